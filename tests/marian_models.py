@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import io
-import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -149,33 +148,23 @@ def logprobs(path: Path, source: Sequence[int], target: Sequence[int]) -> Array:
 
 
 class _Network:
-    """Marian's Transformer, for one sentence: `transformer`, or `transformer-new` with learned positions."""
+    """Marian's Transformer, for one sentence."""
 
     def __init__(self, weights: dict[str, Array], settings: dict[str, str]) -> None:
         self.w, self.settings = weights, settings
         self.pre = settings["transformer-preprocess"] == "n"
-        self.new = settings["type"] == "transformer-new"
         self.D, self.heads = int(settings["dim-emb"]), int(settings["transformer-heads"])
         self.src = weights["Wemb" if "Wemb" in weights else "encoder_Wemb"]
         self.tgt = weights["Wemb" if "Wemb" in weights else "decoder_Wemb"]
 
-    def weight(self, name: str) -> Array:
-        """A tensor by its name in `transformer`."""
-        return self.w[new_names(name, self.settings) if self.new else name]
-
-    def embed(self, rows: Array, stack: str) -> Array:
-        """Adds positions. Marian scales only embeddings with sinusoidal ones."""
-        if self.new:
-            learned = self.w[f"TransformerBatch{stack.title()}->{stack}->positionEmbedding->embeddings"]
-            with_learned: Array = rows + learned[: len(rows)]
-            return with_learned
+    def embed(self, rows: Array) -> Array:
         p, i = np.arange(len(rows))[:, None], np.arange(self.D // 2)
         angles = p * np.exp(-i * np.log(10000) / (self.D // 2 - 1))
         embedded: Array = rows * np.sqrt(self.D) + np.concatenate([np.sin(angles), np.cos(angles)], 1)
         return embedded
 
     def encode(self, ids: Array) -> Array:
-        x = self.embed(self.src[ids], "encoder")
+        x = self.embed(self.src[ids])
         for layer in range(1, int(self.settings["enc-depth"]) + 1):
             p = f"encoder_l{layer}"
             x = self.sublayer(f"{p}_self_Wo", x, self.attention(f"{p}_self"))
@@ -183,7 +172,7 @@ class _Network:
         return self.norm(x, "encoder_top_ln") if self.pre else x
 
     def decode(self, memory: Array, ids: Array) -> Array:
-        x = self.embed(np.concatenate([np.zeros((1, self.D)), self.tgt[ids]]), "decoder")
+        x = self.embed(np.concatenate([np.zeros((1, self.D)), self.tgt[ids]]))
         past = np.tril(np.ones((len(x), len(x)), dtype=bool))
         for layer in range(1, int(self.settings["dec-depth"]) + 1):
             p = f"decoder_l{layer}"
@@ -197,8 +186,8 @@ class _Network:
 
     def norm(self, x: Array, name: str, end: str = "") -> Array:
         centred = x - x.mean(-1, keepdims=True)
-        normed: Array = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + (1e-5 if self.new else 1e-6))
-        return normed * self.weight(f"{name}_scale{end}") + self.weight(f"{name}_bias{end}")
+        normed: Array = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-6)
+        return normed * self.w[f"{name}_scale{end}"] + self.w[f"{name}_bias{end}"]
 
     def sublayer(self, name: str, x: Array, f: Sublayer) -> Array:
         if self.pre:
@@ -209,7 +198,7 @@ class _Network:
         """Attention to the memory, or to the sequence itself."""
 
         def heads(x: Array, letter: str) -> Array:
-            projected = x @ self.weight(f"{name}_W{letter}") + self.weight(f"{name}_b{letter}")
+            projected = x @ self.w[f"{name}_W{letter}"] + self.w[f"{name}_b{letter}"]
             return projected.reshape(len(x), self.heads, self.D // self.heads).swapaxes(0, 1)
 
         def f(x: Array) -> Array:
@@ -220,7 +209,7 @@ class _Network:
             weights = np.exp(scores - scores.max(-1, keepdims=True))
             weights /= weights.sum(-1, keepdims=True)
             mixed: Array = (weights @ heads(keys, "v")).swapaxes(0, 1).reshape(len(x), self.D)
-            return mixed @ self.weight(f"{name}_Wo") + self.weight(f"{name}_bo")
+            return mixed @ self.w[f"{name}_Wo"] + self.w[f"{name}_bo"]
 
         return f
 
@@ -228,8 +217,8 @@ class _Network:
         def f(x: Array) -> Array:
             state, out = np.zeros(self.D), []
             for row in x:
-                forget = 1 / (1 + np.exp(-(row @ self.weight(f"{name}_Wf") + self.weight(f"{name}_bf")[0])))
-                state = forget * state + (1 - forget) * (row @ self.weight(f"{name}_W"))
+                forget = 1 / (1 + np.exp(-(row @ self.w[f"{name}_Wf"] + self.w[f"{name}_bf"][0])))
+                state = forget * state + (1 - forget) * (row @ self.w[f"{name}_W"])
                 out.append(np.maximum(state, 0))
             return np.array(out)
 
@@ -237,31 +226,9 @@ class _Network:
 
     def feed_forward(self, name: str) -> Sublayer:
         def f(x: Array) -> Array:
-            h = x @ self.weight(f"{name}_W1") + self.weight(f"{name}_b1")
+            h = x @ self.w[f"{name}_W1"] + self.w[f"{name}_b1"]
             h = h / (1 + np.exp(-h)) if self.settings["transformer-ffn-activation"] == "swish" else np.maximum(h, 0)
-            outer: Array = h @ self.weight(f"{name}_W2") + self.weight(f"{name}_b2")
+            outer: Array = h @ self.w[f"{name}_W2"] + self.w[f"{name}_b2"]
             return outer
 
         return f
-
-
-def new_names(name: str, settings: dict[str, str]) -> str:
-    """The name of a tensor in `transformer-new`, as Marian 1.12.42 wrote them for models that it trained."""
-    stack, rest = name.split("_", 1)
-    side = f"TransformerBatch{stack.title()}->{stack}->"
-    kind = "weight" if re.search(r"_W|ln_scale", rest.replace("_Wo_ln", "_ln")) else "bias"
-    if rest.startswith("top"):
-        return f"{side}postprocessor->norm->{kind}"
-    number, block, what = rest.split("_", 2)
-    layer = "EncoderLayer" if stack == "encoder" else "DecoderLayerWithCrossAttention"
-    own = "selfAttentionBlock" if stack == "encoder" else "autoRegressiveBlock"
-    place = {"self": own, "context": "crossAttentionBlock", "ffn": "filterBlock"}[block]
-    root = f"{side}layers->at({int(number[1:]) - 1})->as<marian::nn::Transformer{layer}>()->{place}->"
-    if "ln_" in what:
-        return f"{root}{'pre' if settings['transformer-preprocess'] == 'n' else 'post'}processor->norm->{kind}"
-    if block == "ffn":
-        relu = settings["transformer-ffn-activation"] == "relu"
-        first = "at(0)->as<marian::nn::LinearReluDropout>" if relu else "at(0)->as<marian::nn::Linear>"
-        second = f"at({1 if relu else 3})->as<marian::nn::Linear>"
-        return f"{root}layers->{first if what.endswith('1') else second}()->{kind}"
-    return f"{root}{'cross' if block == 'context' else 'self'}Attention->{what[-1]}Proj->{kind}"

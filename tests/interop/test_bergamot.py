@@ -225,7 +225,7 @@ def test_blank_samples_and_an_engine_for_another_program_are_refused(
     save_model(file, model(tiny_data))
     (tmp_path / "blank").write_text("\n \n")
     command = ["export", file, "--out", tmp_path / "out", "--to"]
-    for options in (["bergamot", "--sample-file", tmp_path / "blank"], ["marian", "--engine", tmp_path]):
+    for options in (["bergamot", "--sample-file", tmp_path / "blank"], ["huggingface", "--engine", tmp_path]):
         done = run_cli(*command, *options)
         assert (done.code, done.err.count("error:")) == (2, 1)
     assert not (tmp_path / "out").exists()

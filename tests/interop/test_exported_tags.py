@@ -14,7 +14,6 @@ from corpora import TAGS, made, two_languages
 from exports import random_model, written
 
 import vtrans.interop.huggingface.exporter as huggingface_exporter
-import vtrans.interop.marian.exporter as marian_exporter
 from vtrans.checkpoint import LoadedModel, load_model, save_model
 from vtrans.config import SearchConfig
 from vtrans.console import Console
@@ -22,7 +21,6 @@ from vtrans.data.store import DataFolder
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.interop.formats import read_model
 from vtrans.interop.imported import install
-from vtrans.interop.marian.yaml import read_mapping
 from vtrans.text.vocabulary import EOS_ID
 from vtrans.translate.translator import Translator
 
@@ -90,13 +88,3 @@ def test_hugging_faces_tokenizer_takes_the_tag_as_a_prefix_of_the_text(tmp_path:
     vocab = model.src_vocab
     expected = [[vocab.id_of(TAGS[1]), *vocab.encode(line), EOS_ID] for line in LINES[:3]]
     assert load().encode([f"{TAGS[1]} {line}" for line in LINES[:3]]) == expected
-
-
-def test_an_export_to_marian_has_a_list_of_pieces_because_no_text_becomes_a_tag(
-    tmp_path: Path, model: LoadedModel
-) -> None:
-    marian_exporter.write(model, tmp_path, Console(quiet=True))
-    assert {"vocab.yml", "source.spm", "target.spm"} <= {file.name for file in tmp_path.iterdir()}
-    assert "vocab.spm" not in {file.name for file in tmp_path.iterdir()}
-    pieces = read_mapping((tmp_path / "vocab.yml").read_bytes(), "vocab.yml")
-    assert [int(str(pieces[tag])) for tag in TAGS] == [model.src_vocab.id_of(tag) for tag in TAGS]

@@ -24,14 +24,14 @@ EXPRESSED: list[tuple[dict[str, Any], set[str]]] = [
     ({"architecture": "decoder-only", "encoder_layers": 0}, set()),
     ({"source_mask": "causal"}, set()),
     ({"cross_attention_residual": False}, set()),
-    ({"autoregression": "ssru"}, {"Marian", "Bergamot"}),
+    ({"autoregression": "ssru"}, {"Bergamot"}),
     ({"positions": "rotary"}, {"CTranslate2"}),
-    ({"positions": "learned"}, {"CTranslate2", "Marian"}),
+    ({"positions": "learned"}, {"CTranslate2"}),
     ({"activation": "gelu"}, {"CTranslate2", "Hugging Face"}),
-    ({"norm_eps": 1e-6}, {"CTranslate2", "Marian", "Bergamot"}),
+    ({"norm_eps": 1e-6}, {"CTranslate2", "Bergamot"}),
     ({"source_eos": False}, {"CTranslate2"}),
-    ({"norm": "pre"}, {"CTranslate2", "Hugging Face", "Marian"}),
-    ({"positions": "marian"}, {"CTranslate2", "Marian", "Bergamot"}),
+    ({"norm": "pre"}, {"CTranslate2", "Hugging Face"}),
+    ({"positions": "marian"}, {"CTranslate2", "Bergamot"}),
     ({"dropout": 0.3, "share_layers": "all", "positions": "stored"}, set(MODEL)),
 ]
 
@@ -92,7 +92,6 @@ def test_the_nearest_search_is_expressible_and_every_change_is_named(program: st
         changed
         == {
             "Hugging Face": {"beam_groups", "length_penalty", "max_ratio"},
-            "Marian": {"beam_groups", "length_penalty", "stop", "no_repeat_ngram"},
             "Bergamot": {"beam", "beam_groups", "no_repeat_ngram"},
         }[program]
     )

@@ -88,7 +88,7 @@ def test_the_recipes_of_a_shipped_chain_can_be_read_back(name: str, tmp_path: Pa
         (f"{HEAD}[back_translation]\n[teachers]\n", "back_translation.text"),
         (f"{HEAD}[teachers]\n[student]\ntext = ['x']\n", "student.text"),
         (f"{HEAD}[teachers]\n[student]\nexport = 'x'\n", "student.export"),
-        (f"{HEAD}[teachers]\n[student]\nexport = 'marian'\n", "student.export.*positions"),
+        (f"{HEAD}[teachers]\n[student]\nexport = 'huggingface'\n", "student.export.*positions"),
         (f"student = 3\n{HEAD}[teachers]\n", "student"),
     ],
 )

@@ -166,7 +166,7 @@ def commands(folder: Path) -> dict[str, Command]:
                 if kind == "ctranslate2"
                 else None,
             )
-            for kind in ("ctranslate2", "huggingface", "marian")
+            for kind in ("ctranslate2", "huggingface", "bergamot")
         },
     }
 

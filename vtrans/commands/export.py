@@ -12,7 +12,7 @@ from vtrans.config import DEFAULT_RUN
 from vtrans.console import Console
 from vtrans.errors import InputError
 
-TO = "Format to write: ctranslate2, huggingface, marian, bergamot or web."
+TO = "Format to write: ctranslate2, huggingface, bergamot or web."
 QUANTIZATION = "Type of the weights for CTranslate2: float32, float16 or int8."
 SAMPLES = (
     "Text to compare the export with the model on, and to tune the quantization for Bergamot with.  [default: "
@@ -37,7 +37,7 @@ def export(
 ) -> None:
     """Export a model for another program, or as a page that translates in a browser.
 
-    A folder for CTranslate2, Marian or Bergamot runs in that program, one for Hugging Face loads in transformers, and
+    A folder for CTranslate2 or Bergamot runs in that program, one for Hugging Face loads in transformers, and
     one for the web is a static page with Bergamot. If the other program is there, both translate sample sentences, and
     the folder is written only if they agree.
     """

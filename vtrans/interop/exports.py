@@ -13,7 +13,6 @@ import vtrans.interop.bergamot.exporter as bergamot_exporter
 import vtrans.interop.bergamot.web as web
 import vtrans.interop.ctranslate2.exporter as ctranslate2_exporter
 import vtrans.interop.huggingface.exporter as huggingface_exporter
-import vtrans.interop.marian.exporter as marian_exporter
 from vtrans.checkpoint import LoadedModel
 from vtrans.console import Console
 from vtrans.errors import InputError
@@ -31,7 +30,6 @@ WRITERS: dict[str, Callable[..., tuple[LoadedModel, Callable[[], Program | Berga
     "web": web.write,
     "ctranslate2": ctranslate2_exporter.write,
     "huggingface": huggingface_exporter.write,
-    "marian": marian_exporter.write,
 }
 
 

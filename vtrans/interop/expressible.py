@@ -19,7 +19,7 @@ from vtrans.text.vocabulary import SPECIAL_PIECES, UNK_ID
 Values = Mapping[str, Collection[Any] | None]
 """Keys with the values that a program has; None: all."""
 
-CTRANSLATE2, HUGGING_FACE, MARIAN, BERGAMOT = "CTranslate2", "Hugging Face", "Marian", "Bergamot"
+CTRANSLATE2, HUGGING_FACE, BERGAMOT = "CTranslate2", "Hugging Face", "Bergamot"
 
 # Sizes, and what every exporter writes as copies or as a part of the weights. Training alone uses an alignment layer.
 _COMMON: Values = {
@@ -43,14 +43,6 @@ MODEL: Mapping[str, Values] = {
         "activation": ("relu", "gelu", "swish"),
         "positions": ("sinusoidal", "stored"),
     },
-    # marian/exporter.py has further conditions on norm_eps and autoregression.
-    MARIAN: {
-        **_COMMON,
-        "activation": ("relu", "swish"),
-        "positions": ("sinusoidal", "learned", "stored", "marian"),
-        "norm_eps": None,
-        "autoregression": ("self-attention", "ssru"),
-    },
     # With pre-norm, Bergamot's encoder normalises the queries alone.
     BERGAMOT: {
         **_COMMON,
@@ -70,7 +62,6 @@ MULTIPLES: Mapping[str, Mapping[str, int]] = {BERGAMOT: {"d_model": 64, "d_ff": 
 PROGRAMS = {
     "ctranslate2": CTRANSLATE2,
     "huggingface": HUGGING_FACE,
-    "marian": MARIAN,
     "bergamot": BERGAMOT,
     "web": BERGAMOT,
 }
@@ -85,16 +76,6 @@ SEARCH: Mapping[str, Values] = {
         "length_penalty": ("length",),
         "stop": ("count", "current", "exhaustive"),
         "max_ratio": (0.0,),
-    },
-    MARIAN: {
-        **dict.fromkeys(("beam", "alpha", "diversity", "max_source", "batch_tokens", "max_ratio", "suppress")),
-        "beam_groups": (1,),
-        "length_penalty": ("length",),
-        "stop": ("shrink",),
-        "max_length": (0,),
-        "min_length": (0,),
-        "no_repeat_ngram": (0,),
-        "repetition_penalty": (1.0,),
     },
     BERGAMOT: {
         **dict.fromkeys(("max_source", "batch_tokens")),

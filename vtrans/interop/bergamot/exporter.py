@@ -21,11 +21,11 @@ from vtrans.errors import InputError
 from vtrans.interop.bergamot.binary import Matrix, Tensors, places_of, write_model, write_shortlist
 from vtrans.interop.bergamot.engine import Bergamot, package
 from vtrans.interop.bergamot.folder import ALPHA, RATIO, names_of, write_settings
+from vtrans.interop.bergamot.network import is_spm, is_usual, settings_of, tensors_of, yaml_of
 from vtrans.interop.bergamot.quantization import MOST, PROJECTION, fitting, matrix, reference, tuned_alphas
 from vtrans.interop.expressible import BERGAMOT, check_model, nearest_search
 from vtrans.interop.imported import NEVER, rows_of
 from vtrans.interop.marian import layout
-from vtrans.interop.marian.exporter import is_spm, is_usual, settings_of, tensors_of, yaml_of
 from vtrans.interop.marian.importer import CONFIG
 from vtrans.interop.samples import generated_sentences
 
@@ -87,8 +87,7 @@ def quantized(
 ) -> tuple[Tensors, dict[str, list[Matrix]], dict[str, Tensor]]:
     """Returns Marian's tensors by name, with matrices in 8 bits and an alpha for each; and by our names the matrices of
     linear layers, and the values of embeddings."""
-    config, arrays, settings = loaded.model.config, tensors_of(loaded, 0), settings_of(loaded, 0)
-    settings["dim-vocabs"] = [layout.padded(size) for size in settings["dim-vocabs"]]
+    config, arrays, settings = loaded.model.config, tensors_of(loaded), settings_of(loaded)
     tensors: dict[str, Tensor | Matrix] = {name: value.contiguous() for name, value in arrays.items()}
     bias = arrays["decoder_ff_logit_out_b"]
     tensors["decoder_ff_logit_out_b"] = F.pad(bias, (0, settings["dim-vocabs"][1] - bias.shape[1]), value=NEVER)

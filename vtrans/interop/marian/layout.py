@@ -1,4 +1,4 @@
-"""The tensors of Marian's Transformer that each of our weights consists of, for the import and the export.
+"""The tensors of Marian's Transformer that each of our weights consists of, for the import, and the export to Bergamot.
 
 Marian's matrices are [in, out], ours [out, in]; its vectors are [1, n]. We fuse the projections of queries, keys and
 values; Marian has one matrix each. The names are those of `src/models/transformer.h` and `src/layers/generic.h` in
@@ -17,7 +17,6 @@ from vtrans.interop.foreign_files import Read
 from vtrans.interop.layers import Weight, layer_weights
 
 EPSILON = 1e-6  # of layer norms: `layerNorm` in layers/generic.h
-NEW_EPSILON = 1e-5  # of those of `transformer-new`: `LayerNorm` in layers_new/neuralnet.h
 
 
 # With "W" or "b" for the braces, or "scale" or "bias" in a norm.
@@ -84,45 +83,3 @@ def decodes_as_trained(config: ModelConfig) -> bool:
     `DecoderLayerSelfAttention` and `LayerAttention` of src/models/transformer.h.
     """
     return config.norm == "post" or config.autoregression == "ssru"
-
-
-# Marian's `transformer-new` has the same tensors under the names of its C++ objects.
-_BLOCKS = {
-    ("encoder", "self"): "selfAttentionBlock",
-    ("decoder", "self"): "autoRegressiveBlock",
-    ("decoder", "context"): "crossAttentionBlock",
-    ("encoder", "ffn"): "filterBlock",
-    ("decoder", "ffn"): "filterBlock",
-}
-_LAYERS = {"encoder": "TransformerEncoderLayer", "decoder": "TransformerDecoderLayerWithCrossAttention"}
-_KINDS = {"W": "weight", "b": "bias", "scale": "weight", "bias": "bias"}
-
-
-def new_item(name: str, tensor: Tensor, config: ModelConfig) -> tuple[str, Tensor]:
-    """Returns the name and the tensor in `transformer-new` of a tensor of `transformer`, whose vectors are [1, n]."""
-    stack, _, rest = name.partition("_")
-    if stack not in _LAYERS or rest == "Wemb" or rest.startswith("ff_"):
-        return name, tensor
-    root = f"TransformerBatch{stack.title()}->{stack}"
-    vector = tensor.flatten() if tensor.shape[0] == 1 else tensor
-    if rest.startswith("top_ln_"):
-        return f"{root}->postprocessor->norm->{_KINDS[rest.removeprefix('top_ln_')]}", vector
-    layer, block, what = rest.split("_", 2)
-    place = f"{root}->layers->at({int(layer[1:]) - 1})->as<marian::nn::{_LAYERS[stack]}>()->{_BLOCKS[stack, block]}"
-    if "_ln_" in what:
-        kind = _KINDS[what.removesuffix("_pre").rpartition("_")[2]]
-        return f"{place}->{'pre' if config.norm == 'pre' else 'post'}processor->norm->{kind}", vector
-    letter, end = what[0], what[1:]
-    if block != "ffn":
-        attention = "crossAttention" if block == "context" else "selfAttention"
-        return f"{place}->{attention}->{end}Proj->{_KINDS[letter]}", vector
-    # With relu, the first matrix, the activation and the dropout are one object, else three.
-    fused = config.activation == "relu"
-    number = 0 if end == "1" else 1 if fused else 3
-    linear = "LinearReluDropout" if fused and end == "1" else "Linear"
-    return f"{place}->layers->at({number})->as<marian::nn::{linear}>()->{_KINDS[letter]}", vector
-
-
-def new_positions(stack: str) -> str:
-    """Returns the name of the position table of a stack in `transformer-new`."""
-    return f"TransformerBatch{stack.title()}->{stack}->positionEmbedding->embeddings"

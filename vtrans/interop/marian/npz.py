@@ -1,6 +1,6 @@
-"""Reads and writes `.npz` files: zip archives of NumPy arrays.
+"""Reads `.npz` files: zip archives of NumPy arrays.
 
-NumPy reads and writes the arrays, without pickles. The archive and the headers are checked here first, because
+NumPy reads the arrays, without pickles. The archive and the headers are checked here first, because
 `numpy.load` allocates what a header promises, whatever the file holds, evaluates headers as Python literals, and takes
 the last of two arrays of one name.
 """
@@ -11,13 +11,11 @@ import math
 import re
 import zipfile
 import zlib
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from vtrans.errors import FileError
@@ -74,16 +72,6 @@ def open_npz(path: Path) -> ForeignTensors:
         return torch.from_numpy(values)
 
     return ForeignTensors(path, {name: place.facts for name, place in places.items()}, read)
-
-
-def write_npz(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Writes arrays without compression, as Marian does. Equal arrays give equal bytes."""
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, values in arrays.items():
-            entry = zipfile.ZipInfo(name + SUFFIX)  # with a fixed date
-            entry.file_size = LONGEST_HEADER + values.nbytes  # at most; zipfile chooses its format by it
-            with archive.open(entry, "w") as stream:
-                np.lib.format.write_array(stream, values, version=(1, 0), allow_pickle=False)
 
 
 def _entries(path: Path, archive: zipfile.ZipFile, size: int) -> list[zipfile.ZipInfo]:
