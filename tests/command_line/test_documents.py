@@ -10,6 +10,8 @@ import pytest
 from cli_runner import Done
 
 from vtrans.checkpoint import RunFolder
+from vtrans.documents.memory import Memory
+from vtrans.text.languages import Languages
 
 HEADER = 'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=UTF-8\\n"\n\n'
 PO = HEADER + 'msgid "The big <b>dog</b> sees %s."\nmsgstr ""\n'
@@ -91,3 +93,35 @@ def test_nothing_is_written_if_one_document_is_broken(translate: Run) -> None:
     assert done.code == 2
     assert "docs/z.po: line 7" in done.err
     assert not Path("out").exists()
+
+
+def test_one_that_fails_is_named_and_a_second_run_does_the_rest(translate: Run) -> None:
+    memory = Memory(Path("corrections"))
+    memory.add(Languages("en", "de"), "The cat.", "Die K\u00e4tze.")
+    memory.close()
+    entry = 'msgid "The cat."\nmsgstr ""\n'
+    Path("docs/a.po").write_text(HEADER.replace("UTF-8", "US-ASCII") + entry, encoding="utf-8")
+    words = "docs", "-o", "out", "--memory", "corrections"
+    done = translate(*words)
+    assert done.code == 1
+    assert "docs/a.po" in done.err
+    made = [Path("out/b.po"), Path("out/deep/c.txt")]
+    assert sorted(path for path in Path("out").rglob("[!.]*") if path.is_file()) == made
+    for path in made:
+        path.write_text("corrected", encoding="utf-8")
+    Path("docs/a.po").write_text(HEADER + entry, encoding="utf-8")
+    Path("docs/deep/c.txt").write_text("The dog.\n", encoding="utf-8")
+    assert translate(*words).code == 0
+    assert "K\u00e4tze" in Path("out/a.po").read_text(encoding="utf-8")
+    assert [path.read_text(encoding="utf-8") == "corrected" for path in made] == [True, False]
+    assert not list(Path("out").glob(".*"))
+    assert translate(*words).code == 0  # all again
+    assert made[0].read_text(encoding="utf-8") != "corrected"
+
+
+def test_another_command_does_not_continue_what_is_missing(translate: Run) -> None:
+    Path("out/b.po").mkdir(parents=True)
+    assert translate("a.po", "docs", "-o", "out").code == 1
+    Path("out/a.po").write_text("corrected", encoding="utf-8")
+    assert translate("a.po", "docs", "-o", "out", "--beam", "1").code == 1
+    assert Path("out/a.po").read_text(encoding="utf-8") != "corrected"

@@ -9,10 +9,11 @@ import pytest
 from office_files import BODY, docx, member, zipped
 from services import reversed_words
 
-from vtrans.documents.document import Translated
+from vtrans.documents.document import Translated, html_document
 from vtrans.documents.files import open_file
 from vtrans.documents.office import _WORD
 from vtrans.documents.subtitles import broken
+from vtrans.documents.translating import Groups, Lines
 from vtrans.documents.xml import Element, parse
 from vtrans.errors import DocumentError
 from vtrans.server.batching import Wanted
@@ -169,3 +170,25 @@ def test_a_part_of_an_office_file_stays_in_its_character_set(name: str, codec: s
         text = file.read("word/document.xml").decode(codec)
     assert text.startswith(declared)
     assert f">{expected}</w:t>" in text
+
+
+def test_documents_are_finished_one_by_one_and_no_line_is_asked_twice() -> None:
+    texts = "One dog. Two cats.", "Two cats.", "1", "A bird. <i>A</i> mouse.", "Two cows. One dog."
+    documents = [html_document(f"<p>{text}</p>", "en") for text in texts]
+    asked: list[Groups[str]] = []
+
+    def answers(groups: Groups[str]) -> Groups[list[Translated]]:
+        asked.append(groups)
+        return {key: [[Translated(line.upper(), ((0, 0), (1, 1)))] for line in group] for key, group in groups.items()}
+
+    lines = Lines(documents)
+    each = lines.each(answers, 1)
+    assert [nbest[0].text for nbest in next(each)] == ["ONE DOG.", "TWO CATS."]
+    assert asked == [{False: ["One dog.", "Two cats."], True: []}]
+    found = [[nbest[0].text for nbest in answered] for answered in each]
+    assert found == [["TWO CATS."], ["1"], ["A BIRD.", "A MOUSE."], ["TWO COWS.", "ONE DOG."]]
+    assert asked[1:] == [{False: ["A bird."], True: ["A mouse."]}, {False: ["Two cows."], True: []}]
+    whole = lines.answered(answers(lines.groups))
+    assert [[nbest[0].text for nbest in answered] for answered in whole[1:]] == found
+    assert len([*lines.each(answers, 4)]) == len(documents)
+    assert asked[-2:] == [{False: ["One dog.", "Two cats.", "A bird."], True: ["A mouse."]}, asked[2]]

@@ -3,21 +3,22 @@ written."""
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import io
+import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from vtrans.command_line.lines import writer
+from vtrans.command_line.lines import many, writer
 from vtrans.command_line.options import check_output
 from vtrans.command_line.texts import report
-from vtrans.console import Console
-from vtrans.errors import DocumentError, FileError, InputError, missing_extra
-from vtrans.files import explained
+from vtrans.console import Console, Counter
+from vtrans.errors import DocumentError, FileError, InputError, VtransError, missing_extra
+from vtrans.files import explained, file_sha256, write_atomically
 from vtrans.keys import flag, keys_of, text
 from vtrans.processes.signals import ended_by_signals
 from vtrans.text.languages import Languages
@@ -27,13 +28,14 @@ if TYPE_CHECKING:
     from vtrans.documents.files import Opened
     from vtrans.documents.pairs import Taken
     from vtrans.documents.remembered import Remembered
-    from vtrans.documents.translating import Nbest
+    from vtrans.documents.translating import Groups, Nbest
     from vtrans.translate.division import Division
     from vtrans.translate.translation import TranslateOptions
     from vtrans.translate.translator import Translator
 
 NEEDED = ("markdown_it", "polib", "rapidfuzz", "sentencex", "turbohtml")  # the extra `documents`
 LARGEST = 1 << 28  # bytes of a file
+BUNDLE = 1000  # sentences of documents that are translated together, if there are so many
 SQLITE = b"SQLite format 3\0"
 
 
@@ -171,6 +173,35 @@ def remembered(path: Path, languages: Languages) -> Remembered:
     return memory
 
 
+class Written:
+    """The documents that a run has written to a folder. While some are missing, a hidden file in the folder lists the
+    others, and the same command does not translate them again."""
+
+    def __init__(self, folder: Path, command: str) -> None:
+        self._path = folder / ".vtrans-documents.json"
+        self._command = hashlib.sha256(command.encode()).hexdigest()
+        self._digests: dict[str, str | None] = {}
+        with suppress(OSError, ValueError):
+            seen = json.loads(self._path.read_bytes())
+            if isinstance(seen, dict) and seen.get("command") == self._command:
+                self._digests = seen["documents"]
+
+    def has(self, file: Path, target: Path | None) -> bool:
+        """Returns whether an earlier run has translated this document, which has not changed since."""
+        known = self._digests.get(str(file))
+        return known is not None and known == file_sha256(file) and target is not None and target.is_file()
+
+    def add(self, file: Path) -> None:
+        """Notes that a document is written."""
+        self._digests[str(file)] = file_sha256(file)
+        record = {"command": self._command, "documents": self._digests}
+        write_atomically(self._path, json.dumps(record).encode())
+
+    def finish(self) -> None:
+        """Forgets the documents, as all are written."""
+        self._path.unlink(missing_ok=True)
+
+
 def translate_files(
     load: Callable[[], Translator],
     targets: dict[Path, Path | None],
@@ -178,34 +209,58 @@ def translate_files(
     documents: Documents,
     division: Division,
     console: Console,
+    written: Written | None,
 ) -> None:
-    """Translates documents with copies of this process if that is faster, writes them, and reports how it went."""
+    """Translates documents with copies of this process if that is faster, writes each when it is finished, and reports
+    how it went. `written` are those that an earlier run has written to the folder. Raises VtransError if some of
+    several cannot be written."""
     from vtrans.documents.translating import Lines
 
+    todo = {file: target for file, target in targets.items() if not (written and written.has(file, target))}
+    if len(todo) < len(targets):
+        console.info(f"{many(len(targets) - len(todo), 'document', 'translated by an earlier run')}")
     with ended_by_signals():
         translator = load()
         translator.check(options)
         languages = _languages(translator, options.to)
         opened = {}
-        for file in targets:
+        for file in todo:
             one = documents.opened(file, languages.tgt)
             with named(file):
                 opened[file] = one, [one.read(text, languages.src) for text in one.texts]
         lines = Lines([document for _, parts in opened.values() for document in parts], options.known)
         options = replace(options, known=None)
-        rest = iter(lines.answered(_answers(translator, lines.groups, options, division, console)))
         translator.counts.known += lines.filled + len(lines.known)
-        contents = {
-            file: one.written([part.joined([nbest[0] for nbest in next(rest)]) for part in parts])
-            for file, (one, parts) in opened.items()
-        }
-        for file, content in contents.items():
-            if target := targets[file]:
-                with explained(target):
-                    target.parent.mkdir(parents=True, exist_ok=True)
-            with writer(target) as stream:
-                stream.write(content)
+        failed = 0
+        with console.progress("translated", sum(map(len, lines.groups.values())), unit="sentences") as counter:
+            answered = lines.each(_Answers(translator, options, division, counter), BUNDLE)
+            for file, (one, parts) in opened.items():
+                texts = [part.joined([nbest[0] for nbest in next(answered)]) for part in parts]
+                try:
+                    with named(file):
+                        _write(todo[file], one.written(texts))
+                    if written:
+                        written.add(file)
+                except InputError as error:
+                    if written is None:
+                        raise
+                    console.warn(str(error))
+                    failed += 1
     report(translator.counts, console, min_length=translator.search.min_length)
+    if failed:
+        what = many(failed, "document", "could not be written, and all others are")
+        raise VtransError(f"{what}; the same command translates only what is missing.")
+    if written:
+        written.finish()
+
+
+def _write(target: Path | None, content: bytes) -> None:
+    """Writes a document to a file, or to stdout."""
+    if target:
+        with explained(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+    with writer(target) as stream:
+        stream.write(content)
 
 
 def _languages(translator: Translator, to: str | None) -> Languages:
@@ -216,31 +271,33 @@ def _languages(translator: Translator, to: str | None) -> Languages:
     return Languages(src, to or (tgts.pop() if len(tgts) == 1 else ""))
 
 
-def _answers(
-    translator: Translator,
-    groups: dict[bool, list[str]],
-    options: TranslateOptions,
-    division: Division,
-    console: Console,
-) -> dict[bool, list[Nbest]]:
-    """Returns the translations of groups of lines: those with and those without word alignments."""
-    from vtrans.documents.document import Translated
-    from vtrans.text.words import read_pharaoh
-    from vtrans.translate.stream import translate_stream, workers_for
+class _Answers:
+    """Translates groups of lines: those with and those without word alignments."""
 
-    answers: dict[bool, list[Nbest]] = {}
-    copies, done = division.copies(translator.engine), 0
-    with console.progress("translated", sum(map(len, groups.values())), unit="sentences") as counter:
-        for aligned, lines in groups.items():
-            chosen, out = replace(options, alignments=aligned), io.BytesIO()
-            with workers_for(translator, chosen, copies, division.threads) if copies and lines else nullcontext() as w:
-                count = partial(lambda before, now, size: counter.update(before + now), done)
-                translate_stream(translator, lines, out, chosen, progress=count, workers=w)
-            done += len(lines)
-            written = out.getvalue().decode().split("\n")[:-1]
-            parts = (line.split("\t", 1) if aligned else ("", line) for line in written)
-            answers[aligned] = [
-                [Translated(text, tuple((i, j) for i, j in read_pharaoh(links).tolist()) if aligned else None)]
-                for links, text in parts
-            ]
-    return answers
+    def __init__(self, translator: Translator, options: TranslateOptions, division: Division, counter: Counter) -> None:
+        self._translator, self._options, self._threads = translator, options, division.threads
+        self._copies, self._counter, self._done = division.copies(translator.engine), counter, 0
+
+    def __call__(self, groups: Groups[str]) -> dict[bool, list[Nbest]]:
+        return {aligned: self._translated(lines, aligned) for aligned, lines in groups.items()}
+
+    def _translated(self, lines: Sequence[str], aligned: bool) -> list[Nbest]:
+        from vtrans.documents.document import Translated
+        from vtrans.text.words import read_pharaoh
+        from vtrans.translate.stream import translate_stream, workers_for
+
+        translator, options, out = self._translator, replace(self._options, alignments=aligned), io.BytesIO()
+        copies = self._copies if lines else 0
+
+        def progress(now: float, size: float) -> None:
+            self._counter.update(self._done + now)
+
+        with workers_for(translator, options, copies, self._threads) if copies else nullcontext() as workers:
+            translate_stream(translator, lines, out, options, progress=progress, workers=workers)
+        self._done += len(lines)
+        written = out.getvalue().decode().split("\n")[:-1]
+        parts = (line.split("\t", 1) if aligned else ("", line) for line in written)
+        return [
+            [Translated(text, tuple((i, j) for i, j in read_pharaoh(links).tolist()) if aligned else None)]
+            for links, text in parts
+        ]

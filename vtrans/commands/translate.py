@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from vtrans.command_line.documents import Documents, remembered, translate_files
+from vtrans.command_line.documents import Documents, Written, remembered, translate_files
 from vtrans.command_line.generated import Given, argument, generated, option
 from vtrans.command_line.lines import many
 from vtrans.command_line.options import GLOSSARY, STORED, Ensemble, Processes, Quiet, Threads, To
@@ -184,7 +184,11 @@ def translate(
         _loaded, models, engine, engine_of(chunks.folder) if chunks else None, search, options, console, not no_retry
     )
     if targets:
-        translate_files(load_model, targets, options, documents, division, console)
+        written = None
+        if text.output and len(targets) > 1:
+            settings = engine, search, no_retry, reading, sampling, sampling_options, mbr, documents, to
+            written = Written(text.output, _settings_of(models, reading, settings))
+        translate_files(load_model, targets, options, documents, division, console, written)
         return
     if chunks:
         common = {**decisive(engine), "weights": list(models.weights) or None, "no_retry": no_retry}
@@ -192,6 +196,15 @@ def translate(
     else:
         work = streamed(options, text, console)
     translate_text(load_model, work, options, text, division, console)
+
+
+def _settings_of(models: Ensemble, reading: Reading, others: object) -> str:
+    """Returns what changes the translations. Files are compared by their sizes and times."""
+    from vtrans.checkpoint import choose_model
+
+    files = [*(choose_model(model).file for model in models.paths), reading.glossary, reading.memory]
+    stats = [file.stat() for file in files if file]
+    return repr((models, [(stat.st_size, stat.st_mtime_ns) for stat in stats], others))
 
 
 def _loaded(

@@ -5,15 +5,22 @@ The server waits for a model, and the command line runs one; neither is known he
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain, repeat
+from typing import TypeVar
 
 from vtrans.documents.document import Document, FilledDocument, Translated
 from vtrans.documents.sentences import has_words
 from vtrans.text.matches import Known
 
+T = TypeVar("T")
 Nbest = list[Translated]
 """The translations of a line, best first."""
+Line = tuple[str, bool]
+"""A line, and whether its words need links to those of its translation."""
+Groups = Mapping[bool, Sequence[T]]
+"""What belongs to the lines whose words need no links, and to those whose words do."""
 
 
 class Lines:
@@ -25,34 +32,46 @@ class Lines:
         filled = [document.take(known) for document in documents if known and isinstance(document, FilledDocument)]
         self.filled = sum(filled)
         """The number of entries from the memory."""
-        self._lines = [pair for document in documents for pair in zip(document.lines, document.aligned, strict=True)]
-        worded = [pair for pair in dict.fromkeys(self._lines) if has_words(pair[0])]
+        self._lines = [list(zip(document.lines, document.aligned, strict=True)) for document in documents]
+        worded = [pair for pair in dict.fromkeys(chain(*self._lines)) if has_words(pair[0])]
         memory = {pair: known(pair[0]) for pair in worded if known and not pair[1]}
         self.known = {pair: [Translated(text)] for pair, text in memory.items() if text is not None}
         """The lines from the memory, with their translations."""
-        self.groups = {
-            aligned: [line for line, needs in worded if needs == aligned and (line, needs) not in self.known]
-            for aligned in (False, True)
-        }
-        """The lines whose words need no links to those of their translations, and those whose words do."""
+        self._asked = dict.fromkeys(pair for pair in worded if pair not in self.known)
+        self.groups = _groups(self._asked)
 
-    def answered(self, answers: Mapping[bool, Sequence[Nbest]]) -> list[list[Nbest]]:
-        """Returns the translations of each document's lines, given those of the groups. A line without a translation
-        stays as it is, except in a slot."""
-        found = self.known | {
-            (line, aligned): nbest
-            for aligned, lines in self.groups.items()
-            for line, nbest in zip(lines, answers[aligned], strict=True)
-        }
-        pairs = iter(self._lines)
-        answered = []
-        for document in self._documents:
-            slots = isinstance(document, FilledDocument)
-            nbests = [(pair[0], found.get(pair)) for pair in islice(pairs, len(document.lines))]
-            answered.append(
-                [nbest if nbest and (nbest[0].text or slots) else [_unchanged(line)] for line, nbest in nbests]
-            )
-        return answered
+    def answered(self, answers: Groups[Nbest]) -> list[list[Nbest]]:
+        """Returns the translations of each document's lines, given those of the groups, as `each`."""
+        return [*self.each(lambda groups: answers, len(self._asked) + 1)]
+
+    def each(self, translate: Callable[[Groups[str]], Groups[Nbest]], least: int) -> Iterator[list[Nbest]]:
+        """Yields the translations of each document's lines. The groups of documents that have at least `least` new
+        lines together are translated at once. A line without a translation stays as it is, except in a slot."""
+        found, first, new = dict(self.known), 0, dict[Line, None]()
+        for number, lines in enumerate(self._lines, 1):
+            new |= dict.fromkeys(line for line in lines if line in self._asked and line not in found)
+            if len(new) < least and number < len(self._lines):
+                continue
+            groups = _groups(new)
+            answers = translate(groups)
+            for aligned, texts in groups.items():
+                found |= zip(zip(texts, repeat(aligned)), answers[aligned], strict=True)
+            yield from map(partial(self._answer, found), range(first, number))
+            first, new = number, {}
+
+    def _answer(self, found: Mapping[Line, Nbest], number: int) -> list[Nbest]:
+        """Returns the translations of a document's lines."""
+        slots = isinstance(self._documents[number], FilledDocument)
+        nbests = [(line[0], found.get(line)) for line in self._lines[number]]
+        return [nbest if nbest and (nbest[0].text or slots) else [_unchanged(line)] for line, nbest in nbests]
+
+
+def _groups(lines: Iterable[Line]) -> Groups[str]:
+    """Returns the lines whose words need no links to those of their translations, and those whose words do."""
+    groups: dict[bool, list[str]] = {False: [], True: []}
+    for text, aligned in lines:
+        groups[aligned].append(text)
+    return groups
 
 
 def _unchanged(line: str) -> Translated:
