@@ -1,14 +1,20 @@
 # vtrans serve, and the other commands: docker run ... vtrans translate. docs/install.md describes it.
-FROM python:3.13-slim AS wheel
+# The version of Python with which all tests run. The digest is that of the index for all platforms; to update it:
+# docker buildx imagetools inspect python:3.11-slim-bookworm
+FROM python:3.11.14-slim-bookworm@sha256:65a93d69fa75478d554f4ad27c85c1e69fa184956261b4301ebaf6dbb0a3543d AS base
+
+FROM base AS wheel
 # hadolint ignore=DL3008
 RUN apt-get update && apt-get install --yes --no-install-recommends g++ && rm -rf /var/lib/apt/lists/*
 WORKDIR /source
 COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY recipes recipes
 COPY vtrans vtrans
-RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
+# A wheel without the compiled decoder is named ...-none-any.whl. The image would be slow, so its build fails; --verbose
+# shows why the compiler failed.
+RUN pip wheel --verbose --no-cache-dir --no-deps --wheel-dir /wheels . && ls /wheels/vtrans-*-linux_*.whl
 
-FROM python:3.13-slim
+FROM base
 COPY .ci/constraints.txt /tmp/constraints.txt
 COPY --from=wheel /wheels /tmp/wheels
 # The constraints pin all versions. torch's own index has the CPU build, without gigabytes of GPU libraries, but not the

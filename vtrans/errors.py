@@ -57,12 +57,13 @@ class DocumentSizeError(DocumentError):
 
 
 def install_command(extra: str) -> str:
-    """Returns the command that installs an extra in a checkout. The `vtrans` on PyPI is another project."""
-    return f"pip install '.[{extra}]'"
+    """Returns the commands that install an extra. The `vtrans` on PyPI is another project."""
+    in_checkout, with_wheel = f"`pip install '.[{extra}]'`", f"`pip install 'WHEEL[{extra}]'`"
+    return f"{in_checkout} in a checkout of vtrans, or {with_wheel} with the path of its wheel"
 
 
 def missing_extra(problem: str, extra: str, otherwise: str = "") -> InputError:
     """Returns the error for an optional package that cannot be used. `problem` says why, `extra` is the extra of
     pyproject.toml that has the package, and `otherwise` is what to do without it."""
     otherwise = f", or {otherwise}" if otherwise else ""
-    return InputError(f"{problem}; install it with `{install_command(extra)}` in a checkout of vtrans{otherwise}.")
+    return InputError(f"{problem}; install it with {install_command(extra)}{otherwise}.")

@@ -69,8 +69,8 @@ def serve(
     """Serve models over HTTP, with LibreTranslate's interface.
 
     Each model translates one pair of languages, or several if it has tags for them. The server stops at Ctrl-C or
-    SIGTERM, after it has answered the requests that it has accepted. It needs the optional packages that
-    `pip install '.[serve]'` installs in a checkout of vtrans.
+    SIGTERM, after it has answered the requests that it has accepted. It needs the optional packages of the extra
+    `serve`: `pip install '.[serve]'` in a checkout of vtrans, or `pip install 'WHEEL[serve]'` with its wheel.
     """
     if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
         raise missing_extra(f"`vtrans serve` needs the package {missing[0]}", "serve")

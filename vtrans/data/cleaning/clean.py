@@ -121,7 +121,7 @@ def _check_folder(out: Path, inputs: Sequence[Path], names: tuple[str, str], for
 def _inapplicable(options: CleanOptions, scorer: Scorer | None) -> dict[str, str]:
     """Returns why rules that are wanted cannot be applied."""
     reasons = {
-        rule: f"{package} is not installed; `{install_command('clean')}` installs it"
+        rule: f"{package} is not installed; install it with {install_command('clean')}"
         for rule, package in PACKAGES.items()
         if find_spec(package) is None
     }
