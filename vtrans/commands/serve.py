@@ -106,8 +106,11 @@ def serve(
 def _check_memory(path: Path, access: Access) -> None:
     """Raises InputError if others than this machine could write to the memory, and FileError if it cannot be used."""
     from vtrans.documents.memory import Memory
+    from vtrans.server.access import is_loopback
 
-    if access.keys is None and (access.cors or not (access.is_local or access.allowed_hosts)):
+    behind_proxy = access.trusted_proxy or access.public_url
+    open_to_others = (behind_proxy or not is_loopback(access.host)) and not access.allowed_hosts
+    if access.keys is None and (access.cors or open_to_others):
         raise InputError(
             "--memory needs --api-keys, because others than this machine could change translations; without --cors, "
             "--allowed-hosts lets whoever reaches the server change them."

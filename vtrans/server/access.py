@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -54,17 +54,10 @@ class Access:
                     f"https://example.com/translate, got {self.public_url!r}."
                 )
         for host in self.allowed_hosts:
-            meant = _name((_origin(host) or "").partition("://")[2])
-            if not meant or host.lower() != meant:
+            if not host or _name(host) != host.lower():
                 raise InputError(
-                    f"`allowed_hosts` must be a host without a scheme and a port, got {host!r}; "
-                    f"did you mean {meant or 'example.com'}?"
+                    f"`allowed_hosts` must be hosts without a scheme and a port, such as example.com, got {host!r}."
                 )
-
-    @property
-    def is_local(self) -> bool:
-        """Whether only programs on this machine reach the server, and no proxy passes on requests of others."""
-        return is_loopback(self.host) and not (self.trusted_proxy or self.public_url)
 
     def serves_host(self, header: str) -> bool:
         """Returns whether a request with this Host header is answered. All browsers send one; monitors may not."""
@@ -74,11 +67,13 @@ class Access:
         public = urlsplit(self.public_url or "").hostname
         return is_loopback(name) or name in (public, *map(str.lower, self.allowed_hosts))
 
-    def allows_origin(self, origin: str, header: str) -> bool:
-        """Returns whether a page of this origin may change something. It may if it is one of `cors` or belongs to the
-        server, which the Host header or `public_url` names."""
-        own = origin.partition("://")[2].lower() == header.lower() or origin == _origin(self.public_url or "")
-        return own or origin in self.cors or "*" in self.cors
+    def allows_origin(self, headers: Mapping[str, str]) -> bool:
+        """Returns whether a request with these headers may change something. Pages may whose origin is one of `cors` or
+        the server's own, which the Host header or `public_url` names. Programs other than browsers name no origin."""
+        origin = headers.get("origin")
+        if origin is None or origin in self.cors or "*" in self.cors:
+            return True
+        return origin.partition("://")[2] == headers.get("host") or origin == _origin(self.public_url or "")
 
 
 def is_loopback(host: str) -> bool:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 from collections import defaultdict
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 from starlette.requests import Request
@@ -29,7 +27,8 @@ class Admission:
 
     def __init__(self, limits: Limits, access: Access) -> None:
         self._limits, self._access = limits, access
-        self._arriving = Arriving(limits.body_seconds)
+        # The time limits of the requests of each client that are arriving, the oldest first.
+        self._arriving: defaultdict[str, dict[asyncio.Timeout, None]] = defaultdict(dict)
         self._rate = RateLimit(limits.per_minute)
         self._wrong_keys = RateLimit(WRONG_KEYS)
 
@@ -37,13 +36,36 @@ class Admission:
         """Returns the parameters of a request with at most `limit` bytes, and whom limits count: its API key if it must
         have one, otherwise its address. Raises a Refusal unless it arrives in time and has a valid key."""
         client = client_of(request)
-        async with self._arriving.request_of(client):
-            body = await read_body(request, limit)
-        fields = await parameters(request, body)
+        fields = await parameters(request, await self._body(request, client, limit))
         key = api_key(fields)
         if self._access.keys is not None:
             client = f"key {self._key_number(self._access.keys, client, key)}"
         return fields, client
+
+    async def _body(self, request: Request, client: str, limit: int) -> bytes:
+        """Returns the body of a request, which must arrive in time. One request too many of a client replaces its
+        oldest one, so that a program that opens connections and sends nothing cannot lock out others at its address."""
+        timeout = asyncio.timeout(self._limits.body_seconds)
+        try:
+            async with timeout:
+                arriving = self._arriving[client]
+                arriving[timeout] = None
+                if len(arriving) > UNFINISHED:
+                    oldest = next(iter(arriving))
+                    del arriving[oldest]
+                    if not oldest.expired():
+                        oldest.reschedule(0)
+                return await read_body(request, limit)
+        except TimeoutError:
+            if timeout in self._arriving[client]:
+                sentence = f"The request did not arrive within {self._limits.body_seconds:g} seconds."
+                raise Refusal(408, sentence, CLOSE) from None
+            sentence = f"Slowdown: more than {UNFINISHED} requests of this address have not arrived completely."
+            raise Refusal(429, sentence, {**CLOSE, **retry_after(1)}) from None
+        finally:
+            self._arriving[client].pop(timeout, None)
+            if not self._arriving[client]:
+                del self._arriving[client]
 
     def count(self, client: str) -> None:
         """Counts a request of this client. Raises a Refusal if it is one too many."""
@@ -66,56 +88,13 @@ class Admission:
         return number
 
 
-class Arriving:
-    """The requests that have not arrived completely, which must not take longer than some seconds.
-
-    Each client may have UNFINISHED of them. The next one replaces its oldest one, so that a program that opens
-    connections and sends nothing cannot lock out others with the same address.
-    """
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._clients: defaultdict[str, dict[asyncio.Timeout, None]] = defaultdict(dict)  # the oldest first
-
-    @asynccontextmanager
-    async def request_of(self, client: str) -> AsyncIterator[None]:
-        """Counts a request as unfinished until the end of the block. Raises a Refusal if it takes too long or is
-        replaced."""
-        timeout = asyncio.timeout(self._seconds)
-        try:
-            async with timeout:
-                self._add(client, timeout)
-                yield
-        except TimeoutError:
-            if timeout in self._clients[client]:
-                sentence = f"The request did not arrive within {self._seconds:g} seconds."
-                raise Refusal(408, sentence, CLOSE) from None
-            sentence = f"Slowdown: more than {UNFINISHED} requests of this address have not arrived completely."
-            raise Refusal(429, sentence, {**CLOSE, **retry_after(1)}) from None
-        finally:
-            self._clients[client].pop(timeout, None)
-            if not self._clients[client]:
-                del self._clients[client]
-
-    def _add(self, client: str, timeout: asyncio.Timeout) -> None:
-        unfinished = self._clients[client]
-        if len(unfinished) >= UNFINISHED:
-            oldest = next(iter(unfinished))
-            del unfinished[oldest]
-            if not oldest.expired():
-                oldest.reschedule(asyncio.get_running_loop().time())
-        unfinished[timeout] = None
-
-
 def client_of(request: Request) -> str:
     """Returns whom limits count: the address of a client, or the first 64 bits of an IPv6 address, as whoever has one
     has all addresses that begin like it. A trusted proxy has named the client."""
     host = request.client.host if request.client else ""
     try:
-        address = ipaddress.ip_address(host)
+        address = ipaddress.IPv6Address(host)
     except ValueError:
-        return host
-    if isinstance(address, ipaddress.IPv4Address):
         return host
     return str(address.ipv4_mapped or address.packed[:8].hex())
 
@@ -138,10 +117,3 @@ class HostCheck:
                 sentence = f"The host {host[:100]!r} is not served; the option --allowed-hosts adds it."
                 answer = Refusal(403, sentence, CLOSE).response()
         await answer(scope, receive, send)
-
-
-def check_origin(request: Request, access: Access) -> None:
-    """Raises a Refusal for a request that a page of another site sends. Programs other than browsers name no origin."""
-    origin = request.headers.get("origin")
-    if origin is not None and not access.allows_origin(origin, request.headers.get("host", "")):
-        raise Refusal(403, "Pages of this site must not change translations; the option --cors allows it.")

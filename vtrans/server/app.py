@@ -22,7 +22,7 @@ from vtrans.documents.document import READERS, PlainDocument
 from vtrans.documents.files import FORMATS, Filling, open_file
 from vtrans.errors import DocumentError, DocumentSizeError
 from vtrans.server.access import Access, url_at
-from vtrans.server.admission import Admission, HostCheck, check_origin
+from vtrans.server.admission import Admission, HostCheck
 from vtrans.server.limits import Limits
 from vtrans.server.metrics import CONTENT_TYPE, Metrics
 from vtrans.server.page import page_routes
@@ -138,7 +138,8 @@ class Api:
         return JSONResponse({"translatedFileUrl": base + str(request.app.url_path_for("download_file", filename=key))})
 
     async def suggest(self, request: Request, fields: dict[str, Any]) -> Response:
-        check_origin(request, self.access)
+        if not self.access.allows_origin(request.headers):
+            raise Refusal(403, "Pages of this site must not change translations; the option --cors allows it.")
         if self.service.memory is None:
             raise Refusal(403, "Suggestions are disabled on this server.")
         if self.access.keys is None and not is_json(request):  # a page of another site may send forms, but no JSON
