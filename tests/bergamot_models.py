@@ -16,12 +16,13 @@ import torch
 from exports import LINES, random_model
 from torch import Tensor
 
-from vtrans.checkpoint import LoadedModel, Shortlist
+from vtrans.checkpoint import LoadedModel
 from vtrans.config import SearchConfig
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
 from vtrans.interop.bergamot import exporter, quantization
 from vtrans.interop.bergamot.binary import Matrix, is_embedding, write_model, write_shortlist
+from vtrans.storage.model_file import Shortlist
 from vtrans.text.vocabulary import EOS_ID
 
 MODEL: dict[str, Any] = {"d_model": 64, "d_ff": 64, "norm_eps": 1e-6, "positions": "marian", "autoregression": "ssru"}
@@ -41,7 +42,8 @@ def model(data: DataFolder, *, shortlist: bool = False, **changes: Any) -> Loade
     generator = torch.Generator().manual_seed(1)
     size = len(data.tgt_vocab)
     translations = torch.randint(EOS_ID, size, (len(data.src_vocab), 5), dtype=torch.int32, generator=generator)
-    return dataclasses.replace(loaded, shortlist=Shortlist(translations, torch.arange(260, 290, dtype=torch.int32)))
+    made = Shortlist(translations.numpy(), np.arange(260, 290, dtype=np.int32))
+    return dataclasses.replace(loaded, shortlist=made)
 
 
 def written(loaded: LoadedModel, folder: Path) -> LoadedModel:
@@ -77,8 +79,8 @@ def folder(
     write_model(path / "model.ende.intgemm.alphas.bin", tensors)
     sizes = [marian_models.size_of(file.read_bytes()) for file in sorted(path.glob("*.spm"))]
     src, tgt = ({i: i for i in range(size)} for size in (sizes[0], sizes[-1]))
-    listed = torch.arange(len(src))[:, None].remainder(len(tgt)).int()
-    write_shortlist(path / "lex.ende.s2t.bin", Shortlist(listed, torch.tensor([5, 6])), tgt, src)
+    listed = (np.arange(len(src), dtype=np.int32) % len(tgt))[:, None]
+    write_shortlist(path / "lex.ende.s2t.bin", Shortlist(listed, np.array([5, 6], dtype=np.int32)), tgt, src)
     return path
 
 

@@ -27,13 +27,13 @@ import pytest
 import torch
 from cli_runner import run_cli  # noqa: F401 - a fixture for all tests
 
-from vtrans.checkpoint import RunFolder
 from vtrans.console import Console
 from vtrans.data.options import PrepareOptions, Subword
 from vtrans.data.preparation.prepare import prepare
 from vtrans.data.store import DataFolder
 from vtrans.numerics import kernels
 from vtrans.numerics.kernels import Kernels
+from vtrans.storage.run_folder import RunFolder
 from vtrans.training.setup import TrainOptions
 from vtrans.training.trainer import train
 

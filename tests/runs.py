@@ -22,13 +22,13 @@ from conftest import TINY
 from forking import start_python
 
 import vtrans
-from vtrans.checkpoint import RunFolder, RunLock
 from vtrans.console import Console
 from vtrans.data.batches import collate
 from vtrans.data.store import DataFolder
 from vtrans.errors import VtransError
 from vtrans.processes.ranks import Ranks
-from vtrans.states import read_progress
+from vtrans.storage.run_folder import RunFolder, RunLock
+from vtrans.storage.states import read_progress
 from vtrans.training.feed import Share
 from vtrans.training.progress import Progress
 from vtrans.training.setup import SetUp, TrainOptions, set_up

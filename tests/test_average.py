@@ -18,14 +18,16 @@ from torch import Tensor
 
 import vtrans.average
 from vtrans.average import average, best_checkpoints, newest_checkpoints, usual_checkpoints
-from vtrans.checkpoint import LoadedModel, RunFolder, aliases, load_model, save_model
+from vtrans.checkpoint import LoadedModel, aliases, load_model, save_model
 from vtrans.commands.average import average as command
 from vtrans.config import TIE_FORMS, ModelConfig, Recipe, SearchConfig, TrainConfig
 from vtrans.data.store import DataFolder
 from vtrans.errors import FileError, InputError
 from vtrans.model import Transformer
-from vtrans.states import read_progress, save_state, state_of
-from vtrans.tensor_files import open_tensors, write_tensors
+from vtrans.storage.run_folder import RunFolder
+from vtrans.storage.states import read_progress, save_state, state_of
+from vtrans.storage.tensors import Framework, open_tensors
+from vtrans.storage.writing import write_tensors
 from vtrans.text.vocabulary import PAD_ID, Vocabulary
 from vtrans.training.optimization.optimizer import make_optimizer
 from vtrans.training.recipe import recipe_toml
@@ -121,8 +123,8 @@ def test_averaging_holds_one_more_tensor_than_its_result(
     most: list[int] = []
 
     @contextmanager
-    def watched(path: Path, kind: str) -> Iterator[tuple[Any, dict[str, Any]]]:
-        with open_tensors(path, kind) as (file, header):
+    def watched(path: Path, kind: str, framework: Framework) -> Iterator[tuple[Any, dict[str, Any]]]:
+        with open_tensors(path, kind, framework) as (file, header):
             yield _Watched(file, alive, most), header
 
     files = [make(tiny_data, tmp_path / str(i), seed=i) for i in range(6)]

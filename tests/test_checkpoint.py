@@ -21,16 +21,18 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import vtrans.checkpoint
-import vtrans.tensor_files
-from vtrans.checkpoint import LoadedModel, RunFolder, aliases, choose_model, load_model, load_weights, save_model
+import vtrans.storage.writing
+from vtrans.checkpoint import LoadedModel, aliases, load_model, load_weights, save_model
 from vtrans.config import TIE_FORMS, ModelConfig, SearchConfig, TrainConfig
 from vtrans.data.batches import Batch, collate
 from vtrans.data.store import DataFolder
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import FileError, WriteError
 from vtrans.model import Transformer
-from vtrans.states import read_progress, read_state, save_state, state_of
-from vtrans.tensor_files import FORMAT, MOST_HEADER, write_tensors
+from vtrans.storage.run_folder import RunFolder, choose_model
+from vtrans.storage.states import read_progress, read_state, save_state, state_of
+from vtrans.storage.tensors import FORMAT, MOST_HEADER
+from vtrans.storage.writing import write_tensors
 from vtrans.text.vocabulary import PAD_ID, Vocabulary, _fields
 from vtrans.training.optimization.loss import Objective
 from vtrans.training.optimization.optimizer import make_optimizer
@@ -494,7 +496,7 @@ def test_a_shipped_model_is_found_by_its_name_and_a_file_of_that_name_comes_firs
     shipped = tmp_path / "recipes" / "fr" / "fr-en.safetensors"
     shipped.parent.mkdir(parents=True)
     shipped.touch()
-    monkeypatch.setattr(vtrans.checkpoint, "shipped", lambda: tmp_path / "recipes")
+    monkeypatch.setattr(vtrans.storage.run_folder, "shipped", lambda: tmp_path / "recipes")
     monkeypatch.chdir(tmp_path)
     assert choose_model("fr-en") == (shipped, "")
     with pytest.raises(FileError, match="fr-en"):
@@ -659,7 +661,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
         path.write_bytes(before[:1000])
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(vtrans.tensor_files, "save_file", half)
+    monkeypatch.setattr(vtrans.storage.writing, "save_file", half)
     with pytest.raises(WriteError, match="No space left on device"):
         save_model(target, make(tiny_data, "tgt-softmax"))
     assert target.read_bytes() == before

@@ -36,13 +36,13 @@ import vtrans
 import vtrans.data.preparation.prepare
 import vtrans.training.trainer
 from vtrans import cli
-from vtrans.checkpoint import RunFolder
 from vtrans.config import DEFAULT_RECIPE, SearchConfig
 from vtrans.data.options import DEFAULT_VOCAB_SIZE, PrepareOptions
 from vtrans.data.store import DataFolder
 from vtrans.errors import InputError
 from vtrans.score import DEFAULT_METRICS
 from vtrans.search.options import Sampling
+from vtrans.storage.run_folder import RunFolder
 from vtrans.text.lines import one_line
 
 SEARCH = " ".join(f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(SearchConfig))

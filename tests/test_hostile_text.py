@@ -18,12 +18,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from vtrans.analysis.overlap import Vocabularies, overlap_of_files
-from vtrans.checkpoint import RunFolder
 from vtrans.console import Console
 from vtrans.data.options import PrepareOptions
 from vtrans.data.preparation.prepare import prepare
 from vtrans.data.store import DataFolder
 from vtrans.errors import InputError
+from vtrans.storage.run_folder import RunFolder
 
 Run = Callable[..., Done]
 FEW = settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import vtrans
-from vtrans.checkpoint import shipped_models
+from vtrans.storage.run_folder import shipped_models
 
 NAME = "tatoeba-en-de"
 

@@ -24,9 +24,10 @@ LAYERS = (
     ("processes",),
     ("numerics",),
     ("text",),
+    ("storage",),
     ("data",),
     ("model",),
-    ("tensor_files", "checkpoint", "states"),
+    ("checkpoint",),
     ("average", "score", "comet"),
     ("search",),
     ("wording",),
@@ -51,8 +52,8 @@ MODULES = {
 LIGHT = (
     "errors", "files", "text.lines", "text.languages", "text.vocabulary", "keys", "config", "console", "data.options",
     "processes.cores", "processes.memory", "processes.process", "processes.workers", "data.preparation.encode", "score",
-    "search.options", "analysis.machine", "documents.files", "server.app", "server.running",
-    "cli",
+    "storage.model_file", "storage.run_folder", "search.options", "analysis.machine", "documents.files", "server.app",
+    "server.running", "cli",
 )  # fmt: skip
 
 

@@ -25,7 +25,8 @@ from vtrans.config import ModelConfig
 from vtrans.data.store import DataFolder
 from vtrans.errors import InputError, RecipeError
 from vtrans.model import SinusoidalPositions, Transformer, count_parameters
-from vtrans.tensor_files import open_tensors, write_tensors
+from vtrans.storage.tensors import open_tensors
+from vtrans.storage.writing import write_tensors
 from vtrans.training.recipe import load_recipe
 from vtrans.translate.loading import load
 

@@ -9,13 +9,15 @@ from typing import Any
 
 import torch
 
-from vtrans.checkpoint import RunFolder, check_finite, check_model, run_of
 from vtrans.config import ModelConfig, TrainConfig
 from vtrans.errors import FileError, InputError
 from vtrans.files import check_path
 from vtrans.keys import keys_of
-from vtrans.states import read_progress
-from vtrans.tensor_files import TensorFile, open_tensors, write_tensors
+from vtrans.storage.model_file import check_finite, check_model
+from vtrans.storage.run_folder import RunFolder, run_of
+from vtrans.storage.states import read_progress
+from vtrans.storage.tensors import TensorFile, open_tensors
+from vtrans.storage.writing import write_tensors
 
 ENDING = 20  # if the learning rate falls to its end, the last 1/ENDING of a training is averaged
 
@@ -45,7 +47,7 @@ def average(
     if _is_checkpoint(out) or (run and out.resolve() != run.averaged):
         raise InputError(f"`out` must not be {out}, a file of training; choose another file.")
     with ExitStack() as stack:
-        opened = [stack.enter_context(open_tensors(f, "model")) for f in files]
+        opened = [stack.enter_context(open_tensors(f, "model", "pt")) for f in files]
         _check_same(files, opened)
         first, _ = opened[0]
         # A shortlist belongs to one model, so the average has none.
@@ -55,10 +57,10 @@ def average(
         for number, name in enumerate(weights, 1):
             tensors[name] = first.get_tensor(name)
             total = tensors[name].double()
-            check_finite(files[0], name, total)
+            check_finite(files[0], name, total.numpy())
             for path, (file, _) in zip(files[1:], opened[1:], strict=True):
-                part = file.get_tensor(name)
-                check_finite(path, name, part)
+                part = file.get_tensor(name).double()
+                check_finite(path, name, part.numpy())
                 total += part
             tensors[name] = (total / len(files)).to(torch.float16 if float16 else tensors[name].dtype)
             if float16 and not tensors[name].isfinite().all():
@@ -91,17 +93,16 @@ def _steps(header: dict[str, Any]) -> list[int]:
 def _check_same(files: Sequence[Path], opened: Sequence[tuple[TensorFile, dict[str, Any]]]) -> None:
     """Raises InputError if models differ in their vocabularies, or in settings that affect their output, and FileError
     for a file whose tensors are not those of its settings."""
-    models = [check_model(path, *content) for path, content in zip(files, opened, strict=True)]
-    first, _, src, tgt, _ = models[0]
-    for path, (config, _, *vocabularies, _) in zip(files[1:], models[1:], strict=True):
+    first, *others = (check_model(path, *content) for path, content in zip(files, opened, strict=True))
+    for path, other in zip(files[1:], others, strict=True):
         for key, facts in keys_of(ModelConfig).items():
-            ours, theirs = getattr(first, key), getattr(config, key)
+            ours, theirs = getattr(first.model.config, key), getattr(other.model.config, key)
             if not facts.training_only and ours != theirs:
                 raise InputError(
                     f"model.{key} is {ours} in {files[0]}, but {theirs} in {path}; "
                     "only checkpoints of one run can be averaged."
                 )
-        if [vocabulary.digest for vocabulary in vocabularies] != [src.digest, tgt.digest]:
+        if (first.src_vocab.digest, first.tgt_vocab.digest) != (other.src_vocab.digest, other.tgt_vocab.digest):
             raise InputError(f"{files[0]} and {path} have different vocabularies.")
 
 

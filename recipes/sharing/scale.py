@@ -21,11 +21,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vtrans.checkpoint import LoadedModel, choose_model, load_model
+from vtrans.checkpoint import LoadedModel, load_model
 from vtrans.console import Console
 from vtrans.engines.forced import Pair, forced_batches
 from vtrans.errors import InputError, VtransError
 from vtrans.model import Transformer
+from vtrans.storage.run_folder import choose_model
 from vtrans.text.lines import open_bytes, read_lines
 from vtrans.text.vocabulary import EOS_ID
 

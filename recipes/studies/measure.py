@@ -68,8 +68,8 @@ def timed(translator: Translator, texts: Sequence[Sequence[str]]) -> tuple[list[
 
 def trained(run: Path) -> dict[str, Any]:
     """Returns the figures of a run: updates, seconds with validations, and target tokens per second without them."""
-    from vtrans.checkpoint import RunFolder
-    from vtrans.states import read_progress
+    from vtrans.storage.run_folder import RunFolder
+    from vtrans.storage.states import read_progress
     from vtrans.training.progress import records_of
 
     folder = RunFolder(run)

@@ -31,12 +31,13 @@ from vtrans.analysis.attention_map import (
     as_text,
     attention_map,
 )
-from vtrans.checkpoint import RunFolder, load_model
+from vtrans.checkpoint import load_model
 from vtrans.console import text_width
 from vtrans.engines.alignments import cross_attention, links, mean_attention
 from vtrans.engines.forced import forced_batches
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import InputError
+from vtrans.storage.run_folder import RunFolder
 from vtrans.text.vocabulary import EOS_ID
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator

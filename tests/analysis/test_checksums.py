@@ -12,8 +12,8 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from vtrans.analysis.checksums import checks
-from vtrans.checkpoint import RunFolder
 from vtrans.errors import FileError
+from vtrans.storage.run_folder import RunFolder
 
 
 def flip(path: Path, place: int) -> None:

@@ -20,13 +20,14 @@ from torch import nn
 
 from vtrans.analysis.inspection import Inspection, part_rows, shared_rows, training_overlap
 from vtrans.analysis.parts import Part, part_tree, shared_groups
-from vtrans.checkpoint import LoadedModel, RunFolder, load_model, save_model
+from vtrans.checkpoint import LoadedModel, load_model, save_model
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
 from vtrans.errors import InputError
 from vtrans.model import Transformer, count_parameters, module_list
 from vtrans.numerics.attention import split_heads
+from vtrans.storage.run_folder import RunFolder
 
 SMALL = ModelConfig(d_model=16, d_ff=24, heads=2, encoder_layers=4, decoder_layers=4, tie="src-tgt-softmax")
 

@@ -11,11 +11,12 @@ from torch.nn import functional as F
 from translators import translator, vocabulary
 
 from vtrans.analysis.neighbours import matrices, neighbours, steps
-from vtrans.checkpoint import LoadedModel, RunFolder, load_model
+from vtrans.checkpoint import LoadedModel, load_model
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import InputError
 from vtrans.model import Transformer
+from vtrans.storage.run_folder import RunFolder
 from vtrans.translate.translator import Translator
 
 SMALL = ModelConfig(d_model=16, d_ff=24, heads=2, encoder_layers=1, decoder_layers=1, tie="src-tgt-softmax")

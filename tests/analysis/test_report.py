@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from vtrans.analysis.charts import Series, line_chart, log_ticks, ticks
 from vtrans.analysis.report import POLICY, ReportOptions, marked, report
 from vtrans.analysis.run_history import histories
-from vtrans.checkpoint import RunFolder
 from vtrans.data.store import DataFolder
 from vtrans.errors import FileError, InputError
+from vtrans.storage.run_folder import RunFolder
 
 VOID = {"meta", "input", "br", "link", "img"}
 words = st.lists(st.text("ab<&\"'é", min_size=1, max_size=3), max_size=8).map(" ".join)

@@ -19,9 +19,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from vtrans.checkpoint import choose_model, load_model
+from vtrans.checkpoint import load_model
 from vtrans.engines.alignments import align, cross_attention, links
 from vtrans.engines.forced import Pair, forced_batches
+from vtrans.storage.run_folder import choose_model
 from vtrans.text.vocabulary import EOS_ID
 from vtrans.text.words import words_of_line
 

@@ -29,11 +29,11 @@ from typing import Any
 
 import torch
 
-from vtrans.checkpoint import RunFolder
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
 from vtrans.processes.memory import manage_memory
 from vtrans.processes.ranks import CPU, Ranks
+from vtrans.storage.run_folder import RunFolder
 from vtrans.text.lines import open_bytes, read_lines
 from vtrans.training.feed import Place
 from vtrans.training.setup import TrainOptions, set_up

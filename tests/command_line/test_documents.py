@@ -9,8 +9,8 @@ import polib
 import pytest
 from cli_runner import Done
 
-from vtrans.checkpoint import RunFolder
 from vtrans.documents.memory import Memory
+from vtrans.storage.run_folder import RunFolder
 from vtrans.text.languages import Languages
 
 HEADER = 'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=UTF-8\\n"\n\n'

@@ -9,8 +9,8 @@ from pathlib import Path
 from cli_runner import SENTENCE, Done
 from conftest import TRAIN_PAIRS
 
-from vtrans.checkpoint import RunFolder
 from vtrans.documents.memory import Memory
+from vtrans.storage.run_folder import RunFolder
 from vtrans.text.languages import Languages
 
 PO = 'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=UTF-8\\n"\n\nmsgid "a dog"\nmsgstr ""\n'

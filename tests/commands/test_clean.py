@@ -10,9 +10,9 @@ from pathlib import Path
 from cli_runner import Done
 from conftest import TRAIN_PAIRS, write_pairs
 
-from vtrans.checkpoint import RunFolder
 from vtrans.commands.clean import scorer_of
 from vtrans.console import Console
+from vtrans.storage.run_folder import RunFolder
 from vtrans.translate.loading import load
 
 

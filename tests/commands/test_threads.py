@@ -9,9 +9,9 @@ import pytest
 import torch
 from cli_runner import SENTENCE, Done
 
-from vtrans.checkpoint import RunFolder
 from vtrans.data.store import DataFolder
-from vtrans.states import read_progress
+from vtrans.storage.run_folder import RunFolder
+from vtrans.storage.states import read_progress
 
 
 @pytest.fixture(autouse=True)

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from cli_runner import SENTENCE, Done
 
-from vtrans.checkpoint import RunFolder
 from vtrans.command_line.texts import Text, report
 from vtrans.console import Console
 from vtrans.errors import InputError
+from vtrans.storage.run_folder import RunFolder
 from vtrans.translate.translation import Counts
 
 

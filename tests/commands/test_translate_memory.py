@@ -11,8 +11,10 @@ import polib
 import pytest
 from cli_runner import Done
 
-from vtrans.checkpoint import RunFolder, load_model, read_abilities, save_model
+from vtrans.checkpoint import load_model, save_model
 from vtrans.documents.memory import Memory
+from vtrans.storage.model_file import read_abilities
+from vtrans.storage.run_folder import RunFolder
 from vtrans.text.languages import Languages
 
 HEADER = 'msgid ""\nmsgstr "Language: {}\\nContent-Type: text/plain; charset=UTF-8\\n"\n\n'

@@ -10,12 +10,12 @@ import pytest
 from test_decoder import COMPILER, LINES
 
 import vtrans
-from vtrans.checkpoint import RunFolder
 from vtrans.compiled.compiler import cache_folder
 from vtrans.compiled.decoder import PRECISIONS
 from vtrans.config import CACHE_VARIABLE, KERNELS_VARIABLE
 from vtrans.console import Console
 from vtrans.errors import InputError
+from vtrans.storage.run_folder import RunFolder
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
 

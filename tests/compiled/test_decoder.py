@@ -22,7 +22,7 @@ from near_ties import Plain, equal_or_tied, plain
 from networks import BOS, SEQUENCES, SMALL, VARIANTS, V, make, padded, sequences
 
 import vtrans
-from vtrans.checkpoint import LoadedModel, RunFolder
+from vtrans.checkpoint import LoadedModel
 from vtrans.compiled import compiler
 from vtrans.compiled.decoder import PRECISIONS, CompiledDecoder, CompiledState, compiled_decoder, memory
 from vtrans.config import ModelConfig
@@ -31,6 +31,7 @@ from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import InputError
 from vtrans.search.loop import Best, Logprobs, logprobs_of
 from vtrans.search.options import Sampling
+from vtrans.storage.run_folder import RunFolder
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator
 

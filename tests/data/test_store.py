@@ -20,11 +20,11 @@ import vtrans.data.preparation.parallel_text
 import vtrans.data.preparation.prepare
 import vtrans.data.preparation.store_writer
 import vtrans.data.store
-from vtrans.data.columns import ColumnFile
 from vtrans.data.preparation.encode import Encoder, Task
 from vtrans.data.preparation.store_writer import Ragged, StoreWriter, assemble
 from vtrans.data.store import DataFolder, TokenStore
 from vtrans.errors import FileError
+from vtrans.storage.columns import ColumnFile
 from vtrans.text.vocabulary import EOS_ID
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from translators import SEARCH, SMALL, VARIANTS, forward, loaded, network, sentences, translator, vocabulary
 
 import vtrans.engines.forced
-from vtrans.checkpoint import LoadedModel, RunFolder
+from vtrans.checkpoint import LoadedModel
 from vtrans.console import Console
 from vtrans.engines.forced import forced_batches, token_logprobs
 from vtrans.engines.torch_engine import TorchEngine
@@ -23,6 +23,7 @@ from vtrans.errors import InputError, VtransError
 from vtrans.model import Transformer
 from vtrans.search.loop import length_penalty
 from vtrans.search.options import Sampling
+from vtrans.storage.run_folder import RunFolder
 from vtrans.text.vocabulary import EOS_ID, PAD_ID
 from vtrans.translate.loading import load
 from vtrans.translate.stream import logprob_stream

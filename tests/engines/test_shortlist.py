@@ -27,7 +27,7 @@ from translators import SEARCH, VARIANTS, forward, same, sentences, vocabulary
 
 import vtrans.data.aligner
 from vtrans.average import average
-from vtrans.checkpoint import LoadedModel, RunFolder, Shortlist, add_shortlist, load_model
+from vtrans.checkpoint import LoadedModel, add_shortlist, load_model
 from vtrans.compiled.decoder import compiled_decoder
 from vtrans.config import ModelConfig
 from vtrans.data.aligner import model_1
@@ -37,7 +37,10 @@ from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import FileError, InputError
 from vtrans.model import Transformer
 from vtrans.search.options import Sampling
-from vtrans.tensor_files import open_tensors, write_tensors
+from vtrans.storage.model_file import Shortlist
+from vtrans.storage.run_folder import RunFolder
+from vtrans.storage.tensors import open_tensors
+from vtrans.storage.writing import write_tensors
 from vtrans.text.vocabulary import EOS_ID, PAD_ID, Vocabulary
 from vtrans.translate.loading import load
 from vtrans.translate.translation import TranslateOptions, Translation
@@ -121,7 +124,7 @@ def test_the_shortlist_finds_the_dictionary_that_made_the_corpus() -> None:
     assert {word: int(shortlist.translations[word, 0]) for word in words} == translation
     assert filler not in shortlist.translations, "a frequent subword is not among the translations"
     assert shortlist.translations[:4].tolist() == [[EOS_ID] * 2] * 4
-    assert shortlist.translations.dtype == shortlist.frequent.dtype == torch.int32
+    assert shortlist.translations.dtype == shortlist.frequent.dtype == np.int32
     assert learn_shortlist(store_of([]), 5, 6, 2, 3).translations.tolist() == [[EOS_ID] * 2] * 5
 
 
@@ -162,9 +165,7 @@ def shortlist(seed: int, k: int = 3, frequent: int = 6) -> Shortlist:
     V, numbers = len(vocabulary()), random.Random(seed)
     words = [i for i in range(4, V) if not vocabulary().piece(i).startswith("<0x")]
     table = [numbers.choices(words, k=k) for _ in range(V)]
-    return Shortlist(
-        torch.tensor(table, dtype=torch.int32), torch.tensor(numbers.sample(words, frequent), dtype=torch.int32)
-    )
+    return Shortlist(np.array(table, dtype=np.int32), np.array(numbers.sample(words, frequent), dtype=np.int32))
 
 
 def loaded(name: str, seed: int = 1, shortlist: Shortlist | None = None) -> LoadedModel:
@@ -227,9 +228,10 @@ def test_probabilities_sum_to_1_over_the_list_of_a_sentence(seeds: tuple[int, ..
 @pytest.mark.parametrize("how", ["frequent", "translations"])
 def test_listing_the_whole_vocabulary_changes_nothing(sampling: Sampling | None, how: str) -> None:
     V = len(vocabulary())
-    every = torch.arange(V, dtype=torch.int32)
-    none = torch.empty(0, dtype=torch.int32)
-    whole = Shortlist(none.new_empty(V, 0), every) if how == "frequent" else Shortlist(every.expand(V, V), none)
+    every, none = np.arange(V, dtype=np.int32), np.empty(0, dtype=np.int32)
+    whole = Shortlist(np.empty((V, 0), dtype=np.int32), every)
+    if how != "frequent":
+        whole = Shortlist(np.broadcast_to(every, (V, V)), none)
     model = loaded(NAME, 1, whole)
     searches: list[dict[str, Any]] = [{}, {"beam": 1}, {"beam": 12}, {"no_repeat_ngram": 1, "min_length": 3}]
     for search in searches:
@@ -275,7 +277,7 @@ def test_the_compiled_engine_finds_the_translations_of_torch_whatever_the_batch(
 
 def test_a_list_may_be_shorter_than_the_beam() -> None:
     V = len(vocabulary())
-    tiny = Shortlist(torch.full((V, 1), EOS_ID, dtype=torch.int32), torch.tensor([4], dtype=torch.int32))
+    tiny = Shortlist(np.full((V, 1), EOS_ID, dtype=np.int32), np.array([4], dtype=np.int32))
     model = dataclasses.replace(loaded(NAME, 1, tiny), tgt_vocab=Vocabulary(vocabulary().proto))
     assert not model.joint
     translations = list(made(model, beam=20, max_length=6).nbest(LINES, 1))
@@ -283,7 +285,7 @@ def test_a_list_may_be_shorter_than_the_beam() -> None:
 
 
 def test_a_list_holds_frequent_subwords_translations_and_copies() -> None:
-    table = Shortlist(torch.tensor([[9, 8]] * 4 + [[6, 7], [7, 3], [0, 5]]).int(), torch.tensor([2, 0]).int())
+    table = Shortlist(np.array([[9, 8]] * 4 + [[6, 7], [7, 3], [0, 5]], np.int32), np.array([2, 0], np.int32))
     joint, apart = Candidates(table, 10, joint=True), Candidates(table, 10, joint=False)
 
     def lists(candidates: Candidates, *args: Any) -> list[list[int]]:
@@ -390,7 +392,7 @@ def test_a_shortlist_may_have_no_frequent_subwords(
     assert done.code == 0, done.err
     shortlist = load_model(out).shortlist
     assert shortlist is not None
-    assert shortlist.frequent.numel() == 0
+    assert shortlist.frequent.size == 0
 
 
 def test_a_checkpoint_gets_no_shortlist(

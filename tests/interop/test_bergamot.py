@@ -24,7 +24,7 @@ from cli_runner import Done
 from exports import LINES, SMALL
 from torch import Tensor
 
-from vtrans.checkpoint import Shortlist, save_model
+from vtrans.checkpoint import save_model
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
 from vtrans.errors import InputError
@@ -35,6 +35,7 @@ from vtrans.interop.exports import export_model
 from vtrans.interop.expressible import BERGAMOT, check_model
 from vtrans.interop.marian import layout
 from vtrans.model.layers import LayerNorm
+from vtrans.storage.model_file import Shortlist
 from vtrans.text.languages import Languages
 from vtrans.training.recipe import load_recipe
 
@@ -139,7 +140,7 @@ def test_a_model_file_has_the_tensors_that_were_written(tmp_path: Path) -> None:
 
 
 def test_a_shortlist_has_the_lists_of_the_model(tmp_path: Path) -> None:
-    shortlist = Shortlist(torch.tensor([[5, 6], [6, 7], [3, 3], [3, 3]], dtype=torch.int32), torch.tensor([4, 5]))
+    shortlist = Shortlist(np.array([[5, 6], [6, 7], [3, 3], [3, 3]], np.int32), np.array([4, 5], np.int32))
     binary.write_shortlist(tmp_path / "lex.bin", shortlist, {i: i for i in range(8)}, {i: i for i in range(4)})
     data = (tmp_path / "lex.bin").read_bytes()
     magic, total, first, longest, rows, count = struct.unpack_from("<6Q", data)

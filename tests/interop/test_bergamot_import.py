@@ -19,7 +19,7 @@ from cli_runner import Done
 from exports import LINES
 from torch import Tensor
 
-from vtrans.checkpoint import LoadedModel, Shortlist, load_model, save_model
+from vtrans.checkpoint import LoadedModel, load_model, save_model
 from vtrans.data.store import DataFolder
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import FileError
@@ -30,6 +30,7 @@ from vtrans.interop.bergamot.importer import read
 from vtrans.interop.bergamot.quantization import matrix, translations
 from vtrans.interop.imported import install
 from vtrans.interop.marian import layout
+from vtrans.storage.model_file import Shortlist
 from vtrans.text.languages import Languages
 from vtrans.text.vocabulary import BOS_ID, EOS_ID
 
@@ -172,10 +173,10 @@ def test_a_shortlist_is_read_as_it_was_written(tmp_path: Path) -> None:
     places = binary.places_of(vocab)
     numbers = np.random.default_rng(1)
     table = numbers.integers(EOS_ID, len(vocab), (len(vocab), 4)).astype(np.int32)
-    frequent = torch.tensor([9, 8], dtype=torch.int32)
-    binary.write_shortlist(tmp_path / "lex.bin", Shortlist(torch.from_numpy(table), frequent), places, places)
+    frequent = np.array([9, 8], dtype=np.int32)
+    binary.write_shortlist(tmp_path / "lex.bin", Shortlist(table, frequent), places, places)
     found = binary.read_shortlist(tmp_path / "lex.bin", vocab, vocab)
-    assert found.translations.dtype == found.frequent.dtype == torch.int32
+    assert found.translations.dtype == found.frequent.dtype == np.int32
     assert set(found.frequent.tolist()) == {EOS_ID, 8, 9}
     for id in places:
         if id != EOS_ID:

@@ -17,7 +17,7 @@ import torch
 from cli_runner import Done
 from exports import LINES, encoded, random_model, written
 
-from vtrans.checkpoint import LoadedModel, RunFolder, load_model
+from vtrans.checkpoint import LoadedModel, load_model
 from vtrans.config import SearchConfig
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
@@ -30,6 +30,7 @@ from vtrans.interop.ctranslate2.folder import is_exported, read_exported
 from vtrans.interop.ctranslate2.importer import read
 from vtrans.interop.exports import export_model
 from vtrans.interop.verification import Program, Tolerance, Verified, outputs, scorer, verify
+from vtrans.storage.run_folder import RunFolder
 from vtrans.text.vocabulary import EOS_ID, PAD_ID
 from vtrans.translate.sources import EXTRA_LENGTH
 from vtrans.translate.translator import Translator

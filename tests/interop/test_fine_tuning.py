@@ -11,10 +11,11 @@ from cli_runner import Done
 from conftest import TRAIN_PAIRS, VALID_PAIRS, write_pairs
 from foreign import hugging_face_folder
 
-from vtrans.checkpoint import RunFolder, load_model, save_model, weights_of
+from vtrans.checkpoint import load_model, save_model, weights_of
 from vtrans.data.store import DataFolder
 from vtrans.interop.huggingface.importer import read
 from vtrans.interop.imported import install
+from vtrans.storage.run_folder import RunFolder
 
 STEPS = ("train.max_steps=2", "train.checkpoint_every=1", "train.learning_rate=0.01", "train.warmup=1")
 

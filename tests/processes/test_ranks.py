@@ -11,10 +11,10 @@ import pytest
 import torch
 from runs import CPU, command, free_ports, ranks_of
 
-from vtrans.checkpoint import RunFolder
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
 from vtrans.processes.ranks import Ranks
+from vtrans.storage.run_folder import RunFolder
 from vtrans.training.setup import TrainOptions
 from vtrans.training.trainer import train
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from vtrans.checkpoint import RunFolder
 from vtrans.data.store import DataFolder
+from vtrans.storage.run_folder import RunFolder
 
 FOLDER = Path(__file__).parents[2] / "recipes" / "at-scale"
 

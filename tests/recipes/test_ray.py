@@ -18,8 +18,8 @@ import pytest
 from conftest import TRAIN_PAIRS
 
 import vtrans
-from vtrans.checkpoint import RunFolder
 from vtrans.errors import InputError
+from vtrans.storage.run_folder import RunFolder
 
 FOLDER = Path(__file__).parents[2] / "recipes" / "at-scale"
 LINES = ["The big dog sees me today.", "", " ", "The old\u2028cat", "a\nb"]

@@ -12,9 +12,10 @@ from conftest import write_pairs
 from networks import SMALL, V, make, sequences
 
 from recipes.sharing.scale import main, residual_shares, variances
-from vtrans.checkpoint import RunFolder, aliases
+from vtrans.checkpoint import aliases
 from vtrans.config import ModelConfig
 from vtrans.model import Transformer
+from vtrans.storage.run_folder import RunFolder
 
 PAIRS = [(source[:-1], source) for source in sequences(5, 9, 2)]
 

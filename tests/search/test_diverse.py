@@ -9,21 +9,22 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
-import torch
 from cli_runner import Done
 from conftest import TRAIN_PAIRS
 from fakes import BOS, EOS, BrokenDecoder, FakeDecoder, Ids, Table, hashed, many_sentences, scripted, searched
 from translators import SMALL, loaded, same, sentences, translator
 
 import vtrans
-from vtrans.checkpoint import RunFolder, Shortlist
 from vtrans.config import Recipe, SearchConfig, check_together
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import InputError, RecipeError, VtransError
 from vtrans.search.beam import beam_search
 from vtrans.search.loop import Hypothesis, length_penalty
 from vtrans.search.options import Mbr, Sampling
+from vtrans.storage.model_file import Shortlist
+from vtrans.storage.run_folder import RunFolder
 from vtrans.translate.translator import Translator
 
 SOURCE: Ids = (2, EOS)
@@ -230,7 +231,7 @@ def test_translations_have_the_models_own_probability(tiny_run: RunFolder) -> No
 def test_rules_prefixes_shortlists_ensembles_and_mbr_combine_with_groups() -> None:
     lines = [line for line in sentences(8) if line.strip()]
     V = len(loaded().tgt_vocab)
-    shortlist = Shortlist(torch.full((V, 1), 9, dtype=torch.int32), torch.tensor([4, 5, 6], dtype=torch.int32))
+    shortlist = Shortlist(np.full((V, 1), 9, dtype=np.int32), np.array([4, 5, 6], dtype=np.int32))
     short = loaded()
     short = type(short)(**{**vars(short), "shortlist": shortlist})
     search = translator(beam=6, beam_groups=2, no_repeat_ngram=1, max_length=0).search

@@ -10,12 +10,12 @@ import pytest
 from services import EN_DE, serving
 from translators import translator
 
-from vtrans.checkpoint import RunFolder
 from vtrans.documents.document import Translated
 from vtrans.errors import InputError
 from vtrans.server.batching import Wanted
 from vtrans.server.models import workers_for
 from vtrans.server.parameters import GLOSSARY_CHARACTERS, GLOSSARY_TERMS
+from vtrans.storage.run_folder import RunFolder
 from vtrans.translate.division import Division
 from vtrans.wording.glossary import Glossary, pair_of
 

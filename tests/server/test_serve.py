@@ -22,7 +22,6 @@ from conftest import make_data, tiny_train
 from corpora import made, two_languages
 from services import Client
 
-from vtrans.checkpoint import RunFolder
 from vtrans.commands.serve import _translators
 from vtrans.config import CACHE_VARIABLE, ENGINES
 from vtrans.console import Console
@@ -30,6 +29,7 @@ from vtrans.data.store import DataFolder
 from vtrans.server.batching import Wanted
 from vtrans.server.models import workers_for
 from vtrans.server.running import listen
+from vtrans.storage.run_folder import RunFolder
 from vtrans.translate.division import Division
 
 SENTENCE = "The big dog sees me today."
@@ -178,7 +178,8 @@ def test_the_engine_of_the_models_can_be_chosen(
 
 
 def test_a_model_without_languages_needs_a_pair(run_cli: Any, tmp_path: Path, ending_run: RunFolder) -> None:
-    from vtrans.tensor_files import open_tensors, write_tensors
+    from vtrans.storage.tensors import open_tensors
+    from vtrans.storage.writing import write_tensors
 
     with open_tensors(ending_run.last, "model") as (file, header):
         tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - not a dict

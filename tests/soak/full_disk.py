@@ -33,8 +33,8 @@ import vtrans.commands.export  # before the copies of this process are made, whi
 import vtrans.interop.formats
 import vtrans.training.trainer  # noqa: F401
 from vtrans import cli
-from vtrans.checkpoint import RunFolder
 from vtrans.config import KERNELS_VARIABLE
+from vtrans.storage.run_folder import RunFolder
 
 LARGE, MANY = 1 << 28, 100_000  # bytes, files
 STDOUT = "stdout"

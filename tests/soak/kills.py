@@ -29,9 +29,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from conftest import EVERY_STEP, TINY, TRAIN_PAIRS, VALID_PAIRS, make_data, write_pairs
 
-from vtrans.checkpoint import RunFolder, load_model
+from vtrans.checkpoint import load_model
 from vtrans.data.store import DataFolder
-from vtrans.states import read_progress
+from vtrans.storage.run_folder import RunFolder
+from vtrans.storage.states import read_progress
 
 VTRANS = [sys.executable, "-m", "vtrans"]
 SETTINGS = (*TINY, *EVERY_STEP, "train.ema=0.9")

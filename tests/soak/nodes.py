@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from conftest import EVERY_STEP, TINY, make_data
 
-from vtrans.checkpoint import RunFolder
+from vtrans.storage.run_folder import RunFolder
 
 STEPS = 200
 SETTINGS = (*TINY, *EVERY_STEP, f"train.max_steps={STEPS}", "train.checkpoint_every=50", "train.log_every=10")

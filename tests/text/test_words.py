@@ -22,10 +22,10 @@ import vtrans.data.augmentation
 from vtrans.console import Console
 from vtrans.data.augmentation import Augmentation
 from vtrans.data.bpe_dropout import Dropout
-from vtrans.data.columns import ColumnFile
 from vtrans.data.preparation.prepare import prepare
 from vtrans.data.store import DataFolder, TokenStore
 from vtrans.errors import FileError
+from vtrans.storage.columns import ColumnFile
 from vtrans.text.words import between_subwords, read_pharaoh, words_of_line
 
 Found = set[tuple[int, int]]

@@ -21,10 +21,10 @@ from runs import (
 )
 from safetensors.torch import load_file
 
-from vtrans.checkpoint import RunFolder
 from vtrans.data.store import DataFolder
-from vtrans.states import read_progress
-from vtrans.tensor_files import write_tensors
+from vtrans.storage.run_folder import RunFolder
+from vtrans.storage.states import read_progress
+from vtrans.storage.writing import write_tensors
 
 
 def test_without_a_compiler_training_continues_with_one_warning(

@@ -20,10 +20,11 @@ from runs import BRIEF, same
 
 import vtrans
 import vtrans.files
-import vtrans.tensor_files
-from vtrans.checkpoint import RunFolder, load_model
+import vtrans.storage.writing
+from vtrans.checkpoint import load_model
 from vtrans.data.store import DataFolder
 from vtrans.errors import FileError, InputError, VtransError, WriteError
+from vtrans.storage.run_folder import RunFolder
 from vtrans.training.progress import Metrics, Progress
 from vtrans.training.updates import Updates
 from vtrans.training.validation import Validation
@@ -88,7 +89,7 @@ class Moments:
             self.record()
             path.write_bytes(whole)
 
-        monkeypatch.setattr(vtrans.tensor_files, "save_file", half)
+        monkeypatch.setattr(vtrans.storage.writing, "save_file", half)
 
     def recording(self, operation: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **how: Any) -> Any:
@@ -229,7 +230,7 @@ class FullDisk:
         for owner, name in (
             (os, "replace"),
             (vtrans.files._Output, "write"),
-            (vtrans.tensor_files, "save_file"),
+            (vtrans.storage.writing, "save_file"),
             (Path, "touch"),
         ):
             monkeypatch.setattr(owner, name, self.taking(getattr(owner, name)))

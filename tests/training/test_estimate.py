@@ -15,10 +15,10 @@ from runs import (
 import vtrans
 import vtrans.checkpoint
 import vtrans.data.augmentation
-from vtrans.checkpoint import RunFolder
 from vtrans.data.batches import plan_epoch
 from vtrans.data.store import DataFolder
 from vtrans.errors import InputError
+from vtrans.storage.run_folder import RunFolder
 
 
 def test_a_dry_run_says_what_training_takes_and_writes_nothing(tmp_path: Path, tiny_data: DataFolder) -> None:

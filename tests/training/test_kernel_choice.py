@@ -11,13 +11,13 @@ from conftest import EVERY_STEP, TINY, tiny_train
 from runs import command, heard, interrupted, process, same, set_up_run
 
 import vtrans
-from vtrans.checkpoint import RunFolder
 from vtrans.data.store import DataFolder
 from vtrans.errors import FileError, InputError, RecipeError
 from vtrans.numerics import automatic, kernels
 from vtrans.numerics.automatic import automatic_kernels
 from vtrans.numerics.kernels import Kernels
-from vtrans.states import read_progress, save_state
+from vtrans.storage.run_folder import RunFolder
+from vtrans.storage.states import read_progress, save_state
 from vtrans.training import kernel_choice
 from vtrans.training.kernel_choice import choose_kernels
 from vtrans.training.recipe import load_recipe

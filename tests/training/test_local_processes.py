@@ -20,13 +20,14 @@ from conftest import EVERY_STEP, TINY, children, tiny_train
 from runs import SMOOTH, by_ranks, command, heard, interrupted, lines, process, same, wait_for_line
 from safetensors.torch import load_file
 
-from vtrans.checkpoint import RunFolder, load_model
+from vtrans.checkpoint import load_model
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
 from vtrans.errors import InputError, VtransError
 from vtrans.processes.division import MEMORY
 from vtrans.processes.ranks import CPU, Ranks
-from vtrans.states import read_progress
+from vtrans.storage.run_folder import RunFolder
+from vtrans.storage.states import read_progress
 from vtrans.training.division import TOKENS, divide
 from vtrans.training.optimization.parallel import divided
 from vtrans.training.updates import Updates

@@ -21,13 +21,14 @@ from runs import (
 )
 
 from vtrans.average import average
-from vtrans.checkpoint import RunFolder, load_model
+from vtrans.checkpoint import load_model
 from vtrans.data.batches import Mixture, plan_epoch, tempered
 from vtrans.data.store import DataFolder
 from vtrans.errors import InputError, RecipeError
 from vtrans.score import corpus_scores
-from vtrans.states import read_progress, save_state
-from vtrans.tensor_files import open_tensors
+from vtrans.storage.run_folder import RunFolder
+from vtrans.storage.states import read_progress, save_state
+from vtrans.storage.tensors import open_tensors
 from vtrans.training.feed import Feed
 from vtrans.training.trainer import Trainer
 from vtrans.translate.loading import load

@@ -24,9 +24,10 @@ from runs import (
 )
 from safetensors.torch import load_file
 
-from vtrans.checkpoint import RunFolder, load_model
+from vtrans.checkpoint import load_model
 from vtrans.data.batches import plan_epoch
 from vtrans.data.store import DataFolder
+from vtrans.storage.run_folder import RunFolder
 
 TOGETHER = {
     "plain": ("train.bpe_dropout=0.0",),

@@ -29,14 +29,15 @@ from safetensors.torch import load_file
 import vtrans
 import vtrans.checkpoint
 import vtrans.data.augmentation
-from vtrans.checkpoint import RunFolder, load_model
+from vtrans.checkpoint import load_model
 from vtrans.console import Console
 from vtrans.data.batches import plan_epoch
 from vtrans.data.store import DataFolder
 from vtrans.errors import FileError, InputError
 from vtrans.processes.ranks import Ranks
-from vtrans.states import read_progress
-from vtrans.tensor_files import write_tensors
+from vtrans.storage.run_folder import RunFolder
+from vtrans.storage.states import read_progress
+from vtrans.storage.writing import write_tensors
 from vtrans.training.log import introduce
 
 

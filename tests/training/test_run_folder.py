@@ -18,9 +18,9 @@ from runs import (
     story,
 )
 
-from vtrans.checkpoint import RunFolder
 from vtrans.data.store import DataFolder
 from vtrans.errors import InputError, RecipeError
+from vtrans.storage.run_folder import RunFolder
 from vtrans.training.trainer import Trainer
 from vtrans.training.validation import Validation
 

@@ -18,12 +18,13 @@ from runs import (
 )
 from safetensors.torch import load_file
 
-from vtrans.checkpoint import RunFolder, load_model
+from vtrans.checkpoint import load_model
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
 from vtrans.errors import InputError
-from vtrans.states import read_progress
-from vtrans.tensor_files import write_tensors
+from vtrans.storage.run_folder import RunFolder
+from vtrans.storage.states import read_progress
+from vtrans.storage.writing import write_tensors
 from vtrans.training.recipe import load_recipe
 from vtrans.training.setup import TrainOptions
 from vtrans.training.trainer import train

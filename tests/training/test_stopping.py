@@ -21,9 +21,10 @@ from runs import (
     set_up_run,
 )
 
-from vtrans.checkpoint import RunFolder, load_model
+from vtrans.checkpoint import load_model
 from vtrans.data.store import DataFolder
 from vtrans.errors import VtransError
+from vtrans.storage.run_folder import RunFolder
 from vtrans.training.setup import TrainOptions
 from vtrans.training.trainer import Trainer, train
 from vtrans.training.validation import Validation

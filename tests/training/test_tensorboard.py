@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from conftest import tiny_train
 
-from vtrans.checkpoint import RunFolder
 from vtrans.data.store import DataFolder
 from vtrans.errors import InputError
+from vtrans.storage.run_folder import RunFolder
 from vtrans.training.tensorboard import Events
 
 ON = "train.tensorboard=true"

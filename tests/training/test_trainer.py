@@ -18,10 +18,11 @@ from runs import (
 
 import vtrans
 import vtrans.checkpoint
-from vtrans.checkpoint import RunFolder, load_model
+from vtrans.checkpoint import load_model
 from vtrans.data.batches import plan_epoch
 from vtrans.data.store import DataFolder
 from vtrans.errors import InputError
+from vtrans.storage.run_folder import RunFolder
 from vtrans.text.vocabulary import BOS_ID
 from vtrans.training.log import Log
 from vtrans.training.optimization.optimizer import learning_rate

@@ -21,10 +21,10 @@ from safetensors.torch import load_file
 
 import vtrans
 import vtrans.checkpoint
-from vtrans.checkpoint import RunFolder
 from vtrans.data.batches import Batch
 from vtrans.data.store import DataFolder
 from vtrans.errors import VtransError
+from vtrans.storage.run_folder import RunFolder
 from vtrans.training.optimization.optimizer import learning_rate
 from vtrans.training.trainer import Trainer
 from vtrans.training.updates import NON_FINITE_LIMIT, Updates

@@ -20,13 +20,14 @@ from runs import (
 
 import vtrans
 import vtrans.checkpoint
-from vtrans.checkpoint import RunFolder, load_model
+from vtrans.checkpoint import load_model
 from vtrans.config import SearchConfig, TrainConfig
 from vtrans.data.batches import collate
 from vtrans.data.store import DataFolder
 from vtrans.errors import FileError, VtransError
 from vtrans.score import corpus_scores
-from vtrans.states import read_progress
+from vtrans.storage.run_folder import RunFolder
+from vtrans.storage.states import read_progress
 from vtrans.training.progress import Progress
 from vtrans.training.recipe import load_recipe
 from vtrans.training.trainer import Trainer

@@ -15,13 +15,15 @@ import torch
 from conftest import TINY, make_data, tiny_pairs, tiny_train
 from safetensors.torch import load_file
 
-from vtrans.checkpoint import RunFolder, load_model
+from vtrans.checkpoint import load_model
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
 from vtrans.errors import FileError, InputError
 from vtrans.model import Transformer
-from vtrans.states import read_progress
-from vtrans.tensor_files import open_tensors, write_tensors
+from vtrans.storage.run_folder import RunFolder
+from vtrans.storage.states import read_progress
+from vtrans.storage.tensors import open_tensors
+from vtrans.storage.writing import write_tensors
 from vtrans.text.vocabulary import PAD_ID
 from vtrans.training.recipe import load_recipe
 from vtrans.training.setup import TrainOptions

@@ -14,9 +14,9 @@ import pytest
 from cli_runner import Done
 from translators import sentences, translator
 
-from vtrans.checkpoint import RunFolder
 from vtrans.errors import FileError, InputError
 from vtrans.search.options import Mbr, Sampling
+from vtrans.storage.run_folder import RunFolder
 from vtrans.text.lines import write_line
 from vtrans.translate.chunks import Job, Shard, collect, engine_of, join_job, settings_of, sources_for, translate_chunks
 from vtrans.translate.confidence import Calibration, Logistic

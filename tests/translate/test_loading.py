@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import vtrans
-from vtrans.checkpoint import RunFolder
 from vtrans.console import Console
 from vtrans.errors import FileError, InputError, RecipeError
 from vtrans.numerics.devices import pick_device
+from vtrans.storage.run_folder import RunFolder
 from vtrans.translate.loading import load
 
 

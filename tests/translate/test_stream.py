@@ -24,10 +24,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from translators import WORDS, sentences, translator
 
-from vtrans.checkpoint import RunFolder
 from vtrans.console import Console
 from vtrans.errors import InputError
 from vtrans.search.options import Mbr, Sampling
+from vtrans.storage.run_folder import RunFolder
 from vtrans.translate.stream import shares, translate_stream, workers_for
 from vtrans.translate.translation import Counts, TranslateOptions
 from vtrans.translate.translator import Translator

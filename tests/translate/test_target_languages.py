@@ -7,13 +7,14 @@ import itertools
 from functools import cache
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from translators import SEARCH, SMALL, VARIANTS, WORDS, loaded, network, sentences, translator
 
 from vtrans.analysis.attention_map import attention_map
 from vtrans.analysis.neighbours import steps
-from vtrans.checkpoint import LoadedModel, Shortlist
+from vtrans.checkpoint import LoadedModel
 from vtrans.data.preparation.learn_vocabulary import learn
 from vtrans.engines.alignments import NO_WORD, align
 from vtrans.engines.engine import Source
@@ -21,6 +22,7 @@ from vtrans.engines.shortlist import Candidates
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import InputError
 from vtrans.search.options import Sampling
+from vtrans.storage.model_file import Shortlist
 from vtrans.text.languages import Languages
 from vtrans.text.piece_table import pack
 from vtrans.text.vocabulary import EOS_ID, Vocabulary
@@ -181,9 +183,7 @@ def test_models_of_an_ensemble_have_the_same_tags() -> None:
 def test_a_shortlist_lists_no_tag() -> None:
     vocab = vocabulary()
     tags = [vocab.id_of(tag) or 0 for tag in TAGS.values()]
-    shortlist = Shortlist(
-        torch.full((len(vocab), 2), tags[1], dtype=torch.int32), torch.tensor(tags, dtype=torch.int32)
-    )
+    shortlist = Shortlist(np.full((len(vocab), 2), tags[1], dtype=np.int32), np.array(tags, dtype=np.int32))
     (listed,) = Candidates(shortlist, len(vocab), True, tags).listed([[tags[0], *vocab.encode("a dog")]], [[]])
     assert listed.nonzero().flatten().tolist() == sorted({EOS_ID, *vocab.encode("a dog")})
     model = dataclasses.replace(multilingual(), shortlist=shortlist)

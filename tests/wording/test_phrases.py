@@ -11,12 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from cli_runner import Done
 from fakes import BOS, EOS, FakeDecoder, Ids, hashed, many_sentences
 from translators import SMALL, VARIANTS, loaded, same, sentences, translator, vocabulary
 
-from vtrans.checkpoint import RunFolder, Shortlist
 from vtrans.config import SearchConfig
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import FileError, InputError
@@ -25,6 +23,8 @@ from vtrans.search.beam import beam_search
 from vtrans.search.lexical import Form, Phrase, least_tokens
 from vtrans.search.loop import Hypothesis
 from vtrans.search.options import Sampling
+from vtrans.storage.model_file import Shortlist
+from vtrans.storage.run_folder import RunFolder
 from vtrans.translate.translator import Translator
 from vtrans.wording.avoid import Spelling
 from vtrans.wording.phrases import NO_WORDING, encoded, occurrences, read_constraints, wording_of
@@ -351,7 +351,7 @@ def test_log_probabilities_are_those_of_the_model() -> None:
 def test_prefixes_rules_shortlists_and_ensembles_combine_with_phrases() -> None:
     lines, V = [line for line in LINES if line], len(vocabulary())
     asked = [{"constraints": ["the park"], "avoid": ["dog"]}] * len(lines)
-    shortlist = Shortlist(torch.full((V, 1), 9, dtype=torch.int32), torch.tensor([4, 5, 6], dtype=torch.int32))
+    shortlist = Shortlist(np.full((V, 1), 9, dtype=np.int32), np.array([4, 5, 6], dtype=np.int32))
     short = loaded()
     short = type(short)(**{**vars(short), "shortlist": shortlist})
     engines = {

@@ -13,9 +13,9 @@ import pytest
 from cli_runner import Done
 from translators import sentences, translator
 
-from vtrans.checkpoint import RunFolder
 from vtrans.errors import FileError, InputError
 from vtrans.search.options import Sampling
+from vtrans.storage.run_folder import RunFolder
 from vtrans.translate.translation import TranslateOptions
 from vtrans.wording.glossary import Glossary, pair_of, read_glossary
 from vtrans.wording.phrases import occurrences

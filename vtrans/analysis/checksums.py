@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from vtrans.checkpoint import RunFolder, choose_model, load_model
+from vtrans.checkpoint import load_model
 from vtrans.errors import FileError
-from vtrans.tensor_files import open_tensors
+from vtrans.storage.run_folder import RunFolder, choose_model
+from vtrans.storage.tensors import open_tensors
 
 
 @dataclass(frozen=True)

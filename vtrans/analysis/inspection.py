@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from vtrans.analysis.parts import Part, SharedGroup, part_tree, shared_groups
-from vtrans.checkpoint import VOCABULARIES, LoadedModel, weights_of
+from vtrans.checkpoint import LoadedModel, weights_of
 from vtrans.config import SearchConfig
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
 from vtrans.errors import InputError
 from vtrans.model import count_parameters
-from vtrans.tensor_files import tensor_bytes
+from vtrans.storage.model_file import VOCABULARIES
+from vtrans.storage.tensors import places
 from vtrans.text.vocabulary import Vocabulary
 
 WIDTH = 112  # the most columns that the facts fill
@@ -44,7 +45,8 @@ class Inspection:
 
     def bytes(self) -> dict[str, int]:
         """Returns the size of the file and of its contents, by kind."""
-        tensors, total = tensor_bytes(self.file), self.file.stat().st_size
+        tensors = {name: end - begin for name, (begin, end) in places(self.file).items()}
+        total = self.file.stat().st_size
         weights = sum(tensors[name] for name in weights_of(self.loaded.model))
         vocabulary = sum(size for name, size in tensors.items() if name in VOCABULARIES)
         sizes = {"file": total, "weights": weights, "vocabulary": vocabulary, "header": total - sum(tensors.values())}

@@ -21,12 +21,13 @@ from vtrans.analysis.charts import Series, line_chart
 from vtrans.analysis.inspection import Inspection, shared_rows, training_overlap
 from vtrans.analysis.parts import shared_groups
 from vtrans.analysis.run_history import History, Point, histories
-from vtrans.checkpoint import choose_model, load_model
+from vtrans.checkpoint import load_model
 from vtrans.console import Console, duration
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import InputError
 from vtrans.files import write_atomically
 from vtrans.score import compare
+from vtrans.storage.run_folder import choose_model
 from vtrans.translate.translator import Translator
 
 FEW_RUNS = 3  # whose results are columns, which fit a narrow window

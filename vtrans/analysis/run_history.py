@@ -10,8 +10,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from vtrans.checkpoint import RunFolder
 from vtrans.errors import FileError, InputError
+from vtrans.storage.run_folder import RunFolder
 from vtrans.text.lines import open_bytes, read_lines
 from vtrans.training.progress import records_of
 

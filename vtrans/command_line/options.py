@@ -83,8 +83,8 @@ def check_output(output: Path | None, inputs: list[tuple[str, Path | None]], nam
     flag and its file; `name` is the flag of the output."""
     if output is None:
         return
-    from vtrans.checkpoint import run_of
     from vtrans.interop.ctranslate2.folder import is_exported
+    from vtrans.storage.run_folder import run_of
 
     try:
         for option, file in inputs:

@@ -40,8 +40,9 @@ def attend(
         raise InputError(f"--out must be an SVG file, such as attend.svg, got {out}.")
     check_output(out, [("MODEL", model)], "--out")
     from vtrans.analysis.attention_map import as_svg, as_text, attention_map
-    from vtrans.checkpoint import choose_model, load_model
+    from vtrans.checkpoint import load_model
     from vtrans.engines.torch_engine import TorchEngine
+    from vtrans.storage.run_folder import choose_model
     from vtrans.translate.translator import Translator
 
     console = Console(quiet=quiet)

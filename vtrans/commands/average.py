@@ -36,7 +36,7 @@ def average(
     """
     from vtrans.average import average as run_average
     from vtrans.average import best_checkpoints, newest_checkpoints, usual_checkpoints
-    from vtrans.checkpoint import RunFolder
+    from vtrans.storage.run_folder import RunFolder
     from vtrans.training.recipe import recipe_of_run
 
     console = Console(quiet=quiet)

@@ -41,7 +41,7 @@ def calibrate(
             f"{src} has {len(lines):,} lines, but {ref} has {len(references):,}; each line needs its reference."
         )
     set_threads(threads)
-    from vtrans.checkpoint import choose_model
+    from vtrans.storage.run_folder import choose_model
     from vtrans.translate.confidence import FILE, calibrate, made_with
     from vtrans.translate.loading import load
     from vtrans.translate.translation import Translation

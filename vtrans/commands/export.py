@@ -52,8 +52,9 @@ def export(
         raise InputError(f"--engine is for bergamot and web, got --to {to}; leave it out.")
     how = bad_utf8(on_bad_utf8)
     samples = read_all(sample_file, how, console) if sample_file else None
-    from vtrans.checkpoint import choose_model, load_model
+    from vtrans.checkpoint import load_model
     from vtrans.interop.exports import export_model
+    from vtrans.storage.run_folder import choose_model
 
     chosen = choose_model(model)
     if out is None:

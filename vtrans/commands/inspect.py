@@ -51,8 +51,9 @@ def inspect(
         return
     from vtrans.analysis.inspection import Inspection, training_overlap
     from vtrans.analysis.neighbours import neighbours, show_neighbours, show_steps, steps
-    from vtrans.checkpoint import choose_model, load_model
+    from vtrans.checkpoint import load_model
     from vtrans.engines.torch_engine import TorchEngine
+    from vtrans.storage.run_folder import choose_model
     from vtrans.translate.translator import Translator
 
     file, chosen = choose_model(model)

@@ -71,8 +71,9 @@ def prepare_bpe(
 
 def _vocabularies_of(path: Path) -> tuple[bytes, ...]:
     """Returns the vocabularies, one per side, of a data folder or a model."""
-    from vtrans.checkpoint import choose_model, read_vocabularies
     from vtrans.data.store import REPORT_FILE, DataFolder
+    from vtrans.storage.model_file import read_vocabularies
+    from vtrans.storage.run_folder import choose_model
 
     if (path / REPORT_FILE).exists():
         data = DataFolder.open(path)

@@ -33,9 +33,10 @@ def shortlist(
     They are learned from the training pairs by IBM model 1, and written into the model file; its weights stay as they
     are. Checkpoints cannot hold a shortlist, because training replaces them.
     """
-    from vtrans.checkpoint import add_shortlist, choose_model, load_model, run_of
+    from vtrans.checkpoint import add_shortlist, load_model
     from vtrans.data.store import DataFolder
     from vtrans.engines.shortlist import learn_shortlist
+    from vtrans.storage.run_folder import choose_model, run_of
 
     console = Console(quiet=quiet)
     if out:

@@ -14,7 +14,7 @@ from vtrans.data.options import PrepareOptions
 from vtrans.errors import InputError, VtransError
 
 if TYPE_CHECKING:
-    from vtrans.checkpoint import RunFolder
+    from vtrans.storage.run_folder import RunFolder
 
 OUT = "Run folder to write. If it holds a run, that run is resumed."
 RECIPE = f"Name of a recipe, or a TOML file.  [default: the recipe of the run that is resumed, else {DEFAULT_RECIPE}]"
@@ -50,9 +50,9 @@ def train(
     """
     if dry_run and quiet:
         raise InputError("--dry-run prints an estimate; leave out --quiet.")
-    from vtrans.checkpoint import RunFolder
     from vtrans.data.store import DataFolder
     from vtrans.interop.expressible import PROGRAMS, check_model
+    from vtrans.storage.run_folder import RunFolder
     from vtrans.training.setup import TrainOptions
     from vtrans.training.trainer import train as run_training
 

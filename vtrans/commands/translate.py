@@ -200,7 +200,7 @@ def translate(
 
 def _settings_of(models: Ensemble, reading: Reading, others: object) -> str:
     """Returns what changes the translations. Files are compared by their sizes and times."""
-    from vtrans.checkpoint import choose_model
+    from vtrans.storage.run_folder import choose_model
 
     files = [*(choose_model(model).file for model in models.paths), reading.glossary, reading.memory]
     stats = [file.stat() for file in files if file]
@@ -232,8 +232,9 @@ def _memory(
     path: Path, models: list[Path], to: str | None, protection: Protection | None, console: Console
 ) -> dict[str, Any]:
     """Returns the fields of a TranslateOptions for a memory."""
-    from vtrans.checkpoint import choose_model, read_abilities
     from vtrans.documents.remembered import Lookup
+    from vtrans.storage.model_file import read_abilities
+    from vtrans.storage.run_folder import choose_model
 
     able = [read_abilities(choose_model(model).file) for model in models]
     pairs = [pair for pair in able[0][0] if to in (None, pair.tgt)]
@@ -247,7 +248,7 @@ def _memory(
 
 
 def _calibration(paths: list[Path]) -> Calibration:
-    from vtrans.checkpoint import choose_model
+    from vtrans.storage.run_folder import choose_model
     from vtrans.translate.confidence import Calibration
 
     return Calibration.load([choose_model(path).file for path in paths])

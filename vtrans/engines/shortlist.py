@@ -20,7 +20,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vtrans.checkpoint import Shortlist
 from vtrans.compiled.decoder import CompiledDecoder
 from vtrans.data.aligner import model_1
 from vtrans.data.store import TokenStore
@@ -28,6 +27,7 @@ from vtrans.engines.incremental import IncrementalDecoder, block_of, logprobs
 from vtrans.numerics.products import linear
 from vtrans.search.history import Ints
 from vtrans.search.loop import Block, Decoder
+from vtrans.storage.model_file import Shortlist
 from vtrans.text.vocabulary import EOS_ID, PAD_ID
 
 
@@ -55,7 +55,7 @@ def learn_shortlist(
     kept = rank < translations
     table = np.full((src_size, translations), EOS_ID, dtype=np.int32)
     table[src[kept], rank[kept]] = tgt[kept]
-    return Shortlist(torch.from_numpy(table), torch.from_numpy(often))
+    return Shortlist(table, often)
 
 
 # Decoding.
@@ -67,12 +67,12 @@ class Candidates:
     listed. `common_V` says which subwords all sentences list."""
 
     def __init__(self, shortlist: Shortlist, tgt_size: int, joint: bool, tags: Sequence[int] = ()) -> None:
-        self.lists_SX = shortlist.translations.numpy().astype(np.int64)  # of each source subword
+        self.lists_SX = shortlist.translations.astype(np.int64)  # of each source subword
         if joint:
             self.lists_SX = np.hstack((self.lists_SX, np.arange(len(self.lists_SX))[:, None]))
         never = [PAD_ID, *tags]
         self.common_V = np.zeros(tgt_size, dtype=bool)
-        self.common_V[shortlist.frequent.numpy()] = True
+        self.common_V[shortlist.frequent] = True
         self.common_V[EOS_ID] = True
         self.common_V[never] = False
         self.others_V = ~self.common_V

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from vtrans.errors import FileError
 from vtrans.files import reason
-from vtrans.tensor_files import TensorFile, mapped
+from vtrans.storage.tensors import TensorFile, mapped
 
 AGAIN = "copy the folder again, or convert the model again"
 LONGEST_JSON = 1 << 26  # bytes; the vocabulary of a model with a million pieces has less
@@ -160,7 +160,7 @@ class ForeignTensors:
 def open_safetensors(path: Path) -> ForeignTensors:
     """Returns the tensors of a safetensors file. A tensor is copied when it is read, so that no weight of a model
     depends on the file."""
-    file = TensorFile(path, mapped(path), None)
+    file = TensorFile(path, mapped(path, "pt"), framework="pt")
     tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
     return ForeignTensors(path, facts_of(tensors), lambda name: tensors[name].clone())
 

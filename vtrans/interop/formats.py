@@ -9,7 +9,7 @@ import vtrans.interop.bergamot.importer as bergamot_importer
 import vtrans.interop.ctranslate2.importer as ctranslate2_importer
 import vtrans.interop.huggingface.importer as huggingface_importer
 import vtrans.interop.marian.importer as marian_importer
-from vtrans.checkpoint import run_of, save_model
+from vtrans.checkpoint import save_model
 from vtrans.console import Console
 from vtrans.errors import FileError, InputError
 from vtrans.files import aside, check_path, explained
@@ -17,6 +17,7 @@ from vtrans.interop.imported import Imported, install
 from vtrans.interop.verification import Verified, outputs, progress, refuse_different, verify
 from vtrans.model import count_parameters
 from vtrans.processes.memory import release_memory
+from vtrans.storage.run_folder import run_of
 
 
 def read_model(path: Path, src_spm: Path | None = None, tgt_spm: Path | None = None) -> Imported:

@@ -12,12 +12,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from vtrans.checkpoint import LoadedModel, Shortlist, Unfilled, check_finite, weights_of
+from vtrans.checkpoint import LoadedModel, Unfilled, weights_of
 from vtrans.config import ModelConfig, SearchConfig, contradiction
 from vtrans.errors import FileError, InputError
 from vtrans.interop.foreign_files import Read
 from vtrans.interop.verification import Program
 from vtrans.model import Transformer
+from vtrans.storage.model_file import Shortlist, check_finite
 from vtrans.text.languages import Languages, tags_among
 from vtrans.text.vocabulary import BOS_ID, PAD_ID, Vocabulary, have_one_table
 
@@ -71,7 +72,7 @@ def install(imported: Imported) -> LoadedModel:
             raise FileError(
                 f"{imported.path}: {name} must have the shape {list(weight.shape)}, got {list(value.shape)}."
             )
-        check_finite(imported.path, name, value)
+        check_finite(imported.path, name, value.numpy())
         weight.data.copy_(value)
     tags = tags_among(src.tags) if imported.tags is None else imported.tags
     training, languages = dict(imported.training), imported.languages

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vtrans.checkpoint import RunFolder
 from vtrans.config import TrainConfig
 from vtrans.console import Console
 from vtrans.errors import FileError
 from vtrans.files import explained, write_atomically
 from vtrans.numerics.kernels import Kernels
+from vtrans.storage.run_folder import RunFolder
 from vtrans.training.tensorboard import Events
 
 

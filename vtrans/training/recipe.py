@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from vtrans.checkpoint import RunFolder, section_of
 from vtrans.config import (
     DEFAULT_RECIPE,
     SECTIONS,
@@ -30,8 +29,10 @@ from vtrans.data.store import DataFolder
 from vtrans.errors import InputError, RecipeError
 from vtrans.files import shipped
 from vtrans.keys import keys_of, nearest, toml_value
-from vtrans.states import read_progress
-from vtrans.tensor_files import open_tensors
+from vtrans.storage.model_file import section_of
+from vtrans.storage.run_folder import RunFolder
+from vtrans.storage.states import read_progress
+from vtrans.storage.tensors import open_tensors
 
 Values = Mapping[str, Mapping[str, Any]]
 """The values of a recipe by section and key, as a training state records them; empty for a new run."""

@@ -12,10 +12,11 @@ from typing import Any
 
 import torch
 
-from vtrans.checkpoint import LoadedModel, RunFolder, load_model, save_model
+from vtrans.checkpoint import LoadedModel, load_model, save_model
 from vtrans.errors import FileError, VtransError
 from vtrans.numerics.kernels import Kernels
-from vtrans.states import RAW, read_progress, read_state, save_state, state_of
+from vtrans.storage.run_folder import RunFolder
+from vtrans.storage.states import RAW, read_progress, read_state, save_state, state_of
 from vtrans.training.optimization.job import Job, Learner
 from vtrans.training.optimization.parallel import parallel_of
 from vtrans.training.progress import Metrics, Progress

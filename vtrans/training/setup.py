@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from vtrans.checkpoint import RunFolder, RunLock, choose_model, load_weights
+from vtrans.checkpoint import load_weights
 from vtrans.config import ModelConfig, Recipe
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
@@ -21,6 +21,7 @@ from vtrans.model import Transformer
 from vtrans.numerics import kernels
 from vtrans.numerics.seeds import derived_seed
 from vtrans.processes.ranks import Ranks
+from vtrans.storage.run_folder import RunFolder, RunLock, choose_model
 from vtrans.text.vocabulary import PAD_ID
 from vtrans.training.division import divide
 from vtrans.training.kernel_choice import choose_kernels, precision_of

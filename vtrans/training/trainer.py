@@ -20,7 +20,6 @@ from pathlib import Path
 
 import torch
 
-from vtrans.checkpoint import RunFolder, RunLock
 from vtrans.console import Console, Counter, duration
 from vtrans.data.batches import ahead
 from vtrans.data.store import DataFolder
@@ -30,6 +29,7 @@ from vtrans.numerics.devices import pick_device
 from vtrans.processes.process import set_threads
 from vtrans.processes.ranks import Ranks
 from vtrans.processes.signals import StopSignal
+from vtrans.storage.run_folder import RunFolder, RunLock
 from vtrans.training.dry_run import estimate
 from vtrans.training.feed import Feed, Place, Share
 from vtrans.training.log import Log, introduce, planned_steps

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from vtrans.checkpoint import LoadedModel, RunFolder
+from vtrans.checkpoint import LoadedModel
 from vtrans.config import Recipe, SearchConfig, TrainConfig
 from vtrans.console import Console, duration
 from vtrans.data.batches import collate, plan_epoch
@@ -20,6 +20,7 @@ from vtrans.files import explained, write_atomically
 from vtrans.keys import idle_because, keys_of
 from vtrans.processes.memory import release_memory
 from vtrans.score import corpus_scores
+from vtrans.storage.run_folder import RunFolder
 from vtrans.training.optimization.loss import Objective, products
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator

@@ -8,12 +8,13 @@ from pathlib import Path
 
 from torch import Tensor
 
-from vtrans.checkpoint import RunFolder, load_model
+from vtrans.checkpoint import load_model
 from vtrans.config import ModelConfig
 from vtrans.errors import FileError, InputError
 from vtrans.files import file_sha256
 from vtrans.keys import keys_of, toml_value
 from vtrans.model import Transformer
+from vtrans.storage.run_folder import RunFolder
 from vtrans.text.vocabulary import Vocabulary
 
 # If the new model ties embeddings that the old one does not, a row comes from the first of these with its subword.

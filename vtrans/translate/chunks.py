@@ -222,7 +222,7 @@ def join_job(
     `models` are those of `vtrans.load`, and `options` are values for JSON by the names of their options: all that
     change the translations. Raises InputError if they, or the texts, are not those of the job.
     """
-    from vtrans.checkpoint import choose_model
+    from vtrans.storage.run_folder import choose_model
     from vtrans.translate.translation import TranslateOptions
 
     record = {

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from vtrans.checkpoint import LoadedModel, choose_model, load_model
+from vtrans.checkpoint import LoadedModel, load_model
 from vtrans.compiled.compiler import CompilerError
 from vtrans.compiled.decoder import PRECISIONS, compiled_decoder
 from vtrans.config import (
@@ -30,6 +30,7 @@ from vtrans.numerics.automatic import automatic_kernels
 from vtrans.numerics.devices import pick_device
 from vtrans.numerics.kernels import current, use
 from vtrans.numerics.products import HAS_ONEDNN
+from vtrans.storage.run_folder import choose_model
 from vtrans.translate.translator import Translator
 
 

@@ -16,12 +16,12 @@ import torch
 from runs import SMOOTH, by_ranks, command, lines
 from safetensors.torch import load_file
 
-from vtrans.checkpoint import RunFolder
 from vtrans.config import TrainConfig
 from vtrans.data.store import DataFolder
 from vtrans.errors import InputError
 from vtrans.processes.ranks import Ranks
-from vtrans.states import read_progress
+from vtrans.storage.run_folder import RunFolder
+from vtrans.storage.states import read_progress
 from vtrans.training.optimization.loss import Objective
 from vtrans.training.optimization.parallel import Shards, check_compilable, make_parallel
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from vtrans.data.aligner import aligned
-from vtrans.data.columns import NUMPY
 from vtrans.data.preparation.encode import Encoded, Pair, Side, Task
 from vtrans.data.store import REVISION, STORE_FORMAT, TokenStore
+from vtrans.storage.columns import NUMPY
 
 _BLOCK = 1 << 20  # bytes copied at a time
 

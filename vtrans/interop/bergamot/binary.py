@@ -19,11 +19,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vtrans.checkpoint import Shortlist
 from vtrans.errors import FileError
 from vtrans.files import check_path, reason
 from vtrans.interop.foreign_files import AGAIN, Facts, ForeignTensors, Stream, read_bytes
 from vtrans.interop.settings import wrong
+from vtrans.storage.model_file import Shortlist
 from vtrans.text.vocabulary import EOS_ID, Vocabulary
 
 VERSION, ALIGNMENT = 1, 256
@@ -209,7 +209,7 @@ def read_shortlist(path: Path, src: Vocabulary, tgt: Vocabulary) -> Shortlist:
     table = np.full((len(src), max(1, longest)), EOS_ID, dtype=np.int32)
     for id, listed in lists.items():
         table[id, : len(listed)] = listed
-    return Shortlist(torch.from_numpy(table), torch.tensor(always, dtype=torch.int32))
+    return Shortlist(table, np.array(always, dtype=np.int32))
 
 
 def places_of(vocab: Vocabulary) -> dict[int, int]:

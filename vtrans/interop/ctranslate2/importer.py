@@ -24,7 +24,7 @@ from vtrans.interop.ctranslate2.original import CTranslate2Model
 from vtrans.interop.ctranslate2.settings import Tokens, read_settings, read_vocabularies
 from vtrans.interop.foreign_files import Read, file_in, read_bytes
 from vtrans.interop.imported import NEVER, Imported, blueprint, rows_of
-from vtrans.tensor_files import check_training
+from vtrans.storage.tensors import check_training
 from vtrans.text.languages import languages_from, tags_from
 from vtrans.text.piece_table import pack
 from vtrans.text.vocabulary import BOS_ID, PAD_ID, Vocabulary

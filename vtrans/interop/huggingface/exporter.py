@@ -30,7 +30,7 @@ from vtrans.interop.huggingface.original import load
 from vtrans.interop.imported import NEVER, rows_there
 from vtrans.interop.verification import Program
 from vtrans.model import SinusoidalPositions
-from vtrans.tensor_files import save_tensors
+from vtrans.storage.writing import save_tensors
 from vtrans.text.piece_table import is_language
 from vtrans.text.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
 from vtrans.translate.sources import EXTRA_LENGTH

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from vtrans.checkpoint import RunFolder
 from vtrans.config import Recipe, TrainConfig
 from vtrans.console import Console
 from vtrans.data.batches import collate
@@ -18,6 +17,7 @@ from vtrans.data.store import DataFolder
 from vtrans.errors import InputError
 from vtrans.model import Transformer
 from vtrans.processes.ranks import Ranks
+from vtrans.storage.run_folder import RunFolder
 from vtrans.text.vocabulary import BOS_ID, EOS_ID
 from vtrans.training.optimization.loss import Objective, products
 from vtrans.training.optimization.optimizer import MovingAverage, make_optimizer

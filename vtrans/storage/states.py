@@ -1,6 +1,6 @@
 """Training states: what resuming needs besides the model file.
 
-A state is one file (tensor_files.py): the optimizer's tensors, and the progress of the run in the header.
+A state is one file (tensors.py): the optimizer's tensors, and the progress of the run in the header.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from vtrans.errors import FileError
-from vtrans.tensor_files import FORMAT, open_tensors, write_tensors
+from vtrans.storage.tensors import FORMAT, open_tensors
+from vtrans.storage.writing import write_tensors
 
 OPTIMIZER_PARTS = ({"step", "exp_avg", "exp_avg_sq"}, {"momentum_buffer"})  # the state of a parameter, Adam's or Muon's
 RAW = "weight"  # the parameter itself, see state_of
@@ -51,7 +52,7 @@ def read_state(
     belongs to other parameters than those of the model."""
     shapes = {name: list(parameter.shape) for name, parameter in model.named_parameters()}
     state: dict[str, dict[str, Tensor]] = {name: {} for name in shapes}
-    with open_tensors(path, "state") as (file, _):
+    with open_tensors(path, "state", "pt") as (file, _):
         if {key.rpartition(":")[0] for key in file.keys()} != set(shapes):  # noqa: SIM118 - not a dict
             raise FileError(f"{path} is the state of another architecture.")
         for key in file.keys():  # noqa: SIM118 - not a dict

@@ -8,22 +8,18 @@ checksums.
 from __future__ import annotations
 
 import json
-import os
-import re
-import stat
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-import torch
+import numpy as np
+from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
-from torch import Tensor
 
 from vtrans.errors import FileError
-from vtrans.files import aside, check_path, explained
+from vtrans.files import check_path
 
 FORMAT = 2
 # Revision 2 has piece tables and stored positions; a file without them differs only in its number.
@@ -31,34 +27,31 @@ READABLE = (1, 2)
 CHECKSUMS = "crc32"
 # The most bytes of a header. A state of 2,000 layers has 26 MB; parsing 100 MB of JSON may take 2.6 GB of memory.
 MOST_HEADER = 1 << 25
+Framework = Literal["np", "pt"]
+"""What reads the tensors of a file: NumPy or torch."""
+# The types of tensors, as safetensors names them. Checksums have their names in torch.
+TYPES = {
+    "F64": "torch.float64",
+    "F32": "torch.float32",
+    "F16": "torch.float16",
+    "BF16": "torch.bfloat16",
+    "I64": "torch.int64",
+    "I32": "torch.int32",
+    "I16": "torch.int16",
+    "I8": "torch.int8",
+    "U8": "torch.uint8",
+    "BOOL": "torch.bool",
+}
 _COPY_AGAIN = "copy the file again, or make it again"
-
-
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
-    """Writes a file of tensors with this header and checksums. Raises what `files.unwritable` returns."""
-    check_path(path)
-    text = _header_text({**header, CHECKSUMS: checksums(tensors, header)})
-    with aside(path) as temporary, explained(path):
-        temporary.touch()
-        mode = temporary.stat().st_mode
-        save_tensors(temporary, tensors, {"vtrans": text})
-        temporary.chmod(stat.S_IMODE(mode))  # safetensors makes files that only their owner can read
-
-
-def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> None:
-    """Writes a safetensors file. Raises OSError if that fails."""
-    try:
-        save_file(dict(tensors), path, metadata=metadata)
-    except SafetensorError as error:
-        number = re.search(r"\(os error (\d+)\)", str(error))
-        raise OSError(*((int(number[1]), os.strerror(int(number[1]))) if number else (str(error),))) from None
 
 
 class TensorFile:
     """The tensors of an open file. Reading one raises FileError unless it has its checksum."""
 
-    def __init__(self, path: Path, file: Any, checksums: Mapping[str, str] | None) -> None:
-        self.path, self._file, self._checksums = path, file, checksums
+    def __init__(
+        self, path: Path, file: Any, checksums: Mapping[str, str] | None = None, framework: Framework = "np"
+    ) -> None:
+        self.path, self._file, self._checksums, self._framework = path, file, checksums, framework
 
     @property
     def has_checksums(self) -> bool:
@@ -72,17 +65,26 @@ class TensorFile:
         part = self._file.get_slice(name)
         return str(part.get_dtype()), list(part.get_shape())
 
-    def get_tensor(self, name: str) -> Tensor:
+    def get_tensor(self, name: str) -> Any:
+        """Returns a tensor: an array of NumPy, in float32 if the file has bfloat16, or a tensor of torch."""
+        dtype, shape = self.facts(name)
+        half = dtype == "BF16" and self._framework == "np"  # NumPy lacks the type
         try:
-            tensor: Tensor = self._file.get_tensor(name)
-        except (SafetensorError, OSError, RuntimeError, ValueError, TypeError) as error:
+            tensor = self._bfloat16(name, shape) if half else self._file.get_tensor(name)
+        except (SafetensorError, OSError, RuntimeError, ValueError, TypeError, KeyError) as error:
             raise FileError(f"{self.path}: {name} cannot be read: {str(error).rstrip('.')}.") from None
-        if self._checksums is not None and self._checksums.get(name) != _checksum(tensor):
+        if self._checksums is not None and self._checksums.get(name) != checksum(TYPES.get(dtype, ""), shape, tensor):
             raise FileError(f"{self.path} is damaged: {name} does not match its checksum; {_COPY_AGAIN}.")
-        return tensor
+        return (tensor.astype(np.uint32) << 16).view(np.float32) if half else tensor
+
+    def _bfloat16(self, name: str, shape: list[int]) -> NDArray[np.uint16]:
+        begin, end = places(self.path)[name]
+        with self.path.open("rb") as stream:
+            stream.seek(begin)
+            return np.frombuffer(stream.read(end - begin), np.uint16).reshape(shape)
 
 
-def mapped(path: Path) -> Any:
+def mapped(path: Path, framework: Framework = "np") -> Any:
     """Returns the memory-mapped file that safetensors opens. Raises FileError for a missing or damaged file."""
     check_path(path)
     if not path.is_file():
@@ -94,7 +96,7 @@ def mapped(path: Path) -> Any:
             length = int.from_bytes(stream.read(8), "little")
         if MOST_HEADER < length < size:
             raise FileError(f"the header of {path} must have at most {MOST_HEADER:,} bytes, got {length:,}.")
-        return safe_open(path, framework="pt")
+        return safe_open(path, framework=framework)
     except (SafetensorError, OSError) as error:
         problem = str(error).rstrip(".")
         raise FileError(
@@ -103,46 +105,51 @@ def mapped(path: Path) -> Any:
 
 
 @contextmanager
-def open_tensors(path: str | Path, kind: str) -> Iterator[tuple[TensorFile, dict[str, Any]]]:
+def open_tensors(
+    path: str | Path, kind: str, framework: Framework = "np"
+) -> Iterator[tuple[TensorFile, dict[str, Any]]]:
     """A memory-mapped file and its header without the checksums.
 
     The header of a "model" has a valid `training`, that of a "state" has a `progress`. Raises FileError for a missing
     or damaged file and one of another kind.
     """
     path = Path(path)
-    with mapped(path) as file:
+    with mapped(path, framework) as file:
         metadata: dict[str, str] | None = file.metadata()
         header, sums = _header(path, (metadata or {}).get("vtrans"), kind)
-        yield TensorFile(path, file, sums), header
+        yield TensorFile(path, file, sums, framework), header
 
 
-def tensor_bytes(path: Path) -> dict[str, int]:
-    """The number of bytes of each tensor in a safetensors file."""
+def places(path: Path) -> dict[str, tuple[int, int]]:
+    """Returns where each tensor of a sound safetensors file begins and ends, in bytes."""
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(length))
-    return {
-        name: facts["data_offsets"][1] - facts["data_offsets"][0] for name, facts in header.items() if "dtype" in facts
-    }
+    offsets = {name: facts["data_offsets"] for name, facts in header.items() if "dtype" in facts}
+    return {name: (8 + length + begin, 8 + length + end) for name, (begin, end) in offsets.items()}
 
 
-def checksums(tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> dict[str, Any]:
-    """The CRC-32 of each tensor, and of the header without its checksums, in hexadecimal."""
+def header_checksum(header: Mapping[str, Any]) -> str:
+    """The CRC-32, in hexadecimal, of a header without its checksums."""
     rest = {key: value for key, value in header.items() if key != CHECKSUMS}
-    return {
-        "header": f"{zlib.crc32(_header_text(rest).encode('utf-8', 'surrogatepass')):08x}",
-        "tensors": {name: _checksum(tensor) for name, tensor in tensors.items()},
-    }
+    return f"{zlib.crc32(header_text(rest).encode('utf-8', 'surrogatepass')):08x}"
 
 
-def _checksum(tensor: Tensor) -> str:
-    """The CRC-32 of a tensor's type, shape and values."""
-    kind = zlib.crc32(f"{tensor.dtype} {list(tensor.shape)}".encode())
-    values = tensor.detach().reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else b""
+def checksum(dtype: str, shape: Sequence[int], tensor: Any) -> str:
+    """The CRC-32, in hexadecimal, of a tensor's type, as torch names it, its shape and its values."""
+    kind, values = zlib.crc32(f"{dtype} {list(shape)}".encode()), b""
+    if 0 not in shape:
+        flat = tensor.reshape(-1)
+        if not isinstance(tensor, np.ndarray):
+            import torch
+
+            flat = flat.detach().view(torch.uint8).numpy()
+        values = flat.view(np.uint8).data
     return f"{zlib.crc32(values, kind):08x}"
 
 
-def _header_text(header: Mapping[str, Any]) -> str:
+def header_text(header: Mapping[str, Any]) -> str:
+    """Returns a header as it is written."""
     return json.dumps(header, sort_keys=True, ensure_ascii=False)
 
 
@@ -157,11 +164,11 @@ def _header(path: Path, raw: str | None, kind: str) -> tuple[dict[str, Any], dic
                 f"{path} has the format {header.get('format')}, but this version reads "
                 f"{' and '.join(map(str, READABLE))}; use the version of vtrans that wrote it."
             )
-        _header_text(header).encode()  # half of a surrogate pair could be neither printed nor written
+        header_text(header).encode()  # half of a surrogate pair could be neither printed nor written
         sums = header.pop(CHECKSUMS, None)
         if sums is not None:
             tensors = sums.get("tensors") if isinstance(sums, dict) else None
-            if not isinstance(tensors, dict) or sums != {**checksums({}, header), "tensors": tensors}:
+            if not isinstance(tensors, dict) or sums != {"header": header_checksum(header), "tensors": tensors}:
                 raise FileError(f"{path} is damaged: its header does not match its checksum; {_COPY_AGAIN}.")
             sums = tensors
     except (ValueError, RecursionError):  # not JSON, not Unicode, or nested too deeply

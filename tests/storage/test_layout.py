@@ -1,0 +1,68 @@
+"""The layout of a model file is that of the network."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import typing
+
+import pytest
+from networks import SEQUENCES, VARIANTS, make
+
+from vtrans.checkpoint import aliases, weights_of
+from vtrans.config import ModelConfig, contradiction
+from vtrans.errors import InputError
+from vtrans.keys import keys_of
+from vtrans.storage.layout import layout_of
+
+SHAPES = {
+    "tie": ("src-tgt-softmax", "tgt-softmax", "src-tgt", "none"),
+    "norm": ("pre", "post"),
+    "positions": ("sinusoidal", "learned", "stored", "rotary"),
+    "share_positions": (False, True),
+    "share_layers": ("none", "attention", "feed-forward", "all"),
+    "share_group": (0, 2),
+    "share_stacks": (False, True),
+    "autoregression": ("self-attention", "ssru"),
+    "architecture": ("encoder-decoder", "decoder-only"),
+    "projection_bias": (False, True),
+    "encoder_layers": (0, 1, 2, 3, 4),
+    "decoder_layers": (1, 2, 3, 4),
+}
+
+
+def drawn(numbers: random.Random) -> ModelConfig:
+    """A random architecture that is none of the contradictory ones."""
+    while True:
+        values: dict[str, typing.Any] = {name: numbers.choice(choices) for name, choices in SHAPES.items()}
+        config = ModelConfig(d_model=16, d_ff=24, heads=4, max_positions=32, **values)
+        if contradiction(config) is None:
+            return config
+
+
+RANDOM = random.Random(7)
+
+
+@pytest.mark.parametrize("config", [*VARIANTS, *SEQUENCES, *(drawn(RANDOM) for _ in range(60))], ids=str)
+def test_a_layout_has_the_names_shapes_and_aliases_of_the_network(config: ModelConfig) -> None:
+    network = make(config)
+    layout = layout_of(config, 40, 40, joint=True)
+    assert layout.shapes == {name: tuple(weight.shape) for name, weight in weights_of(network).items()}
+    assert layout.aliases == aliases(network)
+
+
+def test_every_key_that_changes_the_weights_is_drawn() -> None:
+    sizes = {"d_model", "d_ff", "heads", "max_positions"}
+    without_weights = {
+        "source_mask", "activation", "norm_eps", "scale_embedding", "source_eos", "cross_attention_residual",
+        "alignment_layer",
+    }  # fmt: skip
+    keys = {name for name, key in keys_of(ModelConfig).items() if not key.training_only}
+    assert keys == sizes | without_weights | set(SHAPES)
+
+
+def test_what_the_network_refuses_has_no_layout() -> None:
+    with pytest.raises(InputError, match="tie"):
+        layout_of(VARIANTS[0], 40, 30, joint=False)
+    with pytest.raises(InputError, match="heads"):
+        layout_of(dataclasses.replace(VARIANTS[0], heads=3), 40, 40, joint=True)

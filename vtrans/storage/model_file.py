@@ -1,0 +1,218 @@
+"""Model files: a model is one file with each weight once, under the name of its first owner, the SentencePiece models
+as U8 tensors, and a header with the configuration and the aliases of shared weights.
+
+Reading one needs no torch. checkpoint.py reads it into a network of torch, and writes it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vtrans.config import ModelConfig, SearchConfig, section_from
+from vtrans.errors import FileError, InputError, RecipeError
+from vtrans.storage.layout import Layout, layout_of
+from vtrans.storage.tensors import TensorFile, open_tensors
+from vtrans.text.languages import Languages, languages_from, languages_record, tags_from
+from vtrans.text.vocabulary import Vocabulary, have_one_table
+
+JOINT, SOURCE, TARGET = "vocabulary.joint", "vocabulary.source", "vocabulary.target"
+VOCABULARIES = (JOINT, SOURCE, TARGET)
+TRANSLATIONS, FREQUENT = "shortlist.translations", "shortlist.frequent"
+FLOATS = ("F64", "F32", "F16", "BF16")  # types of weights, as safetensors names them
+
+Section = TypeVar("Section", ModelConfig, SearchConfig)
+
+
+@dataclass(frozen=True)
+class Shortlist:
+    """The target subwords that translations may contain (engines/shortlist.py learns and uses it). `translations`
+    [source vocabulary, k] has the likeliest ones of each source subword in order, padded with EOS; `frequent` [f] has
+    those that every translation may contain."""
+
+    translations: NDArray[np.int32]
+    frequent: NDArray[np.int32]
+
+
+class Network(Protocol):
+    """The weights of a model: a network of torch, or arrays."""
+
+    @property
+    def config(self) -> ModelConfig: ...
+    @property
+    def max_length(self) -> int | None: ...
+
+
+N = TypeVar("N", bound=Network)
+
+
+@dataclass(frozen=True)
+class Model(Generic[N]):
+    """A model with everything that translating needs. `training` records how it was made: `step`, or `average_of` with
+    the steps averaged. `languages` are the pairs that it translates, if known. `tags` are the subwords with which its
+    sources begin, by target language. `matches` says whether it has learned to use fuzzy matches (text/matches.py)."""
+
+    model: N
+    src_vocab: Vocabulary
+    tgt_vocab: Vocabulary
+    search: SearchConfig
+    training: Mapping[str, Any]
+    shortlist: Shortlist | None = None
+    languages: Sequence[Languages] = ()
+    tags: Mapping[str, str] = field(default_factory=dict)
+    matches: bool = False
+
+    @property
+    def joint(self) -> bool:
+        return have_one_table(self.src_vocab, self.tgt_vocab)
+
+    def record(self) -> dict[str, Any]:
+        """Everything but weights and vocabularies, as files record it."""
+        record = {
+            "model": dataclasses.asdict(self.model.config),
+            "search": dataclasses.asdict(self.search),
+            "training": dict(self.training),
+            "languages": languages_record(self.languages),
+        }
+        more = {"tags": dict(self.tags), "matches": self.matches}
+        return record | {name: value for name, value in more.items() if value}
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """The architecture in a model file, whose names, shapes and types are those of its weights."""
+
+    config: ModelConfig
+    layout: Layout
+
+    @property
+    def max_length(self) -> int | None:
+        """The length of the longest sequence of either side, BOS or EOS included. None means no limit."""
+        return self.config.reach
+
+
+@dataclass(frozen=True)
+class Weights(Blueprint):
+    """The weights of a model as arrays in float32."""
+
+    arrays: Mapping[str, NDArray[np.float32]]
+    """By the name of their first owner."""
+
+    def __getitem__(self, name: str) -> NDArray[np.float32]:
+        return self.arrays[self.layout.aliases.get(name, name)]
+
+
+def read_weights(path: str | Path) -> Model[Weights]:
+    """Returns the model of a file, with its weights as arrays. Raises FileError as `load_model` does."""
+    with open_tensors(path, "model") as (file, header):
+        checked = check_model(path, file, header)
+        arrays = {name: file.get_tensor(name).astype(np.float32, copy=False) for name in checked.model.layout.shapes}
+    for name, array in arrays.items():
+        check_finite(path, name, array)
+    weights = Weights(checked.model.config, checked.model.layout, arrays)
+    return with_network(checked, weights)
+
+
+def with_network(model: Model[Any], network: N) -> Model[N]:
+    """Returns the model with another form of its weights."""
+    return Model(**{**vars(model), "model": network})
+
+
+def check_model(path: str | Path, file: TensorFile, header: Mapping[str, Any]) -> Model[Blueprint]:
+    """Returns everything in a model file except its weights, whose names, shapes and types are checked. Raises
+    FileError as `load_model` does."""
+    names = set(file.keys())
+    vocabularies = names & set(VOCABULARIES)
+    if vocabularies not in ({JOINT}, {SOURCE, TARGET}):
+        raise FileError(f"{path} has no vocabulary; it is not a complete model of vtrans.")
+    src_vocab = _read_vocabulary(path, file, JOINT if JOINT in vocabularies else SOURCE)
+    tgt_vocab = src_vocab if JOINT in vocabularies else _read_vocabulary(path, file, TARGET)
+    try:
+        config = section_of(ModelConfig, header, "model", path)
+        search = section_of(SearchConfig, header, "search", path)
+        languages = languages_from(header.get("languages"))
+        tags = tags_from(header.get("tags"), src_vocab.tags)
+        layout = layout_of(config, len(src_vocab), len(tgt_vocab), joint=have_one_table(src_vocab, tgt_vocab))
+    except (InputError, ValueError, AssertionError) as error:
+        raise FileError(
+            f"{path} describes a model that this version does not know: {str(error).rstrip('.')}."
+        ) from None
+    shortlist = _read_shortlist(path, file, names, len(src_vocab), len(tgt_vocab))
+    others = {*vocabularies, *((TRANSLATIONS, FREQUENT) if shortlist else ())}
+    _check_names(path, layout, names - others, header.get("aliases", {}))
+    for name, wanted in layout.shapes.items():
+        dtype, shape = file.facts(name)
+        if shape != list(wanted):
+            raise FileError(f"{path}: {name} must have the shape {list(wanted)}, got {shape}.")
+        if dtype not in FLOATS:
+            raise FileError(f"{path}: {name} must have one of the types {', '.join(FLOATS)}, got {dtype}.")
+    more = languages, tags, header.get("matches") is True
+    blueprint = Blueprint(config, layout)
+    return Model(blueprint, src_vocab, tgt_vocab, search, header["training"], shortlist, *more)
+
+
+def read_vocabularies(path: str | Path) -> tuple[Vocabulary, Vocabulary]:
+    """Returns the vocabularies of a model file: the same object if there is one for both sides."""
+    with open_tensors(path, "model") as (file, header):
+        checked = check_model(path, file, header)
+        return checked.src_vocab, checked.tgt_vocab
+
+
+def read_abilities(path: str | Path) -> tuple[tuple[Languages, ...], bool]:
+    """Returns the pairs of languages of a model file, and whether the model has learned to use fuzzy matches."""
+    with open_tensors(path, "model") as (_, header):
+        return languages_from(header.get("languages")), header.get("matches") is True
+
+
+def section_of(kind: type[Section], header: Mapping[str, Any], name: str, path: str | Path) -> Section:
+    """Returns a section of a model's header. Keys that the file's version did not know have their defaults. Raises
+    RecipeError if the section is missing or invalid."""
+    values = header.get(name)
+    if not isinstance(values, dict):
+        raise RecipeError(f"{path}: the section {name} is missing.")
+    return section_from(kind, name, values, str(path))
+
+
+def check_finite(path: str | Path, name: str, array: NDArray[np.floating]) -> None:
+    """Raises FileError unless all numbers of a weight are finite."""
+    if array.size and not (np.isfinite(array.min()) and np.isfinite(array.max())):  # both are NaN if one is
+        raise FileError(f"{path}: {name} has values that are not finite (NaN or infinity); use another model file.")
+
+
+def _read_vocabulary(path: str | Path, file: TensorFile, name: str) -> Vocabulary:
+    dtype, shape = file.facts(name)
+    if dtype != "U8" or len(shape) != 1:
+        raise FileError(f"{path}: {name} must hold the bytes of a SentencePiece model, got {dtype} {shape}.")
+    return Vocabulary(np.asarray(file.get_tensor(name)).tobytes(), str(path))
+
+
+def _read_shortlist(
+    path: str | Path, file: TensorFile, names: set[str], src_size: int, tgt_size: int
+) -> Shortlist | None:
+    if not names & {TRANSLATIONS, FREQUENT}:
+        return None
+    parts = {name: np.asarray(file.get_tensor(name)) for name in (TRANSLATIONS, FREQUENT) if name in names}
+    if (
+        [part.ndim for part in parts.values()] != [2, 1]
+        or len(parts[TRANSLATIONS]) != src_size
+        or any(part.dtype != np.int32 for part in parts.values())
+        or any(bool(((part < 0) | (part >= tgt_size)).any()) for part in parts.values())
+    ):
+        raise FileError(f"{path} has a shortlist for another vocabulary; make its shortlist again.")
+    return Shortlist(parts[TRANSLATIONS], parts[FREQUENT])
+
+
+def _check_names(path: str | Path, layout: Layout, present: set[str], listed: dict[str, str]) -> None:
+    wanted = set(layout.shapes)
+    if wanted != present:
+        missing, extra = sorted(wanted - present), sorted(present - wanted)
+        what = f"lacks {missing[0]}" if missing else f"has the unknown tensor {extra[0]}"
+        raise FileError(f"{path} {what}; its tensors must be exactly those of its architecture.")
+    if layout.aliases != listed:
+        raise FileError(f"{path} lists the aliases {listed}, but its architecture has {layout.aliases}.")
