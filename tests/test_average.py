@@ -123,7 +123,7 @@ def test_averaging_holds_one_more_tensor_than_its_result(
     most: list[int] = []
 
     @contextmanager
-    def watched(path: Path, kind: str, framework: Framework) -> Iterator[tuple[Any, dict[str, Any]]]:
+    def watched(path: Path, kind: str, framework: Framework = "np") -> Iterator[tuple[Any, dict[str, Any]]]:
         with open_tensors(path, kind, framework) as (file, header):
             yield _Watched(file, alive, most), header
 

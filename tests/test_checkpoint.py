@@ -20,7 +20,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-import vtrans.checkpoint
+import vtrans.storage.run_folder
 import vtrans.storage.writing
 from vtrans.checkpoint import LoadedModel, aliases, load_model, load_weights, save_model
 from vtrans.config import TIE_FORMS, ModelConfig, SearchConfig, TrainConfig

@@ -11,7 +11,6 @@ import pytest
 import torch
 from networks import EOS, SEQUENCES, SMALL, VARIANTS, V, make
 from test_decoder import ALL, COMPILER, WIDE
-from vtrans.runtime import compiler
 
 from vtrans.compiled import compiler, forced
 from vtrans.compiled.decoder import PRECISIONS, CompiledDecoder, compiled_decoder
