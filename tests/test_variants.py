@@ -24,7 +24,8 @@ from vtrans.checkpoint import aliases, load_model, weights_of
 from vtrans.config import ModelConfig
 from vtrans.data.store import DataFolder
 from vtrans.errors import InputError, RecipeError
-from vtrans.model import SinusoidalPositions, Transformer, count_parameters
+from vtrans.model import Transformer, count_parameters, tensor_of
+from vtrans.numerics.positions import sinusoidal
 from vtrans.storage.tensors import open_tensors
 from vtrans.storage.writing import write_tensors
 from vtrans.training.recipe import load_recipe
@@ -346,7 +347,7 @@ def test_a_variant_trains_stops_resumes_averages_and_translates(
     assert sum(t.numel() for t in weights.values()) == count_parameters(model)
     tables = [saved[name] for name in saved.keys() - weights.keys()]
     assert len(tables) == (model.config.positions == "stored")
-    assert all(torch.equal(table, SinusoidalPositions.rows(64, model.config.d_model)) for table in tables)
+    assert all(torch.equal(table, tensor_of(sinusoidal(64, model.config.d_model))) for table in tables)
     found = list(places(model, variant))
     assert all((a is b) == (name == other) for name, a in found for other, b in found)
     states = {name.rpartition(":")[0] for name in load_file(run.state_file(6))}
@@ -378,7 +379,7 @@ def test_a_run_without_these_keys_resumes_and_is_averaged(tmp_path: Path, tiny_d
     run = tiny_train(tiny_data, tmp_path / "run", "train.max_steps=20")
     files = [*(run.step_file(s) for s in run.steps()), run.last, run.best]
     for file, kind in [*((f, "model") for f in files), (run.state_file(20), "state")]:
-        with open_tensors(file, kind) as (tensors, header):
+        with open_tensors(file, kind, "pt") as (tensors, header):
             parts = {name: tensors.get_tensor(name).clone() for name in tensors.keys()}  # noqa: SIM118 - not a dict
         model = header["model"] if kind == "model" else header["progress"]["recipe"]["model"]
         for key in new:

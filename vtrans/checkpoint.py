@@ -94,13 +94,12 @@ def load_model(path: str | Path, device: torch.device | str = "cpu") -> LoadedMo
     return with_network(checked, model.to(device).eval())
 
 
-def arrays_of(loaded: LoadedModel) -> Model[Weights]:
-    """Returns a model on the CPU with its weights as arrays, which share their memory with the network if that is in
-    float32."""
-    model = loaded.model
-    layout = layout_of(model.config, len(loaded.src_vocab), len(loaded.tgt_vocab), joint=loaded.joint)
+def arrays_of(model: Transformer) -> Weights:
+    """Returns the weights of a network on the CPU as arrays in float32, which share its memory if that is its type."""
+    sizes = len(model.src_embedding.weight), len(model.projection.weight)
+    layout = layout_of(model.config, *sizes, joint=model.src_embedding is model.tgt_embedding)
     arrays = {name: weight.detach().float().contiguous().numpy() for name, weight in weights_of(model).items()}
-    return with_network(loaded, Weights(model.config, layout, arrays))
+    return Weights(model.config, layout, arrays)
 
 
 def add_shortlist(path: Path, shortlist: Shortlist, out: Path) -> None:

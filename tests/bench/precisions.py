@@ -19,7 +19,9 @@ from typing import Any
 import torch
 from speed import SHAPES
 
-from vtrans.compiled.decoder import PRECISIONS, CompiledDecoder, compiled_decoder
+from vtrans.checkpoint import arrays_of
+from vtrans.compiled.decoder import CompiledDecoder, compiled_decoder
+from vtrans.compiled.weights import PRECISIONS
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.engines.incremental import IncrementalDecoder
 from vtrans.model import Transformer
@@ -47,9 +49,10 @@ def main() -> None:
     model = Transformer({**SHAPES, "big": BIG}[options.shape], V, V, joint=True, pad_id=PAD_ID)
     model.eval().requires_grad_(False)
     library = compiled_decoder(None)
-    decoders: dict[str, Decoder[Any]] = {f"compiled, {p}": CompiledDecoder(model, library, p) for p in PRECISIONS} | {
-        f"torch, {p}": IncrementalDecoder(copy.deepcopy(model), p) for p in PRECISIONS
-    }
+    decoders: dict[str, Decoder[Any]] = {}
+    for precision in PRECISIONS:
+        decoders[f"compiled, {precision}"] = CompiledDecoder(arrays_of(model), library, precision)
+        decoders[f"torch, {precision}"] = IncrementalDecoder(copy.deepcopy(model), precision)
     sources = [[*torch.randint(4, V, (LENGTH,)).tolist(), EOS_ID] for _ in range(options.sentences)]
 
     @torch.inference_mode()

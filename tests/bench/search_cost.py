@@ -27,6 +27,7 @@ import numpy as np
 import sacrebleu
 import torch
 
+from vtrans.checkpoint import arrays_of
 from vtrans.compiled.decoder import CompiledDecoder, compiled_decoder
 from vtrans.config import SearchConfig
 from vtrans.engines.incremental import IncrementalDecoder
@@ -115,7 +116,7 @@ def against_ssru(model: Transformer, lines: int) -> None:
         kernels.use(automatic_kernels())
         ways: dict[str, dict[str, IncrementalDecoder | CompiledDecoder]] = {
             "torch": {kind: IncrementalDecoder(one) for kind, one in models.items()},
-            "compiled": {kind: CompiledDecoder(one, library) for kind, one in models.items()},
+            "compiled": {kind: CompiledDecoder(arrays_of(one), library) for kind, one in models.items()},
         }
         for way, decoders in ways.items():
             for length in (15, 60):

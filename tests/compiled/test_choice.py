@@ -11,7 +11,7 @@ from test_decoder import COMPILER, LINES
 
 import vtrans
 from vtrans.compiled.compiler import cache_folder
-from vtrans.compiled.decoder import PRECISIONS
+from vtrans.compiled.weights import PRECISIONS
 from vtrans.config import CACHE_VARIABLE, KERNELS_VARIABLE
 from vtrans.console import Console
 from vtrans.errors import InputError

@@ -22,13 +22,13 @@ from near_ties import Plain, equal_or_tied, plain
 from networks import BOS, SEQUENCES, SMALL, VARIANTS, V, make, padded, sequences
 
 import vtrans
-from vtrans.checkpoint import LoadedModel
+from vtrans.checkpoint import LoadedModel, arrays_of
 from vtrans.compiled import compiler
-from vtrans.compiled.decoder import PRECISIONS, CompiledDecoder, CompiledState, compiled_decoder, memory
+from vtrans.compiled.decoder import CompiledDecoder, CompiledState, compiled_decoder, memory
+from vtrans.compiled.weights import PRECISIONS
 from vtrans.config import ModelConfig
 from vtrans.engines.incremental import IncrementalDecoder
 from vtrans.engines.torch_engine import TorchEngine
-from vtrans.errors import InputError
 from vtrans.search.loop import Best, Logprobs, logprobs_of
 from vtrans.search.options import Sampling
 from vtrans.storage.run_folder import RunFolder
@@ -82,7 +82,7 @@ def test_a_product_has_rounded_operands_and_exact_sums(
     config = dataclasses.replace(SMALL, d_model=38, heads=1, d_ff=41)
     model = make(config).float()
     model.projection.weight.data *= torch.logspace(-1, 2, V)[:, None]  # each output has a scale of its own
-    decoder = CompiledDecoder(model, compiled_decoder(None), precision)
+    decoder = CompiledDecoder(arrays_of(model), compiled_decoder(None), precision)
     state, live = decoder.start(sequences(6, 20, 9), 3), np.arange(9)
 
     def rounded(x: torch.Tensor) -> torch.Tensor:
@@ -115,7 +115,7 @@ def test_a_rounded_model_is_as_close_to_float32_as_in_torch(
     monkeypatch.setattr(compiler, "instructions", lambda: instructions)
     model, live = make(config).float().requires_grad_(False), np.arange(6)
     library, results = compiled_decoder(None), []
-    decoders: list[Any] = [CompiledDecoder(model, library), CompiledDecoder(model, library, precision)]
+    decoders: list[Any] = [CompiledDecoder(arrays_of(model), library, kind) for kind in ("float32", precision)]
     for decoder in (*decoders, IncrementalDecoder(copy.deepcopy(model), precision)):
         numbers, steps = random.Random(4), []
         with torch.inference_mode():
@@ -134,7 +134,7 @@ def check_histories(library: ctypes.CDLL, config: ModelConfig, width: int) -> No
     """Rows change parents and die, sentences end, others take their places, the batch grows and shrinks: each live row
     still equals its full forward pass, and its best tokens are those of the pass, in order."""
     model, numbers = make(config).float(), random.Random(3)
-    decoder = CompiledDecoder(model, library)
+    decoder = CompiledDecoder(arrays_of(model), library)
     batch: list[list[int] | None] = list(sequences(6, 20, 9))  # the sources; None: an empty place
     histories: list[list[list[int]]] = [[[] for _ in range(width)] for _ in batch]
     with torch.inference_mode():
@@ -173,7 +173,7 @@ def check_histories(library: ctypes.CDLL, config: ModelConfig, width: int) -> No
 @pytest.mark.parametrize("config", [SMALL, SEQUENCES[-1], VARIANTS[-3]])
 def test_threads_change_no_bit(library: ctypes.CDLL, config: ModelConfig) -> None:
     """They divide the sentences, and a row's sums do not depend on the rows that are computed with it."""
-    decoder = CompiledDecoder(make(config).float(), library)
+    decoder = CompiledDecoder(arrays_of(make(config).float()), library)
     sources, numbers = sequences(*[3 + n % 11 for n in range(37)]), random.Random(5)
     tokens = [np.array([[numbers.randrange(4, V) for _ in range(3)] for _ in sources]) for _ in range(6)]
     live = np.array([row for row in range(3 * len(sources)) if row % 7 and row // 3 != 3])
@@ -199,7 +199,7 @@ def test_threads_change_no_bit(library: ctypes.CDLL, config: ModelConfig) -> Non
 def test_slots_of_no_history_are_given_up(library: ctypes.CDLL) -> None:
     """A long search whose rows always continue row 0 takes no more memory than its histories."""
     model = make(SMALL).float()
-    decoder = CompiledDecoder(model, library)
+    decoder = CompiledDecoder(arrays_of(model), library)
     state = decoder.start(sequences(4), 4)
     for _ in range(60):
         [block] = decoder.step(state, np.array([[5, 6, 7, 8]]), np.array([0]))
@@ -218,7 +218,7 @@ def first_logprobs(decoder: CompiledDecoder, best: int | None = None) -> Logprob
 
 def test_the_memory_of_a_moved_model_is_kept(library: ctypes.CDLL) -> None:
     model = make(dataclasses.replace(SMALL, positions="learned", max_positions=64)).float()
-    decoder = CompiledDecoder(model, library)
+    decoder = CompiledDecoder(arrays_of(model), library)
     before = first_logprobs(decoder)
     model.double()
     others = [torch.full((V, 16), torch.nan) for _ in range(100)]  # takes the place of what is freed
@@ -228,7 +228,7 @@ def test_the_memory_of_a_moved_model_is_kept(library: ctypes.CDLL) -> None:
 
 @pytest.mark.parametrize("best", [None, 3])
 def test_the_compiled_code_writes_float32_whatever_the_default_is(library: ctypes.CDLL, best: int | None) -> None:
-    decoder = CompiledDecoder(make(SMALL).float(), library)
+    decoder = CompiledDecoder(arrays_of(make(SMALL).float()), library)
     before = first_logprobs(decoder, best)
     torch.set_default_dtype(torch.float64)
     try:
@@ -239,14 +239,14 @@ def test_the_compiled_code_writes_float32_whatever_the_default_is(library: ctype
 
 @pytest.mark.filterwarnings("error")
 def test_a_model_that_is_refused_leaves_nothing_behind(library: ctypes.CDLL) -> None:
-    with pytest.raises(InputError):
-        CompiledDecoder(make(SMALL), library)
+    with pytest.raises(ValueError, match="not in tuple"):
+        CompiledDecoder(arrays_of(make(SMALL)), library, "float64")
     gc.collect()
 
 
 def test_exhausted_memory_is_an_exception(library: ctypes.CDLL) -> None:
     """A source of a negative length asks for more memory than there can be."""
-    decoder = CompiledDecoder(make(SMALL).float(), library)
+    decoder = CompiledDecoder(arrays_of(make(SMALL).float()), library)
     state = CompiledState(decoder.compiled, 1)
     length, none = ctypes.c_int64(-1), ctypes.c_int64(0)
     with pytest.raises(MemoryError):
@@ -264,14 +264,14 @@ def test_no_score_is_finite_when_the_numbers_overflow(library: ctypes.CDLL, conf
         model.decoder.layers[-1].feed_forward.outer.weight[0] = value
         full = model(*padded(sequences(4)), torch.tensor([[BOS]]))[0, -1, 1:].log_softmax(-1)
         for precision in PRECISIONS:
-            compiled = first_logprobs(CompiledDecoder(model, library, precision))[0, 1:]
+            compiled = first_logprobs(CompiledDecoder(arrays_of(model), library, precision))[0, 1:]
             assert full.isfinite().all() or not np.isfinite(compiled).any()
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda made: pickle.loads(pickle.dumps(made))])
 def test_copies_have_a_model_of_their_own(library: ctypes.CDLL, copied: Callable[[Any], Any], precision: str) -> None:
-    decoder = CompiledDecoder(make(SMALL).float(), library, precision)
+    decoder = CompiledDecoder(arrays_of(make(SMALL).float()), library, precision)
     before, other = first_logprobs(decoder), copied(decoder)
     del decoder
     assert np.array_equal(first_logprobs(other), before)

@@ -12,8 +12,10 @@ import torch
 from networks import EOS, SEQUENCES, SMALL, VARIANTS, V, make
 from test_decoder import ALL, COMPILER, WIDE
 
+from vtrans.checkpoint import arrays_of
 from vtrans.compiled import compiler, forced
-from vtrans.compiled.decoder import PRECISIONS, CompiledDecoder, compiled_decoder
+from vtrans.compiled.decoder import CompiledDecoder, compiled_decoder
+from vtrans.compiled.weights import PRECISIONS
 from vtrans.config import ModelConfig
 from vtrans.engines import alignments
 from vtrans.engines.forced import Pair, forced_batches
@@ -36,7 +38,7 @@ CONFIGS = [
 
 def decoders(config: ModelConfig, precision: str = "float32", **sizes: int) -> tuple[Transformer, CompiledDecoder]:
     model = make(config, **sizes).float().requires_grad_(False)
-    return model, CompiledDecoder(model, compiled_decoder(None), precision)
+    return model, CompiledDecoder(arrays_of(model), compiled_decoder(None), precision)
 
 
 def pairs(count: int, seed: int = 3) -> list[Pair]:
@@ -114,7 +116,7 @@ def test_neither_threads_nor_other_pairs_change_a_bit(config: ModelConfig) -> No
 
 def test_a_shortlist_has_no_effect() -> None:
     model, whole = decoders(SMALL)
-    limited = CompiledDecoder(model, whole.library, "float32", (3, 5, 7, 11))
+    limited = CompiledDecoder(arrays_of(model), whole.library, "float32", (3, 5, 7, 11))
     some = pairs(20)
     for found, expected in zip(
         forced.token_logprobs(limited, some, 1), forced.token_logprobs(whole, some, 1), strict=True
@@ -135,4 +137,4 @@ def test_nan_is_an_error() -> None:
     model, _ = decoders(SMALL)
     model.decoder.layers[0].feed_forward.inner.weight[0] = torch.nan
     with pytest.raises(LogprobsError):
-        forced.token_logprobs(CompiledDecoder(model, compiled_decoder(None)), pairs(3), 1)
+        forced.token_logprobs(CompiledDecoder(arrays_of(model), compiled_decoder(None)), pairs(3), 1)

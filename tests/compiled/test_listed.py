@@ -15,8 +15,10 @@ import pytest
 import torch
 from networks import BOS, SMALL, make, sequences
 
+from vtrans.checkpoint import arrays_of
 from vtrans.compiled import compiler
-from vtrans.compiled.decoder import PRECISIONS, CompiledDecoder, compiled_decoder
+from vtrans.compiled.decoder import CompiledDecoder, compiled_decoder
+from vtrans.compiled.weights import PRECISIONS
 from vtrans.search.history import Ints
 from vtrans.search.loop import Best, logprobs_of
 from vtrans.text.vocabulary import PAD_ID
@@ -53,8 +55,8 @@ def test_the_logits_of_listed_subwords_are_those_of_the_vocabulary(
     monkeypatch.setattr(compiler, "instructions", lambda: instructions)
     model = make(dataclasses.replace(SMALL, projection_bias=True), src=SIZE, tgt=SIZE).float()
     library, lists, width, numbers = compiled_decoder(None), Lists(common), 3, random.Random(2)
-    whole, limited = CompiledDecoder(model, library, precision), CompiledDecoder(model, library, precision, common)
-    limited = limited.limited(lists)
+    whole = CompiledDecoder(arrays_of(model), library, precision)
+    limited = CompiledDecoder(arrays_of(model), library, precision, common).limited(lists)
     states = [d.start(sequences(6, 9, 4), width) for d in (whole, limited)]
     batch: list[int | None] = [0, 1, 2]  # the list of the sentence in each place
     batches: dict[int, list[int | None]] = {5: [0, None, 2], 8: [0, 3, 2, 4], 11: [0, None, 2, 4], 14: [2, 4]}
@@ -102,7 +104,7 @@ def check_best(block: Best, place: int, expected: torch.Tensor) -> None:
 def test_equal_logprobs_rank_by_id_whether_a_subword_is_common_or_not() -> None:
     model = make(SMALL).float()
     model.projection.weight.data[:] = 0
-    decoder = CompiledDecoder(model, compiled_decoder(None), "float32", (5, 9, 20))
+    decoder = CompiledDecoder(arrays_of(model), compiled_decoder(None), "float32", (5, 9, 20))
     decoder = decoder.limited(lambda sources: np.array([[0, 4], [0, 7], [0, 12], [0, 30]]))
     [block] = decoder.step(decoder.start(sequences(4), 1), np.array([[BOS]]), np.array([0]), 5)
     assert isinstance(block, Best)

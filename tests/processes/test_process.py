@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from vtrans.errors import InputError, VtransError
-from vtrans.processes.process import configure_process, set_threads
+from vtrans.processes.process import configure_process
+from vtrans.processes.threads import set_threads, threads
 
 WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 CONFIGURE = "import os, vtrans; vtrans.configure_process(); "
@@ -78,7 +79,7 @@ def test_configuring_again_is_not_an_error() -> None:
 def test_threads_are_set_in_torch() -> None:
     try:
         set_threads(3)
-        assert torch.get_num_threads() == 3
+        assert torch.get_num_threads() == threads() == 3
         set_threads(None)
         assert torch.get_num_threads() == 3
     finally:
@@ -89,3 +90,21 @@ def test_threads_are_set_in_torch() -> None:
 def test_an_invalid_number_of_threads_is_refused(count: int) -> None:
     with pytest.raises(InputError, match=f"`threads`.* 1 to 1024, got {count}"):
         set_threads(count)
+
+
+TOLD = """
+from vtrans.processes import threads
+before = threads.threads()
+threads.set_threads(3)
+known = threads.threads()
+threads.tell_torch()
+import torch
+print(before, known, torch.get_num_threads(), threads.threads())
+"""
+
+
+@pytest.mark.parametrize(
+    ("variables", "usual"), [({"OMP_NUM_THREADS": "5,1"}, 5), ({"OMP_NUM_THREADS": "", "MKL_NUM_THREADS": "4"}, 4)]
+)
+def test_threads_that_are_set_before_torch_is_imported_are_told_to_it(variables: dict[str, str], usual: int) -> None:
+    assert run("-c", TOLD, **variables).stdout.split() == [str(usual), "3", "3", "3"]

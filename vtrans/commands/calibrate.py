@@ -12,7 +12,7 @@ from vtrans.command_line.options import STORED, BadUtf8, Ensemble, Quiet, Thread
 from vtrans.config import EngineConfig, SearchConfig
 from vtrans.console import Console
 from vtrans.errors import InputError
-from vtrans.processes.process import set_threads
+from vtrans.processes.threads import set_threads
 
 
 @generated

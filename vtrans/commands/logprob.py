@@ -23,7 +23,7 @@ from vtrans.command_line.options import (
 )
 from vtrans.config import SearchConfig
 from vtrans.console import Console
-from vtrans.processes.process import set_threads
+from vtrans.processes.threads import set_threads
 
 SETTINGS = Given(SearchConfig, ("alpha", "length_penalty", "batch_tokens"), otherwise=STORED)
 AS_JSON = "Write a JSON object per line, with the log-probability of each subword."

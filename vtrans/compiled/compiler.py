@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import importlib
 import os
 import platform
 import shlex
@@ -35,6 +36,7 @@ OPTIONS = (
 # The compiler's options for each instruction set of x86. On other processors, the compiler's default has vectors.
 INSTRUCTIONS = {"avx512": ("-mavx512f", "-mfma"), "avx2": ("-mavx2", "-mfma"), "baseline": ()}
 ADVICE = "install the package g++ (gcc-c++ on Fedora, the command line tools of Xcode on macOS)"
+CAPABILITY_VARIABLE = "ATEN_CPU_CAPABILITY"
 SECONDS = 300  # for compiling; it usually takes 2 to 4
 
 
@@ -86,11 +88,14 @@ def compile_for_wheel(sources: Sequence[Path], folder: Path) -> list[Path]:
 
 
 def instructions() -> str:
-    """Returns the name of the instruction set that torch uses on this processor, one of INSTRUCTIONS."""
-    import torch
+    """Returns the name of the best instruction set of this processor, one of INSTRUCTIONS. The variable by which torch
+    gets a lower one lowers it as well."""
+    has = importlib.import_module("numpy._core._multiarray_umath").__cpu_features__  # builders of wheels lack numpy
 
-    name = torch.backends.cpu.get_cpu_capability().lower()
-    return name if name in INSTRUCTIONS else "baseline"
+    limit = os.environ.get(CAPABILITY_VARIABLE, "avx512").lower()
+    if limit == "avx512" and has.get("AVX512_SKX") and has.get("FMA3"):
+        return "avx512"
+    return "avx2" if limit in ("avx512", "avx2") and has.get("AVX2") and has.get("FMA3") else "baseline"
 
 
 def cache_folder() -> Path:

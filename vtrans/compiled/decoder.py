@@ -12,38 +12,23 @@ from __future__ import annotations
 
 import copy
 import ctypes
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
-from torch.nn import functional as F
 
 from vtrans.compiled import SOURCES
 from vtrans.compiled.compiler import compiled_library
+from vtrans.compiled.weights import PositionRows, Sizes, in_order, sizes_of
 from vtrans.console import Console
-from vtrans.errors import InputError
-from vtrans.model import DecoderOnly, EncoderLayer, SSRULayer, Transformer
+from vtrans.processes.threads import threads
 from vtrans.search.history import Ints
 from vtrans.search.loop import Best, Block, Logprobs, bad_logprobs
+from vtrans.storage.model_file import Weights
 
-ACTIVATIONS = ("relu", "gelu", "swish")
-PRECISIONS = ("float32", "bfloat16", "int8")
 # Rows whose log-probabilities are computed at a time.
 ROWS = 32
-
-
-class Sizes(ctypes.Structure):
-    """`Sizes` of model.h."""
-
-    _fields_ = (
-        *((name, ctypes.c_int32) for name in ("width", "feed_forward", "heads", "vocabulary", "pad_id")),
-        *((name, ctypes.c_int32) for name in ("encoder_layers", "decoder_layers", "activation", "precision")),
-        *((name, ctypes.c_int32) for name in ("pre", "cross_skip", "decoder_only", "prefix", "ssru", "rotary")),
-        *((name, ctypes.c_float) for name in ("epsilon", "embedding_scale")),
-    )
 
 
 def _or_memory_error(result: int | None, *_: Any) -> int | None:
@@ -90,96 +75,41 @@ class CompiledModel:
 
     pointer: int | None = None
 
-    def __init__(self, model: Transformer, library: ctypes.CDLL, precision: str, common: Sequence[int] = ()) -> None:
-        self.model, self.library, self.precision, self.common = model, library, precision, common
-        # The compiled code refers to some of them. Detached, they keep their memory if the model is moved.
-        self.tensors = [None if tensor is None else tensor.detach() for tensor in tensors_of(model)]
-        for tensor in self.tensors:
-            if tensor is not None and (tensor.dtype is not torch.float32 or tensor.device.type != "cpu"):
-                raise InputError(
-                    "the engine compiled needs a model in float32 on `device` cpu, got "
-                    f"{tensor.dtype} on {tensor.device}."
-                )
-            assert tensor is None or tensor.is_contiguous()
-        pointers = (_POINTER * len(self.tensors))(*(None if t is None else t.data_ptr() for t in self.tensors))
-        common_v = torch.tensor(common, dtype=torch.int64)
-        self.pointer = library.new_model(sizes_of(model, precision), pointers, common_v.data_ptr(), len(common_v))
+    def __init__(self, weights: Weights, library: ctypes.CDLL, precision: str, common: Sequence[int] = ()) -> None:
+        self.weights, self.library, self.precision, self.common = weights, library, precision, common
+        self.arrays = list(in_order(weights))  # the compiled code refers to some of them
+        for array in self.arrays:
+            assert array is None or (array.dtype == np.float32 and array.flags.c_contiguous)
+        pointers = (_POINTER * len(self.arrays))(*(None if a is None else a.ctypes.data for a in self.arrays))
+        common_v = np.array(common, dtype=np.int64)
+        self.pointer = library.new_model(sizes_of(weights, precision), pointers, common_v.ctypes.data, len(common_v))
 
     def __del__(self) -> None:
         self.library.delete_model(self.pointer)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _again, (self.model, self.precision, self.common)
+        return _again, (self.weights, self.precision, self.common)
 
 
-def _again(model: Transformer, precision: str, common: Sequence[int]) -> CompiledModel:
-    return CompiledModel(model, compiled_decoder(None), precision, common)
-
-
-def sizes_of(model: Transformer, precision: str) -> Sizes:
-    c = model.config
-    return Sizes(
-        width=c.d_model,
-        feed_forward=c.d_ff,
-        heads=c.heads,
-        vocabulary=len(model.projection.weight),
-        pad_id=model.pad_id,
-        encoder_layers=c.encoder_layers,
-        decoder_layers=c.decoder_layers,
-        activation=ACTIVATIONS.index(c.activation),
-        precision=PRECISIONS.index(precision),
-        pre=c.norm == "pre",
-        cross_skip=c.cross_attention_residual,
-        decoder_only=isinstance(model.decoder, DecoderOnly),
-        prefix=c.source_mask == "prefix",
-        ssru=c.autoregression == "ssru",
-        rotary=c.positions == "rotary",
-        epsilon=c.norm_eps,
-        embedding_scale=model.tgt_embedding.scale,
-    )
-
-
-def tensors_of(model: Transformer) -> Iterator[Tensor | None]:
-    """Yields the weights in the order in which model.h reads them."""
-    yield from (model.src_embedding.weight, model.tgt_embedding.weight)
-    for stack in (model.encoder, model.decoder):
-        for layer in stack.layers:
-            inner = layer.feed_forward
-            if isinstance(layer, SSRULayer):
-                yield layer.ssru.zf.weight
-                yield F.pad(layer.ssru.forget_bias, (model.config.d_model, 0))
-                yield from _parameters(layer.ssru_residual.norm)
-            else:
-                attention = layer.self_attention
-                yield from _parameters(attention.qkv, attention.out, layer.self_attention_residual.norm)
-            if not isinstance(layer, EncoderLayer):
-                cross = layer.cross_attention
-                yield from _parameters(cross.query, cross.kv, cross.out, layer.cross_attention_residual.norm)
-            yield from _parameters(inner.inner, inner.outer, layer.feed_forward_residual.norm)
-        yield from _parameters(stack.final_norm)
-    yield from _parameters(model.projection)
-
-
-def _parameters(*modules: Any) -> Iterator[Tensor | None]:
-    for module in modules:
-        yield from (None, None) if isinstance(module, nn.Identity) else (module.weight, module.bias)
+def _again(weights: Weights, precision: str, common: Sequence[int]) -> CompiledModel:
+    return CompiledModel(weights, compiled_decoder(None), precision, common)
 
 
 class CompiledState:
-    """The sentences of a search in the memory of the compiled code, which computes them in as many threads as torch."""
+    """The sentences of a search in the memory of the compiled code. The threads of this process divide them."""
 
     pointer: int | None = None
 
     def __init__(self, compiled: CompiledModel, width: int) -> None:
         self.compiled, self.library = compiled, compiled.library
-        self.pointer = self.library.new_batch(compiled.pointer, width, torch.get_num_threads())
+        self.pointer = self.library.new_batch(compiled.pointer, width, threads())
 
     def __del__(self) -> None:
         self.library.delete_batch(self.pointer)
 
 
 class CompiledDecoder:
-    """Implements `search.Decoder` with one model in float32 on a CPU, whose weights must not change.
+    """Implements `search.Decoder` with one model on a CPU, whose weights must not change.
 
     `library` is decoder.cpp, compiled, and `precision`, one of PRECISIONS, that of matrix products. It does what
     IncrementalDecoder does. With a shortlist, `common` are the subwords that it lists for every sentence, and `limited`
@@ -187,12 +117,13 @@ class CompiledDecoder:
     """
 
     def __init__(
-        self, model: Transformer, library: ctypes.CDLL, precision: str = "float32", common: Sequence[int] = ()
+        self, weights: Weights, library: ctypes.CDLL, precision: str = "float32", common: Sequence[int] = ()
     ) -> None:
-        self.model, self.device, self.rows = model, model.device, ROWS
-        self.compiled = CompiledModel(model, library, precision, common)
+        self.config, self.rows = weights.config, ROWS
+        self.compiled = CompiledModel(weights, library, precision, common)
         self.more: Callable[[Sequence[Sequence[int]]], Ints] | None = None
-        self.positions_PD = _array(model.tgt_positions(1))  # as many as have been needed
+        self.vocabulary = len(weights["projection.weight"])
+        self.src_positions, self.tgt_positions = PositionRows(weights, "src"), PositionRows(weights, "tgt")
 
     @property
     def library(self) -> ctypes.CDLL:
@@ -216,10 +147,10 @@ class CompiledDecoder:
         numbers_n, listed_n = np.ascontiguousarray(more_n2.T)
         counts_b = np.bincount(numbers_n, minlength=len(sources))
         # Nothing depends on an EOS that is not attended to.
-        sources = sources if self.model.config.source_eos else [source[:-1] for source in sources]
+        sources = sources if self.config.source_eos else [source[:-1] for source in sources]
         lengths = [len(source) for source in sources]
         tokens_N = np.array([token for source in sources for token in source], dtype=np.int64)
-        positions_SD = _array(self.model.src_positions(max(lengths)))
+        positions_SD = self.src_positions(max(lengths))
         self.library.batch_admit(
             state.pointer,
             memory(tokens_N),
@@ -235,7 +166,7 @@ class CompiledDecoder:
     def hidden(self, state: CompiledState, tokens_BK: Ints, live_r: Ints) -> Logprobs:
         """Computes a step up to the projection: the decoder's output [r, D] of the live rows."""
         self._advance(state, tokens_BK)
-        out_rD = np.empty((len(live_r), self.model.config.d_model), dtype=np.float32)
+        out_rD = np.empty((len(live_r), self.config.d_model), dtype=np.float32)
         self.library.batch_hidden(state.pointer, memory(live_r), len(live_r), memory(out_rD))
         return out_rD
 
@@ -246,19 +177,17 @@ class CompiledDecoder:
         return (self._logprobs(state, live_r[i : i + self.rows]) for i in range(0, len(live_r), self.rows))
 
     def _advance(self, state: CompiledState, tokens_BK: Ints) -> None:
-        tokens, known_PD = memory(np.ascontiguousarray(tokens_BK)), self.positions_PD
-        while needed := self.library.batch_step(state.pointer, tokens, memory(known_PD), len(known_PD)):
-            limit = self.model.max_length
-            rows = max(needed, 2 * needed if limit is None else min(2 * needed, limit))
-            known_PD = self.positions_PD = _array(self.model.tgt_positions(rows))
+        tokens, rows_PD = memory(np.ascontiguousarray(tokens_BK)), self.tgt_positions(1)
+        while needed := self.library.batch_step(state.pointer, tokens, memory(rows_PD), len(rows_PD)):
+            rows_PD = self.tgt_positions(needed)
 
     def _logprobs(self, state: CompiledState, live_n: Ints) -> Logprobs:
-        out_nV = np.empty((len(live_n), len(self.model.projection.weight)), dtype=np.float32)
+        out_nV = np.empty((len(live_n), self.vocabulary), dtype=np.float32)
         self.library.batch_logprobs(state.pointer, memory(live_n), len(live_n), memory(out_nV))
         return out_nV
 
     def _best(self, state: CompiledState, live_r: Ints, count: int) -> Best:
-        shape = len(live_r), min(count, len(self.model.projection.weight))
+        shape = len(live_r), min(count, self.vocabulary)
         values_rm, ids_rm = np.empty(shape, dtype=np.float32), np.empty(shape, dtype=np.int64)
         if self.library.batch_best(state.pointer, memory(live_r), *shape, memory(ids_rm), memory(values_rm)):
             raise bad_logprobs()
@@ -278,8 +207,3 @@ def memory(array: NDArray[Any]) -> ctypes.Array[ctypes.c_char]:
     """Returns the memory of an array as an argument of the compiled code, in a third of the time of `array.ctypes`.
     Raises TypeError if the array is not contiguous."""
     return _MEMORY.from_buffer(array.data)
-
-
-def _array(positions_PD: Tensor) -> Logprobs:
-    floats_PD: Logprobs = positions_PD.detach().float().contiguous().numpy()
-    return floats_PD

@@ -60,7 +60,7 @@ def token_logprobs(
 def mean_attention(decoder: CompiledDecoder, pairs: Sequence[Pair], threads: int) -> list[Floats]:
     """Returns, for each pair, the attention [T, S] that aligns each subword of the target, as
     `alignments.mean_attention`."""
-    config, aligning = decoder.model.config, []
+    config, aligning = decoder.config, []
     for some in _parts(pairs):
         weights, at = _pass(decoder, some, threads, attention=True)[1], 0
         for source, target in some:
@@ -87,19 +87,14 @@ def _parts(pairs: Sequence[Pair]) -> Iterator[Sequence[Pair]]:
 
 def _pass(decoder: CompiledDecoder, pairs: Sequence[Pair], threads: int, *, attention: bool) -> tuple[Floats, Floats]:
     """Returns the log-probabilities of all targets, and on request their attention, both concatenated."""
-    model, config = decoder.model, decoder.model.config
+    config = decoder.config
     eos = (EOS_ID,) if config.source_eos else ()
     sources, targets = [(*source, *eos) for source, _ in pairs], [target for _, target in pairs]
     fed = [(BOS_ID, *target)[: len(target)] for target in targets]
     source_lengths, target_lengths = np.array([*map(len, sources)]), np.array([*map(len, targets)])
     before = source_lengths if config.architecture == "decoder-only" else 0
-    src_positions, tgt_positions = (
-        np.ascontiguousarray(positions(int(max(1, count))), dtype=np.float32)
-        for positions, count in (
-            (model.src_positions, source_lengths.max()),
-            (model.tgt_positions, (before + target_lengths).max()),
-        )
-    )
+    src_positions = decoder.src_positions(int(source_lengths.max()))
+    tgt_positions = decoder.tgt_positions(int((before + target_lengths).max()))
     arrays = (_joined(sources), source_lengths, _joined(targets), _joined(fed), target_lengths)
     upper_half = config.decoder_layers - max(1, config.decoder_layers // 2)
     layers = (config.alignment_layer - 1, config.alignment_layer, 1)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from vtrans.checkpoint import LoadedModel
+from vtrans.checkpoint import LoadedModel, arrays_of
 from vtrans.compiled.decoder import CompiledDecoder
 from vtrans.config import DECODING_PRECISIONS, SearchConfig
 from vtrans.engines.alignments import Links, align
@@ -80,7 +80,7 @@ class TorchEngine:
             self._candidates = Candidates(first.shortlist, len(self.tgt_vocab), joint, tags)
             common = self._candidates.common_V.nonzero()[0].tolist()
         self.decoders: Sequence[IncrementalDecoder | CompiledDecoder] = [
-            CompiledDecoder(t, library, precision, common) if library else IncrementalDecoder(t, precision)
+            CompiledDecoder(arrays_of(t), library, precision, common) if library else IncrementalDecoder(t, precision)
             for t in self._transformers
         ]
 

@@ -4,7 +4,7 @@ from vtrans.model.attention import CrossAttention, Recorder, SelfAttention
 from vtrans.model.cache import Cache, Source
 from vtrans.model.layers import DecoderLayer, EncoderLayer, FeedForward, SSRULayer
 from vtrans.model.network import Decoder, DecoderOnly, Transformer, count_parameters, module_list
-from vtrans.model.positions import ComputedPositions, MarianPositions, RotaryPositions, SinusoidalPositions
+from vtrans.model.positions import ComputedPositions, tensor_of
 from vtrans.model.ssru import SSRU
 
 __all__ = [
@@ -17,14 +17,12 @@ __all__ = [
     "DecoderOnly",
     "EncoderLayer",
     "FeedForward",
-    "MarianPositions",
     "Recorder",
-    "RotaryPositions",
     "SSRULayer",
     "SelfAttention",
-    "SinusoidalPositions",
     "Source",
     "Transformer",
     "count_parameters",
     "module_list",
+    "tensor_of",
 ]

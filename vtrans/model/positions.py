@@ -6,14 +6,14 @@ Legend: D model width, H heads, d = D / H head width.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from vtrans.config import ModelConfig
-from vtrans.errors import InputError
+from vtrans.numerics.positions import COMPUTED, Rows, computed, sinusoidal, too_long
 
 
 class Positions(nn.Module):
@@ -32,74 +32,30 @@ class Positions(nn.Module):
 
 
 class ComputedPositions(Positions):
-    """Rows that are computed, for any length."""
+    """Rows that are computed, for any length (numerics/positions.py)."""
 
     table: Tensor
 
-    def __init__(self, D: int, width: int) -> None:
-        """`width` divides D: a row repeats the functions of the position every `width` values."""
+    def __init__(self, kind: str, D: int, heads: int) -> None:
+        """`kind` is one of numerics.positions.COMPUTED."""
         super().__init__()
-        self.D, self.width = D, width
+        self.turns = kind == "rotary"
+        self.rows = partial(computed, kind, D=D, heads=heads)
         self.register_buffer("table", torch.empty(0, D), persistent=False)
         if not self.table.is_meta:  # torch imports its compiler to compute on the device meta
-            self.table = self.computed(256)
+            self.table = tensor_of(self.rows(256))
 
     def forward(self, length: int) -> Tensor:
         """Returns the first `length` rows [length, D]; the table grows to a power of two when it is too short."""
         if length > self.table.shape[0]:
             with torch.inference_mode(False):  # training may read this table later
-                self.table = self.computed(1 << (length - 1).bit_length()).to(self.table)
+                self.table = tensor_of(self.rows(1 << (length - 1).bit_length())).to(self.table)
         return self.table[:length]
 
-    def computed(self, length: int) -> Tensor:
-        return self.rows(length, self.width).repeat(1, self.D // self.width)
 
-    @staticmethod
-    def rows(length: int, width: int) -> Tensor:
-        raise NotImplementedError
-
-
-class SinusoidalPositions(ComputedPositions):
-    """PE(p, 2i) = sin(p / 10000^(2i/D)), PE(p, 2i+1) = cos of the same (section 3.5)."""
-
-    @staticmethod
-    def rows(length: int, width: int) -> Tensor:
-        angles = _angles(length, width)
-        return torch.stack([angles.sin(), angles.cos()], -1).flatten(1).to(torch.get_default_dtype())
-
-
-class MarianPositions(SinusoidalPositions):
-    """Marian's: the sines, then the cosines, of p * 10000 ** (-i / (D / 2 - 1)).
-
-    The angles are rounded to float32 as in `SinusoidalPositionEmbeddings` (src/tensors/cpu/tensor_operators.cpp).
-    """
-
-    @staticmethod
-    def rows(length: int, width: int) -> Tensor:
-        step = torch.tensor(math.log(10000.0)) / (width / 2 - 1)
-        frequencies = (torch.arange(width // 2) * -step).double().exp().float()
-        angles = (torch.arange(length)[:, None].float() * frequencies).double()
-        return torch.cat((angles.sin(), angles.cos()), 1).to(torch.get_default_dtype())
-
-
-class RotaryPositions(ComputedPositions):
-    """Pairs cos, sin of p / 10000^(2i/d), the same for each head (Su et al. 2021, section 3.2.2).
-
-    Queries and keys that are turned by them have products that depend on the distance of their positions.
-    """
-
-    turns = True
-
-    @staticmethod
-    def rows(length: int, width: int) -> Tensor:
-        angles = _angles(length, width)
-        return torch.stack([angles.cos(), angles.sin()], -1).flatten(1).to(torch.get_default_dtype())
-
-
-def _angles(length: int, width: int) -> Tensor:
-    p = torch.arange(length, dtype=torch.float64)[:, None]
-    angles: Tensor = p / 10000 ** (torch.arange(0, width, 2, dtype=torch.float64) / width)
-    return angles
+def tensor_of(rows: Rows) -> Tensor:
+    """Returns rows of positions in torch's default type."""
+    return torch.from_numpy(rows).to(torch.get_default_dtype())
 
 
 def turned(x_D: Tensor, rows_D: Tensor) -> Tensor:
@@ -128,25 +84,18 @@ class PositionTable(Positions):
         else:
             self.register_buffer("weight", torch.empty(length, D))
             if not self.weight.is_meta:
-                self.weight = SinusoidalPositions.rows(length, D)
+                self.weight = tensor_of(sinusoidal(length, D))
 
     def forward(self, length: int) -> Tensor:
         """Returns the first `length` rows [length, D]. Raises InputError if the table is shorter."""
         if length > self.weight.shape[0]:
-            raise InputError(
-                f"a sequence must have at most model.max_positions = {self.weight.shape[0]} subwords, got {length}; "
-                "use shorter lines or a model with sinusoidal or rotary positions."
-            )
+            raise too_long(self.weight.shape[0], length)
         return self.weight[:length]
 
 
-def make_positions(config: ModelConfig) -> SinusoidalPositions | RotaryPositions | PositionTable:
+def make_positions(config: ModelConfig) -> ComputedPositions | PositionTable:
     """Returns the position encoding of `model.positions`, for one side."""
     D = config.d_model
-    if config.positions == "sinusoidal":
-        return SinusoidalPositions(D, D)
-    if config.positions == "marian":
-        return MarianPositions(D, D)
-    if config.positions == "rotary":
-        return RotaryPositions(D, D // config.heads)
+    if config.positions in COMPUTED:
+        return ComputedPositions(config.positions, D, config.heads)
     return PositionTable(config.max_positions, D, learned=config.positions == "learned")

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Mapping
 
 from vtrans.errors import VtransError
-from vtrans.keys import Key, check_value
 from vtrans.processes.cores import cpu_quota, usable_cores
 from vtrans.processes.memory import manage_memory
 
@@ -18,7 +17,6 @@ from vtrans.processes.memory import manage_memory
 # with 100 (tests/bench/neighbour.py).
 SPINS = "100"
 _PAUSE_HARD = 2  # omp_pause_hard
-THREADS = Key("the threads of this process", int, 1, 1024, "threads")
 
 
 def configure_process() -> None:
@@ -37,15 +35,6 @@ def configure_process() -> None:
         )
     os.environ.update(missing)
     manage_memory()
-
-
-def set_threads(threads: int | None) -> None:
-    """Makes torch compute with that many threads; None keeps their number. Raises InputError for an invalid number."""
-    if threads is not None:
-        check_value(THREADS, "`threads`", threads)
-        import torch
-
-        torch.set_num_threads(threads)
 
 
 def end_openmp_threads() -> None:

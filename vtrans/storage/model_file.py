@@ -107,6 +107,10 @@ class Weights(Blueprint):
     def __getitem__(self, name: str) -> NDArray[np.float32]:
         return self.arrays[self.layout.aliases.get(name, name)]
 
+    def get(self, name: str) -> NDArray[np.float32] | None:
+        """Returns a weight, or None if the model does not have it."""
+        return self.arrays.get(self.layout.aliases.get(name, name))
+
 
 def read_weights(path: str | Path) -> Model[Weights]:
     """Returns the model of a file, with its weights as arrays. Raises FileError as `load_model` does."""

@@ -26,9 +26,9 @@ from vtrans.data.store import DataFolder
 from vtrans.errors import FileError, InputError, VtransError, WriteError
 from vtrans.files import reason, unwritable
 from vtrans.numerics.devices import pick_device
-from vtrans.processes.process import set_threads
 from vtrans.processes.ranks import Ranks
 from vtrans.processes.signals import StopSignal
+from vtrans.processes.threads import set_threads
 from vtrans.storage.run_folder import RunFolder, RunLock
 from vtrans.training.dry_run import estimate
 from vtrans.training.feed import Feed, Place, Share

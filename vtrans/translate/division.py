@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-
 from vtrans.engines.engine import Engine
 from vtrans.processes.division import check_processes, default_processes, why_not_forked
 from vtrans.processes.memory import available_memory
-from vtrans.processes.process import set_threads
+from vtrans.processes.threads import set_threads
+from vtrans.processes.threads import threads as usual_threads
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,7 @@ class Division:
             return self.processes
         if self.asked:
             check_processes(self.processes, f"the model is on {engine.device}")
-        torch.set_num_threads(self.total)
+        set_threads(self.total)
         return 0
 
 
@@ -47,9 +46,9 @@ def divide(processes: int | None, threads: int | None, reason: str = "", *, pref
     reason = reason or why_not_forked()
     check_processes(processes, reason)
     set_threads(threads)
-    usual = torch.get_num_threads()
+    usual = usual_threads()
     alone = reason or prefer_one or threads
     number = processes or (1 if alone else default_processes(usual, available_memory()))
     if number > 1:
-        torch.set_num_threads(1)  # kernels are chosen for what the copies will use
+        set_threads(1)  # kernels are chosen for what the copies will use
     return Division(number, (threads or 1) if number > 1 else usual, processes is not None)

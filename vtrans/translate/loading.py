@@ -13,7 +13,8 @@ import torch
 
 from vtrans.checkpoint import LoadedModel, load_model
 from vtrans.compiled.compiler import CompilerError
-from vtrans.compiled.decoder import PRECISIONS, compiled_decoder
+from vtrans.compiled.decoder import compiled_decoder
+from vtrans.compiled.weights import PRECISIONS
 from vtrans.config import (
     DECODING_PRECISIONS,
     KERNELS,

@@ -15,7 +15,8 @@ from vtrans.checkpoint import LoadedModel
 from vtrans.interop.imported import NEVER, rows_there
 from vtrans.interop.marian import layout
 from vtrans.interop.marian.importer import EXPECTED, EXPECTED_OF_RNN, spm_table
-from vtrans.model import MarianPositions
+from vtrans.model import tensor_of
+from vtrans.numerics.positions import marian
 from vtrans.text.vocabulary import BOS_ID, PAD_ID, Vocabulary
 
 _VERSION = "v1.12.42"  # of Marian, whose settings these are
@@ -31,7 +32,7 @@ def is_usual(loaded: LoadedModel) -> bool:
 
 def _are_marians(table: nn.Module) -> bool:
     weight = table.get_buffer("weight")
-    return torch.equal(weight, MarianPositions.rows(*weight.shape).to(weight))
+    return torch.allclose(weight, tensor_of(marian(*weight.shape)).to(weight), atol=1e-6)
 
 
 def is_spm(vocab: Vocabulary) -> bool:

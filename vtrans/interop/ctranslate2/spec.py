@@ -13,7 +13,7 @@ from vtrans.checkpoint import LoadedModel
 from vtrans.errors import InputError
 from vtrans.interop.ctranslate2.folder import ctranslate2
 from vtrans.interop.ctranslate2.names import ROTARY, layer_names
-from vtrans.model import RotaryPositions, SinusoidalPositions
+from vtrans.model import ComputedPositions
 from vtrans.text.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID
 
 # Added to the logit of padding, which is -inf in our models. Its probability is 0 in float32 either way, and unlike a
@@ -50,14 +50,11 @@ def specification(loaded: LoadedModel, positions: int) -> Any:
     for side, embeddings, embedding, table in sides:
         embeddings.weight = _array(embedding.weight)
         side.scale_embeddings = config.scale_embedding  # E[x] * sqrt(D) + P
-        if isinstance(table, RotaryPositions):
+        if table.turns:
             # Specifications of encoders always have a table. CTranslate2 would not read it, and refuses an empty one.
             vars(side).pop("position_encodings", None)
             continue
-        if isinstance(table, SinusoidalPositions):
-            encodings = _array(table.rows(positions, config.d_model))
-        else:
-            encodings = _array(table.weight)
+        encodings = _array(table(positions) if isinstance(table, ComputedPositions) else table.weight)
         # A comparison scores a translation with EOS appended. The copied row gives EOS a position after an unfinished
         # translation that fills the table; its log-probability is not used.
         side.position_encodings.encodings = np.concatenate((encodings, encodings[-1:]))

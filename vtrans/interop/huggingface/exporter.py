@@ -29,7 +29,8 @@ from vtrans.interop.huggingface import names
 from vtrans.interop.huggingface.original import load
 from vtrans.interop.imported import NEVER, rows_there
 from vtrans.interop.verification import Program
-from vtrans.model import SinusoidalPositions
+from vtrans.model import tensor_of
+from vtrans.numerics.positions import sinusoidal
 from vtrans.storage.writing import save_tensors
 from vtrans.text.piece_table import is_language
 from vtrans.text.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
@@ -122,14 +123,14 @@ class _Places:
 def _column_order(loaded: LoadedModel) -> Tensor | None:
     """Returns the order of our columns that gives the positions of Hugging Face, or None if they have that order."""
     model, D = loaded.model, loaded.model.config.d_model
-    if isinstance(model.src_positions, SinusoidalPositions):
+    if model.config.positions == "sinusoidal":
         return torch.cat([torch.arange(0, D, 2), torch.arange(1, D, 2)])
     tables: list[Tensor] = [model.get_buffer(f"{side}_positions.weight") for side in ("src", "tgt")]
     for table in tables:
         length = len(table)
         if torch.allclose(table, names.positions(length, D), atol=1e-6):
             continue
-        if torch.allclose(table, SinusoidalPositions.rows(length, D), atol=1e-6):
+        if torch.allclose(table, tensor_of(sinusoidal(length, D)), atol=1e-6):
             return torch.cat([torch.arange(0, D, 2), torch.arange(1, D, 2)])
         raise InputError(
             "the model's stored positions are not those of Hugging Face's Marian, which computes them as "

@@ -20,7 +20,8 @@ from vtrans.interop.marian.npz import open_npz
 from vtrans.interop.marian.original import MarianModel
 from vtrans.interop.marian.yaml import Value, read_mapping
 from vtrans.interop.settings import Settings, wrong
-from vtrans.model import MarianPositions
+from vtrans.model import tensor_of
+from vtrans.numerics.positions import marian
 from vtrans.text.piece_table import pack
 from vtrans.text.vocabulary import SPECIAL_PIECES, UNK_ID, Vocabulary, have_one_table
 from vtrans.translate.sources import EXTRA_LENGTH
@@ -336,7 +337,7 @@ def _weights(
     if not settings.flag("output-omit-bias"):
         bias = tensors.get(f"{out}_b", 1, tgt_size)
     weights["projection.bias"] = partial(_bias, tensors.path, tgt, bias)
-    weights["src_positions.weight"] = lambda: MarianPositions.rows(config.max_positions, D)
+    weights["src_positions.weight"] = lambda: tensor_of(marian(config.max_positions, D))
     return weights
 
 
