@@ -26,8 +26,6 @@ from vtrans.data.store import DataFolder
 from vtrans.errors import InputError, RecipeError
 from vtrans.model import Transformer, count_parameters, tensor_of
 from vtrans.numerics.positions import sinusoidal
-from vtrans.storage.tensors import open_tensors
-from vtrans.storage.writing import write_tensors
 from vtrans.training.recipe import load_recipe
 from vtrans.translate.loading import load
 
@@ -362,36 +360,6 @@ def test_a_variant_trains_stops_resumes_averages_and_translates(
     translated = list(load(run.path).translate(lines))
     assert len(translated) == len(lines)
     assert load_model(run.averaged).model.config == variant.config
-
-
-def test_a_run_without_these_keys_resumes_and_is_averaged(tmp_path: Path, tiny_data: DataFolder) -> None:
-    """A run of an earlier version lacks the keys in its recipe, state and files; each then has its default."""
-    new = (
-        "architecture",
-        "source_mask",
-        "share_layers",
-        "share_group",
-        "share_stacks",
-        "scale_embedding",
-        "cross_attention_residual",
-        "autoregression",
-    )
-    run = tiny_train(tiny_data, tmp_path / "run", "train.max_steps=20")
-    files = [*(run.step_file(s) for s in run.steps()), run.last, run.best]
-    for file, kind in [*((f, "model") for f in files), (run.state_file(20), "state")]:
-        with open_tensors(file, kind, "pt") as (tensors, header):
-            parts = {name: tensors.get_tensor(name).clone() for name in tensors.keys()}  # noqa: SIM118 - not a dict
-        model = header["model"] if kind == "model" else header["progress"]["recipe"]["model"]
-        for key in new:
-            del model[key]
-        write_tensors(file, parts, header)
-    lines = [line for line in run.recipe.read_text().split("\n") if not line.startswith(new)]
-    run.recipe.write_text("\n".join(lines))
-    with pytest.raises(InputError, match=r"model\.encoder_layers 1 -> 2.*model\.share_layers"):
-        tiny_train(tiny_data, run.path, "model.encoder_layers=2", "model.share_layers=all")
-    tiny_train(tiny_data, run.path, "train.max_steps=30")
-    assert average([run.step_file(20), run.step_file(30)], run.averaged) == [20, 30]
-    assert average([run.step_file(30), run.step_file(20)], run.averaged) == [20, 30]
 
 
 def test_a_decoder_only_model_needs_positions_for_both_sides(tmp_path: Path, tiny_data: DataFolder) -> None:

@@ -39,8 +39,6 @@ class Key:
     """Bounds that are not allowed themselves."""
     choices: Mapping[str, str] | None = None
     """The allowed values, each with its meaning, which may be empty. None: any line."""
-    former: Mapping[str, str] = field(default_factory=dict)
-    """Values that were removed, each with what to do instead."""
     item: type = str
     """The type of an item of a list: str, Path or float."""
     idle_if: Mapping[str, Callable[[Any], bool]] = field(default_factory=dict)
@@ -218,8 +216,7 @@ def check_value(key: Key, name: str, value: Any) -> Any:
         allowed = f"a{' whole' if whole else ''} number{of} {range_of(key)}"
         value = float(value) if right and not whole else value
     if not right:
-        advice = f"; {key.former[value]}" if isinstance(value, str) and value in key.former else ""
-        raise InputError(f"{name} must be {allowed}, got {_shown(value)}{advice}.")
+        raise InputError(f"{name} must be {allowed}, got {_shown(value)}.")
     return value
 
 
@@ -254,7 +251,7 @@ def _is_line(text: str) -> bool:
 
 
 def _numbers_in(value: Any) -> tuple[float, ...] | None:
-    """The numbers of a list, of a text with commas such as "2,0.5" (from an override or an old recipe), or of a
+    """The numbers of a list, of a text with commas such as "2,0.5" (from an override), or of a
     single number; None for anything else."""
     if isinstance(value, str):
         value = value.split(",") if value else []

@@ -17,7 +17,7 @@ import vtrans
 
 vtrans.configure_process()
 
-MODEL = Path(__file__).parents[1] / "models" / "revision-2.safetensors"
+MODEL = Path(__file__).parents[1] / "models" / "tiny.safetensors"
 WORDS = ("ab", "ba", "a", "b", "abba")
 ALLOWED = 5.0  # megabytes
 

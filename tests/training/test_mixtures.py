@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import multiprocessing
 import shutil
@@ -27,8 +26,6 @@ from vtrans.data.store import DataFolder
 from vtrans.errors import InputError, RecipeError
 from vtrans.score import corpus_scores
 from vtrans.storage.run_folder import RunFolder
-from vtrans.storage.states import read_progress, save_state
-from vtrans.storage.tensors import open_tensors
 from vtrans.training.feed import Feed
 from vtrans.training.trainer import Trainer
 from vtrans.translate.loading import load
@@ -93,14 +90,6 @@ def test_data_with_other_sizes_of_its_corpora_is_other_data(tmp_path: Path, two_
     (other / "data.json").write_text(json.dumps(report))
     with pytest.raises(InputError, match="was not trained on the data"):
         tiny_train(DataFolder.open(other), run.path, "train.max_steps=4")
-    # Earlier versions left the sizes out of the digest.
-    whole = tiny_train(two_corpora, tmp_path / "whole", "train.max_steps=4")
-    hashes = {name: facts["sha256"] for name, facts in sorted(report["files"].items())}
-    state = read_progress(run.state_file(2))
-    state["data"] = hashlib.sha256(json.dumps(hashes).encode()).hexdigest()
-    with open_tensors(run.state_file(2), "state") as (file, _):
-        save_state(run.state_file(2), {name: file.get_tensor(name) for name in list(file.keys())}, state)
-    assert tiny_train(two_corpora, run.path, "train.max_steps=4").last.read_bytes() == whole.last.read_bytes()
 
 
 def test_worker_processes_of_bpe_dropout_change_nothing_and_end_with_the_run(
@@ -128,12 +117,6 @@ def test_corpus_weights_that_do_not_fit_the_data_are_refused(tmp_path: Path, two
             rf"corpus_weights .*a\.en 40 pairs, b\.en \d+ pairs.*got \[{weights}\]",
         )  # fmt: skip
     refused(two_corpora, "0.001,0", RecipeError, "leaves no pair")
-    # An early version of vtrans did not record the corpora.
-    old = DataFolder.open(two_corpora.path)
-    old.corpora = (len(old.train),)
-    refused(old, "2,1", InputError, "corpus_weights")
-    with pytest.raises(InputError, match="corpus_temperature"):
-        tiny_train(old, tmp_path / "run", "train.corpus_temperature=2")
 
 
 def test_weights_of_one_train_like_no_weights(tmp_path: Path, two_corpora: DataFolder) -> None:

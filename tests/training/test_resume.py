@@ -37,6 +37,7 @@ from vtrans.errors import FileError, InputError
 from vtrans.processes.ranks import Ranks
 from vtrans.storage.run_folder import RunFolder
 from vtrans.storage.states import read_progress
+from vtrans.storage.tensors import FORMAT
 from vtrans.storage.writing import write_tensors
 from vtrans.training.log import introduce
 
@@ -203,7 +204,7 @@ def test_threads_are_restored_only_on_a_machine_of_the_same_kind(
     state = run_copy.state_file(30)
     progress = read_progress(state)
     progress["environment"][key] = value
-    write_tensors(state, load_file(state), {"format": 1, "kind": "state", "progress": progress})
+    write_tensors(state, load_file(state), {"format": FORMAT, "kind": "state", "progress": progress})
     torch.set_num_threads(2)
     try:
         said = heard(tiny_data, run_copy.path)

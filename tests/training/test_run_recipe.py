@@ -23,8 +23,6 @@ from vtrans.console import Console
 from vtrans.data.store import DataFolder
 from vtrans.errors import InputError
 from vtrans.storage.run_folder import RunFolder
-from vtrans.storage.states import read_progress
-from vtrans.storage.writing import write_tensors
 from vtrans.training.recipe import load_recipe
 from vtrans.training.setup import TrainOptions
 from vtrans.training.trainer import train
@@ -93,11 +91,6 @@ def test_settings_of_saving_and_validation_may_change(run_copy: RunFolder, tiny_
 
 
 def test_bpe_dropout_cannot_start_in_the_middle_of_a_run(run_copy: RunFolder, tiny_data: DataFolder) -> None:
-    # The state is like one of an early version, which lacks the key.
-    state = run_copy.state_file(30)
-    progress = read_progress(state)
-    del progress["recipe"]["train"]["bpe_dropout"]
-    write_tensors(state, load_file(state), {"format": 1, "kind": "state", "progress": progress})
     with pytest.raises(InputError, match=r"train\.bpe_dropout 0\.0 -> 0\.1"):
         tiny_train(tiny_data, run_copy.path, "train.max_steps=40", "train.bpe_dropout=0.1")
 

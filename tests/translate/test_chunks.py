@@ -26,7 +26,7 @@ from vtrans.translate.translator import DEFAULT_OPTIONS
 from vtrans.wording.protect import Protection
 
 LINES = sentences(23)
-CALIBRATION = Calibration(Logistic((), (), ()), Logistic((), (), ()), ())
+CALIBRATION = Calibration(Logistic((), (), ()), Logistic((), (), ()), (), {})
 
 
 class Stopped(Exception):
@@ -250,19 +250,6 @@ def test_the_message_names_the_option_within_a_field(tmp_path: Path) -> None:
             work.join(options)
 
 
-def test_a_job_of_an_earlier_version_resumes_while_new_settings_have_their_defaults(tmp_path: Path) -> None:
-    work = Work(tmp_path)
-    work.join()
-    record = json.loads((work.out / "job.json").read_bytes())
-    for name in ("suppress", "beam_groups", "raw", "min_confidence"):  # as if they were new
-        del record["options"][name]
-    (work.out / "job.json").write_text(json.dumps(record), encoding="utf-8")
-    with pytest.raises(InputError, match="`beam_groups`"):
-        work.run(beam_groups=2)
-    assert work.run() == len(LINES)
-    assert work.result() == work.whole()
-
-
 def test_jobs_have_the_engine_with_which_the_first_began(
     tmp_path: Path, tiny_run: RunFolder, run_cli: Callable[..., Done]
 ) -> None:
@@ -277,15 +264,9 @@ def test_jobs_have_the_engine_with_which_the_first_began(
         (out / "job.json").write_text(json.dumps(record), encoding="utf-8")
         refused = run_cli(*command, "--kernels", "blas")
         assert (refused.code, "--kernels" in refused.err) == (2, engine == "compiled")
-    del record["options"]["engine"]
-    (out / "job.json").write_text(json.dumps(record), encoding="utf-8")
-    assert engine_of(out) is None
-    refused = run_cli(*command)
-    assert (refused.code, "--engine" in refused.err) == (2, True)
 
 
 def test_whether_a_client_waits_is_no_setting_of_a_job() -> None:
-    """Jobs of earlier versions do not record it."""
     assert "abandoned" not in settings_of(translator(), DEFAULT_OPTIONS)
 
 

@@ -34,7 +34,7 @@ def calibration_of(files: list[Path], **search: Any) -> Calibration:
     made, lines, numbers = translator(**search), sentences(FEWEST * 2, seed=9), random.Random(1)
     translations = [best[0] for best in made.nbest(lines, raw=True)]
     references = [t.text if numbers.random() < np.exp(t.logprob / 9) else "none of it" for t in translations]
-    return calibrate(lines, translations, references, files, made.tgt_vocab)[0]
+    return calibrate(lines, translations, references, files, made.tgt_vocab, {})[0]
 
 
 @pytest.fixture(scope="module")
@@ -195,4 +195,4 @@ def test_too_few_sentences_and_those_that_are_all_alike_are_refused() -> None:
         (len(lines), [t.text for t in translations], "alike"),
     ):
         with pytest.raises(InputError, match=words):
-            calibrate(lines[:n], translations[:n], references[:n], [], made.tgt_vocab)
+            calibrate(lines[:n], translations[:n], references[:n], [], made.tgt_vocab, {})

@@ -18,16 +18,12 @@ class Check:
 
     file: str
     tensors: int = 0
-    checksums: bool = False
-    """Whether the file has checksums; files of early versions have none."""
     problem: str = ""
     """A sentence without its full stop."""
 
     @property
     def words(self) -> str:
         """The result for a file that is whole, as a sentence."""
-        if not self.checksums:
-            return f"{self.file}: readable, but without checksums, because an early version of vtrans wrote it"
         return f"{self.file}: {self.tensors} tensors and the header match their CRC-32 checksums"
 
 
@@ -55,7 +51,7 @@ def check(path: Path, kind: str) -> Check:
             names = file.keys()
             for name in names:
                 file.get_tensor(name)  # raises FileError unless it has its checksum
-            result = Check(str(path), len(names), file.has_checksums)
+            result = Check(str(path), len(names))
         if kind == "model":
             load_model(path)
     except FileError as error:

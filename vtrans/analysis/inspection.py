@@ -126,7 +126,7 @@ def training_overlap(folder: Path, loaded: LoadedModel) -> Mapping[str, Any]:
     data = DataFolder.open(folder)
     if (data.src_vocab.digest, data.tgt_vocab.digest) != (loaded.src_vocab.digest, loaded.tgt_vocab.digest):
         raise InputError(f"`data` must be the model's training data, but {folder} has a different vocabulary.")
-    if not data.is_data_of(loaded.training.get("data", data.digest)):
+    if loaded.training.get("data", data.digest) != data.digest:
         raise InputError(f"`data` must be the model's training data, but {folder} holds different sentence pairs.")
     overlap: Mapping[str, Any] = data.report["overlap"]
     return overlap

@@ -30,7 +30,6 @@ class EngineConfig:
         metavar="NAME",
         panel="Model",
         unset="compiled if possible, else torch",
-        former={"ctranslate2": "run the folder that `vtrans export` writes with CTranslate2's own API"},
     )
     device: str | None = text(
         None, "Device: cpu, cuda, cuda:N or mps.", metavar="NAME", unset="the best available", speed_only=True

@@ -244,6 +244,4 @@ class PrepareOptions:
         apart = ("src", "tgt", "alignments", "valid_src", "valid_tgt", "out", "threads", "force")
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in apart}
         values["vocabularies"] = [hashlib.sha256(proto).hexdigest() for proto in self.vocabularies]
-        for name in ("src_lang", "tgt_lang"):  # as earlier versions recorded the one language that there was
-            values[name] = " ".join(values[name]) or None
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}

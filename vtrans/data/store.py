@@ -196,28 +196,23 @@ class DataFolder:
             if digest != facts["sha256"]:
                 raise FileError(f"{file} has changed since the data was prepared; {_MAKE_AGAIN}.")
         self._opened = {name: self._state(name) for name in (TRAIN_FILE, VALID_FILE)}
-        self.languages = languages_from(report.get("languages"))  # earlier versions did not record them
+        self.languages = languages_from(report["languages"])
         if JOINT_FILE in files:
             self.src_vocab = self.tgt_vocab = self._vocabulary(JOINT_FILE)
         else:
             self.src_vocab, self.tgt_vocab = self._vocabulary(SRC_FILE), self._vocabulary(TGT_FILE)
-        self.tags = tags_from(report.get("tags"), self.src_vocab.tags)
+        self.tags = tags_from(report["tags"], self.src_vocab.tags)
         self.matches = bool(report["train"].get("matches"))
         self.joint = have_one_table(self.src_vocab, self.tgt_vocab)
         self.train = TokenStore.open(path / TRAIN_FILE)
         self.valid = TokenStore.open(path / VALID_FILE)
-        # Earlier versions did not record them.
-        self.corpora = tuple(report["train"].get("corpora", [len(self.train)]))
+        self.corpora = tuple(report["train"]["corpora"])
         if sum(self.corpora) != len(self.train):
             raise FileError(f"{path / REPORT_FILE} does not match {TRAIN_FILE}; {_MAKE_AGAIN}.")
-        hashes: dict[str, Any] = {name: facts["sha256"] for name, facts in sorted(files.items())}
-        corpora = {"corpora": self.corpora} if len(self.corpora) > 1 else {}
-        self.digest, self._earlier = (_digest(content) for content in (hashes | corpora, hashes))
-
-    def is_data_of(self, digest: str) -> bool:
-        """Returns whether a run or model with this `digest` was trained on this data. Earlier versions left the pairs
-        per corpus out of it."""
-        return digest in (self.digest, self._earlier)
+        identity: dict[str, Any] = {name: facts["sha256"] for name, facts in sorted(files.items())}
+        if len(self.corpora) > 1:
+            identity["corpora"] = self.corpora
+        self.digest = hashlib.sha256(json.dumps(identity).encode()).hexdigest()
 
     @classmethod
     def open(cls, path: str | Path) -> DataFolder:
@@ -260,10 +255,6 @@ class DataFolder:
         return Vocabulary(file.read_bytes(), str(file))
 
 
-def _digest(content: Any) -> str:
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
-
-
 def read_report(folder: Path) -> dict[str, Any] | None:
     """Returns the content of data.json, or None if it is missing or not ours."""
     try:
@@ -282,8 +273,8 @@ def _sound(report: dict[str, Any]) -> bool:
     """Returns whether a report has all values that are read later. A wrong shape may raise KeyError, TypeError or
     AttributeError, wrong languages InputError."""
     files, inputs, rows = report["files"], report["inputs"], report["overlap"]["rows"]
-    corpora = report["train"].get("corpora", [0])  # earlier versions did not record it
-    languages_from(report.get("languages"))
+    corpora = report["train"]["corpora"]
+    languages_from(report["languages"])
     pairs = [pair[side] for pair in [*inputs["train"], *(inputs["valid"] or ())] for side in ("src", "tgt")]
     return (
         {TRAIN_FILE, VALID_FILE} <= files.keys() <= set(OUR_FILES)
@@ -292,6 +283,7 @@ def _sound(report: dict[str, Any]) -> bool:
         and all(isinstance(file["name"], str) and isinstance(file["sha256"], str) for file in pairs)
         and all(isinstance(row["share"], float) and isinstance(row["threshold"], int) for row in rows)
         and isinstance(report["options"], dict)
+        and isinstance(report["tags"], dict)
         and isinstance(corpora, list)
         and all(type(count) is int and count >= 0 for count in corpora)
     )

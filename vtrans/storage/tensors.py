@@ -1,8 +1,7 @@
 """safetensors files with a JSON header and checksums: models and training states.
 
 The header is the one metadata key `vtrans`, JSON with sorted keys. It names the format, the `kind` of the file ("model"
-or "state") and, under "crc32", the checksums of the header itself and of every tensor. Files of early versions have no
-checksums.
+or "state") and, under "crc32", the checksums of the header itself and of every tensor.
 """
 
 from __future__ import annotations
@@ -22,8 +21,6 @@ from vtrans.errors import FileError
 from vtrans.files import check_path
 
 FORMAT = 2
-# Revision 2 has piece tables and stored positions; a file without them differs only in its number.
-READABLE = (1, 2)
 CHECKSUMS = "crc32"
 # The most bytes of a header. A state of 2,000 layers has 26 MB; parsing 100 MB of JSON may take 2.6 GB of memory.
 MOST_HEADER = 1 << 25
@@ -46,16 +43,12 @@ _COPY_AGAIN = "copy the file again, or make it again"
 
 
 class TensorFile:
-    """The tensors of an open file. Reading one raises FileError unless it has its checksum."""
+    """The tensors of an open file. Reading one raises FileError unless it has its checksum, if there are any."""
 
     def __init__(
         self, path: Path, file: Any, checksums: Mapping[str, str] | None = None, framework: Framework = "np"
     ) -> None:
         self.path, self._file, self._checksums, self._framework = path, file, checksums, framework
-
-    @property
-    def has_checksums(self) -> bool:
-        return self._checksums is not None
 
     def keys(self) -> list[str]:
         return list(self._file.keys())
@@ -153,31 +146,29 @@ def header_text(header: Mapping[str, Any]) -> str:
     return json.dumps(header, sort_keys=True, ensure_ascii=False)
 
 
-def _header(path: Path, raw: str | None, kind: str) -> tuple[dict[str, Any], dict[str, str] | None]:
-    """The header of a file, checked, and the checksums of its tensors if it has them."""
+def _header(path: Path, raw: str | None, kind: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """The header of a file, checked, and the checksums of its tensors."""
     try:
         header = json.loads(raw) if raw is not None else None
         if not isinstance(header, dict) or header.get("kind") != kind:
             raise FileError(f"{path} is a safetensors file, but not a {kind} of vtrans.")
-        if header.get("format") not in READABLE:
+        if header.get("format") != FORMAT:
             raise FileError(
-                f"{path} has the format {header.get('format')}, but this version reads "
-                f"{' and '.join(map(str, READABLE))}; use the version of vtrans that wrote it."
+                f"{path} has the format {header.get('format')}, but this version reads {FORMAT}; use the version of "
+                "vtrans that wrote it."
             )
         header_text(header).encode()  # half of a surrogate pair could be neither printed nor written
         sums = header.pop(CHECKSUMS, None)
-        if sums is not None:
-            tensors = sums.get("tensors") if isinstance(sums, dict) else None
-            if not isinstance(tensors, dict) or sums != {"header": header_checksum(header), "tensors": tensors}:
-                raise FileError(f"{path} is damaged: its header does not match its checksum; {_COPY_AGAIN}.")
-            sums = tensors
+        tensors = sums.get("tensors") if isinstance(sums, dict) else None
+        if not isinstance(tensors, dict) or sums != {"header": header_checksum(header), "tensors": tensors}:
+            raise FileError(f"{path} is damaged: its header does not match its checksum; {_COPY_AGAIN}.")
     except (ValueError, RecursionError):  # not JSON, not Unicode, or nested too deeply
         raise FileError(f"{path} is a safetensors file, but not a {kind} of vtrans.") from None
     if kind == "model":
         header["training"] = check_training(path, header.get("training", {}))
     elif not isinstance(header.get("progress"), dict):
         raise FileError(f"{path} is not a complete {kind} of vtrans: it has no progress.")
-    return header, sums
+    return header, tensors
 
 
 def check_training(path: Path, training: Any) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""Language codes: the pairs and tags of a model, their names, and the language that a file name suggests."""
+"""Languages: the codes of the pairs and tags of a model, their names, the language that a file name suggests, and the
+scripts without spaces between words."""
 
 from __future__ import annotations
 
@@ -11,6 +12,8 @@ from vtrans.errors import InputError
 
 _CODE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})*")
 _PACKED = (".gz", ".xz", ".bz2")
+UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
+"""The characters of scripts that are written without spaces between words, for a character class of `regex`."""
 
 # ISO 639-1.
 _NAMES = """

@@ -20,6 +20,7 @@ import numpy as np
 import regex
 
 from vtrans.errors import missing_extra
+from vtrans.text.languages import UNSPACED
 from vtrans.text.vocabulary import BOS_ID
 
 LEAST = 0.6
@@ -29,8 +30,7 @@ SEPARATOR_ID = BOS_ID
 
 _CUT = LEAST - 1e-9  # the same in spite of rounding
 _MOST = 2000  # candidates that are compared with a text
-_SCRIPTS = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"  # without spaces between words
-_WORD = regex.compile(rf"[{_SCRIPTS}]|[^\W{_SCRIPTS}]+")
+_WORD = regex.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+")
 _CODE = regex.compile(r"[A-Z]\d{1,5}")  # of protected text
 _CHARACTERS = 0x110000
 

@@ -127,7 +127,7 @@ def _parse_override(text: str) -> dict[str, dict[str, Any]]:
 
 
 def recorded_recipe(before: Values, where: str) -> Recipe:
-    """The recipe that a training state records. Keys that the state's version did not know have their defaults."""
+    """The recipe that a training state records."""
     return _merged(Recipe(), before, where)
 
 
@@ -287,12 +287,6 @@ def _check_weights(data: DataFolder, train: TrainConfig) -> None:
     """Raises RecipeError if train.corpus_weights does not fit the corpora of the data."""
     sizes, weights = data.corpora, train.corpus_weights
     names = [files["src"]["name"] for files in data.report["inputs"]["train"]]
-    key = "corpus_weights" if weights else "corpus_temperature"
-    if len(sizes) != len(names) and getattr(train, key) != getattr(TrainConfig, key):
-        raise InputError(
-            f"train.{key} = {toml_value(getattr(train, key))} needs the corpus of each pair, which {data.path} does "
-            "not record, because an older version of vtrans made it; prepare the data again."
-        )
     if not weights:
         return
     if len(weights) != len(sizes):

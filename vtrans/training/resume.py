@@ -134,10 +134,8 @@ def environment(job: Job, learner: Learner) -> dict[str, Any]:
 
 def _compare_environment(job: Job, learner: Learner, recorded: dict[str, Any]) -> None:
     console, here = job.console, environment(job, learner)
-    older = {"compiled": False, "parallel": "ddp", "processes": 1}  # older states lack some of the keys
-    there = here | older | recorded
-    if odd := [f"{key} {there[key]} -> {value}" for key, value in here.items() if there[key] != value]:
+    if odd := [f"{key} {recorded.get(key)} -> {value}" for key, value in here.items() if recorded.get(key) != value]:
         console.warn(f"resuming, but not bit-exactly: {', '.join(odd)}")
-    if there["device"] != here["device"]:
+    if recorded.get("device") != here["device"]:
         precision = job.recipe.train.precision
         console.info(f"train.precision stays {precision}; set it to auto to choose one for this device")

@@ -92,7 +92,7 @@ def set_up(
 ) -> SetUp:
     """Builds a new run, or restores the one in the folder. Raises InputError for what cannot be trained or resumed."""
     saved = None if options.fresh else newest_progress(run)
-    if saved is not None and not data.is_data_of(saved.data):
+    if saved is not None and saved.data != data.digest:
         raise InputError(
             f"the run in {run.path} was not trained on the data in {data.path}; give the data folder of the run, "
             "choose another run folder, or start over with `fresh`."

@@ -20,7 +20,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from vtrans.config import SearchConfig
 from vtrans.errors import FileError, InputError, VtransError
 from vtrans.files import explained, file_sha256, reason, replacing, write_atomically
 from vtrans.keys import decisive, keys_of
@@ -188,7 +187,7 @@ def engine_of(folder: Path) -> str | None:
     """Returns the engine with which the job of this folder began, or None if there is no job yet. All its jobs use this
     engine: others round differently, and some machines lack a compiler."""
     job = read_job(folder)
-    return None if job is None else job.common.get("engine")
+    return None if job is None else job.common["engine"]
 
 
 def sources_for(folder: Path, texts: Mapping[str, Path], chunk_lines: int) -> dict[str, Source]:
@@ -223,7 +222,6 @@ def join_job(
     change the translations. Raises InputError if they, or the texts, are not those of the job.
     """
     from vtrans.storage.run_folder import choose_model
-    from vtrans.translate.translation import TranslateOptions
 
     record = {
         "format": FORMAT,
@@ -244,11 +242,10 @@ def join_job(
                 )
             write_atomically(folder / RECORD, json.dumps(record, sort_keys=True).encode() + b"\n")
     job = read_job(folder)  # perhaps that of another job, which began at the same time
-    # What jobs of earlier versions lack.
-    unset = json.loads(json.dumps({**asdict(SearchConfig()), **_recorded(TranslateOptions())}))
-    ours, theirs = (_by_option({**unset, **(each.common if each else {})}) for each in (wanted, job))
-    name = next((name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)), "")
-    if job is None or name:
+    if job is None:
+        raise InputError(f"{folder / RECORD} was removed; run the same command again.")
+    ours, theirs = (_by_option(dict(each.common)) for each in (wanted, job))
+    if name := next((name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)), ""):
         raise InputError(
             f"the chunks in {folder} were made with another `{name}` ({_shown(theirs.get(name))}, not "
             f"{_shown(ours.get(name))}); use the same for all jobs, or choose another `output`."

@@ -88,8 +88,8 @@ class Calibration:
     word: Logistic
     models: tuple[str, ...]
     """The SHA-256 of each model file."""
-    settings: dict[str, Any] = dataclasses.field(default_factory=dict)
-    """Those of `made_with`; {} if they are unknown."""
+    settings: dict[str, Any]
+    """Those of `made_with`."""
 
     def __call__(self, source: str, translation: Found, vocab: Vocabulary) -> tuple[float, tuple[float, ...]]:
         """Returns the probabilities of a translation and of its words. The translation of a blank line is right."""
@@ -122,7 +122,7 @@ class Calibration:
         try:
             values = json.loads(path.read_bytes())
             fields = {name: Logistic(*map(tuple, _numbers(values[name], n))) for name, n in FEATURES.items()}
-            given, settings = tuple(values["models"]), dict(values.get("settings", {}))
+            given, settings = tuple(values["models"]), dict(values["settings"])
         except OSError as error:
             raise FileError(f"{path} cannot be read: {reason(error)}; {advice}.") from None
         except (ValueError, TypeError, LookupError, RecursionError):
@@ -236,7 +236,7 @@ def calibrate(
     references: Sequence[str],
     models: Sequence[Path],
     vocab: Vocabulary,
-    settings: dict[str, Any] | None = None,
+    settings: dict[str, Any],
 ) -> tuple[Calibration, dict[str, Report]]:
     """Returns a calibration for translations as the search found them with these settings, and reports for sentences
     and words, by cross-validation. Raises InputError for too few sentences, or if all or none are right."""
@@ -266,7 +266,7 @@ def calibrate(
         for k in range(FOLDS):
             held[folds == k] = Logistic.fitted(values[folds != k], truth[folds != k])(values[folds == k])
         reports[name] = Report(len(truth), float(truth.mean()), auroc(held, truth), calibration_error(held, truth))
-    return Calibration(**fitted, models=hashes(models), settings=settings or {}), reports
+    return Calibration(**fitted, models=hashes(models), settings=settings), reports
 
 
 def right_words(translation: str, reference: str) -> list[bool]:

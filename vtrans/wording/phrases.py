@@ -17,17 +17,17 @@ import regex
 
 from vtrans.errors import FileError, InputError
 from vtrans.search.lexical import Form, Phrase
+from vtrans.text.languages import UNSPACED
 from vtrans.text.piece_table import is_byte
 from vtrans.text.vocabulary import EOS_ID, UNK_ID, Vocabulary
 
 KEYS = ("constraints", "avoid", "text")
 SPACE = "\u2581"  # the beginning of a word in a piece
 
-_UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
-_HAS_NO_SPACES = regex.compile(rf"[{_UNSPACED}]")
-_WORD = regex.compile(rf"[[\w\p{{M}}]--[{_UNSPACED}]]", regex.V1)
+_HAS_NO_SPACES = regex.compile(rf"[{UNSPACED}]")
+_WORD = regex.compile(rf"[[\w\p{{M}}]--[{UNSPACED}]]", regex.V1)
 # A word, or a character outside words.
-FIRST = regex.compile(rf"[[\w\p{{M}}]--[{_UNSPACED}]]+|\S", regex.V1)
+FIRST = regex.compile(rf"[[\w\p{{M}}]--[{UNSPACED}]]+|\S", regex.V1)
 
 
 def is_word(character: str) -> bool:

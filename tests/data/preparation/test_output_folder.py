@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from corpora import TRAIN, heard, made, options, refused, snapshot, two_corpora
+from corpora import TRAIN, heard, made, options, refused, snapshot
 
 import vtrans.data.preparation.output_folder
 import vtrans.data.preparation.parallel_text
@@ -18,19 +18,6 @@ import vtrans.data.preparation.store_writer
 import vtrans.data.store
 from vtrans.data.store import DataFolder
 from vtrans.errors import FileError, InputError, WriteError
-
-
-def test_a_folder_without_recorded_corpora_is_made_again_with_force(tmp_path: Path) -> None:
-    opts = two_corpora(tmp_path)
-    report = made(opts)
-    digest = DataFolder.open(tmp_path / "data").digest
-    del report["train"]["corpora"]
-    (tmp_path / "data" / "data.json").write_text(json.dumps(report))
-    assert "is up to date" in heard(opts)[1]
-    assert DataFolder.open(tmp_path / "data").corpora == (len(TRAIN),)
-    assert "corpora" in made(dataclasses.replace(opts, force=True))["train"]
-    assert DataFolder.open(tmp_path / "data").digest == digest  # so runs on the old folder can be resumed
-    assert "is up to date" in heard(dataclasses.replace(opts, force=True))[1]
 
 
 def test_the_same_inputs_and_options_are_up_to_date(tmp_path: Path) -> None:
@@ -73,15 +60,6 @@ def test_files_whose_names_tell_other_languages_are_not_up_to_date(tmp_path: Pat
     assert DataFolder.open(opts.out).languages == (("en", "de"),)
     for same in (opts, unnamed):
         assert "is up to date" in heard(same)[1]
-
-
-def test_an_option_missing_from_the_report_had_its_default(tmp_path: Path) -> None:
-    opts = options(tmp_path)
-    report = made(opts)
-    del report["options"]["symbols"]
-    (tmp_path / "data" / "data.json").write_text(json.dumps(report))
-    assert "is up to date" in heard(opts)[1]
-    refused(dataclasses.replace(opts, symbols=("<BT>", "<FT>")), r"`symbols` was none and is <BT>, <FT>\)")
 
 
 def test_a_damaged_folder_is_made_again(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from vtrans.data.cleaning.options import CleanOptions
 from vtrans.data.preparation.encode import Pair, hash_of
 from vtrans.data.preparation.writing_systems import script_of
 from vtrans.text.detection import probabilities
+from vtrans.text.languages import UNSPACED
 
 SHORT = 30  # characters of the longer side, scaled by the usual ratio, up to which any ratio of lengths is usual
 USUAL = 0.1  # the share of the letters of a side from which on a script belongs to it
@@ -21,9 +22,8 @@ UNLIKELY = 0.25  # the probability of its language below which a line is dropped
 PACKAGES = {"mojibake": "ftfy", "language": "py3langid"}
 """The packages of the extra `clean` that rules need."""
 
-# Scripts that are written without spaces; each of their characters counts as a word.
-_UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
-_WORD = regex.compile(rf"[{_UNSPACED}]|[^\W{_UNSPACED}]+|[^\w\s]")
+# Each character of a script without spaces counts as a word.
+_WORD = regex.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+|[^\w\s]")
 _NUMBER = regex.compile(r"\p{Nd}+")
 _URL = regex.compile(r"(?:https?://|www\.)[^\s<>\"]+|[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 _OTHER = regex.compile(r"[^\p{L}\p{M}\p{N}]+")

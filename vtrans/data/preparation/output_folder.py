@@ -50,9 +50,7 @@ def current_report(
             f"{out} was made from other inputs or options ({'; '.join(differing)}); "
             "give another folder with `out`, or replace this one with `force`."
         )
-    # Earlier versions did not record the number of pairs of each corpus; `force` makes the folder again with them.
-    unrecorded = len(inputs["train"]) > 1 and "corpora" not in report["train"]
-    if differing or (unrecorded and options.force):
+    if differing:
         return None
     damaged = [name for name, facts in report["files"].items() if file_sha256(out / name) != facts["sha256"]]
     if damaged:
@@ -63,17 +61,16 @@ def current_report(
 
 
 def _differences(report: dict[str, Any], inputs: dict[str, Any], options: PrepareOptions) -> list[str]:
-    # An option that did not exist when the folder was made had its default.
-    before = PrepareOptions(src=(), tgt=()).identity() | report["options"]
+    before = report["options"]
     differing = [
-        f"`{name}` was {shown(before[name])} and is {shown(value)}"
+        f"`{name}` was {shown(before.get(name))} and is {shown(value)}"
         for name, value in options.identity().items()
-        if before[name] != value
+        if before.get(name) != value
     ]
     # Names of files do not matter, unless they tell other languages than the folder records.
     for name, value in (("languages", languages_record(options.languages())), ("tags", options.tags_by_language())):
-        if value and name in report and (recorded := report[name]) != value:  # earlier versions lack them
-            differing.append(f"the {name} were {recorded or 'unknown'} and are {value}")
+        if value and report[name] != value:
+            differing.append(f"the {name} were {report[name] or 'unknown'} and are {value}")
     return (["the input files differ"] if _hashes(report["inputs"]) != _hashes(inputs) else []) + differing
 
 
