@@ -8,34 +8,46 @@ from vtrans.documents.document import Translated
 from vtrans.documents.files import Filling, open_file
 from vtrans.documents.sentences import PROTECTION
 from vtrans.documents.translating import Lines
-from vtrans.translate.asked import asked_of
-from vtrans.translate.translation import TranslateOptions, Translation
+from vtrans.lines.line import Line
+from vtrans.lines.protected import ProtectText, WriteCodes
+from vtrans.translate.translation import Translation
 
 Translate = Callable[[str], Translated]
-OPTIONS = TranslateOptions(alignments=True, protect=PROTECTION)
+STAGES = ProtectText(PROTECTION), WriteCodes(required=True)
 
 
-def _asked(line: str, order: Callable[[int], list[int]], aligned: bool = True) -> Translated:
+def seen(text: str) -> Line:
+    """Returns a line as a model would see it."""
+    line = Line(1, text)
+    for stage in STAGES:
+        stage.before([line])
+    return line
+
+
+def _in_order(text: str, order: Callable[[int], list[int]], aligned: bool = True) -> Translated:
     """Returns a line with the words that a model would see in another order, as a Translator makes it."""
-    asked = asked_of(line, 1, {}, OPTIONS, None, begun=False, codes=True)
-    words = asked.line.masked.split()
+    line = seen(text)
+    words = line.seen.masked.split()
     places = order(len(words))
     links = tuple((i, j) for j, i in enumerate(places)) if aligned else None
-    (made,) = asked.restored([Translation(" ".join(words[i] for i in places), 0.0, 0.0, True, alignment=links)])
+    line.translations = [Translation(" ".join(words[i] for i in places), 0.0, 0.0, True, alignment=links)]
+    for stage in reversed(STAGES):
+        stage.after([line])
+    (made,) = line.translations
     return Translated(made.text, made.alignment)
 
 
 def reverse(line: str) -> Translated:
-    return _asked(line, lambda n: list(range(n))[::-1])
+    return _in_order(line, lambda n: list(range(n))[::-1])
 
 
 def same(line: str) -> Translated:
-    return _asked(line, lambda n: list(range(n)))
+    return _in_order(line, lambda n: list(range(n)))
 
 
 def rotated(line: str) -> Translated:
     """Without an alignment."""
-    return _asked(line, lambda n: [*range(1, n), 0], aligned=False)
+    return _in_order(line, lambda n: [*range(1, n), 0], aligned=False)
 
 
 def filled(
@@ -45,6 +57,6 @@ def filled(
     opened = open_file(name, content, 10_000_000, Filling(tgt, overwrite))
     documents = [opened.read(text, "en") for text in opened.texts]
     lines = Lines(documents)
-    answers = {aligned: [[translate(line)] for line in group] for aligned, group in lines.groups.items()}
+    answers = {line: [translate(line.text)] for group in lines.groups.values() for line in group}
     pairs = zip(documents, lines.answered(answers), strict=True)
     return opened.written([document.joined([nbest[0] for nbest in found]) for document, found in pairs])

@@ -16,9 +16,10 @@ from vtrans.documents.document import Translated
 from vtrans.documents.memory import Memory
 from vtrans.documents.remembered import Lookup
 from vtrans.errors import AbandonedError
+from vtrans.lines.line import Line
 from vtrans.server.access import Access
 from vtrans.server.app import make_app
-from vtrans.server.batching import Ready, Wanted, Worker
+from vtrans.server.batching import Ready, RequestOptions, Worker
 from vtrans.server.limits import Limits
 from vtrans.server.running import listen, make_server
 from vtrans.server.service import Service
@@ -28,15 +29,15 @@ EN_DE, DE_EN = Languages("en", "de"), Languages("de", "en")
 JSON, FORM = "application/json", "application/x-www-form-urlencoded"
 
 
-def reversed_words(lines: Sequence[str], wanted: Wanted, ready: object = None) -> list[list[Translated]]:
+def reversed_words(lines: Sequence[Line], options: RequestOptions, ready: object = None) -> list[list[Translated]]:
     """Translates each line as its words in reverse order; the others of an n-best list have a number in front. Each
     word is aligned with itself."""
     found = []
     for line in lines:
-        words = line.split()[::-1]
-        links = tuple(sorted((len(words) - 1 - j, j) for j in range(len(words)))) if wanted.alignments else None
+        words = line.text.split()[::-1]
+        links = tuple(sorted((len(words) - 1 - j, j) for j in range(len(words)))) if options.alignments else None
         text = " ".join(words)
-        found.append([Translated(f"{n} {text}" if n else text, links) for n in range(wanted.nbest)])
+        found.append([Translated(f"{n} {text}" if n else text, links) for n in range(options.nbest)])
     return found
 
 
@@ -46,8 +47,8 @@ class Blocked:
     def __init__(self) -> None:
         self.busy, self.ended = threading.Event(), threading.Event()
 
-    def __call__(self, lines: Sequence[str], wanted: Wanted, ready: Ready) -> list[list[Translated]]:
-        if "never" in lines:
+    def __call__(self, lines: Sequence[Line], options: RequestOptions, ready: Ready) -> list[list[Translated]]:
+        if any(line.text == "never" for line in lines):
             self.busy.set()
             until = time.monotonic() + 30
             while not ready.abandoned() and time.monotonic() < until:
@@ -55,7 +56,7 @@ class Blocked:
             assert ready.abandoned()
             self.ended.set()
             raise AbandonedError("abandoned")
-        return reversed_words(lines, wanted)
+        return reversed_words(lines, options)
 
 
 @dataclass
@@ -115,7 +116,7 @@ def serving(
     translate: Any = reversed_words,
     pairs: Sequence[Languages] = (EN_DE,),
     limits: Limits = Limits(),  # noqa: B008 - it does not change
-    check: Callable[[Wanted], None] = lambda wanted: None,
+    check: Callable[[RequestOptions], None] = lambda options: None,
     memory: Memory | None = None,
     matches: Mapping[Languages, Lookup] | None = None,
     **access: Any,

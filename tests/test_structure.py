@@ -32,7 +32,7 @@ LAYERS = (
     ("search",),
     ("wording",),
     ("compiled",),
-    ("engines", "translate"),
+    ("engines", "lines", "translate"),
     ("training",),
     ("analysis",),
     ("documents",),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
 
@@ -17,6 +17,7 @@ from vtrans.checkpoint import LoadedModel
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.data.preparation.learn_vocabulary import learn
 from vtrans.engines.torch_engine import TorchEngine
+from vtrans.lines.line import Constraints, Line, lines_of
 from vtrans.model import Transformer
 from vtrans.text.piece_table import SPECIAL_KINDS, pack
 from vtrans.text.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, Vocabulary
@@ -98,6 +99,16 @@ def loaded(config: ModelConfig = SMALL, seed: int = 1) -> LoadedModel:
 
 def translator(config: ModelConfig = SMALL, *, retry: bool = True, **search: Any) -> Translator:
     return Translator(TorchEngine([loaded(config)]), dataclasses.replace(SEARCH, **search), retry=retry)
+
+
+def window(
+    lines: Iterable[str],
+    prefixes: Iterable[str] | None = None,
+    constraints: Iterable[Constraints] | None = None,
+    first: int = 1,
+) -> list[Line]:
+    """Returns lines to translate together."""
+    return list(lines_of(lines, prefixes, constraints, first=first))
 
 
 def sentences(count: int, seed: int = 0) -> list[str]:

@@ -17,7 +17,7 @@ import torch
 from cli_runner import Done, start, terminal
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from translators import SMALL, loaded, sentences, translator
+from translators import SMALL, loaded, sentences, translator, window
 
 from vtrans.analysis.attention_map import (
     AXES,
@@ -55,7 +55,7 @@ def test_every_row_adds_up_to_one(layer: int | None, head: int | None, subwords:
         assert attention.shares.shape == (len(attention.target), len(attention.source))
         np.testing.assert_allclose(attention.shares.sum(1), 1, atol=1e-9)
         assert attention.source[-1] == EOS
-        ((best,),) = made.translate_window([line])
+        ((best,),) = made.translate_window(window([line]))
         if not subwords:
             assert [*attention.source[:-1]] == line.split()
             assert [word for word in attention.target if word != EOS] == best.text.split()
@@ -82,7 +82,7 @@ def test_a_layer_and_a_head_select_their_shares(layer: int, head: int | None) ->
 def test_the_default_is_the_attention_that_alignments_use() -> None:
     made, model = translator(DEEP), loaded(DEEP).model
     for line in LINES:
-        ((best,),) = made.translate_window([line], TranslateOptions(alignments=True))
+        ((best,),) = made.translate_window(window([line]), TranslateOptions(alignments=True))
         found = attention_map(made, line)
         assert found.which == "cross-attention, mean of 2 heads of layer 3"
         words = [word for word in found.target if word != EOS]

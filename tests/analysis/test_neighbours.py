@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 from torch.nn import functional as F
-from translators import translator, vocabulary
+from translators import translator, vocabulary, window
 
 from vtrans.analysis.neighbours import matrices, neighbours, steps
 from vtrans.checkpoint import LoadedModel, load_model
@@ -77,7 +77,7 @@ def test_the_steps_agree_with_the_search(tiny_run: RunFolder) -> None:
     loaded = load_model(tiny_run.last)
     greedy = Translator(TorchEngine([loaded]), dataclasses.replace(loaded.search, beam=1), retry=False)
     sentence = "The old cat hears me today."
-    ((best,),) = greedy.translate_window([sentence])
+    ((best,),) = greedy.translate_window(window([sentence]))
     text, found = steps(greedy, sentence, 5)
     assert text == best.text
     assert [step.chosen.id for step in found] == list(best.tokens)

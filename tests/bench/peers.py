@@ -31,6 +31,7 @@ import torch
 from speed import matrix_rate
 
 from vtrans.config import SearchConfig
+from vtrans.lines.line import lines_of
 from vtrans.model import Transformer
 from vtrans.processes.memory import manage_memory
 from vtrans.text.lines import open_bytes, read_lines
@@ -56,7 +57,7 @@ def vtrans_processes_run(model: str, processes: int, **search: Any) -> Run:
     translator = load(model, device="cpu", retry=False, **{**SEARCH, **search})
     options = TranslateOptions()
     workers = workers_for(translator, options, processes)
-    return lambda lines: translate_stream(translator, lines, io.BytesIO(), options, workers=workers)
+    return lambda lines: translate_stream(translator, lines_of(lines), io.BytesIO(), options, workers=workers)
 
 
 def ctranslate2_run(

@@ -13,8 +13,8 @@ from cli_runner import SENTENCE, Done
 from vtrans.command_line.texts import Text, report
 from vtrans.console import Console
 from vtrans.errors import InputError
+from vtrans.lines.line import Counts
 from vtrans.storage.run_folder import RunFolder
-from vtrans.translate.translation import Counts
 
 
 def reported(counts: Counts, **settings: int) -> list[str]:

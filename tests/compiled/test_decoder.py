@@ -20,6 +20,7 @@ import pytest
 import torch
 from near_ties import Plain, equal_or_tied, plain
 from networks import BOS, SEQUENCES, SMALL, VARIANTS, V, make, padded, sequences
+from translators import window
 
 import vtrans
 from vtrans.checkpoint import LoadedModel, arrays_of
@@ -288,11 +289,13 @@ def test_translations_are_those_of_the_engine_torch(tiny_run: RunFolder, how: st
     best = []
     for engine in ("compiled", "torch"):
         made = vtrans.load(path, device="cpu", engine=engine, beam=4, beam_groups=groups, diversity=2.0, **search)
-        best.append(made.translate_window(LINES, options, prefixes=prefixes))
+        best.append(made.translate_window(window(LINES, prefixes=prefixes), options))
 
     def translated(exact: list[LoadedModel], line: int) -> Plain:
         again = Translator(TorchEngine(exact), made.search)
-        return plain(again.translate_window([LINES[line]], options, first=line + 1, prefixes=[prefixes[line]])[0])
+        return plain(
+            again.translate_window(window([LINES[line]], first=line + 1, prefixes=[prefixes[line]]), options)[0]
+        )
 
     models = made.engine.models
     compiled, in_torch = ([plain(translations) for translations in each] for each in best)

@@ -8,15 +8,16 @@ import zipfile
 import pytest
 from office_files import BODY, docx, member, zipped
 from services import reversed_words
+from translators import window
 
 from vtrans.documents.document import Translated, html_document
 from vtrans.documents.files import open_file
 from vtrans.documents.office import _WORD
 from vtrans.documents.subtitles import broken
-from vtrans.documents.translating import Groups, Lines
+from vtrans.documents.translating import Answers, Groups, Lines
 from vtrans.documents.xml import Element, parse
 from vtrans.errors import DocumentError
-from vtrans.server.batching import Wanted
+from vtrans.server.batching import RequestOptions
 
 OFFICE, TEXT = (f"urn:oasis:names:tc:opendocument:xmlns:{name}:1.0" for name in ("office", "text"))
 CONTENT = f'<office:document-content xmlns:office="{OFFICE}" xmlns:text="{TEXT}">%s</office:document-content>'
@@ -26,7 +27,7 @@ def reversed_file(name: str, content: bytes) -> bytes:
     """Returns a file whose sentences are reversed."""
     opened = open_file(name, content, 100_000)
     documents = [opened.read(text, "en") for text in opened.texts]
-    lines = [reversed_words(document.lines, Wanted(alignments=True)) for document in documents]
+    lines = [reversed_words(window(document.lines), RequestOptions(alignments=True)) for document in documents]
     texts = [d.joined([best[0] for best in nbest]) for d, nbest in zip(documents, lines, strict=True)]
     return opened.written(texts)
 
@@ -175,11 +176,12 @@ def test_a_part_of_an_office_file_stays_in_its_character_set(name: str, codec: s
 def test_documents_are_finished_one_by_one_and_no_line_is_asked_twice() -> None:
     texts = "One dog. Two cats.", "Two cats.", "1", "A bird. <i>A</i> mouse.", "Two cows. One dog."
     documents = [html_document(f"<p>{text}</p>", "en") for text in texts]
-    asked: list[Groups[str]] = []
+    asked: list[dict[bool, list[str]]] = []
 
-    def answers(groups: Groups[str]) -> Groups[list[Translated]]:
-        asked.append(groups)
-        return {key: [[Translated(line.upper(), ((0, 0), (1, 1)))] for line in group] for key, group in groups.items()}
+    def answers(groups: Groups) -> Answers:
+        asked.append({key: [line.text for line in group] for key, group in groups.items()})
+        lines = (line for group in groups.values() for line in group)
+        return {line: [Translated(line.text.upper(), ((0, 0), (1, 1)))] for line in lines}
 
     lines = Lines(documents)
     each = lines.each(answers, 1)

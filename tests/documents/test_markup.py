@@ -10,10 +10,11 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 from services import reversed_words
+from translators import window
 
 from vtrans.documents.document import Translated, html_document
 from vtrans.documents.html import read_html
-from vtrans.server.batching import Wanted
+from vtrans.server.batching import RequestOptions
 
 Translate = Callable[[str], Translated]
 
@@ -23,7 +24,7 @@ def same(line: str) -> Translated:
 
 
 def reverse(line: str) -> Translated:
-    return reversed_words([line], Wanted(alignments=True))[0][0]
+    return reversed_words(window([line]), RequestOptions(alignments=True))[0][0]
 
 
 def shout(line: str) -> Translated:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from catalogues import OPTIONS
+from catalogues import seen
 
 from vtrans.documents.files import Filling, open_file
 from vtrans.documents.pairs import Taken
 from vtrans.documents.translating import Lines
 from vtrans.errors import DocumentError
 from vtrans.text.languages import Languages
-from vtrans.translate.asked import asked_of
 
 HEADER = (
     'msgid ""\nmsgstr ""\n"Language: de_AT\\n"\n"Content-Type: text/plain; charset=UTF-8\\n"\n'
@@ -121,7 +120,7 @@ def test_a_model_is_trained_on_what_it_is_given(msgid: str) -> None:
     body = entry(msgid, "", "#, c-format\n")
     opened = open_file("a.po", (HEADER % (2, "0") + body).encode(), 1_000_000, Filling("de"))
     lines = [line for group in Lines([opened.read(opened.texts[0], "en")]).groups.values() for line in group]
-    given = [asked_of(line, 1, {}, OPTIONS, None, begun=False, codes=True).line.masked for line in lines]
+    given = [seen(line.text).seen.masked for line in lines]
     assert [src for src, _ in po(entry(msgid, f"x {msgid}", "#, c-format\n")).pairs] == given
 
 

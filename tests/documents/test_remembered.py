@@ -53,7 +53,7 @@ def filled(name: str, content: str, memory: Remembered, translate: Translate = r
     opened = open_file(name, content.encode(), 1_000_000, Filling("de"))
     documents = [opened.read(text, "en") for text in opened.texts]
     lines = Lines(documents, memory)
-    answers = {aligned: [[translate(line)] for line in group] for aligned, group in lines.groups.items()}
+    answers = {line: [translate(line.text)] for group in lines.groups.values() for line in group}
     pairs = zip(documents, lines.answered(answers), strict=True)
     return opened.written([document.joined([nbest[0] for nbest in found]) for document, found in pairs]).decode()
 
@@ -240,4 +240,6 @@ def test_a_match_has_the_codes_that_the_line_will_have() -> None:
 def test_a_line_with_tags_is_left_to_the_model() -> None:
     memory = remembered(po(("a big cat", "eine große Katze")))
     tagged, plain = html_document("<p>a <b>big</b> cat</p>", "en"), html_document("<p>a big cat</p>", "en")
-    assert Lines([tagged, plain], memory).groups == {False: [], True: ["a big cat"]}
+    groups = Lines([tagged, plain], memory).groups
+    assert not groups[False]
+    assert [line.text for line in groups[True]] == ["a big cat"]

@@ -28,6 +28,7 @@ from vtrans.engines.alignments import (
 )
 from vtrans.engines.forced import forced_batches
 from vtrans.engines.torch_engine import TorchEngine
+from vtrans.lines.line import lines_of
 from vtrans.model import CrossAttention, SelfAttention, Transformer
 from vtrans.numerics.attention import merge_heads
 from vtrans.search.options import Sampling
@@ -304,12 +305,12 @@ def test_a_translation_as_long_as_the_position_table_has_an_alignment(name: str)
 @pytest.mark.parametrize(("form", "before"), [("text", 0), ("scores", 1), ("tsv", 2)])
 def test_links_are_written_before_the_text(form: Any, before: int) -> None:
     made, out = translator(), io.BytesIO()
-    translate_stream(made, ["a dog", "", "cat"], out, TranslateOptions(alignments=True, form=form))
+    translate_stream(made, lines_of(["a dog", "", "cat"]), out, TranslateOptions(alignments=True, form=form))
     translations = [best[0] for best in made.nbest(["a dog", "", "cat"], alignments=True)]
     for line, t in zip(out.getvalue().decode().split("\n")[:-1], translations, strict=True):
         assert line.split("\t")[before:] == [pharaoh(t.alignment or ()), t.text]
     out = io.BytesIO()
-    translate_stream(made, ["a dog", "", "cat"], out, TranslateOptions(alignments=True, form="json"))
+    translate_stream(made, lines_of(["a dog", "", "cat"]), out, TranslateOptions(alignments=True, form="json"))
     objects = [json.loads(line) for line in out.getvalue().decode().split("\n")[:-1]]
     expected = [pharaoh(t.alignment or ()) for t in translations]
     assert [entry["translations"][0]["alignment"] for entry in objects] == expected

@@ -23,7 +23,7 @@ from cli_runner import SENTENCE, Done
 from near_ties import Plain, equal_or_tied, plain
 from safetensors.torch import load_file
 from torch import Tensor
-from translators import SEARCH, VARIANTS, forward, same, sentences, vocabulary
+from translators import SEARCH, VARIANTS, forward, same, sentences, vocabulary, window
 
 import vtrans.data.aligner
 from vtrans.average import average
@@ -260,7 +260,7 @@ def test_the_compiled_engine_finds_the_translations_of_torch_whatever_the_batch(
     def translated(models: list[LoadedModel], batch: int, **compiled: Any) -> list[list[Translation]]:
         settings = dataclasses.replace(SEARCH, batch_tokens=batch, **search)
         engine = TorchEngine(models, shortlist=True, **compiled)
-        return Translator(engine, settings).translate_window(LINES, options, prefixes=prefixes)
+        return Translator(engine, settings).translate_window(window(LINES, prefixes=prefixes), options)
 
     def again(exact: list[LoadedModel], line: int) -> Plain:
         return plain(translated(exact, 5000)[line])

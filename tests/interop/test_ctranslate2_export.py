@@ -30,9 +30,9 @@ from vtrans.interop.ctranslate2.folder import is_exported, read_exported
 from vtrans.interop.ctranslate2.importer import read
 from vtrans.interop.exports import export_model
 from vtrans.interop.verification import Program, Tolerance, Verified, outputs, scorer, verify
+from vtrans.lines.pieces import EXTRA_LENGTH
 from vtrans.storage.run_folder import RunFolder
 from vtrans.text.vocabulary import EOS_ID, PAD_ID
-from vtrans.translate.sources import EXTRA_LENGTH
 from vtrans.translate.translator import Translator
 
 ctranslate2 = pytest.importorskip("ctranslate2", reason="CTranslate2, an optional extra, is not installed")

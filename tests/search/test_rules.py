@@ -25,6 +25,7 @@ from translators import (
     sentences,
     translator,
     vocabulary,
+    window,
     word_vocabulary,
 )
 
@@ -34,6 +35,7 @@ from vtrans.engines.engine import Source
 from vtrans.engines.incremental import IncrementalDecoder
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import InputError
+from vtrans.lines.line import lines_of
 from vtrans.model import Transformer
 from vtrans.search.beam import beam_search
 from vtrans.search.loop import length_penalty
@@ -180,7 +182,8 @@ def test_a_constrained_translation_does_not_depend_on_its_batch(name: str) -> No
     begun = prefixes_of(lines)
     made = translator(VARIANTS[name], **SETTINGS)
     alone = [
-        made.translate_window([a], TranslateOptions(2), prefixes=[b])[0] for a, b in zip(lines, begun, strict=True)
+        made.translate_window(window([a], prefixes=[b]), TranslateOptions(2))[0]
+        for a, b in zip(lines, begun, strict=True)
     ]
     order = random.Random(2).sample(range(len(lines)), len(lines))
     for batch_tokens, numbers in ((50, order), (5000, range(len(lines)))):
@@ -310,7 +313,7 @@ def test_the_stream_takes_prefixes_line_by_line() -> None:
     expected = "".join(text + "\n" for text in translator().translate(lines, prefixes=begun))
     for line_buffered in (False, True):
         out = io.BytesIO()
-        translate_stream(translator(), lines, out, prefixes=iter(begun), line_buffered=line_buffered)
+        translate_stream(translator(), lines_of(lines, prefixes=iter(begun)), out, line_buffered=line_buffered)
         assert out.getvalue().decode() == expected
     assert expected != "".join(text + "\n" for text in translator().translate(lines))
 

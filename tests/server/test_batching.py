@@ -9,12 +9,14 @@ from collections.abc import Sequence
 
 import pytest
 from services import Blocked, reversed_words
+from translators import window
 
 from vtrans.documents.document import Translated
 from vtrans.errors import VtransError
-from vtrans.server.batching import LONG, WINDOW, Ready, Slots, Wanted, Worker
+from vtrans.lines.line import Line
+from vtrans.server.batching import LONG, WINDOW, Ready, RequestOptions, Slots, Worker
 
-ONE = Wanted()
+ONE = RequestOptions()
 
 
 class Gated:
@@ -24,11 +26,11 @@ class Gated:
         self.batches: list[list[str]] = []
         self.busy, self.gate = threading.Event(), threading.Semaphore(0)
 
-    def __call__(self, lines: Sequence[str], wanted: Wanted, ready: Ready) -> list[list[Translated]]:
-        self.batches.append(list(lines))
+    def __call__(self, lines: Sequence[Line], options: RequestOptions, ready: Ready) -> list[list[Translated]]:
+        self.batches.append([line.text for line in lines])
         self.busy.set()
         assert self.gate.acquire(timeout=30)
-        return reversed_words(lines, wanted)
+        return reversed_words(lines, options)
 
 
 async def until_busy(model: Gated) -> None:
@@ -40,7 +42,7 @@ def test_each_request_gets_the_translations_of_its_own_lines() -> None:
     async def ask() -> None:
         worker = Worker(reversed_words, nbest=4)
         requests = [[f"{i} {k}" for k in range(i % 7)] for i in range(300)]
-        answers = await asyncio.gather(*(worker.translate(lines, ONE) for lines in requests))
+        answers = await asyncio.gather(*(worker.translate(window(lines), ONE) for lines in requests))
         assert [[found[0].text for found in answer] for answer in answers] == [
             [f"{k} {i}" for k in range(i % 7)] for i in range(300)
         ]
@@ -55,10 +57,10 @@ def test_waiting_requests_are_translated_together_in_turns() -> None:
     async def ask() -> None:
         model = Gated()
         worker = Worker(model)
-        first = asyncio.ensure_future(worker.translate(["first"], ONE))
+        first = asyncio.ensure_future(worker.translate(window(["first"]), ONE))
         await until_busy(model)
-        long = asyncio.ensure_future(worker.translate([f"long {k}" for k in range(2 * WINDOW)], ONE))
-        short = asyncio.ensure_future(worker.translate(["short a", "short b"], ONE))
+        long = asyncio.ensure_future(worker.translate(window([f"long {k}" for k in range(2 * WINDOW)]), ONE))
+        short = asyncio.ensure_future(worker.translate(window(["short a", "short b"]), ONE))
         await asyncio.sleep(0)
         assert worker.waiting == 2 * WINDOW + 2
         model.gate.release(4)
@@ -77,10 +79,13 @@ def test_lines_that_want_something_else_are_another_batch() -> None:
         model = Gated()
         worker = Worker(model, nbest=3)
         model.gate.release(4)
-        first = asyncio.ensure_future(worker.translate(["x"], ONE))
+        first = asyncio.ensure_future(worker.translate(window(["x"]), ONE))
         await until_busy(model)
         answers = await asyncio.gather(
-            worker.translate(["a"], ONE), worker.translate(["b"], Wanted(3)), worker.translate(["c"], ONE), first
+            worker.translate(window(["a"]), ONE),
+            worker.translate(window(["b"]), RequestOptions(3)),
+            worker.translate(window(["c"]), ONE),
+            first,
         )
         assert [len(answer[0]) for answer in answers] == [1, 3, 1, 1]
         assert ["b"] in model.batches
@@ -93,10 +98,10 @@ def test_a_cancelled_request_leaves_the_queue() -> None:
     async def ask() -> None:
         model = Gated()
         worker = Worker(model)
-        first = asyncio.ensure_future(worker.translate(["first"], ONE))
+        first = asyncio.ensure_future(worker.translate(window(["first"]), ONE))
         await until_busy(model)
-        gone = asyncio.ensure_future(worker.translate(["gone"] * 100, ONE))
-        stays = asyncio.ensure_future(worker.translate(["stays"], ONE))
+        gone = asyncio.ensure_future(worker.translate(window(["gone"] * 100), ONE))
+        stays = asyncio.ensure_future(worker.translate(window(["stays"]), ONE))
         await asyncio.sleep(0)
         gone.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -111,14 +116,14 @@ def test_a_cancelled_request_leaves_the_queue() -> None:
 
 
 def test_only_the_request_that_fails_gets_the_error() -> None:
-    def picky(lines: Sequence[str], wanted: Wanted, ready: Ready) -> list[list[Translated]]:
-        if "bad" in lines:
+    def picky(lines: Sequence[Line], options: RequestOptions, ready: Ready) -> list[list[Translated]]:
+        if any(line.text == "bad" for line in lines):
             raise ValueError("bad")
-        return reversed_words(lines, wanted)
+        return reversed_words(lines, options)
 
     async def ask() -> None:
         worker = Worker(picky)
-        asked = (worker.translate(lines, ONE) for lines in (["a b"], ["c", "bad"], ["d e"]))
+        asked = (worker.translate(window(lines), ONE) for lines in (["a b"], ["c", "bad"], ["d e"]))
         good, bad, other = await asyncio.gather(*asked, return_exceptions=True)
         assert isinstance(bad, ValueError)
         assert not isinstance(good, BaseException)
@@ -135,7 +140,7 @@ def test_slots_bound_the_batches_that_several_workers_translate_at_a_time() -> N
         workers = [Worker(model, slots=slots) for _ in range(3)]
         asked = []
         for number in range(6):
-            asked.append(asyncio.ensure_future(workers[number % 3].translate([f"line {number}"], ONE)))
+            asked.append(asyncio.ensure_future(workers[number % 3].translate(window([f"line {number}"]), ONE)))
             if number < 2:
                 await until_busy(model)
         await asyncio.sleep(0.05)
@@ -152,7 +157,7 @@ def test_free_slots_share_the_lines_that_wait() -> None:
     async def ask() -> None:
         model = Gated()
         worker = Worker(model, slots=Slots(2))
-        asked = asyncio.ensure_future(worker.translate([f"line {k}" for k in range(9)], ONE))
+        asked = asyncio.ensure_future(worker.translate(window([f"line {k}" for k in range(9)]), ONE))
         until = time.monotonic() + 30
         while len(model.batches) < 2 and time.monotonic() < until:
             await asyncio.sleep(0.005)
@@ -166,17 +171,17 @@ def test_free_slots_share_the_lines_that_wait() -> None:
 
 def test_a_request_is_answered_when_its_own_lines_are_ready() -> None:
     class Early(Gated):
-        def __call__(self, lines: Sequence[str], wanted: Wanted, ready: Ready) -> list[list[Translated]]:
-            for k, found in enumerate(reversed_words(lines, wanted)):
-                if "early" in lines[k]:
+        def __call__(self, lines: Sequence[Line], options: RequestOptions, ready: Ready) -> list[list[Translated]]:
+            for k, found in enumerate(reversed_words(lines, options)):
+                if "early" in lines[k].text:
                     ready(k, found)
-            return super().__call__(lines, wanted, ready)
+            return super().__call__(lines, options, ready)
 
     async def ask() -> None:
         model = Early()
         worker = Worker(model)
-        late = asyncio.ensure_future(worker.translate(["a late", "b early"], ONE))
-        early = asyncio.ensure_future(worker.translate(["c early"], ONE))
+        late = asyncio.ensure_future(worker.translate(window(["a late", "b early"]), ONE))
+        early = asyncio.ensure_future(worker.translate(window(["c early"]), ONE))
         ((found,),) = await asyncio.wait_for(early, 30)
         assert found.text == "early c"
         assert not late.done()
@@ -195,7 +200,7 @@ def test_a_closed_worker_refuses() -> None:
         worker = Worker(reversed_words)
         worker.close()
         with pytest.raises(VtransError):
-            await worker.translate(["a"], ONE)
+            await worker.translate(window(["a"]), ONE)
 
     asyncio.run(ask())
 
@@ -204,14 +209,14 @@ def test_a_batch_ends_when_nobody_waits_for_it_any_more() -> None:
     async def ask() -> None:
         model = Blocked()
         worker = Worker(model)
-        gone = [asyncio.ensure_future(worker.translate(["never"], ONE)) for _ in range(2)]
+        gone = [asyncio.ensure_future(worker.translate(window(["never"]), ONE)) for _ in range(2)]
         assert await asyncio.to_thread(model.busy.wait, 30)
         gone[0].cancel()
         await asyncio.sleep(0.05)
         assert not model.ended.is_set()
         gone[1].cancel()
         assert await asyncio.to_thread(model.ended.wait, 30)
-        assert [found[0].text for found in await worker.translate(["a b"], ONE)] == ["b a"]
+        assert [found[0].text for found in await worker.translate(window(["a b"]), ONE)] == ["b a"]
         worker.close()
 
     asyncio.run(ask())
@@ -219,17 +224,17 @@ def test_a_batch_ends_when_nobody_waits_for_it_any_more() -> None:
 
 def test_a_batch_ends_when_the_lines_that_are_left_are_not_waited_for() -> None:
     class Early(Blocked):
-        def __call__(self, lines: Sequence[str], wanted: Wanted, ready: Ready) -> list[list[Translated]]:
-            for k, found in enumerate(reversed_words(lines, wanted)):
-                if lines[k] != "never":
+        def __call__(self, lines: Sequence[Line], options: RequestOptions, ready: Ready) -> list[list[Translated]]:
+            for k, found in enumerate(reversed_words(lines, options)):
+                if lines[k].text != "never":
                     ready(k, found)
-            return super().__call__(lines, wanted, ready)
+            return super().__call__(lines, options, ready)
 
     async def ask() -> None:
         model = Early()
         worker = Worker(model)
-        gone = asyncio.ensure_future(worker.translate(["never"], ONE))
-        many = asyncio.ensure_future(worker.translate([f"a {k}" for k in range(WINDOW + 9)], ONE))
+        gone = asyncio.ensure_future(worker.translate(window(["never"]), ONE))
+        many = asyncio.ensure_future(worker.translate(window([f"a {k}" for k in range(WINDOW + 9)]), ONE))
         assert await asyncio.to_thread(model.busy.wait, 30)
         gone.cancel()
         assert [found[0].text for found in await many] == [f"{k} a" for k in range(WINDOW + 9)]
@@ -241,14 +246,18 @@ def test_a_batch_ends_when_the_lines_that_are_left_are_not_waited_for() -> None:
 def test_long_lines_leave_a_slot_to_others() -> None:
     async def ask() -> None:
         class GatedIfLong(Gated):
-            def __call__(self, lines: Sequence[str], wanted: Wanted, ready: Ready) -> list[list[Translated]]:
-                return super().__call__(lines, wanted, ready) if len(lines[0]) > LONG else reversed_words(lines, wanted)
+            def __call__(self, lines: Sequence[Line], options: RequestOptions, ready: Ready) -> list[list[Translated]]:
+                return (
+                    super().__call__(lines, options, ready)
+                    if len(lines[0].text) > LONG
+                    else reversed_words(lines, options)
+                )
 
         model = GatedIfLong()
         worker = Worker(model, slots=Slots(2))
-        long = [asyncio.ensure_future(worker.translate([f"{k} " * LONG], ONE)) for k in range(4)]
+        long = [asyncio.ensure_future(worker.translate(window([f"{k} " * LONG]), ONE)) for k in range(4)]
         await until_busy(model)
-        assert [found[0].text for found in await worker.translate(["a b", "c d"], ONE)] == ["b a", "d c"]
+        assert [found[0].text for found in await worker.translate(window(["a b", "c d"]), ONE)] == ["b a", "d c"]
         assert worker.waiting == 3
         model.gate.release(4)
         assert [len(found[0].text.split()) for (found,) in await asyncio.gather(*long)] == [LONG] * 4
@@ -262,9 +271,9 @@ def test_long_lines_and_others_take_turns_in_a_single_slot() -> None:
     async def ask() -> None:
         model = Gated()
         worker = Worker(model)
-        long = asyncio.ensure_future(worker.translate(["x " * LONG] * 4, ONE))
+        long = asyncio.ensure_future(worker.translate(window(["x " * LONG] * 4), ONE))
         await until_busy(model)
-        short = asyncio.ensure_future(worker.translate(["a b"], ONE))
+        short = asyncio.ensure_future(worker.translate(window(["a b"]), ONE))
         await asyncio.sleep(0)
         model.gate.release(5)
         await asyncio.gather(long, short)

@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 import pytest
 from cli_runner import Done
 from services import DE_EN, EN_DE, FORM, Client, serving
-from translators import translator
+from translators import translator, window
 
 from vtrans.documents.document import Translated
 from vtrans.documents.memory import Memory
@@ -25,7 +25,8 @@ from vtrans.documents.pairs import Taken
 from vtrans.documents.remembered import Lookup
 from vtrans.documents.sentences import PROTECTION
 from vtrans.errors import FileError
-from vtrans.server.batching import Wanted
+from vtrans.lines.line import Line
+from vtrans.server.batching import RequestOptions
 from vtrans.server.limits import Keys, Limits
 from vtrans.server.models import workers_for
 from vtrans.text.languages import Languages
@@ -73,10 +74,9 @@ def test_a_correction_is_text_and_no_markup(tmp_path: Path) -> None:
             assert "A &amp; B &lt;i&gt;" in text(client, markup, format="html")
 
 
-def with_matches(lines: Sequence[str], wanted: Wanted, ready: object) -> list[list[Translated]]:
+def with_matches(lines: Sequence[Line], options: RequestOptions, ready: object) -> list[list[Translated]]:
     """Translates a line as its match."""
-    matches = dict(wanted.matches)
-    return [[Translated(matches[line][0] if line in matches else "none", ())] for line in lines]
+    return [[Translated(line.match[0] if line.match else "none", ())] for line in lines]
 
 
 def test_a_correction_is_a_match_for_the_next_request(tmp_path: Path) -> None:
@@ -96,13 +96,13 @@ def test_the_model_of_a_server_gets_the_match(tmp_path: Path) -> None:
     plain = translator()
     with workers_for({EN_DE: plain}, {}, Division(1, 1, False), print) as workers:
         answers = []
-        for matches in ((), (("a dog runs", ("ein Hund läuft in the park", 0.9)),)):
-            wanted = Wanted(matches=matches)
-            answers.append(asyncio.run(workers[EN_DE].translate(["a dog runs"], wanted))[0][0].text)
+        for match in (None, ("ein Hund läuft in the park", 0.9)):
+            asked = workers[EN_DE].translate([Line(1, "a dog runs", match=match)], RequestOptions())
+            answers.append(asyncio.run(asked)[0][0].text)
         workers[EN_DE].close()
     options = TranslateOptions(match=lambda line: ("ein Hund läuft in the park", 0.9), protect=PROTECTION)
     assert answers[0] != answers[1]
-    assert answers[1] == plain.translate_window(["a dog runs"], options)[0][0].text
+    assert answers[1] == plain.translate_window(window(["a dog runs"]), options)[0][0].text
 
 
 def test_without_a_memory_corrections_are_refused() -> None:

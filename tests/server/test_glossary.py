@@ -12,7 +12,8 @@ from translators import translator
 
 from vtrans.documents.document import Translated
 from vtrans.errors import InputError
-from vtrans.server.batching import Wanted
+from vtrans.lines.line import Line
+from vtrans.server.batching import RequestOptions
 from vtrans.server.models import workers_for
 from vtrans.server.parameters import GLOSSARY_CHARACTERS, GLOSSARY_TERMS
 from vtrans.storage.run_folder import RunFolder
@@ -22,9 +23,9 @@ from vtrans.wording.glossary import Glossary, pair_of
 GLOSSARY = {"dog": "Hund|Hunde", "cat": "Katze"}
 
 
-def named(lines: Sequence[str], wanted: Wanted, ready: object) -> list[list[Translated]]:
+def named(lines: Sequence[Line], options: RequestOptions, ready: object) -> list[list[Translated]]:
     """Translates each line as the pairs of its request's glossary."""
-    return [[Translated(str(wanted.glossary and wanted.glossary.pairs))] for _ in lines]
+    return [[Translated(str(options.glossary and options.glossary.pairs))] for _ in lines]
 
 
 def test_a_request_may_have_a_glossary() -> None:
@@ -62,8 +63,8 @@ def test_a_wrong_glossary_is_refused(wrong: Any) -> None:
 
 
 def test_a_model_whose_search_has_no_constraints_refuses_glossaries() -> None:
-    def refuse(wanted: Wanted) -> None:
-        if wanted.glossary:
+    def refuse(options: RequestOptions) -> None:
+        if options.glossary:
             raise InputError("`stop` must be count with `glossary`.")
 
     with serving(translate=named, check=refuse) as client:
@@ -75,7 +76,7 @@ def test_terms_of_a_request_come_before_those_of_the_server_and_text_is_protecte
     models = {EN_DE: translator(max_length=0)}
     server = Glossary((pair_of("dog", "Hund"), pair_of("cat", "park")))
     with workers_for(models, {EN_DE: server}, Division(1, 1, False), print) as workers:
-        workers[EN_DE].check(Wanted(glossary=server))
+        workers[EN_DE].check(RequestOptions(glossary=server))
         with serving(translate=workers[EN_DE]._translate) as client:
             said = client.translate("the dog {x} sleeps").json["translatedText"]
             assert "Hund" in said
@@ -89,14 +90,14 @@ def test_terms_of_a_request_come_before_those_of_the_server_and_text_is_protecte
     with workers_for(models, {}, Division(1, 1, False), print) as workers:
         for setting in (("stop", "shrink"), ("beam_groups", 3)):  # the search could not keep protected text
             with pytest.raises(InputError, match=setting[0]):
-                workers[EN_DE].check(Wanted(search=(setting,)))
+                workers[EN_DE].check(RequestOptions(search=(setting,)))
         workers[EN_DE].close()
     shrinking = {EN_DE: translator(stop="shrink")}
     with workers_for(shrinking, {}, Division(1, 1, False), print) as workers:
         with pytest.raises(InputError, match="`stop`"):
-            workers[EN_DE].check(Wanted(glossary=server))
-        workers[EN_DE].check(Wanted(glossary=server, search=(("stop", "count"),)))
-        workers[EN_DE].check(Wanted(search=(("stop", "shrink"),)))  # as its own search
+            workers[EN_DE].check(RequestOptions(glossary=server))
+        workers[EN_DE].check(RequestOptions(glossary=server, search=(("stop", "count"),)))
+        workers[EN_DE].check(RequestOptions(search=(("stop", "shrink"),)))  # as its own search
         workers[EN_DE].close()
 
 

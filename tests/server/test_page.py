@@ -15,7 +15,8 @@ import pytest
 from services import DE_EN, EN_DE, Blocked, Client, reversed_words, serving
 
 from vtrans.documents.document import Translated
-from vtrans.server.batching import Wanted
+from vtrans.lines.line import Line
+from vtrans.server.batching import RequestOptions
 from vtrans.server.limits import Keys, Limits
 from vtrans.text.languages import Languages
 
@@ -42,13 +43,13 @@ class Model:
     def __init__(self) -> None:
         self.release, self.waiting = threading.Event(), threading.Event()
 
-    def __call__(self, lines: Sequence[str], wanted: Wanted, ready: object) -> list[list[Translated]]:
-        if any("slow" in line for line in lines):
+    def __call__(self, lines: Sequence[Line], options: RequestOptions, ready: object) -> list[list[Translated]]:
+        if any("slow" in line.text for line in lines):
             self.waiting.set()
             assert self.release.wait(30)
-        if any("broken" in line for line in lines):
+        if any("broken" in line.text for line in lines):
             raise ValueError("broken")
-        return reversed_words(lines, wanted)
+        return reversed_words(lines, options)
 
 
 class Page:

@@ -21,12 +21,13 @@ from cli_runner import copies_of, start
 from conftest import make_data, tiny_train
 from corpora import made, two_languages
 from services import Client
+from translators import window
 
 from vtrans.commands.serve import _translators
 from vtrans.config import CACHE_VARIABLE, ENGINES
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
-from vtrans.server.batching import Wanted
+from vtrans.server.batching import RequestOptions
 from vtrans.server.models import workers_for
 from vtrans.server.running import listen
 from vtrans.storage.run_folder import RunFolder
@@ -126,7 +127,7 @@ def test_a_model_of_several_languages_is_served_once_for_all(run_cli: Any, tmp_p
     assert len({id(translator) for translator in translators.values()}) == 1
     with workers_for(translators, {}, Division(1, 1, False), print) as workers:
         for pair, worker in workers.items():
-            ((found,),) = asyncio.run(worker.translate([SENTENCE], Wanted()))
+            ((found,),) = asyncio.run(worker.translate(window([SENTENCE]), RequestOptions()))
             assert found.text == next(translators[pair].translate([SENTENCE], to=pair.tgt))
             worker.close()
     done = run_cli("serve", "--pair", f"en-it={run.path}")
@@ -178,11 +179,13 @@ def test_the_engine_of_the_models_can_be_chosen(
 
 
 def test_a_model_without_languages_needs_a_pair(run_cli: Any, tmp_path: Path, ending_run: RunFolder) -> None:
+    from safetensors.torch import load_file
+
     from vtrans.storage.tensors import open_tensors
     from vtrans.storage.writing import write_tensors
 
-    with open_tensors(ending_run.last, "model") as (file, header):
-        tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - not a dict
+    with open_tensors(ending_run.last, "model") as (_, header):
+        tensors = load_file(ending_run.last)
     write_tensors(tmp_path / "old.safetensors", tensors, {k: v for k, v in header.items() if k != "languages"})
     done = run_cli("serve", tmp_path / "old.safetensors")
     assert done.code == 2

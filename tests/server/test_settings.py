@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 from services import EN_DE, serving
-from translators import sentences, translator
+from translators import sentences, translator, window
 
 from vtrans.config import SearchConfig
 from vtrans.documents.document import Translated
 from vtrans.keys import keys_of
-from vtrans.server.batching import Slots, Wanted, Worker
+from vtrans.lines.line import Line
+from vtrans.server.batching import RequestOptions, Slots, Worker
 from vtrans.server.limits import Limits
 from vtrans.server.models import workers_for
 from vtrans.server.parameters import SEARCH_KEYS
@@ -21,9 +22,9 @@ from vtrans.server.spec import specification
 from vtrans.translate.division import Division
 
 
-def settings(lines: Sequence[str], wanted: Wanted, ready: object) -> list[list[Translated]]:
+def settings(lines: Sequence[Line], options: RequestOptions, ready: object) -> list[list[Translated]]:
     """Translates each line as the settings and the number of translations that its request wants."""
-    return [[Translated(repr((dict(wanted.search), wanted.nbest)))] * wanted.nbest for _ in lines]
+    return [[Translated(repr((dict(options.search), options.nbest)))] * options.nbest for _ in lines]
 
 
 @pytest.mark.parametrize("name", SEARCH_KEYS)
@@ -58,13 +59,13 @@ def test_alternatives_are_limited_by_the_beam_of_the_request() -> None:
 def test_lines_with_different_settings_are_not_translated_together() -> None:
     batches: list[tuple[int, Any]] = []
 
-    def model(lines: Sequence[str], wanted: Wanted, ready: object) -> list[list[Translated]]:
-        batches.append((len(lines), wanted.search))
-        return [[Translated(line)] for line in lines]
+    def model(lines: Sequence[Line], options: RequestOptions, ready: object) -> list[list[Translated]]:
+        batches.append((len(lines), options.search))
+        return [[Translated(line.text)] for line in lines]
 
     async def ask(worker: Worker) -> None:
-        wanted = [Wanted(search=search) for search in ((), (("beam", 2),), (), (("beam", 2),), (("beam", 3),))]
-        await asyncio.gather(*(worker.translate(["a", "b"], each) for each in wanted))
+        asked = [RequestOptions(search=search) for search in ((), (("beam", 2),), (), (("beam", 2),), (("beam", 3),))]
+        await asyncio.gather(*(worker.translate(window(["a", "b"]), each) for each in asked))
 
     worker = Worker(model, 1, Slots(1))
     asyncio.run(ask(worker))
@@ -80,8 +81,8 @@ def test_a_request_gets_what_its_search_finds_and_contradictions_are_refused() -
     with workers_for(models, {}, Division(1, 1, False), print) as workers:
         worker = workers[EN_DE]
         for search in searches:
-            wanted = Wanted(search=tuple(search.items()))
-            ((best, *_),) = asyncio.run(worker.translate([line], wanted))
+            options = RequestOptions(search=tuple(search.items()))
+            ((best, *_),) = asyncio.run(worker.translate(window([line]), options))
             assert best.text == next(translator(**search).translate([line]))
         with serving(translate=worker._translate, check=worker.check) as client:
             for wrong in ({"beam": 4, "beam_groups": 3}, {"min_length": 9, "max_length": 9}, {"suppress": "no piece"}):

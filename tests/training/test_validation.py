@@ -17,6 +17,7 @@ from runs import (
     run_trainer,
     set_up_run,
 )
+from translators import window
 
 import vtrans
 import vtrans.checkpoint
@@ -63,7 +64,9 @@ def test_a_validation_searches_each_line_once(tiny_run: RunFolder) -> None:
 
     def chrf(step: int, *, retry: bool) -> float:
         made = vtrans.load(tiny_run.step_file(step), device="cpu", beam=1, retry=retry)
-        return float(corpus_scores([best[0].text for best in made.translate_window(sources)], references)["chrf"])
+        return float(
+            corpus_scores([best[0].text for best in made.translate_window(window(sources))], references)["chrf"]
+        )
 
     once = {step: chrf(step, retry=False) for step in tiny_run.steps()}
     assert once == {step: recorded[step] for step in once}

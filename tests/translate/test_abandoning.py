@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from translators import sentences, translator
+from translators import sentences, translator, window
 
 from vtrans.errors import AbandonedError
 from vtrans.search.options import Sampling
@@ -34,13 +34,13 @@ class Abandoned:
 def test_a_search_ends_at_the_step_at_which_it_is_abandoned(kind: str) -> None:
     lines = [*sentences(8), "a"]
     model, options = translator(retry=False), KINDS[kind]
-    expected = model.translate_window(lines, options)
+    expected = model.translate_window(window(lines), options)
     whole = Abandoned()
-    assert model.translate_window(lines, replace(options, abandoned=whole)) == expected
+    assert model.translate_window(window(lines), replace(options, abandoned=whole)) == expected
     assert whole.steps > 3
     for last in (0, 2, whole.steps - 1):
         abandoned = Abandoned(last)
         with pytest.raises(AbandonedError):
-            model.translate_window(lines, replace(options, abandoned=abandoned))
+            model.translate_window(window(lines), replace(options, abandoned=abandoned))
         assert abandoned.steps == last + 1
-    assert model.translate_window(lines, options) == expected
+    assert model.translate_window(window(lines), options) == expected

@@ -15,6 +15,7 @@ from cli_runner import Done
 from translators import sentences, translator
 
 from vtrans.errors import FileError, InputError
+from vtrans.lines.line import lines_of
 from vtrans.search.options import Mbr, Sampling
 from vtrans.storage.run_folder import RunFolder
 from vtrans.text.lines import write_line
@@ -85,7 +86,7 @@ class Work:
         """What a stream gives."""
         stream = io.BytesIO()
         prefixes = self.prefixes.read_text().split("\n")[:-1] if self.prefixes else None
-        translate_stream(translator(**search), self.lines, stream, options, prefixes=prefixes)
+        translate_stream(translator(**search), lines_of(self.lines, prefixes=prefixes), stream, options)
         return stream.getvalue()
 
     def names(self) -> set[str]:

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from translators import sentences, translator
+from translators import sentences, translator, window
 
 from vtrans.errors import FileError, InputError
+from vtrans.lines.line import lines_of
 from vtrans.translate.confidence import (
     FEWEST,
     FILE,
@@ -94,8 +95,8 @@ def test_every_translation_and_each_of_its_words_has_a_confidence(
 ) -> None:
     lines = [*sentences(20), "A DOG RUNS", "a dog 😀 {x} 🎉", "%s", "", " ".join(["a dog runs"] * 20)]
     made = translator(max_source=20, beam=3)
-    plain = made.translate_window(lines, TranslateOptions(**options))
-    rated = made.translate_window(lines, TranslateOptions(**options, calibration=calibration))
+    plain = made.translate_window(window(lines), TranslateOptions(**options))
+    rated = made.translate_window(window(lines), TranslateOptions(**options, calibration=calibration))
     assert made.counts.cut == 2
     for line, given, best in zip(lines, plain, rated, strict=True):
         for before, t in zip(given, best, strict=True):
@@ -110,7 +111,7 @@ def test_every_translation_and_each_of_its_words_has_a_confidence(
 
 def test_words_that_the_search_was_less_sure_of_have_a_lower_confidence(calibration: Calibration) -> None:
     made = translator()
-    (t,) = made.translate_window(["a dog runs in the park"])[0]
+    (t,) = made.translate_window(window(["a dog runs in the park"]))[0]
     unsure = dataclasses.replace(t, token_logprobs=tuple(value - 3 for value in t.token_logprobs))
     (a, _), (b, _) = (calibration("a dog runs in the park", one, made.tgt_vocab) for one in (t, unsure))
     assert a > b
@@ -120,7 +121,7 @@ def test_a_translation_below_the_limit_is_left_blank_and_counted(calibration: Ca
     lines, made = [*sentences(30), ""], translator()
     values = sorted(best[0].confidence or 0 for best in made.nbest(lines, calibration=calibration))
     limit = values[10]
-    found = made.translate_window(lines, TranslateOptions(calibration=calibration, min_confidence=limit))
+    found = made.translate_window(window(lines), TranslateOptions(calibration=calibration, min_confidence=limit))
     doubtful = [(best[0].confidence or 0) < limit for best in found]
     assert sum(doubtful) == made.counts.doubtful == sum(value < limit for value in values)
     assert not any(best[0].text for best, doubt in zip(found, doubtful, strict=True) if doubt)
@@ -132,7 +133,7 @@ def test_a_stream_writes_the_confidence(calibration: Calibration) -> None:
     written = {}
     for form in ("text", "confidence", "json"):
         out = io.BytesIO()
-        translate_stream(translator(), lines, out, TranslateOptions(form=form, calibration=calibration))
+        translate_stream(translator(), lines_of(lines), out, TranslateOptions(form=form, calibration=calibration))
         written[form] = out.getvalue().decode().split("\n")[:-1]
     columns = [line.split("\t") for line in written["confidence"]]
     assert [text for _, text in columns] == written["text"]
@@ -144,9 +145,9 @@ def test_processes_count_what_they_leave_blank(calibration: Calibration) -> None
     options, lines = TranslateOptions(calibration=calibration, min_confidence=0.5), sentences(40)
     made, alone = translator(), translator()
     one, several = io.BytesIO(), io.BytesIO()
-    translate_stream(alone, lines, one, options)
+    translate_stream(alone, lines_of(lines), one, options)
     with workers_for(made, options, 2) as workers:
-        translate_stream(made, lines, several, options, workers=workers)
+        translate_stream(made, lines_of(lines), several, options, workers=workers)
     assert several.getvalue() == one.getvalue()
     assert made.counts.doubtful == alone.counts.doubtful > 0
 

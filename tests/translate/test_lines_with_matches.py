@@ -7,20 +7,23 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from translators import SEARCH, loaded, sentences, translator, vocabulary
+from translators import SEARCH, loaded, sentences, translator, vocabulary, window
 
 from vtrans.config import SearchConfig
 from vtrans.engines.engine import Source
 from vtrans.engines.torch_engine import TorchEngine
+from vtrans.lines.case import CASE, LowerCase
+from vtrans.lines.constraints import CheckConstraints
+from vtrans.lines.line import Line
+from vtrans.lines.memory import KNOWN, UseMemory
+from vtrans.lines.unknowns import Characters
 from vtrans.search.loop import Hypothesis
 from vtrans.text.matches import SEPARATOR_ID, Match
 from vtrans.text.vocabulary import EOS_ID
-from vtrans.translate.asked import asked_of
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator
 from vtrans.wording.glossary import Glossary
 from vtrans.wording.protect import Protection
-from vtrans.wording.typed import Typed
 
 
 class Spy(TorchEngine):
@@ -38,7 +41,7 @@ def seen(lines: Sequence[str], match: Match | None, **options: Any) -> tuple[lis
     engine = Spy([loaded()])
     spying = Translator(engine, dataclasses.replace(SEARCH, max_source=20), retry=False)
     asked = TranslateOptions(match=lambda line: match, **options)
-    translations = [best[0].as_dict() for best in spying.translate_window(lines, asked)]
+    translations = [best[0].as_dict() for best in spying.translate_window(window(lines), asked)]
     return [source.tokens for source in engine.sources], translations
 
 
@@ -69,7 +72,7 @@ def test_words_are_linked_to_those_of_the_line_only() -> None:
 def test_protected_text_and_terms_go_with_a_match() -> None:
     glossary = Glossary((("dog", ("Łódź",)),))
     options = TranslateOptions(match=lambda line: ("A1 ein", 0.6), protect=Protection(), glossary=glossary)
-    (best,) = translator().translate_window(["a {name} sees the dog"], options)
+    (best,) = translator().translate_window(window(["a {name} sees the dog"]), options)
     assert best[0].text.count("{name}") == best[0].text.count("Łódź") == 1
 
 
@@ -77,20 +80,23 @@ def test_protected_text_and_terms_go_with_a_match() -> None:
 def test_without_a_match_nothing_changes(nbest: int) -> None:
     options = TranslateOptions(nbest)
     lines = sentences(10)
-    plain = translator().translate_window(lines, options)
-    assert translator().translate_window(lines, dataclasses.replace(options, match=lambda line: None)) == plain
+    plain = translator().translate_window(window(lines), options)
+    assert translator().translate_window(window(lines), dataclasses.replace(options, match=lambda line: None)) == plain
 
 
 @pytest.mark.parametrize(("match", "restored"), [("EIN HUND", False), ("ein Hund", True)])
 def test_capitals_are_not_restored_beside_a_match_in_capitals(match: str, restored: bool) -> None:
     """The model has learned to correct such a match as it is."""
-    typed, options = Typed(vocabulary(), vocabulary()), TranslateOptions(match=lambda line: (match, 0.75))
-    asked = asked_of("A DOG RUNS", 1, {}, options, typed, begun=False, codes=True)
-    assert (asked.case is not None) == restored
+    vocab = vocabulary()
+    line = Line(1, "A DOG RUNS", match=(match, 0.75))
+    LowerCase(Characters(vocab, vocab)).before([line])
+    assert (CASE.get(line) is not None) == restored
 
 
 def test_constraints_are_stronger_than_a_memory() -> None:
-    options = TranslateOptions(known=lambda text, kind="sentence", *, sure=False: "x")
-    for constraints, known in (({}, "x"), ({"avoid": ["x"]}, None)):
-        assert asked_of("a dog", 1, constraints, options, None, begun=False, codes=True).known == known
-    assert asked_of("a dog", 1, {}, options, None, begun=True, codes=True).known is None
+    memory = UseMemory(lambda text, kind="sentence", *, sure=False: "x")
+    for wished, known in (({}, "x"), ({"constraints": {"avoid": ["x"]}}, None), ({"prefix": "y"}, None)):
+        line = Line(1, "a dog", **wished)
+        CheckConstraints().before([line])
+        memory.before([line])
+        assert KNOWN.get(line) == known

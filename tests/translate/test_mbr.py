@@ -14,10 +14,10 @@ from sacrebleu.metrics.chrf import CHRF
 from translators import WORDS, sentences, translator, vocabulary
 
 from vtrans.errors import InputError
+from vtrans.lines import mbr
+from vtrans.lines.mbr import UTILITIES, Floats, chosen, ranked
 from vtrans.search.loop import Hypothesis
 from vtrans.search.options import Mbr, Sampling
-from vtrans.translate import mbr
-from vtrans.translate.mbr import UTILITIES, Floats, chosen, ranked
 from vtrans.translate.translation import TranslateOptions, Translation
 
 METRICS: dict[str, Any] = {"chrf": CHRF(), "bleu": BLEU(effective_order=True)}

@@ -10,15 +10,16 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from translators import SMALL, VARIANTS, loaded, same, sentences, translator, vocabulary
+from translators import SMALL, VARIANTS, loaded, same, sentences, translator, vocabulary, window
 
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.engines.engine import Source
 from vtrans.engines.torch_engine import TorchEngine
+from vtrans.lines.line import Line
+from vtrans.lines.retry import LOOP_NGRAM, LOOP_TIMES, RETRY_NGRAM, loops, times_in_a_row
 from vtrans.search.loop import Hypothesis
 from vtrans.search.options import Sampling
 from vtrans.text.vocabulary import EOS_ID
-from vtrans.translate.retry import LOOP_NGRAM, LOOP_TIMES, RETRY_NGRAM, loops, times_in_a_row
 from vtrans.translate.translation import TranslateOptions, Translation
 from vtrans.translate.translator import Translator
 
@@ -158,26 +159,23 @@ def test_alignments_belong_to_the_kept_result() -> None:
 
 @pytest.mark.parametrize("retry", [True, False])
 def test_lines_are_ready_once_when_nothing_can_change_them(retry: bool) -> None:
-    told: dict[int, list[Translation]] = {}
-
-    def ready(i: int, translations: list[Translation]) -> None:
-        assert i not in told
-        told[i] = translations
-
+    told: list[Line] = []
     lines = [*LINES, " ".join(LINES[:30])]
     config = VARIANTS["pre-norm, tgt-softmax"]
     plain, made = (translator(config, retry=retry, batch_tokens=200, max_source=40) for _ in range(2))
-    expected = plain.translate_window(lines, TranslateOptions(2))
-    assert made.translate_window(lines, TranslateOptions(2), ready=ready) == expected
+    expected = plain.translate_window(window(lines), TranslateOptions(2))
+    assert made.translate_window(window(lines), TranslateOptions(2), ready=told.append) == expected
     assert replace(made.counts, seconds=0.0) == replace(plain.counts, seconds=0.0)
-    assert told == {i: expected[i] for i in told}
-    alone = translator(config, retry=retry)
-    alone.translate_window(LINES)
-    assert len(told) == len(LINES) - alone.counts.blank - alone.counts.retried > 0
+    assert {line.number: line.translations for line in told} == dict(enumerate(expected, 1))
+    assert len(told) == len(lines)
     assert made.counts.cut == 1
+    blank, again = made.counts.blank, made.counts.retried
+    assert all(not line.pieces for line in told[:blank])
+    assert {line.number for line in told if line.counts.retried} == {line.number for line in told[len(told) - again :]}
+    assert bool(again) == retry
     told.clear()
-    made.translate_window(lines, TranslateOptions(1, alignments=True), ready=ready)
-    assert not told
+    made.translate_window(window(lines), TranslateOptions(1, alignments=True), ready=told.append)
+    assert [line.number for line in told] == list(range(1, len(lines) + 1))
 
 
 class LoopingEngine(TorchEngine):

@@ -15,7 +15,8 @@ from translators import (
 
 from vtrans.config import SearchConfig
 from vtrans.errors import InputError
-from vtrans.translate.sources import EXTRA_LENGTH, SourceReader, cut_long
+from vtrans.lines.line import Line
+from vtrans.lines.pieces import EXTRA_LENGTH, SourceReader, cut_long
 
 
 @given(st.lists(st.sampled_from(WORDS), max_size=30).map(" ".join), st.integers(1, 12))
@@ -63,7 +64,9 @@ def test_cutting_a_line_copies_each_subword_once() -> None:
 )
 def test_the_limit_is_above_the_source_or_a_multiple_of_it(search: SearchConfig, limit: int) -> None:
     engine: Any = SimpleNamespace(src_vocab=vocabulary(), tgt_vocab=vocabulary(), max_length=70, tags={}, languages=[])
-    (source,) = SourceReader(engine, search).sources(1, [4, 5, 6, 7])
+    line = Line(1, "")
+    line.ids = [4, 5, 6, 7]
+    (source,) = SourceReader(engine, search).sources(line)
     assert source.limit == limit
 
 

@@ -22,14 +22,15 @@ from cli_runner import SENTENCE, copies_of, start
 from forking import ENVIRONMENT, start_python
 from hypothesis import given
 from hypothesis import strategies as st
-from translators import WORDS, sentences, translator
+from translators import WORDS, sentences, translator, window
 
 from vtrans.console import Console
 from vtrans.errors import InputError
+from vtrans.lines.line import Counts, lines_of
 from vtrans.search.options import Mbr, Sampling
 from vtrans.storage.run_folder import RunFolder
 from vtrans.translate.stream import shares, translate_stream, workers_for
-from vtrans.translate.translation import Counts, TranslateOptions
+from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator
 from vtrans.translate.windows import IDLE
 
@@ -47,7 +48,7 @@ class Flushed(io.BytesIO):
 
 def test_a_stream_is_flushed_a_window_at_a_time() -> None:
     out = Flushed()
-    translate_stream(translator(), ["a", "dog", "runs"], out, line_buffered=True)
+    translate_stream(translator(), lines_of(["a", "dog", "runs"]), out, line_buffered=True)
     assert [block.count(b"\n") for block in out.seen] == [1, 2, 3]
 
 
@@ -59,7 +60,7 @@ def test_a_window_waits_for_its_lines_only_if_told_to(patient: bool) -> None:
         yield "the park"
 
     out = Flushed()
-    translate_stream(translator(), slow(), out, patient=patient)
+    translate_stream(translator(), lines_of(slow()), out, patient=patient)
     assert [block.count(b"\n") for block in out.seen] == ([2] if patient else [1, 2])
 
 
@@ -72,7 +73,7 @@ def test_progress_never_decreases_and_ends_with_the_whole_text(line_buffered: bo
     told: list[tuple[float, float]] = []
     translate_stream(
         translator(),
-        lines,
+        lines_of(lines),
         io.BytesIO(),
         line_buffered=line_buffered,
         progress=lambda lines, size: told.append((lines, size)),
@@ -110,7 +111,7 @@ def streamed(
     ours.console = heard = Heard()
     out = io.BytesIO()
     with workers_for(ours, options, processes) if processes > 1 else nullcontext() as workers:
-        translate_stream(ours, lines, out, options, prefixes=prefixes, workers=workers)
+        translate_stream(ours, lines_of(lines, prefixes=prefixes), out, options, workers=workers)
     assert ours.counts.seconds > 0 or not ours.counts.lines
     return out.getvalue(), dataclasses.replace(ours.counts, seconds=0.0), sorted(heard.warnings)
 
@@ -168,7 +169,7 @@ def test_an_error_while_reading_comes_after_the_lines_before_it() -> None:
 
     out, options, ours = io.BytesIO(), TranslateOptions(), translator()
     with pytest.raises(InputError, match="line 6"), workers_for(ours, options, 2) as workers:
-        translate_stream(ours, lines(), out, options, workers=workers)
+        translate_stream(ours, lines_of(lines()), out, options, workers=workers)
     assert out.getvalue().count(b"\n") == 5
 
 
@@ -198,7 +199,7 @@ def test_lines_are_answered_while_the_input_waits() -> None:
 
     out, options, ours = Told(), TranslateOptions(), translator()
     with workers_for(ours, options, 2) as workers:
-        translate_stream(ours, lines(), out, options, workers=workers)
+        translate_stream(ours, lines_of(lines()), out, options, workers=workers)
     assert out.getvalue().count(b"\n") == 3
 
 
@@ -208,7 +209,7 @@ def test_progress_of_workers_never_decreases_and_ends_with_the_whole_text(monkey
     lines, told, options, ours = sentences(32), list[tuple[float, float]](), TranslateOptions(), translator()
     with workers_for(ours, options, 2) as workers:
         translate_stream(
-            ours, lines, io.BytesIO(), options, progress=lambda *so_far: told.append(so_far), workers=workers
+            ours, lines_of(lines), io.BytesIO(), options, progress=lambda *so_far: told.append(so_far), workers=workers
         )
     assert told == sorted(told)
     assert told[-1] == (len(lines), sum(len(line.encode()) + 1 for line in lines))
@@ -309,16 +310,20 @@ def test_closing_the_output_ends_the_command_and_its_copies(
 
 
 @given(st.lists(st.text(max_size=40), max_size=30), st.integers(1, 5))
-def test_a_window_is_shared_without_loss(window: list[str], processes: int) -> None:
-    divided = shares(window, processes)
+def test_a_window_is_shared_without_loss(texts: list[str], processes: int) -> None:
+    lines = window(texts)
+    divided = shares(lines, processes)
     assert len(divided) == processes
-    assert [i for share in divided for i in share] == list(range(len(window)))
+    assert [line for share in divided for line in share] == lines
 
 
 def test_a_window_is_shared_by_the_cost_of_its_lines() -> None:
-    assert shares(["x"] * 90, 3) == [range(30), range(30, 60), range(60, 90)]
-    assert shares(["x" * 3000, *["x"] * 90], 2) == [range(1), range(1, 91)]
-    assert shares([], 2) == [range(0), range(0)]
+    def sizes(texts: list[str], processes: int) -> list[int]:
+        return list(map(len, shares(window(texts), processes)))
+
+    assert sizes(["x"] * 90, 3) == [30, 30, 30]
+    assert sizes(["x" * 3000, *["x"] * 90], 2) == [1, 90]
+    assert sizes([], 2) == [0, 0]
 
 
 # Memory and signals.
@@ -335,7 +340,7 @@ def test_a_signal_in_the_middle_of_a_write_waits_for_its_end() -> None:
     out = Slow()
     usual = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
-        translate_stream(translator(), ["a", "dog"], out, line_buffered=True)
+        translate_stream(translator(), lines_of(["a", "dog"]), out, line_buffered=True)
     assert out.getvalue().count(b"\n") == 1
     assert out.getvalue().endswith(b"\n")
     assert signal.getsignal(signal.SIGINT) is usual
@@ -349,7 +354,7 @@ def test_a_second_signal_does_not_wait() -> None:
             raise AssertionError("went on")
 
     with pytest.raises(KeyboardInterrupt):
-        translate_stream(translator(), ["a"], Stuck())
+        translate_stream(translator(), lines_of(["a"]), Stuck())
 
 
 @pytest.mark.slow

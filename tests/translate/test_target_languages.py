@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from translators import SEARCH, SMALL, VARIANTS, WORDS, loaded, network, sentences, translator
+from translators import SEARCH, SMALL, VARIANTS, WORDS, loaded, network, sentences, translator, window
 
 from vtrans.analysis.attention_map import attention_map
 from vtrans.analysis.neighbours import steps
@@ -62,7 +62,7 @@ def test_a_translation_is_that_of_the_line_after_its_tag(name: str) -> None:
                 assert best[0].text == ""
                 continue
             tokens = [vocab.id_of(tag) or 0, *vocab.encode(line), EOS_ID]
-            source = Source(tokens, made._reader._limit(len(tokens) - 2), "1/0")
+            source = Source(tokens, made.reader._limit(len(tokens) - 2), "1/0")
             ((_, hyps),) = made.engine.translate([source], made.search, TranslateOptions(made.search.beam))
             logprobs: dict[str, float] = {}  # of the best hypothesis with each text
             for hyp in hyps:
@@ -87,7 +87,7 @@ def test_each_piece_of_a_long_line_begins_with_the_tag() -> None:
 def test_a_line_and_its_tag_fit_into_the_position_table() -> None:
     made = speaking("learned positions, untied", max_length=0)
     long = " ".join(["dog"] * 100)
-    assert made.max_source == 60 - 2
+    assert made.reader.max_source == 60 - 2
     assert next(made.translate([long], to="de"))
     assert (
         next(speaking("learned positions, untied").logprob([" ".join(["dog"] * 58)], ["ein Hund"], to="de")).logprob < 0
@@ -138,7 +138,7 @@ def test_prefixes_constraints_and_protected_text_are_those_of_the_line() -> None
     (text,) = made.translate(["a dog runs"], to="de", constraints=[{"constraints": ["park"]}])
     assert "park" in text.split()
     options = TranslateOptions(alignments=True, protect=Protection(), to="de")
-    ((t,),) = made.translate_window(["a dog http://example.org/x runs"], options)
+    ((t,),) = made.translate_window(window(["a dog http://example.org/x runs"]), options)
     assert t.text.count("http://example.org/x") == 1
     place = next(j for j, word in enumerate(t.text.split()) if "example" in word)
     assert (2, place) in (t.alignment or ())
@@ -150,7 +150,7 @@ def test_a_model_of_several_languages_needs_one_of_them(to: str | None, named: s
     for call in (
         lambda: made.nbest(["dog"], to=to),
         lambda: made.logprob(["dog"], ["Hund"], to=to),
-        lambda: made.translate_window(["dog"], TranslateOptions(to=to)),
+        lambda: made.translate_window(window(["dog"]), TranslateOptions(to=to)),
         lambda: attention_map(made, "dog", to=to),
         lambda: steps(made, "dog", to=to),
     ):
@@ -185,7 +185,7 @@ def test_a_shortlist_lists_no_tag() -> None:
     tags = [vocab.id_of(tag) or 0 for tag in TAGS.values()]
     shortlist = Shortlist(np.full((len(vocab), 2), tags[1], dtype=np.int32), np.array(tags, dtype=np.int32))
     (listed,) = Candidates(shortlist, len(vocab), True, tags).listed([[tags[0], *vocab.encode("a dog")]], [[]])
-    assert listed.nonzero().flatten().tolist() == sorted({EOS_ID, *vocab.encode("a dog")})
+    assert listed.nonzero()[0].tolist() == sorted({EOS_ID, *vocab.encode("a dog")})
     model = dataclasses.replace(multilingual(), shortlist=shortlist)
     made = Translator(TorchEngine([model], shortlist=True), retry=False)
     for t in itertools.chain.from_iterable(made.nbest(LINES, 3, to="de", raw=True)):
@@ -208,6 +208,6 @@ def test_lines_for_a_foreign_vocabulary_name_their_language_or_get_its_tag() -> 
     made = Translator(TorchEngine([model]), retry=False)
     own, given = made.translate([">>fr<< a dog runs"]), made.translate(["a dog runs"], to="fr")
     assert list(own) == list(given)
-    (ids,) = made._reader.encode([">>de<< a dog"], to="fr")
+    ids = made.reader.encode(">>de<< a dog", 1, to="fr")
     assert vocab.id_of(">>de<<") not in ids
     assert vocab.decode([vocab.id_of(">>fr<<") or 0, *vocab.encode("a dog")]) == "a dog"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from translators import SEARCH, translator, vocabulary
+from translators import SEARCH, translator, vocabulary, window
 
 from vtrans.checkpoint import LoadedModel
 from vtrans.config import SearchConfig
@@ -63,7 +63,9 @@ class Fake:
 
 def translated(engine: Fake, term: str = "dog", target: str = "park", line: str = LINE, **options: Any) -> str:
     glossary = Glossary((pair_of(term, target),))
-    (best,) = Translator(engine, SEARCH).translate_window([line], TranslateOptions(glossary=glossary, **options))
+    (best,) = Translator(engine, SEARCH).translate_window(
+        window([line]), TranslateOptions(glossary=glossary, **options)
+    )
     return best[0].text
 
 
@@ -109,15 +111,15 @@ def test_no_form_has_a_suppressed_subword() -> None:
     links, options = ((0, 0), (1, 1), (2, 2)), TranslateOptions(glossary=Glossary((pair_of("dog", "park|cat"),)))
     for piece, expected in (("<unk>", "ein park läuft"), ("▁park", "ein cat läuft")):
         suppressing = Translator(Fake("ein Hund läuft", links), SearchConfig(suppress=(piece,)))
-        assert suppressing.translate_window([LINE], options)[0][0].text == expected
+        assert suppressing.translate_window(window([LINE]), options)[0][0].text == expected
 
 
 def test_two_terms_and_their_places() -> None:
     engine = Fake("Hund ein läuft", ((0, 1), (1, 0), (2, 2)))
     glossary = Glossary((pair_of("dog", "the cat"), pair_of("a", "in")))
-    (best,) = Translator(engine, SEARCH).translate_window([LINE], TranslateOptions(2, glossary=glossary))
+    (best,) = Translator(engine, SEARCH).translate_window(window([LINE]), TranslateOptions(2, glossary=glossary))
     assert best[0].text == "cat in the cat"  # there is one hypothesis, but two translations are wanted
-    (best,) = Translator(engine, SEARCH).translate_window([LINE], TranslateOptions(glossary=glossary))
+    (best,) = Translator(engine, SEARCH).translate_window(window([LINE]), TranslateOptions(glossary=glossary))
     assert (best[0].text, best[0].finished) == ("the cat in läuft", True)
 
 
@@ -125,13 +127,16 @@ def test_rules_and_codes_stay_in_force() -> None:
     links = ((0, 0), (1, 1), (2, 2))
     glossary = TranslateOptions(glossary=Glossary((pair_of("dog", "park"),)))
     ruled = Translator(Fake("ein Hund läuft", links), SearchConfig(no_repeat_ngram=2))
-    assert ruled.translate_window([LINE], glossary)[0][0].text == "cat park"
+    assert ruled.translate_window(window([LINE]), glossary)[0][0].text == "cat park"
     least = [Translator(Fake("ein Hund läuft", links), SearchConfig(min_length=n)) for n in (1, 100)]
-    assert [one.translate_window([LINE], glossary)[0][0].text for one in least] == ["ein park läuft", "cat park"]
+    assert [one.translate_window(window([LINE]), glossary)[0][0].text for one in least] == [
+        "ein park läuft",
+        "cat park",
+    ]
     begun = Translator(Fake("ein Hund läuft", links), SEARCH)
-    assert begun.translate_window([LINE], glossary, prefixes=["ein Hund"])[0][0].text == "cat park"
-    assert begun.translate_window([LINE], glossary, prefixes=["ein"])[0][0].text == "ein park läuft"
-    avoiding = begun.translate_window([LINE], glossary, constraints=[{"avoid": ["läuft"]}])
+    assert begun.translate_window(window([LINE], prefixes=["ein Hund"]), glossary)[0][0].text == "cat park"
+    assert begun.translate_window(window([LINE], prefixes=["ein"]), glossary)[0][0].text == "ein park läuft"
+    avoiding = begun.translate_window(window([LINE], constraints=[{"avoid": ["läuft"]}]), glossary)
     assert avoiding[0][0].text == "cat park"
 
 
@@ -140,7 +145,7 @@ def test_rules_and_codes_stay_in_force() -> None:
 def test_every_translation_has_its_terms_and_its_protected_text(line: str, options: Any) -> None:
     glossary = Glossary((pair_of("dog", "Łódź"), pair_of("park", "ein|Hund")))
     wanted = TranslateOptions(glossary=glossary, protect=Protection(), **options)
-    (translations,) = translator(max_length=0).translate_window([line], wanted)
+    (translations,) = translator(max_length=0).translate_window(window([line]), wanted)
     found = [t for t in translations if t.finished]
     assert found
     for translation in found:

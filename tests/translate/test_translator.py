@@ -12,12 +12,12 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from near_ties import Plain, equal_or_tied, plain
-from torch import Tensor
 from translators import (
     SEARCH,
     SMALL,
@@ -30,6 +30,7 @@ from translators import (
     sentences,
     translator,
     vocabulary,
+    window,
 )
 
 import vtrans
@@ -37,16 +38,19 @@ from vtrans.checkpoint import LoadedModel
 from vtrans.config import SearchConfig
 from vtrans.console import Console
 from vtrans.data.preparation.learn_vocabulary import learn
+from vtrans.engines.engine import Source
 from vtrans.engines.incremental import IncrementalDecoder
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import InputError
+from vtrans.lines.line import Line, Piece, lines_of
+from vtrans.lines.pieces import CutIntoPieces, cut_long
 from vtrans.model import Transformer
 from vtrans.search.beam import beam_search
-from vtrans.search.loop import Hypothesis, length_penalty
+from vtrans.search.history import Ints
+from vtrans.search.loop import Hypothesis, Logprobs, length_penalty
 from vtrans.search.options import Sampling
 from vtrans.text.lines import one_line
 from vtrans.text.vocabulary import BOS_ID, EOS_ID, UNK_ID
-from vtrans.translate.sources import cut_long
 from vtrans.translate.stream import translate_stream
 from vtrans.translate.translation import TranslateOptions, Translation
 from vtrans.translate.translator import Translator
@@ -55,7 +59,7 @@ from vtrans.translate.translator import Translator
 @pytest.mark.parametrize("name", VARIANTS)
 def test_no_translation_depends_on_its_batch(name: str) -> None:
     lines, engine = sentences(24), TorchEngine([loaded(VARIANTS[name])])
-    alone = [Translator(engine).translate_window([line], TranslateOptions(3))[0] for line in lines]
+    alone = [Translator(engine).translate_window(window([line]), TranslateOptions(3))[0] for line in lines]
     order = random.Random(1).sample(range(len(lines)), len(lines))
     for batch_tokens, numbers in ((50, order), (5000, range(len(lines)))):
         made = Translator(engine, dataclasses.replace(SEARCH, batch_tokens=batch_tokens))
@@ -104,7 +108,7 @@ def greedy(models: Sequence[Transformer], source: Sequence[int], limit: int) -> 
 def test_a_beam_of_one_is_greedy(name: str) -> None:
     vocab, model = vocabulary(), loaded(VARIANTS[name]).model
     for line in sentences(12, seed=2):
-        (found,) = translator(VARIANTS[name], retry=False, beam=1).translate_window([line])[0]
+        (found,) = translator(VARIANTS[name], retry=False, beam=1).translate_window(window([line]))[0]
         if line:
             tokens, logprob = greedy([model], vocab.encode(line), SEARCH.max_length)
             assert found.text == one_line(vocab.decode(tokens))
@@ -180,9 +184,11 @@ def test_samples_depend_only_on_seed_and_line() -> None:
 def test_samples_do_not_depend_on_the_window() -> None:
     lines = sentences(9)
     whole = io.BytesIO()
-    translate_stream(translator(), lines, whole, TranslateOptions(sampling=Sampling(seed=3)))
+    translate_stream(translator(), lines_of(lines), whole, TranslateOptions(sampling=Sampling(seed=3)))
     singly = io.BytesIO()
-    translate_stream(translator(), lines, singly, TranslateOptions(sampling=Sampling(seed=3)), line_buffered=True)
+    translate_stream(
+        translator(), lines_of(lines), singly, TranslateOptions(sampling=Sampling(seed=3)), line_buffered=True
+    )
     assert singly.getvalue() == whole.getvalue()
 
 
@@ -232,14 +238,14 @@ class Scripted:
             state[place] = age
         state += ages[len(places) :]
 
-    def step(self, state: list[int], tokens_BK: Tensor, live_r: Tensor) -> list[Tensor]:
-        logprobs_BKV = torch.full((*tokens_BK.shape, self.vocab), -math.inf, dtype=torch.float64)
+    def step(self, state: list[int], tokens_BK: Ints, live_r: Ints, best: int | None = None) -> list[Logprobs]:
+        logprobs_BKV = np.full((*tokens_BK.shape, self.vocab), -np.inf)
         for b, age in enumerate(state):
             logprobs_BKV[b, :, self.tokens[max(age, 0)]] = 0.0
             state[b] += 1
-        return [logprobs_BKV.flatten(0, 1)[live_r]]
+        return [logprobs_BKV.reshape(-1, self.vocab)[live_r]]
 
-    def reorder(self, state: list[int], parents_BK: Tensor) -> None:
+    def reorder(self, state: list[int], parents_BK: Ints) -> None:
         """All rows are equal."""
 
     def drop(self, state: list[int], sentences: Sequence[int]) -> None:
@@ -276,7 +282,7 @@ def test_blank_lines_stay_blank_without_the_model() -> None:
     assert made.counts.blank == 2 * len(BLANK)
     assert made.counts.lines == 2 * len(BLANK) + 1
     assert list(made.translate([])) == []
-    assert [t.text for t in made.translate_window([""])[0]] == [""]
+    assert [t.text for t in made.translate_window(window([""]))[0]] == [""]
 
 
 @pytest.mark.parametrize("end", ["\n", "\r", "\r\n", "\v", "\f", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"])
@@ -286,7 +292,7 @@ def test_a_translation_with_line_ends_in_it_is_one_line(end: str, form: Any) -> 
     spaces = " " * len(end)
     assert list(made.translate(["dog"])) == [f"x{spaces}y"]
     out = io.BytesIO()
-    translate_stream(made, ["dog", "", "cat"], out, TranslateOptions(form=form))
+    translate_stream(made, lines_of(["dog", "", "cat"]), out, TranslateOptions(form=form))
     lines = out.getvalue().decode().split("\n")
     assert len(lines) == 4
     assert lines[3] == ""
@@ -309,9 +315,9 @@ def test_every_line_gives_its_own_translations_in_order(lines: list[str], n: int
         assert [t.score for t in best] == sorted((t.score for t in best), reverse=True)
         if not line.strip():
             assert [t.text for t in best] == [""] * n
-        assert same([best], [translator(beam=3, max_length=3).translate_window([line], TranslateOptions(n))[0]])
+        assert same([best], [translator(beam=3, max_length=3).translate_window(window([line]), TranslateOptions(n))[0]])
     out = io.BytesIO()
-    translate_stream(made, lines, out, TranslateOptions(n))
+    translate_stream(made, lines_of(lines), out, TranslateOptions(n))
     assert out.getvalue() == "".join(t.text + "\n" for best in translations for t in best).encode()
 
 
@@ -337,10 +343,15 @@ def test_one_string_is_not_a_list_of_lines() -> None:
 
 def test_a_lost_line_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Translator.translate_window
-    monkeypatch.setattr(Translator, "translate_window", lambda *args, **options: whole(*args, **options)[:-1])
+
+    def losing(made: Translator, lines: list[Line], *args: Any, **options: Any) -> None:
+        whole(made, lines, *args, **options)
+        lines[-1].translations.clear()
+
+    monkeypatch.setattr(Translator, "translate_window", losing)
     out = io.BytesIO()
     with pytest.raises(vtrans.VtransError, match=r"lines 1 to 3 .*3.* 2"):
-        translate_stream(translator(), ["a", "dog", "runs"], out)
+        translate_stream(translator(), lines_of(["a", "dog", "runs"]), out)
     assert out.getvalue() == b""
 
 
@@ -364,7 +375,7 @@ def test_places_without_a_hypothesis_are_empty_and_counted() -> None:
     fields = found[1].as_dict()
     assert (fields["text"], fields["logprob"], fields["score"], fields["finished"]) == ("", None, None, False)
     out = io.BytesIO()
-    translate_stream(made, ["a dog runs"], out, TranslateOptions(3, form="json"))
+    translate_stream(made, lines_of(["a dog runs"]), out, TranslateOptions(3, form="json"))
     assert len(json.loads(out.getvalue())["translations"]) == 3
 
 
@@ -379,11 +390,18 @@ def test_unfinished_translations_are_counted() -> None:
 def test_a_piece_that_came_out_empty_is_counted() -> None:
     made = translator()
     empty, dog = (Hypothesis(tuple(ids), 0.0, 0.0, True, (0.0,)) for ids in ([], vocabulary().encode("dog")))
-    for pieces, times in (([dog, dog], 0), ([dog, empty], 1), ([empty, dog, empty], 2), ([dog], 2)):
-        assert "dog" in made._joined([[piece] for piece in pieces], 1)[0].text
-        assert made.counts.empty == times
-    made._joined([[dog, empty]], 2)  # only the best translation counts
-    assert made.counts.empty == 2
+
+    def joined(*pieces: list[Hypothesis]) -> Line:
+        line, stage = Line(1, "x"), CutIntoPieces(made.reader, vocabulary(), None, len(pieces[0]))
+        line.pieces = [Piece(line, Source([EOS_ID], 1, "1/0"), hypotheses) for hypotheses in pieces]
+        stage.after([line])
+        return line
+
+    for pieces, times in (([dog, dog], 0), ([dog, empty], 1), ([empty, dog, empty], 1), ([dog], 0)):
+        line = joined(*([piece] for piece in pieces))
+        assert "dog" in line.translations[0].text
+        assert line.counts.empty == times
+    assert joined([dog, empty]).counts.empty == 0  # only the best translation counts
 
 
 @pytest.mark.parametrize("n", [0, -1, 4])
@@ -441,7 +459,7 @@ def test_no_source_is_longer_than_the_position_table(monkeypatch: pytest.MonkeyP
         TorchEngine([loaded(), model]), SearchConfig(beam=1)
     )  # the shortest position table limits an ensemble
     assert len(list(both.translate([long]))) == 1
-    assert both.max_source == 8
+    assert both.reader.max_source == 8
 
 
 def test_a_translation_has_at_most_fifty_subwords_more_than_its_source() -> None:

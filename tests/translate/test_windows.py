@@ -5,12 +5,20 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import pytest
 
 from vtrans.errors import InputError
-from vtrans.translate.windows import windows
+from vtrans.lines.line import lines_of
+from vtrans.translate import windows as module
+
+
+def windows(texts: Iterable[str], size: int, **limits: Any) -> Iterator[list[str]]:
+    """Yields the texts of the lines in each window."""
+    for window in module.windows(lines_of(texts), size, **limits):
+        yield [line.text for line in window]
 
 
 def test_windows_hold_every_line_in_order() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from cli_runner import Done
-from translators import sentences, translator
+from translators import sentences, translator, window
 
 from vtrans.errors import FileError, InputError
 from vtrans.search.options import Sampling
@@ -84,7 +84,7 @@ def test_a_glossary_is_read_from_a_file(tmp_path: Path) -> None:
 )
 def test_what_is_protected(line: str, protected: list[str]) -> None:
     masked = Protection().masked(line)
-    assert [text for code, text in masked.pieces if code in masked.texts] == protected
+    assert [text for code, text in masked.parts if code in masked.texts] == protected
     assert masked.text == line
     assert not any(text in masked.masked for text in protected)
     assert sum(masked.counts().values()) == len(protected)
@@ -93,7 +93,7 @@ def test_what_is_protected(line: str, protected: list[str]) -> None:
 
 def test_more_patterns_come_first_and_invalid_ones_are_refused() -> None:
     masked = Protection((r"v\d+", r"x*")).masked("v12 {v12} a")
-    assert [text for code, text in masked.pieces if code in masked.texts] == ["v12", "{v12}"]
+    assert [text for code, text in masked.parts if code in masked.texts] == ["v12", "{v12}"]
     with pytest.raises(InputError, match="`protect_patterns`"):
         Protection(("(",))
 
@@ -171,7 +171,7 @@ def spans(text: str) -> Counter[str]:
 )
 def test_protected_text_occurs_as_often_as_in_the_source(settings: dict[str, Any], options: dict[str, Any]) -> None:
     lines = lines_with(random.Random(1))
-    found = translator(**settings).translate_window(lines, TranslateOptions(protect=Protection(), **options))
+    found = translator(**settings).translate_window(window(lines), TranslateOptions(protect=Protection(), **options))
     assert sum(map(bool, map(spans, lines))) > 6
     for line, translations in zip(lines, found, strict=True):
         for t in translations:
@@ -185,7 +185,7 @@ def test_protected_text_occurs_as_often_as_in_the_source(settings: dict[str, Any
 def test_protected_text_is_linked_to_itself() -> None:
     lines = ["the dog {x} sleeps in <b> the %s park", "{x} in the park"]
     translations = translator(max_length=0).translate_window(
-        lines, TranslateOptions(alignments=True, protect=Protection())
+        window(lines), TranslateOptions(alignments=True, protect=Protection())
     )
     for line, (t,) in zip(lines, translations, strict=True):
         src, tgt = line.split(), t.text.split()
@@ -199,21 +199,25 @@ def test_protected_text_is_linked_to_itself() -> None:
 def test_the_search_places_protected_text() -> None:
     lines = lines_with(random.Random(2))
     made = translator(max_length=0)
-    for (t,), line in zip(made.translate_window(lines, TranslateOptions(protect=Protection())), lines, strict=True):
+    for (t,), line in zip(
+        made.translate_window(window(lines), TranslateOptions(protect=Protection())), lines, strict=True
+    ):
         if t.finished and line:
             assert t.text == Protection().masked(line).restored(made.tgt_vocab.decode(t.tokens)).text
             codes = Protection().masked(line).counts()
             assert {code: made.tgt_vocab.decode(t.tokens).count(code) for code in codes} == codes
     plain = sentences(16, seed=5)
     free = list(translator().translate(plain))
-    assert [t.text for (t,) in translator().translate_window(plain, TranslateOptions(protect=Protection()))] == free
+    assert [
+        t.text for (t,) in translator().translate_window(window(plain), TranslateOptions(protect=Protection()))
+    ] == free
 
 
 def test_terms_of_the_glossary_are_in_the_translation() -> None:
     lines = sentences(16, seed=6)
     glossary = Glossary((pair_of("dog", "Hund|park"), pair_of("in the", "ein ein"), pair_of("cat", "½")))
     made = translator(max_length=0)
-    translations = made.translate_window(lines, TranslateOptions(glossary=glossary))
+    translations = made.translate_window(window(lines), TranslateOptions(glossary=glossary))
     for line, (t,) in zip(lines, translations, strict=True):
         for term, forms in glossary.pairs[:2]:
             said = sum(len(list(occurrences(form, t.text))) for form in forms)
@@ -221,7 +225,7 @@ def test_terms_of_the_glossary_are_in_the_translation() -> None:
     # The vocabulary cannot write the translation of cat.
     assert made.counts.unmet == sum("cat" in line for line in lines) > 0
     with pytest.raises(InputError, match="`glossary`"):
-        translator().translate_window(lines, TranslateOptions(glossary=glossary, sampling=Sampling()))
+        translator().translate_window(window(lines), TranslateOptions(glossary=glossary, sampling=Sampling()))
 
 
 def test_the_command_takes_a_glossary_and_protects(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from translators import SEARCH, word_vocabulary
+from translators import SEARCH, window, word_vocabulary
 
 from vtrans.checkpoint import LoadedModel
 from vtrans.config import SearchConfig
@@ -16,14 +16,18 @@ from vtrans.data.preparation.learn_vocabulary import learn
 from vtrans.engines.alignments import Links
 from vtrans.engines.engine import Source
 from vtrans.engines.forced import Pair
+from vtrans.lines.case import CAPITALS, CASE, TITLE, Case, LowerCase
+from vtrans.lines.line import Line
+from vtrans.lines.protected import ProtectText, WriteCodes
+from vtrans.lines.unknowns import AROUND, Characters, CopyUnknown
 from vtrans.search.loop import Hypothesis
 from vtrans.text.languages import Languages
+from vtrans.text.matches import Match
 from vtrans.text.vocabulary import Vocabulary
 from vtrans.translate.translation import TranslateOptions, Translation
 from vtrans.translate.translator import Translator
 from vtrans.wording.glossary import Glossary, pair_of
-from vtrans.wording.protect import Protection, masked
-from vtrans.wording.typed import CAPITALS, TITLE, Typed
+from vtrans.wording.protect import Masked, Protection
 
 
 def vocabulary_of(text: str) -> Vocabulary:
@@ -31,7 +35,25 @@ def vocabulary_of(text: str) -> Vocabulary:
 
 
 LATIN = vocabulary_of("The quick brown fox jumps over the lazy dog. NASA NASA NASA stop ä ö, 0 1!")
-TYPED = Typed(LATIN, LATIN)
+
+
+class Reader:
+    """The stages that read a line for a model with these vocabularies."""
+
+    def __init__(self, src_vocab: Vocabulary, tgt_vocab: Vocabulary) -> None:
+        characters = Characters(src_vocab, tgt_vocab)
+        self.case = LowerCase(characters)
+        self._stages = ProtectText(Protection()), CopyUnknown(characters), WriteCodes(required=True), self.case
+
+    def __call__(self, text: str, prefix: str = "", match: Match | None = None) -> tuple[Masked, Case | None]:
+        """Returns a line as the model sees it, and its case if that is to be restored."""
+        line = Line(1, text, prefix, match=match)
+        for stage in self._stages:
+            stage.before([line])
+        return line.seen, CASE.get(line)
+
+
+READ = Reader(LATIN, LATIN)
 WORDS = vocabulary_of("ein a dog runs in the park Hund HUND A DOG RUNS The Dog Runs In Park EIN 12 .")
 
 
@@ -59,16 +81,15 @@ WORDS = vocabulary_of("ein a dog runs in the park Hund HUND A DOG RUNS The Dog R
     ],
 )
 def test_the_case_of_a_line(line: str, case: Any) -> None:
-    assert TYPED.case_of(masked(line, [])) is case
+    assert READ.case.case_of(Masked.plain(line)) is case
 
 
 def test_protected_text_has_no_case_and_keeps_it() -> None:
     line = "{Name} DOG %s OVER FOX"
-    spans = list(Protection().spans(line))
-    read, case = TYPED.read(line, spans)
+    read, case = READ(line)
     assert (read.text, case) == ("{Name} dog %s over fox", CAPITALS)
-    assert CAPITALS.restore(read.masked) == masked(line, spans).masked
-    assert TYPED.read(line, spans, keep_case=True)[1] is None
+    assert CAPITALS.restore(read.masked) == Protection().masked(line).masked
+    assert READ(line, prefix="x")[1] is None
 
 
 @pytest.mark.parametrize(
@@ -83,9 +104,9 @@ def test_a_text_is_given_a_case(text: str, capitals: str, title: str) -> None:
     assert (CAPITALS.restore(text), TITLE.restore(text)) == (capitals, title)
 
 
-def copied_of(typed: Typed, line: str) -> list[str]:
-    read, _ = typed.read(line, Protection().spans(line))
-    return [text for code, text in read.pieces if code in read.texts]
+def copied_of(reader: Reader, line: str) -> list[str]:
+    read, _ = reader(line, prefix="x")  # so that the symbols around it are part of it
+    return [text for code, text in read.parts if code in read.texts]
 
 
 @pytest.mark.parametrize(
@@ -102,30 +123,30 @@ def copied_of(typed: Typed, line: str) -> list[str]:
     ],
 )
 def test_what_the_vocabulary_lacks_is_copied(line: str, copied: list[str]) -> None:
-    assert copied_of(TYPED, line) == copied
+    assert copied_of(READ, line) == copied
 
 
 def test_words_of_a_script_that_the_vocabulary_has_are_not_copied() -> None:
     cyrillic = vocabulary_of("Съешь же ещё этих мягких французских булок, да выпей чаю")
-    typed = Typed(cyrillic, LATIN)
-    assert copied_of(typed, "Съѣшь fox 狐") == ["fox", "狐"]
-    assert not copied_of(Typed(cyrillic, vocabulary_of("狐狸")), "fox"), "the target cannot write it either"
+    reader = Reader(cyrillic, LATIN)
+    assert copied_of(reader, "Съѣшь fox 狐") == ["fox", "狐"]
+    assert not copied_of(Reader(cyrillic, vocabulary_of("狐狸")), "fox"), "the target cannot write it either"
 
 
 def test_capitals_that_the_vocabulary_lacks_are_written_small() -> None:
-    small = Typed(vocabulary_of("the quick brown fox"), LATIN)
-    assert small.read("The fOX %S İ", Protection().spans("The fOX %S İ"))[0].text == "the fox %S İ"
+    small = Reader(vocabulary_of("the quick brown fox"), LATIN)
+    assert small("The fOX %S İ")[0].text == "the fox %S İ"
 
 
 def test_unknown_words_of_a_table_are_copied() -> None:
     vocab = word_vocabulary()
-    assert copied_of(Typed(vocab, vocab), "a 😀") == ["😀"]
+    assert copied_of(Reader(vocab, vocab), "a 😀") == ["😀"]
 
 
 def test_hostile_lines_are_read_in_linear_time() -> None:
     for piece in ("😀", "😀 ", "Dvořák", "-", "- ", "A", "A ", "\u0301", "犬ř"):
         began = time.process_time()
-        read, _ = TYPED.read(piece * 20_000, [])
+        read, _ = READ(piece * 20_000)
         for case in (CAPITALS, TITLE):
             case.restore(read.masked)
         assert time.process_time() - began < 5, "20,000 pieces take milliseconds, and minutes if the time is quadratic"
@@ -162,10 +183,12 @@ class Echo:
 
 def translated(line: str, *, prefix: str | None = None, constraints: Any = None, **options: Any) -> Translation:
     return Translator(Echo()).translate_window(
-        [line],
+        window(
+            [line],
+            prefixes=None if prefix is None else [prefix],
+            constraints=None if constraints is None else [constraints],
+        ),
         TranslateOptions(**options),
-        prefixes=None if prefix is None else [prefix],
-        constraints=None if constraints is None else [constraints],
     )[0][0]
 
 
@@ -210,8 +233,10 @@ def test_unknown_characters_come_back_and_are_linked_to_themselves() -> None:
     ],
 )
 def test_symbols_around_a_sentence_stay_where_they_are(line: str, outside: tuple[str, str]) -> None:
-    begin, end = TYPED.body(line, list(Protection().spans(line)))
-    assert (line[:begin], line[end:]) == outside
+    read = Line(1, line)
+    for stage in (ProtectText(Protection()), CopyUnknown(Characters(LATIN, LATIN))):
+        stage.before([read])
+    assert (AROUND.get(read) or ("", "")) == outside
 
 
 def test_links_count_the_symbols_around_a_sentence() -> None:

@@ -25,11 +25,12 @@ from vtrans.data.batches import Batch
 from vtrans.engines.alignments import cross_attention, mean_attention, upper_half
 from vtrans.engines.forced import forced_batches
 from vtrans.errors import InputError
+from vtrans.lines.line import Line
+from vtrans.lines.pieces import EXTRA_LENGTH
 from vtrans.model import Transformer
 from vtrans.text.lines import one_line
 from vtrans.text.vocabulary import EOS_ID, SPECIAL_PIECES
 from vtrans.text.words import words_of_ids, words_of_line
-from vtrans.translate.sources import EXTRA_LENGTH
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator
 
@@ -87,7 +88,7 @@ def attention_map(
     if head is not None and layer is None:
         raise InputError("`head` needs `layer`, because each layer has its own heads.")
     sentence = one_line(sentence)
-    tag, source = translator.tag(to), translator.one_piece(sentence, to)
+    tag, source = translator.reader.tag(to), translator.reader.one_piece(sentence, to)
     tokens = _target_tokens(translator, sentence, target, to)
     with torch.inference_mode():
         ((_, batch),) = forced_batches([([*tag, *source], tokens)], 1, loaded.model.device)
@@ -114,9 +115,9 @@ def attention_map(
 def _target_tokens(translator: Translator, sentence: str, target: str | None, to: str | None) -> Sequence[int]:
     """Returns the subwords of the translation, with EOS if it ends with EOS."""
     if target is None:
-        ((best,),) = translator.translate_window([sentence], TranslateOptions(to=to, raw=True))
+        ((best,),) = translator.translate_window([Line(1, sentence)], TranslateOptions(to=to, raw=True))
         return best.tokens
-    tokens, most = [*translator.tgt_vocab.encode(one_line(target)), EOS_ID], translator.max_source + EXTRA_LENGTH
+    tokens, most = [*translator.tgt_vocab.encode(one_line(target)), EOS_ID], translator.reader.max_source + EXTRA_LENGTH
     if len(tokens) == 1:
         raise InputError("`target` must not be blank; leave it out for the model's own translation.")
     if len(tokens) > most:

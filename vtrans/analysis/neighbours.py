@@ -22,6 +22,7 @@ from vtrans.config import NEAREST, NEAREST_OF_STEP
 from vtrans.console import Console
 from vtrans.engines.forced import forced_batches
 from vtrans.errors import InputError
+from vtrans.lines.line import Line
 from vtrans.text.vocabulary import Vocabulary
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator
@@ -107,8 +108,8 @@ def steps(
 
     Raises InputError for a sentence that is blank or would be translated in several pieces.
     """
-    source = [*translator.tag(to), *translator.one_piece(sentence, to)]
-    ((best,),) = translator.translate_window([sentence], TranslateOptions(to=to, raw=True))
+    source = [*translator.reader.tag(to), *translator.reader.one_piece(sentence, to)]
+    ((best,),) = translator.translate_window([Line(1, sentence)], TranslateOptions(to=to, raw=True))
     model, vocab = translator.engine.models[0].model, translator.tgt_vocab
     with torch.inference_mode():
         ((_, batch),) = forced_batches([(source, best.tokens)], 1, model.device)

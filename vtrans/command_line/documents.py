@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import io
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -28,7 +27,8 @@ if TYPE_CHECKING:
     from vtrans.documents.files import Opened
     from vtrans.documents.pairs import Taken
     from vtrans.documents.remembered import Remembered
-    from vtrans.documents.translating import Groups, Nbest
+    from vtrans.documents.translating import Answers, Groups, Nbest
+    from vtrans.lines.line import Line
     from vtrans.translate.division import Division
     from vtrans.translate.translation import TranslateOptions
     from vtrans.translate.translator import Translator
@@ -278,26 +278,30 @@ class _Answers:
         self._translator, self._options, self._threads = translator, options, division.threads
         self._copies, self._counter, self._done = division.copies(translator.engine), counter, 0
 
-    def __call__(self, groups: Groups[str]) -> dict[bool, list[Nbest]]:
-        return {aligned: self._translated(lines, aligned) for aligned, lines in groups.items()}
+    def __call__(self, groups: Groups) -> Answers:
+        answers: dict[Line, Nbest] = {}
+        for aligned, lines in groups.items():
+            answers |= self._translated(lines, aligned)
+        return answers
 
-    def _translated(self, lines: Sequence[str], aligned: bool) -> list[Nbest]:
-        from vtrans.documents.document import Translated
-        from vtrans.text.words import read_pharaoh
-        from vtrans.translate.stream import translate_stream, workers_for
+    def _translated(self, lines: Sequence[Line], aligned: bool) -> Answers:
+        from vtrans.translate.stream import translate_windows, workers_for
 
-        translator, options, out = self._translator, replace(self._options, alignments=aligned), io.BytesIO()
+        translator, options = self._translator, replace(self._options, alignments=aligned)
         copies = self._copies if lines else 0
 
         def progress(now: float, size: float) -> None:
             self._counter.update(self._done + now)
 
-        with workers_for(translator, options, copies, self._threads) if copies else nullcontext() as workers:
-            translate_stream(translator, lines, out, options, progress=progress, workers=workers)
+        with workers_for(translator, options, copies, self._threads, _nbests) if copies else nullcontext() as workers:
+            windows = translate_windows(translator, lines, options, _nbests, progress=progress, workers=workers)
+            found = [nbest for parts in windows for part in parts for nbest in part]
         self._done += len(lines)
-        written = out.getvalue().decode().split("\n")[:-1]
-        parts = (line.split("\t", 1) if aligned else ("", line) for line in written)
-        return [
-            [Translated(text, tuple((i, j) for i, j in read_pharaoh(links).tolist()) if aligned else None)]
-            for links, text in parts
-        ]
+        return dict(zip(lines, found, strict=True))
+
+
+def _nbests(lines: Sequence[Line], options: TranslateOptions) -> list[Nbest]:
+    """Returns what documents need of the translations of lines."""
+    from vtrans.documents.document import Translated
+
+    return [[Translated(t.text, t.alignment) for t in line.translations] for line in lines]

@@ -38,7 +38,7 @@ def warn_of_characters(report: LineReport, name: str, console: Console) -> None:
 
 
 @contextmanager
-def lines_of(path: Path | None, on_bad_utf8: OnBadUtf8, console: Console) -> Iterator[Iterator[str]]:
+def texts_of(path: Path | None, on_bad_utf8: OnBadUtf8, console: Console) -> Iterator[Iterator[str]]:
     """Yields the lines of a file or stdin, as `source_of`."""
     with source_of(path, on_bad_utf8, console) as (lines, _):
         yield lines
@@ -60,7 +60,7 @@ def stdin_is_terminal() -> bool:
 
 def read_all(path: Path | None, on_bad_utf8: OnBadUtf8, console: Console) -> list[str]:
     """Returns all lines of a file or stdin."""
-    with lines_of(path, on_bad_utf8, console) as lines:
+    with texts_of(path, on_bad_utf8, console) as lines:
         return list(lines)
 
 

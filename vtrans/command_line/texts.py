@@ -10,26 +10,27 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from vtrans.command_line.lines import lines_of, many, progress, source_of, stdin_is_terminal, warn_of_characters, writer
+from vtrans.command_line.lines import many, progress, source_of, stdin_is_terminal, texts_of, warn_of_characters, writer
 from vtrans.command_line.options import BAD_UTF8, check_line_counts, check_output
 from vtrans.config import KERNELS_VARIABLE
 from vtrans.console import Console
 from vtrans.errors import InputError
 from vtrans.keys import flag, number, path, text
+from vtrans.lines.retry import RETRY_NGRAM
 from vtrans.processes.signals import ended_by_signals
 from vtrans.text.lines import LineReport, OnBadUtf8
 from vtrans.translate.chunks import Job, Shard, join_job, settings_of, sources_for, translate_chunks
-from vtrans.translate.retry import RETRY_NGRAM
 
 if TYPE_CHECKING:
+    from vtrans.lines.line import Counts
     from vtrans.translate.division import Division
     from vtrans.translate.stream import Workers
-    from vtrans.translate.translation import Counts, TranslateOptions
+    from vtrans.translate.translation import TranslateOptions
     from vtrans.translate.translator import Translator
 
 
 # Prepares a text for a translator. Returns a function that translates it, with copies of this process if there are any.
-Work = Callable[["Translator"], "Callable[[Workers | None], None]"]
+Work = Callable[["Translator"], "Callable[[Workers[bytes] | None], None]"]
 
 
 @dataclass(frozen=True)
@@ -94,9 +95,9 @@ class Text:
         there is not one prefix or constraint per line. Chunks count the lines themselves."""
         inputs = [("--input", self.input), ("--prefix", self.prefixes), ("--constraints", self.constraints)]
         check_output(self.output, [*inputs, *others])
-        for name, beside in (("prefix", self.prefixes), ("constraints", self.constraints)):
-            if self.input and beside and self.chunk_lines is None:
-                check_line_counts(self.input, beside, name)
+        for name, other in (("prefix", self.prefixes), ("constraints", self.constraints)):
+            if self.input and other and self.chunk_lines is None:
+                check_line_counts(self.input, other, name)
 
     def division(self, processes: int | None, threads: int | None) -> Division:
         """Returns the processes and threads that will translate. Raises InputError if the number that the user chose is
@@ -127,17 +128,20 @@ class Chunks:
 @contextmanager
 def streamed(options: TranslateOptions, text: Text, console: Console) -> Iterator[Work]:
     """Opens a text that is translated from beginning to end."""
+    from vtrans.lines.line import lines_of
     from vtrans.translate.stream import translate_stream
     from vtrans.wording.phrases import read_constraints
 
-    beside = [
-        lines_of(path, text.on_bad_utf8, console) if path else nullcontext()
+    others = [
+        texts_of(path, text.on_bad_utf8, console) if path else nullcontext()
         for path in (text.prefixes, text.constraints)
     ]
     source = source_of(text.input, text.on_bad_utf8, console)
-    with source as (lines, extent), beside[0] as prefixes, beside[1] as asked:
+    with source as (texts, extent), others[0] as prefixes, others[1] as asked:
+        constraints = read_constraints(asked, str(text.constraints)) if asked else None
+        lines = lines_of(texts, prefixes, constraints)
 
-        def run(translator: Translator, workers: Workers | None) -> None:
+        def run(translator: Translator, workers: Workers[bytes] | None) -> None:
             with (
                 writer(text.output) as stream,
                 progress(console, stream, shown=not text.typed, share=extent.known) as counter,
@@ -147,8 +151,6 @@ def streamed(options: TranslateOptions, text: Text, console: Console) -> Iterato
                     lines,
                     stream,
                     options,
-                    prefixes=prefixes,
-                    constraints=read_constraints(asked, str(text.constraints)) if asked else None,
                     line_buffered=text.line_buffered,
                     progress=lambda lines, size: counter.update(lines, extent.share(size)),
                     workers=workers,
@@ -167,11 +169,11 @@ def chunked(
     console: Console,
 ) -> Iterator[Work]:
     """Finds the chunks of a text, of which those of the shard are translated."""
-    beside = {"prefixes": text.prefixes, "constraints": text.constraints}
-    texts = {"input": chunks.input} | {name: path for name, path in beside.items() if path}
+    others = {"prefixes": text.prefixes, "constraints": text.constraints}
+    texts = {"input": chunks.input} | {name: path for name, path in others.items() if path}
     sources = sources_for(chunks.folder, texts, chunks.lines)
 
-    def prepare(translator: Translator) -> Callable[[Workers | None], None]:
+    def prepare(translator: Translator) -> Callable[[Workers[bytes] | None], None]:
         common = {**settings, **settings_of(translator, options), "on_bad_utf8": text.on_bad_utf8}
         job = join_job(chunks.folder, sources, models, common, chunks.lines, options.lines)
         missing = many(len(job.missing(chunks.shard)), "chunk", "to translate")
@@ -181,7 +183,7 @@ def chunked(
             job.use_kernels()
         return partial(run, translator, job)
 
-    def run(translator: Translator, job: Job, workers: Workers | None) -> None:
+    def run(translator: Translator, job: Job, workers: Workers[bytes] | None) -> None:
         report = LineReport()
         with console.progress("translated", unit="sentences", shares=True) as counter:
             translate_chunks(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from vtrans.command_line.generated import Given, argument, generated, option
-from vtrans.command_line.lines import lines_of, many, progress, writer
+from vtrans.command_line.lines import many, progress, texts_of, writer
 from vtrans.command_line.options import (
     STORED,
     BadUtf8,
@@ -58,7 +58,7 @@ def logprob(
     from vtrans.translate.loading import load
     from vtrans.translate.stream import logprob_stream
 
-    with lines_of(src, how, console) as sources, lines_of(tgt, how, console) as targets:
+    with texts_of(src, how, console) as sources, texts_of(tgt, how, console) as targets:
         settings = {"device": device, "weights": list(models.weights) or None, **search}
         translator = load(models.paths, engine="torch", console=console, **settings)  # no search, so no compiled code
         with writer(output) as stream, progress(console, stream, what="scored") as counter:

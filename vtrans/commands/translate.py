@@ -17,10 +17,10 @@ from vtrans.config import MBR_BEAM, EngineConfig, SearchConfig
 from vtrans.console import Console
 from vtrans.errors import InputError
 from vtrans.keys import decisive, flag, keys_of, number, path, texts
+from vtrans.lines.retry import RETRY_NGRAM
 from vtrans.search.options import Mbr, Sampling
 from vtrans.text.languages import Languages
 from vtrans.translate.chunks import engine_of
-from vtrans.translate.retry import RETRY_NGRAM
 
 if TYPE_CHECKING:
     from vtrans.translate.confidence import Calibration

@@ -98,7 +98,7 @@ class Accelerator:
         if own and own.mark == self.mark:
             return text
         masked, places, begin = PROTECTION.masked(text), list[int](), 0
-        for code, piece in masked.pieces:
+        for code, piece in masked.parts:
             places += [begin + i for i in range(len(piece)) if code == piece]
             begin += len(piece)
         letters = [i for i in places if text[i].isalnum()]

@@ -7,20 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain, repeat
-from typing import TypeVar
+from itertools import chain
 
 from vtrans.documents.document import Document, FilledDocument, Translated
 from vtrans.documents.sentences import has_words
+from vtrans.lines.line import Line
 from vtrans.text.matches import Known
 
-T = TypeVar("T")
 Nbest = list[Translated]
 """The translations of a line, best first."""
-Line = tuple[str, bool]
-"""A line, and whether its words need links to those of its translation."""
-Groups = Mapping[bool, Sequence[T]]
-"""What belongs to the lines whose words need no links, and to those whose words do."""
+Wanted = tuple[str, bool]
+"""The text of a line, and whether its words need links to those of its translation."""
+Groups = Mapping[bool, Sequence[Line]]
+"""The lines whose words need no links to those of their translations, and those whose words do."""
+Answers = Mapping[Line, Nbest]
 
 
 class Lines:
@@ -32,46 +32,43 @@ class Lines:
         filled = [document.take(known) for document in documents if known and isinstance(document, FilledDocument)]
         self.filled = sum(filled)
         """The number of entries from the memory."""
-        self._lines = [list(zip(document.lines, document.aligned, strict=True)) for document in documents]
-        worded = [pair for pair in dict.fromkeys(chain(*self._lines)) if has_words(pair[0])]
-        memory = {pair: known(pair[0]) for pair in worded if known and not pair[1]}
-        self.known = {pair: [Translated(text)] for pair, text in memory.items() if text is not None}
+        self._wanted = [list(zip(document.lines, document.aligned, strict=True)) for document in documents]
+        worded = [wanted for wanted in dict.fromkeys(chain(*self._wanted)) if has_words(wanted[0])]
+        memory = {wanted: known(wanted[0]) for wanted in worded if known and not wanted[1]}
+        self.known = {wanted: [Translated(text)] for wanted, text in memory.items() if text is not None}
         """The lines from the memory, with their translations."""
-        self._asked = dict.fromkeys(pair for pair in worded if pair not in self.known)
-        self.groups = _groups(self._asked)
+        asked = (wanted for wanted in worded if wanted not in self.known)
+        self._asked = {wanted: Line(number, wanted[0]) for number, wanted in enumerate(asked, 1)}
+        self.groups = self._groups(self._asked)
 
-    def answered(self, answers: Groups[Nbest]) -> list[list[Nbest]]:
+    def answered(self, answers: Answers) -> list[list[Nbest]]:
         """Returns the translations of each document's lines, given those of the groups, as `each`."""
         return [*self.each(lambda groups: answers, len(self._asked) + 1)]
 
-    def each(self, translate: Callable[[Groups[str]], Groups[Nbest]], least: int) -> Iterator[list[Nbest]]:
+    def each(self, translate: Callable[[Groups], Answers], least: int) -> Iterator[list[Nbest]]:
         """Yields the translations of each document's lines. The groups of documents that have at least `least` new
         lines together are translated at once. A line without a translation stays as it is, except in a slot."""
-        found, first, new = dict(self.known), 0, dict[Line, None]()
-        for number, lines in enumerate(self._lines, 1):
-            new |= dict.fromkeys(line for line in lines if line in self._asked and line not in found)
-            if len(new) < least and number < len(self._lines):
+        found, first, new = dict(self.known), 0, dict[Wanted, None]()
+        for number, lines in enumerate(self._wanted, 1):
+            new |= dict.fromkeys(wanted for wanted in lines if wanted in self._asked and wanted not in found)
+            if len(new) < least and number < len(self._wanted):
                 continue
-            groups = _groups(new)
-            answers = translate(groups)
-            for aligned, texts in groups.items():
-                found |= zip(zip(texts, repeat(aligned)), answers[aligned], strict=True)
+            answers = translate(self._groups(new))
+            found |= {wanted: answers[self._asked[wanted]] for wanted in new}
             yield from map(partial(self._answer, found), range(first, number))
             first, new = number, {}
 
-    def _answer(self, found: Mapping[Line, Nbest], number: int) -> list[Nbest]:
+    def _groups(self, asked: Iterable[Wanted]) -> Groups:
+        groups: dict[bool, list[Line]] = {False: [], True: []}
+        for wanted in asked:
+            groups[wanted[1]].append(self._asked[wanted])
+        return groups
+
+    def _answer(self, found: Mapping[Wanted, Nbest], number: int) -> list[Nbest]:
         """Returns the translations of a document's lines."""
         slots = isinstance(self._documents[number], FilledDocument)
-        nbests = [(line[0], found.get(line)) for line in self._lines[number]]
-        return [nbest if nbest and (nbest[0].text or slots) else [_unchanged(line)] for line, nbest in nbests]
-
-
-def _groups(lines: Iterable[Line]) -> Groups[str]:
-    """Returns the lines whose words need no links to those of their translations, and those whose words do."""
-    groups: dict[bool, list[str]] = {False: [], True: []}
-    for text, aligned in lines:
-        groups[aligned].append(text)
-    return groups
+        nbests = [(text, found.get((text, aligned))) for text, aligned in self._wanted[number]]
+        return [nbest if nbest and (nbest[0].text or slots) else [_unchanged(text)] for text, nbest in nbests]
 
 
 def _unchanged(line: str) -> Translated:

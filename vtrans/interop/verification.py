@@ -20,9 +20,9 @@ from vtrans.engines.engine import Source
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import InputError, VtransError
 from vtrans.interop.samples import LONGEST_SAMPLE, generated_sentences, longest_pair
+from vtrans.lines.pieces import EXTRA_LENGTH
 from vtrans.search.loop import length_penalty
 from vtrans.text.vocabulary import EOS_ID
-from vtrans.translate.sources import EXTRA_LENGTH
 from vtrans.translate.translator import DEFAULT_OPTIONS
 
 SAMPLES = 6  # generated sentences of a short comparison; their translations are cut at LONGEST

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from vtrans.documents.document import Translated
 from vtrans.documents.translating import Nbest
 from vtrans.errors import VtransError
-from vtrans.text.matches import Match
+from vtrans.lines.line import Line
 from vtrans.wording.glossary import Glossary
 
 WINDOW = 64  # lines per batch: larger batches are hardly faster per line, and wait longer for the slowest line
@@ -29,16 +29,15 @@ GATHER = 0.003  # seconds that a first line waits for others
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What a request wants of each line: the number of translations, whether with word alignments, the request's own
-    glossary, search settings that replace the model's, as pairs of name and value, and the fuzzy matches of lines. Only
-    lines of requests that want the same are translated together."""
+class RequestOptions:
+    """What a request asks of each line: the number of translations, whether with word alignments, the request's own
+    glossary, and search settings that replace the model's, as pairs of name and value. Only lines of requests with
+    equal options are translated together."""
 
     nbest: int = 1
     alignments: bool = False
     glossary: Glossary | None = None
     search: tuple[tuple[str, Any], ...] = ()
-    matches: tuple[tuple[str, Match], ...] = ()
 
 
 class Ready(Protocol):
@@ -51,7 +50,7 @@ class Ready(Protocol):
         """Returns whether every line that is not ready belongs to a request whose client has gone."""
 
 
-Translate = Callable[[Sequence[str], Wanted, Ready], Sequence[Sequence[Translated]]]
+Translate = Callable[[Sequence[Line], RequestOptions, Ready], Sequence[Sequence[Translated]]]
 """Returns the translations of lines. It may call the last argument with a line's translations as soon as it has them,
 and raise any exception once the batch is abandoned."""
 
@@ -65,16 +64,16 @@ class Counts:
     seconds: float = 0.0
 
 
-class _Job:
+class _Request:
     """The lines of one request."""
 
-    def __init__(self, lines: Sequence[str], wanted: Wanted) -> None:
-        self.lines, self.wanted = lines, wanted
+    def __init__(self, lines: Sequence[Line], options: RequestOptions) -> None:
+        self.lines, self.options = lines, options
         self.loop = asyncio.get_running_loop()
         self.answer: asyncio.Future[list[Nbest]] = self.loop.create_future()
         self.left: dict[bool, deque[int]] = {False: deque(), True: deque()}  # the lines that wait, by whether long
         for i, line in enumerate(lines):
-            self.left[len(line) > LONG].append(i)
+            self.left[len(line.text) > LONG].append(i)
         self.translations: dict[int, Nbest] = {}
         self.error: Exception | None = None
         self.gone = False  # whether it was answered or cancelled
@@ -83,7 +82,7 @@ class _Job:
     def waiting(self) -> int:
         return sum(map(len, self.left.values()))
 
-    def settle(self) -> None:
+    def set_answer(self) -> None:
         """Answers the request, in the thread of its event loop."""
         if self.answer.done():
             return
@@ -95,40 +94,40 @@ class _Job:
 
 @dataclass
 class _Batch:
-    """Lines that are translated together: short ones of several requests with the same `wanted`, or a long one."""
+    """Lines that are translated together: short ones of several requests with the same options, or a long one."""
 
-    lines: list[tuple[_Job, int]]
+    lines: list[tuple[_Request, int]]
     long: bool = False
 
     def __call__(self, k: int, translations: Sequence[Translated], /) -> None:
-        job, i = self.lines[k]
-        if i not in job.translations:
-            job.translations[i] = list(translations)
-            if len(job.translations) == len(job.lines):
-                job.loop.call_soon_threadsafe(job.settle)
+        request, i = self.lines[k]
+        if i not in request.translations:
+            request.translations[i] = list(translations)
+            if len(request.translations) == len(request.lines):
+                request.loop.call_soon_threadsafe(request.set_answer)
 
     def abandoned(self) -> bool:
-        return not any(self._is_wanted(job, i) for job, i in self.lines)
+        return not any(self._is_wanted(request, i) for request, i in self.lines)
 
     @staticmethod
-    def _is_wanted(job: _Job, i: int) -> bool:
-        return not job.gone and i not in job.translations
+    def _is_wanted(request: _Request, i: int) -> bool:
+        return not request.gone and i not in request.translations
 
     def translate(self, translate: Translate) -> None:
         """Translates the lines, or each request's part of them by itself if that fails."""
         try:
-            wanted = self.lines[0][0].wanted
-            for k, translations in enumerate(translate([job.lines[i] for job, i in self.lines], wanted, self)):
+            options = self.lines[0][0].options
+            for k, translations in enumerate(translate([request.lines[i] for request, i in self.lines], options, self)):
                 self(k, translations)
         except Exception as error:
-            left = [(job, i) for job, i in self.lines if self._is_wanted(job, i)]
-            jobs = list(dict.fromkeys(job for job, _ in left))
-            if len(jobs) == 1:
-                jobs[0].error = error
-                jobs[0].loop.call_soon_threadsafe(jobs[0].settle)
+            left = [(request, i) for request, i in self.lines if self._is_wanted(request, i)]
+            requests = list(dict.fromkeys(request for request, _ in left))
+            if len(requests) == 1:
+                requests[0].error = error
+                requests[0].loop.call_soon_threadsafe(requests[0].set_answer)
                 return
-            for job in jobs:
-                _Batch([line for line in left if line[0] is job]).translate(translate)
+            for request in requests:
+                _Batch([line for line in left if line[0] is request]).translate(translate)
 
 
 class Slots:
@@ -176,20 +175,20 @@ class Worker:
         nbest: int = 1,
         slots: Slots | None = None,
         *,
-        check: Callable[[Wanted], None] = lambda wanted: None,
+        check: Callable[[RequestOptions], None] = lambda options: None,
     ) -> None:
         self.nbest, self.check = nbest, check
         self.counts = Counts()
         self._translate = translate
         self._slots = slots or Slots()
         self._changed = self._slots.changed
-        self._jobs: list[_Job] = []  # those with lines that wait
+        self._requests: list[_Request] = []  # those with lines that wait
         self._closed = False
         self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(self._slots.number)]
         for thread in self._threads:
             thread.start()
 
-    async def translate(self, lines: Sequence[str], wanted: Wanted) -> list[Nbest]:
+    async def translate(self, lines: Sequence[Line], options: RequestOptions) -> list[Nbest]:
         """Returns the translations of lines that are not blank. If it is cancelled, waiting lines are dropped, and
         a batch in which no other request needs a line is abandoned.
 
@@ -197,19 +196,19 @@ class Worker:
         """
         if not lines:
             return []
-        job = _Job(lines, wanted)
+        request = _Request(lines, options)
         with self._changed:
             if self._closed:
                 raise VtransError("the server is stopping; try again later.")
-            self._jobs.append(job)
+            self._requests.append(request)
             self._changed.notify_all()
         try:
-            return await job.answer
+            return await request.answer
         finally:
             with self._changed:
-                job.gone = True
-                if job in self._jobs:
-                    self._jobs.remove(job)
+                request.gone = True
+                if request in self._requests:
+                    self._requests.remove(request)
 
     @property
     def waiting(self) -> int:
@@ -218,7 +217,7 @@ class Worker:
             return sum(self._waiting().values())
 
     def _waiting(self) -> dict[bool, int]:
-        return {long: sum(len(job.left[long]) for job in self._jobs) for long in (False, True)}
+        return {long: sum(len(request.left[long]) for request in self._requests) for long in (False, True)}
 
     @property
     def seconds_per_line(self) -> float:
@@ -247,10 +246,10 @@ class Worker:
         """Waits for lines, a moment for more of them, and for a slot. Returns None once the worker is closed and no
         lines are left."""
         with self._changed:
-            while self._jobs or not self._closed:
-                if not self._jobs:
+            while self._requests or not self._closed:
+                if not self._requests:
                     self._changed.wait()
-                    if self._jobs:
+                    if self._requests:
                         self._changed.wait_for(lambda: self._closed or sum(self._waiting().values()) >= WINDOW, GATHER)
                 elif (long := self._slots.kind(waiting := self._waiting())) is None:
                     self._changed.wait()
@@ -262,19 +261,19 @@ class Worker:
             return None
 
     def _take(self, long: bool, most: int) -> _Batch:
-        """Returns up to `most` of the waiting lines, all with the same `wanted`, in turns of one from each request."""
-        jobs = [job for job in self._jobs if job.left[long]]
-        turns = deque(job for job in jobs if job.wanted == jobs[0].wanted)
+        """Returns up to `most` of the waiting lines, all with the same options, in turns of one from each request."""
+        requests = [request for request in self._requests if request.left[long]]
+        turns = deque(request for request in requests if request.options == requests[0].options)
         batch, size = _Batch([], long), 0
         while turns and len(batch.lines) < most and size < CHARACTERS:
-            job = turns.popleft()
-            i = job.left[long].popleft()
-            batch.lines.append((job, i))
-            size += len(job.lines[i])
-            if job.left[long]:
-                turns.append(job)
+            request = turns.popleft()
+            i = request.left[long].popleft()
+            batch.lines.append((request, i))
+            size += len(request.lines[i].text)
+            if request.left[long]:
+                turns.append(request)
         # The requests that had no turn are the first ones next time.
-        had = dict.fromkeys(job for job, _ in batch.lines)
-        order = [*(job for job in self._jobs if job not in had), *had]
-        self._jobs = [job for job in order if job.waiting]
+        had = dict.fromkeys(request for request, _ in batch.lines)
+        order = [*(request for request in self._requests if request not in had), *had]
+        self._requests = [request for request in order if request.waiting]
         return batch

@@ -14,8 +14,9 @@ from vtrans.documents.document import Translated
 from vtrans.documents.sentences import PROTECTION
 from vtrans.documents.translating import Nbest
 from vtrans.errors import InputError
+from vtrans.lines.line import Line
 from vtrans.processes.workers import Copies, DiedError, Done
-from vtrans.server.batching import Ready, Slots, Wanted, Worker
+from vtrans.server.batching import Ready, RequestOptions, Slots, Worker
 from vtrans.text.languages import Languages
 from vtrans.translate.division import Division
 from vtrans.translate.translation import TranslateOptions, Translation
@@ -26,7 +27,7 @@ ADVICE = "another one takes its place; if it happens again, choose fewer process
 REMEMBERED = 64  # translators with search settings of requests
 
 
-Request = tuple[Languages, Sequence[str], Wanted]
+Request = tuple[Languages, Sequence[Line], RequestOptions]
 Settings = tuple[tuple[str, Any], ...]
 
 
@@ -52,19 +53,23 @@ def workers_for(
         return translated(request, lambda i, nbest: done((i, nbest)), done.abandoned)
 
     def translated(request: Request, ready: Callable[[int, Nbest], None], abandoned: Callable[[], bool]) -> list[Nbest]:
-        pair, lines, wanted = request
-        translator, options = requested.options(pair, wanted)
-        options = replace(options, abandoned=abandoned)
-        each = translator.translate_window(lines, options, ready=lambda i, nbest: ready(i, _nbest(nbest)))
-        return [_nbest(translations) for translations in each]
+        pair, lines, options = request
+        translator, chosen = requested.options(pair, options)
+        batch = [replace(line, number=number) for number, line in enumerate(lines, 1)]
+        translator.translate_window(
+            batch,
+            replace(chosen, abandoned=abandoned),
+            ready=lambda line: ready(line.number - 1, _nbest(line.translations)),
+        )
+        return [_nbest(line.translations) for line in batch]
 
     number = max(numbers.values())
     with Copies(answer, number, "translating", ADVICE) if number else nullcontext() as copies:
         slots = Slots(max(number, 1))
 
         def worker(pair: Languages, translator: Translator) -> Worker:
-            def translate(lines: Sequence[str], wanted: Wanted, ready: Ready) -> list[Nbest]:
-                request = pair, lines, wanted
+            def translate(lines: Sequence[Line], options: RequestOptions, ready: Ready) -> list[Nbest]:
+                request = pair, lines, options
                 if copies is None or not numbers[pair]:
                     return translated(request, ready, ready.abandoned)
                 for _ in range(2):
@@ -77,9 +82,9 @@ def workers_for(
 
             return Worker(translate, translator.search.beam, slots, check=partial(check, pair))
 
-        def check(pair: Languages, wanted: Wanted) -> None:
-            translator, options = requested.options(pair, wanted)
-            translator.check(options)
+        def check(pair: Languages, options: RequestOptions) -> None:
+            translator, chosen = requested.options(pair, options)
+            translator.check(chosen)
             reason = translator.search.contradicts_phrases("protected text")
             if reason and translators[pair].search.can_require_phrases:
                 raise InputError(reason)
@@ -94,16 +99,15 @@ class _Requested:
         self._translators, self._glossaries = translators, glossaries
         self._others: dict[tuple[Translator, Settings], Translator] = {}
 
-    def options(self, pair: Languages, wanted: Wanted) -> tuple[Translator, TranslateOptions]:
+    def options(self, pair: Languages, options: RequestOptions) -> tuple[Translator, TranslateOptions]:
         """Returns the translator of a request, and its options. The terms of a request come before those of the model's
         glossary."""
-        translator, glossary = self._translator(pair, wanted.search), self._glossaries.get(pair)
-        if wanted.glossary is not None:
-            glossary = glossary.with_terms(wanted.glossary) if glossary else wanted.glossary
+        translator, glossary = self._translator(pair, options.search), self._glossaries.get(pair)
+        if options.glossary is not None:
+            glossary = glossary.with_terms(options.glossary) if glossary else options.glossary
         to = pair.tgt if translator.engine.tags else None  # --pair may name other languages than the model records
-        match = dict(wanted.matches).get if wanted.matches else None
         return translator, TranslateOptions(
-            wanted.nbest, alignments=wanted.alignments, glossary=glossary, protect=PROTECTION, to=to, match=match
+            options.nbest, alignments=options.alignments, glossary=glossary, protect=PROTECTION, to=to
         )
 
     def _translator(self, pair: Languages, search: Settings) -> Translator:

@@ -13,7 +13,8 @@ from vtrans.documents.memory import Memory
 from vtrans.documents.remembered import Lookup, pairs_of
 from vtrans.documents.translating import Lines, Nbest
 from vtrans.errors import InputError
-from vtrans.server.batching import Wanted, Worker
+from vtrans.lines.line import Line
+from vtrans.server.batching import RequestOptions, Worker
 from vtrans.server.refusals import Refusal
 from vtrans.text.detection import Detection, detect
 from vtrans.text.languages import Languages
@@ -114,9 +115,11 @@ class Service:
             worker = self.workers.get(pair)
             if worker is None:
                 raise Refusal(400, f"{target} is not available as a target language from {source}")
-            wanted = Wanted(min(1 + alternatives, dict(search).get("beam", worker.nbest)), False, glossary, search)
+            options = RequestOptions(
+                min(1 + alternatives, dict(search).get("beam", worker.nbest)), False, glossary, search
+            )
             if glossary or search:
-                _check(worker, wanted)
+                _check(worker, options)
             known = partial(self.memory.get, pair) if self.memory else None
             places = [i for i, code in enumerate(sources) if code == source]
             made = await _computed([partial(read, texts[i], source) for i in places], texts)
@@ -125,18 +128,18 @@ class Service:
                 if known and isinstance(documents[i], PlainDocument) and (corrected := known(texts[i])) is not None:
                     answers[i] = Answer(corrected, [], [])
                     del documents[i]
-            lines = await _lines_of([*documents.values()], worker, wanted, known, self._matches.get(pair))
+            lines = await _translated([*documents.values()], worker, options, known, self._matches.get(pair))
             parts = zip(documents.values(), lines, strict=True)
-            joined = await _computed([partial(_answer, *part, wanted.nbest) for part in parts], texts)
+            joined = await _computed([partial(_answer, *part, options.nbest) for part in parts], texts)
             for i, answer in zip(documents, joined, strict=True):
                 answers[i] = answer
         return answers
 
 
-def _check(worker: Worker, wanted: Wanted) -> None:
+def _check(worker: Worker, options: RequestOptions) -> None:
     """Raises a Refusal for a request that the model does not support."""
     try:
-        worker.check(wanted)
+        worker.check(options)
     except InputError as error:
         raise Refusal(400, str(error).replace("`", "")) from None
 
@@ -155,20 +158,23 @@ def _answer(document: Document, lines: Sequence[Nbest], nbest: int) -> Answer:
     return Answer(best, unique, links)
 
 
-async def _lines_of(
-    documents: Sequence[Document], worker: Worker, wanted: Wanted, known: Known | None, matches: Lookup | None
+async def _translated(
+    documents: Sequence[Document], worker: Worker, options: RequestOptions, known: Known | None, matches: Lookup | None
 ) -> list[list[Nbest]]:
     """Returns the translations of each document's lines. Those that are not known are one request to the worker, or two
     if some of them need word alignments."""
     texts = [line for document in documents for line in document.lines]
     (lines,) = await _computed([partial(Lines, documents, known)], texts)
     if matches:
-        unknown = [line for group in lines.groups.values() for line in group]
-        found = await _computed([partial(matches, line) for line in unknown], texts)
-        pairs = zip(unknown, found, strict=True)
-        wanted = replace(wanted, matches=tuple((line, match) for line, match in pairs if match))
-    asked = (worker.translate(group, replace(wanted, alignments=needs)) for needs, group in lines.groups.items())
-    return lines.answered(dict(zip(lines.groups, await asyncio.gather(*asked), strict=True)))
+        asked = [line for group in lines.groups.values() for line in group]
+        found = await _computed([partial(matches, line.text) for line in asked], texts)
+        for line, match in zip(asked, found, strict=True):
+            line.match = match
+    requests = (worker.translate(group, replace(options, alignments=needs)) for needs, group in lines.groups.items())
+    answers: dict[Line, Nbest] = {}
+    for group, nbests in zip(lines.groups.values(), await asyncio.gather(*requests), strict=True):
+        answers |= zip(group, nbests, strict=True)
+    return lines.answered(answers)
 
 
 def _rank(lines: Sequence[Nbest], rank: int) -> list[Translated]:

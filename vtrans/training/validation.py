@@ -18,6 +18,7 @@ from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import LogprobsError
 from vtrans.files import explained, write_atomically
 from vtrans.keys import idle_because, keys_of
+from vtrans.lines.line import Line
 from vtrans.processes.memory import release_memory
 from vtrans.score import corpus_scores
 from vtrans.storage.run_folder import RunFolder
@@ -168,11 +169,10 @@ class Validation:
                 counter.advance()
 
             for to, rows in self.rows.items():
-                translations = translator.translate_window(
-                    [sources[i] for i in rows], TranslateOptions(to=to), done=done
-                )
-                for i, best in zip(rows, translations, strict=True):
-                    hypotheses[i] = best[0].text
+                lines = {i: Line(number, sources[i]) for number, i in enumerate(rows, 1)}
+                translator.translate_window([*lines.values()], TranslateOptions(to=to), done=done)
+                for i, line in lines.items():
+                    hypotheses[i] = line.translations[0].text
         return hypotheses
 
     def _write_translations(

@@ -293,20 +293,21 @@ def translate_chunks(
     on_bad_utf8: OnBadUtf8 = "error",
     report: LineReport | None = None,
     progress: Callable[[float, float], None] = lambda lines, share: None,
-    workers: Workers | None = None,
+    workers: Workers[bytes] | None = None,
 ) -> None:
     """Translates the chunks of the shard that are not there yet.
 
     `progress` is called with the lines translated so far, and their bytes as a share of the bytes to translate. The
     other arguments are those of `translate_stream`. Raises InputError if a text changes.
     """
+    from vtrans.lines.line import lines_of
     from vtrans.translate.stream import translate_stream
     from vtrans.wording.phrases import read_constraints
 
     report = report or LineReport()
     missing, starts = job.missing(shard), sources["input"].index.starts
     sizes = {chunk: starts[chunk + 1] - starts[chunk] for chunk in missing}
-    lines, size, whole = 0, 0, sum(sizes.values())
+    translated, size, whole = 0, 0, sum(sizes.values())
     with ExitStack() as stack:
         streams = {name: stack.enter_context(open_bytes(source.path)) for name, source in sources.items()}
         for chunk in missing:
@@ -315,27 +316,25 @@ def translate_chunks(
                 name: source.lines(streams[name], chunk, numbers.start, on_bad_utf8, report)
                 for name, source in sources.items()
             }
-            asked = None
+            constraints = None
             if "constraints" in parts:
-                asked = read_constraints(parts["constraints"], str(sources["constraints"].path), numbers.start)
+                constraints = read_constraints(parts["constraints"], str(sources["constraints"].path), numbers.start)
+            lines = lines_of(parts["input"], parts.get("prefixes"), constraints, first=numbers.start)
             with _completed(job.file(chunk)) as stream:
                 translate_stream(
                     translator,
-                    parts["input"],
+                    lines,
                     stream,
                     options,
-                    prefixes=parts.get("prefixes"),
-                    constraints=asked,
-                    first=numbers.start,
                     patient=True,
-                    progress=partial(_further, progress, lines, size, whole),
+                    progress=partial(_further, progress, translated, size, whole),
                     workers=workers,
                 )
                 for source in sources.values():
                     source.check()
                 if (written := translator.counts.lines - before) != len(numbers):
                     raise VtransError(f"chunk {chunk} has {len(numbers):,} lines, but {written:,} were translated.")
-            lines, size = lines + len(numbers), size + sizes[chunk]
+            translated, size = translated + len(numbers), size + sizes[chunk]
     job.clean()
 
 

@@ -3,86 +3,77 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import zip_longest
 
 from vtrans.config import SearchConfig
 from vtrans.engines.engine import Engine
 from vtrans.engines.forced import checked_target
 from vtrans.errors import InputError
+from vtrans.lines.line import Kept, Line
+from vtrans.lines.pieces import SourceReader
 from vtrans.search.loop import length_penalty
 from vtrans.text.lines import one_line
 from vtrans.text.vocabulary import EOS_ID
-from vtrans.translate.sources import SourceReader
-from vtrans.translate.translation import Counts, Translation
+from vtrans.translate.translation import Translation
 
 Target = str | Sequence[int]
+TARGET = Kept[Target]()
+"""The translation of a line that is given."""
 
 
-def windows_of_pairs(
-    sources: Iterator[str], targets: Iterator[Target], size: int
-) -> Iterator[tuple[int, list[str], list[Target]]]:
-    """Yields the number of the first pair of each window, and the two sides of the window. Raises InputError for
-    unequal numbers of sources and targets."""
-    first = 1
-    while True:
-        lines, given = list(islice(sources, size)), list(islice(targets, size))
-        if len(lines) != len(given):
-            n, m = (first - 1 + len(part) + sum(1 for _ in rest) for part, rest in ((lines, sources), (given, targets)))
+def lines_to_score(sources: Iterable[str], targets: Iterable[Target]) -> Iterator[Line]:
+    """Yields the sources as lines that keep their targets. Raises InputError for unequal numbers of them."""
+    pairs = zip_longest(sources, targets)
+    for number, (source, target) in enumerate(pairs, 1):
+        if source is None or target is None:
+            fewer, more = number - 1, number + sum(1 for _ in pairs)
+            n, m = (fewer, more) if source is None else (more, fewer)
             raise InputError(f"there are {n:,} sources, but {m:,} targets; each source needs one target.")
-        if not lines:
-            return
-        yield first, lines, given
-        first += len(lines)
+        line = Line(number, source)
+        TARGET.put(line, target)
+        yield line
 
 
 @dataclass(frozen=True)
 class Scorer:
-    """Scores pairs with an engine and the length penalty of `search`, as `Translator.logprob` says."""
+    """Scores given translations with an engine and the length penalty of `search`, as `Translator.logprob` says."""
 
     engine: Engine
     search: SearchConfig
     reader: SourceReader
-    warn: Callable[[str], None]
 
-    def score(
-        self,
-        lines: Sequence[str],
-        given: Sequence[Target],
-        first: int,
-        counts: Counts,
-        done: Callable[[], None],
-        to: str | None,
-    ) -> list[Translation]:
-        """Returns the given translations with their log-probabilities. `first` is the number of the first line."""
-        reader, vocab = self.reader, self.engine.tgt_vocab
-        sources, tag = reader.encode(lines, first, to=to), reader.tag(to)
-        texts = reader.encode([t if isinstance(t, str) else "" for t in given], first, vocab, to=to)
-        targets = [
-            [*text, EOS_ID] if isinstance(target, str) else checked_target(target, number, len(vocab))
-            for number, (text, target) in enumerate(zip(texts, given, strict=True), first)
-        ]
+    def score(self, lines: Sequence[Line], done: Callable[[], None], to: str | None) -> None:
+        """Gives each line its given translation with its log-probability."""
+        reader, tag = self.reader, self.reader.tag(to)
         longest = reader.max_target(reader.max_source)
-        known: dict[int, float] = {}  # log-probabilities of pairs that are not given to the model
-        for i, (source, target) in enumerate(zip(sources, targets, strict=True)):
-            if not source or not lines[i].strip():
-                known[i] = -math.inf if any(token > EOS_ID for token in target) else 0.0
-                counts.blank += 1
-            elif len(source) > reader.max_source or len(target) > longest:
-                known[i] = math.nan
-                self.warn(
-                    f"line {first + i} has {len(source):,} source and {len(target):,} target subwords, more than "
+        targets: dict[Line, list[int]] = {}
+        known: dict[Line, float] = {}  # log-probabilities of pairs that are not given to the model
+        for line in lines:
+            line.ids = reader.encode(line.text, line.number, to=to)
+            target = targets[line] = self._target(line, to)
+            if not line.ids or not line.text.strip():
+                known[line] = -math.inf if any(token > EOS_ID for token in target) else 0.0
+                line.counts.blank = 1
+            elif len(line.ids) > reader.max_source or len(target) > longest:
+                known[line] = math.nan
+                line.warnings.append(
+                    f"line {line.number} has {len(line.ids):,} source and {len(target):,} target subwords, more than "
                     f"{reader.max_source:,} and {longest:,}; it gets no log-probability"
                 )
-        pairs = [([*tag, *s], () if i in known else t) for i, (s, t) in enumerate(zip(sources, targets, strict=True))]
+        pairs = [([*tag, *line.ids], () if line in known else targets[line]) for line in lines]
         scored = self.engine.token_logprobs(pairs, self.search.batch_tokens, done)
-        counts.lines += len(lines)
-        counts.tgt_tokens += sum(map(len, scored))
-        return [
-            self._scored(target, known.get(i, math.fsum(logprobs)), logprobs)
-            for i, (target, logprobs) in enumerate(zip(targets, scored, strict=True))
-        ]
+        for line, logprobs in zip(lines, scored, strict=True):
+            line.counts.tgt_tokens = len(logprobs)
+            line.translations = [self._scored(targets[line], known.get(line, math.fsum(logprobs)), logprobs)]
+
+    def _target(self, line: Line, to: str | None) -> list[int]:
+        """Returns the subwords of the target of a line, with EOS if it is a text."""
+        target, vocab = TARGET.get(line), self.engine.tgt_vocab
+        if isinstance(target, str):
+            return [*self.reader.encode(target, line.number, vocab, to=to), EOS_ID]
+        return checked_target(target or (), line.number, len(vocab))
 
     def _scored(self, tokens: Sequence[int], logprob: float, logprobs: Sequence[float]) -> Translation:
         if logprob == 0.0 and not logprobs:  # the translation of a blank line

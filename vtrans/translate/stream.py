@@ -7,7 +7,6 @@ last bits of a float32 sum, and so choose another of two translations whose scor
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import math
 import queue
@@ -18,17 +17,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Generic, TypeVar
 
 import torch
 
 from vtrans.console import Console
 from vtrans.errors import VtransError
+from vtrans.lines.line import Counts, Line
 from vtrans.processes.signals import uninterrupted
 from vtrans.processes.workers import Copies, Task
 from vtrans.text.lines import write_line
-from vtrans.translate.asked import Constraints, beside
-from vtrans.translate.translation import Counts, TranslateOptions, rendered
+from vtrans.translate.translation import TranslateOptions, rendered
 from vtrans.translate.translator import DEFAULT_OPTIONS, WINDOW, Translator
 from vtrans.translate.windows import WINDOW_BYTES, size_of, windows
 
@@ -36,57 +35,79 @@ LINE_COST = 32  # a line costs about as much as 32 more bytes of text
 AHEAD = 2  # windows under way at a time
 POLL = 0.2  # seconds between two reports of progress
 
+T = TypeVar("T")
+Make = Callable[[Sequence[Line], TranslateOptions], T]
+"""Makes something of translated lines, such as the bytes that are written, where they were translated."""
+
 
 def translate_stream(
     translator: Translator,
-    lines: Iterable[str],
+    lines: Iterable[Line],
     stream: BinaryIO,
     options: TranslateOptions = DEFAULT_OPTIONS,
     *,
-    prefixes: Iterable[str] | None = None,
-    constraints: Iterable[Constraints] | None = None,
-    first: int = 1,
     line_buffered: bool = False,
     patient: bool = False,
     progress: Callable[[float, float], None] = lambda lines, size: None,
-    workers: Workers | None = None,
+    workers: Workers[bytes] | None = None,
 ) -> None:
     """Writes the translations of `lines` to `stream` as whole lines, and flushes it after each window.
 
-    `prefixes` and `constraints` are those of `Translator.nbest`. `first` is the number of the first line.
-    `line_buffered` translates each line before the next is read; `patient` waits for full windows however long they
-    take, so that batches do not depend on time. `progress` is called with the lines and bytes translated so far.
-    `workers` are those of `workers_for`, with the same translator and options. Ctrl-C and SIGTERM never leave part of
-    a line.
+    `line_buffered` translates each line before the next is read. The other arguments are those of `translate_windows`.
+    Ctrl-C and SIGTERM never leave part of a line.
+    """
+    most = 1 if line_buffered else None
+    for blocks in translate_windows(
+        translator, lines, options, written, most=most, patient=patient, progress=progress, workers=workers
+    ):
+        with uninterrupted():
+            stream.write(b"".join(blocks))
+            stream.flush()
+
+
+def translate_windows(
+    translator: Translator,
+    lines: Iterable[Line],
+    options: TranslateOptions,
+    make: Make[T],
+    *,
+    most: int | None = None,
+    patient: bool = False,
+    progress: Callable[[float, float], None] = lambda lines, size: None,
+    workers: Workers[T] | None = None,
+) -> Iterator[list[T]]:
+    """Yields what `make` returns for the parts of each window of lines, in order.
+
+    A window has at most `most` lines. `patient` waits for full windows however long they take, so that batches do not
+    depend on time. `progress` is called with the lines and bytes translated so far. `workers` are those of
+    `workers_for`, with the same translator, options and `make`.
     """
     processes = workers.number if workers else 1
     counted = _Progress(progress)
     waiting = {"idle": threading.TIMEOUT_MAX, "patience": threading.TIMEOUT_MAX} if patient else {}
-    received = windows(lines, 1 if line_buffered else WINDOW * processes, most=WINDOW_BYTES * processes, **waiting)
-    requests = _requests(beside(received, prefixes, constraints), first)
+    received = windows(lines, most or WINDOW * processes, most=WINDOW_BYTES * processes, **waiting)
     if workers:
-        translated = _by_workers(translator, requests, counted, workers)
-    else:
-        translated = (_here(translator, request, options, counted) for request in requests)
-    for block in translated:
-        with uninterrupted():
-            stream.write(block)
-            stream.flush()
+        yield from _by_workers(translator, received, counted, workers)
+        return
+    for window in received:
+        counted.begin(window)
+        translator.translate_window(window, options, done=counted.step)
+        yield [make(window, options)]
         counted.end()
 
 
-def _requests(
-    windows: Iterable[tuple[list[str], list[str] | None, list[Constraints] | None]], first: int
-) -> Iterator[_Request]:
-    for window, prefixes, constraints in windows:
-        yield _Request(first, window, prefixes, constraints)
-        first += len(window)
-
-
-def _here(translator: Translator, request: _Request, options: TranslateOptions, counted: _Progress) -> bytes:
-    """Returns the translations of a window by this process."""
-    counted.begin(request.lines)
-    return _translate(translator, request, options, counted.step)
+def written(lines: Sequence[Line], options: TranslateOptions) -> bytes:
+    """Returns translations as they are written. Raises VtransError if a line is lost."""
+    block = io.BytesIO()
+    for line in lines:
+        for text in rendered(line.text, line.translations, options.form):
+            write_line(block, text)
+    found, expected = block.getvalue().count(b"\n"), len(lines) * options.lines
+    if found != expected:
+        raise VtransError(
+            f"lines {lines[0].number} to {lines[-1].number} must give {expected} lines of output, got {found}."
+        )
+    return block.getvalue()
 
 
 class _Progress:
@@ -98,7 +119,7 @@ class _Progress:
         self._more = self._weight = 0  # of this window
         self._steps = 0
 
-    def begin(self, window: Sequence[str]) -> None:
+    def begin(self, window: Sequence[Line]) -> None:
         """Starts a window."""
         self._more, self._weight, self._steps = len(window), sum(map(size_of, window)), 0
 
@@ -115,81 +136,38 @@ class _Progress:
         self._report(self._lines, self._size)
 
 
-# One process.
-
-
-@dataclass(frozen=True)
-class _Request:
-    """Lines that one process translates together; `first` is the number of the first."""
-
-    first: int
-    lines: Sequence[str]
-    prefixes: Sequence[str] | None = None
-    constraints: Sequence[Constraints] | None = None
-
-    def part(self, share: range) -> _Request:
-        """Returns the request for some of the lines."""
-        part = slice(share.start, share.stop)
-        return _Request(
-            self.first + share.start,
-            self.lines[part],
-            None if self.prefixes is None else self.prefixes[part],
-            None if self.constraints is None else self.constraints[part],
-        )
-
-
-def _translate(
-    translator: Translator, request: _Request, options: TranslateOptions, done: Callable[[], None] = lambda: None
-) -> bytes:
-    """Returns the translations as they are written. Raises VtransError if a line is lost."""
-    block, first = io.BytesIO(), request.first
-    results = translator.translate_window(
-        request.lines, options, first=first, prefixes=request.prefixes, constraints=request.constraints, done=done
-    )
-    for i, translations in enumerate(results):
-        for text in rendered(request.lines[i], translations, options.form):
-            write_line(block, text)
-    written, expected = block.getvalue().count(b"\n"), len(request.lines) * options.lines
-    if written != expected:
-        raise VtransError(
-            f"lines {first} to {first + len(request.lines) - 1} must give {expected} lines of output, got {written}."
-        )
-    return block.getvalue()
-
-
-def _add(counts: Counts, more: Counts) -> None:
-    """Adds the counts of another process. Their times overlap, so `seconds` stays."""
-    for field in dataclasses.fields(counts):
-        if field.name != "seconds":
-            setattr(counts, field.name, getattr(counts, field.name) + getattr(more, field.name))
-
-
 # Copies of this process.
 
 
 @dataclass(frozen=True)
-class _Answer:
-    """What a worker sends back for a request."""
+class _Answer(Generic[T]):
+    """What a worker sends back for some lines."""
 
-    block: bytes
+    made: T
     counts: Counts
     warnings: list[str]
 
 
-Workers = Copies[_Request, _Answer]
+Workers = Copies[Sequence[Line], _Answer[T]]
 
 
-def workers_for(translator: Translator, options: TranslateOptions, processes: int, threads: int = 1) -> Workers:
-    """Returns that many copies of this process, each with `threads` threads, for `translate_stream`."""
+def workers_for(
+    translator: Translator,
+    options: TranslateOptions,
+    processes: int,
+    threads: int = 1,
+    make: Make[Any] = written,
+) -> Workers[Any]:
+    """Returns that many copies of this process, each with `threads` threads, for `translate_windows`."""
     recorder = _Recorder()
 
-    def answer(request: _Request, done: Callable[[], None]) -> _Answer:
+    def answer(lines: Sequence[Line], done: Callable[[], None]) -> _Answer[Any]:
         if translator.console is not recorder:
             torch.set_num_threads(threads)
             translator.console = recorder
         translator.counts = Counts()
-        block = _translate(translator, request, options, done)
-        return _Answer(block, translator.counts, recorder.taken())
+        translator.translate_window(lines, options, done=done)
+        return _Answer(make(lines, options), translator.counts, recorder.taken())
 
     advice = "try again with fewer `processes` or a smaller `batch_tokens`"
     return Copies(answer, processes, "translating", advice)
@@ -212,13 +190,13 @@ class _Recorder(Console):
 
 
 def _by_workers(
-    translator: Translator, requests: Iterator[_Request], counted: _Progress, workers: Workers
-) -> Iterator[bytes]:
-    """Yields the translations of each request; collects the counts and warnings of the workers."""
+    translator: Translator, windows: Iterator[list[Line]], counted: _Progress, workers: Workers[T]
+) -> Iterator[list[T]]:
+    """Yields what the workers make of each window; collects their counts and warnings."""
     until = 0.0  # when the last window was done
-    for window, began, tasks in _submitted(requests, workers):
+    for window, began, tasks in _submitted(windows, workers):
         counted.begin(window)
-        steps, blocks, counts = 0, [], translator.counts
+        steps, parts, counts = 0, [], translator.counts
         for task in tasks:
             while not wait([task], POLL).done:
                 more = sum(other.steps for other in tasks) - steps
@@ -228,20 +206,21 @@ def _by_workers(
             for warning in answer.warnings:
                 if translator.console:
                     translator.console.warn(warning)
-            _add(counts, answer.counts)
-            blocks.append(answer.block)
+            counts.add(answer.counts)
+            parts.append(answer.made)
         now = time.monotonic()
         counts.seconds += now - max(began, until)
         until = now
-        yield b"".join(blocks)
+        yield parts
+        counted.end()
 
 
 def _submitted(
-    requests: Iterator[_Request], workers: Workers
-) -> Iterator[tuple[Sequence[str], float, list[Task[_Answer]]]]:
-    """Yields the lines of each request, the time at which it was submitted, and its tasks.
+    windows: Iterator[list[Line]], workers: Workers[T]
+) -> Iterator[tuple[list[Line], float, list[Task[_Answer[T]]]]]:
+    """Yields each window, the time at which it was submitted, and its tasks.
 
-    A thread reads and submits requests ahead, so that a worker that is done with its share of a window starts on the
+    A thread reads and submits windows ahead, so that a worker that is done with its share of a window starts on the
     next one, and so that translations are written while the input waits.
     """
     ahead: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -249,12 +228,12 @@ def _submitted(
 
     def submit() -> None:
         try:
-            for request in requests:
+            for window in windows:
                 free.acquire()
                 if stopped.is_set():
                     return
-                parts = [request.part(share) for share in shares(request.lines, workers.number) if share]
-                ahead.put((request.lines, time.monotonic(), [workers.submit(part) for part in parts]))
+                tasks = [workers.submit(share) for share in shares(window, workers.number) if share]
+                ahead.put((window, time.monotonic(), tasks))
             ahead.put(None)
         except BaseException as error:
             ahead.put(error)
@@ -271,7 +250,7 @@ def _submitted(
         free.release()
 
 
-def shares(window: Sequence[str], processes: int) -> list[range]:
+def shares(window: Sequence[Line], processes: int) -> list[Sequence[Line]]:
     """Returns consecutive shares of a window that cost about the same; some are empty if there are few lines."""
     costs = [size_of(line) + LINE_COST for line in window]
     total, cuts, cost = sum(costs), [0], 0
@@ -281,7 +260,7 @@ def shares(window: Sequence[str], processes: int) -> list[range]:
             cuts.append(i)
         cost += cost_of_line
     cuts += [len(window)] * (processes + 1 - len(cuts))
-    return [range(start, stop) for start, stop in pairwise(cuts)]
+    return [window[start:stop] for start, stop in pairwise(cuts)]
 
 
 # Given translations.

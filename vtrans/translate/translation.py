@@ -39,7 +39,7 @@ class TranslateOptions:
     glossary: Glossary | None = None
     protect: Protection | None = None
     raw: bool = False
-    """Give the model each line as it is, without what `vtrans.wording.typed` defines."""
+    """Give the model each line as it is, without what the stages for case and unknown characters do."""
     calibration: Calibration | None = None
     """Gives each translation and its words a confidence."""
     min_confidence: float = 0.0
@@ -140,23 +140,3 @@ def _columns(t: Translation, form: Form) -> list[str]:
     ]
     alignment = [] if t.alignment is None else [pharaoh(t.alignment)]
     return [f"{number:.6f}" for number in numbers] + alignment
-
-
-@dataclass
-class Counts:
-    """What a Translator has done so far."""
-
-    lines: int = 0
-    blank: int = 0  # lines without text; their translations are blank, too
-    known: int = 0  # lines whose translation is from a memory
-    matched: int = 0  # lines that are translated with a fuzzy match
-    cut: int = 0  # lines longer than max_source, translated in pieces
-    empty: int = 0  # lines with text whose best translation, or that of a piece, is empty
-    unfinished: int = 0  # lines whose best translation reached its length limit
-    looping: int = 0  # lines whose best translation, or that of a piece, is finished and loops
-    retried: int = 0  # lines with at least one piece that was searched again
-    unmet: int = 0  # lines whose best translation does not obey its constraints
-    doubtful: int = 0  # lines whose best translation is left blank, because its confidence is too low
-    missing: int = 0  # n-best places for which the search found no hypothesis
-    tgt_tokens: int = 0
-    seconds: float = 0.0  # spent translating, without waiting for input

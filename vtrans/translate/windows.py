@@ -7,18 +7,20 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 
+from vtrans.lines.line import Line
+
 WINDOW_BYTES = 1 << 20  # of text in a window
 IDLE = 0.2  # seconds without input after which a window ends
 PATIENCE = 1.0  # seconds after which a window ends, even if lines keep arriving
 
 
 def windows(
-    lines: Iterable[str],
+    lines: Iterable[Line],
     size: int,
     idle: float = IDLE,
     patience: float = PATIENCE,
     most: int = WINDOW_BYTES,
-) -> Iterator[list[str]]:
+) -> Iterator[list[Line]]:
     """Yields the lines in windows of at most `size` lines and `most` bytes; a longer line is a window of its own.
 
     A window also ends when no line has arrived for `idle` seconds, or when its first line has waited for `patience`
@@ -49,12 +51,12 @@ class _ReadAhead:
 
     def __init__(self, lines: int, size: int) -> None:
         self._most_lines, self._most_size = lines, size
-        self._items: deque[tuple[str | BaseException | None, int]] = deque()
+        self._items: deque[tuple[Line | BaseException | None, int]] = deque()
         self._size = 0
         self._closed = False
         self._changed = threading.Condition()
 
-    def put(self, item: str | BaseException | None, size: int = 0) -> bool:
+    def put(self, item: Line | BaseException | None, size: int = 0) -> bool:
         """Waits while the queue is full, then appends a line, an exception or None (the end). Returns False if the
         queue is closed."""
         with self._changed:
@@ -68,9 +70,9 @@ class _ReadAhead:
     def _full(self, size: int) -> bool:
         return bool(self._items) and (len(self._items) >= self._most_lines or self._size + size > self._most_size)
 
-    def window(self, lines: int, size: int, idle: float, patience: float) -> list[str]:
+    def window(self, lines: int, size: int, idle: float, patience: float) -> list[Line]:
         """Returns the next lines, at least one, or none at the end. Raises an exception of the reading thread."""
-        taken: list[str] = []
+        taken: list[Line] = []
         weight = 0
         with self._changed:
             self._changed.wait_for(lambda: self._items)
@@ -80,7 +82,7 @@ class _ReadAhead:
                 if not self._items and not self._changed.wait_for(lambda: self._items, left):
                     break
                 item, more = self._items[0]
-                if not isinstance(item, str):  # stays in the queue for the next call, if there are lines before it
+                if not isinstance(item, Line):  # stays in the queue for the next call, if there are lines before it
                     if isinstance(item, BaseException) and not taken:
                         raise item
                     break
@@ -101,6 +103,7 @@ class _ReadAhead:
             self._changed.notify()
 
 
-def size_of(line: str) -> int:
+def size_of(line: Line) -> int:
     """Returns the bytes of a line with its line end."""
-    return len(line) + 1 if line.isascii() else len(line.encode("utf-8", "surrogatepass")) + 1
+    text = line.text
+    return len(text) + 1 if text.isascii() else len(text.encode("utf-8", "surrogatepass")) + 1

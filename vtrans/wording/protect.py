@@ -73,22 +73,22 @@ Span = tuple[int, int]
 def masked(line: str, spans: Iterable[Span], known: Mapping[str, str] | None = None) -> Masked:
     """Returns a line with codes for the text in these spans, which are in order and do not overlap. `known` are texts
     that have codes already."""
-    code_of, pieces, end = dict(known or {}), list[Piece](), 0
+    code_of, parts, end = dict(known or {}), list[Part](), 0
     codes = codes_for(" ".join((line, *code_of.values())))
     for begin, stop in spans:
         text = line[begin:stop]
         if text not in code_of:
             code_of[text] = next(codes)
         before = line[end:begin]
-        pieces.append((before, before))
+        parts.append((before, before))
         # A code stands apart from the words beside it.
         if line[:begin][-1:].isalnum() or (end and begin == end):
-            pieces.append((" ", ""))
-        pieces.append((code_of[text], text))
+            parts.append((" ", ""))
+        parts.append((code_of[text], text))
         if line[stop : stop + 1].isalnum():
-            pieces.append((" ", ""))
+            parts.append((" ", ""))
         end = stop
-    return Masked([*pieces, (line[end:], line[end:])], {code: text for text, code in code_of.items()})
+    return Masked([*parts, (line[end:], line[end:])], {code: text for text, code in code_of.items()})
 
 
 def coded_pair(src: str, tgt: str, protection: Protection) -> tuple[str, str] | None:
@@ -98,7 +98,7 @@ def coded_pair(src: str, tgt: str, protection: Protection) -> tuple[str, str] | 
     return (read.masked, answer.masked) if read.counts() == answer.counts() else None
 
 
-Piece = tuple[str, str]
+Part = tuple[str, str]
 """A part of a text, with codes and as it is."""
 
 
@@ -106,19 +106,24 @@ Piece = tuple[str, str]
 class Masked:
     """A text whose protected text is represented by codes."""
 
-    pieces: Sequence[Piece]
+    parts: Sequence[Part]
     texts: Mapping[str, str]
     """The text of each code."""
+
+    @classmethod
+    def plain(cls, text: str) -> Masked:
+        """Returns a text without codes."""
+        return cls([(text, text)], {})
 
     @property
     def masked(self) -> str:
         """The text with codes."""
-        return "".join(code for code, _ in self.pieces)
+        return "".join(code for code, _ in self.parts)
 
     @property
     def own(self) -> list[str]:
         """The text besides the protected text."""
-        return [text for code, text in self.pieces if code == text]
+        return [text for code, text in self.parts if code == text]
 
     @property
     def has_letters(self) -> bool:
@@ -128,11 +133,11 @@ class Masked:
     @property
     def text(self) -> str:
         """The text as it is."""
-        return "".join(text for _, text in self.pieces)
+        return "".join(text for _, text in self.parts)
 
     def counts(self) -> Counter[str]:
         """Returns how often each code occurs."""
-        return Counter(code for code, text in self.pieces if code in self.texts and code != text)
+        return Counter(code for code, text in self.parts if code in self.texts and code != text)
 
     def restored(self, translation: str) -> Masked:
         """Returns a translation of `masked`. Codes that occur too often are left out, and missing ones are added.
@@ -140,48 +145,48 @@ class Masked:
         Separates a code from a word that the model joined to it, unless the source has such a word.
         """
         if not self.texts:
-            return Masked([(translation, translation)], {})
-        left, pieces, end, joined, glued = self.counts(), list[Piece](), 0, self._joined(), self._glued()
+            return Masked.plain(translation)
+        left, parts, end, joined, glued = self.counts(), list[Part](), 0, self._joined(), self._glued()
         closed = False  # whether the text so far ends with protected text that a word must not touch
         before = ""  # the code before
         for begin, code in (*self._codes_in(translation), (len(translation), "")):
             between, kept = translation[end:begin], left[code] > 0
             words = between.split()
             if between[:1] == " " and (before, words[0] if words else code) in glued:
-                pieces.append((" ", ""))
+                parts.append((" ", ""))
                 between = between[1:]
             gap = between[-1:] == " " and bool(words) and (words[-1], code) in glued
             between = between[:-1] if gap else between
             if closed and between[:1].isalnum():
-                pieces.append(("", " "))
-            pieces.append((between, between))
+                parts.append(("", " "))
+            parts.append((between, between))
             closed = closed and not between
             if gap:
-                pieces.append((" ", ""))
+                parts.append((" ", ""))
             if kept:
                 closed = code not in joined
                 if closed and between[-1:].isalnum():
-                    pieces.append(("", " "))
-            pieces.append((code, self.texts[code] if kept else ""))
+                    parts.append(("", " "))
+            parts.append((code, self.texts[code] if kept else ""))
             left[code] -= 1
             end, before = begin + len(code), code
         for code in self.texts:
             for _ in range(left[code]):
-                pieces.append(("", " " if any(text for _, text in pieces) else ""))
-                pieces.append(("", self.texts[code]))
-        return Masked(pieces, self.texts)
+                parts.append(("", " " if any(text for _, text in parts) else ""))
+                parts.append(("", self.texts[code]))
+        return Masked(parts, self.texts)
 
     def _glued(self) -> set[tuple[str, str]]:
         """Returns the codes, and words beside them, that only `masked` has a space between."""
-        pieces = [piece for piece in self.pieces if piece[0]]
-        gaps = (k for k, piece in enumerate(pieces) if piece == (" ", ""))
-        sides = ((pieces[k - 1][0].split(), pieces[k + 1][0].split()) for k in gaps)
+        parts = [part for part in self.parts if part[0]]
+        gaps = (k for k, part in enumerate(parts) if part == (" ", ""))
+        sides = ((parts[k - 1][0].split(), parts[k + 1][0].split()) for k in gaps)
         return {(before[-1], after[0]) for before, after in sides if before and after}
 
     def _joined(self) -> set[str]:
         """Returns the codes whose text touches a letter or digit in the source."""
         joined, place, whole = set(), 0, self.text
-        for code, text in self.pieces:
+        for code, text in self.parts:
             end = place + len(text)
             if code != text and (whole[max(0, place - 1) : place].isalnum() or whole[end : end + 1].isalnum()):
                 joined.add(code)
@@ -209,7 +214,7 @@ class Masked:
         """Returns, for each word of `masked`, the word of `text` that it stands for or is a part of."""
         begins = [match.start() for match in re.finditer(r"\S+", self.text)]
         places, there = list[int](), 0  # for each character of `masked`, where it is in `text`
-        for code, text in self.pieces:
+        for code, text in self.parts:
             places += [there + (i if code == text else 0) for i in range(len(code))]
             there += len(text)
         words = (bisect_right(begins, places[match.start()]) - 1 for match in re.finditer(r"\S+", self.masked))

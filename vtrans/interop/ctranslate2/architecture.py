@@ -25,7 +25,7 @@ from vtrans.interop.ctranslate2.names import (
 from vtrans.interop.ctranslate2.settings import OLD_SETTINGS, Tokens
 from vtrans.interop.layers import STACKS
 from vtrans.interop.settings import Settings, wrong
-from vtrans.translate.sources import EXTRA_LENGTH
+from vtrans.lines.pieces import EXTRA_LENGTH
 
 # The specifications of encoder-decoder Transformers, and the heads of their models before revision 3.
 SPECIFICATIONS = {"TransformerSpec": 8, "TransformerBase": 8, "TransformerBig": 16, "": 8}

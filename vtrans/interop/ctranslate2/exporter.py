@@ -28,8 +28,8 @@ from vtrans.interop.ctranslate2.original import CTranslate2Model
 from vtrans.interop.ctranslate2.spec import PAD_BIAS, specification
 from vtrans.interop.expressible import CTRANSLATE2, check_model
 from vtrans.interop.verification import Program, Tolerance
+from vtrans.lines.pieces import EXTRA_LENGTH
 from vtrans.text.vocabulary import JOINT_FILE, SRC_FILE, TGT_FILE
-from vtrans.translate.sources import EXTRA_LENGTH
 
 # In float32, only the order of sums differs: by at most 6e-6 per subword in a Transformer-Tiny. Where two extensions
 # are that close, the search may choose the other one, and a single translation may then score lower by more than

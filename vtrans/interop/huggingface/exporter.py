@@ -29,12 +29,12 @@ from vtrans.interop.huggingface import names
 from vtrans.interop.huggingface.original import load
 from vtrans.interop.imported import NEVER, rows_there
 from vtrans.interop.verification import Program
+from vtrans.lines.pieces import EXTRA_LENGTH
 from vtrans.model import tensor_of
 from vtrans.numerics.positions import sinusoidal
 from vtrans.storage.writing import save_tensors
 from vtrans.text.piece_table import is_language
 from vtrans.text.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
-from vtrans.translate.sources import EXTRA_LENGTH
 
 CARD = "README.md"
 SEVERAL = "mul"  # ISO 639-2's code for several languages

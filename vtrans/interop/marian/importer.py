@@ -20,11 +20,11 @@ from vtrans.interop.marian.npz import open_npz
 from vtrans.interop.marian.original import MarianModel
 from vtrans.interop.marian.yaml import Value, read_mapping
 from vtrans.interop.settings import Settings, wrong
+from vtrans.lines.pieces import EXTRA_LENGTH
 from vtrans.model import tensor_of
 from vtrans.numerics.positions import marian
 from vtrans.text.piece_table import pack
 from vtrans.text.vocabulary import SPECIAL_PIECES, UNK_ID, Vocabulary, have_one_table
-from vtrans.translate.sources import EXTRA_LENGTH
 
 CONFIG = "special:model.yml"
 DECODER = "decoder.yml"

@@ -7,13 +7,14 @@ Legend: N distinct candidates, G distinct n-grams.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
+from vtrans.config import SearchConfig
+from vtrans.lines.line import Piece, Search, Stage
 from vtrans.search.loop import Hypothesis
 from vtrans.text.vocabulary import Vocabulary
 from vtrans.translate.translation import TranslateOptions
@@ -22,6 +23,21 @@ Floats = NDArray[np.float64]
 
 CHRF_ORDER, CHRF_BETA, BLEU_ORDER = 6, 2, 4  # sacrebleu's defaults
 BLOCK = 4096  # n-grams whose matches are counted at a time, which bounds the memory
+
+
+class ChooseBest(Stage):
+    """Chooses the translations among the hypotheses of each piece."""
+
+    def __init__(self, options: TranslateOptions, vocab: Vocabulary) -> None:
+        self._options, self._vocab = options, vocab
+
+    def around(self, search: Search) -> Search:
+        def searched(pieces: Sequence[Piece], config: SearchConfig) -> Iterator[Piece]:
+            for piece in search(pieces, config):
+                piece.hypotheses = chosen(piece.hypotheses, self._options, self._vocab)
+                yield piece
+
+        return searched
 
 
 def chosen(hypotheses: list[Hypothesis], options: TranslateOptions, vocab: Vocabulary) -> list[Hypothesis]:
@@ -124,12 +140,12 @@ def _matches(grams: Sequence[Sequence[Hashable]]) -> tuple[Floats, NDArray[np.in
     new_G = shared_G.cumsum() - 1
     kept = shared_G[at_column]
     at_row, at_column = at_row[kept], new_G[at_column[kept]]
-    matches_NN = torch.zeros(len(grams), len(grams))
+    matches_NN = np.zeros((len(grams), len(grams)), np.float32)
     for begin in range(0, int(shared_G.sum()), BLOCK):
         inside = (at_column >= begin) & (at_column < begin + BLOCK)
-        has_NG = torch.zeros(len(grams), BLOCK)
+        has_NG = np.zeros((len(grams), BLOCK), np.float32)
         has_NG[at_row[inside], at_column[inside] - begin] = 1
-        matches_NN.addmm_(has_NG, has_NG.T)
-    counts_NN = matches_NN.double().numpy()
+        matches_NN += has_NG @ has_NG.T
+    counts_NN = matches_NN.astype(np.float64)
     np.fill_diagonal(counts_NN, counts_N)
     return counts_NN, counts_N

@@ -1,4 +1,5 @@
-"""Makes sources of lines: encodes them, cuts long ones into pieces, and sets their length limits."""
+"""Makes sources of lines: encodes them, cuts long ones into pieces, and sets their length limits. Joins the
+translations of the pieces."""
 
 from __future__ import annotations
 
@@ -8,12 +9,15 @@ from collections.abc import Sequence
 from vtrans.config import SearchConfig
 from vtrans.engines.engine import NO_PREFIX, Engine, Source, suppressed_ids
 from vtrans.errors import InputError
+from vtrans.lines.line import Line, Piece, Stage
 from vtrans.search.lexical import least_tokens
 from vtrans.search.rules import Prefix
 from vtrans.text.languages import language_name
+from vtrans.text.lines import one_line
 from vtrans.text.matches import SEPARATOR_ID
 from vtrans.text.vocabulary import EOS_ID, Vocabulary
-from vtrans.wording.phrases import NO_WORDING, Wording, encoded
+from vtrans.translate.translation import Translation
+from vtrans.wording.phrases import encoded
 
 EXTRA_LENGTH = 50  # target subwords allowed beyond the length of the source (Vaswani et al. 2017, section 6.1)
 
@@ -33,8 +37,8 @@ class SourceReader:
         }
         self._known = self._tags or {pair.tgt: None for pair in engine.languages}
         self._suppressed = suppressed_ids(search, engine.tgt_vocab)
-        beside = 1 + bool(self._tags)  # EOS and a tag
-        self.max_source = search.max_source if self._most is None else min(search.max_source, self._most - beside)
+        others = 1 + bool(self._tags)  # EOS and a tag
+        self.max_source = search.max_source if self._most is None else min(search.max_source, self._most - others)
         longest = self._limit(1 << 50)
         if search.min_length >= longest:
             if longest == search.max_length:
@@ -65,64 +69,32 @@ class SourceReader:
             raise InputError(f"`to` must be {allowed}, got {'none' if to is None else repr(to)}.")
         return [] if id is None else [id]
 
-    def encode(
-        self, lines: Sequence[str], first: int = 1, vocab: Vocabulary | None = None, *, to: str | None = None
-    ) -> list[list[int]]:
-        """Returns the subwords of each line, without EOS, in the source vocabulary unless another is given.
+    def encode(self, text: str, number: int, vocab: Vocabulary | None = None, *, to: str | None = None) -> list[int]:
+        """Returns the subwords of a text, without EOS, in the source vocabulary unless another is given.
 
-        Raises InputError for an unpaired surrogate, naming the line; `first` is the number of the first line. `to`
-        is that of `tag`; without it, a line may begin with a tag of its own if the vocabulary is foreign.
+        Raises InputError for an unpaired surrogate, naming the line by its number. `to` is that of `tag`; without it, a
+        text may begin with a tag of its own if the vocabulary is foreign.
         """
-        for number, line in enumerate(lines, first):
-            try:
-                line.encode()
-            except UnicodeEncodeError:
-                raise InputError(f"line {number} contains an unpaired surrogate.") from None
-        return (vocab or self._src_vocab).encode_batch(lines, tags=to is None)
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise InputError(f"line {number} contains an unpaired surrogate.") from None
+        (ids,) = (vocab or self._src_vocab).encode_batch([text], tags=to is None)
+        return ids
 
-    def match(self, ids: Sequence[int], text: str) -> list[int]:
-        """Returns the subwords of a fuzzy match that stand before those of its line, or none if there is no room."""
-        match = [*self.encode([text])[0], SEPARATOR_ID]
-        return match if len(match) + len(ids) <= self.max_source else []
-
-    def window(
-        self,
-        lines: Sequence[str],
-        encoded: Sequence[list[int]],
-        before: Sequence[Sequence[int]],
-        first: int,
-        prefixes: Sequence[str],
-        wordings: Sequence[Wording],
-    ) -> tuple[list[Source], list[range]]:
-        """Returns the sources of lines with these subwords, and others before them, and which sources are those of each
-        line. A blank line has none. `first` is the number of the first line."""
-        sources, owners = list[Source](), list[range]()
-        for i, (line, ids) in enumerate(zip(lines, encoded, strict=True)):
-            pieces = self.sources(first + i, ids, prefixes[i], wordings[i], before[i]) if line.strip() else []
-            owners.append(range(len(sources), len(sources) + len(pieces)))
-            sources += pieces
-        return sources, owners
-
-    def sources(
-        self,
-        number: int,
-        ids: list[int],
-        prefix: str = "",
-        wording: Wording = NO_WORDING,
-        before: Sequence[int] = (),
-    ) -> list[Source]:
-        """Returns the sources of line `number` with these subwords: one, or the pieces of a long line. Each begins with
-        the subwords `before`.
+    def sources(self, line: Line) -> list[Source]:
+        """Returns the sources of a line with subwords: one, or the pieces of a long line.
 
         The translation of the first piece begins with the prefix and contains the phrases. Raises InputError if they
         leave no room for EOS.
         """
-        if avoided := wording.avoided(prefix):
+        number, wording = line.number, line.wording
+        if avoided := wording.avoided(line.prefix):
             raise InputError(f"`avoid` of line {number} must not be part of its prefix, as {avoided[0]!r} is.")
         sources = []
-        pieces = cut_long(ids, self.max_source, self._src_vocab)
+        pieces = cut_long(line.ids, self.max_source, self._src_vocab)
         for k, piece in enumerate(pieces):
-            begun = NO_PREFIX if k else self._prefix(prefix)
+            begun = NO_PREFIX if k else self._prefix(line.prefix)
             needed_here = wording if len(pieces) == 1 else wording.of_piece(k, self._src_vocab.decode(piece))
             phrases = encoded(needed_here, self._tgt_vocab, self._suppressed, number)
             needed = {"prefix": len(begun.tokens), "phrases": least_tokens(phrases)}
@@ -130,13 +102,14 @@ class SourceReader:
             if needed["phrases"] >= limit:  # what may be left out is left out
                 phrases = encoded(needed_here.required, self._tgt_vocab, self._suppressed, number)
                 needed["phrases"] = least_tokens(phrases)
-            for name, tokens in needed.items():
-                if tokens >= limit:
+            for name, size in needed.items():
+                if size >= limit:
                     raise InputError(
                         f"the {name} of line {number} must have fewer than {limit:,} subwords, to leave room for EOS, "
-                        f"got {tokens:,}; shorten the {name}{self._remedy(limit)}."
+                        f"got {size:,}; shorten the {name}{self._remedy(limit)}."
                     )
-            sources.append(Source([*before, *piece, EOS_ID], limit, f"{number}/{k}", begun, phrases, wording.avoid))
+            tokens = [*line.before, *piece, EOS_ID]
+            sources.append(Source(tokens, limit, f"{number}/{k}", begun, phrases, wording.avoid))
         return sources
 
     def _prefix(self, text: str) -> Prefix:
@@ -146,7 +119,7 @@ class SourceReader:
     def one_piece(self, sentence: str, to: str | None = None) -> list[int]:
         """Returns the subwords of a sentence, without tag and EOS. Raises InputError if it is blank or has several
         pieces."""
-        (ids,) = self.encode([sentence], to=to)
+        ids = self.encode(sentence, 1, to=to)
         if not sentence.strip() or not ids:
             raise InputError("the sentence is blank; give one with words in it.")
         if len(ids) > self.max_source:
@@ -172,6 +145,70 @@ class SourceReader:
         if limit == self._search.max_length:
             return ", or raise `max_length`"
         return ", or raise `max_ratio`" if self._search.max_ratio and limit != self._most else ""
+
+
+class CutIntoPieces(Stage):
+    """Makes a source of each line, or several of a long one, and joins the `nbest` translations of their pieces."""
+
+    def __init__(self, reader: SourceReader, vocab: Vocabulary, to: str | None, nbest: int) -> None:
+        self._reader, self._vocab, self._to, self._nbest = reader, vocab, to, nbest
+
+    def before(self, lines: Sequence[Line]) -> None:
+        tag = self._reader.tag(self._to)
+        for line in lines:
+            text = line.model_text
+            line.ids = self._reader.encode(text, line.number, to=self._to)
+            match = self._match(line)
+            line.match = line.match if match else None
+            line.before = [*tag, *match]
+            line.counts.matched = int(bool(match))
+            if text.strip():
+                line.pieces = [Piece(line, source) for source in self._reader.sources(line)]
+            if (pieces := len(line.pieces)) > 1:
+                line.counts.cut = 1
+                line.warnings.append(
+                    f"line {line.number} has {len(line.ids):,} subwords, more than {self._reader.max_source:,}; it is "
+                    f"translated in {pieces} pieces"
+                )
+
+    def _match(self, line: Line) -> list[int]:
+        """Returns the subwords of a fuzzy match that stand before those of its line, or none if there is no room."""
+        if line.match is None or not line.ids:
+            return []
+        match = [*self._reader.encode(line.match[0], line.number), SEPARATOR_ID]
+        return match if len(match) + len(line.ids) <= self._reader.max_source else []
+
+    def after(self, lines: Sequence[Line]) -> None:
+        for line in lines:
+            if line.pieces:
+                found = min(self._nbest, *(len(piece.hypotheses) for piece in line.pieces))
+                missing = self._nbest - found
+                line.translations = [self._joined(line, rank) for rank in range(found)]
+                line.translations += [Translation("", -math.inf, -math.inf, False)] * missing
+                line.counts.missing = missing
+            else:
+                line.counts.blank = 1
+                line.translations = [Translation("", 0.0, 0.0, True)] * self._nbest
+
+    def _joined(self, line: Line, rank: int) -> Translation:
+        """Returns the translation of a line whose pieces have this rank."""
+        hyps = [piece.hypotheses[rank] for piece in line.pieces]
+        tokens = [t for h in hyps for t in (*h.tokens, *([EOS_ID] if h.finished else []))]
+        texts = [self._vocab.decode(h.tokens) for h in hyps]
+        finished = all(h.finished for h in hyps)
+        if rank == 0:
+            line.counts.unfinished = int(not finished)
+            line.counts.empty = int(not all(text.strip() for text in texts))
+            line.counts.tgt_tokens = len(tokens)
+        return Translation(
+            one_line(" ".join(t for t in texts if t)),
+            math.fsum(h.logprob for h in hyps),
+            math.fsum(h.score for h in hyps) / len(hyps),
+            finished,
+            tuple(tokens),
+            tuple(map(self._vocab.piece, tokens)),
+            tuple(p for h in hyps for p in h.token_logprobs),
+        )
 
 
 def named(code: str) -> str:

@@ -1,0 +1,57 @@
+"""The list of all stages that lines pass, which the command line, the server, documents and Python share."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from vtrans.config import SearchConfig
+from vtrans.engines.engine import Engine
+from vtrans.lines.alignments import AlignWords
+from vtrans.lines.case import LowerCase
+from vtrans.lines.confidence import BlankDoubtful, RateConfidence
+from vtrans.lines.constraints import CheckConstraints
+from vtrans.lines.line import Stage
+from vtrans.lines.mbr import ChooseBest
+from vtrans.lines.memory import UseMatches, UseMemory
+from vtrans.lines.pieces import CutIntoPieces, SourceReader
+from vtrans.lines.protected import ProtectText, WriteCodes
+from vtrans.lines.retry import RETRY_NGRAM, SearchAgain
+from vtrans.lines.terms import DraftTerms, FindTerms
+from vtrans.lines.unknowns import Characters, CopyUnknown
+from vtrans.translate.translation import TranslateOptions
+
+
+class Stages:
+    """The stages of an engine with these search settings. `retry` is that of `Translator`."""
+
+    def __init__(self, engine: Engine, search: SearchConfig, *, retry: bool) -> None:
+        self.reader = SourceReader(engine, search)
+        self._engine, self._search = engine, search
+        characters = Characters(engine.src_vocab, engine.tgt_vocab)
+        self._copy_unknown, self._lower_case = CopyUnknown(characters), LowerCase(characters)
+        second = replace(search, no_repeat_ngram=RETRY_NGRAM)
+        self._second = second if retry and not search.no_repeat_ngram else None
+
+    def of(self, options: TranslateOptions) -> list[Stage]:
+        """Returns the stages in the order in which lines pass them before the search. Lines pass them in reverse order
+        after it, and a stage that changes the search sees the changes of the stages below it."""
+        engine, search, vocab = self._engine, self._search, self._engine.tgt_vocab
+        drawn = options.sampling is not None
+        stages: list[Stage | None] = [
+            CheckConstraints(),
+            UseMemory(options.known) if options.known else None,
+            BlankDoubtful(options.min_confidence) if options.min_confidence else None,
+            UseMatches(options.match),
+            ProtectText(options.protect) if options.protect else None,
+            None if options.raw else self._copy_unknown,
+            WriteCodes(required=search.can_require_phrases and not drawn),
+            None if options.raw else self._lower_case,
+            FindTerms(options.glossary) if options.glossary else None,
+            RateConfidence(options.calibration, vocab) if options.calibration else None,
+            AlignWords(engine, search.batch_tokens) if options.alignments else None,
+            CutIntoPieces(self.reader, vocab, options.to, options.nbest),
+            SearchAgain(None if drawn else self._second, engine.src_vocab),
+            DraftTerms(engine, options.nbest) if options.glossary and not options.mbr else None,
+            ChooseBest(options, vocab),
+        ]
+        return [stage for stage in stages if stage]
