@@ -3,10 +3,11 @@
     python tests/soak/frozen.py record FOLDER [--only PATTERN]
     python tests/soak/frozen.py compare FOLDER [--only PATTERN] [--tolerance 1e-5]
 
-A case is a command line, a program that uses the library, or requests to a server; `frozen_cases.py` lists them.
-`record` writes a text file per case, and trains small models in FOLDER/models unless they are there. `compare` runs the
-cases again with these models, and prints a unified diff per difference, once for all cases that have it. With
-`--tolerance`, numbers may differ by that much. Both must run on the same machine. The exit code is 1 if a case differs.
+A case is a series of commands, a program that uses the library, or requests to a server; `frozen_cases.py` makes them
+from the tables beside it. `record` writes a text file per case, and trains small models in FOLDER/models unless they
+are there. `compare` runs the cases again with these models, and prints a unified diff per difference, once for all
+cases that have it. With `--tolerance`, numbers may differ by that much. Both must run on the same machine. The exit
+code is 1 if a case differs.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from __future__ import annotations
 import argparse
 import difflib
 import fnmatch
+import gzip
 import http.client
 import io
 import json
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -32,7 +33,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from forking import ENVIRONMENT, start_python
-from frozen_cases import MODELS, Case, Request, cases
+from frozen_cases import Case, Request, cases
+from frozen_tables import CALIBRATED_MODELS, DATA, MODELS, RECIPE
 
 TOP = Path(__file__).parents[2]
 SECONDS = 180  # limit of a case
@@ -41,9 +43,11 @@ MASKS = (
     (r"compiled code: .*\n", ""),
     (r"in [\d.,]+ m?s of translating \([^)]*\)", "in SECONDS of translating (SPEED)"),
     (r"\b[\d.,]+ (pairs|lines|subwords|target subwords|tokens)/s", r"SPEED \1/s"),
+    (r"(chunk-\d+)\.[0-9a-f]{12}", r"\1.HASH"),
     (r"127\.0\.0\.1:\d+", "127.0.0.1:PORT"),
     (r"download_file/[\w.-]+", "download_file/KEY"),
 )
+NOT_SHOWN = re.compile(r"\.safetensors$|\.db(-\w+)?$|(^|/)job\.json$")  # outputs
 NUMBER = re.compile(r"-?\d+\.\d+(?:e-?\d+)?")
 
 
@@ -57,7 +61,9 @@ def masked(text: str, folder: Path) -> str:
 
 
 def readable(content: bytes) -> str:
-    """Returns the content of a file as text; of a zip file, that of its members."""
+    """Returns the content of a file as text, decompressed; of a zip file, that of its members."""
+    if content.startswith(b"\x1f\x8b"):
+        content = gzip.decompress(content)
     if content.startswith(b"PK\x03\x04"):
         with zipfile.ZipFile(io.BytesIO(content)) as file:
             return "".join(f"[{name}]\n{readable(file.read(name))}\n" for name in file.namelist())
@@ -72,7 +78,7 @@ def outputs(folder: Path, given: dict[str, bytes]) -> Iterator[str]:
     """Yields the files of a case that its commands have written or changed."""
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        if not path.is_file() or name.startswith(("models/", ".")) or path.suffix in (".db", ".safetensors"):
+        if not path.is_file() or name.startswith(("models/", ".")) or NOT_SHOWN.search(name):
             continue
         if name not in given or path.read_bytes() != given[name]:
             yield section(name, readable(path.read_bytes()))
@@ -126,7 +132,7 @@ def answer(port: int, request: Request) -> str:
     asked = f"{request.method} {request.path}\n{readable(request.body)}"
     text = section("request", asked) + section(f"status {response.status}", shown)
     if found := re.search(r"/download_file/[^\"]+", shown):
-        text += answer(port, Request("GET", found[0]))
+        text += answer(port, Request("", "GET", found[0]))
     return text
 
 
@@ -146,32 +152,51 @@ def results(case: Case, root: Path) -> Iterator[tuple[str, str]]:
     """Runs a case. Yields its record, or one for each of its requests, with the name."""
     with prepared(root, case.files) as folder:
         if case.requests:
-            with server(case.words, folder) as port:
+            with server(case.serve, folder) as port:
                 for request in case.requests:
                     yield f"{case.name}/{request.name}", masked(answer(port, request), folder)
-            return
-        words = ["-c", case.words[0]] if case.library else ["-m", "vtrans", *case.words]
-        code, out, err = run(words, folder, case.stdin)
-        text = section("command", " ".join(words) + "\n") + section(f"exit code {code}", "")
-        text += section("stderr", err) + section("stdout", out) + "".join(outputs(folder, case.files))
-        yield case.name, masked(text, folder)
+        text = ""
+        for words in [["-c", case.program]] if case.program else [["-m", "vtrans", *words] for words in case.commands]:
+            code, out, err = run(words, folder, case.stdin)
+            text += section(f"command, exit code {code}", " ".join(words) + "\n")
+            text += section("stderr", err) + section("stdout", out)
+        if text:
+            name = f"{case.name}/end" if case.requests else case.name
+            yield name, masked(text + "".join(outputs(folder, case.files)), folder)
 
 
 def train(root: Path) -> None:
-    """Trains the small models that are missing."""
-    for name, commands in MODELS.items():
-        if (root / "models" / name).exists():
+    """Makes the small models that are missing."""
+    made = root / "models"
+    made.mkdir(parents=True, exist_ok=True)
+    if not (made / "text").exists():
+        sizes = ["--train", "200", "--valid", "20", "--test", "20"]
+        must([str(TOP / "recipes/phrasebook/generate.py"), "--out", str(made / "text"), *sizes], made)
+    for name, options in DATA.items():
+        if not (made / f"data-{name}").exists():
+            must(["-m", "vtrans", "prepare-bpe", *options.split(), "--out", f"data-{name}"], made)
+    for name, (data, changes) in MODELS.items():
+        file = made / name / "averaged.safetensors"
+        if file.exists():
             continue
         print(f"training {name}", flush=True)
-        (root / "models").mkdir(parents=True, exist_ok=True)
-        with prepared(root, {}) as folder:
-            texts = ["recipes/phrasebook/generate.py", "--out", str(folder / "text"), "--train", "1500", "--test", "20"]
-            commands = [[str(TOP / texts[0]), *texts[1:]], *(["-m", "vtrans", *words] for words in commands)]
-            for words in commands:
-                code, _, err = run(words, folder)
-                if code:
-                    sys.exit(f"{' '.join(words)} ended with {code}: {err}")
-            shutil.copytree(folder / "run", root / "models" / name)
+        keys = [word for key in f"{RECIPE} {changes}".split() for word in ("--set", key)]
+        with tempfile.TemporaryDirectory() as run_folder:
+            words = ["--data", f"data-{data}", "--out", run_folder, "--threads", "1", *keys]
+            must(["-m", "vtrans", "train", *words], made)
+            file.parent.mkdir(exist_ok=True)
+            must(["-m", "vtrans", "average", run_folder, "--out", str(file)], made)
+        if name in CALIBRATED_MODELS:
+            texts = ["text/train.en", "text/train.de"]
+            must(["-m", "vtrans", "calibrate", *texts, "--model", str(file), "--threads", "1"], made)
+            must(["-m", "vtrans", "shortlist", str(file), "--data", f"data-{data}", "--frequent", "60"], made)
+
+
+def must(words: Sequence[str], folder: Path) -> None:
+    """Runs Python with these arguments, and ends this program if they fail."""
+    code, _, err = run(words, folder)
+    if code:
+        sys.exit(f"{' '.join(words)} ended with {code}: {err}")
 
 
 def same_numbers(old: str, new: str, tolerance: float) -> bool:

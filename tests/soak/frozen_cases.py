@@ -1,4 +1,4 @@
-"""The cases of `frozen.py`: texts, options, documents, requests and mistakes."""
+"""The cases of `frozen.py`: commands, programs that use the library, and servers with requests."""
 
 from __future__ import annotations
 
@@ -7,219 +7,262 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-SHIPPED = "tatoeba-en-de"
-ALONE = "--threads 1"  # one process with one thread, on any machine
+from frozen_tables import (
+    ASKED,
+    BIG,
+    CALIBRATED,
+    CALIBRATED_MODELS,
+    EACH,
+    ENSEMBLES,
+    FORM,
+    FORMATS,
+    JSON,
+    MISTAKES,
+    MODELS,
+    PROGRAM,
+    PROGRAMS,
+    SEARCH,
+    SHIPPED,
+    TORCH_EACH,
+)
+from frozen_texts import DOCUMENTS, TEXTS
 
-HOSTILE = [
-    "",
-    " ",
-    "\t  \u00a0",
-    "A dog runs.",
-    "  A dog   runs .  ",
-    "A dog\x0bruns\x0cfast\x00.\x07",
-    "One line\u2028another\u2029third\x85fourth\rfifth.",
-    "I love \U0001f355 and \U0001f469\u200d\U0001f4bb!",
-    "\U0001f600\U0001f600\U0001f600",
-    "THE BIG DOG SEES ME TODAY.",
-    "The Big Dog Sees Me Today",
-    "WHO and NATO met in Paris. HELP",
-    "the biG dOG seeS me",
-    "PIZZA",
-    "Tom",
-    "dog " * 60,
-    "no no no no no no no no no no no no",
-    "I was told that " + "the man who saw the dog that bit the cat, and " * 12 + "nobody knew why.",
-    "Dvo\u0159\u00e1k and \u0141ukasz met \u0110or\u0111e in \u00c5lesund.",
-    "\u0416\u0443\u043a\u0438 \u0438 \u03b1\u03b2\u03b3.",
-    "See https://example.org/a?b=1&c=%20d#e or mail me@example.org now.",
-    "There are 3 dogs, 12,500 cats, 3.14 birds and 1/2 fish on 2024-02-29 at 10:45.",
-    "I owe you $1,234.56 (or \u20ac99).",
-    "Fish &amp; chips &lt;b&gt; cost &#163;5.",
-    "<b>The big <i>dog</i></b> runs<br/> home.",
-    "Hello {name}, you have %d new %s and ${x} in {{y}} at %1$s.",
-    "Run `ls -l` or <code>rm -rf /</code> now.",
-    "A1 B2 C3 are codes.",
-    "\u05e9\u05dc\u05d5\u05dd \u05e2\u05d5\u05dc\u05dd, \u202eabc\u202c \u0645\u0631\u062d\u0628\u0627",
-    "\u732b\u304c\u597d\u304d\u3067\u3059\u3002\u4f60\u597d\uff0c\u4e16\u754c\uff01",
-    "\u201cWhy?\u201d \u2013 he asked \u2026 \u2018because\u2019.",
-    "...",
-    "?!",
-    "42",
-    "a",
-    "\u00e9 e\u0301 \ufb01ne \uff21\uff22\uff23 \u2460",
-    "x" * 300,
-    "word-with-hyphens and snake_case and CamelCase and a/b",
-    "\u2581 \u2581The <unk> </s> <pad> <0x41>",
-    "Zero\u200bwidth\u200djoin\ufeffed and soft\u00adhyphen.",
-    "- A list item",
-    "* Tom went home. He was tired. Was he? Yes!",
-    "Mr. Smith, Dr. Who and U.S. troops came at 5 p.m.",
-    "I'd've said y'all can't.",
-    "He said: \"It's a test\", didn't he?",
-    "tom dog house tree tom dog house tree",
-]
-PLAIN = [
-    "A dog runs in the park.",
-    "The dog and the cat are in the house.",
-    "Where is the red car?",
-    "",
-    "I don't know what Tom said to Mary yesterday.",
-    "She has three children and two dogs.",
-    "THE CAR IS RED.",
-    "Please send {name} to https://example.org/a at 10:45.",
-    "I like \U0001f355 with cheese.",
-    "We will have to wait until the end of the week before we know more about it.",
-    "Time flies.",
-    "The house that Jack built is old, but the garden behind it is beautiful.",
-]
-# The same number of lines as PLAIN.
-PREFIXES = ["Ein", "Der Hund ", "Wo ", "", "Ich weiß", "", "DAS", "Bitte", "", "Wir werden wo", "Die Zeit", "Das Haus,"]
-CONSTRAINTS: list[dict[str, object] | None] = [
-    {"constraints": ["Park"]},
-    {"constraints": [["Hund", "Hunde"], "Katze"], "avoid": ["Haus"]},
-    {"avoid": ["Auto", "rote"]},
-    None,
-    {"constraints": ["gestern", "gesagt hat"]},
-    {"avoid": ["Kinder"]},
-    {"constraints": ["Wagen"]},
-    {"avoid": ["Bitte"]},
-    {"constraints": ["Pizza", "Käse"]},
-    {"constraints": ["Woche"], "avoid": ["warten", "müssen"]},
-    {"constraints": ["Zeit", "Zeit"]},
-    {"constraints": ["Garten"], "avoid": ["schön"]},
-]
-GLOSSARY = "# terms\ndog\tKöter|Köters|Köter\ncar\tWagen\nhouse\tGebäude|Gebäudes\nred car\troter Wagen\nTom\tThomas\n"
-PO_HEADER = (
-    'msgid ""\nmsgstr ""\n"Language: de\\n"\n"Content-Type: text/plain; charset=UTF-8\\n"\n'
-    '"Plural-Forms: nplurals=2; plural=(n != 1);\\n"\n\n'
-)
-MEMORY = PO_HEADER + "".join(
-    f'msgid "{src}"\nmsgstr "{tgt}"\n\n'
-    for src, tgt in (
-        ("Where is the red car?", "Wo steht denn der rote Wagen?"),
-        ("A dog runs in the garden.", "Im Garten läuft ein Hund."),
-        ("Time flies.", "Wie die Zeit vergeht!"),
-        ("She has three children and two cats.", "Drei Kinder hat sie und zwei Katzen."),
-        ("Open %s now", "Öffne %s sofort"),
-    )
-)
-TEXTS = {
-    "hostile.txt": ("\n".join(HOSTILE) + "\n").encode(),
-    "plain.txt": ("\n".join(PLAIN) + "\n").encode(),
-    "prefix.txt": ("\n".join(PREFIXES) + "\n").encode(),
-    "constraints.jsonl": "".join(f"{json.dumps(c) if c else ''}\n" for c in CONSTRAINTS).encode(),
-    "terms.tsv": GLOSSARY.encode(),
-    "memory.po": MEMORY.encode(),
-}
-# Options of `vtrans translate` for PLAIN, by the name of the case.
-TWO_BEST = "--tsv --nbest 2 "
-SEARCH = {
-    "beam-1": "--tsv --beam 1",
-    "beam-4": "--tsv --beam 4 --nbest 4",
-    "beam-8": "--tsv --beam 8 --nbest 8",
-    "no-repeat-ngram-1": TWO_BEST + "--no-repeat-ngram 1",
-    "no-repeat-ngram-2": TWO_BEST + "--no-repeat-ngram 2",
-    "min-length": TWO_BEST + "--min-length 9",
-    "max-length": TWO_BEST + "--max-length 5",
-    "max-ratio": TWO_BEST + "--max-ratio 0.7",
-    "alpha-0": TWO_BEST + "--alpha 0",
-    "alpha-negative": TWO_BEST + "--alpha -1",
-    "length-penalty": TWO_BEST + "--alpha 1.5 --length-penalty length",
-    "gnmt": TWO_BEST + "--alpha 1.5 --length-penalty gnmt",
-    "stop-current": TWO_BEST + "--stop current",
-    "stop-exhaustive": TWO_BEST + "--stop exhaustive --beam 3",
-    "stop-shrink": TWO_BEST + "--stop shrink --beam 6",
-    "repetition-penalty": TWO_BEST + "--repetition-penalty 1.5",
-    "suppress": TWO_BEST + "--suppress . --suppress ,",
-    "groups": "--tsv --beam 6 --beam-groups 3 --diversity 0.8 --nbest 6",
-    "groups-of-one": "--tsv --beam 4 --beam-groups 4 --nbest 4",
-    "max-source": TWO_BEST + "--max-source 6",
-    "batch-1": TWO_BEST + "--batch-tokens 1",
-    "batch-40": TWO_BEST + "--batch-tokens 40",
-    "raw": TWO_BEST + "--raw",
-    "no-retry": TWO_BEST + "--no-retry --max-length 6",
-    "prefix": TWO_BEST + "--prefix prefix.txt",
-    "prefix-rules": TWO_BEST + "--prefix prefix.txt --no-repeat-ngram 2 --min-length 8 --beam 5",
-    "constraints": TWO_BEST + "--constraints constraints.jsonl",
-    "constraints-rules": TWO_BEST + "--constraints constraints.jsonl --no-repeat-ngram 3 --repetition-penalty 1.2",
-    "constraints-prefix": TWO_BEST + "--constraints constraints.jsonl --prefix prefix.txt",
-    "constraints-short": TWO_BEST + "--constraints constraints.jsonl --max-length 6",
-    "constraints-stop": TWO_BEST + "--constraints constraints.jsonl --stop exhaustive",
-    "glossary": TWO_BEST + "--glossary terms.tsv",
-    "glossary-rules": TWO_BEST + "--glossary terms.tsv --no-repeat-ngram 2",
-    "glossary-protect": TWO_BEST + "--glossary terms.tsv --protect",
-    "protect": TWO_BEST + "--protect",
-    "protect-pattern": TWO_BEST + "--protect-pattern '[A-Z][a-z]+' --protect-pattern 'red'",
-    "protect-groups": TWO_BEST + "--protect --beam 4 --beam-groups 2",
-    "memory": TWO_BEST + "--memory memory.po",
-    "memory-glossary": "--json --memory memory.po --glossary terms.tsv --protect --alignments",
-    "sample": "--tsv --sample --seed 3 --nbest 2",
-    "sample-top-k": "--tsv --sample --top-k 5 --temperature 0.7",
-    "sample-top-p": "--tsv --sample --top-p 0.8 --epsilon 0.02 --protect",
-    "sample-rules": "--tsv --sample --no-repeat-ngram 2 --min-length 5 --suppress .",
-    "mbr-chrf": "--scores --mbr chrf --beam 8 --nbest 2",
-    "mbr-bleu": "--scores --mbr bleu --protect",
-    "mbr-samples": "--scores --mbr chrf --sample --mbr-samples 8 --epsilon 0.02",
-    "text": "",
-    "scores": "--scores",
-    "json": "--json --nbest 2",
-    "alignments": "--alignments --nbest 2",
-    "alignments-protect": "--json --alignments --protect --raw",
-    "alignments-cut": "--json --alignments --max-source 5",
-    "counts": "",
-}
-CALIBRATED = {  # needs a calibration
-    "confidence": "--confidence --nbest 2",
-    "confidence-json": "--confidence --json --alignments",
-    "confidence-cut": "--confidence --json --max-source 6",
-    "confidence-memory": "--confidence --memory memory.po --protect",
-    "min-confidence": "--min-confidence 0.5 --confidence",
-    "min-confidence-nbest": "--min-confidence 0.8 --tsv --nbest 2",
-}
-MODELS: dict[str, list[list[str]]] = {}
+ALONE = "--threads 1"  # one process with one thread, on any machine
 
 
 @dataclass
 class Request:
     """A request to a server."""
 
+    name: str
     method: str
     path: str
     body: bytes = b""
-    kind: str = "application/json"
-    name: str = ""
+    kind: str = JSON
 
 
 @dataclass
 class Case:
-    """What runs: a command, a program that uses the library, or a server with requests."""
+    """What runs: commands one after the other, a program that uses the library, or a server with requests."""
 
     name: str
-    words: list[str]
+    commands: list[list[str]]
     stdin: bytes = b""
     files: dict[str, bytes] = field(default_factory=lambda: TEXTS)
-    library: bool = False
+    program: str = ""
+    serve: list[str] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
 
 
-def translate(name: str, model: str, options: str, text: str = "plain.txt") -> Case:
-    """A case of `vtrans translate`."""
-    quiet = [] if name.endswith("counts") else ["--quiet"]
-    words = ["translate", "--model", model, *ALONE.split(), *quiet, "--input", text, *shlex.split(options)]
-    return Case(name, words)
+def case(name: str, text: str, stdin: bytes = b"", files: dict[str, bytes] | None = None) -> Case:
+    """A case of commands, separated by `&&`."""
+    commands = [shlex.split(command) for command in text.split("&&")]
+    return Case(name, commands, stdin, TEXTS | (files or {}))
+
+
+def model(name: str) -> str:
+    return name if name == SHIPPED else f"models/{name}/averaged.safetensors"
+
+
+def translate(
+    name: str, models: str, options: str, text: str = "plain.txt", files: dict[str, bytes] | None = None
+) -> Case:
+    """A case of `vtrans translate`, with counts if the options are none."""
+    quiet = "" if name.endswith("counts") else "--quiet"
+    return case(name, f"translate --model {models} {ALONE} {quiet} --input {text} {options}", files=files)
 
 
 def of_the_shipped_model() -> Iterator[Case]:
     engines = {precision: f"--precision {precision}" for precision in ("int8", "float32", "bfloat16")}
-    engines["torch"] = "--engine torch"
-    for engine, chosen in engines.items():
-        for processes in (1, 2):
-            for beam in (1, 4, 8):
+    for engine, chosen in {**engines, "torch": "--engine torch"}.items():
+        for processes, beam in ((1, 1), (1, 4), (1, 8), (2, 4)):
+            if engine != "torch" or (processes, beam) == (1, 4):
                 form = f"{chosen} --processes {processes} --beam {beam} --nbest {min(beam, 2)} --tsv"
                 yield translate(f"hostile/{engine}-{processes}-{beam}", SHIPPED, form, "hostile.txt")
+        if engine != "torch":
+            yield translate(f"hostile/{engine}-threads-2", SHIPPED, f"{chosen} --threads 2", "hostile.txt")
+        yield translate(f"hostile/{engine}-long", SHIPPED, f"{chosen} --tsv --nbest 2", "long.txt")
         for name, options in {**SEARCH, **CALIBRATED}.items():
             yield translate(f"search/{engine}-{name}", SHIPPED, f"{chosen} {options}")
 
 
+def for_small(options: str) -> str:
+    """Options for PLAIN as options for SMALL."""
+    for name in ("prefix.txt", "constraints.jsonl", "terms.tsv"):
+        options = options.replace(f" {name}", f" small-{name}")
+    return options
+
+
+def of_small_models() -> Iterator[Case]:
+    for name in MODELS:
+        for to in ("de", "en") if name == "both-ways" else ("",):
+            prefix, chosen = f"small/{name}{to and '-' + to}", f"--to {to} " if to else ""
+            for option in EACH:
+                options = chosen + for_small(SEARCH[option])
+                yield translate(f"{prefix}-{option}", model(name), options, "small.txt")
+                if option in TORCH_EACH:
+                    yield translate(f"{prefix}-torch-{option}", model(name), f"--engine torch {options}", "small.txt")
+            for option in ("beam-4", "alignments"):
+                options = f"--precision int8 {chosen}{SEARCH[option]}"
+                yield translate(f"{prefix}-int8-{option}", model(name), options, "small.txt")
+            yield translate(f"{prefix}-hostile", model(name), f"{chosen}--tsv --nbest 2 --max-length 40", "hostile.txt")
+            files = {"a.po": DOCUMENTS["a.po"]}
+            asked = f"translate a.po -o out.po --memory memory.po --model {model(name)} {ALONE} {chosen}"
+            yield case(f"documents/{name}{to}", asked, files=files)
+    for name in CALIBRATED_MODELS:
+        for option, options in CALIBRATED.items():
+            yield translate(f"small/{name}-{option}", model(name), options, "small.txt")
+    for option in ("beam-1", "beam-4", "json", "constraints", "glossary", "sample"):
+        options = for_small(SEARCH[option])
+        for engine in ("compiled", "torch"):
+            asked = f"--shortlist --engine {engine} {options}"
+            yield translate(f"small/plain-shortlist-{engine}-{option}", model("plain"), asked, "small.txt")
+
+
+def of_ensembles() -> Iterator[Case]:
+    for name, models in ENSEMBLES.items():
+        shipped, chosen = SHIPPED in models, " --model ".join(map(model, models))
+        weights = " ".join(f"--weight {weight}" for weight in range(1, len(models) + 1))
+        for option in ("beam-1", "beam-4", "constraints", "sample", "groups", "alignments-protect", "stop-exhaustive"):
+            options, text = (SEARCH[option], "plain.txt") if shipped else (for_small(SEARCH[option]), "small.txt")
+            yield translate(f"ensembles/{name}-{option}", chosen, options, text)
+            yield translate(f"ensembles/{name}-weighted-{option}", chosen, f"{options} {weights}", text)
+            if not shipped:
+                yield translate(f"ensembles/{name}-torch-{option}", chosen, f"{options} --engine torch", text)
+
+
+def of_documents() -> Iterator[Case]:
+    for name, content in DOCUMENTS.items():
+        ending = name.rpartition(".")[2]
+        for option, options in FORMATS.items():
+            asked = f"translate {name} -o out.{ending} --model {SHIPPED} {ALONE} --precision int8 {options}"
+            yield case(f"documents/{name.replace('.', '-')}-{option}", asked, files={name: content})
+    folder = {f"in/{name}": content for name, content in DOCUMENTS.items()}
+    yield case("documents/folder", f"translate in -o out --model {SHIPPED} {ALONE} --precision int8", files=folder)
+    yield case("documents/two-processes", f"translate in -o out --model {SHIPPED} --processes 2", files=folder)
+    yield case("documents/stdout", f"translate in/a.po --model {SHIPPED} {ALONE}", files=folder)
+    yield case("documents/format", f"translate in/a.md --format txt --model {SHIPPED} {ALONE} -o out", files=folder)
+
+
+def of_texts() -> Iterator[Case]:
+    """Streams, chunks, log-probabilities and scores."""
+    shipped = f"--model {SHIPPED} {ALONE} --precision int8"
+    stream = b"\xef\xbb\xbfA dog runs.\r\n\r\nA cat\xe2\x80\xa8sleeps.\nno end"
+    for name, options in {"stdin": "", "buffered": "--line-buffered", "json": "--json", "file": "-o out.gz"}.items():
+        yield case(f"text/{name}", f"translate {shipped} {options}", stream)
+    yield case("text/no-lines", f"translate {shipped}")
+    yield case("text/gz", f"translate {shipped} --input plain.txt.gz --output out.txt")
+    for how in ("error", "replace"):
+        yield case(f"text/bad-utf8-{how}", f"translate {shipped} --on-bad-utf8 {how}", b"A dog.\nA c\xffat.\n\xc3\n")
+    chunks = f"translate {shipped} --input plain.txt --output out --chunk-lines 5"
+    for name, options in {"text": "", "json": "--json --nbest 2", "prefix": "--tsv --prefix prefix.txt"}.items():
+        yield case(f"chunks/{name}", f"{chunks} {options} && collect out")
+    yield case(
+        "chunks/constraints", f"{chunks} --constraints constraints.jsonl --processes 2 && collect out -o all.txt"
+    )
+    yield case("chunks/sample", f"{chunks} --sample --tsv --protect && collect out")
+    yield case(
+        "chunks/shards", f"{chunks} --shard 2/2 && collect out && {chunks} --shard 1/2 && {chunks} && collect out"
+    )
+    yield case("chunks/other-options", f"{chunks} && {chunks} --beam 2")
+    references = {"ref.de": b"Ein Hund rennt im Park.\nDer Hund und die Katze sind da.\n\nx\n" + b"Das ist es.\n" * 8}
+    pairs = f"logprob plain.txt ref.de --model {SHIPPED} {ALONE}"
+    for name, options in {"plain": "", "json": "--json", "alpha": "--alpha 1 --length-penalty length"}.items():
+        yield case(f"logprob/{name}", f"{pairs} {options}", files=references)
+    yield case(
+        "logprob/translations",
+        f"translate {shipped} --input plain.txt -o out && logprob plain.txt out --model {SHIPPED}",
+    )
+    yield case("logprob/hostile", f"logprob hostile.txt hostile.txt --model {SHIPPED} {ALONE}")
+    for name in MODELS:
+        to = "--to de" if name == "both-ways" else ""
+        asked = f"logprob small.txt small-prefix.txt --json --model {model(name)} {ALONE} {to}"
+        yield case(f"logprob/model-{name}", asked)
+    yield case("logprob/ensemble", f"{pairs} --model {SHIPPED} --weight 1 --weight 3", files=references)
+    for name, options in {"plain": "", "json": "--json", "metrics": "--metric ter --metric chrf++ --lowercase"}.items():
+        yield case(f"score/{name}", f"score ref.de --hyp plain.txt {options}", files=references)
+    yield case("score/baseline", "score ref.de --hyp plain.txt --baseline small.txt", files=references)
+    for option in ("", "--json", "--subwords --layer 1 --head 1", "--target 'Ein Hund.'", "--out out.svg"):
+        yield case(f"attend/{option or 'plain'}".replace(" ", ""), f"attend {SHIPPED} 'A big dog runs.' {option}")
+    copy = "shortlist models/rotary/averaged.safetensors --data models/data-joint --out copy.safetensors"
+    calibrate = f"{copy} && calibrate models/text/train.en models/text/train.de --model copy.safetensors {ALONE}"
+    for option in ("", "--precision int8 --beam 2", "--engine torch"):
+        asked = f"{calibrate} {option} && translate --model copy.safetensors --confidence --input small.txt {ALONE}"
+        yield case(f"calibrate/{option or 'plain'}".replace(" ", ""), asked)
+
+
+def of_the_library() -> Iterator[Case]:
+    settings = {
+        "int8": "dict(precision='int8')",
+        "torch": "dict(engine='torch', beam=3)",
+        "float32": "dict(retry=False)",
+    }
+    for engine, given in settings.items():
+        for name, program in PROGRAMS.items():
+            text = PROGRAM.format(model=SHIPPED, settings=given, program=program.replace("\n", "\n    "))
+            yield Case(f"library/{engine}-{name}", [], program=text)
+
+
+def requests() -> Iterator[Request]:
+    for name, fields in ASKED.items():
+        given = {key: value for key, value in {**BIG, **fields}.items() if value is not None}
+        yield Request(name, "POST", "/translate", json.dumps(given).encode())
+    query = "q=A+dog+runs.&source=en&target=de&alternatives=1"
+    yield Request("form", "POST", "/translate", query.encode(), FORM)
+    yield Request("form-list", "POST", "/translate", f"{query}&q=Time+flies.".encode(), FORM)
+    yield Request("query", "POST", f"/translate?{query}")
+    for name, body in {"no-json": b"{", "a-list": b"[]", "nan": b'{"q": NaN}', "latin-1": b'{"q": "\xff"}'}.items():
+        yield Request(name, "POST", "/translate", body)
+    for path in ("languages", "health", "frontend/settings", "spec", "nothing", "translate", "download_file/x"):
+        yield Request(f"get-{path.replace('/', '-')}", "GET", f"/{path}")
+    for name, text in {"en": "The dog runs in the park.", "de": "Der Hund läuft.", "blank": " "}.items():
+        yield Request(f"detect-{name}", "POST", "/detect", json.dumps({"q": text}).encode())
+    for name, content in [*DOCUMENTS.items(), ("a.exe", b"MZ"), ("b.docx", b"no zip"), ("b.po", b"no po")]:
+        fields = {"source": "en", "target": "de", "beam": "2"}
+        parts = [f'--x\r\nContent-Disposition: form-data; name="{key}"\r\n\r\n{v}\r\n' for key, v in fields.items()]
+        parts.append(f'--x\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n\r\n')
+        body = "".join(parts).encode() + content + b"\r\n--x--\r\n"
+        yield Request(
+            f"file-{name.replace('.', '-')}", "POST", "/translate_file", body, "multipart/form-data; boundary=x"
+        )
+
+
+def correcting(q: str, s: str, asked: str) -> Iterator[Request]:
+    """A text, its correction, and what is then asked for."""
+    texts = {"before": asked, "after": asked, "exact": q, "longer": f"{q} Time flies."}
+    for name, text in texts.items():
+        if name == "after":
+            yield Request("suggest", "POST", "/suggest", json.dumps({**BIG, "q": q, "s": s}).encode())
+        yield Request(name, "POST", "/translate", json.dumps({**BIG, "q": text, "alignments": True}).encode())
+    page = {**BIG, "q": f"<p>{q}</p><p><b>{q[:3]}</b>{q[3:]}</p>", "format": "html", "alternatives": 1}
+    yield Request("html", "POST", "/translate", json.dumps(page).encode())
+    yield Request("blank-suggestion", "POST", "/suggest", json.dumps({**BIG, "q": q, "s": " "}).encode())
+
+
+def of_servers() -> Iterator[Case]:
+    for name, options in {"int8": "", "rules": "--no-repeat-ngram 3 --beam 3 --alpha 1 --glossary terms.tsv"}.items():
+        yield Case(f"http/{name}", [], serve=shlex.split(f"{SHIPPED} {ALONE} {options}"), requests=list(requests()))
+    served = shlex.split(f"{SHIPPED} {ALONE} --glossary terms.tsv --memory memory.db")
+    asked = list(correcting("A dog runs.", "Ein Köter rennt.", "The dog runs."))
+    yield Case("http/memory", [["memory", "memory.db"]], serve=served, requests=asked)
+    served = shlex.split(f"{model('fuzzy')} --pair de-en={model('both-ways')} {ALONE} --memory memory.db")
+    asked = list(correcting("My tulip was red.", "Meine Tulpe war rot.", "My tulip was blue."))
+    back = {"q": "Meine Tulpe war blau.", "source": "de", "target": "en"}
+    asked.append(Request("back", "POST", "/translate", json.dumps(back).encode()))
+    yield Case("http/fuzzy", [["memory", "memory.db"]], serve=served, requests=asked)
+
+
+def of_mistakes() -> Iterator[Case]:
+    for number, options in enumerate(MISTAKES.strip().split("\n")):
+        name = f"mistakes/{number:02}-" + "-".join(options.replace("/", "").split()[:3]).strip("-")
+        words = "" if options.startswith("!") else f"translate --model {SHIPPED} {ALONE} --input plain.txt "
+        files = {"empty.txt": b"", "bad.jsonl": b'{"constraint": []}\n', "bad.tsv": b"no tab\n", "bad.po": b"msgid\n"}
+        yield case(name, words + options.removeprefix("!"), files=files)
+
+
 def cases() -> Iterator[Case]:
-    yield from of_the_shipped_model()
+    """Yields all cases, whose names differ."""
+    for kind in (of_the_shipped_model, of_small_models, of_ensembles, of_documents, of_texts):
+        yield from kind()
+    for kind in (of_the_library, of_servers, of_mistakes):
+        yield from kind()
