@@ -1,33 +1,51 @@
-"""The cases of `frozen.py`: commands, programs that use the library, and servers with requests."""
+"""The cases of `frozen.py`: commands, programs that use the library, and servers with requests.
+
+`frozen_inputs` holds the texts and documents that they translate, and the tables of options.
+"""
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
 import shlex
+import tomllib
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
-from frozen_tables import (
-    ASKED,
-    BIG,
-    CALIBRATED,
-    CALIBRATED_MODELS,
-    EACH,
-    ENSEMBLES,
-    FORM,
-    FORMATS,
-    JSON,
-    MISTAKES,
-    MODELS,
-    PROGRAM,
-    PROGRAMS,
-    SEARCH,
-    SHIPPED,
-    TORCH_EACH,
-)
-from frozen_texts import DOCUMENTS, TEXTS
-
+SHIPPED = "tatoeba-en-de"
 ALONE = "--threads 1"  # one process with one thread, on any machine
+INPUTS = Path(__file__).parent / "frozen_inputs"
+TABLES: dict[str, Any] = tomllib.loads((INPUTS / "cases.toml").read_text(encoding="utf-8"))
+SEARCH: dict[str, str] = TABLES["search"]
+JSON, FORM = "application/json", "application/x-www-form-urlencoded"
+BIG = {"q": "A dog runs in the park. Where is the red car?", "source": "en", "target": "de"}
+
+
+def read(folder: str) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted((INPUTS / folder).iterdir())}
+
+
+def zipped(members: dict[str, bytes]) -> bytes:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, content in members.items():
+            file.writestr(zipfile.ZipInfo(name), content)
+    return made.getvalue()
+
+
+TEXTS = read("texts")
+TEXTS["hostile.txt"] = "".join(f"{line}\n" for line in TABLES["hostile"]).encode()
+TEXTS["bad-utf8.txt"] = b"A dog.\nA c\xffat.\n\xc3\n"
+TEXTS["plain.txt.gz"] = gzip.compress(TEXTS["plain.txt"], mtime=0)
+STREAM = b"\xef\xbb\xbfA dog runs.\r\n\r\nA cat\xe2\x80\xa8sleeps.\nno end"
+DOCUMENTS = read("documents")
+DOCUMENTS["a.docx"] = zipped({"word/document.xml": DOCUMENTS.pop("docx.xml"), "word/media/a.txt": b"A picture"})
+OPEN_DOCUMENT = b"application/vnd.oasis.opendocument.text"
+DOCUMENTS["a.odt"] = zipped({"mimetype": OPEN_DOCUMENT, "content.xml": DOCUMENTS.pop("odt.xml")})
 
 
 @dataclass
@@ -64,12 +82,10 @@ def model(name: str) -> str:
     return name if name == SHIPPED else f"models/{name}/averaged.safetensors"
 
 
-def translate(
-    name: str, models: str, options: str, text: str = "plain.txt", files: dict[str, bytes] | None = None
-) -> Case:
-    """A case of `vtrans translate`, with counts if the options are none."""
+def translate(name: str, models: str, options: str, text: str = "plain.txt") -> Case:
+    """A case of `vtrans translate`, which prints its counts if the name says so."""
     quiet = "" if name.endswith("counts") else "--quiet"
-    return case(name, f"translate --model {models} {ALONE} {quiet} --input {text} {options}", files=files)
+    return case(name, f"translate --model {models} {ALONE} {quiet} --input {text} {options}")
 
 
 def of_the_shipped_model() -> Iterator[Case]:
@@ -82,7 +98,7 @@ def of_the_shipped_model() -> Iterator[Case]:
         if engine != "torch":
             yield translate(f"hostile/{engine}-threads-2", SHIPPED, f"{chosen} --threads 2", "hostile.txt")
         yield translate(f"hostile/{engine}-long", SHIPPED, f"{chosen} --tsv --nbest 2", "long.txt")
-        for name, options in {**SEARCH, **CALIBRATED}.items():
+        for name, options in {**SEARCH, **TABLES["calibrated"]}.items():
             yield translate(f"search/{engine}-{name}", SHIPPED, f"{chosen} {options}")
 
 
@@ -94,13 +110,13 @@ def for_small(options: str) -> str:
 
 
 def of_small_models() -> Iterator[Case]:
-    for name in MODELS:
+    for name in TABLES["models"]:
         for to in ("de", "en") if name == "both-ways" else ("",):
             prefix, chosen = f"small/{name}{to and '-' + to}", f"--to {to} " if to else ""
-            for option in EACH:
+            for option in TABLES["each"]:
                 options = chosen + for_small(SEARCH[option])
                 yield translate(f"{prefix}-{option}", model(name), options, "small.txt")
-                if option in TORCH_EACH:
+                if option in TABLES["torch_each"]:
                     yield translate(f"{prefix}-torch-{option}", model(name), f"--engine torch {options}", "small.txt")
             for option in ("beam-4", "alignments"):
                 options = f"--precision int8 {chosen}{SEARCH[option]}"
@@ -109,8 +125,11 @@ def of_small_models() -> Iterator[Case]:
             files = {"a.po": DOCUMENTS["a.po"]}
             asked = f"translate a.po -o out.po --memory memory.po --model {model(name)} {ALONE} {chosen}"
             yield case(f"documents/{name}{to}", asked, files=files)
-    for name in CALIBRATED_MODELS:
-        for option, options in CALIBRATED.items():
+        to = "--to de" if name == "both-ways" else ""
+        pairs = f"logprob small.txt small-prefix.txt --json --model {model(name)} {ALONE} {to}"
+        yield case(f"logprob/model-{name}", pairs)
+    for name in TABLES["calibrated_models"]:
+        for option, options in TABLES["calibrated"].items():
             yield translate(f"small/{name}-{option}", model(name), options, "small.txt")
     for option in ("beam-1", "beam-4", "json", "constraints", "glossary", "sample"):
         options = for_small(SEARCH[option])
@@ -120,7 +139,7 @@ def of_small_models() -> Iterator[Case]:
 
 
 def of_ensembles() -> Iterator[Case]:
-    for name, models in ENSEMBLES.items():
+    for name, models in TABLES["ensembles"].items():
         shipped, chosen = SHIPPED in models, " --model ".join(map(model, models))
         weights = " ".join(f"--weight {weight}" for weight in range(1, len(models) + 1))
         for option in ("beam-1", "beam-4", "constraints", "sample", "groups", "alignments-protect", "stop-exhaustive"):
@@ -134,7 +153,7 @@ def of_ensembles() -> Iterator[Case]:
 def of_documents() -> Iterator[Case]:
     for name, content in DOCUMENTS.items():
         ending = name.rpartition(".")[2]
-        for option, options in FORMATS.items():
+        for option, options in TABLES["formats"].items():
             asked = f"translate {name} -o out.{ending} --model {SHIPPED} {ALONE} --precision int8 {options}"
             yield case(f"documents/{name.replace('.', '-')}-{option}", asked, files={name: content})
     folder = {f"in/{name}": content for name, content in DOCUMENTS.items()}
@@ -144,67 +163,24 @@ def of_documents() -> Iterator[Case]:
     yield case("documents/format", f"translate in/a.md --format txt --model {SHIPPED} {ALONE} -o out", files=folder)
 
 
-def of_texts() -> Iterator[Case]:
-    """Streams, chunks, log-probabilities and scores."""
-    shipped = f"--model {SHIPPED} {ALONE} --precision int8"
-    stream = b"\xef\xbb\xbfA dog runs.\r\n\r\nA cat\xe2\x80\xa8sleeps.\nno end"
-    for name, options in {"stdin": "", "buffered": "--line-buffered", "json": "--json", "file": "-o out.gz"}.items():
-        yield case(f"text/{name}", f"translate {shipped} {options}", stream)
-    yield case("text/no-lines", f"translate {shipped}")
-    yield case("text/gz", f"translate {shipped} --input plain.txt.gz --output out.txt")
-    for how in ("error", "replace"):
-        yield case(f"text/bad-utf8-{how}", f"translate {shipped} --on-bad-utf8 {how}", b"A dog.\nA c\xffat.\n\xc3\n")
-    chunks = f"translate {shipped} --input plain.txt --output out --chunk-lines 5"
-    for name, options in {"text": "", "json": "--json --nbest 2", "prefix": "--tsv --prefix prefix.txt"}.items():
-        yield case(f"chunks/{name}", f"{chunks} {options} && collect out")
-    yield case(
-        "chunks/constraints", f"{chunks} --constraints constraints.jsonl --processes 2 && collect out -o all.txt"
-    )
-    yield case("chunks/sample", f"{chunks} --sample --tsv --protect && collect out")
-    yield case(
-        "chunks/shards", f"{chunks} --shard 2/2 && collect out && {chunks} --shard 1/2 && {chunks} && collect out"
-    )
-    yield case("chunks/other-options", f"{chunks} && {chunks} --beam 2")
-    references = {"ref.de": b"Ein Hund rennt im Park.\nDer Hund und die Katze sind da.\n\nx\n" + b"Das ist es.\n" * 8}
-    pairs = f"logprob plain.txt ref.de --model {SHIPPED} {ALONE}"
-    for name, options in {"plain": "", "json": "--json", "alpha": "--alpha 1 --length-penalty length"}.items():
-        yield case(f"logprob/{name}", f"{pairs} {options}", files=references)
-    yield case(
-        "logprob/translations",
-        f"translate {shipped} --input plain.txt -o out && logprob plain.txt out --model {SHIPPED}",
-    )
-    yield case("logprob/hostile", f"logprob hostile.txt hostile.txt --model {SHIPPED} {ALONE}")
-    for name in MODELS:
-        to = "--to de" if name == "both-ways" else ""
-        asked = f"logprob small.txt small-prefix.txt --json --model {model(name)} {ALONE} {to}"
-        yield case(f"logprob/model-{name}", asked)
-    yield case("logprob/ensemble", f"{pairs} --model {SHIPPED} --weight 1 --weight 3", files=references)
-    for name, options in {"plain": "", "json": "--json", "metrics": "--metric ter --metric chrf++ --lowercase"}.items():
-        yield case(f"score/{name}", f"score ref.de --hyp plain.txt {options}", files=references)
-    yield case("score/baseline", "score ref.de --hyp plain.txt --baseline small.txt", files=references)
-    for option in ("", "--json", "--subwords --layer 1 --head 1", "--target 'Ein Hund.'", "--out out.svg"):
-        yield case(f"attend/{option or 'plain'}".replace(" ", ""), f"attend {SHIPPED} 'A big dog runs.' {option}")
-    copy = "shortlist models/rotary/averaged.safetensors --data models/data-joint --out copy.safetensors"
-    calibrate = f"{copy} && calibrate models/text/train.en models/text/train.de --model copy.safetensors {ALONE}"
-    for option in ("", "--precision int8 --beam 2", "--engine torch"):
-        asked = f"{calibrate} {option} && translate --model copy.safetensors --confidence --input small.txt {ALONE}"
-        yield case(f"calibrate/{option or 'plain'}".replace(" ", ""), asked)
+def of_commands() -> Iterator[Case]:
+    """Streams, chunks, log-probabilities, scores, attention and calibrations."""
+    for name, text in TABLES["commands"].items():
+        stdin = STREAM if name.startswith("text/") else b""
+        yield case(name, text.format(shipped=f"--model {SHIPPED} {ALONE} --precision int8"), stdin)
 
 
 def of_the_library() -> Iterator[Case]:
-    settings = {
-        "int8": "dict(precision='int8')",
-        "torch": "dict(engine='torch', beam=3)",
-        "float32": "dict(retry=False)",
-    }
-    for engine, given in settings.items():
-        for name, program in PROGRAMS.items():
-            text = PROGRAM.format(model=SHIPPED, settings=given, program=program.replace("\n", "\n    "))
+    for engine, given in TABLES["settings"].items():
+        for name, program in TABLES["programs"].items():
+            text = TABLES["program"].format(model=SHIPPED, settings=given, program=program.replace("\n", "\n    "))
             yield Case(f"library/{engine}-{name}", [], program=text)
 
 
 def requests() -> Iterator[Request]:
-    for name, fields in ASKED.items():
+    asked = {name: json.loads(fields) for name, fields in TABLES["asked"].items()}
+    asked |= {"html": {"q": DOCUMENTS["a.html"].decode(), "format": "html"}, "too-long": {"q": "a " * 30000}}
+    for name, fields in asked.items():
         given = {key: value for key, value in {**BIG, **fields}.items() if value is not None}
         yield Request(name, "POST", "/translate", json.dumps(given).encode())
     query = "q=A+dog+runs.&source=en&target=de&alternatives=1"
@@ -253,16 +229,15 @@ def of_servers() -> Iterator[Case]:
 
 
 def of_mistakes() -> Iterator[Case]:
-    for number, options in enumerate(MISTAKES.strip().split("\n")):
+    for number, options in enumerate(TABLES["mistakes"].strip().split("\n")):
         name = f"mistakes/{number:02}-" + "-".join(options.replace("/", "").split()[:3]).strip("-")
         words = "" if options.startswith("!") else f"translate --model {SHIPPED} {ALONE} --input plain.txt "
-        files = {"empty.txt": b"", "bad.jsonl": b'{"constraint": []}\n', "bad.tsv": b"no tab\n", "bad.po": b"msgid\n"}
-        yield case(name, words + options.removeprefix("!"), files=files)
+        yield case(name, words + options.removeprefix("!"))
 
 
 def cases() -> Iterator[Case]:
     """Yields all cases, whose names differ."""
-    for kind in (of_the_shipped_model, of_small_models, of_ensembles, of_documents, of_texts):
+    for kind in (of_the_shipped_model, of_small_models, of_ensembles, of_documents, of_commands):
         yield from kind()
     for kind in (of_the_library, of_servers, of_mistakes):
         yield from kind()
