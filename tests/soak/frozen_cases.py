@@ -43,6 +43,7 @@ TEXTS["bad-utf8.txt"] = b"A dog.\nA c\xffat.\n\xc3\n"
 TEXTS["plain.txt.gz"] = gzip.compress(TEXTS["plain.txt"], mtime=0)
 STREAM = b"\xef\xbb\xbfA dog runs.\r\n\r\nA cat\xe2\x80\xa8sleeps.\nno end"
 DOCUMENTS = read("documents")
+DOCUMENTS["a.md"] = DOCUMENTS.pop("md.txt")  # tests follow the links of each file that ends in .md
 DOCUMENTS["a.docx"] = zipped({"word/document.xml": DOCUMENTS.pop("docx.xml"), "word/media/a.txt": b"A picture"})
 OPEN_DOCUMENT = b"application/vnd.oasis.opendocument.text"
 DOCUMENTS["a.odt"] = zipped({"mimetype": OPEN_DOCUMENT, "content.xml": DOCUMENTS.pop("odt.xml")})
