@@ -6,12 +6,17 @@ import errno
 import os
 import stat
 import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from cli_runner import Done
 
+from vtrans.documents.memory import Memory
 from vtrans.errors import FileError, VtransError, WriteError
-from vtrans.files import explained, file_sha256, printable, replacing, write_atomically
+from vtrans.files import Content, destination, explained, file_sha256, printable, replacing, write_atomically
+from vtrans.interop.exports import folder_aside
+from vtrans.storage.writing import write_tensors
 
 
 def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
@@ -70,6 +75,87 @@ def test_the_old_file_stays_until_the_new_one_is_complete(tmp_path: Path) -> Non
     assert path.read_bytes() == b"new"
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_models_and_folders_go_to_the_end_of_links(tmp_path: Path, there: bool) -> None:
+    pairs: tuple[tuple[Content, str], ...] = (("model", "m"), ("folder", "f"))
+    for content, name in pairs:
+        real, link = tmp_path / name, tmp_path / f"{name}-link"
+        (tmp_path / f"{name}-middle").symlink_to(real)
+        link.symlink_to(tmp_path / f"{name}-middle")
+        if there:
+            real.write_bytes(b"old") if content == "model" else real.mkdir()
+        assert destination(link, content) == real
+    write_tensors(tmp_path / "m-link", {}, {"kind": "model"})
+    with folder_aside(tmp_path / "f-link") as folder:
+        (folder / "new").write_bytes(b"new")
+    assert (tmp_path / "m").read_bytes()[8:9] == b"{"
+    assert (tmp_path / "f" / "new").read_bytes() == b"new"
+    links = sorted(path.name for path in tmp_path.iterdir() if path.is_symlink())
+    assert links == ["f-link", "f-middle", "m-link", "m-middle"]
+    assert len(list(tmp_path.iterdir())) == 6
+
+
+def kinds(folder: Path) -> dict[str, tuple[int, int]]:
+    """The type and the number of each file in a folder."""
+    return {path.name: (path.lstat().st_mode, path.lstat().st_ino) for path in folder.iterdir()}
+
+
+def test_a_model_or_a_folder_replaces_nothing_of_another_kind(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_bytes(b"old")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "link").symlink_to(tmp_path / "fifo")
+    before = kinds(tmp_path)
+    for name in ("fifo", "folder", "link", "loop"):
+        with pytest.raises(FileError, match=name):
+            write_tensors(tmp_path / name, {}, {"kind": "model"})
+        with pytest.raises(FileError, match=name):
+            Memory(tmp_path / name)
+    for name in ("fifo", "file", "link", "loop"):
+        with pytest.raises(FileError, match=name), folder_aside(tmp_path / name):
+            raise AssertionError
+    assert kinds(tmp_path) == before
+
+
+def test_only_text_goes_to_a_device() -> None:
+    assert destination(os.devnull, "text") == Path(os.devnull)
+    contents: tuple[Content, ...] = ("model", "memory", "folder")
+    for content in contents:
+        with pytest.raises(FileError, match=os.devnull):
+            destination(os.devnull, content)  # decides, and writes nothing
+
+
+@pytest.mark.parametrize("words", [("average", "missing"), ("shortlist",), ("import",)])
+def test_commands_refuse_the_destination_of_a_model_before_they_read_one(
+    tmp_path: Path, run_cli: Callable[..., Done], words: Sequence[str]
+) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    done = run_cli(*words, "missing", "--out", fifo)
+    assert done.code == 2
+    assert str(fifo) in done.err
+    assert "missing" not in done.err
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o440])
+def test_a_model_keeps_the_permissions_of_the_one_that_it_replaces(tmp_path: Path, mode: int) -> None:
+    model = tmp_path / "model"
+    model.write_bytes(b"old")
+    model.chmod(mode)
+    write_tensors(model, {}, {"kind": "model"})
+    assert stat.S_IMODE(model.stat().st_mode) == mode
+    assert model.read_bytes() != b"old"
+
+
+def test_text_goes_to_a_descriptor_that_is_a_pipe() -> None:
+    reader, writer = os.pipe()
+    write_atomically(f"/dev/fd/{writer}", b"through")
+    os.close(writer)
+    assert os.read(reader, 100) == b"through"
+    os.close(reader)
 
 
 def test_links_are_followed_and_pipes_are_written_directly(tmp_path: Path) -> None:

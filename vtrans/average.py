@@ -11,7 +11,7 @@ import torch
 
 from vtrans.config import ModelConfig, TrainConfig
 from vtrans.errors import FileError, InputError
-from vtrans.files import check_path
+from vtrans.files import destination
 from vtrans.keys import keys_of
 from vtrans.storage.model_file import check_finite, check_model
 from vtrans.storage.run_folder import RunFolder, run_of
@@ -42,7 +42,7 @@ def average(
     """
     if not files:
         raise InputError("no checkpoints to average were given.")
-    check_path(out)
+    destination(out, "model")  # before the work
     run = run_of(out)
     if _is_checkpoint(out) or (run and out.resolve() != run.averaged):
         raise InputError(f"`out` must not be {out}, a file of training; choose another file.")

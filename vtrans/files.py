@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 from vtrans.errors import FileError, WriteError
 
@@ -23,6 +23,9 @@ if sys.platform != "win32":
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
+Content = Literal["text", "model", "memory", "folder"]
+"""What is written to a path, which decides what the path may be."""
+
 # If a write fails for one of these reasons, or the system names none, the path is not at fault.
 _DISK_FAILURES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, None)
 
@@ -31,9 +34,9 @@ _DISK_FAILURES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, None)
 def aside(path: Path) -> Iterator[Path]:
     """Yields a temporary path to write to, which is flushed to disk and renamed to `path` when the context ends.
 
-    If the context raises, the temporary file is removed and `path` stays as it was. The file is the only one in a
-    temporary folder beside `path`. safetensors makes further temporary files next to it, and a process that is killed
-    leaves all of them in that one folder. Raises what `unwritable` returns.
+    If the context raises, the temporary file is removed and `path` stays as it was. A link is replaced; `replaced`
+    follows it. The file is the only one in a temporary folder beside `path`. safetensors makes further temporary files
+    next to it, and a process that is killed leaves all of them in that one folder. Raises what `unwritable` returns.
     """
     # A process id would not do: processes on several machines, or in several containers, may share the folder.
     folder = path.with_name(f".{path.name}.{secrets.randbits(63)}.tmp")
@@ -51,23 +54,59 @@ def aside(path: Path) -> Iterator[Path]:
     sync_folder(path.parent)
 
 
+def destination(path: str | Path, content: Content) -> Path:
+    """Returns the path that an output goes to: `path` without links, where nothing may exist yet.
+
+    A model or a memory goes to a regular file only, and a folder to a folder only. Text also goes to a FIFO or a
+    device, which is returned as it is named. Raises FileError for anything else, and for the path of a model or a
+    folder that is not UTF-8.
+    """
+    if content in ("model", "folder"):
+        check_path(path)
+    with explained(path):
+        try:
+            mode = Path(path).stat().st_mode
+        except FileNotFoundError:
+            mode = None
+    if mode is None or (stat.S_ISDIR(mode) if content == "folder" else stat.S_ISREG(mode)):
+        return Path(os.path.realpath(path))
+    if content == "text" and (stat.S_ISFIFO(mode) or stat.S_ISCHR(mode) or stat.S_ISBLK(mode)):
+        return Path(path)
+    allowed = {"text": "a file, a FIFO or a device", "folder": "a folder"}.get(content, "a regular file")
+    written = "text is" if content == "text" else f"a {content} is"
+    raise FileError(f"{path} must be {allowed}, or not exist yet, because {written} written; choose another path.")
+
+
+@contextmanager
+def replaced(path: str | Path, content: Content) -> Iterator[Path]:
+    """Yields a new, empty file that replaces the file `path` when the context ends, as `aside` does.
+
+    It goes to the `destination` of the content, which must be no FIFO and no device, and gets the permissions of the
+    file that it replaces.
+    """
+    target = destination(path, content)
+    with aside(target) as temporary:
+        with explained(path):
+            temporary.touch()
+            mode = stat.S_IMODE((target if target.exists() else temporary).stat().st_mode)
+            temporary.chmod(mode | stat.S_IWUSR)
+        yield temporary
+        with explained(path):
+            temporary.chmod(mode)
+
+
 @contextmanager
 def replacing(path: str | Path) -> Iterator[BinaryIO]:
-    """Yields a stream whose content replaces the file `path` when the context ends, as `aside` does.
+    """Yields a stream whose content replaces the file `path` when the context ends, as `replaced` does.
 
-    It follows a link, keeps the permissions of the file, and writes directly to a device or a pipe, which cannot be
-    replaced. Opening and writing it raise what `unwritable` returns.
+    It writes directly to a FIFO or a device. Opening and writing it raise what `unwritable` returns.
     """
-    target = Path(os.path.realpath(path))
+    target = destination(path, "text")
     with ExitStack() as stack:
+        is_replaced = target.is_file() or not target.exists()
+        written = stack.enter_context(replaced(target, "text")) if is_replaced else target
         with explained(path):
-            if target.exists() and not stat.S_ISREG(target.stat().st_mode):
-                stream = stack.enter_context(output(target, path))
-            else:
-                temporary = stack.enter_context(aside(target))
-                stream = stack.enter_context(output(temporary, path))
-                if target.exists():
-                    temporary.chmod(stat.S_IMODE(target.stat().st_mode))
+            stream = stack.enter_context(output(written, path))
         yield stream
 
 

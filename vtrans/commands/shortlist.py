@@ -12,7 +12,7 @@ from vtrans.config import DEFAULT_FREQUENT, DEFAULT_RUN, DEFAULT_TRANSLATIONS
 from vtrans.console import Console
 from vtrans.data.options import PrepareOptions
 from vtrans.errors import InputError
-from vtrans.files import check_path
+from vtrans.files import destination
 
 DATA = "Data folder that the model was trained on."
 OUT = "File to write.  [default: the same file, or the average of a run]"
@@ -40,7 +40,7 @@ def shortlist(
 
     console = Console(quiet=quiet)
     if out:
-        check_path(out)
+        destination(out, "model")  # before the work
     chosen = choose_model(model)
     file = chosen.file
     target = out or file

@@ -16,6 +16,7 @@ from xml.sax.saxutils import escape, quoteattr
 from vtrans.documents.inline import placeholders
 from vtrans.documents.remembered import Remembered, around
 from vtrans.errors import FileError, InputError
+from vtrans.files import destination
 from vtrans.text.languages import Languages
 from vtrans.text.matches import Kind
 
@@ -33,6 +34,7 @@ class Memory:
 
     def __init__(self, path: Path, *, must_exist: bool = False) -> None:
         self.path, self._lock = path, Lock()
+        destination(path, "memory")
         with self._explained():
             self._file = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
             (mark,) = self._file.execute("PRAGMA application_id").fetchone()

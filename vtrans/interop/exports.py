@@ -16,7 +16,7 @@ import vtrans.interop.huggingface.exporter as huggingface_exporter
 from vtrans.checkpoint import LoadedModel
 from vtrans.console import Console
 from vtrans.errors import InputError
-from vtrans.files import check_path, explained, sync_folder
+from vtrans.files import destination, explained, sync_folder
 from vtrans.interop.bergamot.engine import Bergamot
 from vtrans.interop.ctranslate2.folder import is_exported
 from vtrans.interop.expressible import BERGAMOT, PROGRAMS
@@ -43,7 +43,7 @@ def export_model(
     exported or an `out` that is something else, and VtransError, leaving `out` as it was, if the two differ by more
     than the program's tolerance.
     """
-    check_path(out)
+    destination(out, "folder")  # before the work
     if PROGRAMS[to] == BERGAMOT:  # it is tuned on them
         options["samples"] = samples
     verified = None
@@ -76,10 +76,11 @@ def export_model(
 def folder_aside(path: Path) -> Iterator[Path]:
     """Yields a temporary folder, which is flushed and renamed to `path` on leaving, and removed on an error.
 
-    An export or an empty folder of that name is replaced, by two renames: a crash between them leaves the old folder
-    under another name. Raises InputError if `path` is something else.
+    It goes to the `destination`, where an export or an empty folder is replaced by two renames: a crash between them
+    leaves the old folder under another name. Raises InputError if something else is there.
     """
-    if path.exists() and not (path.is_dir() and (is_exported(path) or not any(path.iterdir()))):
+    path = destination(path, "folder")
+    if path.exists() and not is_exported(path) and any(path.iterdir()):
         raise InputError(
             f"{path} exists, and only an earlier export for CTranslate2 is replaced; remove it, or choose another "
             "`out`."

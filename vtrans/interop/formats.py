@@ -12,7 +12,7 @@ import vtrans.interop.marian.importer as marian_importer
 from vtrans.checkpoint import save_model
 from vtrans.console import Console
 from vtrans.errors import FileError, InputError
-from vtrans.files import aside, check_path, explained
+from vtrans.files import check_path, destination, explained, replaced
 from vtrans.interop.imported import Imported, install
 from vtrans.interop.verification import Verified, outputs, progress, refuse_different, verify
 from vtrans.model import count_parameters
@@ -62,8 +62,8 @@ def import_model(
     model is loaded after ours is released. Raises FileError for a model that cannot be imported, InputError for an
     `out` that is a file of training, and VtransError, leaving `out` as it was, if the two differ by more than rounding.
     """
-    check_path(out)
-    if run_of(out) or out.is_dir():
+    destination(out, "model")  # before the work
+    if run_of(out):
         raise InputError(f"`out` must be a file outside a run folder, got {out}.")
     imported = read_model(path, src_spm, tgt_spm)
     loaded = install(imported)
@@ -79,7 +79,7 @@ def import_model(
         console.info(f"tags of {len(loaded.tags):,} target languages: {', '.join(loaded.tags)}")
     with explained(out):
         out.parent.mkdir(parents=True, exist_ok=True)
-    with aside(out) as temporary, progress(console) as done:
+    with replaced(out, "model") as temporary, progress(console) as done:
         with explained(out):
             save_model(temporary, loaded)
         ours = outputs(loaded, samples, done)

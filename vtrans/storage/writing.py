@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,20 +12,16 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from vtrans.files import aside, check_path, explained
+from vtrans.files import explained, replaced
 from vtrans.storage.tensors import CHECKSUMS, checksum, header_checksum, header_text
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
     """Writes a file of tensors with this header and checksums. Raises what `files.unwritable` returns."""
-    check_path(path)
     sums = {name: checksum(str(tensor.dtype), tensor.shape, tensor) for name, tensor in tensors.items()}
     text = header_text({**header, CHECKSUMS: {"header": header_checksum(header), "tensors": sums}})
-    with aside(path) as temporary, explained(path):
-        temporary.touch()
-        mode = temporary.stat().st_mode
+    with replaced(path, "model") as temporary, explained(path):
         save_tensors(temporary, tensors, {"vtrans": text})
-        temporary.chmod(stat.S_IMODE(mode))  # safetensors makes files that only their owner can read
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> None:
