@@ -112,7 +112,7 @@ def test_help_is_plain_and_not_cut_off(command: str, run_cli: Callable[..., Done
     assert not set("╭│╰") & set(text)
     assert not re.search(r"^  \S+ <", text, re.MULTILINE), "the type of an argument is shown"
     assert "..." not in text.replace("]...", "").replace("}...", ""), "a summary is cut off"
-    assert set(re.findall(r"`(\w+)`", text)) <= {"auto"}, "a parameter is named instead of its flag"
+    assert set(re.findall(r"`(\w+)`", text)) <= {"auto", "serve"}, "a parameter is named instead of its flag"
 
 
 def test_help_shows_the_defaults_of_the_code(run_cli: Callable[..., Done]) -> None:
@@ -127,7 +127,8 @@ def test_help_shows_the_defaults_of_the_code(run_cli: Callable[..., Done]) -> No
     shown = flat("translate")
     values = [SearchConfig.beam, SearchConfig.alpha, SearchConfig.stop, SearchConfig.batch_tokens]
     for value in values:
-        assert re.search(rf"\[default: the model's[a-z ]*, else {value}\]", shown)
+        assert re.search(rf"\[default: (the model's setting, else )?{value}\]", shown)
+    assert "Search (default: the model's setting, else as shown):" in shown
     assert f"[default: {Sampling.temperature}]" in shown
     assert re.search(rf"\[default: [^]]*\b{DEFAULT_RECIPE}\b", flat("train"))
     assert f"[default: {' and '.join(DEFAULT_METRICS)}]" in flat("score")
@@ -140,7 +141,7 @@ def test_search_options_take_their_default_from_the_model() -> None:
         options = [parameter for parameter in commands[command].params if parameter.name in names]
         assert {"alpha", "batch_tokens"} <= {option.name for option in options}
         for option in options:
-            assert "[default: the model's" in option.help, option.name
+            assert "default: the model's" in f"{option.rich_help_panel} {option.help}", option.name
 
 
 def test_help_imports_nothing_heavy() -> None:

@@ -109,6 +109,7 @@ app = typer.Typer(
     "finds the output of the one before.",
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    context_settings={"max_content_width": 120},
 )
 
 # The base class of all of Typer's errors about the command line; recent versions contain a copy of click.

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from translators import SMALL, VARIANTS, loaded, same, sentences, translator, vocabulary, window
 
-from vtrans.config import ModelConfig, SearchConfig
+from vtrans.config import RETRY_NGRAM, ModelConfig, SearchConfig
 from vtrans.engines.engine import Source
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.lines.line import Line
-from vtrans.lines.retry import LOOP_NGRAM, LOOP_TIMES, RETRY_NGRAM, loops, times_in_a_row
+from vtrans.lines.retry import LOOP_NGRAM, LOOP_TIMES, loops, times_in_a_row
 from vtrans.search.loop import Hypothesis
 from vtrans.search.options import Sampling
 from vtrans.text.vocabulary import EOS_ID

@@ -36,7 +36,8 @@ def argument(help: str, metavar: str) -> Any:
 @dataclass(frozen=True)
 class Given:
     """Options of a dataclass, all or some by name, of which a command gets those that the user has set. `otherwise` is
-    what the help says before the default."""
+    what takes the place of an option that is not given: the help says so before the default, or once in the title of
+    the panel."""
 
     kind: type[Any]
     names: tuple[str, ...] = ()
@@ -97,12 +98,15 @@ def _option(kind: type[Any], key: Key, name: str, default: Any, given: Given | N
     repeated = " May be repeated." if key.kind is list and given else ""  # a recipe has a list
     shown = key.unset or ("" if default in (None, MISSING, ()) or default is False else str(default))
     gap = "\n" if meanings else "  "
-    end = f"{gap}[default: {given.otherwise if given else ''}{shown}]" if shown else ""
+    otherwise, panel = given.otherwise if given else "", key.panel or getattr(kind, "PANEL", None)
+    if otherwise and not key.panel:
+        otherwise, panel = "", f"{panel} (default: {otherwise}as shown)"
+    end = f"{gap}[default: {otherwise}{shown}]" if shown else ""
     return typer.Option(
         *(f"{flag}/--no-{flag[2:]}" if key.kind is bool and given and given.otherwise else flag).split(),
         help=f"{key.help}{repeated}{meanings}{end}",
         metavar=key.metavar or METAVARS.get(key.item if key.kind is list else key.kind),
-        rich_help_panel=key.panel or getattr(kind, "PANEL", None),
+        rich_help_panel=panel,
         show_default=False,
     )
 

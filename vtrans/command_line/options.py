@@ -17,18 +17,18 @@ from vtrans.processes.division import MEMORY
 from vtrans.text.lines import OnBadUtf8, open_bytes, read_lines
 
 STORED = "the model's setting, else "
+SEARCH_PANEL = f"Search (default: {STORED}as shown)"
 Quiet = Annotated[bool, option("Print only warnings and errors to stderr.", flag="--quiet -q")]
 Json = Annotated[bool, option("Print the result as JSON.", flag="--json")]
 Output = Annotated[Path | None, option("File to write.  [default: stdout]", "FILE", "Text", flag="--output -o")]
 DEVICE = "Device: cpu, cuda, cuda:N or mps.  [default: the best available]"
 Device = Annotated[str | None, option(DEVICE, "NAME", "Speed")]
-THREADS = "Threads of each process on a CPU.  [default: OMP_NUM_THREADS, else one per core that it may use]"
+THREADS = "Threads of each process on a CPU.  [default: OMP_NUM_THREADS, else one per core]"
 Threads = Annotated[int | None, option(THREADS, "N", "Speed")]
 _EACH = f"{MEMORY / 1e9:g} GB"
 DIVIDE = (
     "Number of processes that divide the work on the CPU of a Linux system, each with one thread or `threads`.  "
-    f"[default: one per available core with {_EACH} of free memory; 1 with --threads, for text that is translated line "
-    "by line, and on other systems and devices]"
+    f"[default: one per core with {_EACH} of memory]"
 )
 Processes = Annotated[int | None, option(DIVIDE, "N", "Speed")]
 DIVIDE_BATCHES = (

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from vtrans.command_line.lines import many, progress, source_of, stdin_is_terminal, texts_of, warn_of_characters, writer
 from vtrans.command_line.options import BAD_UTF8, check_line_counts, check_output
-from vtrans.config import KERNELS_VARIABLE
+from vtrans.config import KERNELS_VARIABLE, RETRY_NGRAM
 from vtrans.console import Console
 from vtrans.errors import InputError
 from vtrans.keys import flag, number, path, text
-from vtrans.lines.retry import RETRY_NGRAM
 from vtrans.processes.signals import ended_by_signals
 from vtrans.text.lines import LineReport, OnBadUtf8
 from vtrans.translate.chunks import Job, Shard, join_job, settings_of, sources_for, translate_chunks
@@ -46,13 +45,13 @@ class Text:
         "Target prefixes, one per input line; a blank line means none. The last word may be continued unless a space "
         "follows it.",
         flag="--prefix",
-        panel="Search",
+        panel="Terms and memory",
     )
     constraints: Path | None = path(
         None,
         "Phrases that translations must contain, and others that they must not: one JSON object per input line, such "
         'as {"constraints": ["red car"], "avoid": ["auto"]}; a blank line means none.',
-        panel="Search",
+        panel="Terms and memory",
     )
     on_bad_utf8: OnBadUtf8 = BAD_UTF8
     line_buffered: bool = flag(False, "Write each translation before reading the next line.")

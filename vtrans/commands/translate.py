@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from vtrans.command_line.documents import Documents, Written, remembered, translate_files
 from vtrans.command_line.generated import Given, argument, generated, option
 from vtrans.command_line.lines import many
-from vtrans.command_line.options import GLOSSARY, STORED, Ensemble, Processes, Quiet, Threads, To
+from vtrans.command_line.options import GLOSSARY, SEARCH_PANEL, STORED, Ensemble, Processes, Quiet, Threads, To
 from vtrans.command_line.texts import Text, chunked, streamed, translate_text
-from vtrans.config import MBR_BEAM, EngineConfig, SearchConfig
+from vtrans.config import MBR_BEAM, RETRY_NGRAM, EngineConfig, SearchConfig
 from vtrans.console import Console
 from vtrans.errors import InputError
 from vtrans.keys import decisive, flag, keys_of, number, path, texts
-from vtrans.lines.retry import RETRY_NGRAM
 from vtrans.search.options import Mbr, Sampling
 from vtrans.text.languages import Languages
 from vtrans.translate.chunks import engine_of
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 class Reading:
     """How lines are read, what the translations of terms and of protected text are, and which are left out."""
 
-    PANEL: ClassVar[str] = "Search"
+    PANEL: ClassVar[str] = "Terms and memory"
 
     glossary: Path | None = path(None, GLOSSARY)
     protect: bool = flag(
@@ -49,6 +48,7 @@ class Reading:
         False,
         "Give the model each line as it is. Without it, a line in capitals or title case is translated in lower case "
         "and gets its case back, and characters that the vocabulary lacks, such as most emoji, are copied.",
+        panel="Text",
     )
     min_confidence: float = number(
         0.0,
@@ -56,6 +56,7 @@ class Reading:
         1.0,
         "Leave a line blank, and an entry of a document without a translation, if its translation is less likely to be "
         "right. It needs what `vtrans calibrate` writes.",
+        panel="Output",
     )
     memory: Path | None = path(
         None,
@@ -136,22 +137,22 @@ NO_RETRY = (
 def translate(
     files: Annotated[list[Path] | None, argument(FILES, "FILE")] = None,
     *,
+    text: Text,
+    to: To = None,
+    output: Output,
     models: Ensemble,
     engine: EngineConfig,
     threads: Threads = None,
     processes: Processes = None,
     search: Annotated[dict[str, Any], Given(SearchConfig, otherwise=STORED)],
-    no_retry: Annotated[bool, option(NO_RETRY, panel="Search", flag="--no-retry")] = False,
+    no_retry: Annotated[bool, option(NO_RETRY, panel=SEARCH_PANEL, flag="--no-retry")] = False,
     reading: Reading,
     sampling: Annotated[
         bool, option("Sample translations instead of searching for the best.", panel="Sampling", flag="--sample")
     ] = False,
     sampling_options: Annotated[dict[str, Any], Given(Sampling)],
     mbr: Annotated[dict[str, Any], Given(Mbr)],
-    output: Output,
-    text: Text,
     documents: Documents,
-    to: To = None,
     quiet: Quiet = False,
 ) -> None:
     """Translate text: one line out for every line in. Or translate documents and write them in their format.

@@ -28,6 +28,7 @@ __all__ = [
     "NEAREST",
     "NEAREST_OF_STEP",
     "PRECISIONS",
+    "RETRY_NGRAM",
     "SCHEDULES",
     "SECTIONS",
     "TIE_FORMS",
@@ -47,6 +48,7 @@ DEFAULT_RECIPE = "small"
 DEFAULT_RUN = "run"
 MBR_METRICS = ("chrf", "bleu")
 MBR_BEAM, MBR_SAMPLES = 16, 64  # candidates of a search by `vtrans translate`, and samples
+RETRY_NGRAM = 3  # `no_repeat_ngram` of a second search
 # Sizes of a shortlist: target subwords per source subword, and those that every sentence may use.
 DEFAULT_TRANSLATIONS, DEFAULT_FREQUENT = 8, 1500
 # Neighbours that `vtrans inspect` shows of a subword, and of a step of a translation.

@@ -21,7 +21,6 @@ from vtrans.config import SearchConfig
 from vtrans.lines.line import Piece, Search, Stage
 from vtrans.text.vocabulary import Vocabulary
 
-RETRY_NGRAM = 3
 LOOP_NGRAM = 4
 LOOP_TIMES = 5
 SOURCE_STRETCH = 50

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from vtrans.config import SearchConfig
+from vtrans.config import RETRY_NGRAM, SearchConfig
 from vtrans.engines.engine import Engine
 from vtrans.lines.alignments import AlignWords
 from vtrans.lines.case import LowerCase
@@ -15,7 +15,7 @@ from vtrans.lines.mbr import ChooseBest
 from vtrans.lines.memory import UseMatches, UseMemory
 from vtrans.lines.pieces import CutIntoPieces, SourceReader
 from vtrans.lines.protected import ProtectText, WriteCodes
-from vtrans.lines.retry import RETRY_NGRAM, SearchAgain
+from vtrans.lines.retry import SearchAgain
 from vtrans.lines.terms import DraftTerms, FindTerms
 from vtrans.lines.unknowns import Characters, CopyUnknown
 from vtrans.translate.translation import TranslateOptions
