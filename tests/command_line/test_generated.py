@@ -34,7 +34,7 @@ class Files:
 
 
 SETTINGS = Given(Stored, otherwise="the model's, else ")
-SOME = Given(Stored, ("width", "rule", "words"), "the model's, else ")
+SOME = Given(Stored, ("width", "depth", "rule", "words"), "the model's, else ")
 
 
 def run(*words: str) -> tuple[dict[str, Any], Files]:
@@ -78,13 +78,15 @@ def test_the_help_has_the_meanings_of_choices_and_whose_default_holds() -> None:
     app.command()(command)
     made: Any = typer.main.get_command(app)
     help = {option.name: option.help for option in made.params}
-    assert set(help) == {"width", "rule", "words", "inputs", "out", "lines", "quick"}
-    assert help["width"] == "Width, at least `depth`.  [default: the model's, else 4]"
-    assert help["rule"] == "Which one.\nfirst: the first\n[default: the model's, else first]"
-    assert help["words"].endswith("[default: the model's, else none]")
+    assert set(help) == {"width", "depth", "rule", "words", "inputs", "out", "lines", "quick"}
+    assert help["width"] == "Width, at least `depth`.  [default: 4]"
+    assert help["depth"] == "Depth.  [default: the model's, else 0.5]"
+    assert help["rule"] == "Which one.\nfirst: the first\n[default: first]"
+    assert help["words"].endswith("[default: none]")
     assert (help["out"], help["quick"]) == ("Result.  [default: stdout]", "Be quick.")
     panels = {option.name: option.rich_help_panel for option in made.params}
-    assert (panels["width"], panels["out"]) == ("Search", None)
+    assert panels["width"] == "Search (default: the model's, else as shown)"
+    assert (panels["depth"], panels["out"]) == ("Speed", None)
 
 
 def test_no_option_is_declared_twice() -> None:
