@@ -81,9 +81,8 @@ class Trainer:
         self.ready, self.job, self.learner, self.progress = ready, ready.job, ready.learner, ready.progress
         job = self.job
         self.feed = Feed(job.data, job.recipe, job.ranks, job.device)
-        parallel = self.learner.parallel
-        self.updates = Updates(job, self.learner, parallel.objective, self.progress)
-        self.validation = Validation(job.data, job.run, job.recipe, parallel.whole, job.device, job.console)
+        self.updates = Updates(job, self.learner, self.learner.parallel.objective, self.progress)
+        self.validation = Validation(job.data, job.run, job.recipe, self.learner.objective, job.device, job.console)
         self.log = Log(job, ready.metrics, self.progress)
         self.signal = StopSignal()
         self.stopping = False  # whether all ranks know about a signal
@@ -210,7 +209,7 @@ class Trainer:
         there may be little time left to stop, so the resumed run validates instead."""
         job, progress, config, record = self.job, self.progress, self.job.recipe.train, None
         save(job, self.learner, progress)  # first, so that no failure of the validation loses updates
-        with self.learner.whole():
+        with self.learner.averaged():
             if job.leads:
                 with job.ranks.alone():
                     record = self.validation.measure(progress.step, self._interrupted)
