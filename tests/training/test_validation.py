@@ -29,10 +29,22 @@ from vtrans.errors import FileError, VtransError
 from vtrans.score import corpus_scores
 from vtrans.storage.run_folder import RunFolder
 from vtrans.storage.states import read_progress
+from vtrans.text.vocabulary import EOS_ID
 from vtrans.training.progress import Progress
 from vtrans.training.recipe import load_recipe
 from vtrans.training.trainer import Trainer
-from vtrans.training.validation import Validation, manner
+from vtrans.training.validation import Validation, manner, unigram_nll
+
+
+def test_the_frequencies_of_subwords_are_those_of_the_training_text(tiny_data: DataFolder) -> None:
+    size = len(tiny_data.tgt_vocab)
+    train, valid = (
+        [id for i in range(len(store)) for id in (*store.tgt(i).tolist(), EOS_ID)]
+        for store in (tiny_data.train, tiny_data.valid)
+    )
+    expected = [-math.log((train.count(id) + 1) / (len(train) + size)) for id in valid]
+    assert unigram_nll(tiny_data) == pytest.approx(math.fsum(expected) / len(expected))
+    assert unigram_nll(tiny_data) < math.log(size)
 
 
 def test_validation_does_not_disturb_training(tmp_path: Path, tiny_data: DataFolder) -> None:

@@ -11,6 +11,7 @@ differ.
 
 from __future__ import annotations
 
+import math
 import signal
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -38,7 +39,7 @@ from vtrans.training.progress import Progress
 from vtrans.training.resume import save, save_progress
 from vtrans.training.setup import SetUp, TrainOptions, keep_finished_recipe, prepare_folder, remove_source, set_up
 from vtrans.training.updates import Updates
-from vtrans.training.validation import Validation
+from vtrans.training.validation import Validation, unigram_nll
 
 # Training stops and saves on these even where a shell's background job ignores them: `kill -INT` must reach a job.
 STOPPING = (signal.SIGINT, signal.SIGTERM)
@@ -86,6 +87,7 @@ class Trainer:
         self.log = Log(job, ready.metrics, self.progress)
         self.signal = StopSignal()
         self.stopping = False  # whether all ranks know about a signal
+        self.nll: float | None = None  # of the last validation of this process; None if it was not finite
 
     def run(self, lock: RunLock, *, fresh: bool = False) -> Progress:
         """Trains until max_steps or max_minutes, until patience runs out, or until a signal comes, which raises
@@ -117,10 +119,28 @@ class Trainer:
         ):
             self._loop(batches, counter)
         if job.leads:
-            best = progress.best
-            shown = f"; best {config.best_metric} {abs(best[0][0]):.2f} at step {best[0][1]:,}" if best else ""
-            job.console.info(f"done at step {progress.step:,}{shown}; next: vtrans average {job.run.path}")
+            self._close()
         return progress
+
+    def _close(self) -> None:
+        """Says that training is done, or warns if the model has learned nothing.
+
+        It has learned nothing if its last validation is not better than the frequencies of the subwords
+        (`unigram_nll`), or is not finite. Training that diverges ends there or far above; so may very few updates.
+        """
+        progress, config = self.progress, self.job.recipe.train
+        best = progress.best
+        shown = f"; best {config.best_metric} {abs(best[0][0]):.2f} at step {best[0][1]:,}" if best else ""
+        done, chance = f"done at step {progress.step:,}{shown}", unigram_nll(self.job.data)
+        if self.nll is not None and self.nll < chance:
+            self.job.console.info(f"{done}; next: vtrans average {self.job.run.path}")
+            return
+        reached = "not finite" if self.nll is None else f"{math.exp(min(self.nll, 50)):.2f}"
+        self.job.console.warn(
+            f"{done}, but training has diverged or hardly begun: the last validation perplexity is {reached}, and that "
+            f"of the frequencies of the subwords is {math.exp(chance):.2f}; start another run with a smaller "
+            "train.learning_rate or a longer train.warmup, or train for longer."
+        )
 
     def dry_run(self) -> Progress:
         """Says what training will take, and writes nothing."""
@@ -218,6 +238,7 @@ class Trainer:
                 job.ranks.await_leader()
         if record is not None:
             self.ready.metrics.write(record)
+            self.nll = record["nll"]
             progress.rank(record, config)
             if progress.stopped_early:
                 job.console.info(f"no better {config.best_metric} in {config.patience} validations: training ends")

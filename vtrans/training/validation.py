@@ -7,13 +7,15 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from vtrans.checkpoint import LoadedModel
 from vtrans.config import Recipe, SearchConfig, TrainConfig
 from vtrans.console import Console, duration
 from vtrans.data.batches import collate, plan_epoch
-from vtrans.data.store import DataFolder
+from vtrans.data.store import DataFolder, TokenStore
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import LogprobsError
 from vtrans.files import explained, write_atomically
@@ -22,6 +24,7 @@ from vtrans.lines.line import Line
 from vtrans.processes.memory import release_memory
 from vtrans.score import corpus_scores
 from vtrans.storage.run_folder import RunFolder
+from vtrans.text.vocabulary import EOS_ID
 from vtrans.training.optimization.loss import Objective, products
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator
@@ -70,6 +73,20 @@ def _chosen(data: DataFolder, count: int) -> tuple[list[int], dict[str | None, l
     for row, (_, code) in enumerate(chosen):
         rows.setdefault(code, []).append(row)
     return [i for i, _ in chosen], rows
+
+
+def unigram_nll(data: DataFolder) -> float:
+    """The negative log-likelihood per validation token, with EOS, of a model that knows only how frequent each target
+    subword is in the training text. One is added to each count, so that no probability is 0."""
+    size = len(data.tgt_vocab)
+
+    def counts(store: TokenStore) -> NDArray[np.int64]:
+        counts_V = store.counts("tgt", size)
+        counts_V[EOS_ID] += len(store)
+        return counts_V
+
+    train_V, valid_V = counts(data.train) + 1, counts(data.valid)
+    return float(valid_V @ -np.log(train_V / train_V.sum()) / valid_V.sum())
 
 
 class Validation:
