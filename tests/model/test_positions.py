@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vtrans.errors import InputError
 from vtrans.model import Transformer
-from vtrans.model.positions import ComputedPositions, turned
+from vtrans.model.positions import ComputedPositions, rotate
 
 ROTARY = dataclasses.replace(SMALL, positions="rotary", norm="pre")
 
@@ -29,7 +29,7 @@ def rotated(x_d: Tensor, position: int) -> Tensor:
 
 def test_each_head_is_turned_by_the_angles_of_its_position() -> None:
     x_TD = torch.randn(300, 12)
-    found = turned(x_TD, ComputedPositions("rotary", 12, 2)(300))  # more positions than the table has at first
+    found = rotate(x_TD, ComputedPositions("rotary", 12, 2)(300))  # more positions than the table has at first
     for at in (0, 1, 7, 299):
         heads = torch.cat([rotated(head_d, at) for head_d in x_TD[at].view(2, 6)])
         torch.testing.assert_close(found[at], heads, atol=1e-4, rtol=0)
@@ -39,17 +39,17 @@ def test_products_of_turned_queries_and_keys_depend_on_their_distance() -> None:
     torch.manual_seed(1)
     rows_TD = ComputedPositions("rotary", 8, 1)(40)
     q, k = torch.randn(2, 8)
-    near = [float(turned(q, rows_TD[i]) @ turned(k, rows_TD[i + 3])) for i in (0, 5, 36)]
-    other = float(turned(q, rows_TD[3]) @ turned(k, rows_TD[0]))
+    near = [float(rotate(q, rows_TD[i]) @ rotate(k, rows_TD[i + 3])) for i in (0, 5, 36)]
+    other = float(rotate(q, rows_TD[3]) @ rotate(k, rows_TD[0]))
     assert near == pytest.approx([near[0]] * 3, abs=1e-5)
     assert abs(other - near[0]) > 1e-3
 
 
 def test_compiled_training_turns_by_the_same_formula() -> None:
     x_BTD, rows_TD = torch.randn(2, 7, 8, requires_grad=True), ComputedPositions("rotary", 8, 2)(7)
-    (gradient,) = torch.autograd.grad(turned(x_BTD, rows_TD).square().sum(), x_BTD)
-    compiled = torch.compile(turned, backend="aot_eager", fullgraph=True)(x_BTD, rows_TD)
-    torch.testing.assert_close(compiled, turned(x_BTD, rows_TD))
+    (gradient,) = torch.autograd.grad(rotate(x_BTD, rows_TD).square().sum(), x_BTD)
+    compiled = torch.compile(rotate, backend="aot_eager", fullgraph=True)(x_BTD, rows_TD)
+    torch.testing.assert_close(compiled, rotate(x_BTD, rows_TD))
     torch.testing.assert_close(torch.autograd.grad(compiled.square().sum(), x_BTD)[0], gradient)
 
 

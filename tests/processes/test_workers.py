@@ -25,7 +25,7 @@ import torch
 import vtrans.processes.workers
 from vtrans.errors import InputError, VtransError
 from vtrans.processes.signals import ENDING
-from vtrans.processes.workers import _REPLY, Copies, DiedError, _make_copies, map_in_workers
+from vtrans.processes.workers import _REPLY, DiedError, WorkerPool, _make_copies, map_in_workers
 
 UPPER = partial(operator.methodcaller, "upper")  # makes the function that returns item.upper()
 WORDS = [f"word {i}" for i in range(20)]
@@ -119,10 +119,10 @@ except KeyboardInterrupt:
 
 COPIES = """
 import time
-from vtrans.processes.workers import Copies
+from vtrans.processes.workers import WorkerPool
 
 try:
-    with Copies(lambda item, done: time.sleep(item), 3, "testing", "") as copies:
+    with WorkerPool(lambda item, done: time.sleep(item), 3, "testing", "") as copies:
         copies.submit(0).result()
         tasks = [copies.submit(100) for _ in range(2)]
         print("started", flush=True)
@@ -168,8 +168,8 @@ def test_workers_end_with_their_parent(tmp_path: Path, text: str, killed: bool) 
 # Copies of this process.
 
 
-def copies(answer: Callable[[Any, Callable[[], None]], Any], number: int = 2) -> Copies[Any, Any]:
-    return Copies(answer, number, "testing", "do better")
+def copies(answer: Callable[[Any, Callable[[], None]], Any], number: int = 2) -> WorkerPool[Any, Any]:
+    return WorkerPool(answer, number, "testing", "do better")
 
 
 @linux
@@ -220,7 +220,7 @@ def test_a_collection_in_a_copy_leaves_the_memory_shared() -> None:
         rows = Path("/proc/self/smaps_rollup").read_text().split("\n")
         return sum(int(row.split()[1]) for row in rows if row.startswith("Private_Dirty:")) / 1000
 
-    with Copies(private_megabytes, 1, "measuring", "") as copies:
+    with WorkerPool(private_megabytes, 1, "measuring", "") as copies:
         before = copies.submit(False).result()
         assert copies.submit(True).result() < before + 5
     assert len(held) == 300_000

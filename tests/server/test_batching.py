@@ -14,7 +14,7 @@ from translators import window
 from vtrans.documents.document import Translated
 from vtrans.errors import VtransError
 from vtrans.lines.line import Line
-from vtrans.server.batching import LONG, WINDOW, Ready, RequestOptions, Slots, Worker
+from vtrans.server.batching import LONG_LINE, WINDOW, Ready, RequestOptions, Slots, Worker
 
 ONE = RequestOptions()
 
@@ -249,18 +249,18 @@ def test_long_lines_leave_a_slot_to_others() -> None:
             def __call__(self, lines: Sequence[Line], options: RequestOptions, ready: Ready) -> list[list[Translated]]:
                 return (
                     super().__call__(lines, options, ready)
-                    if len(lines[0].text) > LONG
+                    if len(lines[0].text) > LONG_LINE
                     else reversed_words(lines, options)
                 )
 
         model = GatedIfLong()
         worker = Worker(model, slots=Slots(2))
-        long = [asyncio.ensure_future(worker.translate(window([f"{k} " * LONG]), ONE)) for k in range(4)]
+        long = [asyncio.ensure_future(worker.translate(window([f"{k} " * LONG_LINE]), ONE)) for k in range(4)]
         await until_busy(model)
         assert [found[0].text for found in await worker.translate(window(["a b", "c d"]), ONE)] == ["b a", "d c"]
         assert worker.waiting == 3
         model.gate.release(4)
-        assert [len(found[0].text.split()) for (found,) in await asyncio.gather(*long)] == [LONG] * 4
+        assert [len(found[0].text.split()) for (found,) in await asyncio.gather(*long)] == [LONG_LINE] * 4
         assert [len(batch) for batch in model.batches] == [1] * 4
         worker.close()
 
@@ -271,7 +271,7 @@ def test_long_lines_and_others_take_turns_in_a_single_slot() -> None:
     async def ask() -> None:
         model = Gated()
         worker = Worker(model)
-        long = asyncio.ensure_future(worker.translate(window(["x " * LONG] * 4), ONE))
+        long = asyncio.ensure_future(worker.translate(window(["x " * LONG_LINE] * 4), ONE))
         await until_busy(model)
         short = asyncio.ensure_future(worker.translate(window(["a b"]), ONE))
         await asyncio.sleep(0)

@@ -203,6 +203,6 @@ def test_a_model_records_the_languages_of_its_data(tiny_data: DataFolder, ending
 def test_data_without_languages_gives_a_model_without(tmp_path: Path) -> None:
     data = make_data(tmp_path)
     report = json.loads((data.path / "data.json").read_bytes())
-    del report["languages"]
+    report["languages"] = None
     (data.path / "data.json").write_text(json.dumps(report), encoding="utf-8")
     assert DataFolder.open(data.path).languages == ()

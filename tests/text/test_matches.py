@@ -7,7 +7,7 @@ import random
 import pytest
 from rapidfuzz.distance import Levenshtein
 
-from vtrans.text.matches import LEAST, Matches
+from vtrans.text.matches import LEAST_SIMILARITY, Matches
 
 WORDS = ("the", "the", "the", "a", "dog", "cat", "runs", "in", "park", "Łódź", "5", "犬")
 
@@ -32,7 +32,7 @@ def test_the_index_finds_the_best_text_there_is(seed: int) -> None:
         scores = [Levenshtein.normalized_similarity(text.split(), other.split()) for other in known]
         best = max(scores)
         found = matches.best(text)
-        if best < LEAST:
+        if best < LEAST_SIMILARITY:
             assert found is None
         else:
             assert found == near(str(149 - scores[::-1].index(best)), best)

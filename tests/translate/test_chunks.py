@@ -19,7 +19,16 @@ from vtrans.lines.line import lines_of
 from vtrans.search.options import Mbr, Sampling
 from vtrans.storage.run_folder import RunFolder
 from vtrans.text.lines import write_line
-from vtrans.translate.chunks import Job, Shard, collect, engine_of, join_job, settings_of, sources_for, translate_chunks
+from vtrans.translate.chunks import (
+    ChunkJob,
+    Shard,
+    collect,
+    engine_of,
+    indexed_texts,
+    join_job,
+    settings_of,
+    translate_chunks,
+)
 from vtrans.translate.confidence import Calibration, Logistic
 from vtrans.translate.stream import translate_stream
 from vtrans.translate.translation import TranslateOptions
@@ -51,9 +60,9 @@ class Work:
         self.prefixes: Path | None = None
         self.constraints: Path | None = None
 
-    def join(self, options: TranslateOptions = DEFAULT_OPTIONS, **search: Any) -> tuple[Job, dict[str, Any]]:
+    def join(self, options: TranslateOptions = DEFAULT_OPTIONS, **search: Any) -> tuple[ChunkJob, dict[str, Any]]:
         texts = {"input": self.text, "prefixes": self.prefixes, "constraints": self.constraints}
-        sources = sources_for(self.out, {name: path for name, path in texts.items() if path}, self.chunk_lines)
+        sources = indexed_texts(self.out, {name: path for name, path in texts.items() if path}, self.chunk_lines)
         settings = settings_of(translator(**search), options)
         return join_job(self.out, sources, [self.model], settings, self.chunk_lines, options.lines), sources
 

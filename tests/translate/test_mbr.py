@@ -63,7 +63,7 @@ def brute_force(texts: Sequence[str], metric: str) -> dict[str, float]:
 @pytest.mark.parametrize("metric", UTILITIES)
 @pytest.mark.parametrize("block", [3, 4096])
 def test_the_utilities_are_those_of_sacrebleu(metric: str, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mbr, "BLOCK", block)
+    monkeypatch.setattr(mbr, "COUNTED_NGRAMS", block)
     for texts in (ODD, sentences(20), ["".join(random.Random(i).choices("ab c.", k=i)) for i in range(20)]):
         expected = [[METRICS[metric].sentence_score(hyp, [ref]).score for ref in texts] for hyp in texts]
         found = UTILITIES[metric](texts)

@@ -20,7 +20,7 @@ from vtrans.analysis.attention_map import as_svg, attention_map
 from vtrans.analysis.charts import Series, line_chart
 from vtrans.analysis.inspection import Inspection, shared_rows, training_overlap
 from vtrans.analysis.parts import shared_groups
-from vtrans.analysis.run_history import History, Point, histories
+from vtrans.analysis.run_history import Point, RunHistory, histories
 from vtrans.checkpoint import load_model
 from vtrans.console import Console, duration
 from vtrans.engines.torch_engine import TorchEngine
@@ -61,7 +61,7 @@ def write_report(runs: Sequence[Path], out: Path, options: ReportOptions, consol
     write_atomically(out, report(histories(runs), options, console).encode())
 
 
-def report(runs: Sequence[History], options: ReportOptions, console: Console | None = None) -> str:
+def report(runs: Sequence[RunHistory], options: ReportOptions, console: Console | None = None) -> str:
     """Returns the page. Raises InputError for a data folder that is not that of the runs."""
     title = ", ".join(run.name for run in runs)
     models = {run.name: load_inspection(run, options.data) for run in runs}
@@ -92,7 +92,7 @@ def report(runs: Sequence[History], options: ReportOptions, console: Console | N
     )
 
 
-def load_inspection(run: History, data: Path | None) -> Inspection | None:
+def load_inspection(run: RunHistory, data: Path | None) -> Inspection | None:
     """Returns the model of a run that `vtrans translate` would choose, or None before the first checkpoint."""
     if not run.run.steps():
         return None
@@ -129,7 +129,7 @@ class Html(str):
     """Text that is already HTML."""
 
 
-def _legend(runs: Sequence[History]) -> Iterator[str]:
+def _legend(runs: Sequence[RunHistory]) -> Iterator[str]:
     if len(runs) == 1:
         return
     items = []
@@ -140,7 +140,7 @@ def _legend(runs: Sequence[History]) -> Iterator[str]:
     yield f'<ul class="legend">{"".join(items)}</ul>'
 
 
-def _results(runs: Sequence[History], models: Mapping[str, Inspection | None]) -> Iterator[str]:
+def _results(runs: Sequence[RunHistory], models: Mapping[str, Inspection | None]) -> Iterator[str]:
     yield "<h2>Results</h2>"
     rows = []
     for run in runs:
@@ -179,7 +179,7 @@ def _figure(record: Mapping[str, Any] | None, key: str) -> str:
     return "–" if value is None else f"{value:.2f}"
 
 
-def _curves(runs: Sequence[History]) -> Iterator[str]:
+def _curves(runs: Sequence[RunHistory]) -> Iterator[str]:
     yield "<h2>Curves</h2>"
     yield (
         '<div class="choice" role="radiogroup" aria-label="Horizontal axis">'
@@ -206,7 +206,7 @@ def _xy(point: Point, unit: str) -> tuple[float, float]:
     return (point.step if unit == "updates" else point.minutes), point.value
 
 
-def _significance(runs: Sequence[History]) -> Iterator[str]:
+def _significance(runs: Sequence[RunHistory]) -> Iterator[str]:
     rows = []
     for first, second in itertools.combinations(runs, 2):
         texts = [run.translations(run.best["step"]) if run.best else None for run in (first, second)]
@@ -231,7 +231,7 @@ def _significance(runs: Sequence[History]) -> Iterator[str]:
         )
 
 
-def _translations(runs: Sequence[History], count: int) -> Iterator[str]:
+def _translations(runs: Sequence[RunHistory], count: int) -> Iterator[str]:
     shown = [run for run in runs if run.sources and run.references]
     if not shown or not count:
         return
@@ -254,7 +254,7 @@ def _translations(runs: Sequence[History], count: int) -> Iterator[str]:
             yield table(f"Translations by {run.name}", (run.name if len(runs) > 1 else "update", "translation"), rows)
 
 
-def _chosen_steps(run: History) -> list[int]:
+def _chosen_steps(run: RunHistory) -> list[int]:
     """Returns at most MOST_STEPS steps of validations: early ones close together, the last one, and the best one."""
     steps = [record["step"] for record in run.valid if run.run.translations(record["step"]).is_file()]
     if len(steps) <= MOST_STEPS:
@@ -283,7 +283,7 @@ def marked(before: str, after: str) -> Html:
     return Html(" ".join(parts))
 
 
-def _attention(runs: Sequence[History], models: Mapping[str, Inspection | None], sentences: int) -> Iterator[str]:
+def _attention(runs: Sequence[RunHistory], models: Mapping[str, Inspection | None], sentences: int) -> Iterator[str]:
     pictures = []
     for run in runs:
         model = models[run.name]
@@ -330,7 +330,7 @@ def _sharing(models: Mapping[str, Inspection | None]) -> Iterator[str]:
         )
 
 
-def _recipes(runs: Sequence[History]) -> Iterator[str]:
+def _recipes(runs: Sequence[RunHistory]) -> Iterator[str]:
     flat = [
         {f"{section}.{key}": value for section, values in run.recipe.items() for key, value in values.items()}
         for run in runs
@@ -354,7 +354,7 @@ def _toml(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _records(runs: Sequence[History]) -> Iterator[str]:
+def _records(runs: Sequence[RunHistory]) -> Iterator[str]:
     """Yields the figures of the validations as tables, for readers who cannot see the curves."""
     yield "<h2>Validations</h2>"
     for run in runs:

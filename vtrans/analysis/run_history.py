@@ -26,7 +26,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class History:
+class RunHistory:
     """The records of a run, in order of their steps. `name` tells it from the other runs of a report."""
 
     name: str
@@ -93,10 +93,10 @@ class History:
         return _lines(self.run.valid_ref)
 
 
-def histories(runs: Sequence[Path]) -> list[History]:
+def histories(runs: Sequence[Path]) -> list[RunHistory]:
     """Reads the records of runs. Raises FileError for a folder that holds no run or whose records are damaged, and
     InputError for a run that is given twice."""
-    read: list[History] = []
+    read: list[RunHistory] = []
     for path, name in zip(runs, _names(runs), strict=True):
         run = RunFolder(path)
         if not path.is_dir():
@@ -109,7 +109,7 @@ def histories(runs: Sequence[Path]) -> list[History]:
         valid = [record for record in records if record["kind"] == "valid"]
         if not train and not valid:
             raise FileError(f"{run.metrics} has no records yet; try again once training has written a line.")
-        read.append(History(name, run, train, valid, _recipe(run)))
+        read.append(RunHistory(name, run, train, valid, _recipe(run)))
     return read
 
 

@@ -18,7 +18,7 @@ from vtrans.errors import InputError
 from vtrans.keys import flag, number, path, text
 from vtrans.processes.signals import ended_by_signals
 from vtrans.text.lines import LineReport, OnBadUtf8
-from vtrans.translate.chunks import Job, Shard, join_job, settings_of, sources_for, translate_chunks
+from vtrans.translate.chunks import ChunkJob, Shard, indexed_texts, join_job, settings_of, translate_chunks
 
 if TYPE_CHECKING:
     from vtrans.lines.line import Counts
@@ -170,7 +170,7 @@ def chunked(
     """Finds the chunks of a text, of which those of the shard are translated."""
     others = {"prefixes": text.prefixes, "constraints": text.constraints}
     texts = {"input": chunks.input} | {name: path for name, path in others.items() if path}
-    sources = sources_for(chunks.folder, texts, chunks.lines)
+    sources = indexed_texts(chunks.folder, texts, chunks.lines)
 
     def prepare(translator: Translator) -> Callable[[Workers[bytes] | None], None]:
         common = {**settings, **settings_of(translator, options), "on_bad_utf8": text.on_bad_utf8}
@@ -182,7 +182,7 @@ def chunked(
             job.use_kernels()
         return partial(run, translator, job)
 
-    def run(translator: Translator, job: Job, workers: Workers[bytes] | None) -> None:
+    def run(translator: Translator, job: ChunkJob, workers: Workers[bytes] | None) -> None:
         report = LineReport()
         with console.progress("translated", unit="sentences", shares=True) as counter:
             translate_chunks(

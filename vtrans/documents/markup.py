@@ -18,7 +18,8 @@ from itertools import accumulate, pairwise
 from typing import Literal
 
 from vtrans.documents.sentences import PROTECTION, split_sentences
-from vtrans.documents.word_parts import WORD, Links, Place, divided_words
+from vtrans.documents.word_parts import WORD, Links, divided_words
+from vtrans.wording.protect import Span
 
 DEEPEST = 50  # nested elements; deeper tags count as single tags
 PASSES = 10  # over the elements, to join sentences; what is still crossed then is one sentence
@@ -67,7 +68,7 @@ class Sentence:
 
     begin: int
     end: int
-    words: list[Place]
+    words: list[Span]
     line: str
     nodes: list[Node]
 

@@ -13,15 +13,13 @@ from pathlib import PurePath
 from vtrans.documents.document import MarkedDocument, Paired
 from vtrans.documents.files import open_file
 from vtrans.documents.po import po_languages, po_pairs
-from vtrans.documents.remembered import Remembered
+from vtrans.documents.remembered import Remembered, TextPair
 from vtrans.documents.sentences import PROTECTION, has_words
 from vtrans.documents.tmx import tmx_languages, tmx_pairs
 from vtrans.documents.xliff import xliff_languages, xliff_pairs
 from vtrans.errors import DocumentError
 from vtrans.text.languages import Languages, base
 from vtrans.wording.protect import coded_pair
-
-Pair = tuple[str, str]
 
 REASONS = {
     "untranslated": "untranslated",
@@ -50,7 +48,7 @@ class Taken:
 
     def __init__(self, languages: Languages, memory: Remembered | None = None) -> None:
         self.languages, self._memory = languages, memory
-        self.pairs: dict[Pair, None] = {}
+        self.pairs: dict[TextPair, None] = {}
         self.counts: dict[str, dict[str, int]] = {}
         """For each document, how many of its strings were taken, and how many left out for each reason."""
 
@@ -91,7 +89,7 @@ class Taken:
         self.languages = both
 
 
-def lines_of(source: MarkedDocument, target: MarkedDocument) -> list[Pair] | str:
+def lines_of(source: MarkedDocument, target: MarkedDocument) -> list[TextPair] | str:
     """Returns the pairs of sentences of a string and its translation, or why there are none. If one side has more
     sentences, or a placeholder is in another sentence, the whole string is one pair."""
     sides = source.beside(target)

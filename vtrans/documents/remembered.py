@@ -12,7 +12,7 @@ from vtrans.text.languages import Languages
 from vtrans.text.matches import Kind, Match, Matches
 from vtrans.wording.protect import Protection, coded_pair
 
-Pair = tuple[str, str]
+TextPair = tuple[str, str]
 
 
 class Remembered:
@@ -58,14 +58,14 @@ class Remembered:
             return None
         return around(text, found.most_common(1)[0][0])
 
-    def sentences(self) -> Iterator[Pair]:
+    def sentences(self) -> Iterator[TextPair]:
         """Yields the sentences and their translations."""
         for kind, text in self._found:
             if kind == "sentence" and has_words(text) and (translation := self(text)):
                 yield text, translation
 
 
-def pairs_of(languages: Languages, text: str, translation: str) -> list[Pair]:
+def pairs_of(languages: Languages, text: str, translation: str) -> list[TextPair]:
     """Returns a text without tags and its translation, and their sentences if there are equally many."""
     sides = [split_sentences(side, code).sentences for side, code in zip((text, translation), languages, strict=True)]
     sentences = zip(*sides, strict=True) if len(sides[0]) == len(sides[1]) else ()
@@ -85,7 +85,7 @@ def around(text: str, translation: str) -> str:
 class Lookup:
     """Finds the fuzzy matches of lines among translated sentences, in which this text is protected."""
 
-    def __init__(self, pairs: Iterable[Pair], protection: Protection | None) -> None:
+    def __init__(self, pairs: Iterable[TextPair], protection: Protection | None) -> None:
         self._protection = protection
         self._matches = Matches(coded for pair in pairs if (coded := self._coded(pair)))
 
@@ -98,7 +98,7 @@ class Lookup:
         """Returns the match of a line."""
         return self._matches.best(self._protection.masked(line).masked if self._protection else line)
 
-    def _coded(self, pair: tuple[str, ...]) -> Pair | None:
+    def _coded(self, pair: tuple[str, ...]) -> TextPair | None:
         src, tgt = pair
         coded = coded_pair(src, tgt, self._protection) if self._protection else (src, tgt)
         return coded if coded and not MARKED.search("".join(coded)) else None  # a model does not know the marks

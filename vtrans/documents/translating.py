@@ -16,7 +16,7 @@ from vtrans.text.matches import Known
 
 Nbest = list[Translated]
 """The translations of a line, best first."""
-Wanted = tuple[str, bool]
+LineKey = tuple[str, bool]
 """The text of a line, and whether its words need links to those of its translation."""
 Groups = Mapping[bool, Sequence[Line]]
 """The lines whose words need no links to those of their translations, and those whose words do."""
@@ -48,7 +48,7 @@ class Lines:
     def each(self, translate: Callable[[Groups], Answers], least: int) -> Iterator[list[Nbest]]:
         """Yields the translations of each document's lines. The groups of documents that have at least `least` new
         lines together are translated at once. A line without a translation stays as it is, except in a slot."""
-        found, first, new = dict(self.known), 0, dict[Wanted, None]()
+        found, first, new = dict(self.known), 0, dict[LineKey, None]()
         for number, lines in enumerate(self._wanted, 1):
             new |= dict.fromkeys(wanted for wanted in lines if wanted in self._asked and wanted not in found)
             if len(new) < least and number < len(self._wanted):
@@ -58,13 +58,13 @@ class Lines:
             yield from map(partial(self._answer, found), range(first, number))
             first, new = number, {}
 
-    def _groups(self, asked: Iterable[Wanted]) -> Groups:
+    def _groups(self, asked: Iterable[LineKey]) -> Groups:
         groups: dict[bool, list[Line]] = {False: [], True: []}
         for wanted in asked:
             groups[wanted[1]].append(self._asked[wanted])
         return groups
 
-    def _answer(self, found: Mapping[Wanted, Nbest], number: int) -> list[Nbest]:
+    def _answer(self, found: Mapping[LineKey, Nbest], number: int) -> list[Nbest]:
         """Returns the translations of a document's lines."""
         slots = isinstance(self._documents[number], FilledDocument)
         nbests = [(text, found.get((text, aligned))) for text, aligned in self._wanted[number]]

@@ -8,10 +8,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-Links = Sequence[tuple[int, int]]  # (word of the source, word of the translation)
-Place = tuple[int, int]  # where a word, or a part of one, begins and ends
+from vtrans.wording.protect import Span
 
-Claims = dict[int, list[tuple[Place, Place]]]  # for words of the translation: parts of the source, and their places
+Links = Sequence[tuple[int, int]]  # (word of the source, word of the translation)
+Claims = dict[int, list[tuple[Span, Span]]]  # for words of the translation: parts of the source, and their places
 
 MOST_PARTS = 20  # of a word; others stay whole
 
@@ -20,8 +20,8 @@ _AROUND = re.compile(r"^[^\w\s]+|[^\w\s]+$")
 
 
 def divided_words(
-    source: str, words: Sequence[Place], edges: Iterable[int], covered: Sequence[Place], text: str, links: Links
-) -> tuple[list[Place], list[Place], Links]:
+    source: str, words: Sequence[Span], edges: Iterable[int], covered: Sequence[Span], text: str, links: Links
+) -> tuple[list[Span], list[Span], Links]:
     """Returns the words of a source and of its translation, divided where tags are, and the links between them.
 
     `edges` are where elements begin or end in the source, and `covered` is what the outermost ones cover. A word is
@@ -30,8 +30,8 @@ def divided_words(
     """
     targets = [match.span() for match in WORD.finditer(text)]
     inner, begins = sorted(edges), [begin for begin, _ in covered]
-    pieces_of: dict[int, list[Place]] = {}  # of the words with parts inside elements
-    inside_of: dict[int, list[Place]] = {}
+    pieces_of: dict[int, list[Span]] = {}  # of the words with parts inside elements
+    inside_of: dict[int, list[Span]] = {}
     for i, (begin, end) in enumerate(words):
         cuts = [begin, *inner[bisect_right(inner, begin) : bisect_right(inner, end - 1)], end]
         pieces = list(pairwise(cuts))
@@ -43,7 +43,7 @@ def divided_words(
     for i, j in links:
         linked[i].append(j)
     claims: Claims = defaultdict(list)
-    parts: dict[int, list[Place]] = {}  # of the divided words of the source
+    parts: dict[int, list[Span]] = {}  # of the divided words of the source
     for i, inside in inside_of.items():
         others = {j: targets[j] for j in sorted(linked[i]) if j < len(targets)}
         if places := _places(source, words[i], inside, text, others, claims):
@@ -54,7 +54,7 @@ def divided_words(
 
 
 def _with_copies(
-    source: str, words: Sequence[Place], marked: Iterable[int], text: str, targets: Sequence[Place], links: Links
+    source: str, words: Sequence[Span], marked: Iterable[int], text: str, targets: Sequence[Span], links: Links
 ) -> Links:
     """Returns the links, those of copied words corrected. `marked` are the words that count. Words that are repeated
     correspond as they are linked, or else in order."""
@@ -76,15 +76,15 @@ def _with_copies(
 
 
 def _places(
-    source: str, whole: Place, pieces: Sequence[Place], text: str, others: dict[int, Place], claims: Claims
-) -> list[tuple[int, Place]]:
+    source: str, whole: Span, pieces: Sequence[Span], text: str, others: dict[int, Span], claims: Claims
+) -> list[tuple[int, Span]]:
     """Returns where parts of a word of the source are in words of the translation, in order; empty if one is
     missing."""
     for j, other in others.items():
         shift = text.find(source[slice(*whole)], *other) - whole[0]
         if shift >= -whole[0] and not claims[j] and all(_is_edge(text, place + shift) for place in whole):
             return [(j, (begin + shift, end + shift)) for begin, end in pieces]
-    left, found, after = list(others.items()), list[tuple[int, Place]](), 0
+    left, found, after = list(others.items()), list[tuple[int, Span]](), 0
     for piece in pieces:
         while left and (place := _place(source, piece, text, left[0][1], after, claims[left[0][0]])) is None:
             left.pop(0)
@@ -96,8 +96,8 @@ def _places(
 
 
 def _place(
-    source: str, piece: Place, text: str, word: Place, after: int, claims: Sequence[tuple[Place, Place]]
-) -> Place | None:
+    source: str, piece: Span, text: str, word: Span, after: int, claims: Sequence[tuple[Span, Span]]
+) -> Span | None:
     """Returns where a part of the source is in a word of the translation: apart from letters beside it, as it is in the
     source, and if it has no letters, only if it is there once."""
     part = source[slice(*piece)]
@@ -121,15 +121,15 @@ def _is_edge(text: str, place: int) -> bool:
 
 
 def _renumbered(
-    words: Sequence[Place],
-    parts: dict[int, list[Place]],
-    targets: Sequence[Place],
+    words: Sequence[Span],
+    parts: dict[int, list[Span]],
+    targets: Sequence[Span],
     claims: Claims,
     links: Links,
-) -> tuple[list[Place], list[Place], Links]:
+) -> tuple[list[Span], list[Span], Links]:
     """Returns the words with their parts in place of the divided ones, and the links between all of these."""
-    sources: list[list[Place]] = [parts.get(i, [word]) for i, word in enumerate(words)]
-    others: list[list[Place]] = []
+    sources: list[list[Span]] = [parts.get(i, [word]) for i, word in enumerate(words)]
+    others: list[list[Span]] = []
     for j, (begin, end) in enumerate(targets):
         cuts = sorted({begin, end, *(edge for _, place in claims[j] for edge in place)})
         others.append(list(pairwise(cuts)))

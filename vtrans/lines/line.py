@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Constraints = Mapping[str, Any]
 """What `phrases.wording_of` reads."""
 T = TypeVar("T")
-MOST = 50
+MOST_PHRASES = 50
 """Terms, and codes, that the search is told of per line: its time grows with their square."""
 
 

@@ -22,7 +22,7 @@ from vtrans.translate.translation import TranslateOptions
 Floats = NDArray[np.float64]
 
 CHRF_ORDER, CHRF_BETA, BLEU_ORDER = 6, 2, 4  # sacrebleu's defaults
-BLOCK = 4096  # n-grams whose matches are counted at a time, which bounds the memory
+COUNTED_NGRAMS = 4096  # n-grams whose matches are counted at a time, which bounds the memory
 
 
 class ChooseBest(Stage):
@@ -141,9 +141,9 @@ def _matches(grams: Sequence[Sequence[Hashable]]) -> tuple[Floats, NDArray[np.in
     kept = shared_G[at_column]
     at_row, at_column = at_row[kept], new_G[at_column[kept]]
     matches_NN = np.zeros((len(grams), len(grams)), np.float32)
-    for begin in range(0, int(shared_G.sum()), BLOCK):
-        inside = (at_column >= begin) & (at_column < begin + BLOCK)
-        has_NG = np.zeros((len(grams), BLOCK), np.float32)
+    for begin in range(0, int(shared_G.sum()), COUNTED_NGRAMS):
+        inside = (at_column >= begin) & (at_column < begin + COUNTED_NGRAMS)
+        has_NG = np.zeros((len(grams), COUNTED_NGRAMS), np.float32)
         has_NG[at_row[inside], at_column[inside] - begin] = 1
         matches_NN += has_NG @ has_NG.T
     counts_NN = matches_NN.astype(np.float64)

@@ -42,17 +42,11 @@ class UseMemory(Stage):
 
 
 class UseMatches(Stage):
-    """Gives the model the translations of similar lines, its fuzzy matches. Some lines may have one already."""
+    """Finds the translations of similar lines, the fuzzy matches that the model is given."""
 
-    def __init__(self, find: Callable[[str], Match | None] | None) -> None:
+    def __init__(self, find: Callable[[str], Match | None]) -> None:
         self._find = find
 
     def before(self, lines: Sequence[Line]) -> None:
-        if self._find:
-            for line in lines:
-                line.match = self._find(line.text) if line.seen.text.strip() else None
-
-    def after(self, lines: Sequence[Line]) -> None:
         for line in lines:
-            if line.match:
-                line.translations = [replace(t, match=line.match[1]) for t in line.translations]
+            line.match = self._find(line.text) if line.seen.text.strip() else None

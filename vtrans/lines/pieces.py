@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from vtrans.config import SearchConfig
 from vtrans.engines.engine import NO_PREFIX, Engine, Source, suppressed_ids
@@ -185,6 +186,8 @@ class CutIntoPieces(Stage):
                 missing = self._nbest - found
                 line.translations = [self._joined(line, rank) for rank in range(found)]
                 line.translations += [Translation("", -math.inf, -math.inf, False)] * missing
+                if line.match:
+                    line.translations = [replace(t, match=line.match[1]) for t in line.translations]
                 line.counts.missing = missing
             else:
                 line.counts.blank = 1

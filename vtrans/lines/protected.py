@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
 
-from vtrans.lines.line import MOST, Line, Stage
+from vtrans.lines.line import MOST_PHRASES, Line, Stage
 from vtrans.text.lines import one_line
 from vtrans.translate.translation import Translation
 from vtrans.wording.protect import Masked, Protection, masked
@@ -34,7 +34,7 @@ class WriteCodes(Stage):
             if line.protected:
                 line.seen = masked(line.seen.text, line.protected)
                 if self._required:
-                    codes = dict(islice(line.seen.counts().items(), MOST))
+                    codes = dict(islice(line.seen.counts().items(), MOST_PHRASES))
                     line.wording = replace(line.wording, codes=codes)
 
     def after(self, lines: Sequence[Line]) -> None:

@@ -41,7 +41,7 @@ class Stages:
             CheckConstraints(),
             UseMemory(options.known) if options.known else None,
             BlankDoubtful(options.min_confidence) if options.min_confidence else None,
-            UseMatches(options.match),
+            UseMatches(options.match) if options.match else None,
             ProtectText(options.protect) if options.protect else None,
             None if options.raw else self._copy_unknown,
             WriteCodes(required=search.can_require_phrases and not drawn),
@@ -52,6 +52,6 @@ class Stages:
             CutIntoPieces(self.reader, vocab, options.to, options.nbest),
             SearchAgain(None if drawn else self._second, engine.src_vocab),
             DraftTerms(engine, options.nbest) if options.glossary and not options.mbr else None,
-            ChooseBest(options, vocab),
+            ChooseBest(options, vocab) if options.mbr or options.nbest > 1 else None,
         ]
         return [stage for stage in stages if stage]

@@ -20,7 +20,7 @@ import regex
 from vtrans.config import SearchConfig
 from vtrans.engines.alignments import NO_WORD, Links
 from vtrans.engines.engine import Engine, Source, suppressed_ids
-from vtrans.lines.line import MOST, Kept, Line, Piece, Search, Stage
+from vtrans.lines.line import MOST_PHRASES, Kept, Line, Piece, Search, Stage
 from vtrans.lines.retry import quality
 from vtrans.search.loop import Hypothesis, length_penalty
 from vtrans.text.lines import one_line
@@ -44,7 +44,7 @@ class FindTerms(Stage):
 
     def before(self, lines: Sequence[Line]) -> None:
         for line in lines:
-            if terms := tuple(islice(self._glossary.terms_in(line.seen.masked), MOST)):
+            if terms := tuple(islice(self._glossary.terms_in(line.seen.masked), MOST_PHRASES)):
                 TERMS.put(line, terms)
                 line.wording = replace(line.wording, terms=tuple(term.forms for term in terms))
 
@@ -62,7 +62,7 @@ class Draft:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _TermPlace:
     """A term's place in a translation. Words `begin` to `end` translate it; words `first` to `last` are linked to
     nothing else."""
 
@@ -87,7 +87,7 @@ class _Rewriting:
 
     draft: Draft
     words: list[str]
-    places: list[_Place]
+    places: list[_TermPlace]
     written: Hypothesis
 
 
@@ -191,9 +191,9 @@ class DraftTerms(Stage):
         return scored
 
 
-def _places(draft: Draft, words: Sequence[str], links: Links) -> list[_Place] | None:
+def _places(draft: Draft, words: Sequence[str], links: Links) -> list[_TermPlace] | None:
     """Returns where in a translation the terms are missing, in order; None if a term has no place of its own."""
-    places, taken = list[_Place](), set[int]()
+    places, taken = list[_TermPlace](), set[int]()
     source_of = {j: i for i, j in reversed(links)}  # the source word to which each word attends most
     for src, forms in draft.terms:
         # Weak links from distant function words do not count, but a compound also translates the word beside the term.
@@ -214,7 +214,7 @@ def _places(draft: Draft, words: Sequence[str], links: Links) -> list[_Place] | 
             return None
         taken.update(range(first, last))
         if not {core, _parts(words[first:last])[1]} & set(forms):
-            places.append(_Place(begin, end, first, last, forms))
+            places.append(_TermPlace(begin, end, first, last, forms))
     return sorted(places, key=lambda place: place.begin)
 
 

@@ -7,7 +7,7 @@ they stay where they are.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import regex
@@ -70,60 +70,49 @@ class CopyUnknown(Stage):
 
     def before(self, lines: Sequence[Line]) -> None:
         for line in lines:
-            text = line.seen.text
-            if self._characters.knows(text) or not self._characters.may_change(line.text):
+            text, characters = line.seen.text, self._characters
+            if characters.knows(text) or not characters.may_change(line.text):
                 continue
-            begin, end = (0, len(text)) if line.prefix else self.body(text, line.protected)
+            if not any(characters.lacks(0, character) for character in set(text)):
+                continue
+            begin, end = (0, len(text)) if line.prefix else self._body(text, line.protected)
             if begin > 0 or end < len(text):
                 AROUND.put(line, (text[:begin], text[end:]))
                 text = text[begin:end]
                 line.seen = Masked.plain(text)
                 line.protected = [(start - begin, stop - begin) for start, stop in line.protected]
-            line.protected = self.copied(text, line.protected)
+            line.protected = self._copied(text, line.protected)
 
     def after(self, lines: Sequence[Line]) -> None:
         for line in lines:
             if around := AROUND.get(line):
                 line.translations = [_between(line.text, around, translation) for translation in line.translations]
 
-    def body(self, line: str, protected: Sequence[Span]) -> Span:
+    def _body(self, line: str, protected: Sequence[Span]) -> Span:
         """Returns where a line begins and ends without the unknown symbols at its start and after its final mark."""
-        if not self._has_unknown(line):
-            return 0, len(line)
-        parts = [match.span() for match in _PART.finditer(line) if not self._is_outside(match.group())]
-        parts = sorted((*parts, *protected))
-        begin, end = (parts[0][0], max(part[1] for part in parts)) if parts else (len(line), len(line))
+        parts = [*protected]
+        for match in _PART.finditer(line):
+            part = match.group()
+            is_symbol = self._is_copied(part) and not any(map(str.isalnum, part))
+            if not part.isspace() and not is_symbol:
+                parts.append(match.span())
+        begin, end = (min(parts)[0], max(stop for _, stop in parts)) if parts else (len(line), len(line))
         after = line[end:].strip() and line[end - 1] in FINAL_MARKS
         return begin if line[:begin].strip() else 0, end if after else len(line)
 
-    def copied(self, line: str, protected: Sequence[Span]) -> list[Span]:
+    def _copied(self, line: str, protected: Sequence[Span]) -> list[Span]:
         """Returns the protected parts of a line, and between them those with unknown characters."""
         spans, end = list[Span](), 0
         for begin, stop in (*protected, (len(line), len(line))):
-            spans += [(end + first, end + last) for first, last in self._unknown_in(line[end:begin])]
-            spans.append((begin, stop))
+            runs = list[Span]()
+            for match in _PART.finditer(line[end:begin]):
+                if self._is_copied(match.group()):
+                    first, last = end + match.start(), end + match.end()
+                    continues = bool(runs) and runs[-1][1] == first
+                    runs.append((runs.pop()[0] if continues else first, last))
+            spans += [*runs, (begin, stop)]
             end = stop
         return spans[:-1]
-
-    def _unknown_in(self, text: str) -> Iterator[Span]:
-        if not self._has_unknown(text):
-            return
-        begin = end = 0
-        for match in _PART.finditer(text):
-            if self._is_copied(match.group()):
-                if match.start() != end:
-                    if end > begin:
-                        yield begin, end
-                    begin = match.start()
-                end = match.end()
-        if end > begin:
-            yield begin, end
-
-    def _has_unknown(self, text: str) -> bool:
-        return not self._characters.knows(text) and any(self._characters.lacks(0, character) for character in set(text))
-
-    def _is_outside(self, part: str) -> bool:
-        return part.isspace() or (self._is_copied(part) and not any(map(str.isalnum, part)))
 
     def _is_copied(self, part: str) -> bool:
         lacks = self._characters.lacks

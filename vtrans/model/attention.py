@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from vtrans.config import ModelConfig
 from vtrans.model.cache import LayerSlots, Prefill
-from vtrans.model.positions import turned
+from vtrans.model.positions import rotate
 from vtrans.numerics.attention import dot_product_attention, log_weights, merge_heads, split_heads
 from vtrans.numerics.products import xavier
 
@@ -70,7 +70,7 @@ class SelfAttention(Module):
         if turn_TD is None:
             q, k, v = qkv_BT3D.unbind(-2)
         else:
-            q, k = turned(qkv_BT3D[..., :2, :], turn_TD.unsqueeze(-2)).unbind(-2)
+            q, k = rotate(qkv_BT3D[..., :2, :], turn_TD.unsqueeze(-2)).unbind(-2)
             v = qkv_BT3D[..., 2, :]
         return split_heads(q, self.heads), split_heads(k, self.heads), split_heads(v, self.heads)
 

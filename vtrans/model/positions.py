@@ -17,7 +17,7 @@ from vtrans.numerics.positions import COMPUTED, Rows, computed, sinusoidal, too_
 
 
 class Positions(nn.Module):
-    """The rows of a sequence's positions. With `turns`, they are for `turned`; otherwise they are added."""
+    """The rows of a sequence's positions. With `turns`, they are for `rotate`; otherwise they are added."""
 
     __call__: Callable[..., Tensor]
     turns = False
@@ -58,7 +58,7 @@ def tensor_of(rows: Rows) -> Tensor:
     return torch.from_numpy(rows).to(torch.get_default_dtype())
 
 
-def turned(x_D: Tensor, rows_D: Tensor) -> Tensor:
+def rotate(x_D: Tensor, rows_D: Tensor) -> Tensor:
     """Returns `x_D` with each pair of neighbouring values (a, b) turned to (a cos - b sin, a sin + b cos), where the
     pair of `rows_D` is (cos, sin)."""
     exact = torch.promote_types(rows_D.dtype, torch.float32)

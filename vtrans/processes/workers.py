@@ -1,8 +1,8 @@
 """Worker processes, which end when this process does, however it ends.
 
 `map_in_workers` starts new processes: it is `concurrent.futures.ProcessPoolExecutor` with a bounded number of items in
-flight. `Copies` are forks of this process, which share its memory. Nothing here imports torch, so that a worker whose
-function does not need it starts quickly and stays small.
+flight. A `WorkerPool` has forks of this process, which share its memory. Nothing here imports torch, so that a worker
+whose function does not need it starts quickly and stays small.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class Task(Future[Result]):
         self.request, self.hear, self.abandoned, self.steps = request, hear, abandoned, 0
 
 
-class Copies(Generic[Item, Result]):
+class WorkerPool(Generic[Item, Result]):
     """`number` copies of this process, each of which computes `answer(request, done)` for one request at a time.
 
     A copy is made by fork: it starts within milliseconds, and shares the memory of this process until either writes to
@@ -194,7 +194,7 @@ class Copies(Generic[Item, Result]):
             raise OSError(problem, os.strerror(problem))
         return int(reply)
 
-    def __enter__(self) -> Copies[Item, Result]:
+    def __enter__(self) -> WorkerPool[Item, Result]:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -24,20 +24,23 @@ from vtrans.wording.glossary import Glossary
 
 WINDOW = 64  # lines per batch: larger batches are hardly faster per line, and wait longer for the slowest line
 CHARACTERS = 8000  # a batch takes no more lines after so many characters, so that others do not wait for it long
-LONG = 1000  # a line of more characters is long
+LONG_LINE = 1000  # a line of more characters is long
 GATHER = 0.003  # seconds that a first line waits for others
+
+SearchSettings = tuple[tuple[str, Any], ...]
+"""Settings that replace the model's, as pairs of name and value."""
 
 
 @dataclass(frozen=True)
 class RequestOptions:
     """What a request asks of each line: the number of translations, whether with word alignments, the request's own
-    glossary, and search settings that replace the model's, as pairs of name and value. Only lines of requests with
+    glossary, and search settings. Only lines of requests with
     equal options are translated together."""
 
     nbest: int = 1
     alignments: bool = False
     glossary: Glossary | None = None
-    search: tuple[tuple[str, Any], ...] = ()
+    search: SearchSettings = ()
 
 
 class Ready(Protocol):
@@ -73,7 +76,7 @@ class _Request:
         self.answer: asyncio.Future[list[Nbest]] = self.loop.create_future()
         self.left: dict[bool, deque[int]] = {False: deque(), True: deque()}  # the lines that wait, by whether long
         for i, line in enumerate(lines):
-            self.left[len(line.text) > LONG].append(i)
+            self.left[len(line.text) > LONG_LINE].append(i)
         self.translations: dict[int, Nbest] = {}
         self.error: Exception | None = None
         self.gone = False  # whether it was answered or cancelled

@@ -6,17 +6,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any
-
-import torch
 
 from vtrans.documents.document import Translated
 from vtrans.documents.sentences import PROTECTION
 from vtrans.documents.translating import Nbest
 from vtrans.errors import InputError
 from vtrans.lines.line import Line
-from vtrans.processes.workers import Copies, DiedError, Done
-from vtrans.server.batching import Ready, RequestOptions, Slots, Worker
+from vtrans.processes.threads import set_threads
+from vtrans.processes.workers import DiedError, Done, WorkerPool
+from vtrans.server.batching import Ready, RequestOptions, SearchSettings, Slots, Worker
 from vtrans.text.languages import Languages
 from vtrans.translate.division import Division
 from vtrans.translate.translation import TranslateOptions, Translation
@@ -27,8 +25,7 @@ ADVICE = "another one takes its place; if it happens again, choose fewer process
 REMEMBERED = 64  # translators with search settings of requests
 
 
-Request = tuple[Languages, Sequence[Line], RequestOptions]
-Settings = tuple[tuple[str, Any], ...]
+BatchRequest = tuple[Languages, Sequence[Line], RequestOptions]
 
 
 @contextmanager
@@ -47,12 +44,14 @@ def workers_for(
     requested = _Requested(translators, glossaries)
     numbers = {pair: division.copies(translator.engine) for pair, translator in translators.items()}
 
-    def answer(request: Request, done: Done) -> list[Nbest]:
+    def answer(request: BatchRequest, done: Done) -> list[Nbest]:
         """Answers in a copy."""
-        torch.set_num_threads(division.threads)
+        set_threads(division.threads)
         return translated(request, lambda i, nbest: done((i, nbest)), done.abandoned)
 
-    def translated(request: Request, ready: Callable[[int, Nbest], None], abandoned: Callable[[], bool]) -> list[Nbest]:
+    def translated(
+        request: BatchRequest, ready: Callable[[int, Nbest], None], abandoned: Callable[[], bool]
+    ) -> list[Nbest]:
         pair, lines, options = request
         translator, chosen = requested.options(pair, options)
         batch = [replace(line, number=number) for number, line in enumerate(lines, 1)]
@@ -64,7 +63,7 @@ def workers_for(
         return [_nbest(line.translations) for line in batch]
 
     number = max(numbers.values())
-    with Copies(answer, number, "translating", ADVICE) if number else nullcontext() as copies:
+    with WorkerPool(answer, number, "translating", ADVICE) if number else nullcontext() as copies:
         slots = Slots(max(number, 1))
 
         def worker(pair: Languages, translator: Translator) -> Worker:
@@ -97,7 +96,7 @@ class _Requested:
 
     def __init__(self, translators: Mapping[Languages, Translator], glossaries: Mapping[Languages, Glossary]) -> None:
         self._translators, self._glossaries = translators, glossaries
-        self._others: dict[tuple[Translator, Settings], Translator] = {}
+        self._others: dict[tuple[Translator, SearchSettings], Translator] = {}
 
     def options(self, pair: Languages, options: RequestOptions) -> tuple[Translator, TranslateOptions]:
         """Returns the translator of a request, and its options. The terms of a request come before those of the model's
@@ -110,7 +109,7 @@ class _Requested:
             options.nbest, alignments=options.alignments, glossary=glossary, protect=PROTECTION, to=to
         )
 
-    def _translator(self, pair: Languages, search: Settings) -> Translator:
+    def _translator(self, pair: Languages, search: SearchSettings) -> Translator:
         """Returns the translator of a model with the search settings of a request."""
         stored = self._translators[pair]
         if not search:

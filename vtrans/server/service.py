@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from vtrans.documents.document import Document, PlainDocument, Translated
 from vtrans.documents.memory import Memory
@@ -14,7 +14,7 @@ from vtrans.documents.remembered import Lookup, pairs_of
 from vtrans.documents.translating import Lines, Nbest
 from vtrans.errors import InputError
 from vtrans.lines.line import Line
-from vtrans.server.batching import RequestOptions, Worker
+from vtrans.server.batching import RequestOptions, SearchSettings, Worker
 from vtrans.server.refusals import Refusal
 from vtrans.text.detection import Detection, detect
 from vtrans.text.languages import Languages
@@ -22,10 +22,9 @@ from vtrans.text.matches import Known
 from vtrans.wording.glossary import Glossary
 
 AUTO = "auto"
-LONG = 5000  # characters of texts whose documents are read in another thread: their event loop stays free
+LONG_TEXTS = 5000  # characters of texts whose documents are read in another thread: their event loop stays free
 
 T = TypeVar("T")
-Settings = tuple[tuple[str, Any], ...]
 Read = Callable[[str, str], Document]
 """Makes a document of a text and its language."""
 
@@ -98,7 +97,7 @@ class Service:
         read: Read,
         alternatives: int = 0,
         glossary: Glossary | None = None,
-        search: Settings = (),
+        search: SearchSettings = (),
     ) -> list[Answer]:
         """Returns the translation of each text from its language, with at most this many alternatives; there may be
         fewer.
@@ -146,7 +145,7 @@ def _check(worker: Worker, options: RequestOptions) -> None:
 
 async def _computed(calls: Sequence[Callable[[], T]], texts: Sequence[str]) -> list[T]:
     """Returns the results of some calls, which are made in another thread if the texts are long."""
-    if sum(map(len, texts)) < LONG:
+    if sum(map(len, texts)) < LONG_TEXTS:
         return [call() for call in calls]
     return await asyncio.to_thread(lambda: [call() for call in calls])
 

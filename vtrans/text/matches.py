@@ -23,12 +23,12 @@ from vtrans.errors import missing_extra
 from vtrans.text.languages import UNSPACED
 from vtrans.text.vocabulary import BOS_ID
 
-LEAST = 0.6
+LEAST_SIMILARITY = 0.6
 """The least similarity of a match."""
 SEPARATOR_ID = BOS_ID
 """What separates a match from the line after it; no text is encoded as this subword."""
 
-_CUT = LEAST - 1e-9  # the same in spite of rounding
+_CUT = LEAST_SIMILARITY - 1e-9  # the same in spite of rounding
 _MOST = 2000  # candidates that are compared with a text
 _WORD = regex.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+")
 _CODE = regex.compile(r"[A-Z]\d{1,5}")  # of protected text
@@ -53,7 +53,8 @@ class Known(Protocol):
 class Matches:
     """Finds fuzzy matches among pairs of a text and its translation. Several threads may use it.
 
-    Two texts of n and m words whose similarity is at least LEAST have at least k = LEAST * max(n, m) words in common.
+    Two texts of n and m words whose similarity is at least s = LEAST_SIMILARITY have at least k = s * max(n, m) words
+    in common.
     One of these is among the n - k + 1 rarest words of the first text and the m - k + 1 rarest of the second (prefix
     filtering, Chaudhuri et al. 2006), so an index of these words finds every match.
     """
@@ -115,7 +116,8 @@ class Matches:
         fits = (sizes * _CUT <= len(words)) & (len(words) * _CUT <= sizes)
         most = np.argsort(-shared[fits], kind="stable")[:_MOST]
         strings = {number: self._strings[number] for number in numbers[fits][most].tolist()}
-        scorer, least = Levenshtein.normalized_similarity, LEAST - 0.01  # at the cutoff itself, it rounds down
+        scorer = Levenshtein.normalized_similarity
+        least = LEAST_SIMILARITY - 0.01  # at the cutoff itself, the scorer rounds down
         scored = process.extract(self._string(words), strings, scorer=scorer, score_cutoff=least, limit=None)
         similar = [(score, number) for _, score, number in scored if score > _CUT]
         return sorted(similar, key=lambda found: (found[0], self._order[found[1]]), reverse=True)

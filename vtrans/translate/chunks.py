@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 RECORD = "job.json"
 FORMAT = 1
-BLOCK = 1 << 20  # bytes
+COPIED_BYTES = 1 << 20  # bytes
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Shard:
 
 
 @dataclass(frozen=True)
-class Source:
+class IndexedText:
     """A file whose lines are divided into chunks."""
 
     path: Path
@@ -70,7 +70,7 @@ class Source:
     seen: tuple[int, int]  # the file's size in bytes and its time in nanoseconds
 
     @classmethod
-    def of(cls, path: Path, chunk_lines: int, known: tuple[LineIndex, tuple[int, ...]] | None = None) -> Source:
+    def of(cls, path: Path, chunk_lines: int, known: tuple[LineIndex, tuple[int, ...]] | None = None) -> IndexedText:
         """Returns the source with the index that a job has recorded, if the file still has the size and time recorded
         with it, and otherwise reads the whole file. Raises FileError for anything but a regular file.
         """
@@ -121,7 +121,7 @@ class _Part:
         return block
 
 
-class Job:
+class ChunkJob:
     """A folder with the chunks of a translation, which count from 0. `record` is the content of its `job.json`."""
 
     def __init__(self, folder: Path, record: Mapping[str, Any]) -> None:
@@ -167,14 +167,14 @@ class Job:
                 shutil.rmtree(leftover, ignore_errors=True)
 
 
-def read_job(folder: Path) -> Job | None:
+def read_job(folder: Path) -> ChunkJob | None:
     """Returns the job that a folder belongs to, or None if it has none. Raises FileError for a damaged record."""
     path = folder / RECORD
     try:
         record = json.loads(path.read_bytes())
         if record["format"] > FORMAT:
             raise FileError(f"{path} has format {record['format']}, but this version reads {FORMAT}; update vtrans.")
-        return Job(folder, record)
+        return ChunkJob(folder, record)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -190,14 +190,14 @@ def engine_of(folder: Path) -> str | None:
     return None if job is None else job.common["engine"]
 
 
-def sources_for(folder: Path, texts: Mapping[str, Path], chunk_lines: int) -> dict[str, Source]:
+def indexed_texts(folder: Path, texts: Mapping[str, Path], chunk_lines: int) -> dict[str, IndexedText]:
     """Returns the texts of a job, by the names of their options: `input`, and perhaps `prefixes` and `constraints`.
 
     Raises InputError if they differ in their number of lines, and FileError if one is not a regular file.
     """
     job = read_job(folder)
     known = job.texts if job and job.chunk_lines == chunk_lines else {}
-    sources = {name: Source.of(path, chunk_lines, known.get(name)) for name, path in texts.items()}
+    sources = {name: IndexedText.of(path, chunk_lines, known.get(name)) for name, path in texts.items()}
     for source in sources.values():
         if source.index.lines != sources["input"].index.lines:
             first = sources["input"]
@@ -210,12 +210,12 @@ def sources_for(folder: Path, texts: Mapping[str, Path], chunk_lines: int) -> di
 
 def join_job(
     folder: Path,
-    sources: Mapping[str, Source],
+    sources: Mapping[str, IndexedText],
     models: Sequence[Path],
     options: Mapping[str, Any],
     chunk_lines: int,
     output_lines: int,
-) -> Job:
+) -> ChunkJob:
     """Returns the job of this folder, which it begins if the folder is new or empty.
 
     `models` are those of `vtrans.load`, and `options` are values for JSON by the names of their options: all that
@@ -232,7 +232,7 @@ def join_job(
         "kernels": asdict(kernels.current()),
         "texts": {name: source.record() for name, source in sources.items()},
     }
-    wanted = Job(folder, json.loads(json.dumps(record)))
+    wanted = ChunkJob(folder, json.loads(json.dumps(record)))
     with explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
         if read_job(folder) is None:
@@ -285,9 +285,9 @@ def _shown(value: Any) -> str:
 
 def translate_chunks(
     translator: Translator,
-    job: Job,
+    job: ChunkJob,
     shard: Shard,
-    sources: Mapping[str, Source],
+    sources: Mapping[str, IndexedText],
     options: TranslateOptions,
     *,
     on_bad_utf8: OnBadUtf8 = "error",
@@ -387,5 +387,5 @@ def collect(folder: Path, stream: BinaryIO) -> int:
 
 def _blocks(file: Path) -> Iterator[bytes]:
     with open_bytes(file) as stream:
-        while block := stream.read(BLOCK):
+        while block := stream.read(COPIED_BYTES):
             yield block

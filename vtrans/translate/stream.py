@@ -19,13 +19,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, BinaryIO, Generic, TypeVar
 
-import torch
-
 from vtrans.console import Console
 from vtrans.errors import VtransError
 from vtrans.lines.line import Counts, Line
 from vtrans.processes.signals import uninterrupted
-from vtrans.processes.workers import Copies, Task
+from vtrans.processes.threads import set_threads
+from vtrans.processes.workers import Task, WorkerPool
 from vtrans.text.lines import write_line
 from vtrans.translate.translation import TranslateOptions, rendered
 from vtrans.translate.translator import DEFAULT_OPTIONS, WINDOW, Translator
@@ -148,7 +147,7 @@ class _Answer(Generic[T]):
     warnings: list[str]
 
 
-Workers = Copies[Sequence[Line], _Answer[T]]
+Workers = WorkerPool[Sequence[Line], _Answer[T]]
 
 
 def workers_for(
@@ -163,14 +162,14 @@ def workers_for(
 
     def answer(lines: Sequence[Line], done: Callable[[], None]) -> _Answer[Any]:
         if translator.console is not recorder:
-            torch.set_num_threads(threads)
+            set_threads(threads)
             translator.console = recorder
         translator.counts = Counts()
         translator.translate_window(lines, options, done=done)
         return _Answer(make(lines, options), translator.counts, recorder.taken())
 
     advice = "try again with fewer `processes` or a smaller `batch_tokens`"
-    return Copies(answer, processes, "translating", advice)
+    return WorkerPool(answer, processes, "translating", advice)
 
 
 class _Recorder(Console):

@@ -10,9 +10,7 @@ from typing import NamedTuple
 
 from vtrans.errors import FileError
 from vtrans.text.lines import open_bytes, read_lines
-from vtrans.wording.phrases import FIRST, is_word
-
-Forms = tuple[str, ...]
+from vtrans.wording.phrases import FIRST, Forms, is_word
 
 SENTENCE_ENDS = ".!?:\u2026"
 BETWEEN = " \"'\u00ab\u00bb\u201c\u201d\u201e\u2018\u2019\u00bf\u00a1()[]-\u2013\u2014"  # after the end of a sentence
