@@ -29,7 +29,7 @@ from vtrans.errors import VtransError
 from vtrans.processes.ranks import Ranks
 from vtrans.storage.run_folder import RunFolder, RunLock
 from vtrans.storage.states import read_progress
-from vtrans.training.feed import Share
+from vtrans.training.batch_loader import RankBatch
 from vtrans.training.progress import Progress
 from vtrans.training.setup import SetUp, TrainOptions, set_up
 from vtrans.training.trainer import Trainer, train
@@ -120,10 +120,10 @@ def run_trainer(trainer: Trainer) -> Progress:
         return trainer.run(lock)
 
 
-def share_of(data: DataFolder, numbers: list[int]) -> Share:
+def rank_batch(data: DataFolder, numbers: list[int]) -> RankBatch:
     """A batch of these training pairs."""
     batch = collate([data.train.src(i) for i in numbers], [data.train.tgt(i) for i in numbers])
-    return batch, batch.tgt_tokens, True
+    return RankBatch(batch, batch.tgt_tokens, counts=True)
 
 
 def command(data: DataFolder, run: Path, *overrides: str) -> list[str]:

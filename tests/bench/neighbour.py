@@ -35,7 +35,7 @@ from vtrans.processes.memory import manage_memory
 from vtrans.processes.ranks import CPU, Ranks
 from vtrans.storage.run_folder import RunFolder
 from vtrans.text.lines import open_bytes, read_lines
-from vtrans.training.feed import Place
+from vtrans.training.batch_loader import Cursor
 from vtrans.training.setup import TrainOptions, set_up
 from vtrans.training.trainer import Trainer
 from vtrans.translate.loading import load
@@ -59,7 +59,7 @@ def training(data: str) -> Work:
     ready = set_up(DataFolder.open(Path(data)), RunFolder(Path(folder)), Console(quiet=True), Ranks(), CPU, options)
     trainer = Trainer(ready)
     trainer.learner.model.train()
-    shares = trainer.feed.shares(Place())
+    shares = trainer.loader.batches(Cursor())
 
     def update() -> int:
         share = next(shares)[1]

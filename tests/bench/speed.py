@@ -34,7 +34,7 @@ from vtrans.numerics.automatic import automatic_kernels
 from vtrans.numerics.kernels import Kernels
 from vtrans.numerics.products import linear
 from vtrans.processes.memory import manage_memory
-from vtrans.training.optimization.loss import Objective, products
+from vtrans.training.optimization.loss import Objective, autocast
 from vtrans.training.optimization.optimizer import begin, make_optimizer
 
 Result = TypeVar("Result")
@@ -139,7 +139,7 @@ def train_speed(shape: str, batch_tokens: int, updates: int, precision: str, pro
         """Return target tokens per second."""
         optimizer = optimizers[name, precision]
         began = time.perf_counter()
-        with products(CPU, precision):
+        with autocast(CPU, precision):
             loss, _ = objective(batch)
         (loss / batch.tgt_tokens).backward()
         optimizer.step()

@@ -31,7 +31,7 @@ from vtrans.model import Transformer
 from vtrans.numerics import kernels
 from vtrans.numerics.automatic import automatic_kernels
 from vtrans.processes.memory import manage_memory, peak_memory
-from vtrans.training.optimization.loss import Objective, products
+from vtrans.training.optimization.loss import Objective, autocast
 from vtrans.training.optimization.optimizer import make_optimizer
 
 SMOOTHING, CLIP = 0.1, 1.0
@@ -58,7 +58,7 @@ def vtrans_update(shape: str, precision: str) -> Callable[[Batch], None]:
     objective, optimizer = Objective(model, SMOOTHING), make_optimizer(model.parameters(), TrainConfig())
 
     def update(batch: Batch) -> None:
-        with products(CPU, precision):
+        with autocast(CPU, precision):
             loss, _ = objective(batch)
         (loss / batch.tgt_tokens).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)

@@ -21,7 +21,7 @@ from vtrans.data.preparation.learn_vocabulary import learn
 from vtrans.data.store import DataFolder, TokenStore
 from vtrans.errors import VtransError
 from vtrans.text.vocabulary import Vocabulary
-from vtrans.training.feed import _workers
+from vtrans.training.batch_loader import _workers
 
 Window = tuple[int, int, TokenStore]
 

@@ -14,41 +14,41 @@ from corpora import TRAIN, made, options
 import vtrans.data.augmentation
 from vtrans.data import noise
 from vtrans.data.augmentation import Augmentation
-from vtrans.data.noise import Pair
+from vtrans.data.noise import WordPair
 from vtrans.data.store import DataFolder, TokenStore
 from vtrans.text.matches import SEPARATOR_ID
 from vtrans.text.words import words_of_ids
 
-LINE = Pair(
+LINE = WordPair(
     ("The", "old", "man", "sees", "Anna", "today."),
     ("Heute", "sieht", "der", "alte", "Mann", "Anna."),
     frozenset({(0, 2), (1, 3), (2, 4), (3, 1), (4, 5), (5, 0)}),
 )
-STRAIGHT = Pair(
+STRAIGHT = WordPair(
     ("I", "see", "two", "big", "dogs."),
     ("Ich", "sehe", "zwei", "große", "Hunde."),
     frozenset((i, i) for i in range(5)),
 )
-NEXT = Pair(("It", "rains!"), ("Es", "regnet!"), frozenset({(0, 0), (1, 1)}))
+NEXT = WordPair(("It", "rains!"), ("Es", "regnet!"), frozenset({(0, 0), (1, 1)}))
 
 
-def changed(change: noise.Change, pair: Pair, times: int = 200) -> list[Pair]:
+def changed(change: noise.Change, pair: WordPair, times: int = 200) -> list[WordPair]:
     """The different results of a change."""
     results = [change(pair, lambda: NEXT, random.Random(seed)) for seed in range(times)]
     return list(dict.fromkeys(result for result in results if result is not None))
 
 
-def linked(pair: Pair) -> set[tuple[str, str]]:
+def linked(pair: WordPair) -> set[tuple[str, str]]:
     return {(pair.src[i], pair.tgt[j]) for i, j in pair.links or ()}
 
 
 def test_lower_case_is_for_the_source() -> None:
     (result,) = changed(noise.lower_case, LINE)
-    assert result == Pair(("the", "old", "man", "sees", "anna", "today."), LINE.tgt, LINE.links)
+    assert result == WordPair(("the", "old", "man", "sees", "anna", "today."), LINE.tgt, LINE.links)
 
 
 def test_typos_change_letters_of_the_source_only() -> None:
-    accents = Pair(("Frère", "Jacques,", "the", "x", "犬犬犬犬"), LINE.tgt, frozenset())
+    accents = WordPair(("Frère", "Jacques,", "the", "x", "犬犬犬犬"), LINE.tgt, frozenset())
     results = changed(noise.typos, accents)
     assert len(results) > 50
     for result in results:
@@ -57,19 +57,19 @@ def test_typos_change_letters_of_the_source_only() -> None:
         assert any(before != after for before, after in pairs)
         assert all(abs(len(before) - len(after)) <= 1 for before, after in pairs)
     assert any(result.src[0] == "Frere" for result in results)
-    assert not changed(noise.typos, Pair(("a", "12345", "犬犬犬犬"), ("b",), None))
+    assert not changed(noise.typos, WordPair(("a", "12345", "犬犬犬犬"), ("b",), None))
 
 
 def test_both_sides_lose_their_final_mark() -> None:
     (result,) = changed(noise.no_final_mark, LINE)
     assert (result.src[-1], result.tgt[-1], result.links) == ("today", "Anna", LINE.links)
-    apart = Pair(("Why", "?!"), ("Warum", "?!"), frozenset({(0, 0), (1, 1)}))
-    assert changed(noise.no_final_mark, apart) == [Pair(("Why",), ("Warum",), frozenset({(0, 0)}))]
-    assert not changed(noise.no_final_mark, Pair(("Why?",), ("Warum",), None))
+    apart = WordPair(("Why", "?!"), ("Warum", "?!"), frozenset({(0, 0), (1, 1)}))
+    assert changed(noise.no_final_mark, apart) == [WordPair(("Why",), ("Warum",), frozenset({(0, 0)}))]
+    assert not changed(noise.no_final_mark, WordPair(("Why?",), ("Warum",), None))
 
 
 @pytest.mark.parametrize("pair", [LINE, STRAIGHT])
-def test_codes_stand_at_places_that_correspond(pair: Pair) -> None:
+def test_codes_stand_at_places_that_correspond(pair: WordPair) -> None:
     results = changed(noise.copied, pair)
     assert len(results) > 20
     seen = set()
@@ -91,7 +91,7 @@ def test_codes_stand_at_places_that_correspond(pair: Pair) -> None:
 
 
 def test_codes_of_pairs_without_links_are_at_the_end() -> None:
-    for result in changed(noise.copied, Pair(("A1", "dog"), ("Ein", "Hund"), None)):
+    for result in changed(noise.copied, WordPair(("A1", "dog"), ("Ein", "Hund"), None)):
         assert (result.src[:2], result.tgt[:2]) == (("A1", "dog"), ("Ein", "Hund"))
         assert set(result.src[2:]) == set(result.tgt[2:]) <= {"B2", "C3", "D4"}
 
@@ -110,7 +110,7 @@ def test_a_pair_is_cut_only_where_no_link_crosses() -> None:
     for result in changed(noise.cut, STRAIGHT):
         assert linked(result) == {link for link in linked(STRAIGHT) if link[0] in result.src}
     assert not changed(noise.cut, LINE)
-    assert not changed(noise.cut, Pair(STRAIGHT.src, STRAIGHT.tgt, None))
+    assert not changed(noise.cut, WordPair(STRAIGHT.src, STRAIGHT.tgt, None))
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from vtrans.config import DECODING_PRECISIONS, ModelConfig
 from vtrans.engines.incremental import IncrementalDecoder, best_of
 from vtrans.errors import InputError, LogprobsError
 from vtrans.model import Cache, Transformer
-from vtrans.model.cache import History
+from vtrans.model.cache import DecoderSlots
 from vtrans.search.ranking import best_tokens
 
 
@@ -87,7 +87,7 @@ def test_each_row_attends_to_its_own_history(config: ModelConfig, reuse_slots: b
 
 
 def slots_in_use(cache: Cache) -> int:
-    assert isinstance(cache.history, History)
+    assert isinstance(cache.history, DecoderSlots)
     return cache.history.used
 
 

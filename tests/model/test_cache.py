@@ -10,14 +10,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from vtrans.model.cache import LEAST, SLOTS, Cache, History, LayerSlots, Slots, Source
+from vtrans.model.cache import MIN_SLOTS, SLOTS, Cache, DecoderSlots, LayerSlots, Slots, Source
 
 LAYERS, HEADS = 2, 2
 
 
 def test_the_example_of_the_docstring() -> None:
     """One sentence, two rows, three steps."""
-    history = History(2, reuse_slots=True)
+    history = DecoderSlots(2, reuse_slots=True)
     history.admit(Source(torch.zeros(1, 2, 1, 1, 0, 1), torch.ones(1, 0, dtype=torch.bool), [0]), [0], 1)
 
     def slots() -> list[list[int]]:
@@ -120,7 +120,7 @@ def step(cache: Cache, batch: list[Sentence], numbers: Numbers) -> None:
 def test_each_row_sees_its_own_history_and_source(width: int, reuse_slots: bool, one_sequence: bool) -> None:
     numbers, calls = Numbers(width), Counter[str]()
     batch = numbers.sentences(17, width)
-    history = History(width, reuse_slots=reuse_slots)
+    history = DecoderSlots(width, reuse_slots=reuse_slots)
     cache = Cache(history, None if one_sequence else Slots(width))
     cache.admit(source_of(batch), ())
     for t in range(70):
@@ -130,7 +130,7 @@ def test_each_row_sees_its_own_history_and_source(width: int, reuse_slots: bool,
             last = int(history.attended_BKn.any(1).any(0).nonzero().max()) + 1
         else:
             last = max(len(s.source) * s.live * one_sequence + len(s.rows[0]) * width for s in batch)
-        assert history.used == max(LEAST, -(-last // SLOTS) * SLOTS)
+        assert history.used == max(MIN_SLOTS, -(-last // SLOTS) * SLOTS)
         parents_BK = [numbers.parents(width, apart=b % 9 == 4) for b in range(len(batch))]
         cache.reorder(torch.tensor(parents_BK))
         for sentence, parents in zip(batch, parents_BK, strict=True):
@@ -160,5 +160,5 @@ def test_each_row_sees_its_own_history_and_source(width: int, reuse_slots: bool,
             continue
         if cache.memory is not None:
             longest = max(len(sentence.source) for sentence in batch)
-            assert cache.memory.used == max(LEAST, -(-longest // SLOTS) * SLOTS)
+            assert cache.memory.used == max(MIN_SLOTS, -(-longest // SLOTS) * SLOTS)
     assert min(calls["select"], calls["admit"], calls["append"]) >= 2, calls

@@ -26,7 +26,7 @@ from vtrans.errors import InputError, RecipeError
 from vtrans.model import Transformer
 from vtrans.text.vocabulary import EOS_ID
 from vtrans.text.words import words_of_line
-from vtrans.training.feed import Feed, Place
+from vtrans.training.batch_loader import BatchLoader, Cursor
 from vtrans.training.optimization.loss import Objective
 
 LAYER = 2
@@ -190,8 +190,8 @@ def test_a_guided_run_resumes_exactly(tmp_path: Path, linked_data: DataFolder, d
 
 def test_a_batch_has_the_links_of_its_pairs(tmp_path: Path, linked_data: DataFolder) -> None:
     job = set_up_run(linked_data, tmp_path / "run", "train.guided_alignment=0.1").job
-    feed, store = Feed(job.data, job.recipe, job.ranks, job.device), linked_data.train
-    shares = feed.shares(Place())
+    loader, store = BatchLoader(job.data, job.recipe, job.ranks, job.device), linked_data.train
+    shares = loader.batches(Cursor())
     batch = next(shares)[1][0]
     shares.close()
     assert batch.links is not None

@@ -26,7 +26,7 @@ from vtrans.data.store import DataFolder
 from vtrans.errors import InputError, RecipeError
 from vtrans.score import corpus_scores
 from vtrans.storage.run_folder import RunFolder
-from vtrans.training.feed import Feed
+from vtrans.training.batch_loader import BatchLoader
 from vtrans.training.trainer import Trainer
 from vtrans.translate.loading import load
 
@@ -99,7 +99,7 @@ def test_worker_processes_of_bpe_dropout_change_nothing_and_end_with_the_run(
     whole = tiny_train(tiny_data, tmp_path / "whole", *settings)
     trainer = Trainer(set_up_run(tiny_data, tmp_path / "run", *settings))
     job = trainer.job
-    trainer.feed = Feed(job.data, job.recipe, job.ranks, job.device, workers=2)
+    trainer.loader = BatchLoader(job.data, job.recipe, job.ranks, job.device, workers=2)
     run_trainer(trainer)
     same(job.run, whole)
     assert not multiprocessing.active_children()

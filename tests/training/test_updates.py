@@ -12,10 +12,10 @@ import torch
 from conftest import tiny_train
 from runs import (
     lines,
+    rank_batch,
     run_trainer,
     same,
     set_up_run,
-    share_of,
 )
 from safetensors.torch import load_file
 
@@ -45,7 +45,7 @@ def test_accumulated_batches_give_the_update_of_one_large_batch(tmp_path: Path, 
         updates = double_updates(tiny_data, tmp_path / "run", "train.clip_norm=0.7")
         config, settings = updates.learner.config, updates.learner.optimizer.param_groups[0]
         for step, batches in enumerate((group, [[4, 5]]), 1):
-            updates.update([share_of(tiny_data, numbers) for numbers in batches])
+            updates.update([rank_batch(tiny_data, numbers) for numbers in batches])
             assert settings["lr"] == learning_rate(step, config, 32)
             assert updates.progress.step == step
         updates.read()
@@ -66,8 +66,8 @@ def test_padding_adds_nothing_to_the_loss(tmp_path: Path, tiny_data: DataFolder)
     objective = double_updates(tiny_data, tmp_path / "run").objective
     by_length = torch.argsort(tiny_data.train.tgt_lengths).tolist()
     numbers = [*by_length[:3], *by_length[-3:]]
-    together = objective(share_of(tiny_data, numbers)[0])
-    alone = [objective(share_of(tiny_data, [i])[0]) for i in numbers]
+    together = objective(rank_batch(tiny_data, numbers)[0])
+    alone = [objective(rank_batch(tiny_data, [i])[0]) for i in numbers]
     for part in (0, 1):
         total = sum(one[part].item() for one in alone)
         assert together[part].item() == pytest.approx(total, rel=1e-12)
@@ -90,7 +90,7 @@ def test_updates_without_a_finite_gradient_are_skipped_and_end_the_run(tmp_path:
     ready = set_up_run(tiny_data, tmp_path / "run", "train.clip_norm=1.0")
     learner, progress = ready.learner, ready.progress
     updates = Updates(ready.job, learner, Diverging(learner.objective, lambda: bad), progress)
-    group = [share_of(tiny_data, [0, 1])]
+    group = [rank_batch(tiny_data, [0, 1])]
     before = {name: value.clone() for name, value in learner.model.state_dict().items()}
     for _ in range(NON_FINITE_LIMIT - 1):
         updates.update(group)
@@ -120,7 +120,7 @@ def test_the_moving_average_keeps_its_place_when_an_update_is_skipped(tmp_path: 
     updates = Updates(ready.job, ready.learner, Diverging(ready.learner.objective, lambda: bad), ready.progress)
     assert ready.learner.average is not None
     means = ready.learner.average.means
-    group = [share_of(tiny_data, [0, 1])]
+    group = [rank_batch(tiny_data, [0, 1])]
     updates.update(group)
     before = [mean.clone() for mean in means]
     bad = True
@@ -175,7 +175,7 @@ def test_updates_are_full_when_enough_of_them_are_unread(tmp_path: Path, tiny_da
     updates.read_every = 3
     full = []
     for _ in range(4):
-        updates.update([share_of(tiny_data, [0])])
+        updates.update([rank_batch(tiny_data, [0])])
         full.append(updates.full)
     assert full == [False, False, True, True]
     updates.read()

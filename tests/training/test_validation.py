@@ -33,7 +33,7 @@ from vtrans.text.vocabulary import EOS_ID
 from vtrans.training.progress import Progress
 from vtrans.training.recipe import load_recipe
 from vtrans.training.trainer import Trainer
-from vtrans.training.validation import Validation, manner, unigram_nll
+from vtrans.training.validation import Validation, signature_end, unigram_nll
 
 
 def test_the_frequencies_of_subwords_are_those_of_the_training_text(tiny_data: DataFolder) -> None:
@@ -111,9 +111,9 @@ def test_the_signature_has_exactly_the_settings_that_translations_depend_on() ->
         train = dataclasses.replace(train, valid_beam=beam)
         for name, value in other.items():
             changed = dataclasses.replace(search, **{name: value})
-            assert (manner(train, changed, 20) == manner(train, search, 20)) == (name in unused), name
-    assert manner(TrainConfig(valid_sentences=20), search, 20) == manner(TrainConfig(), search, 20)
-    assert manner(TrainConfig(valid_sentences=19), search, 20) != manner(TrainConfig(), search, 20)
+            assert (signature_end(train, changed, 20) == signature_end(train, search, 20)) == (name in unused), name
+    assert signature_end(TrainConfig(valid_sentences=20), search, 20) == signature_end(TrainConfig(), search, 20)
+    assert signature_end(TrainConfig(valid_sentences=19), search, 20) != signature_end(TrainConfig(), search, 20)
 
 
 def test_another_metric_ranks_the_checkpoints_again(run_copy: RunFolder, tiny_data: DataFolder) -> None:

@@ -17,7 +17,7 @@ from vtrans.text.languages import Languages, base
 
 if TYPE_CHECKING:
     from vtrans.data.cleaning.clean import Scorer
-    from vtrans.data.preparation.encode import Pair
+    from vtrans.data.preparation.encode import TextPair
 
 FORWARD = (
     "Model from the source to the target language. With `backward_model`, drop pairs that both models find unlikely, "
@@ -67,7 +67,7 @@ def scorer_of(forward: Path, backward: Path, languages: Languages | None, consol
             pairs = ", ".join(map(" to ".join, known))
             raise InputError(f"`{name}_model` must translate {' to '.join(wanted)}, but it translates {pairs}.")
 
-    def scores(pairs: Sequence[Pair]) -> list[float]:
+    def scores(pairs: Sequence[TextPair]) -> list[float]:
         sides = [[pair[side] for pair in pairs] for side in (0, 1)]
         entropies = []
         for model, (src, tgt) in zip(models, (sides, sides[::-1]), strict=True):

@@ -82,7 +82,7 @@ void recur(const float* z, const float* gate, int D, float* c, float* out) {
     }
 }
 
-// Turns the queries and the keys of a row [2, D] by the cosines and sines of its position, as `turned` of
+// Turns the queries and the keys of a row [2, D] by the cosines and sines of its position, as `rotate` of
 // model/positions.py.
 void turn(float* x, const float* pairs, int D) {
     for (float* part : {x, x + D})

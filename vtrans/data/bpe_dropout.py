@@ -23,7 +23,7 @@ from vtrans.text.vocabulary import Vocabulary
 VARIANTS = 64  # segmentations per word, one of which is picked each time the word is seen
 KEPT = 1 << 19  # segmentations kept in memory, of about 100 bytes; others are drawn again, with the same result
 
-NEVER = 1 << 62  # the rank of two symbols that do not merge
+NO_MERGE = 1 << 62  # the rank of two symbols that do not merge
 
 
 class Dropout:
@@ -89,22 +89,22 @@ class Dropout:
         text = "".join(self.pieces[i] for i in ids)
         numbers, ranks = self._numbers(text, pick), self.ranks
         symbols = list(text)
-        possible = [ranks.get(a + b, NEVER) for a, b in pairwise(symbols)]
+        possible = [ranks.get(a + b, NO_MERGE) for a, b in pairwise(symbols)]
         while True:
             # Drawing for every merge and then taking the best one left equals drawing for the best one first.
             left = possible
-            while (best := min(left, default=NEVER)) < NEVER and next(numbers) < self.threshold:
+            while (best := min(left, default=NO_MERGE)) < NO_MERGE and next(numbers) < self.threshold:
                 left = left.copy()
-                left[left.index(best)] = NEVER
-            if best == NEVER:
+                left[left.index(best)] = NO_MERGE
+            if best == NO_MERGE:
                 return tuple(self.ids[symbol] for symbol in symbols)
             place = left.index(best)
             symbol = symbols[place] = symbols[place] + symbols.pop(place + 1)
             del possible[place]
             if place > 0:
-                possible[place - 1] = ranks.get(symbols[place - 1] + symbol, NEVER)
+                possible[place - 1] = ranks.get(symbols[place - 1] + symbol, NO_MERGE)
             if place < len(possible):
-                possible[place] = ranks.get(symbol + symbols[place + 1], NEVER)
+                possible[place] = ranks.get(symbol + symbols[place + 1], NO_MERGE)
 
     def _numbers(self, text: str, pick: int) -> Iterator[int]:
         """Yields random numbers below 2 ** 32 without end."""

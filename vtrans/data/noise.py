@@ -35,7 +35,7 @@ _PRIVATE = 0xE000  # the first of the characters that hold the places of codes
 
 
 @dataclass(frozen=True)
-class Pair:
+class WordPair:
     """The words of both sides, and the links between them if the pair is aligned."""
 
     src: tuple[str, ...]
@@ -53,33 +53,33 @@ class Pair:
                 places.append((i, after))
         return places
 
-    def part(self, src: slice, tgt: slice) -> Pair:
+    def part(self, src: slice, tgt: slice) -> WordPair:
         """Returns the pair of these words."""
         rows, columns = range(len(self.src))[src], range(len(self.tgt))[tgt]
         links = self.links and frozenset(
             (i - rows.start, j - columns.start) for i, j in self.links if i in rows and j in columns
         )
-        return Pair(self.src[src], self.tgt[tgt], links)
+        return WordPair(self.src[src], self.tgt[tgt], links)
 
-    def followed_by(self, other: Pair) -> Pair:
+    def followed_by(self, other: WordPair) -> WordPair:
         """Returns the pair of both, one after the other."""
         links = None
         if self.links is not None and other.links is not None:
             links = self.links | {(i + len(self.src), j + len(self.tgt)) for i, j in other.links}
-        return Pair((*self.src, *other.src), (*self.tgt, *other.tgt), links)
+        return WordPair((*self.src, *other.src), (*self.tgt, *other.tgt), links)
 
 
-Following = Callable[[], Pair | None]
-Change = Callable[[Pair, Following, random.Random], Pair | None]
+Following = Callable[[], WordPair | None]
+Change = Callable[[WordPair, Following, random.Random], WordPair | None]
 """Returns a pair changed, given a function that returns the pair after it; None if it cannot be changed in this way."""
 
 
-def lower_case(pair: Pair, following: Following, numbers: random.Random) -> Pair | None:
+def lower_case(pair: WordPair, following: Following, numbers: random.Random) -> WordPair | None:
     """The source without capitals."""
     return replace(pair, src=tuple(map(str.lower, pair.src)))
 
 
-def typos(pair: Pair, following: Following, numbers: random.Random) -> Pair | None:
+def typos(pair: WordPair, following: Following, numbers: random.Random) -> WordPair | None:
     """Words of the source with a letter too much or too few, with two letters exchanged, or without accents."""
     possible = [i for i, word in enumerate(pair.src) if _TYPED.fullmatch(word)]
     if not possible:
@@ -109,7 +109,7 @@ def _without_accent(character: str) -> str:
     return base if base.isascii() and base.isalpha() else character
 
 
-def no_final_mark(pair: Pair, following: Following, numbers: random.Random) -> Pair | None:
+def no_final_mark(pair: WordPair, following: Following, numbers: random.Random) -> WordPair | None:
     """Both sides without the punctuation marks at their ends."""
     if pair.src[-1][-1] not in FINAL_MARKS or pair.tgt[-1][-1] not in FINAL_MARKS:
         return None
@@ -117,7 +117,7 @@ def no_final_mark(pair: Pair, following: Following, numbers: random.Random) -> P
     return replace(pair, src=src, tgt=tgt).part(slice(len(src)), slice(len(tgt)))
 
 
-def copied(pair: Pair, following: Following, numbers: random.Random) -> Pair | None:
+def copied(pair: WordPair, following: Following, numbers: random.Random) -> WordPair | None:
     """Codes at places that correspond, as protected text has them: at the end, between words, or in place of words that
     are linked to each other alone."""
     names = codes_for(" ".join((*pair.src, *pair.tgt)))
@@ -129,7 +129,7 @@ def copied(pair: Pair, following: Following, numbers: random.Random) -> Pair | N
     return replace(pair, src=src, tgt=tgt)
 
 
-def _with_code(pair: Pair, code: str, numbers: random.Random) -> Pair:
+def _with_code(pair: WordPair, code: str, numbers: random.Random) -> WordPair:
     where = numbers.random()
     if where < 1 / 3 and (places := pair.boundaries()):
         i, j = _pick(places, numbers)
@@ -142,12 +142,12 @@ def _with_code(pair: Pair, code: str, numbers: random.Random) -> Pair:
         return replace(pair, src=tuple(src), tgt=tuple(tgt))
     else:
         i, j = len(pair.src), len(pair.tgt)
-    inserted = Pair((code,), (code,), frozenset({(0, 0)}))
+    inserted = WordPair((code,), (code,), frozenset({(0, 0)}))
     rest = pair.part(slice(i, None), slice(j, None))
     return pair.part(slice(i), slice(j)).followed_by(inserted).followed_by(rest)
 
 
-def _linked_alone(pair: Pair) -> list[tuple[int, int]]:
+def _linked_alone(pair: WordPair) -> list[tuple[int, int]]:
     """Returns the links of words that have no other link and consist of letters between punctuation marks."""
     links = sorted(pair.links or ())
     rows, columns = Counter(i for i, _ in links), Counter(j for _, j in links)
@@ -160,13 +160,13 @@ def _has_letters(word: str) -> bool:
     return match is not None and any(map(str.isalpha, match[2]))
 
 
-def joined(pair: Pair, following: Following, numbers: random.Random) -> Pair | None:
+def joined(pair: WordPair, following: Following, numbers: random.Random) -> WordPair | None:
     """Two pairs in one line."""
     other = following()
     return pair.followed_by(other) if other else None
 
 
-def cut(pair: Pair, following: Following, numbers: random.Random) -> Pair | None:
+def cut(pair: WordPair, following: Following, numbers: random.Random) -> WordPair | None:
     """The beginning or the end of the pair, at least two words of the source, up to a place that no link crosses."""
     places = [(i, j) for i, j in pair.boundaries() if 1 < i < len(pair.src) - 1]
     if not places:
@@ -231,7 +231,7 @@ class Noise:
             columns.append((at_L2 + np.array([before, 0])).flatten().astype(np.int32))
         return columns
 
-    def _pair(self, row: Sequence[NDArray[np.int32]]) -> Pair | None:
+    def _pair(self, row: Sequence[NDArray[np.int32]]) -> WordPair | None:
         """Returns the words of a pair; None if they cannot be told."""
         before = self._before(row)
         ids = row[0][before:].tolist(), row[1].tolist()
@@ -243,7 +243,7 @@ class Noise:
         if len(row) > 2:
             at = (row[2].reshape(-1, 2) - [before, 0]).tolist()
             links = frozenset((words[0][i], words[1][j]) for i, j in at if i >= 0)
-        return Pair(texts[0], texts[1], links)
+        return WordPair(texts[0], texts[1], links)
 
     def _before(self, row: Sequence[NDArray[np.int32]]) -> int:
         """Returns how many subwords of the source of a pair come before its line: tags, and a fuzzy match."""

@@ -114,8 +114,8 @@ class TokenStore:
     def blocks(self, side: str) -> Iterator[NDArray[Any]]:
         """Yields all ids of a side, in order, in blocks."""
         ids = self._rows[side].values
-        for start in range(0, len(ids), _BLOCK):
-            yield ids[start : start + _BLOCK]
+        for start in range(0, len(ids), _READ_ELEMENTS):
+            yield ids[start : start + _READ_ELEMENTS]
 
     def counts(self, side: str, size: int) -> NDArray[np.int64]:
         """Returns how often each id of a vocabulary of this size occurs on a side."""
@@ -138,11 +138,11 @@ class _Rows:
         if values.dtype not in _STORED or offsets.dtype != np.int64 or not len(offsets):
             raise ValueError("a wrong type")
         self.lengths, end = np.empty(len(offsets) - 1, np.int32), 0
-        for start in range(0, len(offsets), _BLOCK):
-            block = offsets[start : start + _BLOCK + 1]  # it ends with the first offset of the next one
+        for start in range(0, len(offsets), _READ_ELEMENTS):
+            block = offsets[start : start + _READ_ELEMENTS + 1]  # it ends with the first offset of the next one
             if block[0] != end or (block[1:] < block[:-1]).any():
                 raise ValueError("offsets that do not rise from 0")
-            np.subtract(block[1:], block[:-1], out=self.lengths[start : start + _BLOCK], casting="unsafe")
+            np.subtract(block[1:], block[:-1], out=self.lengths[start : start + _READ_ELEMENTS], casting="unsafe")
             end = block[-1]
         if end != len(values):
             raise ValueError("another number of values")
@@ -162,7 +162,7 @@ _ROWS = {
     "links": ("links", "links_offsets"),
 }
 _STORED = (np.uint8, np.uint16, np.int32)  # text; subwords and links
-_BLOCK = 1 << 20  # elements read at a time
+_READ_ELEMENTS = 1 << 20  # elements read at a time
 _MAKE_AGAIN = "make the data folder again with `vtrans prepare-bpe`"
 
 

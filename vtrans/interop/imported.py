@@ -22,7 +22,8 @@ from vtrans.storage.model_file import Shortlist, check_finite
 from vtrans.text.languages import Languages, tags_among
 from vtrans.text.vocabulary import BOS_ID, PAD_ID, Vocabulary, have_one_table
 
-NEVER = -1e4  # the projection's bias of a subword that the other program does not have; its probability is exactly 0
+ABSENT_BIAS = -1e4
+"""The projection's bias of a subword that the other program does not have. Its probability is exactly 0."""
 
 
 @dataclass(frozen=True)

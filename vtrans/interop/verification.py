@@ -33,9 +33,9 @@ LONGEST, LIMIT = 24, 64  # subwords of a sample sentence, and of its translation
 FORCED_TOKENS = 16  # padded subwords scored at a time; their logits are in memory at once
 TIE = 1e-4  # largest difference of the scores of two translations that counts as a tie
 
-Pair = tuple[Sequence[int], Sequence[int]]
+IdPair = tuple[Sequence[int], Sequence[int]]
 """A source and a target, which end in EOS."""
-Score = Callable[[Sequence[Pair]], Sequence[Sequence[float]]]
+Score = Callable[[Sequence[IdPair]], Sequence[Sequence[float]]]
 """Returns the log-probabilities of each target's subwords."""
 
 
@@ -65,7 +65,7 @@ class Program(Protocol):
     def encode(self, lines: Sequence[str]) -> list[list[int]] | None:
         """Returns the ids of each source line with EOS; None if the program does not split text."""
 
-    def logprobs(self, pairs: Sequence[Pair]) -> list[list[float]]:
+    def logprobs(self, pairs: Sequence[IdPair]) -> list[list[float]]:
         """Returns the log-probabilities of each target's tokens."""
 
     def translate(self, sources: Sequence[Sequence[int]], search: SearchConfig) -> list[list[int]] | None:
@@ -85,7 +85,7 @@ class Outputs:
     """For each search, without EOS."""
     longest: int
     """Subwords at which sources are cut."""
-    pairs: list[Pair]
+    pairs: list[IdPair]
     logprobs: list[list[float]]
     """Of each pair's target."""
 
@@ -273,7 +273,7 @@ def _scores(
 ) -> list[float]:
     """Returns the scores of translations by the number of the source. They end in EOS, unless they were cut at the
     limit and are not `exact`."""
-    pairs: list[Pair] = [
+    pairs: list[IdPair] = [
         (source, [*tokens, EOS_ID] if exact or len(tokens) < search.max_length else tokens)
         for source, tokens in ((ours.sources[i], tokens) for i, tokens in targets.items())
     ]

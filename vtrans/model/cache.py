@@ -18,9 +18,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-# The number of slots in use is a multiple of SLOTS and at least LEAST: on a CPU torch's softmax takes ten times as long
-# for a row that is shorter than a vector register.
-SLOTS, LEAST = 8, 16
+# The number of slots in use is a multiple of SLOTS and at least MIN_SLOTS: on a CPU torch's softmax takes ten times as
+# long for a row that is shorter than a vector register.
+SLOTS, MIN_SLOTS = 8, 16
 
 
 class Source(NamedTuple):
@@ -156,7 +156,7 @@ class Slots:
         self.kv_L2BHCd = new
 
 
-class History(Slots):
+class DecoderSlots(Slots):
     """The slots of self-attention, with the subwords fed so far. In a decoder-only model they begin with the source.
 
     Each step fills one slot per row. Reordering the beam moves no keys or values: `attended_BKn` says which slots
@@ -280,7 +280,7 @@ class Cache:
     decoder-only model has none, and its history begins with the source. The methods are those of `search.Decoder`.
     """
 
-    def __init__(self, history: History | States, memory: Slots | None) -> None:
+    def __init__(self, history: DecoderSlots | States, memory: Slots | None) -> None:
         self.history, self.memory = history, memory
         # Of the next subword of each sentence, on the host and on the device. Dropped sentences count from 0 again.
         self.positions: list[int] = []
@@ -337,7 +337,7 @@ class Cache:
 
 def whole_slots(slots: int) -> int:
     """Returns the smallest allowed number of slots in use that is at least `slots`."""
-    return max(LEAST, -(-slots // SLOTS) * SLOTS)
+    return max(MIN_SLOTS, -(-slots // SLOTS) * SLOTS)
 
 
 def pad_to(x: Tensor, length: int, dim: int) -> Tensor:

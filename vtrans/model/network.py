@@ -22,7 +22,7 @@ from torch.nn import functional as F
 from vtrans.config import ModelConfig, check_tie, contradiction
 from vtrans.errors import InputError
 from vtrans.model.attention import Module, Recorder
-from vtrans.model.cache import Cache, History, LayerCache, Prefill, Slots, Source, States
+from vtrans.model.cache import Cache, DecoderSlots, LayerCache, Prefill, Slots, Source, States
 from vtrans.model.layers import DecoderLayer, EncoderLayer, LayerNorm, SSRULayer, Sublayers
 from vtrans.model.positions import Positions, make_positions
 from vtrans.numerics.dropout import Dropout
@@ -122,9 +122,9 @@ class Transformer(Module):
         return keep_BS if self.config.source_eos else F.pad(keep_BS[:, 1:], (0, 1))
 
     def new_cache(self, width: int, *, reuse_slots: bool) -> Cache:
-        """Returns an empty cache for `width` rows per sentence. See History for `reuse_slots`."""
+        """Returns an empty cache for `width` rows per sentence. See DecoderSlots for `reuse_slots`."""
         config = self.config
-        history = States(width) if config.autoregression == "ssru" else History(width, reuse_slots=reuse_slots)
+        history = States(width) if config.autoregression == "ssru" else DecoderSlots(width, reuse_slots=reuse_slots)
         return Cache(history, None if config.architecture == "decoder-only" else Slots(width))
 
     def source(self, src_BS: Tensor, keep_BS: Tensor, lengths: Sequence[int]) -> Source:

@@ -99,7 +99,7 @@ def grad_input(grad_NO: Tensor, weight_OI: Tensor, *, onednn: bool) -> Tensor:
     return _onednn_product(grad_NO, weight_OI.t()) if onednn else grad_NO @ weight_OI
 
 
-def outer(a_NI: Tensor, b_NO: Tensor, *, onednn: bool) -> Tensor:
+def transposed_product(a_NI: Tensor, b_NO: Tensor, *, onednn: bool) -> Tensor:
     """Returns a^T b, [I, O], for two matrices: the gradient of a weight, or its transpose. oneDNN copies the left
     operand first, so the smaller one should be on the left."""
     return _onednn_product(a_NI.t(), b_NO.t()) if onednn else a_NI.t() @ b_NO
@@ -126,8 +126,8 @@ class _Product(torch.autograd.Function):
 def _grad_weight(grad_NO: Tensor, x_NI: Tensor) -> Tensor:
     """Returns g^T x, the gradient of the weight of a product, [O, I]."""
     if x_NI.shape[1] <= grad_NO.shape[1]:
-        return outer(x_NI, grad_NO, onednn=True).t()
-    return outer(grad_NO, x_NI, onednn=True)
+        return transposed_product(x_NI, grad_NO, onednn=True).t()
+    return transposed_product(grad_NO, x_NI, onednn=True)
 
 
 def _probe() -> bool:

@@ -11,7 +11,7 @@ from itertools import islice
 from vtrans.config import TrainConfig
 from vtrans.console import duration
 from vtrans.processes.memory import peak_memory
-from vtrans.training.feed import Feed, Place, Share
+from vtrans.training.batch_loader import BatchLoader, Cursor, RankBatch
 from vtrans.training.log import planned_steps
 from vtrans.training.progress import Progress
 
@@ -20,15 +20,15 @@ UPDATES, SECONDS = 10, 20.0
 
 
 def estimate(
-    feed: Feed,
+    loader: BatchLoader,
     config: TrainConfig,
     progress: Progress,
-    update: Callable[[Sequence[Share]], None],
+    update: Callable[[Sequence[RankBatch]], None],
     say: Callable[[str], None],
 ) -> None:
     """Says how large an epoch is and what the rest of the training takes. `update` makes an update, waits for it and
     changes `progress`."""
-    size = feed.epoch_size()
+    size = loader.epoch_size()
     planned = planned_steps(config)
     updates, left = size.batches / config.accumulate, config.max_steps - progress.step
     in_time = 60 * config.max_minutes - progress.seconds if config.max_minutes else math.inf
@@ -39,23 +39,25 @@ def estimate(
     )
     # The plan starts with its largest batch, which warms up the kernels and sets the peak of memory.
     positions, seconds, began = 0, 0.0, time.monotonic()
-    with closing(feed.shares(Place())) as shares:
+    with closing(loader.batches(Cursor())) as batches:
         for number in range(1 + UPDATES):
-            group = [share for _, share in islice(shares, config.accumulate)]
+            group = [batch for _, batch in islice(batches, config.accumulate)]
             start = time.monotonic()
             update(group)
             if number > 0:
                 seconds += time.monotonic() - start
-                positions += sum(batch.padded for batch, _, _ in group)
+                positions += sum(each.batch.padded for each in group)
                 late = float(time.monotonic() - began > SECONDS)
-                if feed.ranks.summed([late], feed.device)[0]:  # all ranks stop together
+                if loader.ranks.summed([late], loader.device)[0]:  # all ranks stop together
                     break
     each = seconds / positions * size.padded / updates
     # On a CPU, memory grows later with validations and with kernels for more shapes: from 0.64 to 0.98 GB (4+4 layers,
     # D 128, 60 updates of 1,024 tokens), from 1.35 to 1.5 GB (3+3 layers, D 256).
-    rest = " on the GPU" if feed.device.type == "cuda" else "; a long run with its validations takes about 0.3 GB more"
-    each_process = f" in each of {feed.ranks.world} processes" if feed.ranks.world > 1 else ""
-    peak = peak_memory(feed.device) / 1e9
+    rest = (
+        " on the GPU" if loader.device.type == "cuda" else "; a long run with its validations takes about 0.3 GB more"
+    )
+    each_process = f" in each of {loader.ranks.world} processes" if loader.ranks.world > 1 else ""
+    peak = peak_memory(loader.device) / 1e9
     say(f"memory: {peak:.2f} GB{each_process}, measured with the largest batch{rest}")
     whole = f"{duration(each * left)} for {left:,} steps ({left / updates:,.1f} epochs), " if planned else ""
     say(

@@ -53,18 +53,22 @@ class Progress:
             self.stopped_early = True
 
     def rank_again(
-        self, records: Sequence[Mapping[str, Any]], there: Collection[int], config: TrainConfig, manner: str
+        self,
+        records: Sequence[Mapping[str, Any]],
+        there: Collection[int],
+        config: TrainConfig,
+        signature_end: str,
     ) -> None:
         """Ranks the existing checkpoints, `there`, again after a change of the metric or of how validation translates
-        (`manner` in validation.py). `records` are the lines of metrics.jsonl."""
+        (`signature_end` in validation.py). `records` are the lines of metrics.jsonl."""
         records = [record for record in records if record["kind"] == "valid"]
         if config.best_metric != "nll":
-            records = [record for record in records if record["signature"].endswith(manner)]
+            records = [record for record in records if record["signature"].endswith(signature_end)]
         kept = [(_quality(r, config.best_metric), r["step"]) for r in records if r["step"] in there]
         self.best = _ranked(kept)[: config.keep_best]
         self.since_best = sum(r["step"] > self.best[0][1] for r in records) if self.best else 0
 
-    def settle(self, run: RunFolder) -> None:
+    def link_and_prune(self, run: RunFolder) -> None:
         """Links `last` and `best`, and removes the files that are not kept. A crash may interrupt it; resuming then
         calls it again."""
         run.link(self.step, run.last)

@@ -1,7 +1,7 @@
 """Recipes: reading and writing them, and settling the recipe of a run.
 
 A recipe is a TOML file with the sections [model], [train] and [search]; config/ declares the keys. `load_recipe`
-reads one and applies overrides. A run begins with the recipe that `requested_recipe` returns, `settled` decides what
+reads one and applies overrides. A run begins with the recipe that `requested_recipe` returns, `resolved` decides what
 the recipe leaves open, and `refuse_changes` compares the result with the recipe of the run so far.
 """
 
@@ -167,7 +167,7 @@ def requested_recipe(
     return load_recipe(name or DEFAULT_RECIPE, overrides)
 
 
-def settled(recipe: Recipe, *, joint: bool, precision: str) -> Recipe:
+def resolved(recipe: Recipe, *, joint: bool, precision: str) -> Recipe:
     """The recipe with `auto` resolved for this kind of vocabulary; `precision` is what it stands for in training."""
     if recipe.train.precision != "auto":
         precision = recipe.train.precision

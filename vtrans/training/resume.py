@@ -20,7 +20,7 @@ from vtrans.storage.states import RAW, read_progress, read_state, save_state, st
 from vtrans.training.optimization.job import Job, Learner
 from vtrans.training.progress import Metrics, Progress
 from vtrans.training.recipe import recorded_recipe
-from vtrans.training.validation import manner
+from vtrans.training.validation import signature_end
 
 
 def save(job: Job, learner: Learner, progress: Progress) -> None:
@@ -65,7 +65,7 @@ def save_progress(job: Job, learner: Learner, progress: Progress) -> None:
         state = state_of(learner.optimizer, learner.parameters, with_weights=learner.average is not None)
         tensors = {key: value.detach().contiguous().cpu() for key, value in state.items()}
         save_state(job.run.state_file(progress.step), tensors, dataclasses.asdict(progress))
-        progress.settle(job.run)
+        progress.link_and_prune(job.run)
 
 
 def newest_progress(run: RunFolder) -> Progress | None:
@@ -108,7 +108,10 @@ def restore(job: Job, learner: Learner, progress: Progress, metrics: Metrics) ->
         learner.optimizer.state[parameter].update({part: value.to(parameter.device) for part, value in parts.items()})
     config, pairs = job.recipe.train, len(job.data.valid)
     before = recorded_recipe(progress.recipe, str(job.run.path))
-    was, now = manner(before.train, before.search, pairs), manner(config, job.recipe.search, pairs)
+    was, now = (
+        signature_end(before.train, before.search, pairs),
+        signature_end(config, job.recipe.search, pairs),
+    )
     if config.best_metric != before.train.best_metric or (config.best_metric != "nll" and was != now):
         progress.rank_again(metrics.records(), job.run.steps(), config, now)
         if not progress.best:

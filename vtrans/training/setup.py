@@ -38,7 +38,7 @@ from vtrans.training.recipe import (
     recorded_recipe,
     refuse_changes,
     requested_recipe,
-    settled,
+    resolved,
 )
 from vtrans.training.resume import environment, newest_progress, restore
 from vtrans.training.tensorboard import Events, remove
@@ -100,7 +100,7 @@ def set_up(
     asked = requested_recipe(
         run, before, options.recipe, options.overrides, fresh=options.fresh, base=_recipe_of(options.init_from, data)
     )
-    recipe = settled(asked, joint=data.joint, precision=precision_of(device, ranks, saved))
+    recipe = resolved(asked, joint=data.joint, precision=precision_of(device, ranks, saved))
     refuse_changes(run, before, recipe)
     options.check(recipe.model)
     check_data(data, recipe)
@@ -188,7 +188,7 @@ def prepare_folder(ready: SetUp, lock: RunLock, *, fresh: bool, finished: bool) 
     if ready.recipe_text is not None and not finished:
         write_atomically(run.recipe, ready.recipe_text)
     if ready.saved is not None:
-        ready.saved.settle(run)  # a crash may have interrupted it
+        ready.saved.link_and_prune(run)  # a crash may have interrupted it
         ready.metrics.resume(ready.job.console)
     else:
         ready.metrics.begin()

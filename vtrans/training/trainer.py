@@ -1,7 +1,7 @@
 """The training loop: updates, and when to read, log, validate, save and stop.
 
-setup.py builds or restores a run. Then `Trainer` takes batches from feed.py, makes updates with updates.py, saves
-checkpoints with resume.py and validates them with validation.py.
+setup.py builds or restores a run. Then `Trainer` takes batches from batch_loader.py, makes updates with updates.py,
+saves checkpoints with resume.py and validates them with validation.py.
 
 Every random choice is a function of (seed, epoch, position) or (seed, step, rank). So a run that was interrupted and
 resumed ends with the same bytes as one that was not, on the same machine type, torch version, number of threads and
@@ -31,8 +31,8 @@ from vtrans.processes.ranks import Ranks
 from vtrans.processes.signals import StopSignal
 from vtrans.processes.threads import set_threads
 from vtrans.storage.run_folder import RunFolder, RunLock
+from vtrans.training.batch_loader import BatchLoader, Cursor, RankBatch
 from vtrans.training.dry_run import estimate
-from vtrans.training.feed import Feed, Place, Share
 from vtrans.training.log import Log, introduce, planned_steps
 from vtrans.training.optimization.job import Job
 from vtrans.training.progress import Progress
@@ -81,7 +81,7 @@ class Trainer:
         self.validated = validated  # called after each validation
         self.ready, self.job, self.learner, self.progress = ready, ready.job, ready.learner, ready.progress
         job = self.job
-        self.feed = Feed(job.data, job.recipe, job.ranks, job.device)
+        self.loader = BatchLoader(job.data, job.recipe, job.ranks, job.device)
         self.updates = Updates(job, self.learner, self.learner.parallel.objective, self.progress)
         self.validation = Validation(job.data, job.run, job.recipe, self.learner.objective, job.device, job.console)
         self.log = Log(job, ready.metrics, self.progress)
@@ -150,15 +150,15 @@ class Trainer:
             return self.progress
         self.learner.model.train()
 
-        def update(group: Sequence[Share]) -> None:
+        def update(group: Sequence[RankBatch]) -> None:
             self.updates.update(group)
             self.updates.read()
 
         with self.learner.together(self.job):
-            estimate(self.feed, self.job.recipe.train, self.progress, update, self.job.console.info)
+            estimate(self.loader, self.job.recipe.train, self.progress, update, self.job.console.info)
         return self.progress
 
-    def _loop(self, batches: Iterator[Share], counter: Counter) -> None:
+    def _loop(self, batches: Iterator[RankBatch], counter: Counter) -> None:
         config, progress = self.job.recipe.train, self.progress
         self.learner.model.train()
         validated = self._owes_validation and self._checkpoint()
@@ -210,13 +210,13 @@ class Trainer:
         due = step % config.checkpoint_every == 0 or step >= config.max_steps or self._late
         return step > 0 and due and step not in self.progress.validated
 
-    def _batches(self) -> Generator[Share, None, None]:
+    def _batches(self) -> Generator[RankBatch, None, None]:
         """Yields this rank's batches from the run's place in the data, and moves that place forward in `progress`."""
         progress = self.progress
-        made = self.feed.shares(Place(progress.epoch, progress.drawn, progress.position))
-        with closing(ahead(made, BATCHES_AHEAD)) as shares:
-            for (progress.epoch, progress.drawn, progress.position), share in shares:
-                yield share
+        made = self.loader.batches(Cursor(progress.epoch, progress.drawn, progress.position))
+        with closing(ahead(made, BATCHES_AHEAD)) as batches:
+            for (progress.epoch, progress.drawn, progress.position), batch in batches:
+                yield batch
 
     def _interrupted(self) -> bool:
         """Whether a signal has come. The validation asks before each part of its work, so the other ranks hear too

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from vtrans.numerics.seeds import derived_seed
-from vtrans.training.feed import Share
+from vtrans.training.batch_loader import RankBatch
 from vtrans.training.optimization.job import Job, Learner
-from vtrans.training.optimization.loss import products
+from vtrans.training.optimization.loss import autocast
 from vtrans.training.optimization.optimizer import learning_rate
 from vtrans.training.progress import Progress
 from vtrans.training.resume import diverged
@@ -43,7 +43,7 @@ class Updates:
         """Whether enough updates are unread for the next read."""
         return len(self._unread) >= self.read_every
 
-    def update(self, group: Sequence[Share]) -> None:
+    def update(self, group: Sequence[RankBatch]) -> None:
         """Makes one update with the gradient of the mean loss per target token over the batches of `group`."""
         learner, config, ranks = self.learner, self.learner.config, self.job.ranks
         step = self.progress.step + 1
@@ -65,17 +65,17 @@ class Updates:
         self._unread.append((step, torch.cat([sums_2, bad.to(self._dtype)[None]]), counts))
         self.progress.step = step
 
-    def _gradient(self, group: Sequence[Share]) -> tuple[Tensor, dict[str, float]]:
+    def _gradient(self, group: Sequence[RankBatch]) -> tuple[Tensor, dict[str, float]]:
         """Computes the gradient of a group. Returns the sums of loss and nll, [2], and the counts of this rank."""
         divisor, device = self.learner.parallel.divisor, self.job.device
-        tokens = sum(total for _, total, _ in group)
+        tokens = sum(each.tgt_tokens for each in group)
         counts = {"src_tokens": 0.0, "tgt_tokens": 0.0, "real": 0.0, "padded": 0.0}
         loss_sum = nll_sum = torch.zeros((), dtype=self._dtype, device=device)
         for number, (batch, _, counted) in enumerate(group, 1):
             # Multiplied by `divisor`, the gradients of the ranks add up to that of one large batch.
             weight = divisor / tokens if counted else 0.0
             with self.learner.parallel.accumulating(last=number == len(group)):
-                with products(device, self.learner.config.precision):
+                with autocast(device, self.learner.config.precision):
                     loss, nll = self.objective(batch.to(device))
                 (loss * weight).backward()
             if counted:

@@ -25,7 +25,7 @@ from vtrans.processes.memory import release_memory
 from vtrans.score import corpus_scores
 from vtrans.storage.run_folder import RunFolder
 from vtrans.text.vocabulary import EOS_ID
-from vtrans.training.optimization.loss import Objective, products
+from vtrans.training.optimization.loss import Objective, autocast
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator
 
@@ -44,7 +44,7 @@ def search_of(train: TrainConfig, search: SearchConfig) -> SearchConfig:
     return search.with_beam(train.valid_beam)
 
 
-def manner(train: TrainConfig, search: SearchConfig, pairs: int) -> str:
+def signature_end(train: TrainConfig, search: SearchConfig, pairs: int) -> str:
     """The settings that the translations depend on, as the end of the signature of BLEU and chrF. Scores are
     comparable only if their signatures end the same."""
     validated = search_of(train, search)
@@ -106,35 +106,35 @@ class Validation:
         self.told_signature = False
         self.count = translated(recipe.train, len(data.valid))
         self.chosen, self.rows = _chosen(data, self.count)
-        self.manner = manner(recipe.train, recipe.search, len(data.valid))
+        self.signature_end = signature_end(recipe.train, recipe.search, len(data.valid))
 
     def measure(self, step: int, cancelled: Callable[[], bool] = lambda: False) -> dict[str, Any] | None:
         """Returns the record for metrics.jsonl (negative log-likelihood per token, BLEU and chrF) and prints it.
         Writes the translations to the run folder. Returns None if `cancelled`, which is called before each batch and
         sentence, returns True. Leaves the model in training mode."""
 
-        def heed() -> None:
+        def raise_if_cancelled() -> None:
             if cancelled():
                 raise _Cancelled
 
         release_memory()
         self.objective.model.eval()
         try:
-            return self._measured(step, heed)
+            return self._measured(step, raise_if_cancelled)
         except _Cancelled:
             return None
         finally:
             self.objective.model.train()
             release_memory()
 
-    def _measured(self, step: int, heed: Callable[[], None]) -> dict[str, Any]:
+    def _measured(self, step: int, raise_if_cancelled: Callable[[], None]) -> dict[str, Any]:
         began = time.monotonic()
-        nll = self._nll(heed)
+        nll = self._nll(raise_if_cancelled)
         release_memory()
         store, config = self.data.valid, self.recipe.train
         sources, references = [store.src_text(i) for i in self.chosen], [store.tgt_text(i) for i in self.chosen]
         try:
-            hypotheses = self._translated(step, sources, heed)
+            hypotheses = self._translated(step, sources, raise_if_cancelled)
         except LogprobsError as error:  # training may recover, and must not lose its updates
             self.console.warn(f"step {step:,}: {error} Its translations count as blank.")
             hypotheses = [""] * len(sources)
@@ -153,7 +153,7 @@ class Validation:
             "ppl": math.exp(min(nll, 50)) if finite else None,
             "bleu": scores["bleu"],
             "chrf": scores["chrf"],
-            "signature": f"{scores['signature']}{self.manner}",
+            "signature": f"{scores['signature']}{self.signature_end}",
         }
         parts = ""
         if by_language:
@@ -170,7 +170,7 @@ class Validation:
             self.console.info(f"  src {sources[i]}\n  ref {references[i]}\n  hyp {hypotheses[i]}")
         return record
 
-    def _translated(self, step: int, sources: Sequence[str], heed: Callable[[], None]) -> list[str]:
+    def _translated(self, step: int, sources: Sequence[str], raise_if_cancelled: Callable[[], None]) -> list[str]:
         """The translations of the chosen pairs' sources, each into the language of its pair."""
         data, search, hypotheses = self.data, self.recipe.search, [""] * len(sources)
         vocabularies = data.src_vocab, data.tgt_vocab
@@ -182,7 +182,7 @@ class Validation:
         with self.console.progress("translating the validation text", len(sources), "sentences") as counter:
 
             def done() -> None:
-                heed()
+                raise_if_cancelled()
                 counter.advance()
 
             for to, rows in self.rows.items():
@@ -203,17 +203,17 @@ class Validation:
         for path, lines in texts:
             write_atomically(path, "".join(f"{line}\n" for line in lines).encode())
 
-    def _nll(self, heed: Callable[[], None]) -> float:
+    def _nll(self, raise_if_cancelled: Callable[[], None]) -> float:
         """The mean negative log-likelihood per target token, with EOS, over all pairs."""
         store, config = self.data.valid, self.recipe.train
         loss, tokens = 0.0, 0
         with torch.inference_mode():
             budget = max(config.batch_tokens, int(torch.maximum(store.src_lengths, store.tgt_lengths).max()) + 1)
             for numbers in plan_epoch(store.src_lengths, store.tgt_lengths, budget, 0, 1):
-                heed()
+                raise_if_cancelled()
                 pairs = numbers.tolist()
                 batch = collate([store.src(i) for i in pairs], [store.tgt(i) for i in pairs]).to(self.device)
-                with products(self.device, config.precision):
+                with autocast(self.device, config.precision):
                     loss += self.objective(batch)[1].item()
                 tokens += batch.tgt_tokens
         return loss / tokens

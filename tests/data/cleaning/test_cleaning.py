@@ -24,7 +24,7 @@ from vtrans.console import Console
 from vtrans.data.cleaning.clean import clean
 from vtrans.data.cleaning.options import CleanOptions
 from vtrans.data.cleaning.rules import PACKAGES, Rules
-from vtrans.data.preparation.encode import Pair
+from vtrans.data.preparation.encode import TextPair
 from vtrans.errors import FileError, InputError
 
 WORDS = [a + b + c for a in "bdgkm" for b in ("a", "ei", "o", "u") for c in ("l", "n", "rt")]
@@ -144,7 +144,7 @@ def test_two_models_judge_the_pairs(tmp_path: Path) -> None:
     """Wrong pairs have a higher cross-entropy; a pair that cannot be scored is kept."""
     pairs = [(f"word {i}", f"Wort {i + 1 if i % 20 == 0 else i}") for i in range(1500)]
 
-    def scorer(pairs: Sequence[Pair]) -> list[float]:
+    def scorer(pairs: Sequence[TextPair]) -> list[float]:
         numbers = [[int(line.split()[1]) for line in pair] for pair in pairs]
         return [float("nan") if i == 60 else i % 7 / 10 + (5 + i % 3 if i != j else 0) for i, j in numbers]
 
@@ -234,7 +234,7 @@ def test_equal_runs_give_equal_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyP
     cleaned(tmp_path, pairs, out=tmp_path / "again" / "clean")
     assert snapshot(tmp_path / "again" / "clean") == first
     monkeypatch.setattr(vtrans.data.preparation.prepare, "_BATCH_PAIRS", 100)
-    monkeypatch.setattr(vtrans.data.cleaning.alignment, "_BLOCK", 64)
+    monkeypatch.setattr(vtrans.data.cleaning.alignment, "_BLOCK_PAIRS", 64)
     packed = tmp_path / "text.en.gz"
     packed.write_bytes(gzip.compress((tmp_path / "text.en").read_bytes()))
     cleaned(tmp_path, pairs, src=packed, out=tmp_path / "packed")

@@ -253,8 +253,8 @@ def test_validation_pairs_in_the_training_text_are_reported(tmp_path: Path) -> N
 def test_memory_does_not_grow_with_the_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The memory of Python and numpy. `sample` bounds that of SentencePiece."""
     monkeypatch.setattr(vtrans.data.preparation.prepare, "_BATCH_PAIRS", 64)
-    for module in (vtrans.data.preparation.parallel_text, vtrans.data.preparation.store_writer):
-        monkeypatch.setattr(module, "_BLOCK", 1 << 12)
+    monkeypatch.setattr(vtrans.data.preparation.parallel_text, "_HASHED_BYTES", 1 << 12)
+    monkeypatch.setattr(vtrans.data.preparation.store_writer, "_COPIED_BYTES", 1 << 12)
     monkeypatch.setattr("vtrans.text.lines._CHUNK", 1 << 12)
     peaks = []
     for n in (1, 2, 30):

@@ -15,7 +15,7 @@ from vtrans.data.batches import Batch, collate
 from vtrans.model import Transformer
 from vtrans.text.vocabulary import PAD_ID
 from vtrans.training.optimization import loss as loss_module
-from vtrans.training.optimization.loss import Objective, products, projected_loss
+from vtrans.training.optimization.loss import Objective, autocast, projected_loss
 
 PAD = 2
 N, D, V = 7, 5, 11
@@ -44,7 +44,7 @@ def example(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor]
 @pytest.fixture(params=[1 << 20, 3 * V], ids=["one block", "blocks of up to three rows"])
 def blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Has the softmax of a chunk computed at once, or of few rows at a time."""
-    monkeypatch.setattr(loss_module, "BLOCK", request.param)
+    monkeypatch.setattr(loss_module, "CHUNK_LOGITS", request.param)
 
 
 @pytest.mark.usefixtures("blocks")
@@ -191,7 +191,7 @@ def test_products_in_bfloat16_leave_no_trace_of_the_rows_that_fill_them_up(rows:
     h, weight, bias = (torch.randn(*size).bfloat16().float().requires_grad_() for size in ((rows, 6), (50, 6), (50,)))
     targets, used = torch.randint(3, 50, (rows,)), (h, weight, bias) if biased else (h, weight)
     exact, exact_nll = projected_loss(h, weight, targets, 0.1, PAD, bias_V=bias if biased else None)
-    with products(torch.device("cpu"), "bfloat16"):
+    with autocast(torch.device("cpu"), "bfloat16"):
         loss, nll = projected_loss(h, weight, targets, 0.1, PAD, 40 * 50, bias_V=bias if biased else None)
     assert loss.dtype == torch.float32
     torch.testing.assert_close(loss, exact, rtol=0.01, atol=0)

@@ -37,7 +37,7 @@ DOUBT = 0.3  # the probability of damage from which on a pair is dropped: bad pa
 ROUNDS, STEPS = 15, 4  # of weighting the pairs, and of Newton's method in each
 RIDGE = 1e-4
 QUANTILES = (0.3, 0.4, 0.5, 0.6)
-_BLOCK = 1 << 14  # pairs
+_BLOCK_PAIRS = 1 << 14  # pairs
 
 
 @lru_cache(1 << 16)
@@ -57,8 +57,8 @@ def unsound(store: TokenStore, rows: Ints, seed: int, folder: Path, console: Con
         inside = np.flatnonzero(folds_P == fold)
         with console.progress(f"judging the pairs ({fold + 1} of {FOLDS})", unit="links", shares=True) as counter:
             judge = Judge(store, IDS, rows[folds_P != fold], LEARNED, counter.update)
-        for start in range(0, len(inside), _BLOCK):
-            some = inside[start : start + _BLOCK]
+        for start in range(0, len(inside), _BLOCK_PAIRS):
+            some = inside[start : start + _BLOCK_PAIRS]
             features_PK[some] = _features(judge, store, rows[some])
         samples.append(inside[:: -(-len(rows) // SAMPLE)])
         for (_, parts), worse in zip(damaged, _damaged(store, rows[samples[-1]], rng), strict=True):
@@ -73,8 +73,10 @@ def unsound(store: TokenStore, rows: Ints, seed: int, folder: Path, console: Con
         low, high = np.quantile(ours_PK[:, RATIO], (0.005, 0.995)) if len(ours_PK) else (0.0, 0.0)
         doubts.append(doubts_of(ours_PK, theirs_PK[(low <= theirs_PK[:, RATIO]) & (theirs_PK[:, RATIO] <= high)]))
         before_P = left_P.copy()
-        for start in range(0, len(rows), _BLOCK):
-            left_P[start : start + _BLOCK] &= ~doubts[-1](features_PK[start : start + _BLOCK].astype(np.float64))
+        for start in range(0, len(rows), _BLOCK_PAIRS):
+            left_P[start : start + _BLOCK_PAIRS] &= ~doubts[-1](
+                features_PK[start : start + _BLOCK_PAIRS].astype(np.float64)
+            )
         yield rule, rows[before_P & ~left_P]
 
 

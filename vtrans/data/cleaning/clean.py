@@ -23,7 +23,7 @@ from vtrans.data.aligner import Ints
 from vtrans.data.cleaning.alignment import FEWEST, doubts_of, id_of, unsound
 from vtrans.data.cleaning.options import RULES, CleanOptions
 from vtrans.data.cleaning.rules import PACKAGES, Rules, key_of, words_of
-from vtrans.data.preparation.encode import Pair
+from vtrans.data.preparation.encode import TextPair
 from vtrans.data.preparation.output_folder import STAGING, publish, staging_folder
 from vtrans.data.preparation.parallel_text import Corpus, sampled
 from vtrans.data.preparation.prepare import batches_of
@@ -42,7 +42,7 @@ EXAMPLES = 3  # per reason, in the report
 LEARNED = ("misaligned", "incomplete", "cross-entropy")  # the rules that compare pairs with damaged ones
 _NAMES = tuple(RULES)
 
-Scorer = Callable[[Sequence[Pair]], list[float]]
+Scorer = Callable[[Sequence[TextPair]], list[float]]
 """Returns the dual conditional cross-entropy of pairs; nan for one that is too long to be scored."""
 
 
@@ -173,7 +173,7 @@ class _Work:
     def _drop(self, rule: str, numbers: Ints) -> None:
         self.reasons[numbers] = 1 + _NAMES.index(rule)
 
-    def _batches(self, what: str) -> Iterator[tuple[int, list[Pair]]]:
+    def _batches(self, what: str) -> Iterator[tuple[int, list[TextPair]]]:
         """Yields the pairs in parts, each with the number of its first pair."""
         with self.console.progress(what, len(self.reasons), "pairs") as counter:
             first = 0
@@ -185,7 +185,7 @@ class _Work:
     def _apply_rules(self) -> None:
         """Applies the rules that look at one pair; keeps the words and the keys of the pairs that are left."""
         for first, batch in self._batches("applying the rules"):
-            pairs = list[Pair]()
+            pairs = list[TextPair]()
             for number, original in enumerate(batch, first):
                 pair = self.rules.read(*original)
                 self.repaired[number] = pair != original
@@ -199,7 +199,7 @@ class _Work:
                 ids = [[id_of(word) for word in words_of(pair[side])] for pair in pairs]
                 ragged.add(np.array([id for some in ids for id in some]), np.array([len(some) for some in ids]))
 
-    def _left(self, first: int, batch: Sequence[Pair]) -> list[Pair]:
+    def _left(self, first: int, batch: Sequence[TextPair]) -> list[TextPair]:
         """Returns the pairs of a batch that are left, repaired. To find out which need it is most of the work."""
         return [
             self.rules.read(*pair) if self.repaired[number] else pair

@@ -11,7 +11,7 @@ from functools import cache, lru_cache
 import regex
 
 from vtrans.data.cleaning.options import CleanOptions
-from vtrans.data.preparation.encode import Pair, hash_of
+from vtrans.data.preparation.encode import TextPair, hash_of
 from vtrans.data.preparation.writing_systems import script_of
 from vtrans.text.detection import probabilities
 from vtrans.text.languages import UNSPACED
@@ -65,7 +65,7 @@ class Rules:
     """The rules that are applied to each pair, all but `skipped` and those that the options leave out. `sample` are
     random pairs of the text, most of them in order."""
 
-    def __init__(self, options: CleanOptions, skipped: Collection[str], sample: Sequence[Pair]) -> None:
+    def __init__(self, options: CleanOptions, skipped: Collection[str], sample: Sequence[TextPair]) -> None:
         skipped = {*skipped, *options.without}
         self.options, self.repairs, self.languages = options, "mojibake" not in skipped, options.languages()
         self.ratio = statistics.median(len(tgt) / len(src) for src, tgt in sample)

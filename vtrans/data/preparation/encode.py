@@ -18,7 +18,7 @@ from vtrans.processes.workers import map_in_workers
 from vtrans.text.vocabulary import Vocabulary
 from vtrans.text.words import between_subwords, read_pharaoh, words_of_line
 
-Pair = tuple[str, ...]
+TextPair = tuple[str, ...]
 """A source line, a target line and, if the corpus has word alignments, the line with the links of the two."""
 
 RATIO_FREE_TOKENS = 12
@@ -106,7 +106,7 @@ class Encoder:
         if task.tgt_proto != task.src_proto:
             self.tgt_vocab = Vocabulary(task.tgt_proto)
 
-    def __call__(self, batch: Sequence[Pair], threads: int = 1) -> Encoded:
+    def __call__(self, batch: Sequence[TextPair], threads: int = 1) -> Encoded:
         task = self.task
         src_ids = self.src_vocab.encode_batch([pair[0] for pair in batch], threads)
         tgt_ids = self.tgt_vocab.encode_batch([pair[1] for pair in batch], threads)
@@ -123,13 +123,13 @@ class Encoder:
         links = self._links([batch[i] for i in kept], [(src_ids[i], tgt_ids[i]) for i in kept])
         return Encoded(len(batch), kept, dropped, sides[0], sides[1], links, sources, pairs)
 
-    def _side(self, ids: Sequence[list[int]], batch: Sequence[Pair], kept: Sequence[int], side: int) -> Side:
+    def _side(self, ids: Sequence[list[int]], batch: Sequence[TextPair], kept: Sequence[int], side: int) -> Side:
         rows = [ids[i] for i in kept]
         flat = np.fromiter(itertools.chain.from_iterable(rows), np.int32 if self.task.wide else np.uint16)
         return Side(flat, np.array([len(row) for row in rows], np.int64), sum(len(batch[i][side]) for i in kept))
 
     def _links(
-        self, pairs: Sequence[Pair], encoded: Sequence[tuple[list[int], list[int]]]
+        self, pairs: Sequence[TextPair], encoded: Sequence[tuple[list[int], list[int]]]
     ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None:
         """Returns the links of the pairs, or None if they have none."""
         if not pairs or len(pairs[0]) == 2:
@@ -145,7 +145,7 @@ class Encoder:
         src, tgt = ((np.array(words[side], np.int64), lengths[:, side]) for side in (0, 1))
         return between_subwords(np.concatenate(links), src, tgt)
 
-    def _repeated(self, batch: Iterable[Pair]) -> tuple[set[int], set[int]]:
+    def _repeated(self, batch: Iterable[TextPair]) -> tuple[set[int], set[int]]:
         """Returns the hashes of the task that occur among the sources and among the pairs."""
         sources, pairs = set(), set()
         for src, tgt, *_ in batch:
@@ -163,7 +163,9 @@ def encoders(total: int, threads: int) -> int:
     return max(1, min(threads, total // PAIRS_PER_WORKER))
 
 
-def encode(batches: Iterable[Sequence[Pair]], task: Task, total: int, threads: int) -> Generator[Encoded, None, None]:
+def encode(
+    batches: Iterable[Sequence[TextPair]], task: Task, total: int, threads: int
+) -> Generator[Encoded, None, None]:
     """Encodes the batches of a text of `total` pairs, in order, on up to `threads` processors.
 
     Worker processes encode a long text, because the threads of SentencePiece would leave filtering, counting and

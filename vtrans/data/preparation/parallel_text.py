@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from vtrans.console import Console
 from vtrans.data.options import PrepareOptions
-from vtrans.data.preparation.encode import Encoded, Pair, hash_of
+from vtrans.data.preparation.encode import Encoded, TextPair, hash_of
 from vtrans.errors import FileError, InputError
 from vtrans.files import printable, reason
 from vtrans.keys import LONGEST_SHOWN
@@ -32,7 +32,7 @@ HELD_OUT_SHARE = 0.05
 FILES = ("src", "tgt", "alignments")
 """What the files of a corpus hold; the last one may be missing."""
 
-_BLOCK = 1 << 20  # bytes hashed at a time
+_HASHED_BYTES = 1 << 20  # bytes hashed at a time
 
 T = TypeVar("T")
 
@@ -128,7 +128,7 @@ class Corpus:
                 digest = hashlib.sha256()
                 try:
                     with path.open("rb") as file:
-                        while block := file.read(_BLOCK):
+                        while block := file.read(_HASHED_BYTES):
                             digest.update(block)
                             bar.advance(len(block))
                 except OSError as error:
@@ -173,11 +173,11 @@ class Corpus:
             {side: report.replacements for side, report in zip(FILES[:2], reports[:2], strict=True)},
         )
 
-    def by_corpus(self) -> Iterator[Iterator[Pair]]:
+    def by_corpus(self) -> Iterator[Iterator[TextPair]]:
         """Yields an iterator over the pairs of each pair of files. Exhaust it before you request the next."""
         return itertools.starmap(self._pairs, self.files)
 
-    def _pairs(self, *paths: Path) -> Iterator[Pair]:
+    def _pairs(self, *paths: Path) -> Iterator[TextPair]:
         try:
             yield from zip(*map(self._lines, paths), strict=True)
         except ValueError:
@@ -300,17 +300,17 @@ class Split:
         """The number of validation pairs."""
         return self.valid_survey.pairs if self.valid_survey else sum(self.held_out.values())
 
-    def training_pairs(self) -> Iterator[Iterator[Pair]]:
+    def training_pairs(self) -> Iterator[Iterator[TextPair]]:
         """Yields the pairs that are not held out, as `Corpus.by_corpus` does."""
         for pairs in self.corpus.by_corpus():
             yield (pair for pair in pairs if not self._is_held_out(pair))
 
-    def validation_pairs(self) -> Iterator[Iterator[Pair]]:
+    def validation_pairs(self) -> Iterator[Iterator[TextPair]]:
         """Yields the validation pairs, or those held out of each training corpus, as `Corpus.by_corpus` does."""
         for pairs in (self.valid or self.corpus).by_corpus():
             yield pairs if self.valid else filter(self._is_held_out, pairs)
 
-    def _is_held_out(self, pair: Pair) -> bool:
+    def _is_held_out(self, pair: TextPair) -> bool:
         # A pair with a blank target stays in the training text, where it is counted as empty and dropped.
         return bool(self.held_out and pair[1].strip() and hash_of(pair[0], seed=self.seed) in self.held_out)
 
@@ -358,7 +358,7 @@ class Repeats:
         self._found_pairs = set[int]()
         self._found_sources = set[int]()
 
-    def remember(self, pairs: Iterable[Pair]) -> None:
+    def remember(self, pairs: Iterable[TextPair]) -> None:
         """Adds validation pairs."""
         for src, tgt, *_ in pairs:
             self.pairs[hash_of(src, tgt)] += 1

@@ -17,7 +17,7 @@ from typing import Any
 
 from vtrans.console import Console
 from vtrans.data.options import DEFAULT_VOCAB_SIZE, PrepareOptions
-from vtrans.data.preparation.encode import RATIO_FREE_TOKENS, Encoder, Pair, Task, encode
+from vtrans.data.preparation.encode import RATIO_FREE_TOKENS, Encoder, Task, TextPair, encode
 from vtrans.data.preparation.learn_vocabulary import check_symbols, learn_vocabularies
 from vtrans.data.preparation.matching import with_matches
 from vtrans.data.preparation.output_folder import current_report, publish, staging_folder
@@ -138,7 +138,7 @@ def _encode_training(
     total = split.survey.pairs
     in_flight = deque[int]()  # the corpus of each batch that is being encoded
 
-    def batches() -> Iterator[list[Pair]]:
+    def batches() -> Iterator[list[TextPair]]:
         for number, pairs in enumerate(split.training_pairs()):
             for batch in batches_of(pairs):
                 in_flight.append(number)
@@ -205,9 +205,9 @@ def _ids(vocabulary: Vocabulary, pieces: Iterable[str]) -> list[int]:
     return [id for piece in pieces if (id := vocabulary.id_of(piece)) is not None]
 
 
-def batches_of(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
+def batches_of(pairs: Iterable[TextPair]) -> Iterator[list[TextPair]]:
     """Yields the pairs in lists that have limited numbers of pairs and characters."""
-    batch: list[Pair] = []
+    batch: list[TextPair] = []
     characters = 0
     for pair in pairs:
         batch.append(pair)

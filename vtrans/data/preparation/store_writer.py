@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from vtrans.data.aligner import aligned
-from vtrans.data.preparation.encode import Encoded, Pair, Side, Task
+from vtrans.data.preparation.encode import Encoded, Side, Task, TextPair
 from vtrans.data.store import REVISION, STORE_FORMAT, TokenStore
 from vtrans.storage.columns import NUMPY
 
-_BLOCK = 1 << 20  # bytes copied at a time
+_COPIED_BYTES = 1 << 20  # bytes copied at a time
 
 Column = tuple[str, str, int, Path]  # of a safetensors file: name, dtype, number of elements, file with the data
 
@@ -62,7 +62,7 @@ class StoreWriter:
     def kept(self) -> int:
         return sum(self.corpora)
 
-    def add(self, encoded: Encoded, batch: Sequence[Pair] = (), corpus: int = 0) -> list[Pair]:
+    def add(self, encoded: Encoded, batch: Sequence[TextPair] = (), corpus: int = 0) -> list[TextPair]:
         """Writes an encoded batch. With text, `batch` are its pairs, and those that were kept are returned."""
         for reason, n in encoded.dropped.items():
             self.dropped[reason] += n
@@ -174,7 +174,7 @@ def assemble(path: Path, columns: Sequence[Column], metadata: dict[str, Any]) ->
         out.write(begin)
         for *_, source in columns:
             with source.open("rb") as stream:
-                while block := stream.read(_BLOCK):
+                while block := stream.read(_COPIED_BYTES):
                     digest.update(block)
                     out.write(block)
             source.unlink()

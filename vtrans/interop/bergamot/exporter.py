@@ -24,7 +24,7 @@ from vtrans.interop.bergamot.folder import ALPHA, RATIO, names_of, write_setting
 from vtrans.interop.bergamot.network import is_spm, is_usual, settings_of, tensors_of, yaml_of
 from vtrans.interop.bergamot.quantization import MOST, PROJECTION, fitting, matrix, reference, tuned_alphas
 from vtrans.interop.expressible import BERGAMOT, check_model, nearest_search
-from vtrans.interop.imported import NEVER, rows_of
+from vtrans.interop.imported import ABSENT_BIAS, rows_of
 from vtrans.interop.marian import layout
 from vtrans.interop.marian.importer import CONFIG
 from vtrans.interop.samples import generated_sentences
@@ -90,7 +90,7 @@ def quantized(
     config, arrays, settings = loaded.model.config, tensors_of(loaded), settings_of(loaded)
     tensors: dict[str, Tensor | Matrix] = {name: value.contiguous() for name, value in arrays.items()}
     bias = arrays["decoder_ff_logit_out_b"]
-    tensors["decoder_ff_logit_out_b"] = F.pad(bias, (0, settings["dim-vocabs"][1] - bias.shape[1]), value=NEVER)
+    tensors["decoder_ff_logit_out_b"] = F.pad(bias, (0, settings["dim-vocabs"][1] - bias.shape[1]), value=ABSENT_BIAS)
     layers, embeddings = {}, {}
     for weight in layout.weights_of_layers(config):
         if len(weight.shape) == 2:

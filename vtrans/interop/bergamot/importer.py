@@ -11,7 +11,7 @@ from vtrans.interop.bergamot.binary import open_model, read_shortlist
 from vtrans.interop.bergamot.folder import ALPHA, FIREFOX, SETTINGS
 from vtrans.interop.foreign_files import file_in, read_bytes
 from vtrans.interop.imported import Imported
-from vtrans.interop.marian.importer import CONFIG, LONGEST_CONFIG, beside, imported_from, typed_settings
+from vtrans.interop.marian.importer import CONFIG, LONGEST_CONFIG, imported_from, named_file, typed_settings
 from vtrans.interop.marian.yaml import Value, read_mapping
 from vtrans.interop.settings import Settings, wrong
 from vtrans.interop.verification import Program
@@ -44,7 +44,7 @@ def read(path: Path) -> Imported:
     lexica = settings.texts("shortlist")[:1]
     if not all(name.endswith(".bin") for name in lexica):
         notes.append(f"the shortlist {lexica.pop()} is not imported, because only those in .bin files are")
-    files = [beside(folder, settings, name) for name in lexica]
+    files = [named_file(folder, settings, name) for name in lexica]
     pair = _PAIR.match(model.name)
     return replace(
         imported,

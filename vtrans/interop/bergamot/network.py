@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from vtrans.checkpoint import LoadedModel
-from vtrans.interop.imported import NEVER, rows_there
+from vtrans.interop.imported import ABSENT_BIAS, rows_there
 from vtrans.interop.marian import layout
 from vtrans.interop.marian.importer import EXPECTED, EXPECTED_OF_RNN, spm_table
 from vtrans.model import tensor_of
@@ -54,7 +54,7 @@ def tensors_of(loaded: LoadedModel) -> dict[str, Tensor]:
         arrays["encoder_Wemb"] = _rows(loaded.src_vocab, ours["src_embedding.weight"].float())
         arrays["decoder_Wemb"] = _rows(loaded.tgt_vocab, ours["tgt_embedding.weight"].float())
     bias = ours["projection.bias"].float().clone() if config.projection_bias else torch.zeros(len(loaded.tgt_vocab))
-    bias[PAD_ID] = NEVER
+    bias[PAD_ID] = ABSENT_BIAS
     arrays["decoder_ff_logit_out_b"] = _rows(loaded.tgt_vocab, bias)[None]
     return arrays
 

@@ -23,7 +23,7 @@ from vtrans.interop.ctranslate2.names import weight_names
 from vtrans.interop.ctranslate2.original import CTranslate2Model
 from vtrans.interop.ctranslate2.settings import Tokens, read_settings, read_vocabularies
 from vtrans.interop.foreign_files import Read, file_in, read_bytes
-from vtrans.interop.imported import NEVER, Imported, blueprint, rows_of
+from vtrans.interop.imported import ABSENT_BIAS, Imported, blueprint, rows_of
 from vtrans.storage.tensors import check_training
 from vtrans.text.languages import languages_from, tags_from
 from vtrans.text.piece_table import pack
@@ -205,7 +205,7 @@ class _Model:
         """Returns the bias of the projection in the order of our ids."""
         bias = read()
         if self.foreign:
-            bias = rows_of(self.tgt, bias, absent=NEVER)
+            bias = rows_of(self.tgt, bias, absent=ABSENT_BIAS)
         bias[PAD_ID] = 0  # exports have another value, because padding is never predicted
         return bias
 

@@ -10,7 +10,7 @@ import torch
 from vtrans.config import SearchConfig
 from vtrans.errors import VtransError
 from vtrans.interop.ctranslate2.folder import ctranslate2
-from vtrans.interop.verification import ROUNDING, Pair, Tolerance
+from vtrans.interop.verification import ROUNDING, IdPair, Tolerance
 from vtrans.text.vocabulary import EOS_ID
 
 SCORED_TOKENS = 2048  # padded subwords scored at a time; their logits are in memory at once
@@ -55,7 +55,7 @@ class CTranslate2Model:
         """Returns None: the folder does not split text."""
         return None
 
-    def logprobs(self, pairs: Sequence[Pair]) -> list[list[float]]:
+    def logprobs(self, pairs: Sequence[IdPair]) -> list[list[float]]:
         results = self._translator.score_batch(
             [self._source(source) for source, _ in pairs],
             [[self._tgt_tokens[i] for i in target[:-1]] for _, target in pairs],

@@ -27,7 +27,7 @@ from vtrans.errors import InputError
 from vtrans.interop.expressible import HUGGING_FACE, check_model, nearest_search
 from vtrans.interop.huggingface import names
 from vtrans.interop.huggingface.original import load
-from vtrans.interop.imported import NEVER, rows_there
+from vtrans.interop.imported import ABSENT_BIAS, rows_there
 from vtrans.interop.verification import Program
 from vtrans.lines.pieces import EXTRA_LENGTH
 from vtrans.model import tensor_of
@@ -156,7 +156,7 @@ def _tensors(loaded: LoadedModel, places: list[_Places], order: Tensor | None, *
         tensors[part] = rows if order is None else rows[:, order]
     bias = ours.get("projection.bias")
     bias = torch.zeros(len(loaded.tgt_vocab)) if bias is None else bias.float().clone()
-    bias[PAD_ID] = NEVER
+    bias[PAD_ID] = ABSENT_BIAS
     tensors[names.LOGITS_BIAS] = places[1].rows(bias)[None]
     return {name: value.contiguous().clone() for name, value in tensors.items()}
 

@@ -30,7 +30,7 @@ from vtrans.interop.foreign_files import (
 )
 from vtrans.interop.huggingface import names
 from vtrans.interop.huggingface.original import load
-from vtrans.interop.imported import NEVER, Imported, rows_of
+from vtrans.interop.imported import ABSENT_BIAS, Imported, rows_of
 from vtrans.interop.settings import Settings, shown
 from vtrans.text.languages import languages_from, tags_among
 from vtrans.text.piece_table import pack
@@ -292,7 +292,7 @@ def _weights(
     bias: Read = lambda: torch.zeros(sizes["tgt"])  # noqa: E731
     if names.LOGITS_BIAS in tensors:
         bias = tensors.get(names.LOGITS_BIAS, 1, sizes["tgt"])
-    weights["projection.bias"] = lambda: rows_of(tgt, bias().flatten(), absent=NEVER)
+    weights["projection.bias"] = lambda: rows_of(tgt, bias().flatten(), absent=ABSENT_BIAS)
     table = names.POSITIONS["src_positions.weight"]
     length = model.max_positions
     weights["src_positions.weight"] = partial(

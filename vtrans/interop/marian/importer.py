@@ -14,7 +14,7 @@ from torch import Tensor
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.errors import FileError
 from vtrans.interop.foreign_files import ForeignTensors, Read, file_in, read_bytes, read_object
-from vtrans.interop.imported import NEVER, Imported, rows_of
+from vtrans.interop.imported import ABSENT_BIAS, Imported, rows_of
 from vtrans.interop.marian.layout import EPSILON, decodes_as_trained, join, padded, stored, weights_of_layers
 from vtrans.interop.marian.npz import open_npz
 from vtrans.interop.marian.original import MarianModel
@@ -122,7 +122,7 @@ def _find(path: Path) -> tuple[Path, Settings]:
             break
     if not path.is_dir():
         return path, decoder
-    models = [beside(folder, decoder, name) for name in decoder.texts("models")] or _models_in(folder)
+    models = [named_file(folder, decoder, name) for name in decoder.texts("models")] or _models_in(folder)
     if len(models) != 1:
         advice = f"give the path of the .npz file, or name it in {DECODER}"
         raise wrong(folder, "the number of .npz models", "1", len(models), advice)
@@ -131,7 +131,7 @@ def _find(path: Path) -> tuple[Path, Settings]:
     return models[0], decoder
 
 
-def beside(folder: Path, decoder: Settings, name: str) -> Path:
+def named_file(folder: Path, decoder: Settings, name: str) -> Path:
     """Returns a file that a `decoder.yml` names. It must be in the folder of the model.
 
     Without `relative-paths`, names are relative to the folder in which Marian was started, or absolute. Models move,
@@ -234,7 +234,7 @@ def _search_config(decoder: Settings, tgt: Vocabulary) -> SearchConfig:
 def _vocabularies(folder: Path, settings: Settings, decoder: Settings) -> tuple[Vocabulary, Vocabulary, str]:
     """Returns both vocabularies, the same object twice if they are equal, and a note that says how text is split."""
     sizes = settings.sizes("dim-vocabs")
-    named = [beside(folder, decoder, name) for name in decoder.texts("vocabs")]
+    named = [named_file(folder, decoder, name) for name in decoder.texts("vocabs")]
     files = named or [file for file in sorted(folder.iterdir()) if file.suffix == ".spm"]
     if len(files) == 1:
         files *= 2
@@ -350,9 +350,9 @@ def _rows(vocab: Vocabulary, weight: Read) -> Read:
 def _bias(path: Path, vocab: Vocabulary, read: Read) -> Tensor:
     """Returns a bias in our order. Raises FileError if the program may produce a row without a piece."""
     bias = read().flatten()
-    if (bias[len(vocab.pieces) :] > NEVER).any():
+    if (bias[len(vocab.pieces) :] > ABSENT_BIAS).any():
         raise FileError(
-            f"{path} must give target subwords without a piece a bias of at most {NEVER:g}; it has {len(bias):,} "
+            f"{path} must give target subwords without a piece a bias of at most {ABSENT_BIAS:g}; it has {len(bias):,} "
             f"target subwords, and its vocabulary {len(vocab.pieces):,} pieces."
         )
-    return rows_of(vocab, bias, absent=NEVER)
+    return rows_of(vocab, bias, absent=ABSENT_BIAS)

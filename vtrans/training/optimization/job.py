@@ -18,7 +18,7 @@ from vtrans.model import Transformer
 from vtrans.processes.ranks import Ranks
 from vtrans.storage.run_folder import RunFolder
 from vtrans.text.vocabulary import BOS_ID, EOS_ID
-from vtrans.training.optimization.loss import Objective, products
+from vtrans.training.optimization.loss import Objective, autocast
 from vtrans.training.optimization.optimizer import MovingAverage, make_optimizer
 from vtrans.training.optimization.parallel import make_parallel
 
@@ -79,7 +79,7 @@ class Learner:
         self.objective.compile()
         self.model.train()
         try:
-            with products(device, self.config.precision):
+            with autocast(device, self.config.precision):
                 self.objective(batch)[0].backward()
         except Exception as error:  # a missing compiler and an unsupported version raise exceptions of many types
             self.objective.compiled = None

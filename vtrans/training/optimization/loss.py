@@ -19,14 +19,22 @@ from torch.nn import functional as F
 
 from vtrans.data.batches import Batch, Links
 from vtrans.model import Transformer
-from vtrans.numerics.products import bfloat16_products, grad_input, in_bfloat16, linear, outer, padded, use_onednn
+from vtrans.numerics.products import (
+    bfloat16_products,
+    grad_input,
+    in_bfloat16,
+    linear,
+    padded,
+    transposed_product,
+    use_onednn,
+)
 
 # Logits per chunk. On a CPU, 32 MiB: the products of smaller chunks are slower, larger chunks do not fit the cache.
 # A GPU is faster with large products, and has the memory.
 CHUNK = {"cpu": 1 << 23}
 CHUNK_ELSEWHERE = 1 << 27
 # On a CPU, logits whose softmax is computed at a time: 4 MiB, which fit the cache.
-BLOCK = 1 << 20
+CHUNK_LOGITS = 1 << 20
 
 
 class Objective(nn.Module):
@@ -89,7 +97,7 @@ def alignment_loss(attention_BTS: Tensor, links: Links) -> Tensor:
     return -(attention_BTS.flatten().index_select(0, links.at_L) * links.share_L).sum()
 
 
-def products(device: torch.device, precision: str) -> AbstractContextManager[None]:
+def autocast(device: torch.device, precision: str) -> AbstractContextManager[None]:
     """Inside the block, matrix products use `precision`; weights, norms and the loss stay in float32."""
     if device.type == "cpu" and precision == "bfloat16":
         return bfloat16_products()
@@ -155,7 +163,7 @@ class _ProjectedLoss(torch.autograd.Function):
             dtype, rows = torch.bfloat16, 1 << (rows.bit_length() - 1)
             size += padded(size % rows) - size % rows
         # Rows of a softmax; both passes of a position are in one block.
-        block = max(2, BLOCK // weight_VD.shape[0] // 2 * 2) if device == "cpu" else rows
+        block = max(2, CHUNK_LOGITS // weight_VD.shape[0] // 2 * 2) if device == "cpu" else rows
         exact = torch.promote_types(h_ND.dtype, torch.float32)
         even = smoothing / (weight_VD.shape[0] - 1)
         with torch.autocast(device, enabled=False):
@@ -177,7 +185,7 @@ class _ProjectedLoss(torch.autograd.Function):
                 if with_gradient:
                     logits_pV[len(targets_n1) :] = 0
                     grad_x[start : start + rows] = grad_input(logits_pV, w_VD, onednn=onednn)
-                    grad_weight_DV += outer(x_pD, logits_pV, onednn=onednn)
+                    grad_weight_DV += transposed_product(x_pD, logits_pV, onednn=onednn)
                     if grad_bias_V is not None:
                         grad_bias_V += logits_pV.sum(0, dtype=exact)
             nll, lse, divergence = sums_3

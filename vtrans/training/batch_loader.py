@@ -1,4 +1,4 @@
-"""The batches of training, epoch after epoch, and each rank's share of them.
+"""The batches of training, epoch after epoch, and each rank's part of them.
 
 They depend only on the recipe, the data and the place where they start, so that a run can resume in the middle of an
 epoch.
@@ -26,12 +26,17 @@ from vtrans.processes.ranks import Ranks
 
 MOST_WORKERS = 8  # processes of one rank that draw pairs
 
-Share = tuple[Batch, int, bool]
-"""A rank's part of a batch, the target tokens of all parts, and whether this part counts. If a batch has fewer pairs
-than there are ranks, a rank without one computes a pair that does not count."""
+
+class RankBatch(NamedTuple):
+    """A rank's part of a batch."""
+
+    batch: Batch
+    tgt_tokens: int  # of all parts
+    counts: bool
+    """False if the batch has fewer pairs than there are ranks, and this rank computes a pair only to take part."""
 
 
-class Place(NamedTuple):
+class Cursor(NamedTuple):
     """A place between two batches. The default is the start of the first epoch."""
 
     epoch: int = 1
@@ -52,7 +57,7 @@ class EpochSize:
     padding: float  # the share of padding in them
 
 
-class Feed:
+class BatchLoader:
     """Makes the batches of one rank, in main memory. The training thread copies them to the device, since not every
     device can be used by two threads. `workers` processes draw the pairs of noise and BPE-dropout."""
 
@@ -64,9 +69,9 @@ class Feed:
         self.mixture = Mixture(data.corpora, weights, self.config.seed)
         self.augmentation = _augmentation(data, recipe, self.mixture, workers or _workers(device))
 
-    def shares(self, place: Place) -> Generator[tuple[Place, Share], None, None]:
-        """Yields this rank's share of each batch after `place`, with the place that follows the batch. Never ends."""
-        epoch, drawn, position = place
+    def batches(self, cursor: Cursor) -> Generator[tuple[Cursor, RankBatch], None, None]:
+        """Yields this rank's part of each batch after `cursor`, with the cursor after the batch. Never ends."""
+        epoch, drawn, position = cursor
         with closing(self._plans(epoch, drawn)) as plans:
             for epoch, drawn, store, plan in plans:
                 for following, numbers in enumerate(plan[position:], position + 1):
@@ -76,7 +81,7 @@ class Feed:
                     batch = collate([store.src(i) for i in pairs], [store.tgt(i) for i in pairs], links)
                     batch = batch.pinned() if self.device.type == "cuda" else batch
                     tokens = int(store.tgt_lengths[numbers].sum()) + len(numbers)
-                    yield Place(epoch, drawn, following), (batch, tokens, bool(mine))
+                    yield Cursor(epoch, drawn, following), RankBatch(batch, tokens, bool(mine))
                 position = 0
 
     def epoch_size(self) -> EpochSize:
