@@ -29,9 +29,10 @@ from vtrans.data.store import DataFolder
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import FileError, WriteError
 from vtrans.model import Transformer
+from vtrans.storage.columns import MOST_HEADER
 from vtrans.storage.run_folder import RunFolder, choose_model
 from vtrans.storage.states import read_progress, read_state, save_state, state_of
-from vtrans.storage.tensors import FORMAT, MOST_HEADER
+from vtrans.storage.tensors import FORMAT
 from vtrans.storage.writing import write_tensors
 from vtrans.text.vocabulary import PAD_ID, Vocabulary, _fields
 from vtrans.training.optimization.loss import Objective

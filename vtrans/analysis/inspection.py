@@ -17,8 +17,8 @@ from vtrans.console import Console
 from vtrans.data.store import DataFolder
 from vtrans.errors import InputError
 from vtrans.model import count_parameters
+from vtrans.storage.columns import ColumnFile
 from vtrans.storage.model_file import VOCABULARIES
-from vtrans.storage.tensors import places
 from vtrans.text.vocabulary import Vocabulary
 
 WIDTH = 112  # the most columns that the facts fill
@@ -45,7 +45,7 @@ class Inspection:
 
     def bytes(self) -> dict[str, int]:
         """Returns the size of the file and of its contents, by kind."""
-        tensors = {name: end - begin for name, (begin, end) in places(self.file).items()}
+        tensors = {name: column.nbytes for name, column in ColumnFile(self.file).columns.items()}
         total = self.file.stat().st_size
         weights = sum(tensors[name] for name in weights_of(self.loaded.model))
         vocabulary = sum(size for name, size in tensors.items() if name in VOCABULARIES)

@@ -135,8 +135,10 @@ class _Rows:
 
     def __init__(self, values: Column | NDArray[Any], offsets: Column | NDArray[Any]) -> None:
         self.values, self.offsets = values, offsets
-        if values.dtype not in _STORED or offsets.dtype != np.int64 or not len(offsets):
+        if values.dtype not in _STORED or offsets.dtype != np.int64:
             raise ValueError("a wrong type")
+        if (len(values.shape), len(offsets.shape)) != (1, 1) or not len(offsets):
+            raise ValueError("a wrong shape")
         self.lengths, end = np.empty(len(offsets) - 1, np.int32), 0
         for start in range(0, len(offsets), _READ_ELEMENTS):
             block = offsets[start : start + _READ_ELEMENTS + 1]  # it ends with the first offset of the next one

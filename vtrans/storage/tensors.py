@@ -19,11 +19,10 @@ from safetensors import SafetensorError, safe_open
 
 from vtrans.errors import FileError
 from vtrans.files import check_path
+from vtrans.storage.columns import MOST_HEADER, ColumnFile
 
 FORMAT = 2
 CHECKSUMS = "crc32"
-# The most bytes of a header. A state of 2,000 layers has 26 MB; parsing 100 MB of JSON may take 2.6 GB of memory.
-MOST_HEADER = 1 << 25
 Framework = Literal["np", "pt"]
 """What reads the tensors of a file: NumPy or torch."""
 # The types of tensors, as safetensors names them. Checksums have their names in torch.
@@ -71,10 +70,8 @@ class TensorFile:
         return (tensor.astype(np.uint32) << 16).view(np.float32) if half else tensor
 
     def _bfloat16(self, name: str, shape: list[int]) -> NDArray[np.uint16]:
-        begin, end = places(self.path)[name]
-        with self.path.open("rb") as stream:
-            stream.seek(begin)
-            return np.frombuffer(stream.read(end - begin), np.uint16).reshape(shape)
+        column = ColumnFile(self.path).columns[name]
+        return column[0 : len(column)].reshape(shape)
 
 
 def mapped(path: Path, framework: Framework = "np") -> Any:
@@ -111,15 +108,6 @@ def open_tensors(
         metadata: dict[str, str] | None = file.metadata()
         header, sums = _header(path, (metadata or {}).get("vtrans"), kind)
         yield TensorFile(path, file, sums, framework), header
-
-
-def places(path: Path) -> dict[str, tuple[int, int]]:
-    """Returns where each tensor of a sound safetensors file begins and ends, in bytes."""
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        header = json.loads(file.read(length))
-    offsets = {name: facts["data_offsets"] for name, facts in header.items() if "dtype" in facts}
-    return {name: (8 + length + begin, 8 + length + end) for name, (begin, end) in offsets.items()}
 
 
 def header_checksum(header: Mapping[str, Any]) -> str:
