@@ -28,6 +28,12 @@ def option(help: str, metavar: str | None = None, panel: str | None = None, *, f
     return typer.Option(*flag.split(), help=help, metavar=metavar, rich_help_panel=panel, **bounds)
 
 
+def option_of(kind: type[Any], name: str) -> Any:
+    """Returns the option of a key, declared in the signature of a command that has no other key of the dataclass."""
+    (default,) = (spec.default for spec in dataclasses.fields(kind) if spec.name == name)
+    return _option(kind, keys_of(kind)[name], name, default, None)
+
+
 def argument(help: str, metavar: str) -> Any:
     """Returns an argument that is declared in the signature of a command."""
     return typer.Argument(help=help, metavar=metavar)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, cast
 
-from vtrans.command_line.generated import option
-from vtrans.config import DEFAULT_RUN
+from vtrans.command_line.generated import option, option_of
+from vtrans.config import DEFAULT_RUN, EngineConfig
 from vtrans.data.options import PrepareOptions
 from vtrans.errors import InputError
 from vtrans.keys import check_value, keys_of, numbers, paths
@@ -21,8 +21,7 @@ SEARCH_PANEL = f"Search (default: {STORED}as shown)"
 Quiet = Annotated[bool, option("Print only warnings and errors to stderr.", flag="--quiet -q")]
 Json = Annotated[bool, option("Print the result as JSON.", flag="--json")]
 Output = Annotated[Path | None, option("File to write.  [default: stdout]", "FILE", "Text", flag="--output -o")]
-DEVICE = "Device: cpu, cuda, cuda:N or mps.  [default: the best available]"
-Device = Annotated[str | None, option(DEVICE, "NAME", "Speed")]
+Device = Annotated[str | None, option_of(EngineConfig, "device")]
 THREADS = "Threads of each process on a CPU.  [default: OMP_NUM_THREADS, else one per core]"
 Threads = Annotated[int | None, option(THREADS, "N", "Speed")]
 _EACH = f"{MEMORY / 1e9:g} GB"
@@ -50,7 +49,7 @@ GLOSSARY = (
 )
 _BAD_UTF8 = keys_of(PrepareOptions)["on_bad_utf8"]
 BAD_UTF8: Any = field(default=PrepareOptions.on_bad_utf8, metadata={"key": _BAD_UTF8})
-BadUtf8 = Annotated[str, option(_BAD_UTF8.help, _BAD_UTF8.metavar, "Text")]
+BadUtf8 = Annotated[str, option_of(PrepareOptions, "on_bad_utf8")]
 
 
 @dataclass(frozen=True)
