@@ -334,7 +334,7 @@ def test_a_key_without_effect_is_named_with_the_key_that_disables_it(
         with pytest.raises(RecipeError, match=rf"model\.{key} .*model\.{because}\b"):
             load_recipe("small", overrides)
         return
-    recipe = load_recipe("small", overrides)  # a warning, so that runs of earlier versions resume
+    recipe = load_recipe("small", overrides)  # a warning only
     assert list(idle_messages(getattr(recipe, section), section)) == [key]
     assert f"{section}.{because} " in idle_messages(getattr(recipe, section), section)[key]
 

@@ -277,8 +277,6 @@ def test_the_documented_lines_translate_as_vtrans_does(
 
 
 def test_the_commands_name_the_problem(run_cli: Run, run_copy: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    done = run_cli("translate", "--model", run_copy.path, "--engine", "ctranslate2", stdin=b"a\n")
-    assert (done.code, "--engine" in done.err, "vtrans export" in done.err) == (2, True, True)
     done = run_cli("export", run_copy.last)
     assert (done.code, "--out" in done.err) == (2, True)
     done = run_cli("export", run_copy.path, "--to", "onnx")

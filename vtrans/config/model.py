@@ -196,9 +196,8 @@ def contradiction(model: ModelConfig) -> str | None:
             "model.max_positions must be at least 4 for a decoder-only model, got "
             f"{model.max_positions}: each side has half of them, and needs one for a subword and one for EOS."
         )
-    for key, reason in idle_messages(model, "model").items():
-        if key != "max_positions":  # model files of early versions have a value that their positions do not use
-            return reason
+    for reason in idle_messages(model, "model").values():
+        return reason
     return _sharing_contradiction(model)
 
 

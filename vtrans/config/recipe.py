@@ -11,7 +11,7 @@ from vtrans.config.model import ModelConfig, contradiction
 from vtrans.config.search import SearchConfig
 from vtrans.config.train import TrainConfig
 from vtrans.errors import InputError, RecipeError
-from vtrans.keys import check_value, idle_messages, keys_of, nearest
+from vtrans.keys import check_value, keys_of, nearest
 
 T = TypeVar("T", bound=ModelConfig | TrainConfig | SearchConfig)
 
@@ -51,8 +51,7 @@ def section_from(kind: type[T], section: str, values: Mapping[str, Any], where: 
 
 def check_together(recipe: Recipe, where: str) -> Recipe:
     """The recipe. Raises RecipeError, which begins with `where`, if its values contradict each other."""
-    idle = idle_messages(recipe.model, "model").values()
-    if reason := contradiction(recipe.model) or next(iter(idle), None) or recipe.search.contradiction():
+    if reason := contradiction(recipe.model) or recipe.search.contradiction():
         raise RecipeError(f"{where}: {reason}")
     if recipe.train.guided_alignment > 0 and recipe.model.architecture == "decoder-only":
         raise RecipeError(
