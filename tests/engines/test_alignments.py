@@ -298,7 +298,7 @@ def test_a_translation_as_long_as_the_position_table_has_an_alignment(name: str)
     model = LoadedModel(network(config, len(vocab), eos=-50.0), vocab, vocab, SEARCH, {})
     made = Translator(TorchEngine([model]), translator(max_length=0).search)
     (t,) = next(iter(made.nbest([" ".join(["dog"] * 20)], alignments=True)))
-    assert len(t.tokens) == config.reach
+    assert len(t.tokens) == config.max_length
     assert t.alignment
 
 

@@ -259,7 +259,7 @@ def test_a_target_may_use_all_learned_positions_but_no_more(name: str) -> None:
         TorchEngine([LoadedModel(network(config, len(vocab)), vocab, vocab, SEARCH, {})]),
         translator(max_length=0).search,
     )
-    reach = config.reach
+    reach = config.max_length
     assert reach is not None
     word = vocab.encode("dog")[0]
     within, beyond = made.logprob(["dog", "dog"], [[word] * reach, [word] * (reach + 1)])

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from vtrans.model.cache import MIN_SLOTS, SLOTS, Cache, DecoderSlots, LayerSlots, Slots, Source
+from vtrans.model.cache import MIN_SLOTS, SLOTS, Cache, DecoderSlots, LayerSlots, Slots, SourceCache
 
 LAYERS, HEADS = 2, 2
 
@@ -18,7 +18,7 @@ LAYERS, HEADS = 2, 2
 def test_the_example_of_the_docstring() -> None:
     """One sentence, two rows, three steps."""
     history = DecoderSlots(2, reuse_slots=True)
-    history.admit(Source(torch.zeros(1, 2, 1, 1, 0, 1), torch.ones(1, 0, dtype=torch.bool), [0]), [0], 1)
+    history.admit(SourceCache(torch.zeros(1, 2, 1, 1, 0, 1), torch.ones(1, 0, dtype=torch.bool), [0]), [0], 1)
 
     def slots() -> list[list[int]]:
         return [row_n.nonzero().flatten().tolist() for row_n in history.attended_BKn[0]]
@@ -69,11 +69,11 @@ def spread(x: Tensor) -> Tensor:
     return x.double() + signs.view(LAYERS, 2, HEADS, *[1] * x.ndim) * 1e6
 
 
-def source_of(sentences: list[Sentence]) -> Source:
+def source_of(sentences: list[Sentence]) -> SourceCache:
     lengths = [len(sentence.source) for sentence in sentences]
     S = max(lengths)
     ids_BS = torch.tensor([sentence.source + [-1] * (S - len(sentence.source)) for sentence in sentences])
-    return Source(spread(ids_BS).transpose(2, 3)[..., None].contiguous(), ids_BS >= 0, lengths)
+    return SourceCache(spread(ids_BS).transpose(2, 3)[..., None].contiguous(), ids_BS >= 0, lengths)
 
 
 def numbers_in(part: tuple[Tensor, Tensor, Tensor], layer: int) -> list[list[list[int]]]:

@@ -14,22 +14,22 @@ from torch.nn import functional as F
 from vtrans.numerics import automatic, kernels
 from vtrans.numerics.attention import batched_attention, dot_product_attention, fused_attention
 from vtrans.numerics.automatic import automatic_kernels, automatic_precision
-from vtrans.numerics.kernels import FEW, KEYS, LIBRARIES, SMALL, Kernels
+from vtrans.numerics.kernels import BMM_KEYS, FEW_ROWS, ONEDNN_PRODUCTS, Kernels
 from vtrans.numerics.products import HAS_ONEDNN, linear
 
 needs_onednn = pytest.mark.skipif(not HAS_ONEDNN, reason="this torch has no oneDNN")
 
 
 def test_the_size_of_a_product_and_the_library_decide() -> None:
-    rows = SMALL // (32 * 48) + 1
+    rows = ONEDNN_PRODUCTS // (32 * 48) + 1
     assert Kernels().use_onednn(rows, 32, 48)
     assert not Kernels().use_onednn(rows - 1, 32, 48)
     assert not Kernels("blas").use_onednn(rows, 32, 48)
 
 
 def test_attention_to_many_keys_is_always_fused() -> None:
-    assert not any(Kernels().use_bmm(keys) for keys in (1, KEYS, 1000))
-    assert [Kernels(bmm=True).use_bmm(keys) for keys in (1, KEYS, KEYS + 1)] == [True, True, False]
+    assert not any(Kernels().use_bmm(keys) for keys in (1, BMM_KEYS, 1000))
+    assert [Kernels(bmm=True).use_bmm(keys) for keys in (1, BMM_KEYS, BMM_KEYS + 1)] == [True, True, False]
 
 
 @needs_onednn
@@ -37,14 +37,14 @@ def test_attention_to_many_keys_is_always_fused() -> None:
 def test_products_and_gradients_are_the_same_in_both_libraries(
     sizes: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kernels, "SMALL", 1)
+    monkeypatch.setattr(kernels, "ONEDNN_PRODUCTS", 1)
     inputs, outputs = sizes
     operands = [torch.randn(3, 10, inputs), torch.randn(outputs, inputs), torch.randn(outputs)]
     for operand in operands:
         operand.requires_grad_()
     upstream = torch.randn(3, 10, outputs)
     theirs = F.linear(*operands)
-    for library in LIBRARIES:
+    for library in ("onednn", "blas"):
         kernels.use(Kernels(library))
         ours = linear(*operands)
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
@@ -122,12 +122,12 @@ def test_the_processor_decides(
     monkeypatch.setattr(platform, "machine", lambda: machine)
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: mkl)
     chosen = automatic_kernels(tmp_path)
-    for rows, packed in itertools.product((FEW + 1, FEW), (False, True)):
-        inputs = -(-SMALL // rows)
-        expected = few if packed and rows == FEW else large
+    for rows, packed in itertools.product((FEW_ROWS + 1, FEW_ROWS), (False, True)):
+        inputs = -(-ONEDNN_PRODUCTS // rows)
+        expected = few if packed and rows == FEW_ROWS else large
         assert chosen.use_onednn(rows, inputs, 1, packed=packed) == (expected == "onednn")
         assert not chosen.use_onednn(rows, inputs // 2, 1, packed=packed)
-    assert chosen.use_bmm(KEYS) == batched
+    assert chosen.use_bmm(BMM_KEYS) == batched
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from vtrans.numerics import products
-from vtrans.numerics.kernels import SMALL
+from vtrans.numerics.kernels import ONEDNN_PRODUCTS
 from vtrans.numerics.products import (
     Bfloat16Linear,
     Int8Linear,
@@ -38,7 +38,7 @@ def operands(*shape: int, outputs: int, requires_grad: bool = False) -> tuple[to
 def test_outputs_and_gradients_equal_those_of_torch(shape: tuple[int, ...], biased: bool, outputs: int) -> None:
     x, weight, bias = operands(*shape, outputs=outputs, requires_grad=True)
     inputs = [x, weight, bias] if biased else [x, weight]
-    assert x.numel() * outputs >= SMALL
+    assert x.numel() * outputs >= ONEDNN_PRODUCTS
     ours, theirs = linear(*inputs), F.linear(*inputs)
     assert "_Product" in type(ours.grad_fn).__name__
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)

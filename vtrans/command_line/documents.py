@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from vtrans.translate.translator import Translator
 
 NEEDED = ("markdown_it", "polib", "rapidfuzz", "sentencex", "turbohtml")  # the extra `documents`
-LARGEST = 1 << 28  # bytes of a file
+LARGEST_DOCUMENT = 1 << 28  # bytes of a file
 BUNDLE = 1000  # sentences of documents that are translated together, if there are so many
 SQLITE = b"SQLite format 3\0"
 
@@ -104,7 +104,9 @@ class Documents:
         from vtrans.documents.files import Filling, open_file
 
         with named(file):
-            return open_file(f"x{self.ending(file)}", content_of(file), LARGEST, Filling(target, self.overwrite))
+            return open_file(
+                f"x{self.ending(file)}", content_of(file), LARGEST_DOCUMENT, Filling(target, self.overwrite)
+            )
 
 
 def check_packages(purpose: str) -> None:
@@ -125,7 +127,7 @@ def documents_in(folder: Path, endings: tuple[str, ...]) -> Iterator[Path]:
 def content_of(file: Path) -> bytes:
     """Returns the content of a document, or its beginning if it is too large."""
     with open_bytes(file) as stream:
-        return stream.read(LARGEST + 1)
+        return stream.read(LARGEST_DOCUMENT + 1)
 
 
 @contextmanager
@@ -144,7 +146,7 @@ def take(source: Path, taken: Taken) -> None:
 
     for file in documents_in(source, ENDINGS) if source.is_dir() else [source]:
         with named(file):
-            taken.add(str(file.relative_to(source.parent)), content_of(file), LARGEST)
+            taken.add(str(file.relative_to(source.parent)), content_of(file), LARGEST_DOCUMENT)
     if not taken.counts:
         raise FileError(f"{source} has no file that ends in one of {', '.join(ENDINGS)}.")
     if not taken.pairs:

@@ -139,7 +139,7 @@ class ModelConfig:
     )
 
     @property
-    def reach(self) -> int | None:
+    def max_length(self) -> int | None:
         """The longest source or target, with its BOS or EOS, for which there are positions; None: no limit."""
         if _without_table(self.positions):
             return None
@@ -191,7 +191,7 @@ def contradiction(model: ModelConfig) -> str | None:
             f"model.alignment_layer must be from 0 to {layers}, the number of decoder layers with cross-attention, "
             f"got {model.alignment_layer}."
         )
-    if model.reach == 1:
+    if model.max_length == 1:
         return (
             "model.max_positions must be at least 4 for a decoder-only model, got "
             f"{model.max_positions}: each side has half of them, and needs one for a subword and one for EOS."

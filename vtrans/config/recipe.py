@@ -66,7 +66,7 @@ def check_together(recipe: Recipe, where: str) -> Recipe:
             f"{where}: train.r_drop must be 0 without dropout, which is what makes its two passes differ, got "
             f"{recipe.train.r_drop}; set model.dropout above 0."
         )
-    for name, longest in (("search.max_length", search.max_length), ("model.max_positions", model.reach)):
+    for name, longest in (("search.max_length", search.max_length), ("model.max_positions", model.max_length)):
         if longest and search.min_length >= longest:
             raise RecipeError(
                 f"{where}: search.min_length must be less than {longest}, the most tokens with EOS that {name} allows, "

@@ -29,7 +29,7 @@ ALIGNER_ITERATIONS = (3, 3)  # without and with distances; five of each gave no 
 EMPTY = 0.08  # prior probability that a subword has no translation, as in fast_align
 BINS = 21  # of relative distances, from -1 to 1
 ENOUGH = 0.3  # the least geometric mean of a link's two posteriors
-SMALL = 1e-3  # a count that nothing lacks
+TINY_COUNT = 1e-3  # a count that nothing lacks
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -237,7 +237,7 @@ def _learned(cells: _Cells, src_size: int, tgt_size: int) -> _Model:
         model.backward_E = np.append(_shares(both_E, cells.tgt_E), 0)
         model.src_empty_V, model.tgt_empty_V = _distribution(counts.src_empty_V), _distribution(counts.tgt_empty_V)
         if iteration >= ALIGNER_ITERATIONS[0] - 1:
-            model.distance_b = (counts.distance_b + SMALL) / (even_b + SMALL)
+            model.distance_b = (counts.distance_b + TINY_COUNT) / (even_b + TINY_COUNT)
     return model
 
 
@@ -287,7 +287,7 @@ class Judge:
 
 
 def _distribution(counts: Floats) -> Floats:
-    shares: Floats = (counts + SMALL) / (counts + SMALL).sum()
+    shares: Floats = (counts + TINY_COUNT) / (counts + TINY_COUNT).sum()
     return shares
 
 

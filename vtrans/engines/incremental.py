@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from vtrans.errors import InputError
-from vtrans.model import Cache, Source, Transformer
+from vtrans.model import Cache, SourceCache, Transformer
 from vtrans.numerics import kernels
 from vtrans.numerics.products import HAS_ONEDNN, Bfloat16Linear, Int8Linear, Linear, Rounded, linear, packed, product
 from vtrans.search.history import Ints
@@ -63,7 +63,7 @@ class IncrementalDecoder:
         self.admit(cache, sources, ())
         return cache
 
-    def _source(self, sources: Sequence[Sequence[int]]) -> Source:
+    def _source(self, sources: Sequence[Sequence[int]]) -> SourceCache:
         lengths = [len(source) for source in sources]
         S, pad_id = max(lengths), self.model.pad_id
         src_BS = torch.tensor([[*s] + [pad_id] * (S - len(s)) for s in sources], device=self.device)

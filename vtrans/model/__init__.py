@@ -1,7 +1,7 @@
 """The network: the one model module of the package. Read network.py first, then layers.py and cache.py."""
 
 from vtrans.model.attention import CrossAttention, Recorder, SelfAttention
-from vtrans.model.cache import Cache, Source
+from vtrans.model.cache import Cache, SourceCache
 from vtrans.model.layers import DecoderLayer, EncoderLayer, FeedForward, SSRULayer
 from vtrans.model.network import Decoder, DecoderOnly, Transformer, count_parameters, module_list
 from vtrans.model.positions import ComputedPositions, tensor_of
@@ -20,7 +20,7 @@ __all__ = [
     "Recorder",
     "SSRULayer",
     "SelfAttention",
-    "Source",
+    "SourceCache",
     "Transformer",
     "count_parameters",
     "module_list",

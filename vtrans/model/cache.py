@@ -23,15 +23,15 @@ from torch import Tensor
 SLOTS, MIN_SLOTS = 8, 16
 
 
-class Source(NamedTuple):
+class SourceCache(NamedTuple):
     """What a cache keeps of some sentences: the keys and values of their sources, per layer."""
 
     kv_L2bHSd: Tensor
     keep_bS: Tensor  # True at the positions that are attended to
     lengths: Sequence[int]
 
-    def without_positions(self) -> Source:
-        return Source(self.kv_L2bHSd[..., :0, :], self.keep_bS[:, :0], [0] * len(self.lengths))
+    def without_positions(self) -> SourceCache:
+        return SourceCache(self.kv_L2bHSd[..., :0, :], self.keep_bS[:, :0], [0] * len(self.lengths))
 
 
 class LayerSlots(NamedTuple):
@@ -112,7 +112,7 @@ class Slots:
         self.kv_L2BHCd = self.kv_L2BHCd.index_select(2, at_b)
         self._use(self._needed())
 
-    def admit(self, source: Source, places: Sequence[int], B: int) -> None:
+    def admit(self, source: SourceCache, places: Sequence[int], B: int) -> None:
         """Puts the sources of new sentences into these places of now `B` sentences."""
         kv_L2bHSd, keep_bS, lengths = source
         self.ends += [0] * (B - len(self.ends))
@@ -228,7 +228,7 @@ class DecoderSlots(Slots):
         self.next_B = self.next_B[at_b]
         super().select(sentences, at_b)
 
-    def admit(self, source: Source, places: Sequence[int], B: int) -> None:
+    def admit(self, source: SourceCache, places: Sequence[int], B: int) -> None:
         super().admit(source, places, B)
         device = self.attended_BKn.device
         self.itself_KK = self.itself_KK.to(device)
@@ -261,7 +261,7 @@ class States:
     def select(self, sentences: Sequence[int], at_b: Tensor) -> None:
         self.states_LBKD = self.states_LBKD.index_select(1, at_b)
 
-    def admit(self, source: Source, places: Sequence[int], B: int) -> None:
+    def admit(self, source: SourceCache, places: Sequence[int], B: int) -> None:
         L, _, _, H, _, d = source.kv_L2bHSd.shape
         dtype = torch.promote_types(source.kv_L2bHSd.dtype, torch.float32)
         states_LBKD = source.kv_L2bHSd.new_zeros(L, B, self.width, H * d, dtype=dtype)
@@ -317,7 +317,7 @@ class Cache:
         for part in self.parts:
             part.select(sentences, at_b)
 
-    def admit(self, source: Source, places: Sequence[int]) -> None:
+    def admit(self, source: SourceCache, places: Sequence[int]) -> None:
         """Puts new sentences into the places of dropped ones, and the remaining new sentences after the last."""
         one_sequence, first = self.memory is None, len(self.positions)
         B = first + len(source.lengths) - len(places)

@@ -22,7 +22,7 @@ from torch.nn import functional as F
 from vtrans.config import ModelConfig, check_tie, contradiction
 from vtrans.errors import InputError
 from vtrans.model.attention import Module, Recorder
-from vtrans.model.cache import Cache, DecoderSlots, LayerCache, Prefill, Slots, Source, States
+from vtrans.model.cache import Cache, DecoderSlots, LayerCache, Prefill, Slots, SourceCache, States
 from vtrans.model.layers import DecoderLayer, EncoderLayer, LayerNorm, SSRULayer, Sublayers
 from vtrans.model.positions import Positions, make_positions
 from vtrans.numerics.dropout import Dropout
@@ -66,7 +66,7 @@ class Transformer(Module):
     @property
     def max_length(self) -> int | None:
         """The length of the longest sequence of either side, BOS or EOS included. None means no limit."""
-        return self.config.reach
+        return self.config.max_length
 
     @property
     def device(self) -> torch.device:
@@ -127,11 +127,11 @@ class Transformer(Module):
         history = States(width) if config.autoregression == "ssru" else DecoderSlots(width, reuse_slots=reuse_slots)
         return Cache(history, None if config.architecture == "decoder-only" else Slots(width))
 
-    def source(self, src_BS: Tensor, keep_BS: Tensor, lengths: Sequence[int]) -> Source:
+    def source(self, src_BS: Tensor, keep_BS: Tensor, lengths: Sequence[int]) -> SourceCache:
         """Returns what a cache keeps of new sentences, for `Cache.admit`; `lengths` are those of the sources."""
         memory_BSD, attended_BS = self.encode(src_BS, keep_BS), self.attended(keep_BS)
         turn_SD = self.tgt_positions(src_BS.shape[1]) if self.tgt_positions.turns else None
-        return Source(self.decoder.source(memory_BSD, attended_BS, turn_SD), attended_BS, lengths)
+        return SourceCache(self.decoder.source(memory_BSD, attended_BS, turn_SD), attended_BS, lengths)
 
     def step(self, tokens_BK: Tensor, cache: Cache) -> Tensor:
         """Returns the decoder's output [B, K, D] at the newest subword of each row, and adds it to the cache."""

@@ -12,22 +12,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-LIBRARIES = ("onednn", "blas")
 # With fewer multiplications, calling oneDNN costs more than it saves: [64, 128] x [128, 128] is a tie.
-SMALL = 1 << 20
+ONEDNN_PRODUCTS = 1 << 20
 # The largest number of rows of a small product, such as those of a search for one sentence.
-FEW = 16
+FEW_ROWS = 16
 # The largest number of keys for which training may compute attention by batched products. With more, the weights that
 # they keep for the backward pass take too much memory, so attention is fused.
-KEYS = 128
+BMM_KEYS = 128
 
 
 @dataclass(frozen=True)
 class Kernels:
     """A choice of kernels.
 
-    `library` computes the products of at least SMALL multiplications: oneDNN, or the BLAS library of torch, which
-    computes all smaller ones. `packed` is the library for large products of few rows with a packed weight, if it is
+    `library`, "onednn" or "blas", computes the products of at least ONEDNN_PRODUCTS multiplications. The BLAS library of
+    torch computes all smaller ones. `packed` is the library for large products of few rows with a packed weight, if it is
     another one. `bmm`: whether training computes attention by batched products.
     """
 
@@ -43,12 +42,12 @@ class Kernels:
     def use_onednn(self, rows: int, inputs: int, outputs: int, *, packed: bool = False) -> bool:
         """Returns whether oneDNN computes a product of these sizes, and the products of its gradient. `packed`: whether
         it would read a packed copy of the weight."""
-        library = (self.packed if packed and rows <= FEW else "") or self.library
-        return library == "onednn" and rows * inputs * outputs >= SMALL
+        library = (self.packed if packed and rows <= FEW_ROWS else "") or self.library
+        return library == "onednn" and rows * inputs * outputs >= ONEDNN_PRODUCTS
 
     def use_bmm(self, keys: int) -> bool:
         """Returns whether training computes attention to that many keys by batched products."""
-        return self.bmm and keys <= KEYS
+        return self.bmm and keys <= BMM_KEYS
 
     def __str__(self) -> str:
         return f"{self.products_text}; attention {'bmm' if self.bmm else 'fused'}"

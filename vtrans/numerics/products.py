@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from vtrans.errors import InputError
 from vtrans.numerics import kernels
-from vtrans.numerics.kernels import FEW
+from vtrans.numerics.kernels import FEW_ROWS
 
 
 class Linear(nn.Linear):
@@ -263,7 +263,7 @@ class Int8Linear:
         rows, inputs = x_NI.shape
         scale_N1 = _positive(x_NI.abs().amax(1, keepdim=True)) / self.steps
         # The product of the rows that fill up is not used.
-        whole_PI = torch.empty(padded(rows) if rows > FEW else rows, inputs, dtype=torch.uint8)
+        whole_PI = torch.empty(padded(rows) if rows > FEW_ROWS else rows, inputs, dtype=torch.uint8)
         whole_PI[:rows] = (x_NI / scale_N1).round_().add_(self.steps + 1)
         out_PO: Tensor = torch.ops.onednn.qlinear_pointwise(
             *(whole_PI, 1.0, self.steps + 1, self.packed, self.scale_O, self.zero_O, None, 1.0, 0, torch.float32),

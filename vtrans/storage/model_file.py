@@ -94,7 +94,7 @@ class Blueprint:
     @property
     def max_length(self) -> int | None:
         """The length of the longest sequence of either side, BOS or EOS included. None means no limit."""
-        return self.config.reach
+        return self.config.max_length
 
 
 @dataclass(frozen=True)

@@ -129,8 +129,8 @@ def _augmentation(data: DataFolder, recipe: Recipe, mixture: Mixture, workers: i
     if config.noise == config.bpe_dropout == 0:
         return None
     longest = config.batch_tokens - 1  # without EOS
-    if model.reach is not None:
-        longest = min(longest, model.reach - 1)
+    if model.max_length is not None:
+        longest = min(longest, model.max_length - 1)
     return Augmentation(
         data.train,
         data.src_vocab,

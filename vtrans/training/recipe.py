@@ -275,8 +275,8 @@ def check_data(data: DataFolder, recipe: Recipe) -> None:
             f"got {train.batch_tokens:,}."
         )
     longest = max(longest, valid)
-    if model.reach is not None and longest > model.reach:
-        needed = longest * (model.max_positions // model.reach)
+    if model.max_length is not None and longest > model.max_length:
+        needed = longest * (model.max_positions // model.max_length)
         raise InputError(
             f"model.max_positions must be at least {needed:,} for this data, whose longest sentence has {longest:,} "
             f"subwords with EOS, got {model.max_positions:,}."
