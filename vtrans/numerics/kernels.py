@@ -25,8 +25,8 @@ BMM_KEYS = 128
 class Kernels:
     """A choice of kernels.
 
-    `library`, "onednn" or "blas", computes the products of at least ONEDNN_PRODUCTS multiplications. The BLAS library of
-    torch computes all smaller ones. `packed` is the library for large products of few rows with a packed weight, if it is
+    `library`, "onednn" or "blas", computes the products of at least ONEDNN_PRODUCTS multiplications. The BLAS library
+    computes all smaller ones. `packed` is the library for large products of few rows with a packed weight, if it is
     another one. `bmm`: whether training computes attention by batched products.
     """
 
