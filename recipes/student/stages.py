@@ -18,6 +18,7 @@ from .chain import Chain, Model, Student
 
 TAG = "<BT>"  # with which back-translated sources begin (Caswell et al. 2019)
 CHUNK = "20000"  # lines; a translation that was stopped resumes after its last chunk
+EXPORT = "export"  # the folder of the export
 INTO = ">"  # before the last word of a command: a file for its standard output
 
 Pair = tuple[str, str]
@@ -126,9 +127,9 @@ class Stages:
         self.made.append(Stage("shortlist", [command], [averaged, data], [file]))
         if student.export != "none":
             sample = f"text/{self.files.valid[0]}"
-            command = ["vtrans", "export", file, "--to", student.export, "--out", "export", "--sample-file", sample]
+            command = ["vtrans", "export", file, "--to", student.export, "--out", EXPORT, "--sample-file", sample]
             command += student.export_options
-            self.made.append(Stage(f"export to {student.export}", [command], [file, sample], ["export"]))
+            self.made.append(Stage(f"export to {student.export}", [command], [file, sample], [EXPORT]))
         self.test("student", [file])
         self.test("student-int8", [file], ["--precision", "int8", "--shortlist"])
 

@@ -20,7 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,8 @@ from vtrans.files import file_sha256, locked, write_atomically
 from ..experiment import EXPERIMENTS, fetched, run_program
 from ..studies.jobs import Job, Process, Start, run_jobs
 from .chain import COPY, RECORD, Chain, chain_file, chain_names, is_copy, load_chain
-from .stages import INTO, Files, Stage, Stages
+from .dry_export import dry_export
+from .stages import EXPORT, INTO, Files, Stage, Stages
 
 LOCK = ".lock"
 
@@ -53,11 +54,21 @@ class Work:
                 raise InputError(f"{folder} holds the chain {other}, not {name}; name another folder with --work.")
         elif folder.exists() and not (folder.is_dir() and {path.name for path in folder.iterdir()} <= {LOCK}):
             raise InputError(f"{folder} is not the folder of a chain; name a new or empty one with --work.")
+        self.is_new = not (folder / RECORD).exists()
+        self._made = [parent for parent in (folder, *folder.parents) if not parent.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         self.lock = (folder / LOCK).open("wb")
         if not locked(self.lock):
             self.lock.close()
             raise VtransError(f"another process is working in {folder}; wait until it has ended, or stop it.")
+
+    def withdraw(self) -> None:
+        """Removes what a chain that is refused has left in a new folder, and the folders that were made for it."""
+        for path in self.folder.iterdir():
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+        for folder in self._made:
+            with suppress(OSError):  # another program has put something there
+                folder.rmdir()
 
     def save(self) -> None:
         record = {"chain": self.name, "stages": self.stages, "seconds": self.seconds}
@@ -160,9 +171,15 @@ def run_chain(chain: Chain, files: Files, work: Work, start: Start, console: Con
     write_atomically(work.folder / COPY, chain.content)
     for section, model in chain.models.items():
         write_atomically(work.folder / f"{section}.toml", model.toml.encode())
-    stages = [*files.copied(work.folder), *Stages(chain, files).all()]
+    copied = files.copied(work.folder)
+    stages = [*copied, *Stages(chain, files).all()]
+    export = [stage for stage in stages if EXPORT in stage.outputs]
     console.info(f"{len(stages)} stages; their commands run in {work.folder}")
     for n, stage in enumerate(stages):
+        if n == len(copied):
+            if chain.student and not all(work.is_done(stage, work.key(stage)) for stage in export):
+                dry_export(chain.student, start, console)
+            work.is_new = False
         key, where = work.key(stage), f"stage {n + 1} of {len(stages)}: {stage.name}"
         if work.is_done(stage, key):
             console.info(f"{where} is done")
@@ -186,7 +203,7 @@ def figures(chain: Chain, files: Files, work: Work, stages: Sequence[Stage]) -> 
             values = " | ".join(f"{score['value']:.2f}" for score in scores)
             yield f"| {name} | {stem} | {values} | {megabytes(work.folder / path for path in paths)} |"
     if chain.student and chain.student.export != "none":
-        yield f"| export to {chain.student.export} | | | | {megabytes((work.folder / 'export').rglob('*'))} |"
+        yield f"| export to {chain.student.export} | | | | {megabytes((work.folder / EXPORT).rglob('*'))} |"
     yield from ("", "| stage | minutes |", "|---|---:|")
     yield from (f"| {stage.name} | {work.seconds[stage.name] / 60:.1f} |" for stage in stages)
     yield f"| all stages | {sum(work.seconds[stage.name] for stage in stages) / 60:.1f} |"
@@ -231,8 +248,13 @@ def main(arguments: Sequence[str] | None = None, starter: Callable[[Path, int], 
     chain = load_chain(file, name)
     work = Work(folder, name)
     with work.lock:
-        files = Files.of(chain, text_of(chain, file, options.data, work, console))
-        run_chain(chain, files, work, starter(folder, work.lock.fileno()), console)
+        try:
+            files = Files.of(chain, text_of(chain, file, options.data, work, console))
+            run_chain(chain, files, work, starter(folder, work.lock.fileno()), console)
+        except InputError:
+            if work.is_new:
+                work.withdraw()
+            raise
     return 0
 
 

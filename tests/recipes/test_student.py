@@ -4,6 +4,7 @@ makes the same bytes."""
 from __future__ import annotations
 
 import hashlib
+import io
 import itertools
 import json
 import os
@@ -19,8 +20,10 @@ from forking import ENVIRONMENT, start_python
 
 from recipes.student import student
 from recipes.student.chain import RECORD, chain_file, chain_names, load_chain
+from recipes.student.dry_export import dry_export
 from recipes.student.stages import INTO, Files, Stage, Stages
 from recipes.studies.jobs import Process, Start
+from vtrans.console import Console
 from vtrans.errors import FileError, InputError, VtransError
 from vtrans.training.recipe import load_recipe
 
@@ -111,6 +114,7 @@ def test_missing_text_is_refused_with_the_name_of_the_key(tmp_path: Path, chain:
         student.main([str(chain), "--work", work, "--data", "nowhere"])
     with pytest.raises(InputError, match="nothing"):
         student.main(["nothing", "--work", work])
+    assert not (tmp_path / "work").exists()
     # The folder may be used for another chain.
     other = tmp_path / "other.toml"
     other.write_text(WHOLE)
@@ -181,10 +185,13 @@ class Commands(list[list[str]]):
     """Records commands, and writes the hash of the words and of the files that they name to their outputs."""
 
     fail = ""
+    dry = 0  # the exit code of the dry export
 
     def starter(self, folder: Path, lock: int) -> Start:
         def start(words: Sequence[str], log: Path | None) -> Process:
             self.append(list(words))
+            if "random.safetensors" in " ".join(words):
+                return Ended(self.dry)
             if self.fail and self.fail in words:
                 return Ended(1)
             self.write(folder, words)
@@ -216,7 +223,7 @@ def run(commands: Commands, *words: object) -> list[str]:
     try:
         student.main([str(word) for word in words], commands.starter)
     finally:
-        ran = [command[1] for command in commands[before:]]
+        ran = [command[1] for command in commands[before:] if "random.safetensors" not in " ".join(command)]
     return ran
 
 
@@ -258,6 +265,59 @@ def test_a_stage_that_failed_runs_again_and_those_before_it_do_not(
     capsys.readouterr()
     assert run(commands, work)[:2] == ["prepare-bpe", "train"]
     assert "data of the student, which was stopped" in capsys.readouterr().err
+
+
+def test_an_export_that_is_refused_ends_the_chain_before_any_training(tmp_path: Path, chain: Path) -> None:
+    commands, work = Commands(), tmp_path / "far" / "work"
+    commands.dry = 2
+    with pytest.raises(InputError, match=r"student\.export_options"):
+        run(commands, chain, "--work", work)
+    assert [command[0] for command in commands] == ["cp", "vtrans"]
+    assert not work.parent.exists()
+    commands.dry = 1  # the programs differ, as they may with random weights
+    assert "export" in run(commands, chain, "--work", work)
+    before = len(commands)
+    assert run(commands, chain, "--work", work) == []
+    assert len(commands) == before  # the export is done
+    # The folder of a chain that has begun stays.
+    commands.dry = 2
+    chain.write_text(f"{WHOLE}export_options = ['--quantization', 'int8']\n")
+    with pytest.raises(InputError):
+        run(commands, chain, "--work", work)
+    assert (work / RECORD).exists()
+
+
+@pytest.mark.parametrize(
+    ("export", "options"),
+    [("ctranslate2", ["--quantization", "int7"]), ("ctranslate2", ["--fast"]), ("web", []), ("web", ["--engine", "x"]),
+     ("bergamot", ["--engine", "x"])],
+)  # fmt: skip
+def test_a_dry_export_refuses_wrong_options(
+    tmp_path: Path, chain: Path, export: str, options: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    bergamot = "" if export == "ctranslate2" else "recipe = 'student-browser'\nmodel.d_model = 64\nmodel.d_ff = 64\n"
+    head = f"{HEAD}folder = 'text'\nclean = false\nprocesses = 1\n[teachers]\n[student]\n{bergamot or MODEL}"
+    chain.write_text(f"{head}export = '{export}'\nexport_options = {options}\n")
+    with pytest.raises(InputError, match="export_options"):
+        student.main([str(chain), "--work", str(tmp_path / "work")], forked({}))
+    assert not (tmp_path / "work").exists()
+
+
+@pytest.mark.parametrize(
+    ("recipe", "export", "options"),
+    [("small", "ctranslate2", ["--quantization", "int8"]), ("student-browser", "bergamot", [])],
+)
+def test_a_dry_export_takes_what_a_trained_student_can_be_exported_to(
+    tmp_path: Path, recipe: str, export: str, options: list[str]
+) -> None:
+    path, said = tmp_path / "chain.toml", io.StringIO()
+    sizes = "model.d_model = 64\nmodel.d_ff = 64\nmodel.heads = 2\n"
+    exported = f"export = '{export}'\nexport_options = {options}\n"
+    path.write_text(f"{HEAD}[teachers]\n[student]\nrecipe = '{recipe}'\n{sizes}{exported}")
+    chosen = load_chain(path, "chain").student
+    assert chosen
+    dry_export(chosen, forked({})(tmp_path, 0), Console(stream=said))
+    assert said.getvalue() == ""
 
 
 def test_what_a_stopped_stage_left_is_kept_only_if_the_stage_can_resume_it(tmp_path: Path, chain: Path) -> None:

@@ -42,6 +42,7 @@ def export(
     the folder is written only if they agree.
     """
     console = Console(quiet=quiet)
+    from vtrans.interop.bergamot.engine import package
     from vtrans.interop.expressible import BERGAMOT, PROGRAMS
 
     if to not in PROGRAMS:
@@ -50,6 +51,8 @@ def export(
         raise InputError(f"--quantization is for CTranslate2, got {quantization} with --to {to}; leave it out.")
     if engine is not None and PROGRAMS[to] != BERGAMOT:
         raise InputError(f"--engine is for bergamot and web, got --to {to}; leave it out.")
+    if engine is not None:
+        package(engine)  # otherwise the export would only warn that it was not compared
     how = bad_utf8(on_bad_utf8)
     samples = read_all(sample_file, how, console) if sample_file else None
     from vtrans.checkpoint import load_model
