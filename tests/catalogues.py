@@ -9,7 +9,7 @@ from vtrans.documents.files import Filling, open_file
 from vtrans.documents.sentences import PROTECTION
 from vtrans.documents.translating import Lines
 from vtrans.lines.line import Line
-from vtrans.lines.protected import ProtectText, WriteCodes
+from vtrans.lines.requirements import ProtectText, WriteCodes
 from vtrans.translate.translation import Translation
 
 Translate = Callable[[str], Translated]

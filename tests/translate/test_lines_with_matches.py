@@ -13,9 +13,9 @@ from vtrans.config import SearchConfig
 from vtrans.engines.engine import Source
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.lines.case import CASE, LowerCase
-from vtrans.lines.constraints import CheckConstraints
 from vtrans.lines.line import Line
 from vtrans.lines.memory import KNOWN, UseMemory
+from vtrans.lines.requirements import CheckConstraints
 from vtrans.lines.unknowns import Characters
 from vtrans.search.loop import Hypothesis
 from vtrans.text.matches import SEPARATOR_ID, Match

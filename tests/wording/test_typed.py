@@ -18,7 +18,7 @@ from vtrans.engines.engine import Source
 from vtrans.engines.forced import Pair
 from vtrans.lines.case import CAPITALS, CASE, TITLE, Case, LowerCase
 from vtrans.lines.line import Line
-from vtrans.lines.protected import ProtectText, WriteCodes
+from vtrans.lines.requirements import ProtectText, WriteCodes
 from vtrans.lines.unknowns import AROUND, Characters, CopyUnknown
 from vtrans.search.loop import Hypothesis
 from vtrans.text.languages import Languages

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from vtrans.config import SearchConfig
-from vtrans.lines.line import Piece, Search, Stage
+from vtrans.lines.line import Line, Piece, Search, Stage
 from vtrans.text.vocabulary import Vocabulary
 
 LOOP_NGRAM = 4
@@ -42,29 +42,24 @@ class SearchAgain(Stage):
             bad: dict[Piece, Quality] = {}
             for piece in search(pieces, config):
                 found = quality(piece, self._vocab)
-                if not all(found):
+                if self._second and not all(found):
                     bad[piece] = found
-                if all(found) or not self._second:
-                    yield _counted(piece, found)
+                else:
+                    yield piece
             if self._second and bad:
                 again = [piece for piece in pieces if piece in bad]
                 first = {piece: piece.hypotheses for piece in again}
                 for piece in search(again, self._second):
                     piece.line.counts.retried = 1
-                    found = quality(piece, self._vocab)
-                    if found <= bad[piece]:
-                        piece.hypotheses, found = first[piece], bad[piece]
-                    yield _counted(piece, found)
+                    if quality(piece, self._vocab) <= bad[piece]:
+                        piece.hypotheses = first[piece]
+                    yield piece
 
         return searched
 
-
-def _counted(piece: Piece, found: Quality) -> Piece:
-    """Returns a piece after it has counted whether its best hypothesis loops."""
-    finished, sound = found
-    if finished and not sound:
-        piece.line.counts.looping = 1
-    return piece
+    def after(self, lines: Sequence[Line]) -> None:
+        for line in lines:
+            line.counts.looping = int(any(quality(piece, self._vocab) == (True, False) for piece in line.pieces))
 
 
 def quality(piece: Piece, vocab: Vocabulary) -> Quality:

@@ -9,12 +9,11 @@ from vtrans.engines.engine import Engine
 from vtrans.lines.alignments import AlignWords
 from vtrans.lines.case import LowerCase
 from vtrans.lines.confidence import BlankDoubtful, RateConfidence
-from vtrans.lines.constraints import CheckConstraints
 from vtrans.lines.line import Stage
 from vtrans.lines.mbr import ChooseBest
 from vtrans.lines.memory import UseMatches, UseMemory
 from vtrans.lines.pieces import CutIntoPieces, SourceReader
-from vtrans.lines.protected import ProtectText, WriteCodes
+from vtrans.lines.requirements import CheckConstraints, ProtectText, WriteCodes
 from vtrans.lines.retry import SearchAgain
 from vtrans.lines.terms import DraftTerms, FindTerms
 from vtrans.lines.unknowns import Characters, CopyUnknown

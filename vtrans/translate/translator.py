@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
 from threading import RLock
@@ -19,7 +20,6 @@ from vtrans.engines.engine import Engine
 from vtrans.errors import InputError
 from vtrans.lines.line import Constraints, Counts, Line, Piece, Search, lines_of
 from vtrans.lines.stages import Stages
-from vtrans.processes.turns import in_turn
 from vtrans.search.options import Mbr, Sampling
 from vtrans.translate.confidence import Calibration
 from vtrans.translate.scorer import Scorer, Target, lines_to_score
@@ -135,7 +135,6 @@ class Translator:
         while window := list(islice(lines, WINDOW)):
             yield from self.translate_window(window, options)
 
-    @in_turn
     def translate_window(
         self,
         lines: Sequence[Line],
@@ -150,35 +149,31 @@ class Translator:
         word alignments, all lines have them at the end.
         """
         self.check(options, constraints=any(line.constraints for line in lines))
-        began = time.monotonic()
-        stages, search = self._stages.of(options), self._searching(options)
-        for stage in stages:
-            stage.before(lines)
-        self._warn(lines)
-        for stage in reversed(stages):
-            search = stage.around(search)
-
-        def finish(some: Sequence[Line]) -> None:
+        with self._in_turn(lines):
+            stages, search = self._stages.of(options), self._searching(options)
+            for stage in stages:
+                stage.before(lines)
+            self._warn(lines)
             for stage in reversed(stages):
-                stage.after(some)
-            for line in some:
-                ready(line)
+                search = stage.around(search)
 
-        together = any(stage.together for stage in stages)
-        left = Counter(piece.line for line in lines for piece in line.pieces)
-        if not together:
-            finish([line for line in lines if not line.pieces])
-        for piece in search([piece for line in lines for piece in line.pieces], self.search):
-            done()
-            left[piece.line] -= 1
-            if not together and not left[piece.line]:
-                finish([piece.line])
-        if together:
-            finish(lines)
-        self._warn(lines)
-        for line in lines:
-            self.counts.add(line.counts)
-        self.counts.seconds += time.monotonic() - began
+            def finish(some: Sequence[Line]) -> None:
+                for stage in reversed(stages):
+                    stage.after(some)
+                for line in some:
+                    ready(line)
+
+            together = any(stage.together for stage in stages)
+            left = Counter(piece.line for line in lines for piece in line.pieces)
+            if not together:
+                finish([line for line in lines if not line.pieces])
+            for piece in search([piece for line in lines for piece in line.pieces], self.search):
+                done()
+                left[piece.line] -= 1
+                if not together and not left[piece.line]:
+                    finish([piece.line])
+            if together:
+                finish(lines)
         return [line.translations for line in lines]
 
     def _searching(self, options: TranslateOptions) -> Search:
@@ -192,6 +187,17 @@ class Translator:
                 yield longest_first[i]
 
         return search
+
+    @contextmanager
+    def _in_turn(self, lines: Sequence[Line]) -> Iterator[None]:
+        """Waits until no other thread translates, and adds up counts and time of the lines translated in the block."""
+        with self.turn:
+            began = time.monotonic()
+            yield
+            self._warn(lines)
+            for line in lines:
+                self.counts.add(line.counts)
+            self.counts.seconds += time.monotonic() - began
 
     def _warn(self, lines: Iterable[Line]) -> None:
         """Passes on the warnings of lines, in their order."""
@@ -226,15 +232,7 @@ class Translator:
 
     def _logprobs(self, lines: Iterator[Line], done: Callable[[], None], to: str | None) -> Iterator[Translation]:
         while window := list(islice(lines, WINDOW)):
-            self._score(window, done, to)
+            with self._in_turn(window):
+                self._scorer.score(window, done, to)
             for line in window:
                 yield line.translations[0]
-
-    @in_turn
-    def _score(self, lines: Sequence[Line], done: Callable[[], None], to: str | None) -> None:
-        began = time.monotonic()
-        self._scorer.score(lines, done, to)
-        self._warn(lines)
-        for line in lines:
-            self.counts.add(line.counts)
-        self.counts.seconds += time.monotonic() - began

@@ -60,15 +60,14 @@ class _ReadAhead:
         """Waits while the queue is full, then appends a line, an exception or None (the end). Returns False if the
         queue is closed."""
         with self._changed:
-            while not self._closed and self._full(size):
+            while self._items and not self._closed:
+                if len(self._items) < self._most_lines and self._size + size <= self._most_size:
+                    break
                 self._changed.wait()
             self._items.append((item, size))
             self._size += size
             self._changed.notify()
             return not self._closed
-
-    def _full(self, size: int) -> bool:
-        return bool(self._items) and (len(self._items) >= self._most_lines or self._size + size > self._most_size)
 
     def window(self, lines: int, size: int, idle: float, patience: float) -> list[Line]:
         """Returns the next lines, at least one, or none at the end. Raises an exception of the reading thread."""

@@ -1,4 +1,5 @@
-"""Replaces protected text by codes before the search, and codes by the text after it."""
+"""What translations must contain: checks the constraints of lines, and replaces protected text by codes before the
+search, and codes by the text after it."""
 
 from __future__ import annotations
 
@@ -9,7 +10,22 @@ from itertools import islice
 from vtrans.lines.line import MOST_PHRASES, Line, Stage
 from vtrans.text.lines import one_line
 from vtrans.translate.translation import Translation
+from vtrans.wording.phrases import wording_of
 from vtrans.wording.protect import Masked, Protection, masked
+
+
+class CheckConstraints(Stage):
+    """Counts the lines whose best translation does not obey their constraints, and warns of them."""
+
+    def before(self, lines: Sequence[Line]) -> None:
+        for line in lines:
+            line.wording = wording_of(line.constraints, line.text, line.number)
+
+    def after(self, lines: Sequence[Line]) -> None:
+        for line in lines:
+            if unmet := line.wording.unmet(line.translations[0].text):
+                line.counts.unmet = 1
+                line.warnings.append(f"line {line.number}: its translation does not obey the constraint {unmet[0]!r}")
 
 
 class ProtectText(Stage):
