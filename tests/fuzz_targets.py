@@ -52,6 +52,7 @@ from vtrans.model import Transformer
 from vtrans.server.limits import Limits
 from vtrans.server.parameters import Upload, file_request, parameters, translate_request
 from vtrans.server.refusals import Refusal
+from vtrans.storage.tensors import CHECKSUMS, TYPES, checksum, header_checksum, header_text
 from vtrans.text.lines import LineReport, open_bytes, read_lines
 from vtrans.text.piece_table import pack
 from vtrans.text.vocabulary import PAD_ID, Vocabulary
@@ -190,14 +191,29 @@ def _taken_apart(path: Path) -> bytes:
 
 
 def _put_together(path: Path, tensors: bytes, header: bytes, *data: bytes) -> None:
-    """Writes such parts as a file. What is no JSON object becomes the whole header."""
+    """Writes such parts as a file, with the checksums of what can be read. What is no JSON object becomes the whole
+    header."""
+    content = CUT.join(data)
     try:
         described = json.loads(tensors)
-        described["__metadata__"] = {"vtrans": header.decode()}
+        described["__metadata__"] = {"vtrans": _with_checksums(header.decode(), described, content)}
         tensors = json.dumps(described).encode()
     except (ValueError, TypeError, RecursionError):
         pass
-    path.write_bytes(len(tensors).to_bytes(8, "little") + tensors + CUT.join(data))
+    path.write_bytes(len(tensors).to_bytes(8, "little") + tensors + content)
+
+
+def _with_checksums(header: str, described: dict[str, Any], content: bytes) -> str:
+    """Returns the header with the checksums of itself and of the tensors, or as it is if there are none."""
+    try:
+        values, sums = json.loads(header), {}
+        for name, facts in described.items():
+            begin, end = facts["data_offsets"]
+            array = np.frombuffer(content[begin:end], np.uint8)
+            sums[name] = checksum(TYPES[facts["dtype"]], facts["shape"], array)
+        return header_text(values | {CHECKSUMS: {"header": header_checksum(values), "tensors": sums}})
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return header
 
 
 def _models() -> list[bytes]:
