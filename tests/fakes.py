@@ -17,8 +17,9 @@ import numpy as np
 
 from vtrans.config import SearchConfig
 from vtrans.search.beam import beam_search
+from vtrans.search.decoder import Logprobs
 from vtrans.search.history import Ints
-from vtrans.search.loop import Hypothesis, Logprobs
+from vtrans.search.loop import Hypothesis
 
 BOS, EOS = 0, 1  # of the fakes; the words are 2 and up
 

@@ -27,7 +27,6 @@ from vtrans.config import SearchConfig
 from vtrans.engines.engine import Source
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.search.loop import Hypothesis
-from vtrans.translate.translation import TranslateOptions
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -106,14 +105,14 @@ def equal_or_tied_hypotheses(
     loaded: LoadedModel,
     sources: Sequence[Source],
     config: SearchConfig,
-    options: TranslateOptions,
+    nbest: int,
     ours: Sequence[Sequence[Hypothesis]],
     theirs: Sequence[Sequence[Hypothesis]],
 ) -> list[bool]:
     """Asserts that two engines' hypotheses of each source are equal or near-ties; returns which are equal."""
 
     def search(exact: list[LoadedModel], source: Source) -> Plain:
-        ((_, hypotheses),) = TorchEngine(exact).translate([source], config, options)
+        ((_, hypotheses),) = TorchEngine(exact).search([source], config, nbest=nbest)
         return plain(hypotheses)
 
     logprob = max(abs(h.logprob) for hypotheses in (*ours, *theirs) for h in hypotheses)

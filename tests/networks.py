@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from vtrans.config import ModelConfig
+from vtrans.engines.alignments import Links, links
+from vtrans.engines.attention import attention
 from vtrans.engines.incremental import IncrementalDecoder
 from vtrans.model import Cache, Transformer
-from vtrans.search.loop import logprobs_of
+from vtrans.search.decoder import SubwordPair, logprobs_of
 
 V, PAD, BOS, EOS = 40, 0, 2, 3
 SMALL = ModelConfig(d_model=16, d_ff=24, heads=4, encoder_layers=2, decoder_layers=3, tie="src-tgt-softmax")
@@ -75,3 +79,18 @@ def step(decoder: IncrementalDecoder, state: Cache, tokens_BK: Tensor) -> Tensor
     """Feeds one token per row; returns the log-probabilities of all rows [B, K, V]."""
     blocks = [logprobs_of(block) for block in decoder.step(state, tokens_BK.numpy(), np.arange(tokens_BK.numel()))]
     return torch.from_numpy(np.concatenate(blocks)).view(*tokens_BK.shape, -1)
+
+
+def align(
+    models: Sequence[Transformer],
+    weights: Sequence[float],
+    pairs: Sequence[SubwordPair],
+    words: Sequence[Any],
+    batch_tokens: int,
+) -> list[Links]:
+    """Returns the links of each pair, as an engine with these networks."""
+    found: list[Links] = [()] * len(pairs)
+    with torch.inference_mode():
+        for i, attention_TS in attention(models, weights, pairs, batch_tokens):
+            found[i] = links(attention_TS, *words[i])
+    return found

@@ -19,13 +19,12 @@ from vtrans.engines.engine import Source
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.search.loop import Hypothesis
 from vtrans.text.vocabulary import EOS_ID
-from vtrans.translate.translation import TranslateOptions
 
 UNUSED = 7  # a subword
 
 
 def translated(models: list[LoadedModel], source: Source, beam: int = 3) -> list[Hypothesis]:
-    ((_, hypotheses),) = TorchEngine(models).translate([source], SearchConfig(beam=beam), TranslateOptions(beam))
+    ((_, hypotheses),) = TorchEngine(models).search([source], SearchConfig(beam=beam), nbest=beam)
     return hypotheses
 
 
@@ -68,7 +67,7 @@ def test_what_follows_a_gap_is_accepted_either_way_if_it_is_within_rounding(
     models = [preferring(loaded, source, gap), preferring(loaded, source, -gap)]
     ours, theirs = ([translated([model], source, 1)] for model in models)
     assert plain(ours[0]) != plain(theirs[0])
-    arguments = [source], SearchConfig(beam=1), TranslateOptions(1), ours, theirs
+    arguments = [source], SearchConfig(beam=1), 1, ours, theirs
     for model in models:
         with contextlib.nullcontext() if tied else pytest.raises(AssertionError):
             assert equal_or_tied_hypotheses(model, *arguments) == [False]
@@ -97,10 +96,10 @@ def test_a_wrong_result_is_no_near_tie(
 def test_a_worse_search_is_no_near_tie(loaded: LoadedModel, source: Source) -> None:
     """Greedy search gives other translations than a beam, with probabilities that are not close."""
     sources = [Source(tokens, 12, "") for tokens in encoded(loaded, LINES)]
-    config, options = SearchConfig(beam=3), TranslateOptions(1)
+    config = SearchConfig(beam=3)
     ours, theirs = ([translated([loaded], each, beam)[:1] for each in sources] for beam in (3, 1))
     pairs = [(each, a, b) for each, a, b in zip(sources, ours, theirs, strict=True) if plain(a) != plain(b)]
     assert len(pairs) > 1
     for each, a, b in pairs[:2]:
         with pytest.raises(AssertionError):
-            equal_or_tied_hypotheses(loaded, [each], config, options, [a], [b])
+            equal_or_tied_hypotheses(loaded, [each], config, 1, [a], [b])

@@ -44,7 +44,7 @@ from vtrans.commands.shortlist import shortlist
 from vtrans.commands.train import train
 from vtrans.commands.translate import translate
 from vtrans.console import Console
-from vtrans.errors import InputError, VtransError
+from vtrans.errors import InputError, VtransError, missing_torch
 from vtrans.files import printable, reason
 from vtrans.keys import LONGEST_SHOWN
 from vtrans.processes.process import configure_process
@@ -204,6 +204,8 @@ def _run(words: list[str], debug: bool) -> int:
         if isinstance(error, _UsageError):
             # Every rank has the same arguments.
             return _unreported(2) if _rank() else _failed(_usage_message(error), 2, debug)
+        if isinstance(error, ModuleNotFoundError) and error.name == "torch":
+            return _failed(str(missing_torch()), 2, debug)
         what = " ".join(str(error).split()) or "no message"
         return _failed(f"{type(error).__name__}: {what} (--debug shows where)", 1, debug)
 

@@ -7,6 +7,9 @@ the flag of the running command instead, if the command has a parameter of that 
 Recipe keys are written without backticks: search.beam.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class VtransError(Exception):
     """Something failed while running. Exit code 1."""
@@ -54,6 +57,22 @@ class DocumentError(InputError):
 
 class DocumentSizeError(DocumentError):
     """A document is larger than allowed."""
+
+
+@contextmanager
+def needing_torch() -> Iterator[None]:
+    """Raises InputError if the block imports torch and it is not installed."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise missing_torch() from None
+
+
+def missing_torch() -> InputError:
+    """Returns the error of what needs torch where it is not installed."""
+    return InputError("this needs the package torch, which is not installed; install it with `pip install torch`.")
 
 
 def install_command(extra: str) -> str:

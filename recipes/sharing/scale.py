@@ -23,15 +23,16 @@ from torch import Tensor
 
 from vtrans.checkpoint import LoadedModel, load_model
 from vtrans.console import Console
-from vtrans.engines.forced import Pair, forced_batches
+from vtrans.engines.forced import forced_batches
 from vtrans.errors import InputError, VtransError
 from vtrans.model import Transformer
+from vtrans.search.decoder import SubwordPair
 from vtrans.storage.run_folder import choose_model
 from vtrans.text.lines import open_bytes, read_lines
 from vtrans.text.vocabulary import EOS_ID
 
 
-def pairs_of(loaded: LoadedModel, src: Path, tgt: Path, count: int) -> list[Pair]:
+def pairs_of(loaded: LoadedModel, src: Path, tgt: Path, count: int) -> list[SubwordPair]:
     """Returns the pairs among the first `count` lines with words on both sides; InputError if there are none."""
     sides = []
     for path, vocab in ((src, loaded.src_vocab), (tgt, loaded.tgt_vocab)):
@@ -44,7 +45,7 @@ def pairs_of(loaded: LoadedModel, src: Path, tgt: Path, count: int) -> list[Pair
             f"{count}; line n of one must be the translation of line n of the other."
         )
     both = zip(sources, targets, strict=True)
-    pairs: list[Pair] = [(source, (*target, EOS_ID)) for source, target in both if source and target]
+    pairs: list[SubwordPair] = [(source, (*target, EOS_ID)) for source, target in both if source and target]
     if not pairs:
         raise InputError(
             f"{src} and {tgt} must have words on both sides in some of the first {count} lines; they have none."
@@ -52,7 +53,7 @@ def pairs_of(loaded: LoadedModel, src: Path, tgt: Path, count: int) -> list[Pair
     return pairs
 
 
-def variances(model: Transformer, pairs: Sequence[Pair]) -> dict[str, float]:
+def variances(model: Transformer, pairs: Sequence[SubwordPair]) -> dict[str, float]:
     """Returns the element variances over the target positions without padding."""
     inputs, outputs = [], []
     for _, batch in forced_batches(pairs, 2048, model.device):
@@ -67,7 +68,7 @@ def variances(model: Transformer, pairs: Sequence[Pair]) -> dict[str, float]:
     }
 
 
-def residual_shares(model: Transformer, pairs: Sequence[Pair]) -> list[dict[str, float]]:
+def residual_shares(model: Transformer, pairs: Sequence[SubwordPair]) -> list[dict[str, float]]:
     """Returns, for each decoder layer, the shares of the residual and the cross-attention, and their mean lengths."""
     layers: list[Any] = list(model.decoder.layers)
     sums = [dict.fromkeys(("residual", "attention", "|x|", "|f|"), 0.0) for _ in layers]

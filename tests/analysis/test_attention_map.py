@@ -33,7 +33,8 @@ from vtrans.analysis.attention_map import (
 )
 from vtrans.checkpoint import load_model
 from vtrans.console import text_width
-from vtrans.engines.alignments import cross_attention, links, mean_attention
+from vtrans.engines.alignments import links
+from vtrans.engines.attention import cross_attention, mean_attention
 from vtrans.engines.forced import forced_batches
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import InputError

@@ -20,8 +20,10 @@ import torch
 from numpy.typing import NDArray
 
 from vtrans.checkpoint import load_model
-from vtrans.engines.alignments import align, cross_attention, links
-from vtrans.engines.forced import Pair, forced_batches
+from vtrans.engines.alignments import links
+from vtrans.engines.attention import attention, cross_attention
+from vtrans.engines.forced import forced_batches
+from vtrans.search.decoder import SubwordPair
 from vtrans.storage.run_folder import choose_model
 from vtrans.text.vocabulary import EOS_ID
 from vtrans.text.words import words_of_line
@@ -68,7 +70,7 @@ def main() -> None:
         sources, targets, aligned = sources[:-1], targets[:-1], aligned[:-1]
     gold = [{(int(i), int(j)) for i, j in (link.split("-") for link in line.split())} for line in aligned]
     # A second EOS, so that there is also a position whose input is the last subword.
-    pairs: list[Pair] = []
+    pairs: list[SubwordPair] = []
     words: list[Words] = []
     for source, target in zip(sources, targets, strict=True):
         src_ids, tgt_ids = loaded.src_vocab.encode(source), vocab.encode(target)
@@ -81,7 +83,7 @@ def main() -> None:
             every = torch.stack(cross_attention(model, batch))
             for b, number in enumerate(rows):
                 seen[number] = every[:, b, :, :, : len(pairs[number][0])].double().numpy()
-        default = align([model], [1.0], pairs, words, 4000)
+        default = [links(attention_TS, *words[i]) for i, attention_TS in sorted(attention([model], [1.0], pairs, 4000))]
     print(f"{file} ({reason}): {layers} decoder layers of {heads} heads; {len(pairs)} pairs; AER in per cent")
     print(f"as in translate --alignments: {error_rate([set(some) for some in default], gold):.1f}\n")
     print(f"{'':<28}{'target':>10}{'source':>10}{'union':>10}{'common':>10}")

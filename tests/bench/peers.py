@@ -20,6 +20,7 @@ import io
 import math
 import multiprocessing
 import os
+import re
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -88,7 +89,7 @@ def ctranslate2_run(
 
 def transformers_run(model: str, size: int, beam: int = BEAM) -> Run:
     translator = load(model, device="cpu")
-    theirs, vocab = m2m100(translator.engine.models[0].model), translator.src_vocab
+    theirs, vocab = m2m100(load(model, device="cpu", engine="torch").engine.models[0].model), translator.src_vocab
 
     def run(lines: Sequence[str]) -> object:
         sources = sorted((torch.tensor([*ids, EOS_ID]) for ids in vocab.encode_batch(lines)), key=len, reverse=True)
@@ -228,16 +229,15 @@ class Bench:
 
 def flops_of(translator: Translator, lines: Sequence[str]) -> float:
     """Returns the FLOPs of the matrix products of this search, with the projection of every row."""
-    model = translator.engine.models[0].model
+    arrays = translator.engine.models[0].model.arrays
     sources = sum(len(ids) + 1 for ids in translator.src_vocab.encode_batch(lines))
-    kv = sum(p.numel() for name, p in model.decoder.named_parameters() if name.endswith("kv.weight"))
+    encoder, decoder, kv = (
+        sum(array.size for name, array in arrays.items() if array.ndim == 2 and re.match(pattern, name))
+        for pattern in (r"encoder\.", r"decoder\.", r"decoder\..*kv\.weight")
+    )
     steps = sum(len(found[0].tokens) for found in translator.nbest(lines))
-    per_row = matrices(model.decoder) - kv + model.projection.weight.numel()
-    return 2.0 * (sources * (matrices(model.encoder) + kv) + steps * translator.search.beam * per_row)
-
-
-def matrices(module: torch.nn.Module) -> int:
-    return sum(p.numel() for p in module.parameters() if p.ndim == 2)
+    per_row = decoder - kv + len(translator.tgt_vocab) * translator.engine.models[0].model.config.d_model
+    return float(2 * (sources * (encoder + kv) + steps * translator.search.beam * per_row))
 
 
 def main() -> None:

@@ -27,7 +27,7 @@ from vtrans.engines.incremental import IncrementalDecoder
 from vtrans.model import Transformer
 from vtrans.processes.memory import manage_memory
 from vtrans.search.beam import beam_search
-from vtrans.search.loop import Decoder
+from vtrans.search.decoder import Decoder
 from vtrans.text.vocabulary import BOS_ID, EOS_ID, PAD_ID
 
 BIG = ModelConfig(d_model=512, d_ff=2048, heads=8, encoder_layers=6, decoder_layers=6, tie="src-tgt-softmax")

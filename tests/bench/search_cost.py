@@ -36,7 +36,7 @@ from vtrans.numerics import kernels
 from vtrans.numerics.automatic import automatic_kernels
 from vtrans.processes.memory import manage_memory
 from vtrans.search.beam import beam_search
-from vtrans.search.loop import Decoder
+from vtrans.search.decoder import Decoder
 from vtrans.text.lines import open_bytes, read_lines
 from vtrans.text.vocabulary import BOS_ID, EOS_ID, PAD_ID
 from vtrans.translate.loading import load
@@ -180,13 +180,13 @@ def main() -> None:
         return
     print(f"{len(lines)} lines, {torch.get_num_threads()} threads, torch {torch.__version__}")
     if options.ssru:
-        against_ssru(made().engine.models[0].model, len(lines))
+        against_ssru(load(options.model, engine="torch").engine.models[0].model, len(lines))
         return
     turns("beam", [(str(k), made(beam=k), lines) for k in (1, 2, 4, 8, 16)])
     turns("batch", [(f"{n} tokens", made(batch_tokens=n), lines) for n in (1, 128, 512, 2048, 8192)])
     length = [(f"{k} captions per line", made(), joined(lines, k)) for k in (1, 2, 4, 8)]
     turns("length", length)
-    vocabularies(made().engine.models[0].model, len(lines))
+    vocabularies(load(options.model, engine="torch").engine.models[0].model, len(lines))
 
 
 def joined(lines: Sequence[str], k: int) -> list[str]:

@@ -30,7 +30,7 @@ from vtrans.compiled.weights import PRECISIONS
 from vtrans.config import ModelConfig
 from vtrans.engines.incremental import IncrementalDecoder
 from vtrans.engines.torch_engine import TorchEngine
-from vtrans.search.loop import Best, Logprobs, logprobs_of
+from vtrans.search.decoder import Best, Logprobs, logprobs_of
 from vtrans.search.options import Sampling
 from vtrans.storage.run_folder import RunFolder
 from vtrans.translate.translation import TranslateOptions

@@ -17,11 +17,12 @@ from vtrans.compiled import compiler, forced
 from vtrans.compiled.decoder import CompiledDecoder, compiled_decoder
 from vtrans.compiled.weights import PRECISIONS
 from vtrans.config import ModelConfig
-from vtrans.engines import alignments
-from vtrans.engines.forced import Pair, forced_batches
+from vtrans.engines.attention import mean_attention
+from vtrans.engines.forced import forced_batches
 from vtrans.engines.forced import token_logprobs as in_torch
 from vtrans.errors import LogprobsError
 from vtrans.model import Transformer
+from vtrans.search.decoder import SubwordPair
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
 INSTRUCTIONS = ALL[ALL.index(compiler.instructions()) :]
@@ -41,27 +42,27 @@ def decoders(config: ModelConfig, precision: str = "float32", **sizes: int) -> t
     return model, CompiledDecoder(arrays_of(model), compiled_decoder(None), precision)
 
 
-def pairs(count: int, seed: int = 3) -> list[Pair]:
+def pairs(count: int, seed: int = 3) -> list[SubwordPair]:
     """Pairs of several blocks. Some targets are empty, some end in EOS."""
-    numbers, made = random.Random(seed), list[Pair]()
+    numbers, made = random.Random(seed), list[SubwordPair]()
     for _ in range(count):
         source, target = ([numbers.randrange(4, V) for _ in range(numbers.randrange(n, 30))] for n in (1, 0))
         made.append((source, [*target, EOS] if numbers.random() < 0.7 else target))
     return made
 
 
-def attention(model: Transformer, some: list[Pair]) -> list[Any]:
+def attention(model: Transformer, some: list[SubwordPair]) -> list[Any]:
     """The attention [T, S] of each pair, computed with torch."""
     found: list[Any] = [None] * len(some)
     with torch.inference_mode():
         for rows, batch in forced_batches(some, 200, model.device):
-            for row, aligning_TS in zip(rows, alignments.mean_attention(model, batch), strict=True):
+            for row, aligning_TS in zip(rows, mean_attention(model, batch), strict=True):
                 source, target = some[row]
                 found[row] = aligning_TS[: len(target), : len(source) + 1]
     return found
 
 
-def check(model: Transformer, decoder: CompiledDecoder, some: list[Pair], tolerance: float = 3e-5) -> None:
+def check(model: Transformer, decoder: CompiledDecoder, some: list[SubwordPair], tolerance: float = 3e-5) -> None:
     expected = in_torch([model], [1.0], some, 200)
     for found, exact in zip(forced.token_logprobs(decoder, some, 1), expected, strict=True):
         np.testing.assert_allclose(found, np.array(exact), rtol=0, atol=tolerance)
@@ -130,7 +131,7 @@ def test_pairs_are_counted_as_they_are_done() -> None:
     forced.token_logprobs(decoder, pairs(400), 1, counts.append)
     assert len(counts) > 1
     assert sum(counts) == 400
-    assert forced.token_logprobs(decoder, [], 1) == forced.mean_attention(decoder, [], 1) == []
+    assert [*forced.token_logprobs(decoder, [], 1), *forced.mean_attention(decoder, [], 1)] == []
 
 
 def test_nan_is_an_error() -> None:

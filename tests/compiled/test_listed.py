@@ -19,8 +19,8 @@ from vtrans.checkpoint import arrays_of
 from vtrans.compiled import compiler
 from vtrans.compiled.decoder import CompiledDecoder, compiled_decoder
 from vtrans.compiled.weights import PRECISIONS
+from vtrans.search.decoder import Best, logprobs_of
 from vtrans.search.history import Ints
-from vtrans.search.loop import Best, logprobs_of
 from vtrans.text.vocabulary import PAD_ID
 
 COMPILER = shutil.which(shlex.split(os.environ.get("CXX") or "g++")[0])

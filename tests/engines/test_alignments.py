@@ -10,7 +10,7 @@ import networks
 import numpy as np
 import pytest
 import torch
-from networks import SEQUENCES, V, make, padded, sequences
+from networks import SEQUENCES, V, align, make, padded, sequences
 from torch import Tensor
 from translators import SEARCH, SMALL, VARIANTS, loaded, network, sentences, translator, vocabulary, word_vocabulary
 
@@ -18,14 +18,8 @@ from vtrans.checkpoint import LoadedModel
 from vtrans.config import ModelConfig
 from vtrans.data.batches import Batch
 from vtrans.data.preparation.learn_vocabulary import learn
-from vtrans.engines.alignments import (
-    ENOUGH,
-    align,
-    cross_attention,
-    links,
-    mean_attention,
-    pharaoh,
-)
+from vtrans.engines.alignments import ENOUGH, links, pharaoh
+from vtrans.engines.attention import cross_attention, mean_attention
 from vtrans.engines.forced import forced_batches
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.lines.line import lines_of
@@ -255,9 +249,8 @@ def test_links_refer_to_words_of_the_line_and_its_translation() -> None:
                 assert {j for _, j in t.alignment} == set(range(len(t.text.split()))), "each target word is linked"
                 tokens = [token for token in t.tokens if token != EOS_ID]
                 words = (words_of_line(line, vocab.encode(line), vocab), words_of_ids(tokens, vocab))
-                with torch.no_grad():
-                    (alone,) = align([model], [1.0], [(vocab.encode(line), tokens)], [words], 1)
-                    assert tuple(sorted(alone)) == t.alignment
+                (alone,) = align([model], [1.0], [(vocab.encode(line), tokens)], [words], 1)
+                assert tuple(sorted(alone)) == t.alignment
                 met += 1
             else:
                 assert t.alignment == ()

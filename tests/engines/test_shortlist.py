@@ -27,17 +27,19 @@ from translators import SEARCH, VARIANTS, forward, same, sentences, vocabulary, 
 
 import vtrans.data.aligner
 from vtrans.average import average
-from vtrans.checkpoint import LoadedModel, add_shortlist, load_model
+from vtrans.checkpoint import LoadedModel, add_shortlist, arrays_of, load_model
 from vtrans.compiled.decoder import compiled_decoder
 from vtrans.config import ModelConfig
 from vtrans.data.aligner import model_1
 from vtrans.data.store import DataFolder, TokenStore
-from vtrans.engines.shortlist import Candidates, learn_shortlist
+from vtrans.engines.candidates import Candidates
+from vtrans.engines.compiled_engine import CompiledEngine
+from vtrans.engines.shortlist import learn_shortlist
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import FileError, InputError
 from vtrans.model import Transformer
 from vtrans.search.options import Sampling
-from vtrans.storage.model_file import Shortlist
+from vtrans.storage.model_file import Shortlist, with_network
 from vtrans.storage.run_folder import RunFolder
 from vtrans.storage.tensors import open_tensors
 from vtrans.storage.writing import write_tensors
@@ -257,15 +259,17 @@ def test_the_compiled_engine_finds_the_translations_of_torch_whatever_the_batch(
     options = TranslateOptions(1 if how == "greedy" else 2, sampling)
     prefixes = PREFIXES if how == "constraints" else [""] * len(LINES)
 
-    def translated(models: list[LoadedModel], batch: int, **compiled: Any) -> list[list[Translation]]:
+    def translated(models: list[LoadedModel], batch: int, *, compiled: bool = False) -> list[list[Translation]]:
         settings = dataclasses.replace(SEARCH, batch_tokens=batch, **search)
-        engine = TorchEngine(models, shortlist=True, **compiled)
+        arrays = [with_network(model, arrays_of(model.model)) for model in models]
+        in_code = CompiledEngine(arrays, library, shortlist=True) if compiled else None
+        engine = in_code or TorchEngine(models, shortlist=True)
         return Translator(engine, settings).translate_window(window(LINES, prefixes=prefixes), options)
 
     def again(exact: list[LoadedModel], line: int) -> Plain:
         return plain(translated(exact, 5000)[line])
 
-    in_torch, *compiled = translated(models, 50), *(translated(models, n, library=library) for n in (1, 50, 5000))
+    in_torch, *compiled = translated(models, 50), *(translated(models, n, compiled=True) for n in (1, 50, 5000))
     for other in compiled[1:]:
         assert [plain(best) for best in other] == [plain(best) for best in compiled[0]]
     ours, theirs = ([plain(best) for best in each] for each in (compiled[0], in_torch))

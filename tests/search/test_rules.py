@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import itertools
 import math
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -31,63 +31,89 @@ from translators import (
 
 from vtrans.checkpoint import LoadedModel
 from vtrans.config import SearchConfig
-from vtrans.engines.engine import Source
 from vtrans.engines.incremental import IncrementalDecoder
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import InputError
 from vtrans.lines.line import lines_of
 from vtrans.model import Transformer
 from vtrans.search.beam import beam_search
+from vtrans.search.decoder import Best, logprobs_of
+from vtrans.search.history import History
 from vtrans.search.loop import length_penalty
 from vtrans.search.options import Sampling
-from vtrans.search.rules import Prefix, Rules
+from vtrans.search.rules import (
+    NO_RULES,
+    ActiveRules,
+    MinimumLength,
+    NoRepeatedNgram,
+    Prefix,
+    RepetitionPenalty,
+    Rule,
+    RuleSet,
+    Step,
+    Suppressed,
+)
 from vtrans.text.vocabulary import BOS_ID, EOS_ID, UNK_ID
 from vtrans.translate.stream import translate_stream
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator
 
-NONE = Prefix()
+
+@dataclass(frozen=True)
+class Case:
+    """What a search obeys, and what that means by definition. Even tokens begin a word."""
+
+    tokens: tuple[int, ...] = ()  # the prefix
+    closed: bool = False
+    suppressed: tuple[int, ...] = ()
+    min_length: int = 0
+    no_repeat_ngram: int = 0
+    repetition_penalty: float = 1.0
+
+    def own(self, V: int) -> list[Rule]:
+        if not self.tokens and not self.closed:
+            return []
+        starts_V = np.array([t == EOS_ID or t % 2 == 0 for t in range(V)])
+        return [Prefix(self.tokens, starts_V if self.closed else None)]
+
+    def common(self) -> list[Rule]:
+        return [
+            RepetitionPenalty(self.repetition_penalty),
+            *([NoRepeatedNgram(self.no_repeat_ngram)] if self.no_repeat_ngram else []),
+            Suppressed(self.suppressed),
+            MinimumLength(self.min_length),
+        ]
+
+    def allows(self, said: Sequence[int], token: int) -> bool:
+        """Returns whether a token may come after `said`."""
+        if len(said) < len(self.tokens):
+            return token == self.tokens[len(said)]
+        if token in self.suppressed or (token == EOS_ID and len(said) < self.min_length):
+            return False
+        n = self.no_repeat_ngram
+        grams = {tuple(said[i : i + n]) for i in range(len(said) - n + 1)}
+        if n and token != EOS_ID and (*said[len(said) - n + 1 :], token) in grams and len(said) >= n:
+            return False
+        closed = self.closed and len(said) == len(self.tokens)
+        return not closed or token == EOS_ID or token % 2 == 0
+
+    def adjusted(self, logprob: float, said: Sequence[int], token: int) -> float:
+        penalised = token in said and len(said) >= len(self.tokens)
+        return logprob * (self.repetition_penalty if penalised else 1.0)
 
 
-def allowed(said: Sequence[int], token: int, prefix: Prefix, rules: Rules) -> bool:
-    """Returns whether the rules allow a token after `said`, by definition."""
-    if len(said) < len(prefix.tokens):
-        return token == prefix.tokens[len(said)]
-    if token in rules.suppressed or (token == EOS_ID and len(said) < rules.min_length):
-        return False
-    n = rules.no_repeat_ngram
-    grams = {tuple(said[i : i + n]) for i in range(len(said) - n + 1)}
-    if n and token != EOS_ID and (*said[len(said) - n + 1 :], token) in grams and len(said) >= n:
-        return False
-    closed = prefix.closed and len(said) == len(prefix.tokens)
-    assert rules.starts_V is not None
-    return not closed or bool(rules.starts_V[token])
-
-
-def adjusted(logprob: float, said: Sequence[int], token: int, prefix: Prefix, rules: Rules) -> float:
-    penalised = token in said and len(said) >= len(prefix.tokens)
-    return logprob * (rules.repetition_penalty if penalised else 1.0)
-
-
-def rules_of(V: int, **values: Any) -> Rules:
-    return Rules(EOS_ID, starts_V=np.array([t == EOS_ID or t % 2 == 0 for t in range(V)]), **values)
-
-
-CASES: dict[str, tuple[Prefix, dict[str, Any]]] = {
-    "no constraint": (NONE, {}),
-    "prefix": (Prefix((5, 4)), {}),
-    "closed prefix": (Prefix((5, 4), closed=True), {}),
-    "minimum length": (NONE, {"min_length": 2}),
-    "minimum length at the limit": (NONE, {"min_length": 3}),
-    "no repeated token": (NONE, {"no_repeat_ngram": 1}),
-    "no repeated bigram": (NONE, {"no_repeat_ngram": 2}),
-    "repetition penalty": (NONE, {"repetition_penalty": 1.7}),
-    "a suppressed token": (NONE, {"suppressed": (5,)}),
-    "all constraints": (
-        Prefix((5,)),
-        {"suppressed": (UNK_ID,), "min_length": 2, "no_repeat_ngram": 2, "repetition_penalty": 1.3},
-    ),
-    "a prefix that breaks the other rules": (Prefix((4, 4)), {"no_repeat_ngram": 1, "repetition_penalty": 1.3}),
+CASES: dict[str, Case] = {
+    "no constraint": Case(),
+    "prefix": Case((5, 4)),
+    "closed prefix": Case((5, 4), closed=True),
+    "minimum length": Case(min_length=2),
+    "minimum length at the limit": Case(min_length=3),
+    "no repeated token": Case(no_repeat_ngram=1),
+    "no repeated bigram": Case(no_repeat_ngram=2),
+    "repetition penalty": Case(repetition_penalty=1.7),
+    "a suppressed token": Case(suppressed=(5,)),
+    "all constraints": Case((5,), False, (UNK_ID,), 2, 2, 1.3),
+    "a prefix that breaks the other rules": Case((4, 4), no_repeat_ngram=1, repetition_penalty=1.3),
 }
 
 
@@ -106,20 +132,15 @@ def wide() -> tuple[Transformer, dict[tuple[int, ...], list[float]]]:
 @pytest.mark.parametrize("alpha", [0.0, 0.6, -0.5])
 def test_a_constrained_beam_as_wide_as_the_space_equals_enumeration(name: str, alpha: float) -> None:
     V, limit, nbest, source = WIDE_V, WIDE_LIMIT, 8, WIDE_SOURCE
-    prefix, values = CASES[name]
-    (model, following), rules = wide(), rules_of(V, **values)
-    scored = []
+    (model, following), case, scored = wide(), CASES[name], []
     for tokens in following:
         path = (*tokens, EOS_ID)
-        if all(allowed(path[:i], token, prefix, rules) for i, token in enumerate(path)):
-            steps = [
-                adjusted(following[path[:i]][token], path[:i], token, prefix, rules) for i, token in enumerate(path)
-            ]
+        if all(case.allows(path[:i], token) for i, token in enumerate(path)):
+            steps = [case.adjusted(following[path[:i]][token], path[:i], token) for i, token in enumerate(path)]
             scored.append((math.fsum(steps) / length_penalty(len(path), alpha, "gnmt"), tokens))
-    assert len(scored) >= (1 if prefix.tokens else nbest)
+    assert len(scored) >= (1 if case.tokens else nbest)
     expected = sorted(scored, reverse=True)[:nbest]
     config = SearchConfig(beam=5 * 4 ** (limit - 1), alpha=alpha, stop="exhaustive")  # so that EOS is always within
-    rules = dataclasses.replace(rules, prefixes=[prefix])
     with torch.inference_mode():
         ((_, found),) = beam_search(
             IncrementalDecoder(model),
@@ -129,7 +150,7 @@ def test_a_constrained_beam_as_wide_as_the_space_equals_enumeration(name: str, a
             nbest=nbest,
             bos_id=BOS_ID,
             eos_id=EOS_ID,
-            rules=rules,
+            rules=RuleSet(case.common(), [case.own(V)]),
         )
     assert [h.tokens for h in found] == [tokens for _, tokens in expected]
     assert [h.score for h in found] == pytest.approx([score for score, _ in expected], abs=1e-9)
@@ -141,27 +162,64 @@ def test_each_row_is_constrained_by_its_own_tokens_and_prefix() -> None:
     for seed in range(60):
         numbers = random.Random(seed)
         rows = [[numbers.randrange(4, V) for _ in range(numbers.randrange(8))] for _ in range(7)]
-        prefixes = [
-            Prefix(tuple(numbers.choices(range(4, V), k=numbers.randrange(5))), numbers.random() < 0.5) for _ in rows
+        shared: dict[str, Any] = {
+            "suppressed": tuple(numbers.sample(range(V), numbers.randrange(3))),
+            "min_length": numbers.randrange(4),
+            "no_repeat_ngram": numbers.randrange(4),
+            "repetition_penalty": numbers.choice([1.0, 1.5]),
+        }
+        cases = [
+            Case(tuple(numbers.choices(range(4, V), k=numbers.randrange(5))), numbers.random() < 0.5, **shared)
+            for _ in rows
         ]
-        rules = rules_of(
-            V,
-            prefixes=prefixes,
-            min_length=numbers.randrange(4),
-            no_repeat_ngram=numbers.randrange(4),
-            suppressed=tuple(numbers.sample(range(V), numbers.randrange(3))),
-            repetition_penalty=numbers.choice([1.0, 1.5]),
-        )
         longest = max(map(len, rows))
         said = np.array([[-1] * (longest - len(row)) + row for row in rows], dtype=np.int64)
-        before = torch.randn(len(rows), V, generator=torch.Generator().manual_seed(seed)).log_softmax(1).numpy()
-        after = before.copy()
-        rules.apply(after, said, range(len(rows)))
-        for r, (row, prefix) in enumerate(zip(rows, prefixes, strict=True)):
+        before = np.log(np.random.default_rng(seed).dirichlet(np.ones(V), len(rows)))
+        step = Step(before.copy(), said)
+        for r, case in enumerate(cases):
+            for rule in case.own(V):
+                if len(rows[r]) < rule.steps:
+                    rule.apply(step.rows(r, r + 1))
+        for rule in cases[0].common():
+            rule.apply(step)
+        after = logprobs_of(step.block())
+        for r, (row, case) in enumerate(zip(rows, cases, strict=True)):
             for token in range(V):
-                expected = adjusted(before[r, token].item(), row, token, prefix, rules)
-                expected = expected if allowed(row, token, prefix, rules) else -math.inf
-                assert after[r, token].item() == pytest.approx(expected, abs=1e-6), (seed, r, token)
+                expected = case.adjusted(before[r, token], row, token) if case.allows(row, token) else -math.inf
+                assert after[r, token] == pytest.approx(expected, abs=1e-9), (seed, r, token)
+
+
+def test_a_rule_changes_the_best_tokens_as_it_changes_the_whole_vocabulary() -> None:
+    """With the best tokens and as many as the rules may forbid, the search finds the same as with all tokens."""
+    V, best = 9, 3
+    for seed in range(60):
+        numbers, random_nV = random.Random(seed), np.random.default_rng(seed)
+        said = random_nV.integers(4, V, (5, 4))
+        case = Case(suppressed=tuple(numbers.sample(range(V), 2)), min_length=numbers.choice((0, 9)))
+        rules = ActiveRules(case.common()[2:], {})
+        logprobs_nV = np.log(random_nV.dirichlet(np.ones(V), 5))
+        order_nV = (-logprobs_nV).argsort(1)[:, : best + (rules.most_forbidden or 0)]
+        few = Step(Best(np.take_along_axis(logprobs_nV, order_nV, 1), order_nV), said)
+        whole = Step(logprobs_nV, said)
+        for rule in rules.common:
+            rule.apply(few)
+            rule.apply(whole)
+        found, full_nV = few.block(), logprobs_of(whole.block())
+        assert isinstance(found, Best)
+        ids_nm = (-full_nV).argsort(1, kind="stable")[:, :best]
+        assert np.array_equal(found.ids[:, :best], ids_nm)
+        assert np.array_equal(found.logprobs[:, :best], np.take_along_axis(full_nV, ids_nm, 1))
+
+
+def test_only_rules_that_still_matter_are_active() -> None:
+    history = History(1, BOS_ID)
+    history.enter([0, 1])
+    rules = RuleSet([MinimumLength(1), Suppressed((7,))], [[Prefix((4, 5))], []])
+    for newest, active, forbidden in ((4, 2, None), (5, 1, None), (6, 1, 1)):
+        now = rules.now(history)
+        assert (len(now.common), now.most_forbidden) == (active, forbidden)
+        history.extend(None, np.array([[newest], [newest]]), np.zeros((2, 1)))
+    assert NO_RULES.now(history).most_forbidden == 0
 
 
 # Through the translator.
@@ -278,14 +336,6 @@ def test_the_length_limit_leaves_room_for_the_prefix_and_the_minimum_length() ->
             TorchEngine([LoadedModel(network(config, len(vocab)), vocab, vocab, SEARCH, {})]),
             translator(max_length=0, min_length=60).search,
         )
-
-
-def test_there_are_rules_only_if_something_is_asked() -> None:
-    engine = TorchEngine([loaded()])
-    plain, begun = Source([4, EOS_ID], 10, "1/0"), Source([4, EOS_ID], 10, "1/0", Prefix((4,)))
-    assert engine.rules([plain], SEARCH) is None
-    assert engine.rules([plain, begun], SEARCH) is not None
-    assert engine.rules([plain], dataclasses.replace(SEARCH, min_length=1)) is not None
 
 
 def test_only_the_first_piece_of_a_line_has_the_prefix() -> None:

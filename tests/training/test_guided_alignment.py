@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import EVERY_STEP, VALID_PAIRS, tiny_links, tiny_train
-from networks import SEQUENCE, SMALL, VARIANTS, make
+from networks import SEQUENCE, SMALL, VARIANTS, align, make
 from numpy.typing import NDArray
 from runs import interrupted, lines, same, set_up_run
 from safetensors.torch import load_file
@@ -21,7 +21,7 @@ from vtrans.checkpoint import load_model
 from vtrans.config import ModelConfig, Recipe, TrainConfig, check_together
 from vtrans.data.batches import Batch, collate
 from vtrans.data.store import DataFolder
-from vtrans.engines.alignments import align, cross_attention, mean_attention
+from vtrans.engines.attention import cross_attention, mean_attention
 from vtrans.errors import InputError, RecipeError
 from vtrans.model import Transformer
 from vtrans.text.vocabulary import EOS_ID
@@ -142,8 +142,7 @@ def error_rate(data: DataFolder, model: Transformer) -> float:
         for (vocab, texts), some in zip(sides, encoded, strict=True)
     ]
     pairs = [(src, [*tgt, EOS_ID]) for src, tgt in zip(*encoded, strict=True)]
-    with torch.no_grad():
-        found = align([model.eval()], [1.0], pairs, list(zip(*words, strict=True)), 1000)
+    found = align([model.eval()], [1.0], pairs, list(zip(*words, strict=True)), 1000)
     for links, (english, _) in zip(found, VALID_PAIRS, strict=True):
         gold = {tuple(map(int, link.split("-"))) for link in tiny_links(english).split()}
         wrong, whole = wrong + len(gold ^ set(links)), whole + len(gold) + len(links)

@@ -29,11 +29,11 @@ from vtrans.wording.protect import Protection
 class Spy(TorchEngine):
     """Records the sources that it is given, in the order of their lines."""
 
-    def translate(
-        self, sources: Sequence[Source], search: SearchConfig, options: TranslateOptions
+    def search(
+        self, sources: Sequence[Source], config: SearchConfig, **options: Any
     ) -> Iterator[tuple[int, list[Hypothesis]]]:
         self.sources = sorted(sources, key=lambda source: int(source.name.partition("/")[0]))
-        return super().translate(sources, search, options)
+        return super().search(sources, config, **options)
 
 
 def seen(lines: Sequence[str], match: Match | None, **options: Any) -> tuple[list[list[int]], list[dict[str, Any]]]:

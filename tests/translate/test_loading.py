@@ -35,7 +35,7 @@ def test_load_takes_a_run_and_overrides_by_name(tiny_run: RunFolder) -> None:
 
 def test_a_loaded_model_is_frozen(tiny_run: RunFolder) -> None:
     """Only then does decoding keep a copy of the projection."""
-    (model,) = load(tiny_run.path, device="cpu").engine.models
+    (model,) = load(tiny_run.path, device="cpu", engine="torch").engine.models
     assert not any(parameter.requires_grad for parameter in model.model.parameters())
 
 

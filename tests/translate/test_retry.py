@@ -185,11 +185,11 @@ class LoopingEngine(TorchEngine):
         super().__init__([loaded()])
         self.asked = list[int]()
 
-    def translate(
-        self, sources: Sequence[Source], search: SearchConfig, options: TranslateOptions
+    def search(
+        self, sources: Sequence[Source], config: SearchConfig, **options: Any
     ) -> Iterator[tuple[int, list[Hypothesis]]]:
-        self.asked.append(search.no_repeat_ngram)
-        tokens = tuple(vocabulary().encode("dog" if search.no_repeat_ngram else "dog " * 9))
+        self.asked.append(config.no_repeat_ngram)
+        tokens = tuple(vocabulary().encode("dog" if config.no_repeat_ngram else "dog " * 9))
         for i in range(len(sources)):
             yield i, [Hypothesis(tokens, -1.0, -1.0, True, ())]
 

@@ -33,15 +33,15 @@ def test_one_thread_at_a_time_is_in_the_engine(monkeypatch: pytest.MonkeyPatch, 
     """Buffers and tables of a model, such as sinusoidal positions that grow, belong to one search at a time."""
     translator = made()
     inside, most = 0, 0
-    name = "translate" if call == "translate" else "token_logprobs"
+    name = "search" if call == "translate" else "token_logprobs"
     usual = getattr(translator.engine, name)
 
-    def watched(*args: Any) -> Any:
+    def watched(*args: Any, **named: Any) -> Any:
         nonlocal inside, most
         inside += 1
         most = max(most, inside)
         time.sleep(0.002)
-        found = usual(*args)
+        found = usual(*args, **named)
         found = iter(list(found)) if isinstance(found, Iterator) else found
         inside -= 1
         return found

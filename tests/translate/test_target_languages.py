@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
+from networks import align
 from translators import SEARCH, SMALL, VARIANTS, WORDS, loaded, network, sentences, translator, window
 
 from vtrans.analysis.attention_map import attention_map
 from vtrans.analysis.neighbours import steps
 from vtrans.checkpoint import LoadedModel
 from vtrans.data.preparation.learn_vocabulary import learn
-from vtrans.engines.alignments import NO_WORD, align
+from vtrans.engines.alignments import NO_WORD
+from vtrans.engines.candidates import Candidates
 from vtrans.engines.engine import Source
-from vtrans.engines.shortlist import Candidates
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import InputError
 from vtrans.search.options import Sampling
@@ -63,7 +63,7 @@ def test_a_translation_is_that_of_the_line_after_its_tag(name: str) -> None:
                 continue
             tokens = [vocab.id_of(tag) or 0, *vocab.encode(line), EOS_ID]
             source = Source(tokens, made.reader._limit(len(tokens) - 2), "1/0")
-            ((_, hyps),) = made.engine.translate([source], made.search, TranslateOptions(made.search.beam))
+            ((_, hyps),) = made.engine.search([source], made.search, nbest=made.search.beam)
             logprobs: dict[str, float] = {}  # of the best hypothesis with each text
             for hyp in hyps:
                 logprobs.setdefault(vocab.decode(hyp.tokens), hyp.logprob)
@@ -106,9 +106,8 @@ def test_links_are_between_words_of_the_line_and_of_its_translation() -> None:
         assert {j for _, j in t.alignment} == set(range(len(t.text.split())))
         ids = [vocab.id_of(">>fr<<") or 0, *vocab.encode(line)]
         sides = ([NO_WORD, *words_of_line(line, ids[1:], vocab)], words_of_ids(own, vocab))
-        with torch.no_grad():
-            (links,) = align([multilingual().model], [1.0], [(ids, own)], [sides], 1)
-            assert sorted(links) == list(t.alignment)
+        (links,) = align([multilingual().model], [1.0], [(ids, own)], [sides], 1)
+        assert sorted(links) == list(t.alignment)
         words += len(t.text.split())
     assert words > 10
 

@@ -6,16 +6,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
-import torch
 from translators import SEARCH, translator, vocabulary, window
 
-from vtrans.checkpoint import LoadedModel
 from vtrans.config import SearchConfig
 from vtrans.engines.alignments import Links
 from vtrans.engines.engine import Source
-from vtrans.engines.forced import Pair
+from vtrans.search.decoder import SubwordPair
 from vtrans.search.loop import Hypothesis
 from vtrans.search.options import Mbr
+from vtrans.storage.model_file import Model
 from vtrans.text.languages import Languages
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator
@@ -31,16 +30,16 @@ class Fake:
     log-probability grows by `noise` with each pair before it, as rounding errors depend on the batch."""
 
     def __init__(self, draft: str, links: Links, disliked: str = "-", noise: float = 0) -> None:
-        self.name, self.search, self.device = "fake", SEARCH, torch.device("cpu")
-        self.models: list[LoadedModel] = []
+        self.name, self.settings, self.device = "fake", SEARCH, "cpu"
+        self.models: list[Model[Any]] = []
         self.languages: Sequence[Languages] = ()
         self.tags: Mapping[str, str] = {}
         self.max_length: int | None = None
         self.src_vocab = self.tgt_vocab = vocabulary()
         self.draft, self.links, self.disliked, self.noise = draft, links, disliked, noise
 
-    def translate(
-        self, sources: Sequence[Source], search: SearchConfig, options: TranslateOptions
+    def search(
+        self, sources: Sequence[Source], config: SearchConfig, **options: Any
     ) -> Iterator[tuple[int, list[Hypothesis]]]:
         for i, source in enumerate(sources):
             required = [self.tgt_vocab.decode(phrase.forms[0].tokens) for phrase in source.phrases]
@@ -48,11 +47,11 @@ class Fake:
             ids = [tuple(self.tgt_vocab.encode(text)) for text in texts]
             yield i, [Hypothesis(tokens, -1.0, -1.0, True, (-1.0,) * (len(tokens) + 1)) for tokens in ids]
 
-    def align(self, pairs: Sequence[Pair], words: Any, batch_tokens: int) -> list[Links]:
+    def align(self, pairs: Sequence[SubwordPair], words: Any, batch_tokens: int) -> list[Links]:
         return [self.links] * len(pairs)
 
     def token_logprobs(
-        self, pairs: Sequence[Pair], batch_tokens: int, done: Callable[[], None]
+        self, pairs: Sequence[SubwordPair], batch_tokens: int, done: Callable[[], None] = lambda: None
     ) -> list[tuple[float, ...]]:
         texts = [self.tgt_vocab.decode(list(target)[:-1]) for _, target in pairs]
         return [

@@ -46,8 +46,9 @@ from vtrans.lines.line import Line, Piece, lines_of
 from vtrans.lines.pieces import CutIntoPieces, cut_long
 from vtrans.model import Transformer
 from vtrans.search.beam import beam_search
+from vtrans.search.decoder import Logprobs
 from vtrans.search.history import Ints
-from vtrans.search.loop import Hypothesis, Logprobs, length_penalty
+from vtrans.search.loop import Hypothesis, length_penalty
 from vtrans.search.options import Sampling
 from vtrans.text.lines import one_line
 from vtrans.text.vocabulary import BOS_ID, EOS_ID, UNK_ID

@@ -7,20 +7,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
-import torch
 from translators import SEARCH, window, word_vocabulary
 
-from vtrans.checkpoint import LoadedModel
 from vtrans.config import SearchConfig
 from vtrans.data.preparation.learn_vocabulary import learn
 from vtrans.engines.alignments import Links
 from vtrans.engines.engine import Source
-from vtrans.engines.forced import Pair
 from vtrans.lines.case import CAPITALS, CASE, TITLE, Case, LowerCase
 from vtrans.lines.line import Line
 from vtrans.lines.requirements import ProtectText, WriteCodes
 from vtrans.lines.unknowns import AROUND, Characters, CopyUnknown
+from vtrans.search.decoder import SubwordPair
 from vtrans.search.loop import Hypothesis
+from vtrans.storage.model_file import Model
 from vtrans.text.languages import Languages
 from vtrans.text.matches import Match
 from vtrans.text.vocabulary import Vocabulary
@@ -156,15 +155,15 @@ class Echo:
     """An engine that translates every line as "ein" and the line."""
 
     def __init__(self) -> None:
-        self.name, self.search, self.device = "echo", SEARCH, torch.device("cpu")
-        self.models: list[LoadedModel] = []
+        self.name, self.settings, self.device = "echo", SEARCH, "cpu"
+        self.models: list[Model[Any]] = []
         self.max_length: int | None = None
         self.languages: Sequence[Languages] = ()
         self.tags: Mapping[str, str] = {}
         self.src_vocab = self.tgt_vocab = WORDS
 
-    def translate(
-        self, sources: Sequence[Source], search: SearchConfig, options: TranslateOptions
+    def search(
+        self, sources: Sequence[Source], config: SearchConfig, **options: Any
     ) -> Iterator[tuple[int, list[Hypothesis]]]:
         for i, source in enumerate(sources):
             terms = [self.tgt_vocab.decode(phrase.forms[0].tokens) for phrase in source.phrases if not phrase.exactly]
@@ -172,11 +171,11 @@ class Echo:
             tokens = tuple(self.tgt_vocab.encode(text))
             yield i, [Hypothesis(tokens, -1.0, -1.0, True, (-1.0,) * (len(tokens) + 1))]
 
-    def align(self, pairs: Sequence[Pair], words: Any, batch_tokens: int) -> list[Links]:
+    def align(self, pairs: Sequence[SubwordPair], words: Any, batch_tokens: int) -> list[Links]:
         return [()] * len(pairs)
 
     def token_logprobs(
-        self, pairs: Sequence[Pair], batch_tokens: int, done: Callable[[], None]
+        self, pairs: Sequence[SubwordPair], batch_tokens: int, done: Callable[[], None] = lambda: None
     ) -> list[tuple[float, ...]]:
         return [(-1.0,) * len(target) for _, target in pairs]
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from vtrans.console import STEERING, joins, text_width
 from vtrans.data.batches import Batch
-from vtrans.engines.alignments import cross_attention, mean_attention, upper_half
+from vtrans.engines.attention import cross_attention, mean_attention, upper_half
 from vtrans.engines.forced import forced_batches
 from vtrans.errors import InputError
 from vtrans.lines.line import Line

@@ -101,10 +101,9 @@ class Text:
     def division(self, processes: int | None, threads: int | None) -> Division:
         """Returns the processes and threads that will translate. Raises InputError if the number that the user chose is
         not possible, and under torchrun."""
-        from vtrans.processes.ranks import Ranks
         from vtrans.translate.division import divide
 
-        if (world := Ranks().world) > 1:
+        if (world := int(os.environ.get("WORLD_SIZE", "1"))) > 1:
             raise InputError(
                 f"torchrun has started {world} processes, which would all translate the whole text; start `vtrans "
                 f"translate` without torchrun, once per GPU, with `chunk_lines`, `shard` I/{world} and `device` cuda:I."

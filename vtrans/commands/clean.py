@@ -59,7 +59,7 @@ def scorer_of(forward: Path, backward: Path, languages: Languages | None, consol
     """
     from vtrans.translate.loading import load
 
-    models = [load(path, engine="torch", console=console) for path in (forward, backward)]
+    models = [load(path, console=console) for path in (forward, backward)]
     src, tgt = languages or ("", "")
     for name, model, wanted in zip(("forward", "backward"), models, ((src, tgt), (tgt, src)), strict=True):
         known = model.engine.languages

@@ -60,7 +60,7 @@ def logprob(
 
     with texts_of(src, how, console) as sources, texts_of(tgt, how, console) as targets:
         settings = {"device": device, "weights": list(models.weights) or None, **search}
-        translator = load(models.paths, engine="torch", console=console, **settings)  # no search, so no compiled code
+        translator = load(models.paths, console=console, **settings)
         with writer(output) as stream, progress(console, stream, what="scored") as counter:
             total = logprob_stream(translator, sources, targets, stream, as_json=as_json, done=counter.advance, to=to)
     counts = translator.counts

@@ -23,8 +23,8 @@ from vtrans.compiled.compiler import compiled_library
 from vtrans.compiled.weights import PositionRows, Sizes, in_order, sizes_of
 from vtrans.console import Console
 from vtrans.processes.threads import threads
+from vtrans.search.decoder import Best, Block, Logprobs, bad_logprobs
 from vtrans.search.history import Ints
-from vtrans.search.loop import Best, Block, Logprobs, bad_logprobs
 from vtrans.storage.model_file import Weights
 
 # Rows whose log-probabilities are computed at a time.

@@ -1,5 +1,5 @@
 """Forced decoding with compiled code: the log-probabilities of given translations and the attention that aligns them,
-which engines/forced.py and engines/alignments.py compute with torch.
+which engines/forced.py and engines/attention.py compute with torch.
 
 A pass computes all positions of a pair at once. Threads divide the pairs and do not change the result. The vocabulary
 is the whole one, also with a shortlist.
@@ -18,12 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vtrans.compiled.decoder import CompiledDecoder
-from vtrans.search.loop import bad_logprobs
+from vtrans.search.decoder import SubwordPair, bad_logprobs
 from vtrans.text.vocabulary import BOS_ID, EOS_ID
 
 Floats = NDArray[np.float32]
-Pair = tuple[Sequence[int], Sequence[int]]
-"""Subword ids: a source without EOS, and the target to predict, which may end in EOS."""
 
 # Subwords of a call, at least, if there are as many: enough for the threads, and few enough to be interrupted soon.
 SUBWORDS = 4096
@@ -39,7 +37,10 @@ class Pairs(ctypes.Structure):
 
 
 def token_logprobs(
-    decoder: CompiledDecoder, pairs: Sequence[Pair], threads: int, done: Callable[[int], None] = lambda pairs: None
+    decoder: CompiledDecoder,
+    pairs: Sequence[SubwordPair],
+    threads: int,
+    done: Callable[[int], None] = lambda pairs: None,
 ) -> list[Floats]:
     """Returns, for each pair, the natural log-probability of each subword of its target given those before it [T].
 
@@ -57,10 +58,10 @@ def token_logprobs(
     return logprobs
 
 
-def mean_attention(decoder: CompiledDecoder, pairs: Sequence[Pair], threads: int) -> list[Floats]:
-    """Returns, for each pair, the attention [T, S] that aligns each subword of the target, as
-    `alignments.mean_attention`."""
-    config, aligning = decoder.config, []
+def mean_attention(decoder: CompiledDecoder, pairs: Sequence[SubwordPair], threads: int) -> Iterator[Floats]:
+    """Yields, for each pair, the attention [T, S] that aligns each subword of the target, as
+    `attention.mean_attention`."""
+    config = decoder.config
     for some in _parts(pairs):
         weights, at = _pass(decoder, some, threads, attention=True)[1], 0
         for source, target in some:
@@ -71,11 +72,10 @@ def mean_attention(decoder: CompiledDecoder, pairs: Sequence[Pair], threads: int
                 predicting_TS = np.pad(predicting_TS, ((0, 0), (0, 1)))
             # With a head that aligns words, the position that is fed the subword counts, except for the last one.
             fed_TS = np.concatenate((predicting_TS[1:], predicting_TS[-1:]))
-            aligning.append(fed_TS if config.alignment_layer else predicting_TS)
-    return aligning
+            yield fed_TS if config.alignment_layer else predicting_TS
 
 
-def _parts(pairs: Sequence[Pair]) -> Iterator[Sequence[Pair]]:
+def _parts(pairs: Sequence[SubwordPair]) -> Iterator[Sequence[SubwordPair]]:
     """Yields the pairs in order, as many at a time as have SUBWORDS."""
     begin = size = 0
     for end, (source, target) in enumerate(pairs, 1):
@@ -85,7 +85,9 @@ def _parts(pairs: Sequence[Pair]) -> Iterator[Sequence[Pair]]:
             begin, size = end, 0
 
 
-def _pass(decoder: CompiledDecoder, pairs: Sequence[Pair], threads: int, *, attention: bool) -> tuple[Floats, Floats]:
+def _pass(
+    decoder: CompiledDecoder, pairs: Sequence[SubwordPair], threads: int, *, attention: bool
+) -> tuple[Floats, Floats]:
     """Returns the log-probabilities of all targets, and on request their attention, both concatenated."""
     config = decoder.config
     eos = (EOS_ID,) if config.source_eos else ()

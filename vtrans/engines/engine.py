@@ -1,27 +1,21 @@
-"""The interface between Translator and what runs the models: PyTorch, with or without compiled code
-(torch_engine.py)."""
+"""The interface between Translator and what runs the models: torch_engine.py or compiled_engine.py."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
-import torch
-
-from vtrans.checkpoint import LoadedModel
 from vtrans.config import SearchConfig
 from vtrans.engines.alignments import Links
-from vtrans.engines.forced import Pair
-from vtrans.errors import InputError
+from vtrans.search.decoder import SubwordPair
 from vtrans.search.lexical import Phrase
 from vtrans.search.loop import Hypothesis
-from vtrans.search.rules import Prefix
+from vtrans.search.options import Sampling
+from vtrans.search.rules import Rule
+from vtrans.storage.model_file import Model
 from vtrans.text.languages import Languages
-from vtrans.text.vocabulary import EOS_ID, PAD_ID, Vocabulary
-from vtrans.translate.translation import TranslateOptions
-
-NO_PREFIX = Prefix()
+from vtrans.text.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True)
@@ -31,51 +25,50 @@ class Source:
     tokens: list[int]  # subwords with EOS, and with the tag of the target language if there is one
     limit: int  # most target subwords, EOS included
     name: str  # "line/piece"; a sample is a function of this name and its seed
-    prefix: Prefix = NO_PREFIX  # the beginning of its translation
+    prefix: tuple[int, ...] = ()  # the beginning of its translation, which one of the rules determines
     phrases: tuple[Phrase, ...] = ()  # that its translation contains
-    avoid: tuple[str, ...] = ()  # phrases that its translation does not contain
+    rules: tuple[Rule, ...] = ()  # of its translation alone
 
 
 class Engine(Protocol):
     """A model, or an ensemble, that translates."""
 
     name: str  # compiled or torch
-    device: torch.device
-    models: list[LoadedModel]
+    device: str  # such as cpu or cuda:0
+    models: list[Model[Any]]
     src_vocab: Vocabulary
     tgt_vocab: Vocabulary
-    search: SearchConfig  # as stored with the model
+    settings: SearchConfig  # as stored with the model
     languages: Sequence[Languages]  # the pairs that the model translates, if known
     tags: Mapping[str, str]  # the subwords with which its sources begin, by target language
     max_length: int | None  # longest source and target, EOS included; None: unlimited
 
-    def translate(
-        self, sources: Sequence[Source], search: SearchConfig, options: TranslateOptions
+    def search(
+        self,
+        sources: Sequence[Source],
+        config: SearchConfig,
+        *,
+        nbest: int = 1,
+        sampling: Sampling | None = None,
+        abandoned: Callable[[], bool] | None = None,
     ) -> Iterator[tuple[int, list[Hypothesis]]]:
         """Yields (index into `sources`, its hypotheses, best first) in any order.
 
-        There may be fewer hypotheses than `options.nbest`. Sources come longest first. The hypotheses have
-        `token_logprobs` at least if `options.form` is "json".
+        A search finds at most `nbest` hypotheses; with `sampling`, they are that many samples. Sources come longest
+        first. Raises AbandonedError before a step if `abandoned()` is true.
         """
 
     def align(
-        self, pairs: Sequence[Pair], words: Sequence[tuple[Sequence[int], Sequence[int]]], batch_tokens: int
+        self, pairs: Sequence[SubwordPair], words: Sequence[tuple[Sequence[int], Sequence[int]]], batch_tokens: int
     ) -> list[Links]:
-        """Returns the links of each pair, as `alignments.align`."""
+        """Returns the links of each pair, by decreasing attention. `words` holds, for both sides of each pair, the
+        number of each subword's word, without EOS. A batch has at most `batch_tokens` subwords."""
 
     def token_logprobs(
-        self, pairs: Sequence[Pair], batch_tokens: int, done: Callable[[], None]
+        self, pairs: Sequence[SubwordPair], batch_tokens: int, done: Callable[[], None] = lambda: None
     ) -> list[tuple[float, ...]]:
-        """Returns the log-probabilities of each pair's target, as `forced.token_logprobs`."""
+        """Returns, for each pair, the natural log-probability of each subword of its target given those before it.
 
-
-def suppressed_ids(search: SearchConfig, vocab: Vocabulary) -> tuple[int, ...]:
-    """Returns the ids of the subwords that `search.suppress` names. Raises InputError for one that is not in the
-    vocabulary, and for the end of sentence, without which no translation would end."""
-    ids = []
-    for piece in search.suppress:
-        id = vocab.id_of(piece)
-        if id is None or id in (PAD_ID, EOS_ID):
-            raise InputError(f"`suppress` must name subwords of the target vocabulary except </s>, got {piece!r}.")
-        ids.append(id)
-    return tuple(sorted(set(ids)))
+        Those of several models are averaged as in the search. `done` is called once per pair that has a target. Raises
+        LogprobsError if a model returns NaN.
+        """

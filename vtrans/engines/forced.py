@@ -14,33 +14,16 @@ import torch
 from torch import Tensor
 
 from vtrans.data.batches import Batch, collate
-from vtrans.errors import InputError
 from vtrans.model import Transformer
-from vtrans.search.loop import bad_logprobs
-from vtrans.text.vocabulary import EOS_ID, PAD_ID
+from vtrans.search.decoder import SubwordPair, bad_logprobs
 
 # Logits that exist at once: 32 MB in float32. Larger blocks are not faster.
-BLOCK = 1 << 23
-
-Pair = tuple[Sequence[int], Sequence[int]]
-"""Subword ids: a source without EOS, and the target to predict, which may end in EOS."""
+LOGITS = 1 << 23
 
 
-def checked_target(tokens: Sequence[int], number: int, size: int) -> list[int]:
-    """Returns the subword ids of target `number`, of a vocabulary of this size. Raises InputError for an invalid one,
-    or EOS anywhere but at the end."""
-    for place, token in enumerate(tokens, 1):
-        if not isinstance(token, int) or token == PAD_ID or not 0 <= token < size:
-            raise InputError(f"target {number} must be a text or subword ids from 1 to {size - 1:,}, got {token!r}.")
-        if token == EOS_ID and place < len(tokens):
-            raise InputError(
-                f"target {number} must have EOS, {EOS_ID}, only at its end; if its line was translated in pieces, "
-                "give the pieces one by one."
-            )
-    return list(tokens)
-
-
-def forced_batches(pairs: Sequence[Pair], batch_tokens: int, device: torch.device) -> Iterator[tuple[list[int], Batch]]:
+def forced_batches(
+    pairs: Sequence[SubwordPair], batch_tokens: int, device: torch.device
+) -> Iterator[tuple[list[int], Batch]]:
     """Yields batches of pairs of similar length, longest first, each with the indices of its pairs. Pairs without a
     target are in no batch.
 
@@ -64,14 +47,14 @@ def _ids(tokens: Sequence[int]) -> Tensor:
 def token_logprobs(
     models: Sequence[Transformer],
     weights: Sequence[float],
-    pairs: Sequence[Pair],
+    pairs: Sequence[SubwordPair],
     batch_tokens: int,
     done: Callable[[], None] = lambda: None,
 ) -> list[tuple[float, ...]]:
     """Returns, for each pair, the natural log-probability of each subword of its target given those before it.
 
     For several models, the probabilities are averaged by `weights`, which sum to 1. Padding is not projected, and at
-    most BLOCK logits exist at a time. `done` is called once per pair that has a target. Raises VtransError if a model
+    most LOGITS logits exist at a time. `done` is called once per pair that has a target. Raises VtransError if a model
     returns NaN.
     """
     logprobs: list[tuple[float, ...]] = [()] * len(pairs)
@@ -93,7 +76,7 @@ def _logprobs(model: Transformer, batch: Batch) -> Tensor:
     """Returns the log-probabilities of `batch.targets_N` [N], in float64 on the CPU."""
     h_ND = model.hidden(*batch.inputs)
     parts = []
-    rows = max(1, BLOCK // len(model.projection.weight))
+    rows = max(1, LOGITS // len(model.projection.weight))
     for i in range(0, len(h_ND), rows):
         logits_nV, targets_n = model.logits(h_ND[i : i + rows]), batch.targets_N[i : i + rows]
         if logits_nV.dtype in (torch.bfloat16, torch.float16):

@@ -17,8 +17,8 @@ from vtrans.errors import InputError
 from vtrans.model import Cache, SourceCache, Transformer
 from vtrans.numerics import kernels
 from vtrans.numerics.products import HAS_ONEDNN, Bfloat16Linear, Int8Linear, Linear, Rounded, linear, packed, product
+from vtrans.search.decoder import Best, Block
 from vtrans.search.history import Ints
-from vtrans.search.loop import Best, Block
 from vtrans.search.ranking import checked
 
 # Rows that are projected to the vocabulary at a time. On a CPU a block stays in the cache while the search reads it:

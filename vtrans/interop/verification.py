@@ -23,7 +23,6 @@ from vtrans.interop.samples import LONGEST_SAMPLE, generated_sentences, longest_
 from vtrans.lines.pieces import EXTRA_LENGTH
 from vtrans.search.loop import length_penalty
 from vtrans.text.vocabulary import EOS_ID
-from vtrans.translate.translator import DEFAULT_OPTIONS
 
 SAMPLES = 6  # generated sentences of a short comparison; their translations are cut at LONGEST
 BEAMS = (1, 4)
@@ -212,7 +211,7 @@ def _translated(engine: TorchEngine, sources: Sequence[Sequence[int]], search: S
     """Returns the best translation of each source."""
     order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
     asked = [Source(list(sources[i]), search.max_length, "") for i in order]
-    best = {order[i]: list(hyps[0].tokens) for i, hyps in engine.translate(asked, search, DEFAULT_OPTIONS)}
+    best = {order[i]: list(hyps[0].tokens) for i, hyps in engine.search(asked, search)}
     return [best[i] for i in range(len(sources))]
 
 

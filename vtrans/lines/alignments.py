@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from vtrans.engines.alignments import NO_WORD, Links
 from vtrans.engines.engine import Engine
-from vtrans.engines.forced import Pair
 from vtrans.lines.line import Line, Stage
+from vtrans.search.decoder import SubwordPair
 from vtrans.text.words import words_of_ids, words_of_line
 
 
@@ -23,7 +23,7 @@ class AlignWords(Stage):
 
     def after(self, lines: Sequence[Line]) -> None:
         vocab = self._engine.tgt_vocab
-        pairs: list[Pair] = []
+        pairs: list[SubwordPair] = []
         words: list[tuple[list[int], list[int]]] = []
         places: list[tuple[Line, int]] = []
         for line in lines:

@@ -6,18 +6,23 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
 
 from vtrans.config import SearchConfig
-from vtrans.engines.engine import NO_PREFIX, Engine, Source, suppressed_ids
+from vtrans.engines.engine import Engine, Source
 from vtrans.errors import InputError
 from vtrans.lines.line import Line, Piece, Stage
 from vtrans.search.lexical import least_tokens
-from vtrans.search.rules import Prefix
+from vtrans.search.rules import Prefix, Rule, suppressed_ids
 from vtrans.text.languages import language_name
 from vtrans.text.lines import one_line
 from vtrans.text.matches import SEPARATOR_ID
 from vtrans.text.vocabulary import EOS_ID, Vocabulary
 from vtrans.translate.translation import Translation
+from vtrans.wording.avoid import Avoid, Spelling
 from vtrans.wording.phrases import encoded
 
 EXTRA_LENGTH = 50  # target subwords allowed beyond the length of the source (Vaswani et al. 2017, section 6.1)
@@ -95,10 +100,11 @@ class SourceReader:
         sources = []
         pieces = cut_long(line.ids, self.max_source, self._src_vocab)
         for k, piece in enumerate(pieces):
-            begun = NO_PREFIX if k else self._prefix(line.prefix)
+            begun = None if k else self._prefix(line.prefix)
+            begun_tokens = begun.tokens if begun else ()
             needed_here = wording if len(pieces) == 1 else wording.of_piece(k, self._src_vocab.decode(piece))
             phrases = encoded(needed_here, self._tgt_vocab, self._suppressed, number)
-            needed = {"prefix": len(begun.tokens), "phrases": least_tokens(phrases)}
+            needed = {"prefix": len(begun_tokens), "phrases": least_tokens(phrases)}
             limit = self._limit(max(len(piece), sum(needed.values())))
             if needed["phrases"] >= limit:  # what may be left out is left out
                 phrases = encoded(needed_here.required, self._tgt_vocab, self._suppressed, number)
@@ -109,13 +115,28 @@ class SourceReader:
                         f"the {name} of line {number} must have fewer than {limit:,} subwords, to leave room for EOS, "
                         f"got {size:,}; shorten the {name}{self._remedy(limit)}."
                     )
+            rules: list[Rule] = [begun] if begun else []
+            if wording.avoid:
+                rules.append(Avoid(self._spelling, wording.avoid))
             tokens = [*line.before, *piece, EOS_ID]
-            sources.append(Source(tokens, limit, f"{number}/{k}", begun, phrases, wording.avoid))
+            sources.append(Source(tokens, limit, f"{number}/{k}", begun_tokens, phrases, tuple(rules)))
         return sources
 
-    def _prefix(self, text: str) -> Prefix:
+    def _prefix(self, text: str) -> Prefix | None:
+        """Returns the rule that a translation begins with this text, whose last word may be continued unless whitespace
+        follows it; None for a blank text."""
         tokens = tuple(self._tgt_vocab.encode(text)) if text.strip() else ()
-        return Prefix(tokens, bool(tokens) and text[-1].isspace())
+        return Prefix(tokens, self._starts_V if text[-1].isspace() else None) if tokens else None
+
+    @cached_property
+    def _starts_V(self) -> NDArray[np.bool_]:
+        """Whether a subword begins a word, or ends the sentence."""
+        texts = [self._tgt_vocab.text_of(i) for i in range(len(self._tgt_vocab))]
+        return np.array([i == EOS_ID or text.startswith(" ") for i, text in enumerate(texts)])
+
+    @cached_property
+    def _spelling(self) -> Spelling:
+        return Spelling(self._tgt_vocab)
 
     def one_piece(self, sentence: str, to: str | None = None) -> list[int]:
         """Returns the subwords of a sentence, without tag and EOS. Raises InputError if it is blank or has several

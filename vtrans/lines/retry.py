@@ -66,7 +66,7 @@ def quality(piece: Piece, vocab: Vocabulary) -> Quality:
     """Returns the quality of the best hypothesis of a piece. `vocab` is that of sources. The subwords of a given prefix
     do not count."""
     best, source = piece.hypotheses[0], piece.source
-    own = best.tokens[len(source.prefix.tokens) :]
+    own = best.tokens[len(source.prefix) :]
     return best.finished, not loops(own, lambda: vocab.decode(source.tokens[:-1]))
 
 

@@ -19,10 +19,11 @@ import regex
 
 from vtrans.config import SearchConfig
 from vtrans.engines.alignments import NO_WORD, Links
-from vtrans.engines.engine import Engine, Source, suppressed_ids
+from vtrans.engines.engine import Engine, Source
 from vtrans.lines.line import MOST_PHRASES, Kept, Line, Piece, Search, Stage
 from vtrans.lines.retry import quality
 from vtrans.search.loop import Hypothesis, length_penalty
+from vtrans.search.rules import suppressed_ids
 from vtrans.text.lines import one_line
 from vtrans.text.vocabulary import EOS_ID
 from vtrans.text.words import words_of_ids, words_of_line
@@ -183,7 +184,7 @@ class DraftTerms(Stage):
         """Returns finished hypotheses with these tokens."""
         pairs = [(source.tokens[:-1], (*tokens, EOS_ID)) for source, tokens in tries]
         scored = []
-        found = self._engine.token_logprobs(pairs, config.batch_tokens, lambda: None)
+        found = self._engine.token_logprobs(pairs, config.batch_tokens)
         for (_, target), logprobs in zip(pairs, found, strict=True):
             total = math.fsum(logprobs)
             score = total / length_penalty(len(logprobs), config.alpha, config.length_penalty)
@@ -227,7 +228,7 @@ def _parts(words: Sequence[str]) -> tuple[str, str, str]:
 def _obeys(draft: Draft, written: Hypothesis, engine: Engine, least: int) -> bool:
     """Returns whether a rewritten hypothesis obeys the constraints, the prefix and the length limits."""
     line, source = draft.piece.line, draft.piece.source
-    prefix = source.prefix.tokens
+    prefix = source.prefix
     return (
         not line.wording.unmet(one_line(engine.tgt_vocab.decode(written.tokens)))
         and written.tokens[: len(prefix)] == prefix

@@ -7,11 +7,13 @@ command would give other bytes each time. docs/speed compares the rules with the
 from __future__ import annotations
 
 import platform
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
-from vtrans.numerics.kernels import Kernels
+from vtrans.errors import InputError
+from vtrans.numerics.kernels import Kernels, current, use
 from vtrans.numerics.products import HAS_ONEDNN, has_bfloat16
 
 X86 = ("x86_64", "AMD64")
@@ -29,6 +31,17 @@ def automatic_kernels(root: Path = Path("/")) -> Kernels:
     mkl = torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]  # of torch
     library = "onednn" if HAS_ONEDNN and not (mkl and _by_intel(root)) else "blas"
     return Kernels(library, bmm=mkl, packed="onednn" if HAS_ONEDNN else "blas")
+
+
+def use_kernels(library: str) -> str:
+    """Makes `library`, one of `engine.kernels`, compute the float32 products of a search on a CPU, and returns the
+    choice in words. Raises InputError if this torch lacks it."""
+    if library == "onednn" and not HAS_ONEDNN:
+        raise InputError("`kernels` must be auto or blas, got onednn, which this build of torch lacks.")
+    made = automatic_kernels() if library == "auto" else Kernels(library)
+    chosen = replace(current(), library=made.library, packed=made.packed)
+    use(chosen)
+    return chosen.products_text
 
 
 def automatic_precision(device: torch.device) -> str:

@@ -1,16 +1,51 @@
-"""The device that a model runs on."""
+"""The device that a model runs on. Importing this module imports no torch."""
 
 from __future__ import annotations
 
+import os
+import platform
 import re
-
-import torch
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from vtrans.errors import InputError
+
+if TYPE_CHECKING:
+    import torch
+
+# A driver of a GPU makes one of them: NVIDIA's, AMD's, and that of Windows in its Linux.
+_DRIVERS = ("dev/nvidiactl", "dev/kfd", "dev/dxg")
+
+
+def on_cpu(name: str | None, root: Path = Path("/")) -> bool:
+    """Returns whether the device of that name is certainly the CPU. It is the default if torch is not installed or the
+    system has no driver of a GPU. `root` is where /dev is. Raises InputError for an invalid name."""
+    if name is not None:
+        check_device(name)
+        return name == "cpu"
+    if find_spec("torch") is None:
+        return True
+    if sys.platform == "darwin":
+        return platform.machine() != "arm64"
+    if sys.platform == "win32":
+        return not (Path(os.environ.get("SYSTEMROOT", "C:/Windows")) / "System32/nvcuda.dll").exists()
+    return not any((root / driver).exists() for driver in _DRIVERS)
+
+
+def check_device(name: str) -> None:
+    """Raises InputError for a name that no device has."""
+    if not re.fullmatch(r"cpu|mps|cuda(:\d{1,3})?", name):
+        raise InputError(f"`device` must be cpu, cuda, cuda:N or mps, got {name!r}.")
 
 
 def pick_device(name: str | None) -> torch.device:
     """The device of that name, or the best available one if `name` is None: CUDA, then Apple's MPS, then the CPU."""
+    if name is not None:
+        check_device(name)
+    import torch
+
     if torch.cuda.is_available():
         # cuDNN's attention plans again for each shape of a batch, which takes longer than the attention itself.
         torch.backends.cuda.enable_cudnn_sdp(False)
@@ -18,8 +53,6 @@ def pick_device(name: str | None) -> torch.device:
         if torch.cuda.is_available():
             return torch.device("cuda")
         return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
-    if not re.fullmatch(r"cpu|mps|cuda(:\d{1,3})?", name):
-        raise InputError(f"`device` must be cpu, cuda, cuda:N or mps, got {name!r}.")
     device = torch.device(name)
     try:
         torch.empty(0, device=device)

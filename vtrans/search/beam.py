@@ -44,9 +44,11 @@ from numpy.typing import NDArray
 
 from vtrans.config import SearchConfig
 from vtrans.search.banks import Banks
+from vtrans.search.decoder import Block, Decoder, State
 from vtrans.search.history import Floats, History, Ints
-from vtrans.search.loop import Block, Decoder, Hypothesis, State, StepRules, length_penalty, run
+from vtrans.search.loop import Hypothesis, length_penalty, run
 from vtrans.search.ranking import Ranked, best_tokens, ranked
+from vtrans.search.rules import NO_RULES, RuleSet
 
 # A sentence and a token as one number: the sentence times this, plus the token.
 STRIDE = 1 << 32
@@ -61,7 +63,7 @@ def beam_search(
     nbest: int,
     bos_id: int,
     eos_id: int,
-    rules: StepRules | None = None,
+    rules: RuleSet = NO_RULES,
     abandoned: Callable[[], bool] | None = None,
     banks: Banks | None = None,
 ) -> Iterator[tuple[int, list[Hypothesis]]]:

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from vtrans.search.decoder import Best, Block, Decoder, Logprobs
 from vtrans.search.history import Ints
-from vtrans.search.loop import Best, Block, Decoder, Logprobs
 
 
 class Ensemble:

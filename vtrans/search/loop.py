@@ -1,4 +1,4 @@
-"""The common parts of beam search and sampling: the decoder protocol, hypotheses, and the loop that batches sentences.
+"""The common parts of beam search and sampling: hypotheses, and the loop that batches sentences.
 
 Each step of the loop advances all sentences of the batch by one token. A sentence leaves when its search is finished,
 at the latest at its own length limit, and a waiting sentence takes its place (continuous batching). A sentence's result
@@ -6,75 +6,23 @@ does not depend on the others in its batch. Rules change the log-probabilities o
 chooses its tokens: beam.py ranks them, sampling.py draws them.
 
 Legend: B sentences in the batch, K rows per sentence (the width of the beam, or the samples), r live rows among the
-B * K, n rows of a block, V vocabulary, m best tokens of a row.
+B * K.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
-from vtrans.errors import AbandonedError, LogprobsError
+from vtrans.errors import AbandonedError
+from vtrans.search.decoder import Block, Decoder, State
 from vtrans.search.history import History, Ints
-
-State = TypeVar("State")
-Logprobs = NDArray[np.floating]
+from vtrans.search.rules import RuleSet
 
 # An admission costs an encoder call, so waiting sentences enter together: when they fill an eighth of the batch, or are
 # the last ones. When no sentence is waiting, the batch is compacted once a quarter of it is empty.
 ADMIT_SHARE, EMPTY_SHARE = 8, 4
-
-
-class Best(NamedTuple):
-    """Log-probabilities [n, m] of the best tokens `ids` [n, m] of each row, best first; equal ones are ordered by id.
-    None of them is NaN."""
-
-    logprobs: Logprobs
-    ids: Ints
-
-
-Block = Logprobs | Best
-"""Log-probabilities of some rows: an array covers the whole vocabulary, [n, V]."""
-
-
-def logprobs_of(block: Block) -> Logprobs:
-    """Returns the log-probabilities [n, m] or [n, V] of a block."""
-    return block.logprobs if isinstance(block, Best) else block
-
-
-class Decoder(Protocol[State]):
-    """A model, or several, as the search sees it. A state holds one batch and advances by one token per step."""
-
-    def start(self, sources: Sequence[Sequence[int]], width: int) -> State:
-        """Returns a state with `width` rows for each source. Sources end in EOS. A sentence that starts alone stays
-        alone: its state is only stepped and reordered."""
-
-    def step(self, state: State, tokens_BK: Ints, live_r: Ints, best: int | None) -> Iterable[Block]:
-        """Feeds each row its last token [B, K], and returns log-probabilities of the next token, n rows at a time.
-
-        `live_r` [r] holds the live rows, increasing indices into the flattened B * K rows. The blocks cover these rows
-        in order; the search reads each block once, before the next call, and may change it. The search reads no more
-        than the `best` most probable tokens of a row, so the decoder may return only these; with None, it must return
-        log-probabilities of the whole vocabulary. The first token of a sentence is BOS; EOS is never fed. Rows that
-        are not live are fed any other token.
-        """
-
-    def reorder(self, state: State, parents_BK: Ints) -> None:
-        """Row k of each sentence continues the old row `parents_BK[:, k]` [B, K]."""
-
-    def drop(self, state: State, sentences: Sequence[int]) -> None:
-        """Ends these sentences (indices into B). They keep their places; their rows are no longer live."""
-
-    def admit(self, state: State, sources: Sequence[Sequence[int]], places: Sequence[int]) -> None:
-        """Puts new sentences into the `places` of dropped ones, and the remaining new sentences after the last place.
-        The sentences of one state therefore differ in age."""
-
-    def select(self, state: State, sentences: Sequence[int]) -> None:
-        """Keeps only these sentences (increasing indices into B)."""
 
 
 @dataclass(frozen=True)
@@ -121,24 +69,13 @@ class Policy(Protocol):
         """Keeps only the sentences in these places."""
 
 
-class StepRules(Protocol):
-    """What may come next (rules.py)."""
-
-    def most_forbidden(self, history: History) -> int | None:
-        """Returns the most tokens of a row that the rules make impossible in the next step, if they change nothing
-        else; None: any number."""
-
-    def applied(self, blocks: Iterable[Block], history: History, live_r: Ints) -> Iterable[Block]:
-        """Returns the log-probabilities of the live rows after all rules."""
-
-
 def run(
     decoder: Decoder[State],
     sources: Sequence[Sequence[int]],
     batch_tokens: int,
     policy: Policy,
-    rules: StepRules | None = None,
-    abandoned: Callable[[], bool] | None = None,
+    rules: RuleSet,
+    abandoned: Callable[[], bool] | None,
 ) -> Iterator[tuple[int, list[Hypothesis]]]:
     """Yields (index into `sources`, hypotheses) as sentences finish, in no fixed order.
 
@@ -178,10 +115,11 @@ def run(
         if abandoned and abandoned():
             raise AbandonedError("the search was abandoned.")
         live_r = policy.live()
-        more = rules.most_forbidden(history) if rules else 0
+        active = rules.now(history)
+        more = active.most_forbidden
         best = None if policy.reads is None or more is None else policy.reads + more
         blocks = decoder.step(state, history.newest_BK, live_r, best)
-        finished = policy.advance(blocks if rules is None else rules.applied(blocks, history, live_r))
+        finished = policy.advance(active.applied(blocks, history, live_r))
         for b in finished:
             hypotheses = policy.leave(b)
             number, history.sentences[b] = history.sentences[b], None
@@ -209,11 +147,3 @@ def _fresh(lengths: Sequence[int], batch: Sequence[int], waiting: int, batch_tok
     if stop < len(lengths) and ADMIT_SHARE * (stop - waiting) < len(batch):
         stop = waiting
     return range(waiting, stop)
-
-
-def bad_logprobs() -> LogprobsError:
-    """Returns the error for NaN in log-probabilities."""
-    return LogprobsError(
-        "the model's log-probabilities are not numbers: its weights are damaged, or the precision is too low; try "
-        "another checkpoint, or float32."
-    )

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from vtrans.search.decoder import Best, Block, Logprobs, bad_logprobs
 from vtrans.search.history import Floats, Ints
-from vtrans.search.loop import Best, Block, Logprobs, bad_logprobs
 
 # A log-probability below those of all possible tokens.
 LOWEST = -1e38

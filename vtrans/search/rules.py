@@ -1,8 +1,9 @@
-"""Rules about the next token: a given prefix, a minimum length, no repeated n-grams, a penalty for repetition, and
-tokens that never occur or would complete a phrase to avoid.
+"""Rules about the next token: no repeated n-grams, a penalty for repetition, suppressed tokens, a minimum length, and a
+given prefix.
 
-A rule is a function of the hypotheses' tokens so far. It changes the log-probabilities of a step before the search sees
-them, so beam search and sampling follow the same rules, and know none of them.
+A rule changes the log-probabilities of a step before the search sees them, so beam search and sampling follow the same
+rules, and know none of them. A new rule is a class with the methods of Rule. If it holds for all sentences,
+`rules_of` makes it from the search settings; if it holds for one sentence, the engine's source brings it.
 
 Legend: n rows of a block, T tokens so far, V vocabulary, v columns of a block, x pairs of a row and a token, G n-gram.
 """
@@ -10,168 +11,265 @@ Legend: n rows of a block, T tokens so far, V vocabulary, v columns of a block, 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from itertools import groupby
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from vtrans.config import SearchConfig
+from vtrans.errors import InputError
+from vtrans.search.decoder import Best, Block, logprobs_of
 from vtrans.search.history import History, Ints
-from vtrans.search.loop import Best, Block, logprobs_of
+from vtrans.text.vocabulary import EOS_ID, PAD_ID, Vocabulary
+
+
+class Step:
+    """The log-probabilities of the next token of some rows. Rules change them in place.
+
+    A row whose next token is determined by one rule is not changed by later ones.
+    """
+
+    def __init__(self, block: Block, said_nT: Ints) -> None:
+        self.logprobs_nv = logprobs_of(block)
+        self.ids_nv: Ints | None = block.ids if isinstance(block, Best) else None
+        self.said_nT = said_nT
+        """The tokens of each row so far, after -1 for those that it is younger than others."""
+        self.ages_n: Ints = (said_nT >= 0).sum(1)
+        """The number of tokens of each row so far."""
+        self._open_n = np.ones(len(said_nT), dtype=bool)  # rows that later rules may change
+
+    def rows(self, begin: int, end: int) -> Step:
+        """Returns a step of these rows, with the same memory."""
+        logprobs_nv = self.logprobs_nv[begin:end]
+        block = logprobs_nv if self.ids_nv is None else Best(logprobs_nv, self.ids_nv[begin:end])
+        part = Step(block, self.said_nT[begin:end])
+        part._open_n = self._open_n[begin:end]
+        return part
+
+    def forbid(self, rows_x: Ints, tokens_x: Ints) -> None:
+        """Makes these tokens of their rows impossible."""
+        self.logprobs_nv[self._places(rows_x, tokens_x)] = -math.inf
+
+    def multiply(self, rows_x: Ints, tokens_x: Ints, factor: float) -> None:
+        """Multiplies the log-probabilities of these tokens of their rows, once if a pair occurs several times."""
+        self.logprobs_nv[self._places(rows_x, tokens_x)] *= factor
+
+    def keep_only(self, allowed_V: NDArray[np.bool_]) -> None:
+        """Makes all tokens impossible but the allowed ones."""
+        assert self.ids_nv is None, "a rule that may forbid any number of tokens needs all of them"
+        self.logprobs_nv[:, ~allowed_V] = -math.inf
+
+    def determine(self, token: int) -> None:
+        """Makes this token of all rows the only possible one. It keeps its log-probability."""
+        allowed_V = np.zeros(self.logprobs_nv.shape[1], dtype=bool)
+        allowed_V[token] = True
+        self.keep_only(allowed_V)
+        self._open_n[:] = False
+
+    def _places(self, rows_x: Ints, tokens_x: Ints) -> tuple[Ints, Ints]:
+        """Returns the rows and columns of the tokens that the block has and rules may change."""
+        open_x = self._open_n[rows_x]
+        rows_x, tokens_x = rows_x[open_x], tokens_x[open_x]
+        if self.ids_nv is None:
+            return rows_x, tokens_x
+        equal_xv = self.ids_nv[rows_x] == tokens_x[:, None]
+        there_x = equal_xv.any(1)
+        return rows_x[there_x], equal_xv.argmax(1)[there_x]
+
+    def block(self) -> Block:
+        """Returns the changed log-probabilities, the best ones first if they are those of the best tokens."""
+        if self.ids_nv is None:
+            return self.logprobs_nv
+        order_nv = (-self.logprobs_nv).argsort(1, kind="stable")
+        return Best(np.take_along_axis(self.logprobs_nv, order_nv, 1), np.take_along_axis(self.ids_nv, order_nv, 1))
+
+
+class Rule(Protocol):
+    """What the translation of a sentence obeys."""
+
+    @property
+    def steps(self) -> float:
+        """The number of first steps of a sentence in which the rule matters; math.inf: it matters in all steps."""
+
+    @property
+    def most_forbidden(self) -> int | None:
+        """The most tokens of a row that the rule makes impossible, if it does nothing else; None: any number."""
+
+    def apply(self, step: Step) -> None:
+        """Changes the log-probabilities of a step."""
+
+
+@dataclass(frozen=True)
+class RepetitionPenalty:
+    """Multiplies the log-probability of each token that is in the row already.
+
+    Keskar et al. 2019 divide positive logits and multiply negative ones; log-probabilities are never positive.
+    """
+
+    factor: float
+    steps: float = math.inf
+    most_forbidden: int | None = None
+
+    def apply(self, step: Step) -> None:
+        rows_x, places_x = np.nonzero(step.said_nT >= 0)
+        step.multiply(rows_x, step.said_nT[rows_x, places_x], self.factor)
+
+
+@dataclass(frozen=True)
+class NoRepeatedNgram:
+    """Makes a token impossible that would repeat an n-gram of the row."""
+
+    n: int
+    steps: float = math.inf
+    most_forbidden: int | None = None
+
+    def apply(self, step: Step) -> None:
+        said_nT, T = step.said_nT, step.said_nT.shape[1]
+        if self.n > T:  # no row is that long
+            return
+        grams_nXG = np.lib.stride_tricks.sliding_window_view(said_nT, self.n, axis=1)
+        newest_nG = said_nT[:, T - self.n + 1 :]
+        alike_nX = (grams_nXG[:, :, :-1] == newest_nG[:, None]).all(2) & (grams_nXG[:, :, 0] >= 0)
+        step.forbid(np.nonzero(alike_nX)[0], grams_nXG[:, :, -1][alike_nX])
+
+
+@dataclass(frozen=True)
+class Suppressed:
+    """Makes these tokens impossible."""
+
+    tokens: tuple[int, ...]
+    steps: float = math.inf
+
+    @property
+    def most_forbidden(self) -> int:
+        return len(self.tokens)
+
+    def apply(self, step: Step) -> None:
+        rows_x = np.arange(len(step.ages_n)).repeat(len(self.tokens))
+        step.forbid(rows_x, np.tile(np.array(self.tokens, dtype=np.int64), len(step.ages_n)))
+
+
+@dataclass(frozen=True)
+class MinimumLength:
+    """Makes EOS impossible before `steps` tokens."""
+
+    steps: int
+    most_forbidden: int = 1
+
+    def apply(self, step: Step) -> None:
+        rows_x = np.flatnonzero(step.ages_n < self.steps)
+        step.forbid(rows_x, np.full_like(rows_x, EOS_ID))
 
 
 @dataclass(frozen=True)
 class Prefix:
-    """The first tokens of a translation. If `closed`, the next token begins a word or is EOS; else it may continue the
-    prefix's last word."""
+    """Determines the first tokens of one sentence. If its last word is complete, `next_V` says which tokens may
+    follow."""
 
-    tokens: tuple[int, ...] = ()
-    closed: bool = False
+    tokens: tuple[int, ...]
+    next_V: NDArray[np.bool_] | None = None
+    most_forbidden: int | None = None
+
+    @property
+    def steps(self) -> int:
+        return len(self.tokens) + (self.next_V is not None)
+
+    def apply(self, step: Step) -> None:
+        (age,) = set(step.ages_n.tolist())
+        if age < len(self.tokens):
+            step.determine(self.tokens[age])
+        elif age == len(self.tokens) and self.next_V is not None:
+            step.keep_only(self.next_V)
 
 
-NO_PREFIX = Prefix()
-Pairs = Ints | Sequence[tuple[int, int]]
-"""Rows of a block, each with a token [x, 2]."""
+def rules_of(config: SearchConfig, vocab: Vocabulary) -> list[Rule]:
+    """Returns the rules that the search settings make for all sentences. Raises InputError as `suppressed_ids`."""
+    rules: list[Rule] = []
+    if config.repetition_penalty != 1.0:
+        rules.append(RepetitionPenalty(config.repetition_penalty))
+    if config.no_repeat_ngram:
+        rules.append(NoRepeatedNgram(config.no_repeat_ngram))
+    if suppressed := suppressed_ids(config, vocab):
+        rules.append(Suppressed(suppressed))
+    if config.min_length:
+        rules.append(MinimumLength(config.min_length))
+    return rules
+
+
+def suppressed_ids(config: SearchConfig, vocab: Vocabulary) -> tuple[int, ...]:
+    """Returns the ids of the subwords that `config.suppress` names. Raises InputError for one that is not in the
+    vocabulary, and for the end of sentence, without which no translation would end."""
+    ids = []
+    for piece in config.suppress:
+        id = vocab.id_of(piece)
+        if id is None or id in (PAD_ID, EOS_ID):
+            raise InputError(f"`suppress` must name subwords of the target vocabulary except </s>, got {piece!r}.")
+        ids.append(id)
+    return tuple(sorted(set(ids)))
 
 
 @dataclass(frozen=True)
-class Rules:
-    """The rules for all sentences; the defaults forbid nothing."""
+class RuleSet:
+    """The rules of a search: those of all sentences, and those of each sentence, which are applied first."""
 
-    eos_id: int
-    prefixes: Sequence[Prefix] = ()  # per sentence; none: no sentence has one
-    starts_V: NDArray[np.bool_] | None = None  # whether a token may follow a closed prefix; required if there is one
-    min_length: int = 0  # tokens before EOS
-    no_repeat_ngram: int = 0
-    repetition_penalty: float = 1.0
-    suppressed: tuple[int, ...] = ()
-    completing: Callable[[int, Sequence[int]], Iterable[int]] | None = None
-    """Returns the tokens that would complete a phrase which a sentence avoids, given the tokens so far."""
+    common: Sequence[Rule] = ()
+    own: Sequence[Sequence[Rule]] = ()  # per sentence; none: no sentence has any
 
-    def __post_init__(self) -> None:
-        assert self.starts_V is not None or not any(prefix.closed for prefix in self.prefixes)
+    def now(self, history: History) -> ActiveRules:
+        """Returns the rules that matter in the next step."""
+        if not self.common and not self.own:
+            return NONE_ACTIVE
+        ages = {i: history.age(b) for b, i in enumerate(history.sentences) if i is not None}
+        youngest = min(ages.values())
+        common = [rule for rule in self.common if youngest < rule.steps]
+        own: dict[int, list[Rule]] = {}
+        for i, age in ages.items() if self.own else ():
+            if rules := [rule for rule in self.own[i] if age < rule.steps]:
+                own[i] = rules
+        return ActiveRules(common, own)
+
+
+@dataclass(frozen=True)
+class ActiveRules:
+    """The rules that matter in a step."""
+
+    common: Sequence[Rule]
+    own: dict[int, list[Rule]]  # by sentence
 
     @property
-    def always(self) -> bool:
-        """Whether the rules concern every step, and not only the first ones of a sentence."""
-        return bool(self.no_repeat_ngram or self.suppressed or self.completing) or self.repetition_penalty != 1.0
-
-    @cached_property
-    def first_steps(self) -> int:
-        """In how many steps of a sentence its prefix or the minimum length has an effect, at most."""
-        return max([self.min_length, *(len(prefix.tokens) + prefix.closed for prefix in self.prefixes)])
-
-    def most_forbidden(self, history: History) -> int | None:
-        if not self._concern(history):
-            return 0
-        if (
-            self.no_repeat_ngram
-            or self.completing
-            or self.repetition_penalty != 1.0
-            or any(p != NO_PREFIX for p in self.prefixes)
-        ):
-            return None
-        return len(self.suppressed) + bool(self.min_length)
+    def most_forbidden(self) -> int | None:
+        """The most tokens of a row that the rules make impossible, if they do nothing else; None: any number."""
+        most = 0
+        for rules in ([], *self.own.values()):
+            counts = [rule.most_forbidden for rule in (*self.common, *rules)]
+            known = [count for count in counts if count is not None]
+            if len(known) < len(counts):
+                return None
+            most = max(most, sum(known))
+        return most
 
     def applied(self, blocks: Iterable[Block], history: History, live_r: Ints) -> Iterable[Block]:
-        """Returns the blocks of a step, whose rows are the live ones, under the rules. They are changed in place."""
-        return self._each(blocks, history, live_r.tolist()) if self._concern(history) else blocks
-
-    def _concern(self, history: History) -> bool:
-        ages = (history.age(b) for b, i in enumerate(history.sentences) if i is not None)
-        return self.always or min(ages) < self.first_steps
+        """Returns the log-probabilities of the live rows after all rules."""
+        return self._each(blocks, history, live_r.tolist()) if self.common or self.own else blocks
 
     def _each(self, blocks: Iterable[Block], history: History, rows: Sequence[int]) -> Iterator[Block]:
         done = 0
         for block in blocks:
             here = rows[done : done + len(logprobs_of(block))]
-            self.apply(block, history.tokens(here), [history.sentence(row // history.width) for row in here])
-            yield reordered(block) if isinstance(block, Best) else block
             done += len(here)
-
-    def apply(self, block: Block, said_nT: Ints, sentences: Sequence[int]) -> None:
-        """Changes the log-probabilities of a block in place, given each row's tokens so far, after -1 for those that it
-        is younger than others, and its sentence.
-
-        Within the prefix, only its next token is possible; it keeps its log-probability, and the other rules have no
-        effect. After the prefix, the log-probability of each token in the row is multiplied by `repetition_penalty`
-        (Keskar et al. 2019 divide positive logits and multiply negative ones; log-probabilities are never positive). A
-        token that would repeat an n-gram of the row becomes impossible, and so do EOS before `min_length`, the
-        `suppressed` tokens, and those that would complete a phrase to avoid.
-        """
-        ages_n = (said_nT >= 0).sum(1).tolist()
-        prefixes = [self.prefixes[i] if self.prefixes else NO_PREFIX for i in sentences]
-        rest = [(n, p.tokens[age:]) for n, (p, age) in enumerate(zip(prefixes, ages_n, strict=True))]
-        given = [(n, tokens[0]) for n, tokens in rest if tokens]
-        if given:
-            given_rows, given_columns, _ = columns_of(block, given)
-            kept_x = logprobs_of(block)[given_rows, given_columns]
-        if self.repetition_penalty != 1.0:
-            multiply(block, said(said_nT), self.repetition_penalty)
-        if self.no_repeat_ngram:
-            forbid(block, repeating(said_nT, self.no_repeat_ngram))
-        if self.suppressed:
-            forbid(block, [(n, token) for n in range(len(sentences)) for token in self.suppressed])
-        if self.completing:
-            rows = [(n, self.completing(i, said_nT[n].tolist())) for n, i in enumerate(sentences)]
-            forbid(block, [(n, token) for n, tokens in rows for token in tokens])
-        forbid(block, [(n, self.eos_id) for n, age in enumerate(ages_n) if age < self.min_length])
-        opening = [n for n, p in enumerate(prefixes) if p.closed and ages_n[n] == len(p.tokens)]
-        if opening and self.starts_V is not None:
-            keep_only(block, opening, self.starts_V)
-        if given:
-            logprobs_of(block)[given_rows] = -math.inf
-            logprobs_of(block)[given_rows, given_columns] = kept_x
+            step, begin = Step(block, history.tokens(here)), 0
+            for b, of_sentence in groupby(here, lambda row: row // history.width):
+                end = begin + len(list(of_sentence))
+                for rule in self.own.get(history.sentence(b), ()):
+                    rule.apply(step.rows(begin, end))
+                begin = end
+            for rule in self.common:
+                rule.apply(step)
+            yield step.block()
 
 
-def said(said_nT: Ints) -> Ints:
-    """Returns the tokens of each row as pairs."""
-    rows, columns = np.nonzero(said_nT >= 0)
-    return np.stack((rows, said_nT[rows, columns]), 1)
-
-
-def repeating(said_nT: Ints, n_gram: int) -> Ints:
-    """Returns the tokens that would repeat an n-gram of their row, as pairs."""
-    T = said_nT.shape[1]
-    if n_gram > T:  # no row is that long
-        return np.empty((0, 2), dtype=np.int64)
-    grams_nXG = np.lib.stride_tricks.sliding_window_view(said_nT, n_gram, axis=1)
-    newest_nG = said_nT[:, T - n_gram + 1 :]
-    alike_nX = (grams_nXG[:, :, :-1] == newest_nG[:, None]).all(2) & (grams_nXG[:, :, 0] >= 0)
-    return np.stack((np.nonzero(alike_nX)[0], grams_nXG[:, :, -1][alike_nX]), 1)
-
-
-def forbid(block: Block, pairs: Pairs) -> None:
-    """Makes these tokens of their rows impossible."""
-    if len(pairs):
-        rows, columns, listed = columns_of(block, pairs)
-        logprobs_of(block)[rows[listed], columns[listed]] = -math.inf
-
-
-def multiply(block: Block, pairs: Pairs, factor: float) -> None:
-    """Multiplies the log-probabilities of these tokens of their rows, once if a pair occurs several times."""
-    if len(pairs):
-        rows, columns, listed = columns_of(block, pairs)
-        logprobs_of(block)[rows[listed], columns[listed]] *= factor
-
-
-def columns_of(block: Block, pairs: Pairs) -> tuple[Ints, Ints, NDArray[np.bool_]]:
-    """Returns the rows [x] and columns [x] of these tokens in a block, and whether it has these tokens [x]."""
-    rows, tokens = np.asarray(pairs).T
-    if not isinstance(block, Best):
-        return rows, tokens, np.ones(len(tokens), dtype=bool)
-    equal_xm = block.ids[rows] == tokens[:, None]
-    return rows, equal_xm.argmax(1), equal_xm.any(1)
-
-
-def reordered(block: Best) -> Best:
-    """Returns a block whose log-probabilities have changed, best first again."""
-    order_nv = (-block.logprobs).argsort(1, kind="stable")
-    return Best(np.take_along_axis(block.logprobs, order_nv, 1), np.take_along_axis(block.ids, order_nv, 1))
-
-
-def keep_only(block: Block, rows: Sequence[int], allowed_V: NDArray[np.bool_]) -> None:
-    """Makes all tokens of these rows impossible but the allowed ones."""
-    assert not isinstance(block, Best)
-    block[rows] = np.where(allowed_V, block[rows], -math.inf)
+NONE_ACTIVE = ActiveRules((), {})
+NO_RULES = RuleSet()

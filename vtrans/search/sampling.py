@@ -12,10 +12,12 @@ from itertools import islice
 
 import numpy as np
 
+from vtrans.search.decoder import Best, Block, Decoder, State, bad_logprobs
 from vtrans.search.history import Floats, History, Ints
-from vtrans.search.loop import Best, Block, Decoder, Hypothesis, State, StepRules, bad_logprobs, run
+from vtrans.search.loop import Hypothesis, run
 from vtrans.search.options import Sampling
 from vtrans.search.ranking import LOWEST
+from vtrans.search.rules import NO_RULES, RuleSet
 
 
 def sample(
@@ -29,7 +31,7 @@ def sample(
     batch_tokens: int,
     bos_id: int,
     eos_id: int,
-    rules: StepRules | None = None,
+    rules: RuleSet = NO_RULES,
     abandoned: Callable[[], bool] | None = None,
 ) -> Iterator[tuple[int, list[Hypothesis]]]:
     """Draws `nbest` translations of each source; yields what `loop.run` yields.

@@ -28,7 +28,7 @@ class Division:
         the user wants several, but the model is not on the CPU."""
         if self.processes == 1:
             return 0
-        if engine.device.type == "cpu":
+        if engine.device == "cpu":
             return self.processes
         if self.asked:
             check_processes(self.processes, f"the model is on {engine.device}")

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from vtrans.checkpoint import LoadedModel, load_model
 from vtrans.compiled.compiler import CompilerError
 from vtrans.compiled.decoder import compiled_decoder
 from vtrans.compiled.weights import PRECISIONS
@@ -24,14 +20,15 @@ from vtrans.config import (
     section_from,
 )
 from vtrans.console import Console
-from vtrans.engines.torch_engine import TorchEngine, normalized
-from vtrans.errors import InputError
+from vtrans.engines.common import normalized
+from vtrans.engines.compiled_engine import CompiledEngine
+from vtrans.engines.engine import Engine
+from vtrans.errors import InputError, needing_torch
 from vtrans.keys import check_value, idle_messages, keys_of
-from vtrans.numerics.automatic import automatic_kernels
-from vtrans.numerics.devices import pick_device
-from vtrans.numerics.kernels import current, use
-from vtrans.numerics.products import HAS_ONEDNN
-from vtrans.storage.run_folder import choose_model
+from vtrans.numerics.devices import on_cpu, pick_device
+from vtrans.processes.threads import tell_torch
+from vtrans.storage.model_file import read_weights
+from vtrans.storage.run_folder import ChosenModel, choose_model
 from vtrans.translate.translator import Translator
 
 
@@ -60,10 +57,10 @@ def load(
     `engine` runs the model:
 
     - "compiled", the decoder in C++, on a CPU in float32, bfloat16 or int8. It is the default where it is available.
-      As many threads as torch has divide the sentences of a batch; a single sentence takes one. If vtrans was
+      The threads of this process divide the sentences of a batch; a single sentence takes one. If vtrans was
       installed without it, the C++ compiler $CXX, else g++, compiles it once for all models; it is kept in
       $VTRANS_CACHE, else ~/.cache/vtrans.
-    - "torch", on any device and in any precision. It is the default otherwise.
+    - "torch", on any device and in any precision. It is the default otherwise, and needs the package torch.
 
     `precision` is that of matrix products: float32, bfloat16, float16 or int8. float16 needs the engine torch, int8 a
     CPU. `kernels` is torch's library for float32 products on a CPU: onednn, blas, or auto, which chooses by the
@@ -77,52 +74,63 @@ def load(
     check_value(keys_of(EngineConfig)["kernels"], f"the environment variable {KERNELS_VARIABLE}", library)
     paths = [Path(path)] if isinstance(path, (str, Path)) else [Path(p) for p in path]
     normalized(weights, len(paths))
-    on = pick_device(device)
-    models = _models(paths, on, console)
-    compiled = None
-    if engine in (None, "compiled"):
-        compiled = _compiled(engine is not None, precision, kernels, on, console)
-    if compiled and console and kernels is None and library != KERNELS[0]:
-        console.info(f"the engine is compiled, so {KERNELS_VARIABLE}={library} does not affect the search")
+    on, chosen = _device(device), [choose_model(p) for p in paths]
     rounding = precision or DECODING_PRECISIONS[0]
-    made = TorchEngine(models, weights, shortlist=shortlist, precision=rounding, library=compiled)
-    if on.type == "cpu":
-        _choose_kernels(library, None if compiled else console)
-    settings = section_from(SearchConfig, "search", search, "load", made.search)
+    made: Engine | None = None
+    tried = engine in (None, "compiled") and _may_be_compiled(engine is not None, precision, kernels, on)
+    if tried:
+        models = [read_weights(model.file) for model in chosen]
+        _announce(chosen, on, console)
+        if compiled := _compiled(engine is not None, console):
+            made = CompiledEngine(models, compiled, weights, shortlist=shortlist, precision=rounding)
+            if console and kernels is None and library != KERNELS[0]:
+                console.info(f"the engine is compiled, so {KERNELS_VARIABLE}={library} does not affect the search")
+    if made is None:
+        made = _torch_engine(chosen, on, weights, shortlist, rounding)
+        if not tried:
+            _announce(chosen, on, console)
+        if on == "cpu":
+            _use_kernels(library, console)
+    settings = section_from(SearchConfig, "search", search, "load", made.settings)
     for name, message in idle_messages(settings, "search").items():
         if console and name in search:
             console.warn(message)
     return Translator(made, settings, console, retry=retry)
 
 
-def _models(paths: Sequence[Path], device: torch.device, console: Console | None) -> list[LoadedModel]:
-    """Returns the models on `device`, frozen."""
-    models = []
-    for path in paths:
-        chosen = choose_model(path)
-        models.append(load_model(chosen.file, device))
-        models[-1].model.eval().requires_grad_(False)
+def _device(name: str | None) -> str:
+    """Returns the device that was asked for or is the default. Torch is imported only if there may be a GPU."""
+    if on_cpu(name):
+        return "cpu"
+    with needing_torch():
+        return str(pick_device(name))
+
+
+def _announce(chosen: Sequence[ChosenModel], device: str, console: Console | None) -> None:
+    """Says which models were loaded."""
+    for model in chosen:
         if console:
-            console.info(f"{chosen.words}, on {device}")
-    return models
+            console.info(f"{model.words}, on {device}")
 
 
-def _compiled(
-    required: bool, precision: str | None, kernels: str | None, device: torch.device, console: Console | None
-) -> ctypes.CDLL | None:
-    """Returns the compiled code of the decoder, or None if torch must run the model. Raises InputError for this if the
-    user requires compiled code."""
+def _may_be_compiled(required: bool, precision: str | None, kernels: str | None, device: str) -> bool:
+    """Returns whether compiled code can run the model. Raises InputError if it cannot, but the user requires it."""
     reasons = {
         f"`precision` must be one of {', '.join(PRECISIONS)} for the engine compiled, got {precision}": (
             precision not in (None, *PRECISIONS)
         ),
-        f"`device` must be cpu for the engine compiled, got {device}": device.type != "cpu",
+        f"`device` must be cpu for the engine compiled, got {device}": device != "cpu",
         f"`kernels` must be {KERNELS[0]} for the engine compiled, got {kernels}": kernels not in (None, KERNELS[0]),
     }
-    if reason := next((reason for reason, holds in reasons.items() if holds), None):
-        if required:
-            raise InputError(f"{reason}; leave it out, or choose `engine` torch.")
-        return None
+    reason = next((reason for reason, holds in reasons.items() if holds), None)
+    if reason and required:
+        raise InputError(f"{reason}; leave it out, or choose `engine` torch.")
+    return reason is None
+
+
+def _compiled(required: bool, console: Console | None) -> ctypes.CDLL | None:
+    """Returns the compiled code of the decoder, or None if torch must run the model. Raises InputError if there is
+    none, but the user requires it."""
     try:
         return compiled_decoder(console)
     except CompilerError as error:
@@ -133,15 +141,28 @@ def _compiled(
         return None
 
 
-def _choose_kernels(kernels: str, console: Console | None) -> None:
-    """Makes the choice of kernels for float32 products on a CPU."""
-    if kernels == "onednn" and not HAS_ONEDNN:
-        raise InputError("`kernels` must be auto or blas, got onednn, which this build of torch lacks.")
-    if kernels == "auto":
-        automatic = automatic_kernels()
-        chosen = dataclasses.replace(current(), library=automatic.library, packed=automatic.packed)
-    else:
-        chosen = dataclasses.replace(current(), library=kernels, packed="")
-    use(chosen)
+def _torch_engine(
+    chosen: Sequence[ChosenModel],
+    device: str,
+    weights: Sequence[float] | None,
+    shortlist: bool,
+    precision: str,
+) -> Engine:
+    with needing_torch():
+        tell_torch()
+        from vtrans.checkpoint import load_model
+        from vtrans.engines.torch_engine import TorchEngine
+
+    models = [load_model(model.file, device) for model in chosen]
+    for loaded in models:
+        loaded.model.requires_grad_(False)
+    return TorchEngine(models, weights, shortlist=shortlist, precision=precision)
+
+
+def _use_kernels(kernels: str, console: Console | None) -> None:
+    """Makes torch use these kernels in the whole process."""
+    from vtrans.numerics.automatic import use_kernels
+
+    words = use_kernels(kernels)
     if console:
-        console.info(f"kernels: {chosen.products_text}")
+        console.info(f"kernels: {words}")

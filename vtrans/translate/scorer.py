@@ -9,13 +9,12 @@ from itertools import zip_longest
 
 from vtrans.config import SearchConfig
 from vtrans.engines.engine import Engine
-from vtrans.engines.forced import checked_target
 from vtrans.errors import InputError
 from vtrans.lines.line import Kept, Line
 from vtrans.lines.pieces import SourceReader
 from vtrans.search.loop import length_penalty
 from vtrans.text.lines import one_line
-from vtrans.text.vocabulary import EOS_ID
+from vtrans.text.vocabulary import EOS_ID, PAD_ID
 from vtrans.translate.translation import Translation
 
 Target = str | Sequence[int]
@@ -88,3 +87,17 @@ class Scorer:
             tuple(vocab.piece(t) for t in tokens),
             tuple(logprobs),
         )
+
+
+def checked_target(tokens: Sequence[int], number: int, size: int) -> list[int]:
+    """Returns the subword ids of target `number`, of a vocabulary of this size. Raises InputError for an invalid one,
+    or EOS anywhere but at the end."""
+    for place, token in enumerate(tokens, 1):
+        if not isinstance(token, int) or token == PAD_ID or not 0 <= token < size:
+            raise InputError(f"target {number} must be a text or subword ids from 1 to {size - 1:,}, got {token!r}.")
+        if token == EOS_ID and place < len(tokens):
+            raise InputError(
+                f"target {number} must have EOS, {EOS_ID}, only at its end; if its line was translated in pieces, "
+                "give the pieces one by one."
+            )
+    return list(tokens)

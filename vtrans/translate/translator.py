@@ -10,7 +10,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import islice
 from threading import RLock
 
@@ -53,7 +52,7 @@ class Translator:
         retry: bool = True,
     ) -> None:
         self.engine = engine
-        self.search = engine.search if search is None else search
+        self.search = engine.settings if search is None else search
         self.src_vocab, self.tgt_vocab = engine.src_vocab, engine.tgt_vocab
         self.console = console
         self.counts = Counts()
@@ -181,8 +180,14 @@ class Translator:
 
         def search(pieces: Sequence[Piece], config: SearchConfig) -> Iterator[Piece]:
             longest_first = sorted(pieces, key=lambda piece: -len(piece.source.tokens))
-            asked = replace(options, nbest=options.candidates(config.beam))
-            for i, hypotheses in self.engine.translate([piece.source for piece in longest_first], config, asked):
+            found = self.engine.search(
+                [piece.source for piece in longest_first],
+                config,
+                nbest=options.candidates(config.beam),
+                sampling=options.sampling,
+                abandoned=options.abandoned,
+            )
+            for i, hypotheses in found:
                 longest_first[i].hypotheses = hypotheses
                 yield longest_first[i]
 

@@ -7,10 +7,15 @@ longer word, too.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 
+import numpy as np
+
+from vtrans.search.rules import Step
 from vtrans.text.piece_table import is_byte
 from vtrans.text.vocabulary import EOS_ID, Vocabulary
 from vtrans.wording.phrases import is_word
@@ -76,16 +81,22 @@ def _ends_in_word(text: bytes) -> bool:
     return bool(text) and is_word(text[-CHARACTER:].decode(errors="replace")[-1])
 
 
-class Avoided:
-    """The phrases that each sentence avoids, as a rule of the search."""
+@dataclass(frozen=True)
+class Avoid:
+    """A rule of the search: makes the subwords impossible that would complete a phrase."""
 
-    def __init__(self, spelling: Spelling, phrases: Sequence[Sequence[str]]) -> None:
-        self._spelling, self._phrases = spelling, phrases
+    spelling: Spelling
+    phrases: tuple[str, ...]
+    steps: float = math.inf
+    most_forbidden: int | None = None
 
-    def completing(self, sentence: int, tokens: Sequence[int]) -> Iterator[int]:
-        """Yields the subwords that would complete a phrase of a sentence after these tokens; -1 stands for none."""
-        phrases = self._phrases[sentence]
-        if phrases:
-            tail = self._spelling.tail(tokens, max(len(phrase.encode()) for phrase in phrases) + CHARACTER)
-            for phrase in phrases:
-                yield from self._spelling.completing(phrase, tail)
+    def apply(self, step: Step) -> None:
+        for row, tokens in enumerate(step.said_nT.tolist()):
+            ids = np.array([*self.completing(tokens)], dtype=np.int64)
+            step.forbid(np.full_like(ids, row), ids)
+
+    def completing(self, tokens: Sequence[int]) -> Iterator[int]:
+        """Yields the subwords that would complete a phrase after these tokens; -1 stands for none."""
+        tail = self.spelling.tail(tokens, max(len(phrase.encode()) for phrase in self.phrases) + CHARACTER)
+        for phrase in self.phrases:
+            yield from self.spelling.completing(phrase, tail)

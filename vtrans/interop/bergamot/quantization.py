@@ -25,7 +25,6 @@ from vtrans.interop.bergamot.binary import Matrix
 from vtrans.model.layers import LayerNorm
 from vtrans.numerics.products import Linear
 from vtrans.text.vocabulary import EOS_ID, Vocabulary
-from vtrans.translate.translator import DEFAULT_OPTIONS
 
 LONGEST = 127  # subwords; the engine divides longer sentences
 MOST = 127  # of an integer, of either sign
@@ -169,5 +168,5 @@ def translations(loaded: LoadedModel, lines: Sequence[str]) -> Iterator[tuple[in
     engine, search = TorchEngine([loaded], shortlist=loaded.shortlist is not None), loaded.search
     encoded = sorted(enumerate(loaded.src_vocab.encode_batch(list(lines))), key=lambda item: -len(item[1]))
     sources = [Source([*ids, EOS_ID], int(search.max_ratio * (len(ids) + 1)), "") for _, ids in encoded]
-    for place, found in engine.translate(sources, search, DEFAULT_OPTIONS):
+    for place, found in engine.search(sources, search):
         yield encoded[place][0], list(found[0].tokens)

@@ -20,7 +20,6 @@ from torch import nn
 from vtrans.checkpoint import LoadedModel
 from vtrans.config import SearchConfig
 from vtrans.console import Console
-from vtrans.engines.engine import suppressed_ids
 from vtrans.errors import InputError
 from vtrans.files import file_sha256
 from vtrans.interop.ctranslate2.folder import DESCRIPTION, FORMAT, KIND, ctranslate2
@@ -29,6 +28,7 @@ from vtrans.interop.ctranslate2.spec import PAD_BIAS, specification
 from vtrans.interop.expressible import CTRANSLATE2, check_model
 from vtrans.interop.verification import Program, Tolerance
 from vtrans.lines.pieces import EXTRA_LENGTH
+from vtrans.search.rules import suppressed_ids
 from vtrans.text.vocabulary import JOINT_FILE, SRC_FILE, TGT_FILE
 
 # In float32, only the order of sums differs: by at most 6e-6 per subword in a Transformer-Tiny. Where two extensions

@@ -22,7 +22,6 @@ from torch import Tensor
 from vtrans.checkpoint import LoadedModel
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.console import Console
-from vtrans.engines.engine import suppressed_ids
 from vtrans.errors import InputError
 from vtrans.interop.expressible import HUGGING_FACE, check_model, nearest_search
 from vtrans.interop.huggingface import names
@@ -32,6 +31,7 @@ from vtrans.interop.verification import Program
 from vtrans.lines.pieces import EXTRA_LENGTH
 from vtrans.model import tensor_of
 from vtrans.numerics.positions import sinusoidal
+from vtrans.search.rules import suppressed_ids
 from vtrans.storage.writing import save_tensors
 from vtrans.text.piece_table import is_language
 from vtrans.text.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary

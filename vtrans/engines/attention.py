@@ -1,0 +1,71 @@
+"""The cross-attention of given translations, computed with torch.
+
+Legend: B pairs, S source length with EOS, T target length, n = S + T, H heads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+from vtrans.data.batches import Batch
+from vtrans.engines.forced import forced_batches
+from vtrans.model import Recorder, Transformer
+from vtrans.search.decoder import SubwordPair
+from vtrans.text.vocabulary import PAD_ID
+
+Attention = NDArray[np.floating]
+
+
+def attention(
+    models: Sequence[Transformer], weights: Sequence[float], pairs: Sequence[SubwordPair], batch_tokens: int
+) -> Iterator[tuple[int, Attention]]:
+    """Yields the index of each pair that has a target, and the attention [T, S] that aligns its subwords, the mean of
+    several models by `weights`. T and S include the padding of its batch."""
+    for rows, batch in forced_batches(pairs, batch_tokens, models[0].device):
+        parts = [weight * mean_attention(model, batch) for model, weight in zip(models, weights, strict=True)]
+        yield from zip(rows, np.sum(parts, axis=0), strict=True)
+
+
+# Chosen by alignment error rate, for models without guided alignment: the upper half of the decoder's layers, the mean
+# of their heads, and the position that predicts a subword, not the one that is fed it.
+def mean_attention(model: Transformer, batch: Batch) -> NDArray[np.float64]:
+    """Returns the attention [B, T, S] that aligns each target subword.
+
+    If the model has a head that aligns words, it is that of this head, at the position that is fed the subword. No
+    position is fed the last subword, so the one that predicts it stands in. In other models it is that of the position
+    that predicts the subword, the mean over the heads of the upper half of the layers. With an odd number of layers,
+    the middle one is left out.
+    """
+    if layer := model.config.alignment_layer:
+        predicting_BTS = cross_attention(model, batch, layer - 1)[0][:, 0]
+        fed_BT1 = F.pad(batch.tgt_in_BT[:, 1:] != PAD_ID, (0, 1))[:, :, None]
+        aligning_BTS = torch.where(fed_BT1, predicting_BTS.roll(-1, 1), predicting_BTS)
+    else:
+        aligning_BTS = torch.cat(cross_attention(model, batch, upper_half(model)), 1).mean(1)
+    attention_BTS: NDArray[np.float64] = aligning_BTS.float().cpu().double().numpy()
+    return attention_BTS
+
+
+def cross_attention(model: Transformer, batch: Batch, first: int = 0) -> list[Tensor]:
+    """Returns the attention of each target position to the source [B, H, T, S], for each decoder layer from `first`
+    on; 0 is the lowest layer.
+
+    In a decoder-only model, a position also attends to earlier target positions, so its row sums to less than 1. A
+    head that attends mostly to the target says little about the source, and has little weight in a mean.
+    """
+    recorder = Recorder(range(first, model.config.decoder_layers))
+    model.decode(batch.tgt_in_BT, model.encode(batch.src_BS, batch.keep_BS), batch.keep_BS, recorder)
+    T, S = batch.tgt_in_BT.shape[1], batch.src_BS.shape[1]
+    return [logprobs_BHQn[:, :, -T:, :S].exp() for logprobs_BHQn in recorder.logprobs]
+
+
+def upper_half(model: Transformer) -> int:
+    """Returns the lowest layer of the upper half."""
+    layers = model.config.decoder_layers
+    return layers - max(1, layers // 2)

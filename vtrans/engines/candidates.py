@@ -1,0 +1,71 @@
+"""The subwords to which the shortlist of a model restricts each sentence.
+
+Legend: B sentences, n subwords of several sentences, X subwords that a source subword lists, S source and V target
+vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import chain, islice
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vtrans.search.history import Ints
+from vtrans.storage.model_file import Shortlist
+from vtrans.text.vocabulary import EOS_ID, PAD_ID
+
+
+class Candidates:
+    """Lists the subwords for each sentence: the frequent ones, the translations of its source subwords, EOS, and, with
+    a joint vocabulary, the source subwords themselves, because names and numbers are copied. `tags` are never
+    listed. `common_V` says which subwords all sentences list."""
+
+    def __init__(self, shortlist: Shortlist, tgt_size: int, joint: bool, tags: Sequence[int] = ()) -> None:
+        self.lists_SX = shortlist.translations.astype(np.int64)  # of each source subword
+        if joint:
+            self.lists_SX = np.hstack((self.lists_SX, np.arange(len(self.lists_SX))[:, None]))
+        never = [PAD_ID, *tags]
+        self.common_V = np.zeros(tgt_size, dtype=bool)
+        self.common_V[shortlist.frequent] = True
+        self.common_V[EOS_ID] = True
+        self.common_V[never] = False
+        self.others_V = ~self.common_V
+        self.others_V[never] = False
+
+    def more(self, sources: Sequence[Sequence[int]], forced: Sequence[Sequence[int]]) -> Ints:
+        """Returns what sentences list besides the common subwords, as pairs of a sentence and a subword [n, 2], in
+        increasing order. A sentence may always use its `forced` subwords."""
+        V = len(self.common_V)
+        (src_n, numbers_n), (forced_n, forced_numbers_n) = _joined(sources), _joined(forced)
+        keys_nX = numbers_n[:, None] * V + self.lists_SX[src_n]
+        keys_n = np.concatenate((keys_nX.ravel(), forced_numbers_n * V + forced_n))
+        return np.stack(np.divmod(np.unique(keys_n[self.others_V[keys_n % V]]), V), 1)
+
+    def listed(self, sources: Sequence[Sequence[int]], forced: Sequence[Sequence[int]]) -> NDArray[np.bool_]:
+        """Returns which subwords each sentence may use [B, V]."""
+        listed_BV = self.common_V[None].repeat(len(sources), 0)
+        listed_BV[tuple(self.more(sources, forced).T)] = True
+        return listed_BV
+
+
+class Listing:
+    """The lists of the sentences of one search, each of which may also use its `forced` subwords. Sentences must enter
+    in the order of these."""
+
+    def __init__(self, candidates: Candidates, forced: Iterable[Sequence[int]]) -> None:
+        self._candidates, self._forced = candidates, iter(forced)
+
+    def more(self, sources: Sequence[Sequence[int]]) -> Ints:
+        """As `Candidates.more`."""
+        return self._candidates.more(sources, list(islice(self._forced, len(sources))))
+
+    def listed(self, sources: Sequence[Sequence[int]]) -> NDArray[np.bool_]:
+        """As `Candidates.listed`."""
+        return self._candidates.listed(sources, list(islice(self._forced, len(sources))))
+
+
+def _joined(rows: Sequence[Sequence[int]]) -> tuple[Ints, Ints]:
+    """Returns the subwords of all rows [n], and the number of the row of each."""
+    return np.fromiter(chain.from_iterable(rows), np.int64), np.arange(len(rows)).repeat([*map(len, rows)])

@@ -1,0 +1,193 @@
+"""What both engines have in common: one model, or an ensemble, with all search settings, rules and shortlists."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vtrans.config import SearchConfig
+from vtrans.engines.alignments import Links, links
+from vtrans.engines.candidates import Candidates
+from vtrans.engines.engine import Source
+from vtrans.errors import InputError
+from vtrans.numerics.seeds import derived_seed
+from vtrans.search.banks import Banks, width_of
+from vtrans.search.beam import beam_search
+from vtrans.search.decoder import Decoder, SubwordPair
+from vtrans.search.ensemble import Ensemble
+from vtrans.search.lexical import phrase_tokens
+from vtrans.search.loop import Hypothesis
+from vtrans.search.options import Sampling
+from vtrans.search.rules import RuleSet, rules_of
+from vtrans.search.sampling import sample
+from vtrans.storage.model_file import Model
+from vtrans.text.vocabulary import BOS_ID, EOS_ID
+from vtrans.wording.phrases import continues_word
+
+
+class ModelEngine(ABC):
+    """Implements `Engine`, except for how decoders and forced passes compute.
+
+    The probabilities of several models are averaged by `weights`, which need not sum to 1; by default they are equal.
+    With `shortlist`, the search is limited to the subwords that the first model's shortlist has for a sentence. Raises
+    InputError if the models' vocabularies differ or there is no shortlist.
+    """
+
+    name: str
+    device: str
+
+    def __init__(self, models: Sequence[Model[Any]], weights: Sequence[float] | None, *, shortlist: bool) -> None:
+        self.models = list(models)
+        self.weights = normalized(weights, len(self.models))
+        first = self.models[0]
+        self.src_vocab, self.tgt_vocab, self.settings = first.src_vocab, first.tgt_vocab, first.search
+        self.languages, self.tags = first.languages, first.tags
+        for number, other in enumerate(self.models[1:], 2):
+            if _subwords(first) != _subwords(other):
+                raise InputError(
+                    f"model {number} of the ensemble has another vocabulary or other tags than model 1; combine only "
+                    "models that were trained on the same data folder."
+                )
+        lengths = [loaded.model.max_length for loaded in models]
+        self.max_length = min((length for length in lengths if length), default=None)
+        self._candidates: Candidates | None = None
+        if shortlist:
+            if first.shortlist is None:
+                raise InputError(
+                    "`shortlist` needs a model with a shortlist, but this one has none; run `vtrans shortlist` on it."
+                )
+            joint = first.joint
+            tags = [id for tag in first.tags.values() if joint and (id := self.tgt_vocab.id_of(tag)) is not None]
+            self._candidates = Candidates(first.shortlist, len(self.tgt_vocab), joint, tags)
+
+    @abstractmethod
+    def _decoders(self) -> Sequence[Decoder[Any]]:
+        """Returns a decoder for each model."""
+
+    @abstractmethod
+    def _listed_decoders(self, candidates: Candidates, forced: Sequence[Sequence[int]]) -> Sequence[Decoder[Any]]:
+        """Returns a decoder for each model, restricted to the candidates and the `forced` subwords of a sentence.
+        Sentences enter in the order of these."""
+
+    @abstractmethod
+    def _attention(self, pairs: Sequence[SubwordPair], batch_tokens: int) -> Iterator[tuple[int, NDArray[np.floating]]]:
+        """Yields the index of each pair that has a target, and the attention [T, S] that aligns its subwords, the mean
+        of all models. Both sides may be longer than the pair."""
+
+    @abstractmethod
+    def token_logprobs(
+        self, pairs: Sequence[SubwordPair], batch_tokens: int, done: Callable[[], None] = lambda: None
+    ) -> list[tuple[float, ...]]:
+        """As `Engine.token_logprobs`."""
+
+    def search(
+        self,
+        sources: Sequence[Source],
+        config: SearchConfig,
+        *,
+        nbest: int = 1,
+        sampling: Sampling | None = None,
+        abandoned: Callable[[], bool] | None = None,
+    ) -> Iterator[tuple[int, list[Hypothesis]]]:
+        groups: dict[int, list[int]] = {}  # by width of the beam; those without phrases are a group of their own
+        for i, source in enumerate(sources):
+            groups.setdefault(width_of(source.phrases, config.beam) if source.phrases else 0, []).append(i)
+        for width, indices in groups.items():
+            members = [sources[i] for i in indices]
+            banks = Banks([s.phrases for s in members], self._continues_V, config.beam) if width else None
+            for i, hypotheses in self._search(members, config, nbest, sampling, abandoned, banks):
+                yield indices[i], hypotheses
+
+    def _search(
+        self,
+        sources: Sequence[Source],
+        config: SearchConfig,
+        nbest: int,
+        sampling: Sampling | None,
+        abandoned: Callable[[], bool] | None,
+        banks: Banks | None,
+    ) -> Iterator[tuple[int, list[Hypothesis]]]:
+        """Searches for translations of sources, or samples them. Either all sources have phrases, or none has."""
+        decoder, rules = self.decoder(sources), self._rules(sources, config)
+        tokens, limits = [source.tokens for source in sources], [source.limit for source in sources]
+        if sampling is None:
+            return beam_search(
+                decoder,
+                tokens,
+                limits,
+                config=config,
+                nbest=nbest,
+                bos_id=BOS_ID,
+                eos_id=EOS_ID,
+                rules=rules,
+                abandoned=abandoned,
+                banks=banks,
+            )
+        return sample(
+            decoder,
+            tokens,
+            limits,
+            sampling=sampling,
+            seeds=[derived_seed("sample", sampling.seed, source.name) for source in sources],
+            nbest=nbest,
+            # Many samples fill a batch with few sentences: it gets no more rows than in a search.
+            batch_tokens=config.batch_tokens * config.beam // max(nbest, config.beam),
+            bos_id=BOS_ID,
+            eos_id=EOS_ID,
+            rules=rules,
+            abandoned=abandoned,
+        )
+
+    def decoder(self, sources: Sequence[Source]) -> Decoder[Any]:
+        """Returns the models as one decoder, with their shortlists."""
+        decoders = self._decoders()
+        if self._candidates:
+            forced = [(*source.prefix, *phrase_tokens(source.phrases)) for source in sources]
+            decoders = self._listed_decoders(self._candidates, forced)
+        return decoders[0] if len(decoders) == 1 else Ensemble(decoders, self.weights)
+
+    def _rules(self, sources: Sequence[Source], config: SearchConfig) -> RuleSet:
+        own = [source.rules for source in sources]
+        return RuleSet(rules_of(config, self.tgt_vocab), own if any(own) else ())
+
+    @cached_property
+    def _continues_V(self) -> NDArray[np.bool_]:
+        return np.array([continues_word(self.tgt_vocab, i) for i in range(len(self.tgt_vocab))])
+
+    def align(
+        self, pairs: Sequence[SubwordPair], words: Sequence[tuple[Sequence[int], Sequence[int]]], batch_tokens: int
+    ) -> list[Links]:
+        alignments: list[Links] = [()] * len(pairs)
+        for i, attention_TS in self._attention(pairs, batch_tokens):
+            alignments[i] = links(attention_TS, *words[i])
+        return alignments
+
+
+def _subwords(loaded: Model[Any]) -> tuple[str, str, Mapping[str, str]]:
+    """Returns what equal ids of two models need to have in common to mean the same."""
+    return loaded.src_vocab.digest, loaded.tgt_vocab.digest, loaded.tags
+
+
+def normalized(weights: Sequence[float] | None, models: int) -> tuple[float, ...]:
+    """Returns the weights of an ensemble, scaled to sum to 1. Raises InputError for invalid weights."""
+    if models == 0:
+        raise InputError("there is no model to translate with; give a run folder or a model file.")
+    if weights is None:
+        return (1 / models,) * models
+    if len(weights) != models:
+        raise InputError(f"`weights` must have one number per model, {models}, got {len(weights)}.")
+    for weight in weights:
+        if not 0 < weight < math.inf:
+            raise InputError(
+                f"`weights` must be above 0, got {weight}; to give a model no weight, leave the model out."
+            )
+    if models == 1:
+        raise InputError("`weights` needs several models, but there is only one; leave it out.")
+    total = math.fsum(weights)
+    return tuple(weight / total for weight in weights)

@@ -1,0 +1,78 @@
+"""The decoder protocol: a model, or several, as the search sees it.
+
+Legend: B sentences in the batch, K rows per sentence, r live rows among the B * K, n rows of a block, V vocabulary, m
+best tokens of a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vtrans.errors import LogprobsError
+from vtrans.search.history import Ints
+
+State = TypeVar("State")
+Logprobs = NDArray[np.floating]
+
+SubwordPair = tuple[Sequence[int], Sequence[int]]
+"""A source without EOS, and a given target, which may end in EOS."""
+
+
+class Best(NamedTuple):
+    """Log-probabilities [n, m] of the best tokens `ids` [n, m] of each row, best first; equal ones are ordered by id.
+    None of them is NaN."""
+
+    logprobs: Logprobs
+    ids: Ints
+
+
+Block = Logprobs | Best
+"""Log-probabilities of some rows: an array covers the whole vocabulary, [n, V]."""
+
+
+def logprobs_of(block: Block) -> Logprobs:
+    """Returns the log-probabilities [n, m] or [n, V] of a block."""
+    return block.logprobs if isinstance(block, Best) else block
+
+
+class Decoder(Protocol[State]):
+    """A model, or several, as the search sees it. A state holds one batch and advances by one token per step."""
+
+    def start(self, sources: Sequence[Sequence[int]], width: int) -> State:
+        """Returns a state with `width` rows for each source. Sources end in EOS. A sentence that starts alone stays
+        alone: its state is only stepped and reordered."""
+
+    def step(self, state: State, tokens_BK: Ints, live_r: Ints, best: int | None) -> Iterable[Block]:
+        """Feeds each row its last token [B, K], and returns log-probabilities of the next token, n rows at a time.
+
+        `live_r` [r] holds the live rows, increasing indices into the flattened B * K rows. The blocks cover these rows
+        in order; the search reads each block once, before the next call, and may change it. The search reads no more
+        than the `best` most probable tokens of a row, so the decoder may return only these; with None, it must return
+        log-probabilities of the whole vocabulary. The first token of a sentence is BOS; EOS is never fed. Rows that
+        are not live are fed any other token.
+        """
+
+    def reorder(self, state: State, parents_BK: Ints) -> None:
+        """Row k of each sentence continues the old row `parents_BK[:, k]` [B, K]."""
+
+    def drop(self, state: State, sentences: Sequence[int]) -> None:
+        """Ends these sentences (indices into B). They keep their places; their rows are no longer live."""
+
+    def admit(self, state: State, sources: Sequence[Sequence[int]], places: Sequence[int]) -> None:
+        """Puts new sentences into the `places` of dropped ones, and the remaining new sentences after the last place.
+        The sentences of one state therefore differ in age."""
+
+    def select(self, state: State, sentences: Sequence[int]) -> None:
+        """Keeps only these sentences (increasing indices into B)."""
+
+
+def bad_logprobs() -> LogprobsError:
+    """Returns the error for NaN in log-probabilities."""
+    return LogprobsError(
+        "the model's log-probabilities are not numbers: its weights are damaged, or the precision is too low; try "
+        "another checkpoint, or float32."
+    )
