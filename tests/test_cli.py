@@ -51,7 +51,7 @@ FLAGS = {
     "prepare-bpe": "--src --tgt --pairs --valid-pairs --tag --src-lang --tgt-lang --valid-src --valid-tgt --valid-tag "
     "--out --vocab-from --vocab-size --align --alignments --fuzzy "
     "--separate --subword --normalization --character-coverage --symbol --sample --max-tokens --max-ratio "
-    "--on-bad-utf8 --seed --threads --force "
+    "--on-bad-utf8 --seed --threads --force --dry-run "
     "--json --quiet -q --help",
     "clean": "--src --tgt --src-lang --tgt-lang --on-bad-utf8 --out --without --max-words --max-ratio --forward-model "
     "--backward-model --seed --force --json --quiet -q --help",
@@ -520,6 +520,7 @@ FAULTS = [
     (f"{PREPARE} --character-coverage 2", r"--character-coverage .*from 0\.98 to 1"),
     (f"{PREPARE} --max-ratio 0.5", r"--max-ratio .*from 1 .*0\.5"),
     (f"{PREPARE} --max-tokens 1", "--max-tokens|no training pair|tokens"),
+    (f"{PREPARE} --dry-run --quiet", "--dry-run .*--quiet"),
     (f"{PREPARE} --sample 0", "--sample .*from 1 .*0"),
     (f"{PREPARE} --seed -1", "--seed .*from 0 .*-1"),
     (f"{PREPARE} --on-bad-utf8 ignore", "--on-bad-utf8 .*ignore"),

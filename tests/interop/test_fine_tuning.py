@@ -31,6 +31,7 @@ def test_an_import_is_fine_tuned_averaged_translated_with_and_exported(
     valid_src, valid_tgt = write_pairs(tmp_path, "valid", VALID_PAIRS[:4])
     text = ("--src", src, "--tgt", tgt, "--valid-src", valid_src, "--valid-tgt", valid_tgt, "--out", data)
     assert run_cli("prepare-bpe", *text, "--vocab-from", file, "--vocab-size", "300").code == 2
+    assert run_cli("prepare-bpe", *text, "--vocab-from", file, "--dry-run").code == 0
     assert run_cli("prepare-bpe", *text, "--vocab-from", file, "--quiet").code == 0
     prepared = DataFolder.open(data)
     assert prepared.joint is not separate

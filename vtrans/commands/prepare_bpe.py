@@ -15,6 +15,7 @@ from vtrans.command_line.lines import print_line
 from vtrans.command_line.options import Json, Quiet
 from vtrans.console import Console
 from vtrans.data.options import PrepareOptions
+from vtrans.errors import InputError
 from vtrans.processes.signals import ended_by_signals
 from vtrans.text.languages import Languages, base
 from vtrans.text.lines import write_line, writing
@@ -28,6 +29,7 @@ PAIRS = (
     "pairs. Each is a corpus like a `src` and `tgt`. May be repeated."
 )
 VALID_PAIRS = "Document, or a folder of them, whose translated entries are for validation. May be repeated."
+DRY_RUN = "Write nothing. Count all lines, encode some, and print the time and space needed."
 
 
 @generated
@@ -37,6 +39,7 @@ def prepare_bpe(
     pairs: Annotated[list[Path] | None, option(PAIRS, "FILE|FOLDER", "Text")] = None,
     valid_pairs: Annotated[list[Path] | None, option(VALID_PAIRS, "FILE|FOLDER", "Text")] = None,
     vocab_from: Annotated[Path | None, option(VOCAB_FROM, "RUN|FILE", "Vocabulary")] = None,
+    dry_run: Annotated[bool, option(DRY_RUN, panel="Output", flag="--dry-run")] = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -46,6 +49,8 @@ def prepare_bpe(
     compressed (.gz, .xz, .bz2). --pairs takes documents with translations instead. The result is a data folder for
     `vtrans train`: a vocabulary and the encoded pairs.
     """
+    if dry_run and quiet and not as_json:
+        raise InputError("--dry-run prints an estimate, which --quiet hides; leave out one of them, or add --json.")
     from vtrans.data.preparation.prepare import prepare
 
     if vocab_from is not None:
@@ -59,7 +64,7 @@ def prepare_bpe(
                 documents[part] = [taken.counts for taken in corpora]
         for message in messages:
             console.info(message)
-        report = prepare(options, console, documents=documents)
+        report = prepare(options, console, dry_run=dry_run, documents=documents)
     if as_json:
         print_line(json.dumps(report, ensure_ascii=False, indent=2, sort_keys=True))
 

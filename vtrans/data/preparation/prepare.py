@@ -9,6 +9,7 @@ of the corpus. The rest takes 0.2 GB (measured with 200,000 and 2 million pairs)
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
@@ -17,6 +18,7 @@ from typing import Any
 
 from vtrans.console import Console
 from vtrans.data.options import DEFAULT_VOCAB_SIZE, PrepareOptions
+from vtrans.data.preparation.dry_run import estimate
 from vtrans.data.preparation.encode import RATIO_FREE_TOKENS, Encoder, Task, TextPair, encode
 from vtrans.data.preparation.learn_vocabulary import check_symbols, learn_vocabularies
 from vtrans.data.preparation.matching import with_matches
@@ -37,12 +39,15 @@ PLAIN_FILE = "plain.safetensors"  # the training pairs without matches, while th
 _BATCH_PAIRS, _BATCH_CHARACTERS = 4096, 1 << 22  # limits of a batch that a worker encodes
 
 
-def prepare(options: PrepareOptions, console: Console, *, documents: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def prepare(
+    options: PrepareOptions, console: Console, *, dry_run: bool = False, documents: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Makes the data folder `options.out` and returns its report, the content of data.json.
 
-    If the folder is intact and was made from the same inputs and options, its report is returned. `documents` goes
-    into the report: the documents from which the inputs were taken, with their counts. Raises InputError or FileError
-    if inputs, options or folder are at fault; the folder is then unchanged.
+    If the folder is intact and was made from the same inputs and options, its report is returned. With `dry_run`, an
+    estimate of what preparing will take is printed and returned, and nothing is written. `documents` goes into the
+    report: the documents from which the inputs were taken, with their counts. Raises InputError or FileError if
+    inputs, options or folder are at fault; the folder is then unchanged.
     """
     options = options.checked()
     options = dataclasses.replace(options, threads=options.threads or usable_processors())
@@ -51,12 +56,15 @@ def prepare(options: PrepareOptions, console: Console, *, documents: Mapping[str
     if options.fuzzy:
         check_package()
     out = Path(options.out)
+    began = time.monotonic()
     inputs = Inputs(options)
     inputs.hash(console)
     is_new = not (out / REPORT_FILE).exists()
     report = current_report(out, inputs.facts, options, console)
     if report is not None:
         return report
+    if dry_run:
+        return estimate(options, inputs, began, console)
     with explained(out), staging_folder(out) as staging:
         if is_new:  # unless another process has made it meanwhile
             report = current_report(out, inputs.facts, options, console)

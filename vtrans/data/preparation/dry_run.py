@@ -1,0 +1,168 @@
+"""Estimates what preparing will take, for `prepare-bpe --dry-run`: counts all lines and encodes a sample of pairs."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vtrans.console import Console, duration
+from vtrans.data.options import DEFAULT_VOCAB_SIZE, PrepareOptions
+from vtrans.data.preparation.encode import Encoded, Encoder, Pair, Task, encoders
+from vtrans.data.preparation.learn_vocabulary import SizeError, given_vocabularies, learn_from, learn_vocabularies
+from vtrans.data.preparation.parallel_text import Inputs, Sample, Split
+from vtrans.data.preparation.report import shown
+from vtrans.text.vocabulary import Vocabulary
+
+SAMPLE = 20_000
+"""Random training pairs that a dry run learns from and encodes."""
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """What learning from and encoding `pairs` random training pairs took and gave."""
+
+    pairs: int
+    task: Task
+    encoded: Encoded
+    text_bytes: int  # of both sides
+    reading: float  # seconds for one pass over the training text
+    learning: float  # seconds for the vocabulary, scaled up to the full sample
+    encoding: float  # seconds for all training pairs, scaled up
+
+
+def estimate(options: PrepareOptions, inputs: Inputs, began: float, console: Console) -> dict[str, Any]:
+    """Prints and returns an estimate of what preparing will take.
+
+    `began` is the time.monotonic() at which reading the inputs began.
+    """
+    split = inputs.split(console)
+    surveying = time.monotonic() - began
+    _show_inputs(options, inputs, split, console)
+    trial = _try(options, split, console)
+    # Every pass reads the whole text again. Encoding the held-out pairs takes another pass.
+    passes = 1 if split.valid else 2
+    seconds = surveying + passes * trial.reading + trial.learning + max(trial.reading, trial.encoding)
+    figures = _figures(options, split, trial, seconds)
+
+    say = console.info
+    about = "about " if trial.pairs < split.usable else ""
+    tokens = figures["tokens"]
+    say(
+        f"tokens: {about}{tokens['src']:,} source and {tokens['tgt']:,} target in {about}{figures['kept']:,} "
+        f"training pairs (measured on {trial.pairs:,} pairs)"
+    )
+    stored, peak = figures["bytes"], figures["bytes_meanwhile"]
+    free = shutil.disk_usage(_nearest_existing(Path(options.out))).free
+    say(
+        f"disk: about {stored / 1e6:,.1f} MB, up to {peak / 1e6:,.1f} MB while preparing; {free / 1e6:,.0f} MB are free"
+    )
+    if peak > free:
+        console.warn(f"the disk of {options.out} does not have enough free space; choose a folder on another disk.")
+    aligning = ", without the time to align the words" if options.align else ""
+    say(f"time: about {duration(seconds)}, including {duration(trial.learning)} for the vocabulary{aligning}")
+    say("dry run: nothing was written")
+    return figures
+
+
+def _show_inputs(options: PrepareOptions, inputs: Inputs, split: Split, console: Console) -> None:
+    survey, say = split.survey, console.info
+    for files, lines in zip(inputs.facts["train"], survey.lines, strict=True):
+        say(f"{files['src']['name']}: {lines:,} pairs")
+    say(f"training text: {survey.pairs:,} pairs; {survey.pairs - survey.usable:,} of them have a blank side")
+    if split.valid_survey:
+        say(f"validation text: {split.valid_survey.pairs:,} pairs")
+    named = ", ".join(f"{name} {shown(value)}" for name, value in options.identity().items() if name != "vocab_size")
+    say(f"options: {named}, threads {options.threads}")
+    if options.vocabularies:
+        say("vocabulary: that of a model")
+        return
+    say(
+        f"vocabulary: {'one per side' if options.separate else 'one for both sides'}, {_size(options):,} pieces"
+        + (", or fewer if the text does not allow as many" if options.vocab_size is None else "")
+        + f", learned from {min(options.sample, split.usable):,} pairs"
+    )
+
+
+def _try(options: PrepareOptions, split: Split, console: Console) -> _Trial:
+    """Reads, learns from and encodes a random sample of the training pairs."""
+    drawn = min(options.sample, split.usable)
+    size = min(SAMPLE, drawn)
+    start = time.monotonic()
+    with console.progress("reading some pairs", size, "pairs") as progress:
+        lines = list(Sample(split, "both", size, progress.advance))
+    reading = time.monotonic() - start
+    pairs = list(zip(lines[::2], lines[1::2], strict=True))
+    console.info(f"learning from {size:,} pairs ...")
+    half, _ = _learn(pairs[: -(-size // 2)], options)
+    whole, (src, tgt) = _learn(pairs, options)
+    if size == split.usable:  # these are all pairs, so refuse a size that they do not allow, as preparing does
+        src, tgt = learn_vocabularies(split, options, console)
+    learning = whole + max(0.0, whole - half) * (drawn - size) / max(1, size // 2)
+    task = Task(src.proto, tgt.proto, _size(options), max_tokens=options.max_tokens, max_ratio=options.max_ratio)
+    start = time.monotonic()
+    encoded = Encoder(task)(pairs)
+    encoding = (time.monotonic() - start) / size * split.usable / encoders(split.usable, options.threads)
+    return _Trial(size, task, encoded, sum(len(line.encode()) for line in lines), reading, learning, encoding)
+
+
+def _learn(pairs: Sequence[Pair], options: PrepareOptions) -> tuple[float, tuple[Vocabulary, Vocabulary]]:
+    """Returns the seconds that learning from these pairs takes, and the vocabularies of the two sides.
+
+    If the pairs do not allow the size in the options, the vocabularies have the nearest size that they allow.
+    """
+    if options.vocabularies:
+        return 0.0, given_vocabularies(options)
+    start, vocabularies = time.monotonic(), []
+    sides = [[pair[0] for pair in pairs], [pair[1] for pair in pairs]]
+    for lines in sides if options.separate else [[*sides[0], *sides[1]]]:
+        size = options.vocab_size
+        while True:
+            try:
+                vocabularies.append(learn_from(lines, size, options, "the training text"))
+                break
+            except SizeError as error:
+                size = None if size == error.nearest else error.nearest
+    return time.monotonic() - start, (vocabularies[0], vocabularies[-1])
+
+
+def _figures(options: PrepareOptions, split: Split, trial: _Trial, seconds: float) -> dict[str, Any]:
+    """Returns the estimate, as `prepare-bpe --dry-run --json` prints it."""
+    encoded, task, scale = trial.encoded, trial.task, split.usable / trial.pairs
+    kept = len(encoded.kept) * scale
+    tagged = len(encoded.kept) if options.tags else 0  # each source begins with its tag
+    tokens = {"src": round((len(encoded.src.ids) + tagged) * scale), "tgt": round(len(encoded.tgt.ids) * scale)}
+    columns = [n * (4 if task.wide else 2) for n in tokens.values()]
+    models = len(task.src_proto) + (len(task.tgt_proto) if options.separate else 0)
+    # Each pair takes its ids and two offsets of 8 bytes; a validation pair also its text with two offsets.
+    validation = split.validation_size * (sum(columns) / (kept or 1) + 32 + trial.text_bytes / trial.pairs)
+    stored = sum(columns) + 16 * round(kept) + models + round(validation)
+    if options.align or options.alignments:  # a target subword has about one link, of two numbers of two bytes
+        stored += 4 * tokens["tgt"] + 8 * round(kept)
+    return {
+        "pairs": split.survey.pairs,
+        "corpora": split.survey.lines,
+        "blank": split.survey.pairs - split.survey.usable,
+        "held_out": None if split.valid else split.validation_size,
+        "vocab_size": _size(options),
+        "learnt_from": min(options.sample, split.usable),
+        "kept": round(kept),
+        "tokens": tokens,
+        "bytes": stored,
+        # A store is assembled from one file per column, each of which is deleted once it is copied.
+        "bytes_meanwhile": stored + max(columns),
+        "seconds": round(seconds, 3),
+        "measured_on": trial.pairs,
+    }
+
+
+def _size(options: PrepareOptions) -> int:
+    return DEFAULT_VOCAB_SIZE if options.vocab_size is None else options.vocab_size
+
+
+def _nearest_existing(path: Path) -> Path:
+    """Returns the path, or the nearest folder above it that exists."""
+    return next(folder for folder in (path, *path.absolute().parents) if folder.exists())
