@@ -30,7 +30,7 @@ EARLY = ("PYTHON", "OMP_", "MKL_", "KMP_", "GOMP_", "MALLOC_", "ONEDNN_", "LRU_"
 # What the commands import. torch's optimizers import _inductor when they are made, and recent versions of Typer import
 # pydantic when they run a command.
 PRELOADED = (
-    *("torch", "torch._inductor", "pydantic"),
+    *("torch", "torch._inductor", "torch.distributed.fsdp", "pydantic"),
     *("vtrans.cli", "vtrans.score", "vtrans.server.running", "vtrans.training.trainer", "vtrans.translate.translator"),
 )
 PR_SET_CHILD_SUBREAPER = 36

@@ -3,6 +3,7 @@
     python tests/bench/scaling.py shapes [--updates 6]
     python tests/bench/scaling.py corpus [--pairs 100000 1000000 10000000]
     python tests/bench/scaling.py processes --data DATA [--recipe small] [--updates 20] [--rounds 3]
+    python tests/bench/scaling.py memory [--ranks 1 2 3] [--vocab 8000]
     python tests/bench/scaling.py overlap [--rounds 7]
 
 `shapes` starts from 3+3 layers, D 256, F 1024 and 8,000 subwords and changes one value at a time. It prints the median
@@ -11,9 +12,11 @@ pairs of random lengths. It prints seconds, the share of padding and the increas
 lengths per pair this is all that grows with a corpus, because the tokens stay on disk. `processes` runs `vtrans train`
 on a data folder as one process with one thread, as one with two, as two processes that share memory, and under torchrun
 as two with one thread each (gloo). It prints target tokens per second over the same batches, without start-up, and the
-ratio to the first. `overlap` has 6+6 layers, D 512, F 2048 and two processes of one thread (gloo). It prints when the
-sums of the gradients start during the backward pass, and how long the pass takes with them and with a single sum at the
-end, medians of turns.
+ratio to the first. `memory` and `overlap` have 6+6 layers, D 512, F 2048, one thread per process (gloo). `memory` makes
+two updates with `train.parallel` ddp and fsdp. It prints the bytes of the weights, the gradient and Adam's state that
+the last rank holds between the backward pass and the update, and its peak resident memory. `overlap` prints when the
+communication of ddp starts during the backward pass of two processes, and how long the pass takes with it and with a
+single sum at the end, medians of turns.
 """
 
 from __future__ import annotations
@@ -182,6 +185,12 @@ def tokens_a_second(data: str, recipe: str, updates: int, ranks: int, processes:
     return float(last["tgt_tokens"] / last["seconds"])
 
 
+def memory(counts: Sequence[int], vocab: int) -> None:
+    for kind in ("ddp", "fsdp"):
+        for count in counts:
+            together(count, hold, kind, vocab)
+
+
 def together(count: int, work: Callable[..., None], *values: object) -> None:
     """Run `work(ranks, *values)` in as many processes, which can communicate."""
     with socket.socket() as one:
@@ -204,6 +213,31 @@ def join(rank: int, count: int, port: str, work: Callable[..., None], *values: o
         work(ranks, *values)
 
 
+def hold(ranks: Ranks, kind: str, vocab: int) -> None:
+    """Make two updates; print what the last rank holds."""
+    torch.manual_seed(0)
+    model = Transformer(LARGE, vocab, vocab, joint=True, pad_id=PAD).train()
+    weights = sum(p.numel() for p in model.parameters())
+    learner = Learner(model, TrainConfig(parallel=kind, precision="float32"), ranks, CPU)
+    batch = captions(vocab, 256, 1)[0]
+    for _ in range(2):
+        learner.parallel.objective(batch)[0].backward()
+        learner.parallel.gradient_norm()
+        gradient = [p.grad for p in learner.parameters.values() if p.grad is not None]
+        learner.optimizer.step()
+        learner.optimizer.zero_grad(set_to_none=True)
+    adam = [value for state in learner.optimizer.state.values() for value in state.values()]
+    if ranks.rank == ranks.world - 1:
+        parts = {"weights": learner.parameters.values(), "gradient": gradient, "Adam": adam}
+        sizes = {name: sum(tensor.nbytes for tensor in tensors) for name, tensors in parts.items()}
+        print(
+            f"{kind:5} {ranks.world} ranks, {weights / 1e6:.1f} M weights: "
+            + "  ".join(f"{name} {size / 1e6:6.1f} MB" for name, size in sizes.items())
+            + f"  together {sum(sizes.values()) / 1e6:6.1f} MB  peak resident {peak_memory(CPU) / 1e6:,.0f} MB",
+            flush=True,
+        )
+
+
 def overlap(rounds: int) -> None:
     together(2, both_ways, rounds)
 
@@ -213,7 +247,7 @@ def both_ways(ranks: Ranks, rounds: int) -> None:
     torch.manual_seed(0)
     model = Transformer(LARGE, 8_000, 8_000, joint=True, pad_id=PAD).train()
     learner = Learner(model, TrainConfig(precision="float32"), ranks, CPU)
-    whole, parallel = learner.objective, learner.parallel.objective
+    whole, parallel = learner.parallel.whole, learner.parallel.objective
     assert isinstance(parallel, DistributedDataParallel)
     batch = captions(8_000, 512, 1)[0]
     starts: list[tuple[float, float]] = []
@@ -258,6 +292,9 @@ def main() -> None:
     several.add_argument("--recipe", default="small")
     several.add_argument("--updates", type=int, default=20)
     several.add_argument("--rounds", type=int, default=3)
+    held = commands.add_parser("memory")
+    held.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 3])
+    held.add_argument("--vocab", type=int, default=8_000)
     commands.add_parser("overlap").add_argument("--rounds", type=int, default=7)
     options = parser.parse_args()
     if options.command == "shapes":
@@ -265,6 +302,8 @@ def main() -> None:
         shapes(options.updates)
     elif options.command == "corpus":
         corpus(options.pairs)
+    elif options.command == "memory":
+        memory(options.ranks, options.vocab)
     elif options.command == "overlap":
         overlap(options.rounds)
     else:

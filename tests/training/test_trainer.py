@@ -21,6 +21,7 @@ import vtrans.checkpoint
 from vtrans.checkpoint import load_model
 from vtrans.data.batches import plan_epoch
 from vtrans.data.store import DataFolder
+from vtrans.errors import InputError
 from vtrans.storage.run_folder import RunFolder
 from vtrans.text.vocabulary import BOS_ID
 from vtrans.training.log import Log
@@ -135,3 +136,8 @@ def test_marians_start_stays_zero(tiny_data: DataFolder, tmp_path: Path, optimiz
     weight = load_model(run.last).model.tgt_embedding.weight
     assert not weight[BOS_ID].any()
     assert weight[BOS_ID + 1].any()
+
+
+def test_marians_start_cannot_be_divided_among_processes(tiny_data: DataFolder, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="fsdp"):
+        tiny_train(tiny_data, tmp_path / "run", "model.positions=marian", "train.parallel=fsdp")

@@ -181,6 +181,12 @@ class TrainConfig:
         may_change=True,
     )
     tensorboard: bool = flag(False, "Also write metrics for TensorBoard, to RUN/tensorboard.", may_change=True)
+    parallel: str = choice(
+        "ddp",
+        {"ddp": "the whole model", "fsdp": "a part of each weight, which needs less memory and more communication"},
+        "What each of several processes holds.",
+        may_change=True,
+    )
     rank_timeout: float = number(
         10.0,
         0.01,

@@ -5,7 +5,7 @@ A state is one file (tensors.py): the optimizer's tensors, and the progress of t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +45,11 @@ def read_progress(path: Path) -> dict[str, Any]:
     return progress
 
 
-def read_state(path: Path, model: torch.nn.Module) -> dict[str, dict[str, Tensor]]:
-    """The tensors of a state file by parameter and part. Raises FileError if the file belongs to other parameters than
-    those of the model."""
+def read_state(
+    path: Path, model: torch.nn.Module, part_of: Callable[[Tensor], Tensor] = lambda whole: whole
+) -> dict[str, dict[str, Tensor]]:
+    """The tensors of a state file by parameter and part, each reduced to `part_of` it. Raises FileError if the file
+    belongs to other parameters than those of the model."""
     shapes = {name: list(parameter.shape) for name, parameter in model.named_parameters()}
     state: dict[str, dict[str, Tensor]] = {name: {} for name in shapes}
     with open_tensors(path, "state", "pt") as (file, _):
@@ -58,7 +60,7 @@ def read_state(path: Path, model: torch.nn.Module) -> dict[str, dict[str, Tensor
             value = file.get_tensor(key)
             if part != "step" and list(value.shape) != shapes[name]:
                 raise FileError(f"{path}: {name} must have the shape {shapes[name]}, got {list(value.shape)}.")
-            state[name][part] = value.clone()
+            state[name][part] = part_of(value).clone()
     for name, parts in state.items():
         if set(parts) - {RAW} not in OPTIMIZER_PARTS:
             raise FileError(f"{path}: the optimizer's state of {name} is incomplete.")

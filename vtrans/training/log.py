@@ -27,7 +27,7 @@ def introduce(job: Job, model: Transformer, progress: Progress, *, resumed: bool
     """Prints what will be trained, with which data and on which device. `written`: whether recipe.toml is written."""
     config, train, say = job.recipe.model, job.recipe.train, job.console.info
     world, processes, count = job.ranks.world, job.ranks.processes, job.ranks.threads
-    ranks = f", {world} ranks" if world > processes else ""
+    ranks = f", {world} ranks ({train.parallel})" if world > processes else ""
     threads = f"{count} thread{'' if count == 1 else 's'}"
     division = f" ({f'{processes} processes of ' if processes > 1 else ''}{threads})"
     say(f"device: {job.device}{division if job.device.type == 'cpu' else ''}{ranks}")

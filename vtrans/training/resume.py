@@ -18,13 +18,14 @@ from vtrans.numerics.kernels import Kernels
 from vtrans.storage.run_folder import RunFolder
 from vtrans.storage.states import RAW, read_progress, read_state, save_state, state_of
 from vtrans.training.optimization.job import Job, Learner
+from vtrans.training.optimization.parallel import parallel_of
 from vtrans.training.progress import Metrics, Progress
 from vtrans.training.recipe import recorded_recipe
 from vtrans.training.validation import signature_end
 
 
 def save(job: Job, learner: Learner, progress: Progress) -> None:
-    """Writes the model and the training state of this step, on rank 0. All ranks must call it. At every moment this
+    """Writes the model and the training state of this step, on rank 0; all ranks must call it. At every moment this
     pair or an older one is complete.
 
     Raises VtransError, and writes nothing, if a weight is not finite, because no run can resume from that, or if the
@@ -34,10 +35,10 @@ def save(job: Job, learner: Learner, progress: Progress) -> None:
     data.check_unchanged()
     _check_finite(job, learner, progress.step)
     training = {"step": progress.step, "epoch": progress.epoch, "data": data.digest}
-    if job.leads:
-        with learner.averaged():
+    with learner.whole() as whole:
+        if job.leads:
             vocabularies, search = (data.src_vocab, data.tgt_vocab), job.recipe.search
-            model = LoadedModel(learner.model, *vocabularies, search, training, None, data.languages, data.tags)
+            model = LoadedModel(whole.model, *vocabularies, search, training, None, data.languages, data.tags)
             save_model(run.step_file(progress.step), dataclasses.replace(model, matches=data.matches))
     save_progress(job, learner, progress)
 
@@ -60,10 +61,10 @@ def diverged(run: RunFolder, what: str) -> VtransError:
 def save_progress(job: Job, learner: Learner, progress: Progress) -> None:
     """Writes the training state of this step, whose model is saved. Then links `last` and `best`. All ranks must call
     it, and rank 0 writes."""
+    # If the model file has the moving average, the state has the weights themselves.
+    state = state_of(learner.optimizer, learner.parameters, with_weights=learner.average is not None)
+    tensors = learner.parallel.gathered(state)
     if job.leads:
-        # If the model file has the moving average, the state has the weights themselves.
-        state = state_of(learner.optimizer, learner.parameters, with_weights=learner.average is not None)
-        tensors = {key: value.detach().contiguous().cpu() for key, value in state.items()}
         save_state(job.run.state_file(progress.step), tensors, dataclasses.asdict(progress))
         progress.link_and_prune(job.run)
 
@@ -100,7 +101,7 @@ def restore(job: Job, learner: Learner, progress: Progress, metrics: Metrics) ->
     """Restores the checkpoint that `progress` describes: optimizer and ranking. The learner was made from the
     checkpoint's model. Warns about what differs from the environment of the run so far."""
     _compare_environment(job, learner, progress.environment)
-    state = read_state(job.run.state_file(progress.step), learner.model)
+    state = read_state(job.run.state_file(progress.step), learner.model, learner.parallel.part)
     for name, parts in state.items():
         parameter = learner.parameters[name]
         if RAW in parts:
@@ -130,6 +131,7 @@ def environment(job: Job, learner: Learner) -> dict[str, Any]:
         "machine": platform.machine(),
         "processor": torch.backends.cpu.get_cpu_capability(),
         "compiled": learner.objective.compiled is not None,
+        "parallel": parallel_of(job.recipe.train, job.ranks),
     }
 
 

@@ -27,6 +27,7 @@ from vtrans.training.division import divide
 from vtrans.training.kernel_choice import choose_kernels, precision_of
 from vtrans.training.optimization.job import Job, Learner
 from vtrans.training.optimization.optimizer import begin
+from vtrans.training.optimization.parallel import check_compilable
 from vtrans.training.progress import Metrics, Progress
 from vtrans.training.recipe import (
     changes,
@@ -114,6 +115,8 @@ def set_up(
         threads=options.threads,
         compiled=options.compile,
     )
+    if options.compile:
+        check_compilable(recipe.train, ranks)
     job = Job(data, run, console, ranks, device, recipe)
     torch.manual_seed(derived_seed("init", recipe.train.seed))
     sizes = len(data.src_vocab), len(data.tgt_vocab)

@@ -82,8 +82,9 @@ class Trainer:
         self.ready, self.job, self.learner, self.progress = ready, ready.job, ready.learner, ready.progress
         job = self.job
         self.loader = BatchLoader(job.data, job.recipe, job.ranks, job.device)
-        self.updates = Updates(job, self.learner, self.learner.parallel.objective, self.progress)
-        self.validation = Validation(job.data, job.run, job.recipe, self.learner.objective, job.device, job.console)
+        parallel = self.learner.parallel
+        self.updates = Updates(job, self.learner, parallel.objective, self.progress)
+        self.validation = Validation(job.data, job.run, job.recipe, parallel.whole, job.device, job.console)
         self.log = Log(job, ready.metrics, self.progress)
         self.signal = StopSignal()
         self.stopping = False  # whether all ranks know about a signal
@@ -229,7 +230,7 @@ class Trainer:
         there may be little time left to stop, so the resumed run validates instead."""
         job, progress, config, record = self.job, self.progress, self.job.recipe.train, None
         save(job, self.learner, progress)  # first, so that no failure of the validation loses updates
-        with self.learner.averaged():
+        with self.learner.whole():
             if job.leads:
                 with job.ranks.alone():
                     record = self.validation.measure(progress.step, self._interrupted)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from corpora import FRENCH, TAGS, TRAIN, VALID, decoded, heard, made, options, refused, two_languages, write
+from corpora import FRENCH, TAGS, TRAIN, VALID, decoded, made, options, refused, two_languages, write
 
 from vtrans.data.options import Subword
 from vtrans.data.preparation.learn_vocabulary import learn
@@ -119,20 +119,6 @@ def test_a_given_vocabulary_needs_the_tags(tmp_path: Path) -> None:
     made(again)
     assert DataFolder.open(tmp_path / "again").train.src(0).tolist() == DataFolder.open(whole.out).train.src(0).tolist()
     refused(dataclasses.replace(again, out=tmp_path / "new", tags=(">>de<<", "<2fr>")), "`vocab_from`.*'<2fr>'")
-
-
-def test_a_folder_of_an_earlier_version_stays_up_to_date(tmp_path: Path) -> None:
-    opts = options(tmp_path, src_lang=("en",), tgt_lang=("de",))
-    made(opts)
-    file = tmp_path / "data" / "data.json"
-    report = json.loads(file.read_bytes())
-    assert (report["languages"], report["options"]["src_lang"]) == (["en", "de"], "en")
-    for name in ("tags", "valid_tags"):
-        del report["options"][name]
-    del report["tags"]
-    file.write_text(json.dumps(report), encoding="utf-8")
-    assert "up to date" in heard(opts)[1]
-    assert DataFolder.open(tmp_path / "data").tags == {}
 
 
 def test_languages_and_tags_survive_a_file() -> None:

@@ -1,24 +1,52 @@
-"""Training by several ranks: they skip the same updates, and a run that was stopped ends with equal bytes."""
+"""Training with sharded weights (`train.parallel = "fsdp"`) by two and three processes, compared with one process.
+
+Three groups of processes, of three, two and one, run all commands once; the tests compare what they wrote. Most rows
+are trained by three ranks only, which divide nothing evenly that two divide unevenly.
+"""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
 from runs import SMOOTH, by_ranks, command, lines
 from safetensors.torch import load_file
 
+from vtrans.config import TrainConfig
 from vtrans.data.store import DataFolder
+from vtrans.errors import InputError
+from vtrans.processes.ranks import Ranks
 from vtrans.storage.run_folder import RunFolder
+from vtrans.storage.states import read_progress
+from vtrans.training.optimization.loss import Objective
+from vtrans.training.optimization.parallel import Shards, check_compilable, make_parallel
 
+DEEP = ("model.encoder_layers=2", "model.decoder_layers=2")
 SPOILT_SEED = 13  # in runs with this seed, the loss of the last rank is NaN in the second update
-SPOILT = ("train.max_steps=3", "train.warmup=1", "train.log_every=1", "train.accumulate=2", f"train.seed={SPOILT_SEED}")
+# Neither two nor three ranks can divide every weight evenly. The model of `narrow` has weights with four rows, of which
+# the third rank has none.
+ROWS = {
+    "tied": (),
+    "layers": (*DEEP, "model.share_layers=all"),
+    "stacks": (*DEEP, "model.share_stacks=true", "train.clip_norm=0.3", "train.guided_alignment=0.5"),
+    "narrow": ("model.architecture=decoder-only", "model.encoder_layers=0", "model.d_model=4", "model.d_ff=5"),
+    "separate": (
+        *("model.tie=none", "model.positions=learned", "model.max_positions=64", "model.projection_bias=true"),
+        *("model.norm=pre", "train.ema=0.9", "train.weight_decay=0.1"),
+    ),
+    "spoilt": (*DEEP, "model.autoregression=ssru", f"train.seed={SPOILT_SEED}", "train.ema=0.9"),
+}
+BY_TWO = ("tied", "layers")  # whose memory is compared
+SETTINGS = (*SMOOTH, "train.max_steps=3", "train.warmup=1", "train.log_every=1", "train.valid_sentences=1")
 EXACT = ("train.warmup=1", "model.dropout=0.2", "train.ema=0.9", "train.clip_norm=0.3", "train.valid_sentences=1")
 STOPS = (2, 4)
 
-SPOILING = f"""
-import os
+WATCHED = f"""
+import gc, json, os, torch
 from vtrans.training.optimization.loss import Objective
 from vtrans.training.updates import Updates
 
@@ -30,37 +58,154 @@ def spoiling(objective, batch):
     return loss * float("nan") if spoilt else loss, nll
 
 
+def size(tensors):
+    storages = {{t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors if t is not None}}
+    return sum(storages.values())
+
+
 def watching(updates, group):
     global spoilt
-    spoilt = last and updates.learner.config.seed == {SPOILT_SEED} and updates.progress.step == 1
+    learner = updates.learner
+
+    def measure(optimizer, *_):
+        parameters = list(learner.parameters.values())
+        state = [value for p in parameters for value in optimizer.state[p].values() if value.dim()]
+        gc.collect()
+        there = [t for t in gc.get_objects() if type(t) in (torch.Tensor, torch.nn.Parameter)]
+        sizes = {{"parameters": size(parameters), "gradient": size(p.grad for p in parameters)}}
+        sizes |= {{"state": size(state), "all": size(there)}}
+        (updates.job.run.path / "held.json").write_text(json.dumps(sizes))
+
+    spoilt = last and learner.config.seed == {SPOILT_SEED} and updates.progress.step == 1
+    measuring = last and updates.progress.step == 2 and learner.optimizer.register_step_pre_hook(measure)
     update(updates, group)
+    if measuring:
+        measuring.remove()
     spoilt = False
 
 
-spoilt = False
 Objective.forward, Updates.update = spoiling, watching
 """
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory, linked_data: DataFolder) -> Path:
-    """A folder with the runs that three ranks have made."""
+def folder(tmp_path_factory: pytest.TempPathFactory, linked_data: DataFolder, tiny_data_separate: DataFolder) -> Path:
+    """A folder with the runs of each number of ranks, `ranks`/`name`, and with those that are named in the tests."""
     folder = tmp_path_factory.mktemp("parallel")
-    parts = (("whole", STOPS[-1]), *(("stopped", step) for step in STOPS))
-    exact = [command(linked_data, folder / name, *EXACT, f"train.max_steps={steps}") for name, steps in parts]
-    by_ranks(3, [*exact, command(linked_data, folder / "spoilt", *SMOOTH, *SPOILT)], SPOILING)
+
+    def rows(count: int, *, kind: str = "fsdp") -> list[list[str]]:
+        return [
+            command(
+                tiny_data_separate if name == "separate" else linked_data,
+                folder / str(count) / name,
+                *(*SETTINGS, *row, f"train.parallel={kind}", "train.accumulate=2"),
+            )
+            for name, row in ROWS.items()
+            if count != 2 or name in BY_TWO
+        ]
+
+    def trained(name: str, steps: int, *settings: str) -> list[str]:
+        return command(linked_data, folder / name, *settings, f"train.max_steps={steps}")
+
+    def exact(kind: str) -> list[list[str]]:
+        parts = (("whole", STOPS[-1]), *(("stopped", step) for step in STOPS))
+        return [trained(f"{kind}-{name}", steps, *EXACT, f"train.parallel={kind}") for name, steps in parts]
+
+    by_ranks(3, [*rows(3), *exact("fsdp"), trained("moved", 2, *SETTINGS, "train.parallel=fsdp")], WATCHED)
+    half = [
+        trained(f"half-{kind}", 3, *SETTINGS, "train.precision=bfloat16", f"train.parallel={kind}")
+        for kind in ("ddp", "fsdp")
+    ]
+    on = [trained("moved", steps, *SETTINGS, f"train.parallel={kind}") for steps, kind in ((4, "ddp"), (6, "fsdp"))]
+    by_ranks(2, [*rows(2), *exact("ddp"), *half, *on], WATCHED)
+    by_ranks(1, [*rows(1), trained("moved", 8, *SETTINGS), trained("unmoved", 8, *SETTINGS)], WATCHED)
     return folder
 
 
+def alike(run: RunFolder, reference: RunFolder) -> None:
+    """Asserts that two runs have the same losses, weights and optimizer states."""
+    for file in (RunFolder.step_file, RunFolder.state_file):
+        a, b = load_file(file(reference, 3)), load_file(file(run, 3))
+        assert set(a) == set(b)
+        for key in a:
+            torch.testing.assert_close(b[key], a[key], rtol=0, atol=1e-5)
+    for ours, theirs in zip(lines(run), lines(reference), strict=True):
+        assert all(ours.get(key) == theirs.get(key) for key in ("kind", "step", "skipped", "tgt_tokens"))
+        assert ours["nll"] == pytest.approx(theirs["nll"], rel=1e-5)
+        assert ours.get("loss", 0) == pytest.approx(theirs.get("loss", 0), rel=1e-5)
+
+
 @pytest.mark.slow
-def test_all_ranks_skip_an_update_that_one_of_them_spoils(folder: Path) -> None:
-    skipped = [line["skipped"] for line in lines(RunFolder(folder / "spoilt")) if line["kind"] == "train"]
+@pytest.mark.parametrize(("name", "ranks"), [*((name, 3) for name in ROWS), *((name, 2) for name in BY_TWO)])
+def test_sharded_weights_train_the_model_of_one_process(folder: Path, name: str, ranks: int) -> None:
+    run, one = RunFolder(folder / str(ranks) / name), RunFolder(folder / "1" / name)
+    alike(run, one)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_all_ranks_skip_an_update_that_one_of_them_spoils(folder: Path, ranks: int) -> None:
+    skipped = [line["skipped"] for line in lines(RunFolder(folder / str(ranks) / "spoilt")) if line["kind"] == "train"]
     assert skipped == [0, 1]
 
 
 @pytest.mark.slow
-def test_several_ranks_resume_to_equal_bytes(folder: Path) -> None:
-    whole, stopped = RunFolder(folder / "whole"), RunFolder(folder / "stopped")
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_several_ranks_resume_to_equal_bytes(folder: Path, kind: str) -> None:
+    whole, stopped = RunFolder(folder / f"{kind}-whole"), RunFolder(folder / f"{kind}-stopped")
     assert stopped.last.read_bytes() == whole.last.read_bytes()
     a, b = (load_file(run.state_file(STOPS[-1])) for run in (whole, stopped))
     assert all(torch.equal(a[key], b[key]) for key in a)
+
+
+@pytest.mark.slow
+def test_a_run_resumes_with_other_ranks_and_another_way_of_sharing_the_work(folder: Path) -> None:
+    moved, unmoved = RunFolder(folder / "moved"), RunFolder(folder / "unmoved")
+    a, b = load_file(unmoved.last), load_file(moved.last)
+    for key in a:
+        torch.testing.assert_close(b[key], a[key], rtol=0, atol=1e-5)
+    assert read_progress(moved.state_file(8))["environment"]["parallel"] == "ddp"  # what it means with one process
+
+
+@pytest.mark.slow
+def test_in_bfloat16_sharded_weights_give_the_gradient_of_whole_ones(folder: Path) -> None:
+    alike(RunFolder(folder / "half-fsdp"), RunFolder(folder / "half-ddp"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BY_TWO)
+def test_the_memory_of_a_rank_falls_with_their_number(folder: Path, name: str) -> None:
+    held: dict[int, dict[str, int]] = {
+        ranks: json.loads((folder / str(ranks) / name / "held.json").read_text()) for ranks in (1, 2, 3)
+    }
+
+    def rest(sizes: dict[str, int]) -> int:
+        return 2 * sizes["all"] - sum(sizes.values())
+
+    for ranks in (2, 3):
+        for part in ("parameters", "gradient", "state"):
+            assert held[ranks][part] <= held[1][part] * (1 / ranks + 0.02), (part, held)
+        assert rest(held[ranks]) <= rest(held[1]), held  # such as position tables and the batch
+
+
+def test_compiled_layers_are_not_sharded() -> None:
+    ranks = cast(Ranks, SimpleNamespace(world=2, processes=1))
+    with pytest.raises(InputError, match=r"`compile`.*train\.parallel"):
+        check_compilable(TrainConfig(parallel="fsdp"), ranks)
+    check_compilable(TrainConfig(parallel="ddp"), ranks)
+
+
+def test_muon_is_not_sharded() -> None:
+    objective, ranks = cast(Objective, None), cast(Ranks, SimpleNamespace(world=2, processes=1))
+    with pytest.raises(InputError, match=r"train\.optimizer.*muon.*train\.parallel"):
+        make_parallel(objective, TrainConfig(parallel="fsdp", optimizer="muon"), ranks, torch.device("cpu"))
+
+
+@pytest.mark.parametrize("rows", range(1, 9))
+def test_the_parts_of_the_ranks_make_up_a_tensor(rows: int) -> None:
+    def part(rank: int) -> torch.Tensor:
+        shards: Any = SimpleNamespace(ranks=SimpleNamespace(rank=rank, world=3))
+        return Shards.part(shards, whole)
+
+    whole = torch.randn(rows, 2)
+    assert torch.equal(torch.cat([part(rank) for rank in range(3)]), whole)

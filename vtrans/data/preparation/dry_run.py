@@ -11,7 +11,7 @@ from typing import Any
 
 from vtrans.console import Console, duration
 from vtrans.data.options import DEFAULT_VOCAB_SIZE, PrepareOptions
-from vtrans.data.preparation.encode import Encoded, Encoder, Pair, Task, encoders
+from vtrans.data.preparation.encode import Encoded, Encoder, Task, TextPair, encoders
 from vtrans.data.preparation.learn_vocabulary import SizeError, given_vocabularies, learn_from, learn_vocabularies
 from vtrans.data.preparation.parallel_text import Inputs, Sample, Split
 from vtrans.data.preparation.report import shown
@@ -109,7 +109,7 @@ def _try(options: PrepareOptions, split: Split, console: Console) -> _Trial:
     return _Trial(size, task, encoded, sum(len(line.encode()) for line in lines), reading, learning, encoding)
 
 
-def _learn(pairs: Sequence[Pair], options: PrepareOptions) -> tuple[float, tuple[Vocabulary, Vocabulary]]:
+def _learn(pairs: Sequence[TextPair], options: PrepareOptions) -> tuple[float, tuple[Vocabulary, Vocabulary]]:
     """Returns the seconds that learning from these pairs takes, and the vocabularies of the two sides.
 
     If the pairs do not allow the size in the options, the vocabularies have the nearest size that they allow.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,7 @@ from vtrans.config import Recipe, TrainConfig
 from vtrans.console import Console
 from vtrans.data.batches import collate
 from vtrans.data.store import DataFolder
+from vtrans.errors import InputError
 from vtrans.model import Transformer
 from vtrans.processes.ranks import Ranks
 from vtrans.storage.run_folder import RunFolder
@@ -47,9 +48,14 @@ class Learner:
     def __init__(self, model: Transformer, config: TrainConfig, ranks: Ranks, device: torch.device) -> None:
         self.model, self.config = model, config
         if model.config.positions == "marian":
+            if config.parallel == "fsdp":
+                raise InputError(
+                    'a model with model.positions = "marian" cannot be trained with train.parallel = "fsdp", which '
+                    'divides the start\'s embedding of zeros; use "ddp".'
+                )
             keep_zero(model.tgt_embedding.weight, BOS_ID)
         self.objective = Objective(model, config.label_smoothing, config.r_drop, config.guided_alignment)
-        self.parallel = make_parallel(self.objective, ranks, device)
+        self.parallel = make_parallel(self.objective, config, ranks, device)
         self.parameters = self.parallel.parameters
         self.optimizer = make_optimizer(self.parameters.values(), config, model.matrices())
         self.average = MovingAverage(self.parameters.values(), config.ema) if config.ema > 0 else None
@@ -63,10 +69,13 @@ class Learner:
                 job.console.silence()
             yield
 
-    def averaged(self) -> AbstractContextManager[None]:
-        """Inside the block, which validation and checkpoints use, the model has the averaged weights if the recipe asks
-        for an average. The training state holds the trained ones."""
-        return nullcontext() if self.average is None else self.average.in_place()
+    @contextmanager
+    def whole(self) -> Iterator[Objective]:
+        """Yields the objective that validation and checkpoints use on rank 0: that of the whole model and, if the
+        recipe asks for an average, with the averaged weights. The training state holds the trained ones. All ranks must
+        enter the block."""
+        with nullcontext() if self.average is None else self.average.in_place(), self.parallel.refreshed():
+            yield self.parallel.whole
 
     def compile(self, device: torch.device, console: Console) -> None:
         """Compiles the layers with torch.compile and runs them once; if that fails, warns and uses them uncompiled."""

@@ -1,40 +1,49 @@
 """How several processes train one model: what each of them holds, and how their gradients are summed.
 
 Each rank computes the loss of its part of a batch. With `DataParallel`, every rank holds the whole model; with
-`SharedMemory`, all ranks use one copy in shared memory. Both give the same gradient and the same files. The rest of
-training sees `objective`, whose loss each rank computes, and `parameters`, of which this rank updates those that have a
-gradient after `gradient_norm`.
+`Shards`, a part of each weight; with `SharedMemory`, all ranks use one copy in shared memory. All give the same
+gradient and the same files. The rest of training sees `objective`, whose loss each rank computes, and `parameters`, of which this rank
+updates those that have a gradient after `gradient_norm`.
 """
 
 from __future__ import annotations
 
+import copy
 import inspect
 import math
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch import distributed as dist
+from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
+from vtrans.config import TrainConfig
 from vtrans.data.batches import collate
+from vtrans.errors import InputError
+from vtrans.model import SSRU, CrossAttention, FeedForward, SelfAttention
 from vtrans.processes.local_ranks import share_memory
 from vtrans.processes.ranks import Ranks
 from vtrans.text.vocabulary import EOS_ID
 from vtrans.training.optimization.loss import Objective
 from vtrans.training.optimization.optimizer import MovingAverage, costs
 
+BLOCK = 1 << 22  # numbers that a rank sends to rank 0 at a time: few messages, in little memory
+
 
 class DataParallel:
     """Each rank holds the whole model, its gradient and the optimizer's state (DistributedDataParallel, Li et al.
     2020). Gradients are summed in buckets while the backward pass still computes others."""
 
-    def __init__(self, objective: Objective, ranks: Ranks, device: torch.device) -> None:
+    def __init__(self, whole: Objective, ranks: Ranks, device: torch.device) -> None:
         self.ranks, self.device = ranks, device
-        self._whole = objective.to(device)
-        self.parameters: dict[str, nn.Parameter] = dict(objective.model.named_parameters())
+        self.whole: Objective = whole.to(device)
+        self.parameters: dict[str, nn.Parameter] = dict(whole.model.named_parameters())
 
     def share(self, optimizer: torch.optim.Optimizer, average: MovingAverage | None) -> None:
         """Moves what the ranks share to shared memory: nothing. Call it before they are forked."""
@@ -49,23 +58,22 @@ class DataParallel:
         """The module whose losses have the gradient of the mean over the ranks. Made at its first use, because
         compiling runs a backward pass of this rank alone."""
         if self.ranks.world == 1:
-            return self._whole
+            return self.whole
         # The only buffers are position tables, which may have grown on some ranks only. Newer versions of torch have
         # another name for the option, and warn about the old one.
         known = inspect.signature(DistributedDataParallel).parameters
         buffers = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
         settings: dict[str, Any] = {buffers: False}
         devices = [self.device.index] if self.device.type == "cuda" else None
-        wrapped = DistributedDataParallel(self._whole, device_ids=devices, **settings)
+        wrapped = DistributedDataParallel(self.whole, device_ids=devices, **settings)
         # After its first backward pass, DDP divides the gradients into buckets again, in the order in which they were
         # ready. Where a number lies in a bucket decides the order in which three or more ranks add it up. This pass
         # makes sure that all updates use the same buckets; otherwise a resumed run would not end with equal bytes.
         ids = torch.full((1,), EOS_ID)
-        # Compiled layers would be compiled again for a single sentence.
-        compiled, self._whole.compiled = self._whole.compiled, None
+        compiled, self.whole.compiled = self.whole.compiled, None  # they would be compiled again for a single sentence
         wrapped(collate([ids], [ids]).to(self.device))[0].backward()
-        self._whole.compiled = compiled
-        self._whole.zero_grad(set_to_none=True)
+        self.whole.compiled = compiled
+        self.whole.zero_grad(set_to_none=True)
         return wrapped
 
     def accumulating(self, *, last: bool) -> AbstractContextManager[None]:
@@ -77,8 +85,23 @@ class DataParallel:
         """Gives `parameters` the gradient of all ranks. Returns its norm, []."""
         return torch.nn.utils.get_total_norm([p.grad for p in self.parameters.values() if p.grad is not None])
 
-    def wait_for_updates(self) -> None:
+    def settle(self) -> None:
         """Waits until every rank has updated its parameters, if the ranks share them."""
+
+    def refreshed(self) -> AbstractContextManager[None]:
+        """Inside the block, `whole` has the values of `parameters` on rank 0. All ranks must enter the block."""
+        return nullcontext()
+
+    def gathered(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Returns whole tensors in main memory on rank 0, and none on the others. All ranks must call it. A key is the
+        name of a parameter, with or without a colon and a part of the optimizer's state."""
+        if self.ranks.rank > 0:
+            return {}
+        return {key: value.detach().contiguous().cpu() for key, value in tensors.items()}
+
+    def part(self, whole: Tensor) -> Tensor:
+        """Returns this rank's part of a whole tensor: all of it."""
+        return whole
 
 
 class SharedMemory(DataParallel):
@@ -107,7 +130,7 @@ class SharedMemory(DataParallel):
 
     @property
     def objective(self) -> nn.Module:
-        return self._whole
+        return self.whole
 
     def accumulating(self, *, last: bool) -> AbstractContextManager[None]:
         return nullcontext()
@@ -127,7 +150,7 @@ class SharedMemory(DataParallel):
         square = float(torch.nn.utils.get_total_norm(sums)) ** 2
         return torch.tensor(math.sqrt(self.ranks.summed([square], self.device)[0]))
 
-    def wait_for_updates(self) -> None:
+    def settle(self) -> None:
         self.ranks.wait()
 
 
@@ -148,6 +171,142 @@ def divided(costs: Sequence[float], parts: int) -> list[list[int]]:
     return [sorted(part) for part in numbers]
 
 
-def make_parallel(objective: Objective, ranks: Ranks, device: torch.device) -> DataParallel:
-    """Returns the way in which these ranks train one model."""
-    return (SharedMemory if ranks.processes > 1 else DataParallel)(objective, ranks, device)
+class Shards:
+    """Each rank holds a part of the rows of each weight, of its gradient and of the optimizer's state (FSDP2, Zhao et
+    al. 2023). The rows may not divide evenly; a rank may have none.
+
+    The unit of sharding is a sublayer. Its weights are whole only while it computes, forward and backward. A sublayer
+    that several layers or both stacks share is one module and therefore one unit. Autograd adds up the gradients of its
+    uses before the ranks sum them. Everything else stays in the unit of the objective, which is whole from the start of
+    the forward pass to the end of the backward pass: the norms, the position tables and the embeddings with the
+    projection. So tied weights are in one unit, and the loss, which reads the projection's weight outside of its
+    module, sees all of it.
+
+    In bfloat16, the weights of a sublayer are gathered in bfloat16 and their gradients summed in float32.
+    """
+
+    UNITS = (SelfAttention, SSRU, CrossAttention, FeedForward)
+
+    def __init__(self, objective: Objective, ranks: Ranks, device: torch.device, precision: str) -> None:
+        # These imports take 0.4 seconds, and most runs have one process.
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+        # FSDP2 warns about outputs that are views, because changing one in place would lose a hook. No layer does.
+        warnings.filterwarnings("ignore", "FSDP2-wrapped module", UserWarning)
+        self.ranks, self.device, self.divisor = ranks, device, ranks.world
+        self.whole = copy.deepcopy(objective) if ranks.rank == 0 else objective  # in main memory
+        mesh = init_device_mesh(device.type, (ranks.world,))
+        bfloat16 = torch.bfloat16 if precision == "bfloat16" else None
+        policy = MixedPrecisionPolicy(bfloat16, torch.float32, cast_forward_inputs=False)
+        for module in list(objective.modules()):
+            if isinstance(module, self.UNITS):
+                fully_shard(module, mesh=mesh, mp_policy=policy)
+        fully_shard(objective, mesh=mesh)
+        self.objective: nn.Module = objective
+        self._shards: dict[str, Any] = dict(objective.model.named_parameters())  # DTensors
+        # The memory of the same values as plain tensors, which every optimizer and version of torch can work with.
+        self.parameters = {name: nn.Parameter(shard.detach().to_local()) for name, shard in self._shards.items()}
+
+    def accumulating(self, *, last: bool) -> AbstractContextManager[None]:
+        """See `DataParallel.accumulating`. The ranks sum the gradient of each batch, so none is ever kept whole."""
+        return nullcontext()
+
+    def share(self, optimizer: torch.optim.Optimizer, average: MovingAverage | None) -> None:
+        """See `DataParallel.share`."""
+
+    def settle(self) -> None:
+        """See `DataParallel.settle`."""
+
+    def gradient_norm(self) -> Tensor:
+        for name, parameter in self.parameters.items():
+            shard = self._shards[name]
+            parameter.grad, shard.grad = None if shard.grad is None else shard.grad.to_local(), None
+        norm = torch.nn.utils.get_total_norm([p.grad for p in self.parameters.values() if p.grad is not None])
+        square = norm.square()
+        dist.all_reduce(square)
+        return square.sqrt()
+
+    @contextmanager
+    def refreshed(self) -> Iterator[None]:
+        copies = dict(self.whole.model.named_parameters())
+        for name, value in self._whole(self.parameters):
+            copies[name].data.copy_(value)
+        if self.ranks.rank > 0:
+            yield
+            return
+        self.whole.to(self.device)
+        try:
+            yield
+        finally:
+            self.whole.to("cpu")
+
+    def gathered(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        numbers = {key: value.cpu() for key, value in tensors.items() if value.dim() == 0}  # all ranks have the same
+        parts = {key: value for key, value in tensors.items() if key not in numbers}
+        whole = {key: value.cpu() for key, value in self._whole(parts)}
+        return numbers | whole if self.ranks.rank == 0 else {}
+
+    def _whole(self, parts: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+        """Sends the parts of all ranks to rank 0, one block after the other. Yields the whole tensors there, by key,
+        and nothing on the other ranks. All ranks must exhaust it."""
+        shapes = {key: self._shards[key.partition(":")[0]].shape for key in parts}
+        # The numbers of the largest part of each tensor, that of the first rank. The others fill theirs up with zeros.
+        sizes = {key: -(-shape[0] // self.ranks.world) * math.prod(shape[1:]) for key, shape in shapes.items()}
+        for block in _blocks(sizes):
+            flat = (parts[key].detach().flatten() for key in block)
+            sent = torch.cat([F.pad(part, (0, sizes[key] - len(part))) for key, part in zip(block, flat, strict=True)])
+            received = [torch.empty_like(sent) for _ in range(self.ranks.world)] if self.ranks.rank == 0 else []
+            dist.gather(sent, received or None, 0)
+            split = (torch.split(flat, [sizes[key] for key in block]) for flat in received)
+            for key, *pieces in zip(block, *split, strict=True) if received else ():
+                yield key, torch.cat(pieces)[: shapes[key].numel()].view(shapes[key])
+
+    def part(self, whole: Tensor) -> Tensor:
+        """Returns this rank's rows of a whole tensor, or a number as it is."""
+        if whole.dim() == 0:
+            return whole
+        parts = whole.chunk(self.ranks.world)
+        return parts[self.ranks.rank] if self.ranks.rank < len(parts) else whole[:0]
+
+
+def _blocks(sizes: Mapping[str, int]) -> Iterator[list[str]]:
+    """Yields the keys in order, in blocks of at most BLOCK numbers or of one key."""
+    block: list[str] = []
+    for key in sizes:
+        if block and sum(sizes[k] for k in block) + sizes[key] > BLOCK:
+            yield block
+            block = []
+        block.append(key)
+    if block:
+        yield block
+
+
+Parallel = DataParallel | Shards
+
+
+def parallel_of(config: TrainConfig, ranks: Ranks) -> str:
+    """Returns the effective `train.parallel`: it applies only to processes that torchrun has started."""
+    return config.parallel if ranks.world > ranks.processes else "ddp"
+
+
+def make_parallel(objective: Objective, config: TrainConfig, ranks: Ranks, device: torch.device) -> Parallel:
+    if parallel_of(config, ranks) == "fsdp":
+        if config.optimizer == "muon":
+            raise InputError(
+                "train.optimizer must be adam with train.parallel = fsdp, got muon, whose steps need whole matrices; "
+                "set train.parallel to ddp."
+            )
+        return Shards(objective, ranks, device, config.precision)
+    if ranks.processes > 1:
+        return SharedMemory(objective, ranks, device)
+    return DataParallel(objective, ranks, device)
+
+
+def check_compilable(config: TrainConfig, ranks: Ranks) -> None:
+    """Raises InputError if compiled layers cannot be trained in this way."""
+    if parallel_of(config, ranks) == "fsdp":
+        raise InputError(
+            "`compile` needs train.parallel = ddp, got fsdp, which gathers the weights of one sublayer at a time; "
+            "train without it, or set train.parallel to ddp."
+        )
