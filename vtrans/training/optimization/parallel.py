@@ -2,8 +2,8 @@
 
 Each rank computes the loss of its part of a batch. With `DataParallel`, every rank holds the whole model; with
 `Shards`, a part of each weight; with `SharedMemory`, all ranks use one copy in shared memory. All give the same
-gradient and the same files. The rest of training sees `objective`, whose loss each rank computes, and `parameters`, of which this rank
-updates those that have a gradient after `gradient_norm`.
+gradient and the same files. The rest of training sees `objective`, whose loss each rank computes, and `parameters`, of
+which this rank updates those that have a gradient after `gradient_norm`.
 """
 
 from __future__ import annotations
