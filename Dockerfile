@@ -1,4 +1,5 @@
-# vtrans serve, and the other commands: docker run ... vtrans translate. docs/install.md describes it.
+# vtrans serve, and translate and logprob: docker run ... vtrans translate. docs/install.md describes it. With
+# --build-arg TORCH=yes, the image also has torch's CPU build, for the commands that train.
 # The version of Python with which all tests run. The digest is that of the index for all platforms; to update it:
 # docker buildx imagetools inspect python:3.11-slim-bookworm
 FROM python:3.11.14-slim-bookworm@sha256:65a93d69fa75478d554f4ad27c85c1e69fa184956261b4301ebaf6dbb0a3543d AS base
@@ -15,15 +16,17 @@ COPY vtrans vtrans
 RUN pip wheel --verbose --no-cache-dir --no-deps --wheel-dir /wheels . && ls /wheels/vtrans-*-linux_*.whl
 
 FROM base
-COPY .ci/constraints.txt /tmp/constraints.txt
+ARG TORCH=
+COPY .ci/constraints.txt requirements /tmp/
 COPY --from=wheel /wheels /tmp/wheels
 # The constraints pin all versions. torch's own index has the CPU build, without gigabytes of GPU libraries, but not the
 # pinned versions of all that torch depends on.
-RUN pip install --no-cache-dir --constraint /tmp/constraints.txt --extra-index-url https://download.pytorch.org/whl/cpu \
-      "$(grep '^torch==' /tmp/constraints.txt)+cpu" \
-    && wheel="$(ls /tmp/wheels/*.whl)" \
-    && pip install --no-cache-dir --constraint /tmp/constraints.txt "${wheel}[serve]" \
-    && rm -rf /tmp/wheels /tmp/constraints.txt \
+RUN pip install --no-cache-dir --constraint /tmp/constraints.txt --requirement /tmp/serve.txt \
+    && if [ -n "$TORCH" ]; then pip install --no-cache-dir --constraint /tmp/constraints.txt \
+         --extra-index-url https://download.pytorch.org/whl/cpu \
+         "$(grep '^torch==' /tmp/constraints.txt)+cpu" sacrebleu; fi \
+    && pip install --no-cache-dir --no-deps /tmp/wheels/*.whl \
+    && rm -rf /tmp/wheels /tmp/*.txt \
     && useradd --uid 10001 --create-home vtrans \
     && install --directory --owner vtrans --group vtrans --mode 700 /cache
 USER 10001

@@ -54,7 +54,7 @@ LIGHT = (
     "errors", "files", "text.lines", "text.languages", "text.vocabulary", "keys", "config", "console", "data.options",
     "processes.cores", "processes.memory", "processes.process", "processes.workers", "data.preparation.encode", "score",
     "storage.model_file", "storage.run_folder", "search.options", "analysis.machine", "documents.files", "server.app",
-    "server.running", "server.models", "translate.loading", "translate.stream", "cli",
+    "server.running", "server.models", "interop.ctranslate2.folder", "translate.loading", "translate.stream", "cli",
 )  # fmt: skip
 
 

@@ -10,19 +10,20 @@ import os
 import struct
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from vtrans.errors import FileError
 from vtrans.files import reason
 from vtrans.storage.tensors import TensorFile, mapped
 
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
 AGAIN = "copy the folder again, or convert the model again"
 LONGEST_JSON = 1 << 26  # bytes; the vocabulary of a model with a million pieces has less
 
-Read = Callable[[], Tensor]
+Read = Callable[[], "Tensor"]
 """Reads a weight when it is needed, so that only one of them is in memory twice."""
 
 
