@@ -9,6 +9,7 @@ from vtrans.engines.engine import Engine
 from vtrans.lines.alignments import AlignWords
 from vtrans.lines.case import LowerCase
 from vtrans.lines.confidence import BlankDoubtful, RateConfidence
+from vtrans.lines.invented import ForbidInvented
 from vtrans.lines.line import Stage
 from vtrans.lines.mbr import ChooseBest
 from vtrans.lines.memory import UseMatches, UseMemory
@@ -51,6 +52,7 @@ class Stages:
             CutIntoPieces(self.reader, vocab, options.to, options.nbest),
             SearchAgain(None if drawn else self._second, engine.src_vocab),
             DraftTerms(engine, options.nbest) if options.glossary and not options.mbr else None,
+            ForbidInvented(vocab),
             ChooseBest(options, vocab) if options.mbr or options.nbest > 1 else None,
         ]
         return [stage for stage in stages if stage]

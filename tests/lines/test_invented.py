@@ -1,0 +1,73 @@
+"""Codes that a line does not have are not written."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pytest
+
+import vtrans
+from vtrans.config import SearchConfig
+from vtrans.data.preparation.learn_vocabulary import learn
+from vtrans.engines.engine import Source
+from vtrans.lines.invented import ForbidInvented, OnlyCodes
+from vtrans.lines.line import Line, Piece
+from vtrans.search.loop import Hypothesis
+from vtrans.search.rules import Step
+from vtrans.text.piece_table import is_byte
+from vtrans.text.vocabulary import EOS_ID, Vocabulary
+from vtrans.wording.avoid import Spelling
+
+BEGUN = re.compile(r"(?<![A-Za-z0-9])[A-Z]\d+")
+ALLOWED = frozenset({"A12", "B7"})
+
+
+@pytest.fixture(scope="module")
+def vocab() -> Vocabulary:
+    codes = [f"{letter}{number}" for letter in "ABCQ" for number in (1, 7, 12, 345)]
+    text = [f"Raum ({a}) {b}, x{a} {a[1:]}" for a in codes for b in codes]
+    return learn(text, size=None, kind="bpe", coverage=1.0, normalization="nmt_nfkc")
+
+
+def test_the_rule_forbids_what_begins_another_code(vocab: Vocabulary) -> None:
+    """By definition: a word of a capital letter and digits must be the beginning of a code that is allowed."""
+    spelling, numbers, forbidden = Spelling(vocab), random.Random(3), 0
+    rule = OnlyCodes(spelling, ALLOWED)
+    subwords = [i for i in range(EOS_ID + 1, len(vocab)) if not is_byte(vocab.text_of(i))]
+    for _ in range(60):
+        said = numbers.choices(subwords, k=numbers.randrange(1, 6))
+        step = Step(np.zeros((1, len(vocab))), np.array([said]))
+        rule.apply(step)
+        for token in subwords:
+            before, text = (b"".join(spelling.bytes[i] for i in ids).decode() for ids in (said, (*said, token)))
+            begun = [word for word in BEGUN.finditer(text) if word.end() > len(before)]
+            wrong = any(not any(code.startswith(word[0]) for code in ALLOWED) for word in begun)
+            assert (step.logprobs_nv[0, token] == -np.inf) == wrong, text
+            forbidden += wrong
+    assert forbidden > 100
+
+
+def test_only_lines_with_invented_codes_are_searched_again(vocab: Vocabulary) -> None:
+    texts = {"Raum": "Raum", "Raum A12": "Raum A12", "room A-12": "Raum A1"}
+    searched: list[list[str]] = []
+
+    def search(pieces: Sequence[Piece], config: SearchConfig) -> Iterator[Piece]:
+        searched.append([piece.line.text for piece in pieces])
+        for piece in pieces:
+            text = "Raum" if piece.source.rules else texts[piece.line.text]
+            piece.hypotheses = [Hypothesis(tuple(vocab.encode(text)), -1.0, -1.0, True, ())]
+            yield piece
+
+    pieces = [Piece(Line(i, text), Source([EOS_ID], 9, f"{i}/0")) for i, text in enumerate(texts, 1)]
+    found = list(ForbidInvented(vocab).around(search)(pieces, SearchConfig()))
+    assert searched == [[*texts], ["room A-12"]]
+    assert [vocab.decode(piece.hypotheses[0].tokens) for piece in found] == ["Raum", "Raum A12", "Raum"]
+
+
+@pytest.mark.parametrize("line", ["Please open room A-12.", "v1.2.3 is out", "The version 1.2 of B-52 is out."])
+def test_the_shipped_model_invents_no_codes(line: str) -> None:
+    (translation,) = vtrans.load("tatoeba-en-de").translate([line])
+    assert not re.search(r"\b[A-Z]\d+\b", translation)
