@@ -134,3 +134,14 @@ def test_a_memory_that_would_change_is_refused(translate: Run, words: str) -> No
     done = translate(*words.split(), "--memory", "corrections", stdin=b"")
     assert done.code == 2
     assert "--memory" in done.err
+
+
+def test_a_document_in_other_languages_is_refused(translate: Run) -> None:
+    Path("b.po").write_text(HEADER.format("ru") + ENTRY.format("The dog.", ""), encoding="utf-8")
+    xliff = '<xliff version="1.2"><file source-language="fr" target-language="de"><body/></file></xliff>'
+    Path("b.xlf").write_text(xliff, encoding="utf-8")
+    for name, named in (("b.po", "ru"), ("b.xlf", "fr to de")):
+        done = translate(name, "-o", "out")
+        assert (done.code, Path("out").exists()) == (2, False)
+        assert f"{name}: " in done.err
+        assert named in done.err

@@ -16,7 +16,7 @@ from vtrans.documents.office import _WORD
 from vtrans.documents.subtitles import broken
 from vtrans.documents.translating import Answers, Groups, Lines
 from vtrans.documents.xml import Element, parse
-from vtrans.errors import DocumentError
+from vtrans.errors import DocumentError, DocumentSizeError
 from vtrans.server.batching import RequestOptions
 
 OFFICE, TEXT = (f"urn:oasis:names:tc:opendocument:xmlns:{name}:1.0" for name in ("office", "text"))
@@ -194,3 +194,10 @@ def test_documents_are_finished_one_by_one_and_no_line_is_asked_twice() -> None:
     assert [[nbest[0].text for nbest in answered] for answered in whole[1:]] == found
     assert len([*lines.each(answers, 4)]) == len(documents)
     assert asked[-2:] == [{False: ["One dog.", "Two cats.", "A bird."], True: ["A mouse."]}, asked[2]]
+
+
+def test_the_elements_of_an_office_file_are_bounded() -> None:
+    for name, content in (("a.docx", docx("<w:p/>" * 10**6)), ("a.odt", zipped(content_xml=CONTENT % "<a/>" * 10**6))):
+        assert len(content) < 1_000_000
+        with pytest.raises(DocumentSizeError, match="1,000,000"):
+            open_file(name, content, 1 << 28)

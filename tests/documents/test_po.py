@@ -118,6 +118,37 @@ def test_a_form_for_several_numbers_shows_the_number(plural: str, one: str, expe
     assert all(part in form for part, form in zip(expected, found.msgstr_plural.values(), strict=True))
 
 
+TEMPLATE = HEADER.replace("UTF-8", "CHARSET").replace("Language: de", "Language: ").replace(
+    "nplurals=2; plural=(n != 1);", "nplurals=INTEGER; plural=EXPRESSION;"
+)  # fmt: skip
+
+
+def test_the_header_of_a_template_is_filled() -> None:
+    body = 'msgid "one file"\nmsgid_plural "many files"\nmsgstr[0] ""\nmsgstr[1] ""\n'
+    made = filled("a.pot", po(body, TEMPLATE), tgt="pt-BR").decode()
+    header = HEADER.replace("Language: de", "Language: pt_BR")
+    assert made.startswith(header)
+    assert made == filled("a.po", po(body, header), tgt="pt-BR").decode()
+    assert "Language: \\n" in filled("a.pot", po(body, TEMPLATE), tgt="").decode()
+    windows = po(body, TEMPLATE).replace(b"\n", b"\r\n")
+    assert filled("a.pot", windows, tgt="pt-BR") == made.encode().replace(b"\n", b"\r\n")
+
+
+@pytest.mark.parametrize("language", ["ru", "fr_CA", "fr@x", "es_419"])
+def test_a_catalogue_for_another_language_is_refused(language: str) -> None:
+    content = po('msgid "a dog"\nmsgstr ""\n', HEADER.replace("Language: de", f"Language: {language}"))
+    with pytest.raises(DocumentError, match=language[:2]):
+        filled("a.po", content)
+    assert filled("a.po", content, tgt="")
+    assert filled("a.po", content, tgt=f"{language[:2]}-XY")
+
+
+@pytest.mark.parametrize("language", ["", "de", "de_AT", "de@x", "german", "German"])
+def test_a_catalogue_for_the_language_or_none_is_filled(language: str) -> None:
+    header = HEADER.replace("Language: de", f"Language: {language}")
+    assert b'"dog a"' in filled("a.po", po('msgid "a dog"\nmsgstr ""\n', header))
+
+
 def test_only_empty_plural_forms_are_filled() -> None:
     found = entry('msgid "one file"\nmsgid_plural "many files"\nmsgstr[0] "eins"\nmsgstr[1] ""\n')
     assert found.msgstr_plural == {0: "eins", 1: "files many"}
@@ -283,6 +314,8 @@ def test_msgfmt_accepts_what_is_written(tmp_path: Path) -> None:
         'msgstr[0] ""\nmsgstr[1] ""\n\n#, python-format\nmsgid "%(a)s 100%% %(b)d"\nmsgstr ""\n'
     )
     (tmp_path / "a.po").write_bytes(filled("a.po", po(body)))
-    words = ["msgfmt", "--check", "--use-fuzzy", "-o", "/dev/null", str(tmp_path / "a.po")]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    (tmp_path / "b.po").write_bytes(filled("b.pot", po(body, "#, fuzzy\n" + TEMPLATE)))
+    for name in ("a.po", "b.po"):
+        words = ["msgfmt", "--check", "--use-fuzzy", "-o", "/dev/null", str(tmp_path / name)]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")

@@ -10,6 +10,7 @@ from catalogues import filled, reverse, rotated, same
 from hypothesis import given
 
 from vtrans.documents.document import Translated
+from vtrans.documents.files import Filling, open_file
 from vtrans.documents.xliff import xliff_pairs
 from vtrans.errors import DocumentError
 from vtrans.text.languages import Languages
@@ -257,3 +258,37 @@ def test_an_empty_translation_leaves_the_unit() -> None:
 @pytest.mark.parametrize("source", ["a " * 50_000, '<x id="1"/>' * 5000, '<g id="1">a</g>' * 5000, "&amp;" * 50_000])
 def test_a_huge_unit_is_quick(source: str) -> None:
     assert filled("a.xlf", (ONE % unit(source)).encode(), same)
+
+
+@pytest.mark.parametrize(
+    ("state", "target", "is_filled"),
+    [
+        ("needs-translation", "a big <g id='1'>dog</g>", True),
+        ("new", "a big <g id='1'>dog</g>", True),
+        ("needs-translation", "ein Hund", False),
+        ("translated", "a big <g id='1'>dog</g>", False),
+        ("needs-review-translation", "a big <g id='1'>dog</g>", False),
+    ],
+)
+def test_a_new_target_that_copies_its_source_is_no_translation(state: str, target: str, is_filled: bool) -> None:
+    unit = f"<source>a big <g id='1'>dog</g></source><target state=\"{state}\">{target}</target>"
+    text = f'<xliff version="1.2"><file><body><trans-unit>{unit}</trans-unit></body></file></xliff>'
+    made = filled("a.xlf", text.encode())
+    assert (made != text.encode()) == is_filled
+    assert (b"<target state=\"needs-review-translation\"><g id='1'>dog</g> big a</target>" in made) == is_filled
+
+
+@pytest.mark.parametrize(
+    ("languages", "named"),
+    [(("de", "fr"), "de to fr"), (("en", "fr-CA"), "fr-CA"), (("de", "de"), "de to de"), (("", "fr"), "fr")],
+)
+def test_a_file_in_other_languages_is_refused(languages: tuple[str, str], named: str) -> None:
+    first = '<file source-language="en_GB" target-language="de_AT"><body/></file>'
+    other = f'<file source-language="{languages[0]}" target-language="{languages[1]}"><body/></file>'
+    two = '<xliff xmlns="urn:oasis:names:tc:xliff:document:2.0" version="2.0" srcLang="{}" trgLang="{}"/>'
+    for text in (f'<xliff version="1.2">{first}{other}</xliff>', two.format(*languages)):
+        with pytest.raises(DocumentError, match=named):
+            open_file("a.xlf", text.encode(), 10_000, Filling("de", source="en"))
+        assert open_file("a.xlf", text.encode(), 10_000)
+    assert open_file("a.xlf", text.encode(), 10_000, Filling(languages[1], source=languages[0]))
+    assert open_file("a.xlf", f'<xliff version="1.2">{first}</xliff>'.encode(), 10_000, Filling("de", source="en"))

@@ -99,13 +99,13 @@ class Documents:
             raise InputError(f"{file} must end in one of {known}; name its `format`, or use `input` for lines of text.")
         return ending
 
-    def opened(self, file: Path, target: str) -> Opened:
-        """Returns a document that is read for translation into a language. Raises InputError for a broken one."""
+    def opened(self, file: Path, source: str, target: str) -> Opened:
+        """Returns a document that is read for translation between languages. Raises InputError for a broken one."""
         from vtrans.documents.files import Filling, open_file
 
         with named(file):
             return open_file(
-                f"x{self.ending(file)}", content_of(file), LARGEST_DOCUMENT, Filling(target, self.overwrite)
+                f"x{self.ending(file)}", content_of(file), LARGEST_DOCUMENT, Filling(target, self.overwrite, source)
             )
 
 
@@ -227,7 +227,7 @@ def translate_files(
         languages = _languages(translator, options.to)
         opened = {}
         for file in todo:
-            one = documents.opened(file, languages.tgt)
+            one = documents.opened(file, languages.src if translator.engine.languages else "", languages.tgt)
             with named(file):
                 opened[file] = one, [one.read(text, languages.src) for text in one.texts]
         lines = Lines([document for _, parts in opened.values() for document in parts], options.known)

@@ -16,14 +16,16 @@ from vtrans.documents.document import READERS, Document
 from vtrans.documents.html import html_encoding
 from vtrans.documents.markdown import markdown_document
 from vtrans.documents.office import docx_document, odt_document
-from vtrans.documents.po import charset, po_document
+from vtrans.documents.po import charset, po_document, po_named
 from vtrans.documents.subtitles import SubtitleDocument
 from vtrans.documents.tmx import tmx_document
-from vtrans.documents.xliff import xliff_document
+from vtrans.documents.xliff import xliff_document, xliff_named
 from vtrans.documents.xml import encoding
 from vtrans.errors import DocumentError, DocumentSizeError
+from vtrans.text.languages import base
 
 MOST_UNPACKED = 10  # times the largest file that is accepted; a zip file may not unpack to more
+MOST_TAGS = 10**6  # of the text in a zip file; each needs about 1 kB of memory
 MOST_MEMBERS = 1000  # of a zip file
 MARK = "\ufeff"  # the byte order mark
 REFERENCES = "xmlcharrefreplace"  # Python's name for writing characters that an encoding lacks as `&#8364;`
@@ -43,15 +45,18 @@ class Opened:
 
 @dataclass(frozen=True)
 class Filling:
-    """How the entries of a file are filled: the target language, if it is known, and whether also those that are
-    filled already."""
+    """How the entries of a file are filled: the languages, if they are known, and whether also those that are filled
+    already."""
 
     target: str = ""
     overwrite: bool = False
+    source: str = ""
 
 
 Open = Callable[[bytes, int, Filling], Opened]
 """Opens the content of a file that may unpack to that many bytes."""
+Named = Callable[[str], list[tuple[str, str]]]
+"""Returns the source and target languages that a text names, empty where it names none."""
 
 
 def open_file(name: str, content: bytes, limit: int, filling: Filling = Filling()) -> Opened:
@@ -71,14 +76,22 @@ def open_file(name: str, content: bytes, limit: int, filling: Filling = Filling(
 
 
 def _text(
-    read: Callable[..., Document], encoding: Callable[[bytes], str], errors: str = "strict", *, entries: bool = False
+    read: Callable[..., Document],
+    encoding: Callable[[bytes], str],
+    errors: str = "strict",
+    *,
+    entries: bool = False,
+    named: Named = lambda text: [],
 ) -> Open:
     """Returns how a file that is a text is opened: `encoding` returns its encoding, and `errors` says what Python does
-    with characters that this lacks. Its byte order mark and line ends stay. With `entries`, `read` fills them."""
+    with characters that this lacks. Its byte order mark and line ends stay. With `entries`, `read` fills them, and
+    `named` returns the languages that the file names."""
 
     def opened(content: bytes, most: int, filling: Filling) -> Opened:
         text, encoded = _decoded(content, encoding(content), errors)
         if entries:
+            for languages in named(text) if filling.source or filling.target else ():
+                _check_languages(languages, filling)
             reader = partial(read, target=filling.target, overwrite=filling.overwrite)
             return Opened([text], reader, lambda texts: encoded(texts[0]))
         newline = "\r\n" if "\r\n" in text else "\n"
@@ -86,6 +99,18 @@ def _text(
         return Opened([plain], read, lambda texts: encoded(texts[0].replace("\n", newline)))
 
     return opened
+
+
+def _check_languages(named: tuple[str, str], filling: Filling) -> None:
+    """Raises DocumentError for a file in other languages than those of the translations."""
+    ours = filling.source, filling.target
+    both = [(base(theirs.replace("_", "-")), base(mine)) for theirs, mine in zip(named, ours, strict=True)]
+    if any(theirs and mine and theirs != mine for theirs, mine in both):
+        wanted, got = (" to ".join(filter(None, codes)) for codes in (ours, named))
+        raise DocumentError(
+            f"The file names {got}, but the translations are {wanted}; choose a model for the file's languages, or "
+            "correct those that it names."
+        )
 
 
 def _zipped(is_text: Callable[[str], object], read: Callable[[str, str], Document]) -> Open:
@@ -96,6 +121,9 @@ def _zipped(is_text: Callable[[str], object], read: Callable[[str, str], Documen
         named = [info.filename for info, _ in members if is_text(info.filename)]
         if not named:
             raise DocumentError("The file lacks the parts that hold the text in its format.")
+        tags = sum(data.count(b"<") for info, data in members if info.filename in named)
+        if tags > MOST_TAGS:
+            raise DocumentSizeError(f"The file's text must have at most {MOST_TAGS:,} tags of XML, got {tags:,}.")
         parts = [_decoded(data, encoding(data), REFERENCES) for info, data in members if info.filename in named]
 
         def written(translated: list[str]) -> bytes:
@@ -167,8 +195,8 @@ FORMATS: dict[str, Open] = {
     ".srt": _text(SubtitleDocument, _utf8),
     ".docx": _zipped(_WORD_PARTS.fullmatch, docx_document),
     ".odt": _zipped(lambda name: name == "content.xml", odt_document),
-    **dict.fromkeys((".po", ".pot"), _text(po_document, charset, entries=True)),
-    **dict.fromkeys((".xlf", ".xliff"), _text(xliff_document, encoding, REFERENCES, entries=True)),
+    **dict.fromkeys((".po", ".pot"), _text(po_document, charset, entries=True, named=po_named)),
+    **dict.fromkeys((".xlf", ".xliff"), _text(xliff_document, encoding, REFERENCES, entries=True, named=xliff_named)),
     ".tmx": _text(tmx_document, encoding, REFERENCES, entries=True),
     **dict.fromkeys((".md", ".markdown"), _text(markdown_document, _utf8, entries=True)),
 }

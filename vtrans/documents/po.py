@@ -27,7 +27,13 @@ MOST_THINGS = 1000  # numbers for which a plural formula is tried, as in msgfmt
 _STRING = re.compile(r'[ \t]*(?:(msgctxt|msgid|msgid_plural|msgstr(?:\[\d{1,2}\])?)[ \t]+)?"((?:[^"\\]|\\.)*)"\s*')
 _CHARSET = re.compile(rb'^"Content-Type:[^"\n]*charset=([\w-]+)', re.MULTILINE)
 _PLURAL = re.compile(r"^Plural-Forms:.*?\bplural=([^;\n]+)", re.MULTILINE)
-_LANGUAGE = re.compile(r"^Language:[ \t]*([a-z]{2,3}(?:_[A-Za-z]+)*)", re.MULTILINE)
+_LANGUAGE = re.compile(r"^Language:[ \t]*([a-z]{2,3}(?:_[A-Za-z]+)*)(?![A-Za-z])", re.MULTILINE)
+_NO_LANGUAGE = re.compile(r"(?<=\bLanguage:)[ \t]*(?=\\n)")
+# What the header of a template says, and what it says once the template is filled. A template has two plural forms.
+_TEMPLATE = {
+    "charset=CHARSET": "charset=UTF-8",
+    "nplurals=INTEGER; plural=EXPRESSION;": "nplurals=2; plural=(n != 1);",
+}
 _CONVERSION = re.compile(
     r"%(?P<name>\d+\$|\(\w+\))?"
     r"(?P<rest>[-+ #0']*(?:\d+|\*)?(?:\.(?:\d+|\*)?)?(?:hh?|ll?|[qLjzZt])?(?:[a-zA-Z%@]|<\w+>))"
@@ -100,13 +106,15 @@ def charset(content: bytes) -> str:
 
 def po_document(text: str, language: str, *, target: str = "", overwrite: bool = False) -> Document:
     """Returns a PO file with its untranslated entries as slots, with `overwrite` all of them. Filled entries get the
-    flag `fuzzy`, except those that a memory fills. Raises DocumentError with the line of what is not PO."""
-    entries = list(read_po(text))
+    flag `fuzzy`, except those that a memory fills. The header of a template is filled, too. Raises DocumentError with
+    the line of what is not PO."""
     form = OneThing()
     slots = []
-    for entry in entries:
+    for entry in read_po(text):
         if entry.is_header:
             form = _form_of_one(entry)
+            if header := _header_slot(text, entry, target):
+                slots.append(header)
             continue
         names = [name for name, string in entry.targets.items() if overwrite or not string.text]
         if names:
@@ -136,6 +144,11 @@ def po_languages(text: str) -> tuple[str, str]:
     header = next((entry for entry in read_po(text) if entry.is_header and "msgstr" in entry.strings), None)
     match = _LANGUAGE.search(header.strings["msgstr"].text) if header else None
     return "en", match[1].replace("_", "-") if match else ""
+
+
+def po_named(text: str) -> list[tuple[str, str]]:
+    """Returns the languages that a PO file names: no source, and the target."""
+    return [("", po_languages(text)[1])]
 
 
 def read_po(text: str) -> Iterator[Entry]:
@@ -188,6 +201,20 @@ def _form_of_one(header: Entry) -> OneThing:
         return OneThing(number, all(form_of(n) != number for n in range(MOST_THINGS) if n != 1))
     except (ValueError, ArithmeticError, RecursionError):
         raise DocumentError("the header's Plural-Forms cannot be read.", header.line) from None
+
+
+def _header_slot(text: str, header: Entry, target: str) -> Slot | None:
+    """Returns the slot for the header of a template, or None if it is no template's. Fields that describe the
+    translator stay."""
+    string = header.strings.get("msgstr", String(0, 0, []))
+    old = filled = text[string.begin : string.end]
+    for said, value in _TEMPLATE.items():
+        filled = filled.replace(said, value)
+    if filled == old:
+        return None
+    if target:
+        filled = _NO_LANGUAGE.sub(f" {target.replace('-', '_')}", filled)
+    return Slot(string.begin, string.end, [], lambda _: filled)
 
 
 def _slot(text: str, entry: Entry, names: Sequence[str], form: OneThing, language: str) -> Slot:

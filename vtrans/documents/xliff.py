@@ -16,6 +16,7 @@ _NAMESPACES = ("", *(f"urn:oasis:names:tc:xliff:document:{version}" for version 
 # The states of new segments in XLIFF 2.
 _REVIEW, _MEMORY = ({"state": "translated", "subState": f"vtrans:{name}"} for name in ("review", "memory"))
 _DONE = {"final", "signed-off"}  # states of targets that even `overwrite` leaves
+_NEW = {"new", "needs-translation", "initial"}  # states of targets that may only repeat their source
 
 
 def xliff_document(text: str, language: str, *, target: str = "", overwrite: bool = False) -> Document:
@@ -58,13 +59,25 @@ def _is_unchecked(state: str) -> bool:
     return state in ("new", "initial") or state.startswith("needs-")
 
 
+def _is_copy(unit: Element, target: Element) -> bool:
+    """Returns whether a target only repeats its source and is marked as new."""
+    states = {part.attributes.get("state", "") for part in (unit, target)}
+    sources = [part for name in ("source", "seg-source") if (part := unit.child(name))]
+    return bool(states & _NEW) and any(target.inside == source.inside for source in sources)
+
+
 def xliff_languages(text: str) -> tuple[str, str]:
     """Returns the languages that an XLIFF file names first."""
+    return next(iter(xliff_named(text)), ("", ""))
+
+
+def xliff_named(text: str) -> list[tuple[str, str]]:
+    """Returns the source and the target language that each part of an XLIFF file names, empty if it names none."""
     root, second = _root(text)
-    names = ("srcLang", "trgLang") if second else ("source-language", "target-language")
-    element = root if second else root.child("file") or root
-    src, tgt = (element.attributes.get(name, "") for name in names)
-    return src, tgt
+    if second:
+        return [(root.attributes.get("srcLang", ""), root.attributes.get("trgLang", ""))]
+    files = [child.attributes for child in root.children if child.name == "file"]
+    return [(file.get("source-language", ""), file.get("target-language", "")) for file in files]
 
 
 def _root(text: str) -> tuple[Element, bool]:
@@ -92,7 +105,7 @@ def _slot(text: str, unit: Element, language: str, second: bool, keep_space: boo
     """Returns the slot for a unit, or None if it is not to be filled."""
     source, target = _source(text, unit), unit.child("target")
     done = _DONE & {part.attributes.get("state", "") for part in (unit, target) if part}
-    filled = target is not None and not target.is_blank
+    filled = target is not None and not target.is_blank and not _is_copy(unit, target)
     if source.is_blank or done or unit.attributes.get("approved") == "yes" or (filled and not overwrite):
         return None
     document, accelerator = _document(source, language, keep_space)

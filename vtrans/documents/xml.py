@@ -38,7 +38,11 @@ class Element:
 
     @property
     def raw(self) -> str:
-        return self.opening + "".join(child.raw for child in self.children) + self.closing
+        return self.opening + self.inside + self.closing
+
+    @property
+    def inside(self) -> str:
+        return "".join(child.raw for child in self.children)
 
     def child(self, *names: str) -> Element | None:
         """Returns the first child with one of the names; earlier names take precedence."""

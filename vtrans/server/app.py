@@ -119,7 +119,7 @@ class Api:
         limits, service = self.limits, self.service
         upload, asked_source, asked_target = file_request(fields)
         source, target = service.source(asked_source), service.code(asked_target)
-        filling = Filling(target)
+        filling = Filling(target, source="" if source == AUTO else source)
         opened = await asyncio.to_thread(open_file, upload.name, upload.content, limits.file_bytes, filling)
         size = sum(map(len, opened.texts))
         if size > limits.file_characters:
