@@ -16,10 +16,10 @@ from vtrans.documents.document import READERS, Document
 from vtrans.documents.html import html_encoding
 from vtrans.documents.markdown import markdown_document
 from vtrans.documents.office import docx_document, odt_document
-from vtrans.documents.po import charset, po_document, po_named
+from vtrans.documents.po import charset, po_document, po_languages
 from vtrans.documents.subtitles import SubtitleDocument
 from vtrans.documents.tmx import tmx_document
-from vtrans.documents.xliff import xliff_document, xliff_named
+from vtrans.documents.xliff import xliff_document, xliff_languages
 from vtrans.documents.xml import encoding
 from vtrans.errors import DocumentError, DocumentSizeError
 from vtrans.text.languages import base
@@ -55,8 +55,6 @@ class Filling:
 
 Open = Callable[[bytes, int, Filling], Opened]
 """Opens the content of a file that may unpack to that many bytes."""
-Named = Callable[[str], list[tuple[str, str]]]
-"""Returns the source and target languages that a text names, empty where it names none."""
 
 
 def open_file(name: str, content: bytes, limit: int, filling: Filling = Filling()) -> Opened:
@@ -81,11 +79,11 @@ def _text(
     errors: str = "strict",
     *,
     entries: bool = False,
-    named: Named = lambda text: [],
+    named: Callable[[str], list[tuple[str, str]]] = lambda text: [],
 ) -> Open:
     """Returns how a file that is a text is opened: `encoding` returns its encoding, and `errors` says what Python does
     with characters that this lacks. Its byte order mark and line ends stay. With `entries`, `read` fills them, and
-    `named` returns the languages that the file names."""
+    `named` returns pairs of languages that the file names, empty where it names none."""
 
     def opened(content: bytes, most: int, filling: Filling) -> Opened:
         text, encoded = _decoded(content, encoding(content), errors)
@@ -195,8 +193,13 @@ FORMATS: dict[str, Open] = {
     ".srt": _text(SubtitleDocument, _utf8),
     ".docx": _zipped(_WORD_PARTS.fullmatch, docx_document),
     ".odt": _zipped(lambda name: name == "content.xml", odt_document),
-    **dict.fromkeys((".po", ".pot"), _text(po_document, charset, entries=True, named=po_named)),
-    **dict.fromkeys((".xlf", ".xliff"), _text(xliff_document, encoding, REFERENCES, entries=True, named=xliff_named)),
+    **dict.fromkeys(
+        (".po", ".pot"),
+        _text(po_document, charset, entries=True, named=lambda text: [("", po_languages(text)[1])]),  # no source
+    ),
+    **dict.fromkeys(
+        (".xlf", ".xliff"), _text(xliff_document, encoding, REFERENCES, entries=True, named=xliff_languages)
+    ),
     ".tmx": _text(tmx_document, encoding, REFERENCES, entries=True),
     **dict.fromkeys((".md", ".markdown"), _text(markdown_document, _utf8, entries=True)),
 }

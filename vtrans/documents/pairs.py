@@ -30,7 +30,11 @@ REASONS = {
 }
 """Why strings are left out."""
 
-_LANGUAGES = {".po": po_languages, ".xlf": xliff_languages, ".xliff": xliff_languages, ".tmx": tmx_languages}
+_LANGUAGES: dict[str, Callable[[str], tuple[str, str]]] = {
+    ".po": po_languages,
+    **dict.fromkeys((".xlf", ".xliff"), lambda text: next(iter(xliff_languages(text)), ("", ""))),
+    ".tmx": tmx_languages,
+}
 _READERS: dict[str, Callable[[str, Languages], Iterator[Paired]]] = {
     ".po": po_pairs,
     ".xlf": xliff_pairs,

@@ -146,11 +146,6 @@ def po_languages(text: str) -> tuple[str, str]:
     return "en", match[1].replace("_", "-") if match else ""
 
 
-def po_named(text: str) -> list[tuple[str, str]]:
-    """Returns the languages that a PO file names: no source, and the target."""
-    return [("", po_languages(text)[1])]
-
-
 def read_po(text: str) -> Iterator[Entry]:
     """Yields the entries, without obsolete ones."""
     entry, last, place = Entry(1), "", 0

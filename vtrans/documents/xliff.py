@@ -66,12 +66,7 @@ def _is_copy(unit: Element, target: Element) -> bool:
     return bool(states & _NEW) and any(target.inside == source.inside for source in sources)
 
 
-def xliff_languages(text: str) -> tuple[str, str]:
-    """Returns the languages that an XLIFF file names first."""
-    return next(iter(xliff_named(text)), ("", ""))
-
-
-def xliff_named(text: str) -> list[tuple[str, str]]:
+def xliff_languages(text: str) -> list[tuple[str, str]]:
     """Returns the source and the target language that each part of an XLIFF file names, empty if it names none."""
     root, second = _root(text)
     if second:
