@@ -10,6 +10,8 @@ import json
 import os
 import shutil
 import subprocess
+import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -420,10 +422,15 @@ class Killed:
 
     def __init__(self, process: subprocess.Popen[Any], file: Path) -> None:
         self.process, self.file = process, file
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def _watch(self) -> None:
+        while self.process.poll() is None:
+            if any(self.file.parent.glob(self.file.name)):
+                self.process.kill()
+            time.sleep(0.001)
 
     def poll(self) -> int | None:
-        if self.process.poll() is None and any(self.file.parent.glob(self.file.name)):
-            self.process.kill()
         return self.process.poll()
 
     def wait(self) -> int:

@@ -104,9 +104,9 @@ def test_translating_uses_the_kernels_that_are_given_or_automatic(
 ) -> None:
     vtrans.load(tiny_run.path, device="cpu", kernels="blas")
     assert kernels.current() == Kernels("blas")
-    vtrans.load(tiny_run.path, device="cpu")  # the tests' environment says onednn
+    vtrans.load(tiny_run.path, device="cpu", engine="torch")  # the tests' environment says onednn
     assert kernels.current() == Kernels("onednn")
-    vtrans.load(tiny_run.path, device="cpu", kernels="auto")
+    vtrans.load(tiny_run.path, device="cpu", engine="torch", kernels="auto")
     assert kernels.current() == dataclasses.replace(automatic_kernels(), bmm=False)
     monkeypatch.setenv("VTRANS_KERNELS", "cublas")
     with pytest.raises(InputError, match=r"VTRANS_KERNELS .*'cublas'"):

@@ -105,7 +105,8 @@ def test_an_interrupted_run_of_several_processes_resumes_to_equal_bytes(
         assert f"SIGTERM after step {step + 1}" in said
     resumed = heard(tiny_data, tmp_path / "run", *TINY, *settings)
     assert "processes: 3, threads: 1, as in the run so far" in resumed
-    assert "warning" not in resumed
+    others = [line for line in resumed.split("\n") if "warning" in line and "hardly begun" not in line]
+    assert not others  # so short a training may have learned nothing
     same(RunFolder(tmp_path / "run"), whole)
 
 
