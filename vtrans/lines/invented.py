@@ -2,7 +2,7 @@
 
 A model that has learned to copy the codes of protected text (wording/protect.py) writes codes where a line has
 something like them: `room A-12` becomes `Raum A1`. A piece whose translation has such a word is searched again with a
-rule that allows only the codes of the line as the model sees it.
+rule that allows only the codes of the line as the model sees it, and those of what its translation must contain.
 """
 
 from __future__ import annotations
@@ -38,11 +38,18 @@ class ForbidInvented(Stage):
     def _spelling(self) -> Spelling:
         return Spelling(self._vocab)
 
+    def _codes(self, piece: Piece) -> frozenset[str]:
+        """Returns the codes that a translation may have."""
+        line, source = piece.line, piece.source
+        required = (form.tokens for phrase in source.phrases for form in phrase.forms)
+        texts = [self._vocab.decode(tokens) for tokens in (source.prefix, *required)]
+        return frozenset(CODE.findall(" ".join((line.model_text, *texts, *(line.match or ())[:1]))))
+
     def around(self, search: Search) -> Search:
         def searched(pieces: Sequence[Piece], config: SearchConfig) -> Iterator[Piece]:
             again = []
             for piece in search(pieces, config):
-                codes = frozenset(CODE.findall(piece.line.model_text))
+                codes = self._codes(piece)
                 texts = (self._vocab.decode(hypothesis.tokens) for hypothesis in piece.hypotheses)
                 if any(not codes.issuperset(CODE.findall(text)) for text in texts):
                     rule = OnlyCodes(self._spelling, codes)
