@@ -29,7 +29,8 @@ LONGEST_CODE = 8  # bytes that show whether a code has begun: a letter, digits, 
 
 
 class ForbidInvented(Stage):
-    """Searches again for pieces whose best hypotheses have codes that their lines do not have."""
+    """Searches again for pieces whose best hypothesis has a code that it may not have. The other hypotheses do not
+    decide, so that the best one is the same however many are asked for."""
 
     def __init__(self, vocab: Vocabulary) -> None:
         self._vocab = vocab
@@ -50,8 +51,8 @@ class ForbidInvented(Stage):
             again = []
             for piece in search(pieces, config):
                 codes = self._codes(piece)
-                texts = (self._vocab.decode(hypothesis.tokens) for hypothesis in piece.hypotheses)
-                if any(not codes.issuperset(CODE.findall(text)) for text in texts):
+                best = self._vocab.decode(piece.hypotheses[0].tokens)
+                if not codes.issuperset(CODE.findall(best)):
                     rule = OnlyCodes(self._spelling, codes)
                     piece.source = replace(piece.source, rules=(*piece.source.rules, rule))
                     again.append(piece)
