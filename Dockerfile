@@ -17,7 +17,7 @@ RUN pip wheel --verbose --no-cache-dir --no-deps --wheel-dir /wheels . && ls /wh
 
 FROM base
 ARG TORCH=
-COPY .ci/constraints.txt requirements /tmp/
+COPY .ci/constraints.txt recipes/requirements /tmp/
 COPY --from=wheel /wheels /tmp/wheels
 # The constraints pin all versions. torch's own index has the CPU build, without gigabytes of GPU libraries, but not the
 # pinned versions of all that torch depends on.

@@ -18,8 +18,7 @@ from vtrans.server.limits import Limits
 ROOT = Path(__file__).parent.parent
 TOP = {
     "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "Dockerfile", "LICENSE", "Makefile", "README.md", "SECURITY.md",
-    "compose.yaml", "docs", "hatch_build.py", "mkdocs.yml", "pyproject.toml", "recipes", "requirements", "tests",
-    "vtrans",
+    "compose.yaml", "docs", "hatch_build.py", "mkdocs.yml", "pyproject.toml", "recipes", "tests", "vtrans",
 }  # fmt: skip
 
 

@@ -83,7 +83,7 @@ def test_what_needs_torch_says_so_in_one_sentence(words: list[str], tmp_path: Pa
 
 
 def requirements(name: str) -> list[str]:
-    lines = (ROOT / "requirements" / name).read_text(encoding="utf-8").split("\n")
+    lines = (ROOT / "recipes" / "requirements" / name).read_text(encoding="utf-8").split("\n")
     return [line for line in lines if line and not line.startswith(("#", "-r"))]
 
 
