@@ -72,7 +72,8 @@ def ctranslate2_run(
     vocab = load(model, device="cpu").src_vocab
 
     def run(lines: Sequence[str]) -> object:
-        tokens = [[*(vocab.piece(i) for i in ids), vocab.piece(EOS_ID)] for ids in vocab.encode_batch(lines)]
+        # CTranslate2 adds EOS, as the configuration of the exported folder says.
+        tokens = [[vocab.piece(i) for i in ids] for ids in vocab.encode_batch(lines)]
         tokens.sort(key=len, reverse=True)
         return engine.translate_batch(
             tokens,

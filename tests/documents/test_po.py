@@ -126,12 +126,25 @@ TEMPLATE = HEADER.replace("UTF-8", "CHARSET").replace("Language: de", "Language:
 def test_the_header_of_a_template_is_filled() -> None:
     body = 'msgid "one file"\nmsgid_plural "many files"\nmsgstr[0] ""\nmsgstr[1] ""\n'
     made = filled("a.pot", po(body, TEMPLATE), tgt="pt-BR").decode()
-    header = HEADER.replace("Language: de", "Language: pt_BR")
+    header = HEADER.replace("Language: de", "Language: pt_BR").replace("n != 1", "n > 1")
     assert made.startswith(header)
     assert made == filled("a.po", po(body, header), tgt="pt-BR").decode()
     assert "Language: \\n" in filled("a.pot", po(body, TEMPLATE), tgt="").decode()
     windows = po(body, TEMPLATE).replace(b"\n", b"\r\n")
     assert filled("a.pot", windows, tgt="pt-BR") == made.encode().replace(b"\n", b"\r\n")
+
+
+@pytest.mark.parametrize(
+    ("language", "plural"),
+    [("de-AT", "nplurals=2; plural=(n != 1);"), ("fr", "nplurals=2; plural=(n > 1);"), ("ru", "nplurals=INTEGER;")],
+)
+def test_a_template_gets_the_plural_forms_of_languages_of_two(language: str, plural: str) -> None:
+    body = 'msgid "one file"\nmsgid_plural "%d files"\nmsgstr[0] ""\nmsgstr[1] ""\n'
+    made = filled("a.pot", po(body, TEMPLATE), tgt=language).decode()
+    assert f"Plural-Forms: {plural}" in made
+    assert "charset=UTF-8" in made
+    # The first form of French serves none and one.
+    assert ('msgstr[0] "files %d"' in made) == (language == "fr")
 
 
 @pytest.mark.parametrize("language", ["ru", "fr_CA", "fr@x", "es_419"])

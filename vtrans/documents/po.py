@@ -19,7 +19,7 @@ from vtrans.documents.document import Document, FilledDocument, MarkedDocument, 
 from vtrans.documents.inline import Span, items_of, placeholders, without_accelerator
 from vtrans.documents.markup import Item
 from vtrans.errors import DocumentError
-from vtrans.text.languages import Languages
+from vtrans.text.languages import Languages, base
 
 WIDTH = 77  # characters of a line, as gettext wraps them
 MOST_THINGS = 1000  # numbers for which a plural formula is tried, as in msgfmt
@@ -29,10 +29,30 @@ _CHARSET = re.compile(rb'^"Content-Type:[^"\n]*charset=([\w-]+)', re.MULTILINE)
 _PLURAL = re.compile(r"^Plural-Forms:.*?\bplural=([^;\n]+)", re.MULTILINE)
 _LANGUAGE = re.compile(r"^Language:[ \t]*([a-z]{2,3}(?:_[A-Za-z]+)*)(?![A-Za-z])", re.MULTILINE)
 _NO_LANGUAGE = re.compile(r"(?<=\bLanguage:)[ \t]*(?=\\n)")
-# What the header of a template says, and what it says once the template is filled. A template has two plural forms.
-_TEMPLATE = {
-    "charset=CHARSET": "charset=UTF-8",
-    "nplurals=INTEGER; plural=EXPRESSION;": "nplurals=2; plural=(n != 1);",
+# Languages with two plural forms, as many as a template has, and when they use the second one, as in msginit's table.
+_TWO_FORMS = (
+    "bg",
+    "ca",
+    "da",
+    "de",
+    "el",
+    "en",
+    "eo",
+    "es",
+    "et",
+    "eu",
+    "fi",
+    "fo",
+    "gl",
+    "hu",
+    "it",
+    "nb",
+    "nl",
+    "nn",
+)
+_SECOND_FORM = {
+    **dict.fromkeys((*_TWO_FORMS, "no", "pt", "sv", "tr"), "n != 1"),
+    **dict.fromkeys(("fr", "pt-BR"), "n > 1"),
 }
 _CONVERSION = re.compile(
     r"%(?P<name>\d+\$|\(\w+\))?"
@@ -112,7 +132,7 @@ def po_document(text: str, language: str, *, target: str = "", overwrite: bool =
     slots = []
     for entry in read_po(text):
         if entry.is_header:
-            form = _form_of_one(entry)
+            form = _form_of_one(entry, target)
             if header := _header_slot(text, entry, target):
                 slots.append(header)
             continue
@@ -185,9 +205,9 @@ def _checked(entry: Entry) -> Entry:
     return entry
 
 
-def _form_of_one(header: Entry) -> OneThing:
-    """Returns the plural form of one thing."""
-    match = _PLURAL.search(header.strings["msgstr"].text if "msgstr" in header.strings else "")
+def _form_of_one(header: Entry, target: str = "") -> OneThing:
+    """Returns the plural form of one thing. In a template, it is that of the target language."""
+    match = _PLURAL.search(_completed(header.strings["msgstr"].text, target) if "msgstr" in header.strings else "")
     if not match or match[1].strip() == "EXPRESSION":
         return OneThing()
     try:
@@ -198,13 +218,19 @@ def _form_of_one(header: Entry) -> OneThing:
         raise DocumentError("the header's Plural-Forms cannot be read.", header.line) from None
 
 
+def _completed(header: str, target: str) -> str:
+    """Returns the header of a template with its character set and, for languages of two, its plural forms."""
+    second = _SECOND_FORM.get(target) or _SECOND_FORM.get(base(target))
+    header = header.replace("charset=CHARSET", "charset=UTF-8")
+    expression = f"nplurals=2; plural=({second});"
+    return header.replace("nplurals=INTEGER; plural=EXPRESSION;", expression) if second else header
+
+
 def _header_slot(text: str, header: Entry, target: str) -> Slot | None:
     """Returns the slot for the header of a template, or None if it is no template's. Fields that describe the
     translator stay."""
     string = header.strings.get("msgstr", String(0, 0, []))
-    old = filled = text[string.begin : string.end]
-    for said, value in _TEMPLATE.items():
-        filled = filled.replace(said, value)
+    filled = _completed(old := text[string.begin : string.end], target)
     if filled == old:
         return None
     if target:
