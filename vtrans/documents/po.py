@@ -30,28 +30,9 @@ _PLURAL = re.compile(r"^Plural-Forms:.*?\bplural=([^;\n]+)", re.MULTILINE)
 _LANGUAGE = re.compile(r"^Language:[ \t]*([a-z]{2,3}(?:_[A-Za-z]+)*)(?![A-Za-z])", re.MULTILINE)
 _NO_LANGUAGE = re.compile(r"(?<=\bLanguage:)[ \t]*(?=\\n)")
 # Languages with two plural forms, as many as a template has, and when they use the second one, as in msginit's table.
-_TWO_FORMS = (
-    "bg",
-    "ca",
-    "da",
-    "de",
-    "el",
-    "en",
-    "eo",
-    "es",
-    "et",
-    "eu",
-    "fi",
-    "fo",
-    "gl",
-    "hu",
-    "it",
-    "nb",
-    "nl",
-    "nn",
-)
 _SECOND_FORM = {
-    **dict.fromkeys((*_TWO_FORMS, "no", "pt", "sv", "tr"), "n != 1"),
+    **dict.fromkeys(("bg", "ca", "da", "de", "el", "en", "eo", "es", "et", "eu", "fi"), "n != 1"),
+    **dict.fromkeys(("fo", "gl", "hu", "it", "nb", "nl", "nn", "no", "pt", "sv", "tr"), "n != 1"),
     **dict.fromkeys(("fr", "pt-BR"), "n > 1"),
 }
 _CONVERSION = re.compile(
