@@ -33,7 +33,8 @@ from pathlib import Path
 
 import vtrans
 
-sys.path.insert(0, str(Path(vtrans.__file__).parents[1] / "tests"))  # the helpers of the version that answers
+# The helpers of the version that answers. Those of some versions lie in tests/ itself.
+sys.path.extend(str(Path(vtrans.__file__).parents[1] / folder) for folder in ("tests/helpers", "tests"))
 
 from forking import ENVIRONMENT, start_python
 from frozen_cases import TABLES, Case, Request, cases

@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.extend(str(Path(__file__).parents[1] / folder) for folder in ("", "helpers"))
 
 import torch
 from conftest import TRAIN_PAIRS, VALID_PAIRS, make_data, write_pairs

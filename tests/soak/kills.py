@@ -25,7 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.extend(str(Path(__file__).parents[1] / folder) for folder in ("", "helpers"))
 
 from conftest import EVERY_STEP, TINY, TRAIN_PAIRS, VALID_PAIRS, make_data, write_pairs
 

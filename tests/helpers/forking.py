@@ -23,7 +23,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-ROOT = str(Path(__file__).parent.parent)
+ROOT = str(Path(__file__).parents[2])
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": ROOT}
 # Variables that are read when Python, torch or a library starts, so that a fork would miss a change.
 EARLY = ("PYTHON", "OMP_", "MKL_", "KMP_", "GOMP_", "MALLOC_", "ONEDNN_", "LRU_", "LD_", "TORCH_")
