@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-SOURCES = tuple(
-    Path(__file__).with_name(name)
-    for name in ("decoder.cpp", "forced.h", "batch.h", "rows.h", "model.h", "arithmetic.h", "products.h")
-)
+_HEADERS = ("forced", "plain_search", "batch", "rows", "model", "arithmetic", "products")
+SOURCES = tuple(Path(__file__).with_name(name) for name in ("decoder.cpp", *(f"{name}.h" for name in _HEADERS)))
 """The file to compile, and those that it includes."""

@@ -82,6 +82,21 @@ struct Batch {
         });
     }
 
+    // Row k of a sentence continues its row parents[k], `parents` [B, K].
+    void reorder(const int64_t* parents) {
+        for (size_t b = 0; b < places.size(); b++, parents += K) {
+            bool moves = false;
+            for (int k = 0; k < K; k++) moves |= parents[k] != k;
+            if (!places[b] || !moves) continue;
+            auto history = places[b]->history;
+            auto cells = places[b]->cells;
+            for (int k = 0; k < K; k++) {
+                places[b]->history[k] = history[parents[k]];
+                if (!cells.empty()) places[b]->cells[k] = cells[parents[k]];
+            }
+        }
+    }
+
     // Feeds each row its token.
     void step(const int64_t* tokens, const float* positions) {
         std::vector<Sentence*> sentences;

@@ -1,8 +1,10 @@
-// The steps of a search, for decoder.py, which are those of incremental.py, and the forced pass, for forced.py.
+// The steps of a search, for decoder.py, which are those of incremental.py; the forced pass, for forced.py; and the
+// plain search, for plain_search.py.
 //
 // Legend: D model width, V vocabulary, B sentences, K rows of a sentence, N rows of a call.
 
 #include "forced.h"
+#include "plain_search.h"
 
 namespace vtrans {
 
@@ -18,8 +20,8 @@ Result or_failed(Result failed, Function function) {
 
 }  // namespace vtrans
 
-// What decoder.py and forced.py call. Arrays are dense; the comments state their sizes. If the memory is exhausted, a returned
-// pointer is null, and a returned number is negative.
+// What decoder.py, forced.py and plain_search.py call. Arrays are dense; the comments state their sizes. If the memory
+// is exhausted, a returned pointer is null, and a returned number is negative.
 
 using namespace vtrans;
 
@@ -66,32 +68,22 @@ int batch_slots(Batch* batch) {
     return largest;
 }
 
-// `tokens` [B, K], `positions` [known, D]. Returns 0. If more positions are needed, returns their number and changes
-// nothing.
-int batch_step(Batch* batch, const int64_t* tokens, const float* positions, int known) {
+// The number of positions that the next step reads.
+int batch_positions(Batch* batch) {
     int needed = 0;
     for (const auto& place : batch->places)
         if (place) needed = std::max(needed, place->position + 1);
-    if (needed > known) return needed;
+    return needed;
+}
+
+// `tokens` [B, K], `positions` [as many as the step reads, D].
+int batch_step(Batch* batch, const int64_t* tokens, const float* positions) {
     return or_failed(-1, [&] { return batch->step(tokens, positions), 0; });
 }
 
-// `parents` [B, K]: row k of a sentence continues its row parents[k].
+// As Batch::reorder.
 int batch_reorder(Batch* batch, const int64_t* parents) {
-    return or_failed(-1, [&] {
-        for (auto& place : batch->places) {
-            if (place) {
-                auto history = place->history;
-                auto cells = place->cells;
-                for (int k = 0; k < batch->K; k++) {
-                    place->history[k] = history[parents[k]];
-                    if (!cells.empty()) place->cells[k] = cells[parents[k]];
-                }
-            }
-            parents += batch->K;
-        }
-        return 0;
-    });
+    return or_failed(-1, [&] { return batch->reorder(parents), 0; });
 }
 
 // `rows` [N], here and below; `out` [N, D].
@@ -119,5 +111,24 @@ int forced_pass(const Model* model, const Pairs* pairs, const float* src_positio
     return or_failed(-1, [&] {
         return ForcedPass(*model, *pairs, src_positions, tgt_positions, logprobs, attention).run(threads), 0;
     });
+}
+
+PlainSearch* new_search(Batch* batch, const Request* request) {
+    return or_failed((PlainSearch*)nullptr, [&] { return new PlainSearch(*batch, *request); });
+}
+void delete_search(PlainSearch* search) { delete search; }
+
+// These are the functions of PlainSearch.
+int search_enter(PlainSearch* search, const int64_t* limits) {
+    return or_failed(-1, [&] { return search->enter(limits), 0; });
+}
+
+int search_leave(PlainSearch* search, int b, Ending* results, double* paths) {
+    return search->leave(b, results, paths);
+}
+
+// Returns 1 if a log-probability is NaN.
+int search_step(PlainSearch* search, const float* positions, char* finished) {
+    return or_failed(-1, [&] { return search->step(positions, finished) ? 0 : 1; });
 }
 }

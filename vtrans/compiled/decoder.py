@@ -48,11 +48,17 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "batch_drop": (None, (_POINTER, _POINTER, _INT)),
     "batch_select": (_INT, (_POINTER, _POINTER, _INT)),
     "batch_slots": (_INT, (_POINTER,)),
-    "batch_step": (_INT, (_POINTER, _POINTER, _POINTER, _INT)),
+    "batch_positions": (_INT, (_POINTER,)),
+    "batch_step": (_INT, (_POINTER, _POINTER, _POINTER)),
     "batch_reorder": (_INT, (_POINTER, _POINTER)),
     "batch_hidden": (_INT, (_POINTER, _POINTER, _INT, _POINTER)),
     "batch_logprobs": (_INT, (_POINTER, _POINTER, _INT, _POINTER)),
     "batch_best": (_INT, (_POINTER, _POINTER, _INT, _INT, _POINTER, _POINTER)),
+    "new_search": (_POINTER, (_POINTER, _POINTER)),
+    "delete_search": (None, (_POINTER,)),
+    "search_enter": (_INT, (_POINTER, _POINTER)),
+    "search_leave": (_INT, (_POINTER, _INT, _POINTER, _POINTER)),
+    "search_step": (_INT, (_POINTER, _POINTER, _POINTER)),
     "forced_pass": (_INT, (_POINTER, _POINTER, _POINTER, _POINTER, _INT, _POINTER, _POINTER)),
 }
 
@@ -177,9 +183,8 @@ class CompiledDecoder:
         return (self._logprobs(state, live_r[i : i + self.rows]) for i in range(0, len(live_r), self.rows))
 
     def _advance(self, state: CompiledState, tokens_BK: Ints) -> None:
-        tokens, rows_PD = memory(np.ascontiguousarray(tokens_BK)), self.tgt_positions(1)
-        while needed := self.library.batch_step(state.pointer, tokens, memory(rows_PD), len(rows_PD)):
-            rows_PD = self.tgt_positions(needed)
+        rows_PD = self.tgt_positions(self.library.batch_positions(state.pointer))
+        self.library.batch_step(state.pointer, memory(np.ascontiguousarray(tokens_BK)), memory(rows_PD))
 
     def _logprobs(self, state: CompiledState, live_n: Ints) -> Logprobs:
         out_nV = np.empty((len(live_n), self.vocabulary), dtype=np.float32)

@@ -7,16 +7,21 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
 from vtrans.compiled import forced as forced_passes
 from vtrans.compiled.decoder import CompiledDecoder
-from vtrans.config import DECODING_PRECISIONS
+from vtrans.compiled.plain_search import is_plain, plain_search
+from vtrans.config import DECODING_PRECISIONS, SearchConfig
 from vtrans.engines.candidates import Candidates, Listing
-from vtrans.engines.common import ModelEngine
+from vtrans.engines.common import BeamSearch, ModelEngine
 from vtrans.processes.threads import threads
-from vtrans.search.decoder import Logprobs, SubwordPair
+from vtrans.search.banks import Banks
+from vtrans.search.beam import beam_search
+from vtrans.search.decoder import Decoder, Logprobs, SubwordPair
+from vtrans.search.rules import RuleSet
 from vtrans.storage.model_file import Model, Weights
 
 
@@ -45,6 +50,12 @@ class CompiledEngine(ModelEngine):
 
     def _listed_decoders(self, candidates: Candidates, forced: Sequence[Sequence[int]]) -> Sequence[CompiledDecoder]:
         return [decoder.limited(Listing(candidates, forced).more) for decoder in self.decoders]
+
+    def _beam_search(
+        self, decoder: Decoder[Any], config: SearchConfig, rules: RuleSet, banks: Banks | None
+    ) -> BeamSearch:
+        plain = isinstance(decoder, CompiledDecoder) and banks is None and is_plain(config, rules)
+        return plain_search if plain else beam_search
 
     def _attention(self, pairs: Sequence[SubwordPair], batch_tokens: int) -> Iterator[tuple[int, Logprobs]]:
         given, among = {i: pair for i, pair in enumerate(pairs) if pair[1]}, threads()

@@ -46,7 +46,7 @@ from vtrans.config import SearchConfig
 from vtrans.search.banks import Banks
 from vtrans.search.decoder import Block, Decoder, State
 from vtrans.search.history import Floats, History, Ints
-from vtrans.search.loop import Hypothesis, length_penalty, run
+from vtrans.search.loop import Hypothesis, StepBatch, length_penalty, run
 from vtrans.search.ranking import Ranked, best_tokens, ranked
 from vtrans.search.rules import NO_RULES, RuleSet
 
@@ -80,9 +80,8 @@ def beam_search(
     assert min(limits, default=1) >= 1, "a limit leaves no room for EOS"
     policy = Beam(limits, config, nbest, bos_id, eos_id, banks)
     # Wider sentences take fewer places of a batch.
-    return run(
-        decoder, sources, max(1, config.batch_tokens * config.beam // policy.history.width), policy, rules, abandoned
-    )
+    batch_tokens = max(1, config.batch_tokens * config.beam // policy.history.width)
+    return run(StepBatch(decoder, sources, policy, rules), sources, batch_tokens, abandoned)
 
 
 class _Ending(NamedTuple):

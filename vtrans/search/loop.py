@@ -3,7 +3,7 @@
 Each step of the loop advances all sentences of the batch by one token. A sentence leaves when its search is finished,
 at the latest at its own length limit, and a waiting sentence takes its place (continuous batching). A sentence's result
 does not depend on the others in its batch. Rules change the log-probabilities of a step (rules.py), and a policy
-chooses its tokens: beam.py ranks them, sampling.py draws them.
+chooses its tokens: beam.py ranks them, sampling.py draws them. compiled/plain_search.py does all of that by itself.
 
 Legend: B sentences in the batch, K rows per sentence (the width of the beam, or the samples), r live rows among the
 B * K.
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from vtrans.errors import AbandonedError
 from vtrans.search.decoder import Block, Decoder, State
@@ -69,68 +69,110 @@ class Policy(Protocol):
         """Keeps only the sentences in these places."""
 
 
+class SearchBatch(Protocol):
+    """The sentences that are searched together, each in a place."""
+
+    @property
+    def sentences(self) -> list[int | None]:
+        """The sentence in each place, as an index into the sources; None: an empty place."""
+
+    def select(self, places: Sequence[int]) -> None:
+        """Keeps only the sentences in these places."""
+
+    def enter(self, sentences: Sequence[int]) -> None:
+        """Starts new sentences in the empty places, and the others after the last place."""
+
+    def step(self) -> list[int]:
+        """Advances all sentences by one token. Returns the places of those whose search is finished."""
+
+    def leave(self, b: int) -> list[Hypothesis]:
+        """Returns the hypotheses of the sentence in a place, whose search is finished."""
+
+
+class StepBatch:
+    """The sentences of a search whose steps are those of a decoder, rules and a policy."""
+
+    def __init__(
+        self, decoder: Decoder[State], sources: Sequence[Sequence[int]], policy: Policy, rules: RuleSet
+    ) -> None:
+        self.decoder, self.sources, self.policy, self.rules = decoder, sources, policy, rules
+        self.leave = policy.leave
+        self.state: Any = None  # None: the batch is empty
+
+    @property
+    def sentences(self) -> list[int | None]:
+        return self.policy.history.sentences
+
+    def select(self, places: Sequence[int]) -> None:
+        if places:
+            self.decoder.select(self.state, places)
+        else:
+            self.state = None
+        self.policy.history.select(places)
+        self.policy.select(places)
+
+    def enter(self, sentences: Sequence[int]) -> None:
+        entering = [self.sources[i] for i in sentences]
+        if self.state is None:
+            self.state = self.decoder.start(entering, self.policy.history.width)
+        else:
+            self.decoder.admit(self.state, entering, [b for b, i in enumerate(self.sentences) if i is None])
+        self.policy.enter(self.policy.history.enter(sentences))
+
+    def step(self) -> list[int]:
+        policy, history = self.policy, self.policy.history
+        live_r = policy.live()
+        active = self.rules.now(history)
+        more = active.most_forbidden
+        best = None if policy.reads is None or more is None else policy.reads + more
+        blocks = self.decoder.step(self.state, history.newest_BK, live_r, best)
+        finished = policy.advance(active.applied(blocks, history, live_r))
+        if len(finished) < sum(i is not None for i in history.sentences):
+            if policy.parents_BK is not None:
+                self.decoder.reorder(self.state, policy.parents_BK)
+            if finished:
+                self.decoder.drop(self.state, finished)
+        return finished
+
+
 def run(
-    decoder: Decoder[State],
+    batch: SearchBatch,
     sources: Sequence[Sequence[int]],
     batch_tokens: int,
-    policy: Policy,
-    rules: RuleSet,
     abandoned: Callable[[], bool] | None,
 ) -> Iterator[tuple[int, list[Hypothesis]]]:
     """Yields (index into `sources`, hypotheses) as sentences finish, in no fixed order.
 
-    `batch_tokens` bounds the padded source tokens of a batch. Sources enter in the order given: sort them longest
-    first. Raises AbandonedError at the first step before which `abandoned()` is true.
+    `batch` is empty. `batch_tokens` bounds the padded source tokens of a batch. Sources enter in the order given: sort
+    them longest first. Raises AbandonedError at the first step before which `abandoned()` is true.
     """
     assert all(sources), "a source is empty; it must end in EOS"
     lengths = [len(source) for source in sources]
-    history = policy.history
     waiting = 0  # the first source that has not entered yet
-    state: State | None = None
     changed = True  # whether sentences have left since the batch was last filled
     while True:
         if changed:
-            live = [b for b, i in enumerate(history.sentences) if i is not None]
-            places = len(history.sentences)
-            fresh = _fresh(lengths, [i for i in history.sentences if i is not None], waiting, batch_tokens)
+            live = [b for b, i in enumerate(batch.sentences) if i is not None]
+            places = len(batch.sentences)
+            fresh = _fresh(lengths, [i for i in batch.sentences if i is not None], waiting, batch_tokens)
             empty = places - len(live)
             # Each empty place costs time in every step. An admission leaves none; else a quarter may be empty.
             if not live or (empty > len(fresh) and (fresh or EMPTY_SHARE * empty >= places)):
-                if live:
-                    decoder.select(state, live)  # type: ignore[arg-type]  # a live batch has a state
-                else:
-                    state = None
-                history.select(live)
-                policy.select(live)
+                batch.select(live)
             if fresh:
-                entering = [sources[i] for i in fresh]
-                if state is None:
-                    state = decoder.start(entering, history.width)
-                else:
-                    decoder.admit(state, entering, [b for b, i in enumerate(history.sentences) if i is None])
-                policy.enter(history.enter(fresh))
+                batch.enter(fresh)
                 waiting = fresh.stop
-        if state is None:
+        if not batch.sentences:
             return
         if abandoned and abandoned():
             raise AbandonedError("the search was abandoned.")
-        live_r = policy.live()
-        active = rules.now(history)
-        more = active.most_forbidden
-        best = None if policy.reads is None or more is None else policy.reads + more
-        blocks = decoder.step(state, history.newest_BK, live_r, best)
-        finished = policy.advance(active.applied(blocks, history, live_r))
+        finished = batch.step()
         for b in finished:
-            hypotheses = policy.leave(b)
-            number, history.sentences[b] = history.sentences[b], None
+            hypotheses = batch.leave(b)
+            number, batch.sentences[b] = batch.sentences[b], None
             assert number is not None
             yield number, hypotheses
         changed = bool(finished)
-        if not changed or any(i is not None for i in history.sentences):
-            if policy.parents_BK is not None:
-                decoder.reorder(state, policy.parents_BK)
-            if finished:
-                decoder.drop(state, finished)
 
 
 def _fresh(lengths: Sequence[int], batch: Sequence[int], waiting: int, batch_tokens: int) -> range:

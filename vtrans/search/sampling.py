@@ -14,7 +14,7 @@ import numpy as np
 
 from vtrans.search.decoder import Best, Block, Decoder, State, bad_logprobs
 from vtrans.search.history import Floats, History, Ints
-from vtrans.search.loop import Hypothesis, run
+from vtrans.search.loop import Hypothesis, StepBatch, run
 from vtrans.search.options import Sampling
 from vtrans.search.ranking import LOWEST
 from vtrans.search.rules import NO_RULES, RuleSet
@@ -47,9 +47,8 @@ def sample(
     """
     assert nbest >= 1, nbest
     assert len(seeds) == len(sources) == len(limits), (len(seeds), len(sources), len(limits))
-    return run(
-        decoder, sources, batch_tokens, _Sampler(limits, sampling, seeds, nbest, bos_id, eos_id), rules, abandoned
-    )
+    sampler = _Sampler(limits, sampling, seeds, nbest, bos_id, eos_id)
+    return run(StepBatch(decoder, sources, sampler, rules), sources, batch_tokens, abandoned)
 
 
 class _Sampler:

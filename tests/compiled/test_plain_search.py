@@ -1,0 +1,132 @@
+"""The plain search in compiled code finds what the search in Python finds, token by token and bit by bit: both read the
+same log-probabilities, so that there are no near-ties."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import os
+import random
+import shlex
+import shutil
+from typing import Any
+
+import numpy as np
+import pytest
+from networks import BOS, EOS, SEQUENCES, SMALL, VARIANTS, V, make
+
+from vtrans.checkpoint import arrays_of
+from vtrans.compiled.decoder import CompiledDecoder, compiled_decoder
+from vtrans.compiled.plain_search import STOPS, is_plain, plain_search
+from vtrans.config import ModelConfig, SearchConfig
+from vtrans.errors import AbandonedError, LogprobsError
+from vtrans.search.beam import beam_search
+from vtrans.search.rules import MinimumLength, NoRepeatedNgram, RuleSet, Suppressed
+
+COMPILER = shutil.which(shlex.split(os.environ.get("CXX") or "g++")[0])
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
+CASES = 150  # of each model, with several sentences each
+
+
+@pytest.fixture(scope="module")
+def library() -> ctypes.CDLL:
+    return compiled_decoder(None)
+
+
+def decoder_of(library: ctypes.CDLL, config: ModelConfig = SMALL, *, seed: int = 1, ends: float = 2.0) -> Any:
+    """A small random model that often predicts EOS, a few other tokens, and several with equal probability."""
+    model = make(dataclasses.replace(config, projection_bias=True), seed=seed).float()
+    numbers = np.random.default_rng(seed)
+    weights = arrays_of(model)
+    bias_V = np.round(numbers.normal(size=V)).astype(np.float32)
+    bias_V[EOS] = ends
+    weights["projection.bias"][:] = bias_V
+    weights["projection.weight"][10:14] = weights["projection.weight"][10]
+    weights["projection.bias"][10:14] = bias_V[10]
+    return CompiledDecoder(weights, library)
+
+
+def case(numbers: random.Random, config: ModelConfig) -> tuple[list[list[int]], list[int], dict[str, Any]]:
+    count = numbers.choice((1, 2, 5, 12))
+    lengths = sorted((numbers.randrange(0, 12) for _ in range(count)), reverse=True)
+    sources = [[*(numbers.randrange(4, V) for _ in range(n)), EOS] for n in lengths]
+    limits = [numbers.choice((1, 2, 5, 20)) for _ in sources]
+    beam = numbers.choice((1, 1, 2, 3, 4, 6))
+    settings = SearchConfig(
+        beam=beam,
+        alpha=numbers.choice((0.0, 0.6, 1.0, 2.5, -0.5)),
+        length_penalty=numbers.choice(("gnmt", "length")),
+        stop=numbers.choice(STOPS),
+        batch_tokens=numbers.choice((1, 20, 60, 4000)),
+    )
+    rules: list[Any] = []
+    if numbers.random() < 0.3:
+        rules.append(Suppressed(tuple(sorted(numbers.sample(range(4, V), numbers.choice((1, 5, 30)))))))
+    if numbers.random() < 0.3:
+        rules.append(MinimumLength(numbers.randrange(1, 6)))
+    nbest = numbers.randint(1, beam)
+    return sources, limits, {"config": settings, "nbest": nbest, "rules": RuleSet(rules)}
+
+
+@pytest.mark.parametrize("config", [SMALL, VARIANTS[1], VARIANTS[-3], SEQUENCES[0], SEQUENCES[-1]])
+@pytest.mark.parametrize("ends", [-2.0, 1.0, 4.0])
+def test_random_searches_find_what_the_search_in_python_finds(
+    library: ctypes.CDLL, config: ModelConfig, ends: float
+) -> None:
+    numbers, decoder = random.Random(int(ends)), decoder_of(library, config, ends=ends)
+    for _ in range(CASES):
+        sources, limits, options = case(numbers, config)
+        ours = dict(plain_search(decoder, sources, limits, bos_id=BOS, eos_id=EOS, **options))
+        reference = dict(beam_search(decoder, sources, limits, bos_id=BOS, eos_id=EOS, **options))
+        assert ours == reference, (sources, limits, options)
+
+
+def searched(decoder: Any, sources: list[list[int]], limit: int, **options: Any) -> Any:
+    settings = SearchConfig(beam=2, batch_tokens=options.pop("batch_tokens", 4000))
+    options = {"config": settings, "nbest": 1, "bos_id": BOS, "eos_id": EOS, "rules": RuleSet(), **options}
+    return plain_search(decoder, sources, [limit] * len(sources), **options)
+
+
+def test_a_search_can_be_abandoned_before_each_step(library: ctypes.CDLL) -> None:
+    calls = []
+
+    def abandoned() -> bool:
+        calls.append(1)
+        return len(calls) == 30
+
+    search = searched(decoder_of(library, ends=-30.0), [[5, EOS]], 1000, abandoned=abandoned)
+    with pytest.raises(AbandonedError):
+        next(search)
+    assert len(calls) == 30
+
+
+def test_translations_are_yielded_as_they_finish(library: ctypes.CDLL) -> None:
+    calls = []
+
+    def abandoned() -> bool:
+        calls.append(1)
+        return False
+
+    search = searched(decoder_of(library), [[5, EOS]] * 50, 20, batch_tokens=1, abandoned=abandoned)
+    next(search)
+    assert len(calls) < 30
+    assert sorted(i for i, _ in search) == [*range(1, 50)]
+
+
+def test_log_probabilities_that_are_not_numbers_are_an_error(library: ctypes.CDLL) -> None:
+    decoder = decoder_of(library)
+    weights = decoder.compiled.weights
+    weights["projection.weight"][7] = np.nan
+    with pytest.raises(LogprobsError):
+        list(searched(CompiledDecoder(weights, library), [[5, EOS]], 20))
+
+
+def test_a_search_without_sources_finds_nothing(library: ctypes.CDLL) -> None:
+    assert list(searched(decoder_of(library), [], 20)) == []
+
+
+def test_other_searches_are_not_plain() -> None:
+    assert is_plain(SearchConfig(beam=4), RuleSet([Suppressed((7,)), MinimumLength(3)]))
+    assert not is_plain(SearchConfig(beam=4, beam_groups=2), RuleSet())
+    assert not is_plain(SearchConfig(beam=4), RuleSet([NoRepeatedNgram(2)]))
+    assert not is_plain(SearchConfig(beam=4), RuleSet([], [[MinimumLength(3)], []]))

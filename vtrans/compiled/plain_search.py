@@ -1,0 +1,136 @@
+"""The plain search in compiled code: beam search by one model without phrases and groups, and with no rules but those
+that forbid some tokens.
+
+It finds what search/beam.py finds, which is the definition.
+
+Legend: B places of sentences in the batch, T tokens.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from vtrans.compiled.decoder import CompiledDecoder, CompiledState, memory
+from vtrans.config import SearchConfig
+from vtrans.processes.threads import threads
+from vtrans.search.decoder import bad_logprobs
+from vtrans.search.history import Floats
+from vtrans.search.loop import Hypothesis, run
+from vtrans.search.rules import MinimumLength, RuleSet, Suppressed
+
+STOPS = ("count", "current", "exhaustive", "shrink")
+# Source tokens of a batch for each thread, at most: what a step computes then stays in the cache. They do not change
+# the result.
+THREAD_TOKENS = 500
+
+
+class Request(ctypes.Structure):
+    """`Request` of plain_search.h."""
+
+    _fields_ = (
+        ("alpha", ctypes.c_double),
+        ("suppressed", ctypes.POINTER(ctypes.c_int64)),
+        *((name, ctypes.c_int32) for name in ("suppressed_count", "beam", "nbest", "stop", "by_length", "min_length")),
+        *((name, ctypes.c_int32) for name in ("bos", "eos")),
+    )
+
+
+class Ending(ctypes.Structure):
+    """`Ending` of plain_search.h."""
+
+    _fields_ = (
+        *((name, ctypes.c_double) for name in ("score", "logprob")),
+        *((name, ctypes.c_int32) for name in ("length", "node", "finished")),
+        ("eos_logprob", ctypes.c_float),
+    )
+
+
+def is_plain(config: SearchConfig, rules: RuleSet) -> bool:
+    """Returns whether `plain_search` can search with these settings and rules."""
+    simple = all(isinstance(rule, Suppressed | MinimumLength) for rule in rules.common)
+    return config.beam_groups == 1 and not rules.own and simple
+
+
+def plain_search(
+    decoder: CompiledDecoder,
+    sources: Sequence[Sequence[int]],
+    limits: Sequence[int],
+    *,
+    config: SearchConfig,
+    nbest: int,
+    bos_id: int,
+    eos_id: int,
+    rules: RuleSet,
+    abandoned: Callable[[], bool] | None = None,
+    banks: None = None,
+) -> Iterator[tuple[int, list[Hypothesis]]]:
+    """As `beam_search`, if the settings and rules are plain."""
+    suppressed = [id for rule in rules.common if isinstance(rule, Suppressed) for id in rule.tokens]
+    request = Request(
+        alpha=config.alpha,
+        suppressed=(ctypes.c_int64 * len(suppressed))(*suppressed),
+        suppressed_count=len(suppressed),
+        beam=config.beam,
+        nbest=nbest,
+        stop=STOPS.index("count" if config.stop == "current" and config.beam == 1 else config.stop),
+        by_length=config.length_penalty == "length",
+        min_length=max((rule.steps for rule in rules.common if isinstance(rule, MinimumLength)), default=0),
+        bos=bos_id,
+        eos=eos_id,
+    )
+    batch = _PlainBatch(decoder, sources, limits, request)
+    return run(batch, sources, min(config.batch_tokens, THREAD_TOKENS * threads()), abandoned)
+
+
+class _PlainBatch:
+    """Implements `loop.SearchBatch`."""
+
+    pointer: int | None = None
+
+    def __init__(
+        self, decoder: CompiledDecoder, sources: Sequence[Sequence[int]], limits: Sequence[int], request: Request
+    ) -> None:
+        self.decoder, self.sources, self.limits, self.library = decoder, sources, limits, decoder.library
+        self.request = request  # the search refers to its array
+        self.sentences: list[int | None] = []
+        self.state = CompiledState(decoder.compiled, request.beam)
+        self.endings = (Ending * request.nbest)()
+        self.pointer = self.library.new_search(self.state.pointer, ctypes.byref(request))
+
+    def __del__(self) -> None:
+        self.library.delete_search(self.pointer)
+
+    def select(self, places: Sequence[int]) -> None:
+        self.sentences = [self.sentences[b] for b in places]
+        self.decoder.select(self.state, places)
+
+    def enter(self, sentences: Sequence[int]) -> None:
+        empty = [b for b, i in enumerate(self.sentences) if i is None]
+        self.decoder.admit(self.state, [self.sources[i] for i in sentences], empty)
+        self.library.search_enter(self.pointer, memory(np.array([self.limits[i] for i in sentences], dtype=np.int64)))
+        for b, i in zip(empty, sentences, strict=False):
+            self.sentences[b] = i
+        self.sentences += sentences[len(empty) :]
+
+    def step(self) -> list[int]:
+        rows_PD = self.decoder.tgt_positions(self.library.batch_positions(self.state.pointer))
+        finished_B = np.zeros(len(self.sentences), dtype=np.bool_)
+        if self.library.search_step(self.pointer, memory(rows_PD), memory(finished_B)):
+            raise bad_logprobs()
+        return list(map(int, finished_B.nonzero()[0]))
+
+    def leave(self, b: int) -> list[Hypothesis]:
+        number = self.sentences[b]
+        assert number is not None
+        paths_n2T = np.empty((len(self.endings), 2, self.limits[number]))
+        count = self.library.search_leave(self.pointer, b, self.endings, memory(paths_n2T))
+        return [_hypothesis(self.endings[n], *paths_n2T[n]) for n in range(count)]
+
+
+def _hypothesis(ending: Ending, tokens_T: Floats, logprobs_T: Floats) -> Hypothesis:
+    length, finished = ending.length, bool(ending.finished)
+    tokens, logprobs = tokens_T[:length].tolist(), logprobs_T[: length + finished].tolist()
+    return Hypothesis(tuple(map(int, tokens)), ending.logprob, ending.score, finished, tuple(logprobs))
