@@ -1,0 +1,105 @@
+"""The help of the commands, the version and the completions of the shell."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import typer
+from cli_runner import Done
+
+import vtrans
+import vtrans.data.preparation.prepare
+import vtrans.training.trainer
+from vtrans import cli
+from vtrans.storage.run_folder import RunFolder
+
+COMMANDS = sorted(typer.main.get_command(cli.app).commands)  # type: ignore[attr-defined]  # a group has commands
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_help_is_plain_and_not_cut_off(command: str, run_cli: Callable[..., Done]) -> None:
+    done = run_cli(*command.split(), "--help")
+    assert (done.code, done.err) == (0, "")
+    text = done.out.decode()
+    assert "--help" in text
+    assert not set("╭│╰") & set(text)
+    assert not re.search(r"^  \S+ <", text, re.MULTILINE), "the type of an argument is shown"
+    assert "..." not in text.replace("]...", "").replace("}...", ""), "a summary is cut off"
+    assert set(re.findall(r"`(\w+)`", text)) <= {"auto", "serve"}, "a parameter is named instead of its flag"
+
+
+def test_help_imports_nothing_heavy() -> None:
+    lines = [["--help"], ["--version"], *([name, "--help"] for name in COMMANDS)]
+    program = (
+        "import sys\nfrom vtrans.cli import main\n"
+        f"for words in {lines}:\n"
+        "    sys.argv = ['vtrans', *words]\n"
+        "    try:\n        main()\n    except SystemExit as e:\n        assert e.code == 0, words\n"
+        "    if heavy := {'torch', 'rich', 'numpy', 'sacrebleu', 'sentencepiece'} & sys.modules.keys():\n"
+        "        sys.exit(f'{words} imports {heavy}')"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_translating_does_not_import_the_compiler_of_torch(tmp_path: Path, tiny_run: RunFolder) -> None:
+    """It takes longer to import than a sentence takes to translate."""
+    (tmp_path / "text").write_text("A dog.\n")
+    words = ["translate", "--model", str(tiny_run.path), "--device", "cpu", "--input", str(tmp_path / "text")]
+    program = (
+        "import sys\nfrom vtrans.cli import main\n"
+        f"sys.argv = ['vtrans', *{words!r}]\n"
+        "try:\n    main()\nexcept SystemExit as e:\n    assert not e.code\n"
+        "sys.exit('imported' if 'torch._dynamo' in sys.modules else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_version(run_cli: Callable[..., Done]) -> None:
+    assert run_cli("--version") == Done(0, f"vtrans {vtrans.__version__}\n".encode(), "")
+
+
+def test_without_a_command_the_help_is_shown(run_cli: Callable[..., Done]) -> None:
+    done = run_cli()
+    assert done.code == 2
+    assert "command" in done.err
+    assert b"prepare-bpe" in done.out
+
+
+def test_help_lists_the_commands_in_panels(run_cli: Callable[..., Done]) -> None:
+    panels: dict[str, set[str]] = {}
+    for line in run_cli("--help").out.decode().split("\n"):
+        if line.endswith(":"):
+            names = panels.setdefault(line.removesuffix(":"), set())
+        elif match := re.match(r"  ([a-z-]+)  ", line):
+            names.add(match[1])
+    assert panels["The five steps"] == {"prepare-bpe", "train", "average", "translate", "score"}
+    assert {name for names in panels.values() for name in names if name[0] != "-"} == set(COMMANDS)
+    assert list(panels)[-1] == "Options"
+
+
+def test_the_shell_gets_completions(tmp_path: Path) -> None:
+    def shell(line: str, **environment: str) -> str:
+        paths = {"HOME": str(tmp_path), "PATH": os.environ["PATH"], "PYTHONPATH": str(Path(cli.__file__).parents[1])}
+        words = ["bash", "-c", f'"{sys.executable}" -m vtrans {line}; exit $?']  # not exec: bash must be the parent
+        done = subprocess.run(words, env=paths | environment, capture_output=True, check=False, timeout=60)
+        assert (done.returncode, done.stderr) == (0, b"")
+        return done.stdout.decode()
+
+    def completions(words: str) -> list[str]:
+        count = str(len(words.split(" ")) - 1)
+        return shell("", _VTRANS_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=count).split()
+
+    assert completions("vtrans tra") == ["train", "translate"]
+    assert completions("vtrans translate --len") == ["--length-penalty"]
+    script = shell("--show-completion")
+    assert "_VTRANS_COMPLETE=complete_bash" in script
+    shell("--install-completion")
+    assert any("_VTRANS_COMPLETE" in file.read_text() for file in tmp_path.rglob("*.sh"))

@@ -1,0 +1,325 @@
+"""One sentence for every fault of a command, exit code 2, and no file is changed."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import re
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from cli_runner import SENTENCE, Done, start, terminal
+from safetensors.torch import save_file
+
+import vtrans
+import vtrans.data.preparation.prepare
+import vtrans.training.trainer
+from vtrans.data.store import DataFolder
+from vtrans.errors import InputError
+from vtrans.storage.run_folder import RunFolder
+
+
+def test_a_bad_override_is_named_by_its_flag(tiny_data: DataFolder, run_cli: Callable[..., Done]) -> None:
+    done = run_cli("train", "--data", tiny_data.path, "--set", "d_model=130")
+    assert (done.code, done.out) == (2, b"")
+    for words in ("--set", "section.key=value", "'d_model=130'"):
+        assert words in done.err
+
+
+def test_pipes_of_unequal_length_are_an_error_at_their_end(
+    tiny_run: RunFolder, tmp_path: Path, run_cli: Callable[..., Done]
+) -> None:
+    pipe, target = tmp_path / "pipe", tmp_path / "two.de"
+    os.mkfifo(pipe)
+    target.write_bytes(b"Hund\nKater\n")
+    writer = threading.Thread(target=pipe.write_bytes, args=(SENTENCE,))
+    writer.start()
+    done = run_cli("logprob", pipe, target, "--model", tiny_run.path, "--output", tmp_path / "out")
+    writer.join()
+    assert done.code == 2
+    assert re.search(r"\b1\b.*\b2\b", done.err)
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_error_leaves_the_old_output_unchanged(
+    tiny_run: RunFolder, tmp_path: Path, run_cli: Callable[..., Done]
+) -> None:
+    target = tmp_path / "out.txt"
+    target.write_bytes(b"old")
+    done = run_cli(
+        "translate", "--model", tiny_run.path, "--output", target, "--line-buffered", stdin=SENTENCE + b"bad \xff\n"
+    )
+    assert done.code == 2
+    assert re.search(rf"error: stdin: line 2 .*0xff .*offset {len(SENTENCE) + 4}\b", done.err)
+    assert target.read_bytes() == b"old"
+    assert [file.name for file in tmp_path.iterdir()] == ["out.txt"]
+
+
+@pytest.fixture(scope="module")
+def place(
+    tmp_path_factory: pytest.TempPathFactory,
+    tiny_data: DataFolder,
+    tiny_data_separate: DataFolder,
+    tiny_run: RunFolder,
+) -> Path:
+    """A folder with valid files, and invalid ones of every kind."""
+    place = tmp_path_factory.mktemp("place")
+    for name in ("train.en", "train.de", "valid.en", "valid.de"):
+        shutil.copy(tiny_data.path.parent / name, place / name)
+    shutil.copytree(tiny_data.path, place / "data")
+    shutil.copytree(tiny_data_separate.path, place / "separate")
+    shutil.copytree(tiny_run.path, place / "run")
+    good = tiny_run.last.read_bytes()
+    (place / "model.safetensors").write_bytes(good)
+    (place / "truncated.safetensors").write_bytes(good[: len(good) // 2])
+    (place / "stub.safetensors").write_bytes(good[:5])
+    (place / "empty.safetensors").write_bytes(b"")
+    save_file({"weight": torch.zeros(3)}, place / "foreign.safetensors")
+    shutil.copy(next((tiny_run.path / "state").glob("*.safetensors")), place / "state.safetensors")
+    (place / "empty").write_bytes(b"")
+    (place / "binary").write_bytes(b"\x00\x01\x02\n" * 180)
+    (place / "latin1").write_bytes("ein schöner Hund\n".encode("latin-1"))
+    (place / "cut.gz").write_bytes(gzip.compress((place / "train.en").read_bytes())[:-20])
+    (place / "short.de").write_bytes(b"Der Hund.\nDer Kater.\n")
+    (place / "marks.de").write_bytes(b"Der gro@@ \xc3\x9fe Hund\n" * 12)
+    (place / "pieces.de").write_bytes("▁Der ▁Hund\n".encode() * 12)
+    (place / "bad.toml").write_bytes(b"[model]\nd_modell = 3\n")
+    (place / "not.toml").write_bytes(b"[model\n")
+    (place / "folder").mkdir()
+    (place / "folder" / "note").write_bytes(b"mine")
+    (place / "folder" / "linked").symlink_to(place / "run" / "best.safetensors")
+    return place
+
+
+def tree(folder: Path) -> dict[str, str]:
+    """The SHA-256 of every file in a folder."""
+    return {
+        str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else "folder"
+        for file in folder.rglob("*")
+    }
+
+
+PREPARE = "prepare-bpe --src train.en --tgt train.de --out new"
+
+
+TRANSLATE = "translate --model run"
+
+
+# Each faulty command with a pattern for what its error must name: the option, file or key, and the value.
+FAULTS = [
+    ("prepare-bpe", "--src"),
+    ("prepare-bpe --src nowhere.en --tgt train.de --out new", r"nowhere\.en"),
+    ("prepare-bpe --src folder --tgt train.de --out new", "folder"),
+    ("prepare-bpe --src empty --tgt train.de --out new", "empty"),
+    ("prepare-bpe --src empty --tgt empty --out new", "empty"),
+    ("prepare-bpe --src binary --tgt train.de --out new", "binary: line 1"),
+    ("prepare-bpe --src train.en --tgt short.de --out new", r"168 .*\b2\b"),
+    ("prepare-bpe --src latin1 --tgt latin1 --out new", "latin1: line 1 .*0xf6 .*offset 7"),
+    ("prepare-bpe --src cut.gz --tgt train.de --out new", r"cut\.gz"),
+    (f"{PREPARE} --src valid.en", "--src and --tgt .*2 .*1"),
+    (f"{PREPARE} --valid-src valid.en", "--valid-src and --valid-tgt .*1 .*0"),
+    (f"{PREPARE} --valid-src valid.en --valid-tgt nowhere.de", r"nowhere\.de"),
+    (f"{PREPARE} --vocab-size 50000", r"--vocab-size .*\d"),
+    (f"{PREPARE} --vocab-size 20", r"--vocab-size .*\d"),
+    (f"{PREPARE} --vocab-size many", "--vocab-size"),
+    (f"{PREPARE} --subword wpe", "--subword .*bpe, unigram.*wpe"),
+    (f"{PREPARE} --max-tokens 1", "--max-tokens|no training pair|tokens"),
+    (f"{PREPARE} --dry-run --quiet", "--dry-run .*--quiet"),
+    ("prepare-bpe --src train.en --tgt train.de", "data .*--force"),
+    ("prepare-bpe --src train.en --tgt train.de --out folder", "folder"),
+    ("prepare-bpe --src train.en --tgt train.de --out empty", "empty"),
+    ("train --data nowhere --out new", "nowhere"),
+    ("train --data folder --out new", "folder"),
+    ("train --out new --recipe smal", r"smal\b.*small\?"),
+    ("train --out new --recipe nowhere.toml", r"nowhere\.toml"),
+    ("train --out new --recipe bad.toml", r"bad\.toml.*model\.d_modell.*d_model\?"),
+    ("train --out new --recipe not.toml", r"not\.toml.*TOML"),
+    ("train --out new --set model.heads=5", r"model\.heads .*model\.d_model"),
+    ("train --out new --set train.max_stpes=5", r"train\.max_stpes.*max_steps\?"),
+    ("train --out new --set trian.max_steps=5", r"trian.*train\?"),
+    ("train --out new --set train.max_steps=0", r"train\.max_steps .*from 1 to"),
+    ("train --out new --set max_steps=5", r"section\.key=value.*max_steps=5"),
+    ("train --out new --device nonsense", "--device .*cpu, cuda, .*nonsense"),
+    ("train --out new --data separate --set model.tie=src-tgt", r"model\.tie .*src-tgt"),
+    ("train --data separate", r"\brun\b.*separate"),
+    ("train --set model.d_model=64", r"model\.d_model 32 -> 64"),
+    ("train --out empty", "empty"),
+    ("train --out new more", "more"),
+    ("average run/step-00000020.safetensors model.safetensors", "--out"),
+    ("average model.safetensors --last 2 --out new", "--last"),
+    ("average --last 2 --best 2", "--last .*--best"),
+    ("train --dry-run --quiet", "--dry-run .*--quiet"),
+    ("average --last 0", "--last"),
+    ("average nowhere", "nowhere"),
+    ("average folder", "folder"),
+    ("average nowhere.safetensors model.safetensors --out new", r"nowhere\.safetensors"),
+    ("average truncated.safetensors model.safetensors --out new", r"truncated\.safetensors"),
+    ("average model.safetensors state.safetensors --out new", r"state\.safetensors"),
+    ("average model.safetensors model.safetensors --out nowhere/new", "nowhere/new"),
+    ("translate --model nowhere", "nowhere"),
+    ("translate --model folder", "folder"),
+    ("translate --model truncated.safetensors", r"truncated\.safetensors"),
+    ("translate --model empty.safetensors", r"empty\.safetensors"),
+    ("translate --model train.en", r"train\.en"),
+    ("translate --model foreign.safetensors", r"foreign\.safetensors"),
+    ("translate --model state.safetensors", r"state\.safetensors"),
+    (f"{TRANSLATE} --model separate/train.safetensors", r"train\.safetensors"),
+    (f"{TRANSLATE} --beam 0", r"--beam .*from 1 to 1000.* 0\b"),
+    (f"{TRANSLATE} --alpha nan", "--alpha .*nan"),
+    (f"{TRANSLATE} --stop never", "--stop .*count, current, exhaustive.*never"),
+    (f"{TRANSLATE} --nbest 3", "--nbest .*--beam"),
+    (f"{TRANSLATE} --nbest 0", "--nbest .*0"),
+    (f"{TRANSLATE} --temperature 2 --output new", "--temperature .*--sample"),
+    (f"{TRANSLATE} --sample --beam 5", "--beam .*--sample"),
+    (f"{TRANSLATE} --sample --epsilon 1", "--epsilon .*below 1, got 1"),
+    (f"{TRANSLATE} --mbr chrf --mbr-samples 8", "--mbr-samples .*--sample"),
+    (f"{TRANSLATE} --sample --mbr-samples 8", "--mbr-samples .*--mbr"),
+    (f"{TRANSLATE} --mbr bleu --sample --mbr-samples 1", "--mbr-samples .*from 2 .* 1"),
+    (f"{TRANSLATE} --mbr bleu --sample --mbr-samples 2 --nbest 3", "--nbest .*--mbr-samples .* 3"),
+    (f"{TRANSLATE} --mbr chrf --beam 1", "--beam .*--mbr.* 1"),
+    (f"{TRANSLATE} --scores --json", "--scores"),
+    (f"{TRANSLATE} --tsv --json", "--tsv"),
+    (f"{TRANSLATE} --scores --tsv", "--scores"),
+    (f"{TRANSLATE} --device nonsense", "--device .*cpu, cuda, .*nonsense"),
+    (f"{TRANSLATE} --device cuda:77", "--device .*cuda:77"),
+    (f"{TRANSLATE} --input nowhere", "nowhere"),
+    (f"{TRANSLATE} --input folder", "folder"),
+    (f"{TRANSLATE} --input latin1 --output new", "latin1: line 1"),
+    (f"{TRANSLATE} --input cut.gz --output train.de", r"cut\.gz"),
+    (f"{TRANSLATE} --input train.en --output nowhere/new", "nowhere/new"),
+    (f"{TRANSLATE} --input train.en --output folder", "folder"),
+    (f"{TRANSLATE} --input train.en --output ./train.en", r"--output .*--input.*train\.en"),
+    (f"{TRANSLATE} --processes 2 --line-buffered", "--processes .*--line-buffered"),
+    ("translate --model model.safetensors --output model.safetensors", "--output .*--model"),
+    ("translate --output run/averaged.safetensors", r"--output .*run/averaged\.safetensors"),
+    (f"{TRANSLATE} --output run/last.safetensors", r"--output .*run/last\.safetensors"),
+    ("translate --model model.safetensors --output run/recipe.toml", r"--output .*run/recipe\.toml"),
+    (f"{TRANSLATE} --output {'x' * 300}", "x+"),
+    (f"{TRANSLATE} --output folder/linked", "--output .*folder/linked"),
+    (f"{TRANSLATE} --output run/state/step-00000030.safetensors", r"--output .*state/step-00000030\.safetensors"),
+    ("logprob train.en train.de --output run/step-00000020.safetensors", r"--output .*step-00000020\.safetensors"),
+    (f"{TRANSLATE} train.en", r"train\.en.*--input"),
+    ("train --resume", "--resume; .*`vtrans train --help`"),
+    (f"{TRANSLATE} --bem 4", r"--bem; .*--beam\?"),
+    (f"{TRANSLATE} --beam x", "--beam must be a whole number, got x; "),
+    (f"{TRANSLATE} --alpha=x", "--alpha must be a number, got x; "),
+    ("average RUN --last -3", r"--last must be .*1, got -3; "),
+    (f"{TRANSLATE} --min-length 9 --max-length 9", r"--min-length .*\b9\b"),
+    (f"{TRANSLATE} --prefix nowhere", "nowhere"),
+    (f"{TRANSLATE} --prefix train.de --output train.de", "--prefix"),
+    (f"{TRANSLATE} --input train.en --prefix short.de", r"168 .*short\.de .*\b2\b"),
+    (f"{TRANSLATE} --prefix empty", "prefix"),
+    (f"{TRANSLATE} --input train.en --prefix train.de --max-length 3", r"prefix .*line \d+"),
+    (f"{TRANSLATE} --weight 1", "--weight"),
+    (f"{TRANSLATE} --model run --weight 1", "--weight .* 2, got 1"),
+    (f"{TRANSLATE} --model run --weight 1 --weight -1", "--weight .*-1"),
+    ("logprob train.en", "TGT"),
+    ("logprob train.en short.de", r"168 .*short\.de .*\b2\b"),
+    ("logprob train.en nowhere", "nowhere"),
+    ("logprob latin1 latin1 --output new", "latin1: line 1"),
+    ("logprob train.en train.de --output train.de", r"--output .*TGT.*train\.de"),
+    ("logprob train.en train.de --model nowhere", "nowhere"),
+    ("score", "REF"),
+    ("score nowhere", "nowhere"),
+    ("score valid.de --hyp short.de", r"\b12\b.*\b2\b|\b2\b.*\b12\b"),
+    ("score valid.de --hyp valid.de --baseline short.de", r"\b12\b.*\b2\b|\b2\b.*\b12\b"),
+    ("score valid.de --hyp marks.de", "@@"),
+    ("score valid.de --hyp pieces.de", r"U\+2581|▁"),
+    ("score valid.de --hyp valid.de --metric blue", "--metric .*bleu.*blue"),
+    ("score empty --hyp empty", "no lines|empty"),
+    ("score valid.de --hyp latin1", "latin1: line 1"),
+    ("trian", r"trian; .*train\?"),
+    ("xyzzy", "xyzzy; .*`vtrans --help`"),
+    ("--verbose", "--verbose"),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), FAULTS, ids=[words for words, _ in FAULTS])
+def test_a_fault_gets_one_sentence(
+    words: str, message: str, place: Path, monkeypatch: pytest.MonkeyPatch, run_cli: Callable[..., Done]
+) -> None:
+    monkeypatch.chdir(place)
+    before = tree(place)
+    done = run_cli(*words.split(), stdin=SENTENCE)
+    assert (done.code, done.out) == (2, b""), done.err
+    *others, last, end = done.err.split("\n")
+    assert end == ""
+    assert re.fullmatch(rf"error: .*(?:{message}).*", last), last
+    assert re.search(r"[.?]$", last), last
+    assert not re.search(r"[.?:]{2}$|\.;|Traceback|[╭│╰]", done.err), done.err
+    assert not any(line.startswith("error") for line in others)
+    assert tree(place) == before
+
+
+@pytest.mark.parametrize("separate", [False, True])
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_the_vocabulary_size_that_an_error_names_is_possible(
+    separate: bool, kind: str, place: Path, tmp_path: Path, run_cli: Callable[..., Done]
+) -> None:
+    words = ["prepare-bpe", "--src", place / "train.en", "--tgt", place / "train.de", "--out", tmp_path / "data"]
+    words += ["--subword", kind, *(["--separate"] if separate else [])]
+    for wrong in ("9000", "30"):
+        refused = run_cli(*words, "--vocab-size", wrong, "--force")
+        named = re.search(r"--vocab-size .*at (?:most|least) (\d+)", refused.err)
+        assert refused.code == 2
+        assert named, refused.err
+        taken = run_cli(*words, "--vocab-size", named[1], "--force")
+        assert taken.code == 0, taken.err
+
+
+def test_debug_shows_the_traceback(run_cli: Callable[..., Done]) -> None:
+    for words in (("--debug", "translate", "--model", "nowhere"), ("translate", "--debug", "--model", "nowhere")):
+        done = run_cli(*words)
+        assert done.code == 2
+        assert "Traceback (most recent call last)" in done.err
+        assert re.search(r"\nerror: .*nowhere.*\n$", done.err)
+
+
+def test_what_fails_while_running_has_exit_code_1(
+    tiny_run: RunFolder, monkeypatch: pytest.MonkeyPatch, run_cli: Callable[..., Done]
+) -> None:
+    def broken(*args: object) -> None:
+        raise RuntimeError("out of memory:\n  tried to allocate")
+
+    monkeypatch.setattr("vtrans.translate.stream.translate_stream", lambda *args, **options: broken())
+    done = run_cli("translate", "--model", tiny_run.path, "--quiet", stdin=SENTENCE)
+    assert (done.code, done.out) == (1, b"")
+    assert re.fullmatch("error: RuntimeError: out of memory: tried to allocate .*--debug.*\n", done.err)
+
+
+def test_score_with_a_terminal_on_stdin_says_how_to_give_a_hypothesis(place: Path) -> None:
+    with terminal() as (_, theirs):
+        for files in (("valid.de",), ("valid.de", "valid.en")):
+            process = start("score", *files, cwd=place, stdin=theirs)
+            out, err = process.communicate(timeout=60)
+            assert (process.returncode, out) == (2, b"")
+            assert "--hyp" in err.decode()
+
+
+def test_a_parameter_named_by_a_library_error_is_printed_as_its_flag(
+    monkeypatch: pytest.MonkeyPatch, run_cli: Callable[..., Done], tmp_path: Path
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise InputError("`tgt` and `out` and `max_length` must agree.")
+
+    monkeypatch.setattr(vtrans.data.preparation.prepare, "prepare", refuse)
+    done = run_cli("prepare-bpe", "--src", tmp_path / "a", "--tgt", tmp_path / "b")
+    assert done.code == 2
+    assert done.err == "error: --tgt and --out and `max_length` must agree.\n"
+
+
+def test_a_wrong_override_of_a_new_run_is_blamed_on_its_recipe(
+    tmp_path: Path, tiny_data: DataFolder, run_cli: Callable[..., Done]
+) -> None:
+    words = ("train", "--data", tiny_data.path, "--out", tmp_path / "new")
+    done = run_cli(*words, "--set", "model.heads=3")
+    assert done.code == 2
+    assert done.err.startswith("error: recipe small: model.heads ")
+    done = run_cli(*words, "--set", "train.max_steps=1\nmodel.heads=1")
+    assert done.code == 2
+    assert done.err.count("\n") == 1
