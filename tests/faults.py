@@ -89,7 +89,9 @@ def run_tests(copy: Path, tests: tuple[str, ...]) -> Outcome:
     seconds = sum(os.times()[2:4]) - before
     if not status[1]:
         return Outcome("", seconds)
-    found = re.search(r"^(?:FAILED|ERROR) (\S+)", log.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
+    found = re.search(
+        r"^(?:FAILED|ERROR) (.+?)(?: - |$)", log.read_text(encoding="utf-8", errors="replace"), re.MULTILINE
+    )
     return Outcome(found[1] if found else "an error while tests are collected", seconds)
 
 

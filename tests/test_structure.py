@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -58,9 +59,20 @@ LIGHT = (
 )  # fmt: skip
 
 
-def imported(path: Path) -> Iterator[str]:
+@cache
+def nodes(path: Path) -> list[ast.AST]:
+    """All nodes of the syntax tree of a file."""
+    return list(ast.walk(ast.parse(path.read_bytes())))
+
+
+@cache
+def imported(path: Path) -> frozenset[str]:
     """The names of all modules that a file imports, in functions and under TYPE_CHECKING too."""
-    for node in ast.walk(ast.parse(path.read_bytes())):
+    return frozenset(_imported(path))
+
+
+def _imported(path: Path) -> Iterator[str]:
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -109,7 +121,7 @@ def test_no_module_unpickles_or_imports_click() -> None:
     for name, path in MODULES.items():
         modules = {module.partition(".")[0] for module in imported(path)}
         assert not modules & {"pickle", "shelve", "marshal", "dill", "joblib", "click"}, name
-        calls = [node for node in ast.walk(ast.parse(path.read_bytes())) if isinstance(node, ast.Call)]
+        calls = [node for node in nodes(path) if isinstance(node, ast.Call)]
         called = {
             ast.unparse(call.func) for call in calls if "weights_only=True" not in map(ast.unparse, call.keywords)
         }
@@ -121,7 +133,7 @@ def test_no_module_unpickles_or_imports_click() -> None:
 
 def test_no_text_is_split_at_the_line_ends_of_str() -> None:
     for name, path in MODULES.items():
-        for node in ast.walk(ast.parse(path.read_bytes())):
+        for node in nodes(path):
             assert not (isinstance(node, ast.Attribute) and node.attr == "splitlines"), name
 
 

@@ -1,0 +1,28 @@
+"""Models with random weights for tests of model files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from vtrans.checkpoint import LoadedModel
+from vtrans.config import ModelConfig, SearchConfig
+from vtrans.data.store import DataFolder
+from vtrans.model import Transformer
+from vtrans.text.vocabulary import PAD_ID
+
+SHAPE: dict[str, Any] = {"d_model": 16, "d_ff": 24, "heads": 2, "encoder_layers": 1, "decoder_layers": 2}
+
+
+def make(data: DataFolder, tie: str, **config: Any) -> LoadedModel:
+    """Returns a model for the vocabularies of a data folder, always with the same weights."""
+    torch.manual_seed(5)
+    model = Transformer(
+        ModelConfig(**SHAPE | {"tie": tie, "dropout": 0.0} | config),
+        len(data.src_vocab),
+        len(data.tgt_vocab),
+        joint=data.joint,
+        pad_id=PAD_ID,
+    )
+    return LoadedModel(model, data.src_vocab, data.tgt_vocab, SearchConfig(beam=3), {"step": 7})

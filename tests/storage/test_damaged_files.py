@@ -1,0 +1,422 @@
+"""Model files and states that are damaged, foreign or false are refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+import re
+import resource
+import shutil
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from model_files import make
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from vtrans.checkpoint import load_model, load_weights, save_model
+from vtrans.data.store import DataFolder
+from vtrans.errors import FileError
+from vtrans.storage.columns import MOST_HEADER
+from vtrans.storage.run_folder import RunFolder, choose_model
+from vtrans.storage.states import read_progress, read_state
+from vtrans.storage.tensors import FORMAT
+from vtrans.storage.writing import write_tensors
+from vtrans.text.vocabulary import Vocabulary, _fields
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory, tiny_data: DataFolder) -> Path:
+    """A model file. Never write to it."""
+    file = tmp_path_factory.mktemp("good") / "good.safetensors"
+    save_model(file, make(tiny_data, "src-tgt-softmax"))
+    return file
+
+
+def changed(
+    source: Path, target: Path, tensors: Callable[[dict[str, Tensor]], None], header: Callable[[dict[str, Any]], None]
+) -> Path:
+    """Writes a copy of a model file with changed tensors or a changed header."""
+    with safe_open(source, "pt") as file:
+        head = json.loads(file.metadata()["vtrans"])
+    parts = load_file(source)
+    tensors(parts)
+    header(head)
+    write_tensors(target, parts, head)
+    return target
+
+
+def nothing(_: Any) -> None:
+    """Changes nothing."""
+
+
+BAD: dict[str, tuple[Callable[[dict[str, Tensor]], Any], Callable[[dict[str, Any]], Any], str]] = {
+    "missing tensor": (lambda t: t.pop("src_embedding.weight"), nothing, "src_embedding.weight"),
+    "extra tensor": (lambda t: t.update({"zzz": torch.zeros(1)}), nothing, "zzz"),
+    "a copy under an alias": (
+        lambda t: t.update({"projection.weight": t["src_embedding.weight"].clone()}),
+        nothing,
+        "projection.weight",
+    ),
+    "ill-shaped tensor": (
+        lambda t: t.update({"src_embedding.weight": t["src_embedding.weight"][:-1].clone()}),
+        nothing,
+        "src_embedding.weight",
+    ),
+    "whole numbers": (
+        lambda t: t.update({"src_embedding.weight": t["src_embedding.weight"].int()}),
+        nothing,
+        "I32",
+    ),
+    "a weight that is not a number": (
+        lambda t: t["src_embedding.weight"].index_fill_(0, torch.tensor([3]), torch.nan),
+        nothing,
+        "src_embedding.weight",
+    ),
+    "an infinite weight": (
+        lambda t: t["decoder.layers.0.feed_forward.outer.bias"].index_fill_(0, torch.tensor([3]), -torch.inf),
+        nothing,
+        "decoder.layers.0.feed_forward.outer.bias",
+    ),
+    "a weight beyond float32": (
+        lambda t: t.update({"src_embedding.weight": t["src_embedding.weight"].double() * 1e300}),
+        nothing,
+        "src_embedding.weight",
+    ),
+    "a vocabulary of numbers": (
+        lambda t: t.update({"vocabulary.joint": t["vocabulary.joint"].to(torch.float8_e4m3fn)}),
+        nothing,
+        "vocabulary.joint",
+    ),
+    "no vocabulary": (lambda t: t.pop("vocabulary.joint"), nothing, "vocabulary"),
+    "two kinds of vocabulary": (
+        lambda t: t.update({"vocabulary.source": t["vocabulary.joint"].clone()}),
+        nothing,
+        "vocabulary",
+    ),
+    "a broken vocabulary": (
+        lambda t: t.update({"vocabulary.joint": t["vocabulary.joint"][:-9].clone()}),
+        nothing,
+        "",
+    ),
+    "an alias too few": (nothing, lambda h: h["aliases"].pop("projection.weight"), "aliases"),
+    "another owner": (
+        nothing,
+        lambda h: h["aliases"].update({"projection.weight": "tgt_embedding.weight"}),
+        "aliases",
+    ),
+    "another tie": (nothing, lambda h: h["model"].update(tie="none"), "projection.weight"),
+    "an unknown tie": (nothing, lambda h: h["model"].update(tie="all"), "model.tie"),
+    "an unknown key": (nothing, lambda h: h["model"].update(depth=3), "model.depth"),
+    "heads that do not divide": (nothing, lambda h: h["model"].update(heads=3), "model.heads"),
+    "no configuration": (nothing, lambda h: h.pop("model"), "model"),
+    "a list for a configuration": (nothing, lambda h: h.update(model=[1]), "model"),
+    "no search": (nothing, lambda h: h.pop("search"), "search"),
+    "a width below zero": (nothing, lambda h: h["model"].update(d_model=-16), "model.d_model"),
+    "a width beyond all numbers": (nothing, lambda h: h["model"].update(d_model=10**400), "model.d_model"),
+    "a dropout that is not a number": (nothing, lambda h: h["model"].update(dropout=float("nan")), "model.dropout"),
+    "a width that no memory holds": (
+        nothing,
+        lambda h: h["model"].update(d_model=65536, d_ff=1 << 20),
+        "[320, 65536]",
+    ),
+    "more layers than there are": (nothing, lambda h: h["model"].update(decoder_layers=100), "decoder"),
+    "positions that no memory holds": (
+        nothing,
+        lambda h: h["model"].update(positions="learned", max_positions=1 << 20, d_model=65536),
+        "src_positions.weight",
+    ),
+    "aliases in a list": (nothing, lambda h: h.update(aliases=[]), "aliases"),
+    "a list for a training": (nothing, lambda h: h.update(training=[1]), "training"),
+    "a word for a step": (nothing, lambda h: h.update(training={"step": "7"}), "training.step"),
+    "an average of nothing": (nothing, lambda h: h.update(training={"average_of": []}), "training.average_of"),
+    "the next format": (nothing, lambda h: h.update(format=FORMAT + 1), f"format {FORMAT + 1}"),
+    "another kind": (nothing, lambda h: h.update(kind="state"), "model"),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_a_file_must_match_its_architecture_exactly(tmp_path: Path, good: Path, what: str) -> None:
+    tensors, header, message = BAD[what]
+    bad = changed(good, tmp_path / "bad.safetensors", tensors, header)
+    with pytest.raises(FileError) as caught:
+        load_model(bad)
+    assert message in str(caught.value)
+    assert str(bad) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_model_without_a_training_section_is_read(tmp_path: Path, good: Path) -> None:
+    run = RunFolder(tmp_path)
+    changed(good, run.averaged, nothing, lambda h: h.pop("training"))
+    assert load_model(run.averaged).training == {}
+    assert run.choose_model().file == run.averaged
+
+
+NESTED = 100_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * NESTED,
+        '{"kind": "model", "format": 2, "model": ' + "[" * NESTED,
+        "1" * 5000,
+        '{"kind": "model", "format": 2, "\\ud800": 1}',
+    ],
+)
+def test_a_header_must_be_readable_json(tmp_path: Path, text: str) -> None:
+    save_file({"a": torch.zeros(3)}, tmp_path / "bad.safetensors", metadata={"vtrans": text})
+    with pytest.raises(FileError, match=r"bad\.safetensors"):
+        load_model(tmp_path / "bad.safetensors")
+
+
+@pytest.mark.parametrize("separate", [False, True])
+def test_a_flipped_bit_is_detected_anywhere_in_the_file(
+    tmp_path: Path, tiny_data: DataFolder, tiny_data_separate: DataFolder, separate: bool
+) -> None:
+    data, tie = (tiny_data_separate, "none") if separate else (tiny_data, "src-tgt-softmax")
+    save_model(tmp_path / "good", make(data, tie))
+    whole = (tmp_path / "good").read_bytes()
+    bad, numbers = tmp_path / "bad", random.Random(3)
+    header = int.from_bytes(whole[:8], "little") + 8
+    places = [*range(8), *(numbers.randrange(8, header) for _ in range(150))] + [
+        numbers.randrange(header, len(whole)) for _ in range(60)
+    ]
+    unnoticed = 0
+    for place in [*places, header, len(whole) - 1]:
+        raw = bytearray(whole)
+        raw[place] ^= 1 << numbers.randrange(8)
+        bad.write_bytes(raw)
+        with suppress(FileError):
+            loaded = load_model(bad)
+            # A change that leaves the meaning of the header alone, such as other white space, is allowed.
+            assert place < header
+            save_model(bad, loaded)
+            assert bad.read_bytes() == whole
+            unnoticed += 1
+    assert unnoticed < 5
+
+
+def test_an_error_names_the_damaged_tensor(tmp_path: Path, good: Path) -> None:
+    bad = tmp_path / "bad.safetensors"
+    names = list(load_file(good))
+    assert {"decoder.layers.1.feed_forward.inner.weight", "vocabulary.joint"} <= set(names)
+    for name in names:
+        shutil.copyfile(good, bad)
+        damage(bad, name)
+        with pytest.raises(FileError, match=rf"bad\.safetensors .*{re.escape(name)}"):
+            load_model(bad)
+
+
+def damage(path: Path, name: str) -> None:
+    """Flips the lowest bit of the first byte of a tensor."""
+    raw = bytearray(path.read_bytes())
+    length = int.from_bytes(raw[:8], "little")
+    at = 8 + length + json.loads(raw[8 : 8 + length])[name]["data_offsets"][0]
+    raw[at] ^= 1
+    path.write_bytes(raw)
+
+
+def test_a_damaged_search_setting_is_detected(tmp_path: Path, good: Path) -> None:
+    raw = good.read_bytes()
+    assert raw.count(rb"\"beam\": 3") == 1
+    bad = tmp_path / "bad.safetensors"
+    bad.write_bytes(raw.replace(rb"\"beam\": 3", rb"\"beam\": 7"))
+    with pytest.raises(FileError, match=r"bad\.safetensors .*header"):
+        load_model(bad)
+
+
+def test_a_file_without_checksums_is_refused(tmp_path: Path, good: Path) -> None:
+    with safe_open(good, "pt") as file:
+        header = json.loads(file.metadata()["vtrans"])
+    del header["crc32"]
+    save_file(load_file(good), tmp_path / "bare", metadata={"vtrans": json.dumps(header)})
+    with pytest.raises(FileError, match="checksum"):
+        load_model(tmp_path / "bare")
+
+
+def test_a_damaged_state_is_refused(run_copy: RunFolder) -> None:
+    state = run_copy.state_file(30)
+    damage(state, "src_embedding.weight:exp_avg")
+    model = load_model(run_copy.last).model
+    with pytest.raises(FileError, match=r"src_embedding\.weight:exp_avg"):
+        read_state(state, model)
+
+
+def test_foreign_and_missing_files_are_refused(tmp_path: Path) -> None:
+    save_file({"a": torch.zeros(3)}, tmp_path / "foreign.safetensors")
+    save_file({"a": torch.zeros(3)}, tmp_path / "pt.safetensors", metadata={"format": "pt"})
+    save_file({"a": torch.zeros(3)}, tmp_path / "words.safetensors", metadata={"vtrans": "not JSON"})
+    save_file({"a": torch.zeros(3)}, tmp_path / "list.safetensors", metadata={"vtrans": "[1]"})
+    (tmp_path / "empty.safetensors").write_bytes(b"")
+    (tmp_path / "text.safetensors").write_text("A dog runs.\n" * 20)
+    (tmp_path / "pickle.safetensors").write_bytes(b"\x80\x04\x95\x05\x00\x00\x00\x00\x00\x00\x00\x8c\x01a\x94.")
+    (tmp_path / "folder.safetensors").mkdir()
+    for path in [*tmp_path.iterdir(), tmp_path / "missing.safetensors"]:
+        with pytest.raises(FileError, match=path.name):
+            load_model(path)
+    with pytest.raises(FileError, match="there is no model"):
+        choose_model(tmp_path / "missing")
+
+
+FOREIGN = {
+    "onnx": b"\x08\x08\x12\x07pytorch\x1a\x052.1.0:\x80\x01" + bytes(200),
+    "gguf": b"GGUF\x03\0\0\0" + (2**60).to_bytes(8, "little") * 2 + bytes(200),
+    "numpy": b"\x93NUMPY\x01\0v\0{'descr': '|O', 'fortran_order': False, 'shape': (1,), }" + bytes(80),
+    "zeros": bytes(4096),
+}
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_files_of_other_formats_are_refused(tmp_path: Path, kind: str) -> None:
+    (tmp_path / kind).write_bytes(FOREIGN[kind])
+    with pytest.raises(FileError, match=kind):
+        load_model(tmp_path / kind)
+
+
+def lied(source: Path, target: Path, lie: Callable[[dict[str, Any]], None]) -> Path:
+    """Writes a copy of a model file with a changed safetensors header, which says where the tensors are."""
+    raw = source.read_bytes()
+    length = int.from_bytes(raw[:8], "little")
+    header = json.loads(raw[8 : 8 + length])
+    lie(header)
+    text = json.dumps(header).encode()
+    target.write_bytes(len(text).to_bytes(8, "little") + text + raw[8 + length :])
+    return target
+
+
+EMBEDDING, NORM = "src_embedding.weight", "decoder.layers.0.feed_forward_residual.norm.weight"
+
+
+LIES: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "beyond the file": lambda h: h[EMBEDDING].update(data_offsets=[0, 1 << 40]),
+    "backwards": lambda h: h[EMBEDDING]["data_offsets"].reverse(),
+    "overlapping": lambda h: h[NORM].update(data_offsets=h[NORM.replace("weight", "bias")]["data_offsets"]),
+    "a shape beyond the bytes": lambda h: h[EMBEDDING].update(shape=[320, 1 << 40]),
+    "a shape that overflows": lambda h: h[EMBEDDING].update(shape=[1 << 63, 1 << 63]),
+    "a wider type": lambda h: h[EMBEDDING].update(dtype="F64"),
+    "an unknown type": lambda h: h[EMBEDDING].update(dtype="OBJECT"),
+    "another shape of the same size": lambda h: h[EMBEDDING].update(shape=[16, 320]),
+    "other numbers of the same size": lambda h: h[EMBEDDING].update(dtype="I32"),
+    "two tensors changed over": lambda h: (
+        h.update({NORM: (one := h[NORM.replace("weight", "bias")])}) or h.update({NORM.replace("weight", "bias"): one})
+    ),
+    "a link for a tensor": lambda h: h.update({EMBEDDING: "/etc/passwd"}),
+}
+
+
+@pytest.mark.parametrize("what", LIES)
+def test_a_header_that_lies_is_refused(tmp_path: Path, good: Path, what: str) -> None:
+    with pytest.raises(FileError, match="bad"):
+        load_model(lied(good, tmp_path / "bad", LIES[what]))
+
+
+def test_a_long_header_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    for length in (MOST_HEADER + 1, 100_000_000):
+        with (tmp_path / "bad").open("wb") as file:
+            file.write(length.to_bytes(8, "little") + b"{")
+            file.truncate(length + 100)  # a sparse file
+        with pytest.raises(FileError, match=rf"bad .*{MOST_HEADER:,} .*{length:,}"):
+            load_model(tmp_path / "bad")
+
+
+def test_absurd_dimensions_take_no_memory(tmp_path: Path, good: Path) -> None:
+    sizes: tuple[dict[str, int], ...] = (
+        {"d_model": 10**6},
+        {"encoder_layers": 10**9},
+        {"d_model": 65536, "d_ff": 1 << 20, "encoder_layers": 50, "decoder_layers": 50},
+    )
+    for changes in sizes:
+        bad = changed(good, tmp_path / "bad", nothing, lambda h, changes=changes: h["model"].update(changes))  # type: ignore[misc]
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        with pytest.raises(FileError, match="bad"):
+            load_model(bad)
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # kB
+
+
+def test_reading_a_file_opens_no_other_and_runs_nothing(tmp_path: Path, tiny_data: DataFolder) -> None:
+    file = tmp_path / "m.safetensors"
+    hostile = "/etc/passwd"
+    loaded = dataclasses.replace(make(tiny_data, "none"), training={"step": 1, "data": hostile, "file": hostile})
+    save_model(file, loaded)
+    load_model(file)  # whatever is imported at first use
+    seen: list[tuple[str, Any]] = []
+    watching = True
+
+    def hook(event: str, args: tuple[Any, ...]) -> None:
+        if watching and event.split(".")[0] in ("open", "exec", "compile", "import", "os", "subprocess", "socket"):
+            seen.append((event, args[0] if args else None))
+
+    sys.addaudithook(hook)
+    load_model(file)
+    watching = False
+    assert {(event, str(what)) for event, what in seen} == {("open", str(file))}
+
+
+def charsmap(proto: bytes) -> tuple[int, int]:
+    """Where the units of the trie of a SentencePiece model's normalization rules begin, and their bytes."""
+    rules = next(value for number, value in _fields(proto) if number == 3)
+    assert isinstance(rules, bytes)
+    packed = next(value for number, value in _fields(rules) if number == 2)
+    assert isinstance(packed, bytes)
+    return proto.index(packed) + 4, int.from_bytes(packed[:4], "little")
+
+
+def test_a_sentencepiece_model_is_read_within_its_bounds(tmp_path: Path, tiny_data: DataFolder) -> None:
+    """Versions of SentencePiece before 0.2.2 follow offsets out of the trie, and crash."""
+    proto = tiny_data.src_vocab.proto
+    begin, size = charsmap(proto)
+    far = bytearray(proto)
+    far[begin : begin + size] = b"\xff\xff\xff\x7f" * (size // 4)
+    longer = bytearray(proto)
+    longer[begin - 4 : begin] = (1 << 31).to_bytes(4, "little")
+    text = b"A dog runs. \xff" * 20
+    for bad in (bytes(far), bytes(longer), proto[: len(proto) // 2], text, b"\x0a\xff\xff\xff\xff\x0f" + proto, b""):
+        with pytest.raises(FileError, match="bad"):
+            Vocabulary(bad, "bad")
+
+
+def test_a_file_that_is_truncated_anywhere_is_refused(tmp_path: Path, good: Path) -> None:
+    whole = good.read_bytes()
+    header = int.from_bytes(whole[:8], "little") + 8
+    lengths = {*range(12), *range(header - 3, header + 4), *range(0, len(whole), len(whole) // 60), len(whole) - 1}
+    bad = tmp_path / "bad"
+    for length in sorted(lengths):
+        bad.write_bytes(whole[:length])
+        with pytest.raises(FileError, match="truncated" if length else "empty"):
+            load_model(bad)
+    bad.write_bytes(whole + b"\0")
+    with pytest.raises(FileError, match="truncated"):
+        load_model(bad)
+
+
+def test_a_state_of_other_parameters_is_refused(tmp_path: Path, tiny_data: DataFolder, tiny_run: RunFolder) -> None:
+    state = tiny_run.state_file(30)
+    assert read_progress(state)["step"] == 30
+    with pytest.raises(FileError, match="not a state"):
+        read_progress(tiny_run.last)
+    with pytest.raises(FileError, match="model"):
+        load_model(state)
+    other = make(tiny_data, "none").model
+    with pytest.raises(FileError, match="another architecture"):
+        read_state(state, other)
+    with pytest.raises(FileError, match="another architecture"):
+        load_weights(tiny_run.last, other)
+    own = load_model(tiny_run.last).model
+    parts = load_file(state)
+    name = "src_embedding.weight"
+    header = {"format": FORMAT, "kind": "state", "progress": {}}
+    write_tensors(tmp_path / "s", {k: v for k, v in parts.items() if k != f"{name}:exp_avg"}, header)
+    with pytest.raises(FileError, match=name):
+        read_state(tmp_path / "s", own)
+    write_tensors(tmp_path / "s", parts | {f"{name}:exp_avg": torch.zeros(3, 2)}, header)
+    with pytest.raises(FileError, match=rf"{name} .*\[3, 2\]"):
+        read_state(tmp_path / "s", own)
