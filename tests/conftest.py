@@ -21,6 +21,9 @@ os.environ.setdefault("VTRANS_KERNELS", "onednn")
 # Keeps the compiled decoder between sessions. Its name depends on its code and the compiler's command.
 os.environ.setdefault("VTRANS_CACHE", str(Path(__file__).parent.parent / ".pytest_cache" / "vtrans"))
 
+# Draws the cases of laws (drawn.py). Processes of pytest-xdist inherit it.
+os.environ.setdefault("VTRANS_SEED", str(random.randrange(1000)))
+
 import forking
 import hypothesis
 import pytest
@@ -172,6 +175,11 @@ def children(pid: int) -> list[int]:
     """The process ids of the children of a process."""
     threads = Path(f"/proc/{pid}/task").iterdir()
     return [int(child) for thread in threads for child in (thread / "children").read_text().split()]
+
+
+def pytest_report_header() -> str:
+    """Says how to draw the same cases again."""
+    return f"cases of laws: VTRANS_SEED={os.environ['VTRANS_SEED']} (VTRANS_SEED=all takes all of them)"
 
 
 @pytest.fixture

@@ -145,7 +145,7 @@ def main() -> None:
     for fault in stale:
         print(f"STALE        {fault.file}: {fault.what} (its old text must be in the file once)")
     os.environ.setdefault("VTRANS_CACHE", str(TOP / ".pytest_cache" / "vtrans"))  # the compiled decoder
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ |= {"OMP_NUM_THREADS": "1", "VTRANS_SEED": "1"}
     for module in PRELOADED:
         __import__(module)
     outcomes = dict[Fault, Outcome]()

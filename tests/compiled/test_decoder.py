@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from drawn import each_with, some
 from near_ties import Plain, equal_or_tied, plain
 from networks import BOS, SEQUENCES, SMALL, VARIANTS, V, make, padded, sequences
 from translators import window
@@ -53,8 +54,10 @@ def close(found: torch.Tensor, full: torch.Tensor) -> None:
 WIDE = dataclasses.replace(SMALL, d_model=96, d_ff=88, heads=2)  # heads of a whole number of vectors, and a part
 
 
-@pytest.mark.parametrize("config", [*VARIANTS, *SEQUENCES, WIDE, dataclasses.replace(SMALL, source_eos=False)])
-@pytest.mark.parametrize("width", [1, 3])
+EVERY = [*VARIANTS, *SEQUENCES, WIDE, dataclasses.replace(SMALL, source_eos=False)]
+
+
+@pytest.mark.parametrize(("config", "width"), each_with(some(EVERY, 9), [1, 3]))
 def test_each_row_attends_to_its_own_history(library: ctypes.CDLL, config: ModelConfig, width: int) -> None:
     check_histories(library, config, width)
 
@@ -63,7 +66,7 @@ ALL = list(compiler.INSTRUCTIONS)
 
 
 @pytest.mark.parametrize("instructions", ALL[ALL.index(compiler.instructions()) :])
-@pytest.mark.parametrize("config", [WIDE, VARIANTS[-5], VARIANTS[-3], SEQUENCES[-1]])
+@pytest.mark.parametrize("config", [WIDE, *some([VARIANTS[-5], VARIANTS[-3], SEQUENCES[-1]], 1)])
 def test_each_instruction_set_computes_the_same(
     config: ModelConfig, instructions: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -256,8 +259,7 @@ def test_exhausted_memory_is_an_exception(library: ctypes.CDLL) -> None:
         )
 
 
-@pytest.mark.parametrize("config", [*VARIANTS, *SEQUENCES])
-@pytest.mark.parametrize("value", [1e20, 1e25, 1e30, 3e38])
+@pytest.mark.parametrize(("config", "value"), each_with([*VARIANTS, *SEQUENCES], [1e20, 1e25, 1e30, 3e38]))
 def test_no_score_is_finite_when_the_numbers_overflow(library: ctypes.CDLL, config: ModelConfig, value: float) -> None:
     """A layer norm must not divide by an infinite deviation: its output would be its bias, whatever the source is."""
     model = make(config).float()

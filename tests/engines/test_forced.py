@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from drawn import each_with, some
 from torch import Tensor
 from translators import SEARCH, SMALL, VARIANTS, forward, loaded, network, sentences, translator, vocabulary
 
@@ -35,8 +36,7 @@ LINES = [line for line in sentences(40, seed=5) if line]
 # Rescoring a translation gives the score that its search gave it.
 
 
-@pytest.mark.parametrize("name", VARIANTS)
-@pytest.mark.parametrize("max_length", [0, 14, 3])
+@pytest.mark.parametrize(("max_length", "name"), each_with([0, 14, 3], list(VARIANTS)))
 def test_rescoring_a_translation_gives_the_score_of_its_search(name: str, max_length: int) -> None:
     made = translator(VARIANTS[name], max_length=max_length, batch_tokens=100)
     met = []
@@ -87,7 +87,7 @@ def test_rescoring_a_sample_gives_its_logprob() -> None:
 # Log-probabilities, compared with one full forward pass per prefix.
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", some(VARIANTS))
 def test_each_subword_is_predicted_from_those_before_it(name: str) -> None:
     vocab, model = vocabulary(), loaded(VARIANTS[name]).model
     sources, targets = LINES[:12], LINES[-12:]
@@ -227,7 +227,7 @@ def test_a_pair_that_is_too_long_gets_nan_and_a_warning(capsys: pytest.CaptureFi
     assert all(part in warnings for part in ("line 2 ", "line 3 ", " 5 ", " 55"))
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", some(VARIANTS))
 def test_the_length_limit_of_the_search_does_not_limit_rescoring(name: str) -> None:
     whole = list(translator(VARIANTS[name], max_length=0).logprob(LINES, reversed(LINES)))
     capped = list(translator(VARIANTS[name], max_length=3).logprob(LINES, reversed(LINES)))

@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 import torch
 from cli_runner import SENTENCE, Done
+from drawn import each_with
 from near_ties import Plain, equal_or_tied, plain
 from safetensors.torch import load_file
 from torch import Tensor
@@ -184,8 +185,9 @@ LINES = [line for line in sentences(40) if line]
 PREFIXES = [("", "Łódź", "park 5€ ", "läuft ")[i % 4] for i in range(len(LINES))]
 
 
-@pytest.mark.parametrize("name", UNTIED)
-@pytest.mark.parametrize("how", ["search", "sampling", "constraints", "ensemble", "narrow blocks"])
+@pytest.mark.parametrize(
+    ("how", "name"), each_with(["search", "sampling", "constraints", "ensemble", "narrow blocks"], list(UNTIED))
+)
 def test_a_translation_with_a_shortlist_does_not_depend_on_its_batch(
     monkeypatch: pytest.MonkeyPatch, name: str, how: str
 ) -> None:
@@ -248,8 +250,10 @@ def narrowed(model: LoadedModel) -> LoadedModel:
 
 
 @pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
-@pytest.mark.parametrize("name", UNTIED)
-@pytest.mark.parametrize("how", ["search", "greedy", "sampling", "constraints", "ensemble", "short lists"])
+@pytest.mark.parametrize(
+    ("how", "name"),
+    each_with(["search", "greedy", "sampling", "constraints", "ensemble", "short lists"], list(UNTIED)),
+)
 def test_the_compiled_engine_finds_the_translations_of_torch_whatever_the_batch(name: str, how: str) -> None:
     size = {"k": 1, "frequent": 1} if how == "short lists" else {}
     models = [narrowed(loaded(name, seed, shortlist(seed, **size))) for seed in ((1, 2) if how == "ensemble" else (1,))]

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from cli_runner import Done
 from conftest import TRAIN_PAIRS
+from drawn import each_with
 from fakes import BOS, EOS, BrokenDecoder, FakeDecoder, Ids, Table, hashed, many_sentences, scripted, searched
 from translators import SMALL, loaded, same, sentences, translator
 
@@ -113,8 +114,7 @@ def plain(hypotheses: list[Hypothesis]) -> list[tuple[Ids, float, float, bool]]:
     return [(h.tokens, h.logprob, h.score, h.finished) for h in hypotheses]
 
 
-@pytest.mark.parametrize("stop", STOPS)
-@pytest.mark.parametrize("trouble", TROUBLES)
+@pytest.mark.parametrize(("trouble", "stop"), each_with(TROUBLES, STOPS))
 def test_the_search_equals_its_definition(stop: str, trouble: dict[str, Any]) -> None:
     different = 0
     for seed in range(60):
@@ -140,8 +140,7 @@ def test_the_search_equals_its_definition(stop: str, trouble: dict[str, Any]) ->
     assert different > 10
 
 
-@pytest.mark.parametrize("stop", STOPS)
-@pytest.mark.parametrize("trouble", TROUBLES)
+@pytest.mark.parametrize(("trouble", "stop"), each_with(TROUBLES, STOPS))
 def test_one_group_is_beam_search_and_without_penalty_so_is_each_group(stop: str, trouble: dict[str, Any]) -> None:
     for seed in range(5):
         table = hashed(seed, words=9, **trouble)

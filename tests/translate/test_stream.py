@@ -362,9 +362,9 @@ def test_a_second_signal_does_not_wait() -> None:
 def test_memory_stays_flat_over_many_lines() -> None:
     """That of the process which reads and writes, and that of the two which translate."""
     soak = str(Path(__file__).parents[1] / "bench" / "soak.py")
-    words = [soak, "--lines", "30000", "--processes", "2"]
+    words = [soak, "--lines", "15000", "--processes", "2"]
     with start_python(words, ENVIRONMENT, stdout=subprocess.PIPE) as process:
         shown, _ = process.communicate(timeout=600)
     assert process.returncode == 0, shown.decode()
-    assert b"30,000 of 30,000 lines" in shown
+    assert b"15,000 of 15,000 lines" in shown
     assert shown.count(b" MB in the middle") >= 3

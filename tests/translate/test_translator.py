@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from drawn import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from near_ties import Plain, equal_or_tied, plain
@@ -57,7 +58,7 @@ from vtrans.translate.translation import TranslateOptions, Translation
 from vtrans.translate.translator import Translator
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", some(VARIANTS))
 def test_no_translation_depends_on_its_batch(name: str) -> None:
     lines, engine = sentences(24), TorchEngine([loaded(VARIANTS[name])])
     alone = [Translator(engine).translate_window(window([line]), TranslateOptions(3))[0] for line in lines]
@@ -70,7 +71,7 @@ def test_no_translation_depends_on_its_batch(name: str) -> None:
     assert {t.finished for t in met} == {True, False}
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", some(VARIANTS))
 def test_in_float32_the_batch_changes_only_the_last_bits(name: str) -> None:
     vocab, lines = vocabulary(), sentences(20)
     model = LoadedModel(network(VARIANTS[name], len(vocab)).float(), vocab, vocab, SEARCH, {})
@@ -105,7 +106,7 @@ def greedy(models: Sequence[Transformer], source: Sequence[int], limit: int) -> 
     return tokens, logprob
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", some(VARIANTS))
 def test_a_beam_of_one_is_greedy(name: str) -> None:
     vocab, model = vocabulary(), loaded(VARIANTS[name]).model
     for line in sentences(12, seed=2):
@@ -116,7 +117,7 @@ def test_a_beam_of_one_is_greedy(name: str) -> None:
             assert found.logprob == pytest.approx(logprob, abs=1e-9)
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", some(VARIANTS))
 def test_an_exhaustive_beam_as_wide_as_the_space_is_enumeration(name: str) -> None:
     V, limit, nbest = 6, 4, 9
     model = network(VARIANTS[name], V, eos=0.0)
