@@ -33,7 +33,7 @@ STAMP := .venv/.installed
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help install test check docs demo multi30k tatoeba iwslt14 wmt14-base wmt14-big study student serve clean
+.PHONY: help install test quick check docs demo multi30k tatoeba iwslt14 wmt14-base wmt14-big study student serve clean
 
 # $(call quote,TEXT) is one word of the shell. $(call option,--data,DATA) is an option with the value of a variable,
 # $(call several,--seeds,SEEDS) one with several values, and $(call each,--set,SET) an option for each KEY=VALUE, whose
@@ -57,6 +57,7 @@ help:
 	@echo 'make install           create .venv with vtrans and the tested versions of its dependencies'
 	@echo 'make demo              train a translator on the built-in synthetic corpus, use it and score it (minutes)'
 	@echo 'make test              run the tests'
+	@echo 'make quick             run the tests that take no more than a moment each'
 	@echo 'make check             run the linter, the formatter and the type checker, and build the documentation'
 	@echo 'make docs              build the documentation in build/site'
 	@echo 'make serve             serve the model in run/, or the one of the demo, with a web page'
@@ -91,6 +92,9 @@ $(STAMP): pyproject.toml .ci/constraints.txt
 
 test: $(STAMP)
 	$(BIN)/python -m pytest $(or $(TESTS),-n auto --maxprocesses 4 --dist worksteal)
+
+quick: $(STAMP)
+	$(BIN)/python -m pytest --quick -n auto --maxprocesses 4 --dist worksteal
 
 check: $(STAMP) docs
 	$(BIN)/ruff check

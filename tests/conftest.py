@@ -29,6 +29,14 @@ import hypothesis
 import pytest
 import torch
 from cli_runner import run_cli  # noqa: F401 - a fixture for all tests
+from suite import (  # noqa: F401 - hooks of pytest
+    pytest_addoption,
+    pytest_collection_modifyitems,
+    pytest_report_header,
+    pytest_runtest_call,
+    pytest_sessionfinish,
+    pytest_terminal_summary,
+)
 
 from vtrans.console import Console
 from vtrans.data.options import PrepareOptions, Subword
@@ -175,11 +183,6 @@ def children(pid: int) -> list[int]:
     """The process ids of the children of a process."""
     threads = Path(f"/proc/{pid}/task").iterdir()
     return [int(child) for thread in threads for child in (thread / "children").read_text().split()]
-
-
-def pytest_report_header() -> str:
-    """Says how to draw the same cases again."""
-    return f"cases of laws: VTRANS_SEED={os.environ['VTRANS_SEED']} (VTRANS_SEED=all takes all of them)"
 
 
 @pytest.fixture

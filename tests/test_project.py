@@ -23,7 +23,7 @@ TOP = {
 
 
 def parsed(path: str) -> Any:
-    yaml = pytest.importorskip("yaml")
+    yaml = pytest.importorskip("yaml", reason="PyYAML is not installed: pip install pyyaml")
     return yaml.safe_load((ROOT / path).read_text(encoding="utf-8"))
 
 

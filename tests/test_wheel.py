@@ -17,7 +17,7 @@ import vtrans
 from vtrans.compiled.compiler import INSTRUCTIONS, instructions
 from vtrans.config import CACHE_VARIABLE
 
-pytest.importorskip("hatchling")
+pytest.importorskip("hatchling", reason="hatchling is not installed: pip install hatchling")
 ROOT = Path(__file__).parent.parent
 COMPILER = shutil.which(shlex.split(os.environ.get("CXX") or "g++")[0])
 LOADED = """
@@ -63,7 +63,7 @@ def test_without_a_compiler_the_wheel_is_for_every_platform(tmp_path: Path) -> N
     assert files == expected()
 
 
-@pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
+@pytest.mark.skipif(COMPILER is None, reason="a C++ compiler is not installed: apt-get install g++")
 def test_the_wheel_brings_compiled_code_for_each_instruction_set(tmp_path: Path) -> None:
     script = tmp_path / "compiler"
     script.write_text(f'#!/bin/sh\nexec {COMPILER} "$@" -O0\n')  # to take less time

@@ -16,7 +16,9 @@ from vtrans.compiled.compiler import instructions
 from vtrans.storage.run_folder import RunFolder
 
 ROOT = Path(__file__).parent.parent
-pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler")
+pytestmark = pytest.mark.skipif(
+    shutil.which("g++") is None, reason="a C++ compiler is not installed: apt-get install g++"
+)
 
 LIBRARY = """
 import vtrans

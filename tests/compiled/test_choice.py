@@ -17,7 +17,7 @@ from vtrans.console import Console
 from vtrans.errors import InputError
 from vtrans.storage.run_folder import RunFolder
 
-pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="a C++ compiler is not installed: apt-get install g++")
 
 
 def engine(run: RunFolder, **settings: Any) -> str:

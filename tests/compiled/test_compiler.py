@@ -18,7 +18,7 @@ from vtrans.config import CACHE_VARIABLE
 from vtrans.console import Console
 
 COMPILER = shutil.which(shlex.split(os.environ.get("CXX") or "g++")[0])
-pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="a C++ compiler is not installed: apt-get install g++")
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator
 
 COMPILER = shutil.which(shlex.split(os.environ.get("CXX") or "g++")[0])
-pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="a C++ compiler is not installed: apt-get install g++")
 LINES = ["The dog sees me today.", "", "a dog runs in the park", "the cat sleeps", "We see the old house."]
 
 

@@ -25,7 +25,7 @@ from vtrans.errors import LogprobsError
 from vtrans.model import Transformer
 from vtrans.search.decoder import SubwordPair
 
-pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="a C++ compiler is not installed: apt-get install g++")
 INSTRUCTIONS = ALL[ALL.index(compiler.instructions()) :]
 CONFIGS = [
     *VARIANTS,

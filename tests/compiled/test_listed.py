@@ -24,7 +24,7 @@ from vtrans.search.history import Ints
 from vtrans.text.vocabulary import PAD_ID
 
 COMPILER = shutil.which(shlex.split(os.environ.get("CXX") or "g++")[0])
-pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="a C++ compiler is not installed: apt-get install g++")
 ALL = list(compiler.INSTRUCTIONS)
 INSTRUCTIONS = pytest.mark.parametrize("instructions", ALL[ALL.index(compiler.instructions()) :])
 SIZE = 150  # several panels of any processor

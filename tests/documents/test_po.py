@@ -320,7 +320,7 @@ def test_a_huge_entry_is_quick(source: str) -> None:
     assert filled("a.po", po(f'{body}msgstr ""\n'), same)
 
 
-@pytest.mark.skipif(shutil.which("msgfmt") is None, reason="gettext is not installed")
+@pytest.mark.skipif(shutil.which("msgfmt") is None, reason="gettext is not installed: apt-get install gettext")
 def test_msgfmt_accepts_what_is_written(tmp_path: Path) -> None:
     body = (
         '#, c-format\nmsgid "%s in %d\\n"\nmsgstr ""\n\n#, c-format\nmsgid "one of %d"\nmsgid_plural "%d of %s"\n'

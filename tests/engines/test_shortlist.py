@@ -249,7 +249,7 @@ def narrowed(model: LoadedModel) -> LoadedModel:
     return dataclasses.replace(model, model=copy.deepcopy(model.model).float())
 
 
-@pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
+@pytest.mark.skipif(COMPILER is None, reason="a C++ compiler is not installed: apt-get install g++")
 @pytest.mark.parametrize(
     ("how", "name"),
     each_with(["search", "greedy", "sampling", "constraints", "ensemble", "short lists"], list(UNTIED)),

@@ -41,6 +41,10 @@ from vtrans.training.recipe import load_recipe
 
 QUIET = Console(quiet=True)
 NPM = os.environ.get("BERGAMOT_TRANSLATOR")  # a folder of the engine's npm package
+NO_ENGINE = (
+    "the engine and a browser are not installed: npm pack @browsermt/bergamot-translator (unpack it, and set "
+    "BERGAMOT_TRANSLATOR to its folder) and apt-get install nodejs chromium chromium-driver"
+)
 
 
 # Arithmetic.
@@ -308,7 +312,7 @@ def test_without_the_engine_nothing_is_compared(tmp_path: Path, tiny_data: DataF
     assert the_model(tmp_path / "out").is_file()
 
 
-@pytest.mark.skipif(not (NPM and shutil.which("node")), reason="BERGAMOT_TRANSLATOR names no npm package, or no Node")
+@pytest.mark.skipif(not (NPM and shutil.which("node")), reason=NO_ENGINE)
 @pytest.mark.parametrize("name", VARIANTS)
 @pytest.mark.parametrize("shortlist", [False, True])
 def test_the_engine_translates_as_the_reference(
@@ -321,12 +325,9 @@ def test_the_engine_translates_as_the_reference(
     assert verified.equal[1] + verified.ties >= 0.9 * verified.sentences
 
 
-NO_BROWSER = "BERGAMOT_TRANSLATOR names no npm package, or there is no Chromium"
-
-
-@pytest.mark.skipif(not (NPM and shutil.which("chromedriver")), reason=NO_BROWSER)
+@pytest.mark.skipif(not (NPM and shutil.which("chromedriver")), reason=NO_ENGINE)
 def test_the_page_translates_without_a_server(tmp_path: Path, tiny_data: DataFolder) -> None:
-    pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+    pytest.importorskip("selenium.webdriver", reason="selenium is not installed: pip install selenium")
     spec = importlib.util.spec_from_file_location("browser", Path(__file__).parents[1] / "bench" / "browser.py")
     assert spec
     assert spec.loader

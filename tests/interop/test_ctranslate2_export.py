@@ -35,7 +35,7 @@ from vtrans.storage.run_folder import RunFolder
 from vtrans.text.vocabulary import EOS_ID, PAD_ID
 from vtrans.translate.translator import Translator
 
-ctranslate2 = pytest.importorskip("ctranslate2", reason="CTranslate2, an optional extra, is not installed")
+ctranslate2 = pytest.importorskip("ctranslate2", reason="CTranslate2 is not installed: pip install ctranslate2")
 
 Run = Callable[..., Done]
 QUIET = Console(quiet=True)

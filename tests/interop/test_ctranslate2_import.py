@@ -196,7 +196,7 @@ def largest_difference(imported: Imported, loaded: LoadedModel) -> float:
 
 
 needs_ctranslate2 = pytest.mark.skipif(
-    importlib.util.find_spec("ctranslate2") is None, reason="CTranslate2, an optional extra, is not installed"
+    importlib.util.find_spec("ctranslate2") is None, reason="CTranslate2 is not installed: pip install ctranslate2"
 )
 
 

@@ -50,7 +50,7 @@ def test_a_model_file_keeps_the_tags(tmp_path: Path, model: LoadedModel) -> None
 
 
 @pytest.mark.skipif(
-    importlib.util.find_spec("ctranslate2") is None, reason="CTranslate2, an optional extra, is not installed"
+    importlib.util.find_spec("ctranslate2") is None, reason="CTranslate2 is not installed: pip install ctranslate2"
 )
 def test_an_export_for_ctranslate2_translates_into_each_language(tmp_path: Path, model: LoadedModel) -> None:
     _, program = written(model, tmp_path / "folder")
@@ -83,7 +83,7 @@ def test_an_export_to_hugging_face_names_its_languages_and_takes_tags(tmp_path: 
 
 
 def test_hugging_faces_tokenizer_takes_the_tag_as_a_prefix_of_the_text(tmp_path: Path, model: LoadedModel) -> None:
-    pytest.importorskip("transformers", reason="transformers, an optional extra, is not installed")
+    pytest.importorskip("transformers", reason="transformers is not installed: pip install transformers")
     _, load = huggingface_exporter.write(model, tmp_path, Console(quiet=True))
     vocab = model.src_vocab
     expected = [[vocab.id_of(TAGS[1]), *vocab.encode(line), EOS_ID] for line in LINES[:3]]

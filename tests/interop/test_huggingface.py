@@ -51,7 +51,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_an_import_equals_its_original(name: str, tmp_path: Path) -> None:
-    pytest.importorskip("transformers", reason="transformers, an optional extra, is not installed")
+    pytest.importorskip("transformers", reason="transformers is not installed: pip install transformers")
     folder = hugging_face_folder(tmp_path / "hf", **VARIANTS[name])
     # transformers cuts a language off even if the vocabulary has none, as it does with separate vocabularies.
     lines = [line for line in LINES[:-1] if not (name == "separate vocabularies" and line.startswith(">>"))]
@@ -64,7 +64,7 @@ def test_an_import_equals_its_original(name: str, tmp_path: Path) -> None:
 
 
 def test_a_comparison_finds_what_differs(tmp_path: Path) -> None:
-    pytest.importorskip("transformers", reason="transformers, an optional extra, is not installed")
+    pytest.importorskip("transformers", reason="transformers is not installed: pip install transformers")
     imported = read_model(hugging_face_folder(tmp_path / "hf"))
     original, right = imported.original(), outputs(install(imported), LINES[:-1])
     assert verify(right, original).problem() is None

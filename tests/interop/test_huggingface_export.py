@@ -35,7 +35,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_transformers_translates_an_export_as_the_model_does(name: str, tmp_path: Path, tiny_data: DataFolder) -> None:
-    pytest.importorskip("transformers", reason="transformers, an optional extra, is not installed")
+    pytest.importorskip("transformers", reason="transformers is not installed: pip install transformers")
     loaded = random_model(tiny_data, **VARIANTS[name])
     verified = export_model(loaded, "huggingface", tmp_path / "out", QUIET, LINES)
     assert verified is not None
@@ -47,7 +47,7 @@ def test_transformers_translates_an_export_as_the_model_does(name: str, tmp_path
 
 
 def test_a_model_with_separate_vocabularies(tmp_path: Path, tiny_data_separate: DataFolder) -> None:
-    pytest.importorskip("transformers", reason="transformers, an optional extra, is not installed")
+    pytest.importorskip("transformers", reason="transformers is not installed: pip install transformers")
     loaded = random_model(tiny_data_separate, tie="tgt-softmax")
     verified = export_model(loaded, "huggingface", tmp_path / "out", QUIET, LINES)
     assert verified is not None
@@ -55,7 +55,7 @@ def test_a_model_with_separate_vocabularies(tmp_path: Path, tiny_data_separate: 
 
 
 def test_the_shortest_translation_has_as_many_tokens_there_and_back(tmp_path: Path, tiny_data: DataFolder) -> None:
-    transformers = pytest.importorskip("transformers", reason="transformers, an optional extra, is not installed")
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed: pip install transformers")
     loaded = random_model(tiny_data, SearchConfig(beam=1, length_penalty="length", min_length=7, max_source=40))
     loaded.model.projection.weight.data[EOS_ID] *= 100  # EOS is the best or the worst token
     exporter.write(loaded, tmp_path, QUIET)
@@ -129,6 +129,6 @@ def test_positions_of_another_kind_are_refused(tmp_path: Path, tiny_data: DataFo
 def test_an_export_of_a_pre_norm_model_is_imported_as_transformers_computes_it(
     tmp_path: Path, tiny_data: DataFolder
 ) -> None:
-    pytest.importorskip("transformers", reason="transformers, an optional extra, is not installed")
+    pytest.importorskip("transformers", reason="transformers is not installed: pip install transformers")
     exporter.write(random_model(tiny_data, norm="pre"), tmp_path, QUIET)
     assert import_model(tmp_path, tmp_path / "model.safetensors", QUIET, LINES) is not None

@@ -265,7 +265,9 @@ def test_a_vocabulary_of_pieces_must_have_each_id_once(tmp_path: Path, name: str
         read(path)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("_pymarian") is None, reason="pymarian is not installed (604 MB)")
+@pytest.mark.skipif(
+    importlib.util.find_spec("_pymarian") is None, reason="pymarian (604 MB) is not installed: pip install pymarian"
+)
 @pytest.mark.parametrize("kind", KINDS)
 def test_marian_itself_gives_the_same(tmp_path: Path, kind: str) -> None:
     changes, separate = KINDS[kind]

@@ -33,8 +33,16 @@ def guarded(tmp_path: Path) -> Iterator[Client]:
         yield served
 
 
+def installed(name: str) -> Any:
+    """Returns a package; without it, the test is skipped."""
+    project = name.replace("_", "-")
+    return pytest.importorskip(name, reason=f"{project} is not installed: pip install {project}")
+
+
 def test_libretranslatepy(client: Client, guarded: Client) -> None:
-    package: Any = pytest.importorskip("libretranslatepy")
+    package: Any = pytest.importorskip(
+        "libretranslatepy", reason="libretranslatepy is not installed: pip install libretranslatepy"
+    )
     api = package.LibreTranslateAPI(client.url)
     assert api.translate("große Hunde", "de", "en") == "Hunde große"
     assert api.detect(GERMAN)[0]["language"] == "de"
@@ -47,7 +55,9 @@ def test_libretranslatepy(client: Client, guarded: Client) -> None:
 
 
 def test_deep_translator(client: Client, guarded: Client) -> None:
-    package: Any = pytest.importorskip("deep_translator")
+    package: Any = pytest.importorskip(
+        "deep_translator", reason="deep-translator is not installed: pip install deep-translator"
+    )
     options = {"source": "en", "target": "de", "api_key": "any", "custom_url": f"{client.url}/"}
     translator = package.LibreTranslator(**options)
     assert translator.translate("one two & three") == "three & two one"
@@ -58,7 +68,9 @@ def test_deep_translator(client: Client, guarded: Client) -> None:
 
 
 def test_libretranslate_aio(client: Client, guarded: Client, tmp_path: Path) -> None:
-    package: Any = pytest.importorskip("libretranslate_aio")
+    package: Any = pytest.importorskip(
+        "libretranslate_aio", reason="libretranslate-aio is not installed: pip install libretranslate-aio"
+    )
     file = tmp_path / "a.txt"
     file.write_text("one two", encoding="utf-8")
     with package.LibreTranslate(client.url) as api:

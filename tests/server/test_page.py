@@ -20,9 +20,10 @@ from vtrans.server.batching import RequestOptions
 from vtrans.server.limits import Keys, Limits
 from vtrans.text.languages import Languages
 
-webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed: pip install selenium")
 BROWSER, DRIVER = shutil.which("chromium") or shutil.which("chromium-browser"), shutil.which("chromedriver")
-pytestmark = pytest.mark.skipif(not (BROWSER and DRIVER), reason="chromium and chromedriver are not installed")
+NO_BROWSER = "a browser is not installed: apt-get install chromium chromium-driver"
+pytestmark = pytest.mark.skipif(not (BROWSER and DRIVER), reason=NO_BROWSER)
 
 SWITCHES = (
     "--headless=new",

@@ -71,7 +71,7 @@ def test_compiled_layers_are_used_in_training_only(
 @pytest.mark.slow
 @pytest.mark.skipif(
     shutil.which(os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")) is None,
-    reason="torch.compile needs a C++ compiler",
+    reason="a C++ compiler is not installed: apt-get install g++",
 )
 def test_compiled_layers_learn_the_same(tmp_path: Path, tiny_data: DataFolder) -> None:
     settings = (*SMOOTH, "train.max_steps=6", "train.accumulate=2")

@@ -118,7 +118,7 @@ def test_without_tensorboard_the_error_names_the_extra(
 @pytest.mark.filterwarnings("ignore")  # of the package and of those it imports
 def test_the_real_tensorboard_reads_the_files(tmp_path: Path, tiny_data: DataFolder) -> None:
     name = "tensorboard.backend.event_processing.event_accumulator"
-    reader = pytest.importorskip(name, reason="TensorBoard, an optional extra, is not installed")
+    reader = pytest.importorskip(name, reason="TensorBoard is not installed: pip install tensorboard")
     run = tiny_train(tiny_data, tmp_path / "run", "train.max_steps=10", ON)
     tiny_train(tiny_data, run.path, "train.max_steps=15", ON)
     assert len(list(run.events.iterdir())) == 1

@@ -103,7 +103,7 @@ def test_a_text_may_use_several_scripts() -> None:
 
 
 def test_mojibake_is_repaired_or_dropped() -> None:
-    pytest.importorskip("ftfy")
+    pytest.importorskip("ftfy", reason="ftfy is not installed: pip install ftfy")
     wanted = Rules(CleanOptions("text.en", "text.de"), (), SAMPLE)
     broken = "Der Hund läuft über die Straße.".encode().decode("cp1252")
     assert wanted.read("The dog crosses the street.", broken)[1] == "Der Hund läuft über die Straße."

@@ -1,0 +1,67 @@
+"""Hooks of pytest, which conftest.py imports: a quick choice of the tests, and what is said about a whole suite."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SLOW_LIST = Path(__file__).parents[1] / "slow.txt"
+SLOW = 0.4  # seconds of processor time
+_REMEDY = re.compile(r"not installed: (.+)$")
+_taken = dict[str, float]()  # the longest time of each test function
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("vtrans")
+    group.addoption("--quick", action="store_true", help="Leave out what tests/slow.txt lists or the mark slow has.")
+    group.addoption("--list-slow", action="store_true", help="Write tests/slow.txt anew, in a run of all tests.")
+
+
+def pytest_report_header() -> str:
+    """Says how to draw the same cases again (drawn.py)."""
+    return f"cases of laws: VTRANS_SEED={os.environ['VTRANS_SEED']} (VTRANS_SEED=all takes all of them)"
+
+
+def function_of(item: pytest.Item) -> str:
+    """Returns the file and the function of a test, without its parameters."""
+    return item.nodeid.partition("[")[0]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("quick"):
+        slow = set(SLOW_LIST.read_text(encoding="utf-8").split("\n"))
+        left_out = [item for item in items if function_of(item) in slow or item.get_closest_marker("slow")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in set(left_out)]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Measures the processor time of a test and of the processes that it waits for, without its fixtures."""
+    before = sum(os.times()[:4])
+    try:
+        yield
+    finally:
+        name = function_of(item)
+        _taken[name] = max(_taken.get(name, 0.0), sum(os.times()[:4]) - before)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if session.config.getoption("list_slow"):
+        slow = sorted(name for name, seconds in _taken.items() if seconds > SLOW)
+        SLOW_LIST.write_text("".join(f"{name}\n" for name in slow), encoding="utf-8")
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Says in one line which commands install what skipped tests lack."""
+    reasons = [str(report.longrepr) for report in terminalreporter.stats.get("skipped", ())]
+    remedies = Counter(found[1].rstrip("')") for reason in reasons if (found := _REMEDY.search(reason)))
+    if remedies:
+        commands = "; ".join(sorted(remedies))
+        terminalreporter.write_line(f"{sum(remedies.values())} tests or files were skipped. They need: {commands}")
