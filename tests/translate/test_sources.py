@@ -19,7 +19,7 @@ from vtrans.lines.line import Line
 from vtrans.lines.pieces import EXTRA_LENGTH, SourceReader, cut_long
 
 
-@given(st.lists(st.sampled_from(WORDS), max_size=30).map(" ".join), st.integers(1, 12))
+@given(st.lists(st.sampled_from([*WORDS, "catdog", "dogcat"]), max_size=30).map(" ".join), st.integers(1, 12))
 def test_pieces_are_within_the_limit_and_lose_nothing(line: str, limit: int) -> None:
     ids = vocabulary().encode(line)
     pieces = cut_long(ids, limit, vocabulary())

@@ -9,6 +9,7 @@ import json
 import math
 import random
 import re
+import statistics
 from collections.abc import Sequence
 from typing import Any
 
@@ -432,8 +433,11 @@ def test_a_long_line_is_cut_with_a_warning_that_names_it() -> None:
     (warning,) = heard.getvalue().removesuffix("\n").split("\n")
     assert re.search(rf"^warning: line 2 .* {len(vocab.encode(line))} .* 10.* {len(pieces)} pieces", warning)
     assert made.counts.cut == 1
-    parts = list(translator().translate([vocab.decode(piece) for piece in pieces]))
-    assert found[1] == " ".join(part for part in parts if part)
+    parts = [best for (best,) in translator().nbest(map(vocab.decode, pieces))]
+    assert found[1] == " ".join(part.text for part in parts if part.text)
+    ((whole,),) = made.nbest([line])
+    assert whole.score == pytest.approx(statistics.fmean(part.score for part in parts))
+    assert whole.logprob == pytest.approx(math.fsum(part.logprob for part in parts))
     assert found[0] == found[2] == next(translator().translate([short]))
 
 

@@ -14,9 +14,11 @@ from cli_runner import Done
 from translators import sentences, translator, window
 
 from vtrans.errors import FileError, InputError
+from vtrans.lines.line import Line
+from vtrans.lines.requirements import ProtectText, WriteCodes
 from vtrans.search.options import Sampling
 from vtrans.storage.run_folder import RunFolder
-from vtrans.translate.translation import TranslateOptions
+from vtrans.translate.translation import TranslateOptions, Translation
 from vtrans.wording.glossary import Glossary, pair_of, read_glossary
 from vtrans.wording.phrases import occurrences
 from vtrans.wording.protect import Protection
@@ -131,6 +133,18 @@ def test_words_are_joined_to_protected_text_only_if_they_are_in_the_source(
     line: str, translation: str, expected: str
 ) -> None:
     assert Protection().masked(line).restored(translation).text == expected
+
+
+def test_links_are_those_of_the_words_that_a_reader_counts() -> None:
+    line = Line(1, "New York dog")
+    ProtectText(Protection(("New York",))).before([line])
+    stage = WriteCodes(required=False)
+    stage.before([line])
+    (code,) = line.seen.texts
+    line.translations = [Translation(f"Hund {code}", 0.0, 0.0, True, alignment=((0, 1), (1, 0)))]
+    stage.after([line])
+    assert line.translations[0].text == "Hund New York"
+    assert line.translations[0].alignment == ((0, 1), (2, 0))
 
 
 def test_words_keep_their_alignment() -> None:
