@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import VALID_PAIRS, tiny_train
+from drawn import some
 from networks import V, make, padded, sequences, step_by_step
 from runs import BRIEF, interrupted, same
 from safetensors import safe_open
@@ -318,7 +319,7 @@ UNTRAINED = (
     *("plain", "pre-norm", "none", "12+1", "6+6", "1+12", "unscaled", "attention", "all, pre-norm", "stacks"),
     *("no cross-attention residual", "prefix", "causal"),
 )
-TRAINED = {name: variant for name, variant in VARIANTS.items() if name not in UNTRAINED}
+TRAINED = {name: VARIANTS[name] for name in some([name for name in VARIANTS if name not in UNTRAINED], 6)}
 
 
 @pytest.mark.parametrize("variant", TRAINED.values(), ids=TRAINED)

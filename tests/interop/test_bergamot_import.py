@@ -16,6 +16,7 @@ import pytest
 import torch
 from bergamot_models import VARIANTS, model, read_model, the_model, written
 from cli_runner import Done
+from drawn import some
 from exports import LINES
 from torch import Tensor
 
@@ -48,7 +49,7 @@ def plain(value: Tensor | Matrix) -> tuple[list[Any], float]:
 # The round trip.
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", some(VARIANTS, 2))
 def test_an_export_of_an_import_has_the_same_weights(
     tmp_path: Path, tiny_data: DataFolder, tiny_data_separate: DataFolder, name: str
 ) -> None:
@@ -107,7 +108,7 @@ def logits(loaded: LoadedModel, line: str, target: str) -> Tensor:
     return scores[:, [ids[place] for place in sorted(ids)]]
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", some(VARIANTS, 2))
 def test_an_import_computes_with_the_values_of_the_file(
     tmp_path: Path, tiny_data: DataFolder, tiny_data_separate: DataFolder, name: str
 ) -> None:

@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 from cli_runner import Done
 from ctranslate2_folders import Folder, packed, packed_name, quantized, rotary, transformer
+from drawn import each_with
 from foreign import hugging_face_folder
 
 from vtrans.errors import FileError, InputError
@@ -444,13 +445,10 @@ MODELS: dict[str, Callable[[Path], Path]] = {
 }
 
 
-@pytest.mark.parametrize("replace", REPLACEMENTS)
-@pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
-def test_any_file_may_be_anything_else(
-    make: Callable[[Path], Path], replace: Callable[[Path], None], tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(("replace", "kind"), each_with(REPLACEMENTS, list(MODELS)))
+def test_any_file_may_be_anything_else(replace: Callable[[Path], None], kind: str, tmp_path: Path) -> None:
     """The file may be needless, but nothing waits, takes much memory or raises anything but one sentence."""
-    whole = make(tmp_path / "whole")
+    whole = MODELS[kind](tmp_path / "whole")
     for name in sorted(file.name for file in whole.iterdir()):
         folder = Path(shutil.copytree(whole, tmp_path / name))
         (folder / name).unlink()

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import EVERY_STEP, TINY, children, tiny_train
+from drawn import some
 from runs import SMOOTH, by_ranks, command, heard, interrupted, lines, process, same, wait_for_line
 from safetensors.torch import load_file
 
@@ -68,7 +69,7 @@ def alike(run: RunFolder, reference: RunFolder) -> None:
     assert configs[0] == configs[1]
 
 
-@pytest.mark.parametrize(("name", "counts"), [(name, (3,)) for name in ROWS if name != "plain"] + [("plain", (2, 3))])
+@pytest.mark.parametrize(("name", "counts"), [(name, (3,)) for name in some(ROWS, 4)] + [("plain", (2, 3))])
 def test_several_processes_train_the_model_of_one(
     name: str, counts: tuple[int, ...], tmp_path: Path, linked_data: DataFolder
 ) -> None:
