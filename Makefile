@@ -23,6 +23,9 @@ ONLY ?=
 JOBS ?=
 # Option of student: the name of a chain, a TOML file, or the folder of a chain that was stopped.
 CHAIN ?= multi30k
+# Options of everyday: MODEL, a run folder, a model file or a name; and SHOW="urls prices", kinds to print wrong lines of.
+MODEL ?=
+SHOW ?=
 # Options of pytest, such as TESTS="tests/test_score.py -k bleu". With them pytest runs in one process; without them the
 # whole suite runs in one process per core, at most four.
 TESTS ?=
@@ -33,7 +36,8 @@ STAMP := .venv/.installed
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help install test quick check docs demo multi30k tatoeba iwslt14 wmt14-base wmt14-big study student serve clean
+.PHONY: help install test quick check docs demo multi30k tatoeba iwslt14 wmt14-base wmt14-big study student \
+  everyday serve clean
 
 # $(call quote,TEXT) is one word of the shell. $(call option,--data,DATA) is an option with the value of a variable,
 # $(call several,--seeds,SEEDS) one with several values, and $(call each,--set,SET) an option for each KEY=VALUE, whose
@@ -72,6 +76,7 @@ help:
 	@echo 'make study             train variants of a recipe alike and print a table, such as STUDY=sharing; takes hours'
 	@echo 'make student           train large models, and a small one on their translations: CHAIN=multi30k, tatoeba,'
 	@echo '                       phrasebook or a file of your own; takes an hour or more'
+	@echo 'make everyday          translate 1,000 everyday English lines with MODEL and check numbers, URLs, names, ...'
 	@echo
 	@echo 'DATA=folder names a folder with train.en, train.de, valid.en, ... to use. Without it the text is downloaded.'
 	@echo 'Other options: SRC=en TGT=fr WORK=folder RUN=folder RECIPE=name SET="train.max_steps=500". The top of the'
@@ -142,6 +147,9 @@ study: $(STAMP)
 
 student: $(STAMP)
 	@python recipes/student/student.py $(call quote,$(CHAIN)) $(call option,--data,DATA) $(call option,--work,WORK)
+
+everyday: $(STAMP)
+	@python -m recipes.everyday.check $(call option,--model,MODEL) $(call option,--language,TGT) $(call several,--show,SHOW)
 
 serve: $(STAMP)
 	@for model in run $(demo)/run; do \

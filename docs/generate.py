@@ -24,6 +24,7 @@ PAGES = {
     "recipes.md": "recipes/README.md",
     "phrasebook.md": "recipes/phrasebook/README.md",
     "tatoeba.md": "recipes/tatoeba/README.md",
+    "everyday.md": "recipes/everyday/README.md",
 }
 """Pages that are files of the repository outside docs/."""
 LINK = re.compile(r"\[([^\]]*)\]\(([^)#\s]*)(#[^)\s]*)?\)")

@@ -53,6 +53,11 @@ def test_a_study_and_a_chain_get_every_value_unchanged(tmp_path: Path) -> None:
     assert words[1:] == [TYPED, "--data", TYPED, "--work", "there"]
 
 
+def test_the_everyday_suite_gets_every_value_unchanged(tmp_path: Path) -> None:
+    words = passed(tmp_path, "everyday", f"MODEL={ODD}", "TGT=fr", "SHOW=urls title-case")
+    assert words[1:] == ["recipes.everyday.check", "--model", TYPED, "--language", "fr", "--show", "urls", "title-case"]
+
+
 @pytest.mark.parametrize("name", ["my demo's", "a;b", "a&b", "(a)", "demo-2.x"])
 def test_a_folder_of_the_demo_may_have_any_name(name: str, tmp_path: Path) -> None:
     folder = tmp_path / name
