@@ -15,8 +15,9 @@ from vtrans.engines.alignments import Links
 from vtrans.engines.engine import Source
 from vtrans.lines.case import CAPITALS, CASE, TITLE, Case, LowerCase
 from vtrans.lines.line import Line
+from vtrans.lines.mbr import LeaveOutEqual
 from vtrans.lines.requirements import ProtectText, WriteCodes
-from vtrans.lines.unknowns import AROUND, Characters, CopyUnknown
+from vtrans.lines.unknowns import AROUND, Characters, CopyUnknown, DropInvisible
 from vtrans.search.decoder import SubwordPair
 from vtrans.search.loop import Hypothesis
 from vtrans.storage.model_file import Model
@@ -125,6 +126,21 @@ def test_what_the_vocabulary_lacks_is_copied(line: str, copied: list[str]) -> No
     assert copied_of(READ, line) == copied
 
 
+@pytest.mark.parametrize(
+    ("line", "copied"),
+    [
+        ("fox https://fox.org/a?b=1&c=2 fox.", ["https://fox.org/a?b=1&c=2"]),
+        ("fox (http://fox.org/The_(fox)), fox", ["(", "http://fox.org/The_(fox)", ")"]),
+        ("/fox/dog $5, 10%, a@b.org! 1/2 km/h", ["/fox/dog", "$5", "10%", "a@b.org", "1/2", "km/h"]),
+        ("C++ and/or R&D", ["C++", "/", "R&D"]),
+        ("**fox** *the dog* fox😀fox <fox>", ["**", "**", "*", "*", "😀", "<", ">"]),
+        ("don`t fox+ +", ["`", "fox+", "+"]),
+    ],
+)
+def test_a_run_with_an_unknown_symbol_is_copied_as_a_whole(line: str, copied: list[str]) -> None:
+    assert copied_of(READ, line) == copied
+
+
 def test_words_of_a_script_that_the_vocabulary_has_are_not_copied() -> None:
     cyrillic = vocabulary_of("Съешь же ещё этих мягких французских булок, да выпей чаю")
     reader = Reader(cyrillic, LATIN)
@@ -143,7 +159,7 @@ def test_unknown_words_of_a_table_are_copied() -> None:
 
 
 def test_hostile_lines_are_read_in_linear_time() -> None:
-    for piece in ("😀", "😀 ", "Dvořák", "-", "- ", "A", "A ", "\u0301", "犬ř"):
+    for piece in ("😀", "😀 ", "Dvořák", "-", "- ", "A", "A ", "\u0301", "犬ř", "a/", "(/", "/)", "<a/", "\u200d"):
         began = time.process_time()
         read, _ = READ(piece * 20_000)
         for case in (CAPITALS, TITLE):
@@ -244,6 +260,47 @@ def test_links_count_the_symbols_around_a_sentence() -> None:
     assert best.alignment == ((0, 0), (2, 3), (4, 5), (5, 6))
     best = translated("😀a 🎉 dog", alignments=True)
     assert (best.text, best.alignment) == ("😀ein a 🎉 dog", ((1, 2),))
+
+
+@pytest.mark.parametrize(
+    ("line", "seen"),
+    [
+        ("\x00\x80", ""),
+        ("a \x00 do\u00adg\u202e", "a  dog"),
+        ("a\tdog", "a\tdog"),  # normalization makes it a space
+        ("👨\u200d👩\U000e0067 \u200ddog", "👨\u200d👩\U000e0067 dog"),  # they join emoji
+    ],
+)
+def test_control_characters_are_not_shown_to_the_model(line: str, seen: str) -> None:
+    read = Line(1, line)
+    DropInvisible(Characters(LATIN, LATIN)).before([read])
+    assert read.seen.text == seen
+
+
+def test_control_characters_count_as_words_of_the_line() -> None:
+    best = translated("😀 \x00 a 🎉 \x00 dog. →", alignments=True)
+    assert (best.text, best.alignment) == ("😀  ein a 🎉 dog. →", ((0, 0), (3, 3), (6, 5)))
+    assert (translated("\x00").text, translated("\x00").logprob) == ("", 0.0)
+
+
+def test_equal_translations_are_left_out() -> None:
+    line = Line(1, "A DOG")
+    line.translations = [Translation(text, -i, -i, True) for i, text in enumerate(["X", "Y", "X", "Z", "Y"])]
+    LeaveOutEqual().after([line])
+    assert [(t.text, t.finished) for t in line.translations] == [
+        *(("X", True), ("Y", True), ("Z", True)),
+        *(("", False), ("", False)),
+    ]
+    assert [t.logprob for t in line.translations[:3]] == [0, -1, -3]
+
+
+def test_a_copied_line_has_one_translation() -> None:
+    first, second = Translator(Echo()).translate_window(window(["😀"]), TranslateOptions(nbest=2))[0]
+    assert (first.text, first.logprob, second.text, second.finished) == ("😀", 0.0, "", False)
+    assert (
+        Translator(Echo()).translate_window(window([" "]), TranslateOptions(nbest=2))[0]
+        == [Translation("", 0.0, 0.0, True)] * 2
+    ), "a blank line has blank ones"
 
 
 @pytest.mark.parametrize("line", ["😀", " 犬犬 → 😀 "])

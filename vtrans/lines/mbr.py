@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vtrans.config import SearchConfig
-from vtrans.lines.line import Piece, Search, Stage
+from vtrans.lines.line import Line, Piece, Search, Stage
 from vtrans.search.loop import Hypothesis
 from vtrans.text.vocabulary import Vocabulary
-from vtrans.translate.translation import TranslateOptions
+from vtrans.translate.translation import NO_TRANSLATION, TranslateOptions, Translation
 
 Floats = NDArray[np.float64]
 
@@ -38,6 +38,21 @@ class ChooseBest(Stage):
                 yield piece
 
         return searched
+
+
+class LeaveOutEqual(Stage):
+    """Leaves out a translation whose text a better one of its line has: hypotheses may differ only in the case or the
+    codes that stages have replaced."""
+
+    def after(self, lines: Sequence[Line]) -> None:
+        for line in lines:
+            best, distinct = line.translations[0], dict[str, Translation]()
+            for translation in line.translations:
+                distinct.setdefault(translation.text, translation)
+            missing = len(line.translations) - len(distinct)
+            if missing and best.text:
+                none = replace(NO_TRANSLATION, alignment=None if best.alignment is None else ())
+                line.translations = [*distinct.values(), *[none] * missing]
 
 
 def chosen(hypotheses: list[Hypothesis], options: TranslateOptions, vocab: Vocabulary) -> list[Hypothesis]:

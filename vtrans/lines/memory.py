@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from vtrans.lines.line import Kept, Line, Stage
 from vtrans.text.lines import one_line
 from vtrans.text.matches import Known, Match
-from vtrans.translate.translation import Translation
+from vtrans.translate.translation import NO_TRANSLATION
 from vtrans.wording.phrases import NO_WORDING
 from vtrans.wording.protect import Masked
 
@@ -36,7 +35,7 @@ class UseMemory(Stage):
                 text, (blank, *others) = one_line(known), line.translations
                 words = None if blank.word_confidences is None else (1.0,) * len(text.split())
                 best = replace(blank, text=text, match=1.0, word_confidences=words)
-                none = Translation("", -math.inf, -math.inf, False, alignment=blank.alignment)
+                none = replace(NO_TRANSLATION, alignment=blank.alignment)
                 line.translations = [best, *[none] * len(others)]
                 line.counts.known, line.counts.blank = 1, 0
 

@@ -21,7 +21,7 @@ from vtrans.text.languages import language_name
 from vtrans.text.lines import one_line
 from vtrans.text.matches import SEPARATOR_ID
 from vtrans.text.vocabulary import EOS_ID, Vocabulary
-from vtrans.translate.translation import Translation
+from vtrans.translate.translation import NO_TRANSLATION, Translation
 from vtrans.wording.avoid import Avoid, Spelling
 from vtrans.wording.phrases import encoded
 
@@ -206,7 +206,7 @@ class CutIntoPieces(Stage):
                 found = min(self._nbest, *(len(piece.hypotheses) for piece in line.pieces))
                 missing = self._nbest - found
                 line.translations = [self._joined(line, rank) for rank in range(found)]
-                line.translations += [Translation("", -math.inf, -math.inf, False)] * missing
+                line.translations += [NO_TRANSLATION] * missing
                 if line.match:
                     line.translations = [replace(t, match=line.match[1]) for t in line.translations]
                 line.counts.missing = missing

@@ -11,13 +11,13 @@ from vtrans.lines.case import LowerCase
 from vtrans.lines.confidence import BlankDoubtful, RateConfidence
 from vtrans.lines.invented import ForbidInvented
 from vtrans.lines.line import Stage
-from vtrans.lines.mbr import ChooseBest
+from vtrans.lines.mbr import ChooseBest, LeaveOutEqual
 from vtrans.lines.memory import UseMatches, UseMemory
 from vtrans.lines.pieces import CutIntoPieces, SourceReader
 from vtrans.lines.requirements import CheckConstraints, ProtectText, WriteCodes
 from vtrans.lines.retry import SearchAgain
 from vtrans.lines.terms import DraftTerms, FindTerms
-from vtrans.lines.unknowns import Characters, CopyUnknown
+from vtrans.lines.unknowns import Characters, CopyUnknown, DropInvisible
 from vtrans.translate.translation import TranslateOptions
 
 
@@ -28,6 +28,7 @@ class Stages:
         self.reader = SourceReader(engine, search)
         self._engine, self._search = engine, search
         characters = Characters(engine.src_vocab, engine.tgt_vocab)
+        self._drop_invisible = DropInvisible(characters)
         self._copy_unknown, self._lower_case = CopyUnknown(characters), LowerCase(characters)
         second = replace(search, no_repeat_ngram=RETRY_NGRAM)
         self._second = second if retry and not search.no_repeat_ngram else None
@@ -41,7 +42,9 @@ class Stages:
             CheckConstraints(),
             UseMemory(options.known) if options.known else None,
             BlankDoubtful(options.min_confidence) if options.min_confidence else None,
+            LeaveOutEqual() if options.nbest > 1 and not drawn else None,
             UseMatches(options.match) if options.match else None,
+            None if options.raw else self._drop_invisible,
             ProtectText(options.protect) if options.protect else None,
             None if options.raw else self._copy_unknown,
             WriteCodes(required=search.can_require_phrases and not drawn),

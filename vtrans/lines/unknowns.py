@@ -6,8 +6,9 @@ they stay where they are.
 
 from __future__ import annotations
 
+import string
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import regex
@@ -18,12 +19,20 @@ from vtrans.text.lines import one_line
 from vtrans.text.piece_table import is_byte, split_language
 from vtrans.text.vocabulary import UNK_ID, Vocabulary
 from vtrans.translate.translation import Translation
+from vtrans.wording.glossary import BETWEEN, SENTENCE_ENDS
 from vtrans.wording.protect import Masked, Span
 
 AROUND = Kept[tuple[str, str]]()
 """The symbols before and after a line."""
+SEEN_WORDS = Kept[list[int]]()
+"""The words of a line that are more than control characters."""
 
 _INVISIBLE = ("Cc", "Cf", "Cs", "Zl", "Zp", "Zs")  # categories of control characters, surrogates and spaces
+# Control and format characters, without those that join the characters of an emoji.
+_CONTROLS = regex.compile(r"(?<![\p{Extended_Pictographic}\ufe0f\U0001f3fb-\U0001f3ff\p{Cf}])[\p{Cc}\p{Cf}]+")
+_SYMBOLS = frozenset(string.punctuation) - set("-'`") | set("$€£¥")  # those of addresses, names, prices
+_EITHER = regex.compile(r"\p{L}{2,}/\p{L}{2,}")  # but km/h is copied
+_RUN = regex.compile(r"[^\s<>]+|[<>]")
 _PART = regex.compile(r"\w[\w\p{M}'\u2019-]*|\X")
 
 
@@ -51,6 +60,12 @@ class Characters:
         """Returns whether a vocabulary has pieces neither for a character nor for its small form."""
         return self.is_unknown(side, character) and any(self.is_unknown(side, small) for small in character.lower())
 
+    def knows_control(self, character: str) -> bool:
+        """Returns whether the source vocabulary has a piece for a control or format character, or reads over it."""
+        vocab = self.vocabs[0]
+        (ids,) = vocab.encode_batch([character], tags=False)
+        return not any(id == UNK_ID or is_byte(vocab.piece(id)) for id in ids)
+
     def is_unknown(self, side: int, character: str) -> bool:
         """Returns whether a vocabulary has no piece for a character."""
         unknown = self._unknown[side]
@@ -61,9 +76,36 @@ class Characters:
         return unknown[character]
 
 
+class DropInvisible(Stage):
+    """Leaves out control and format characters that the source vocabulary lacks, for which a model invents words. In
+    emoji they stay."""
+
+    def __init__(self, characters: Characters) -> None:
+        self._characters = characters
+
+    def before(self, lines: Sequence[Line]) -> None:
+        for line in lines:
+            text = line.seen.text
+            if _CONTROLS.search(text):
+                line.seen = Masked.plain(self._seen(text))
+                SEEN_WORDS.put(line, [i for i, word in enumerate(text.split()) if self._seen(word)])
+
+    def after(self, lines: Sequence[Line]) -> None:
+        for line in lines:
+            if words := SEEN_WORDS.get(line):
+                found = line.translations
+                links = [t.alignment and tuple((words[i], j) for i, j in t.alignment) for t in found]
+                line.translations = [replace(t, alignment=own) for t, own in zip(found, links, strict=True)]
+
+    def _seen(self, text: str) -> str:
+        knows = self._characters.knows_control
+        seen: str = _CONTROLS.sub(lambda run: "".join(filter(knows, run.group())), text)
+        return seen
+
+
 class CopyUnknown(Stage):
-    """Protects what else has to be copied: words of Latin letters one of which the source vocabulary lacks, and other
-    words and symbols of which it lacks all."""
+    """Protects what else has to be copied: words of Latin letters one of which the source vocabulary lacks, other words
+    and symbols of which it lacks all, and addresses with such a symbol."""
 
     def __init__(self, characters: Characters) -> None:
         self._characters = characters
@@ -86,7 +128,7 @@ class CopyUnknown(Stage):
     def after(self, lines: Sequence[Line]) -> None:
         for line in lines:
             if around := AROUND.get(line):
-                line.translations = [_between(line.text, around, translation) for translation in line.translations]
+                line.translations = [_between(line.seen.text, around, translation) for translation in line.translations]
 
     def _body(self, line: str, protected: Sequence[Span]) -> Span:
         """Returns where a line begins and ends without the unknown symbols at its start and after its final mark."""
@@ -105,14 +147,34 @@ class CopyUnknown(Stage):
         spans, end = list[Span](), 0
         for begin, stop in (*protected, (len(line), len(line))):
             runs = list[Span]()
-            for match in _PART.finditer(line[end:begin]):
-                if self._is_copied(match.group()):
-                    first, last = end + match.start(), end + match.end()
-                    continues = bool(runs) and runs[-1][1] == first
-                    runs.append((runs.pop()[0] if continues else first, last))
+            for first, last in self._copied_parts(line, end, begin):
+                continues = bool(runs) and runs[-1][1] == first
+                runs.append((runs.pop()[0] if continues else first, last))
             spans += [*runs, (begin, stop)]
             end = stop
         return spans[:-1]
+
+    def _copied_parts(self, line: str, begin: int, end: int) -> Iterator[Span]:
+        for run in _RUN.finditer(line, begin, end):
+            core = run.group().lstrip(BETWEEN).rstrip(BETWEEN + SENTENCE_ENDS + ",;")
+            rest = run.start()
+            if self._is_address(core):
+                first = line.find(core, rest)
+                rest = first + len(core)
+                if line[rest : rest + 1] == ")" and core.count("(") > core.count(")"):  # as in an address of Wikipedia
+                    rest += 1
+                yield first, rest
+            for match in _PART.finditer(line, rest, run.end()):
+                if self._is_copied(match.group()):
+                    yield match.span()
+
+    def _is_address(self, run: str) -> bool:
+        """Returns whether a run of characters without blanks is copied as a whole: it has letters or digits and a
+        symbol that the source vocabulary lacks, such as / in an address. Words beside an emoji or with markup around
+        them, and two words with a slash between them, are translated."""
+        inner = run.strip("*_~|=")
+        symbols = {c for c in set(inner) if c in _SYMBOLS and self._characters.lacks(0, c)}
+        return bool(symbols) and any(map(str.isalnum, inner)) and not _EITHER.fullmatch(inner)
 
     def _is_copied(self, part: str) -> bool:
         lacks = self._characters.lacks
@@ -125,14 +187,14 @@ class CopyUnknown(Stage):
         return all(lacking)
 
 
-def _between(line: str, around: tuple[str, str], translation: Translation) -> Translation:
-    """Returns a translation between the symbols before and after its line."""
+def _between(body: str, around: tuple[str, str], translation: Translation) -> Translation:
+    """Returns a translation of a line's body between the symbols before and after it."""
     before, after = around
     text = one_line(before + translation.text + after)
     links, words = translation.alignment, translation.word_confidences
     # A symbol that touches the line is part of one of its words.
     first, last = len((before + "x").split()) - 1, len(("x" + after).split()) - 1
-    src_words, tgt_words = len(line.split()), len(text.split())
+    src_words, tgt_words = len((before + body + after).split()), len(text.split())
     if links is not None:
         links = (*((i, i) for i in range(first)), *((i + first, j + first) for i, j in links))
         links += tuple((src_words - last + i, tgt_words - last + i) for i in range(last))

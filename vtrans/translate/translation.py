@@ -119,6 +119,10 @@ class Translation:
         return fields | {"logprob": _finite(self.logprob), "score": _finite(self.score)}
 
 
+NO_TRANSLATION = Translation("", -math.inf, -math.inf, False)
+"""Takes an n-best place for which there is no hypothesis."""
+
+
 def _finite(number: float) -> float | None:
     return number if math.isfinite(number) else None
 
