@@ -25,10 +25,10 @@ from vtrans.data.store import DataFolder
 from vtrans.errors import FileError, InputError
 from vtrans.model import Transformer
 from vtrans.storage.run_folder import RunFolder
-from vtrans.storage.states import read_progress, save_state, state_of
+from vtrans.storage.states import save_state, state_of
 from vtrans.storage.tensors import Framework, open_tensors
 from vtrans.storage.writing import write_tensors
-from vtrans.text.vocabulary import PAD_ID, Vocabulary
+from vtrans.text.vocabulary import PAD_ID
 from vtrans.training.optimization.optimizer import make_optimizer
 from vtrans.training.recipe import recipe_toml
 
@@ -46,7 +46,7 @@ def make(data: DataFolder, path: Path, seed: int, *, step: int | None = None, **
     return path
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 5])
+@pytest.mark.parametrize("count", [1, 3])
 def test_the_average_is_the_plain_mean(tmp_path: Path, tiny_data: DataFolder, count: int) -> None:
     files = [make(tiny_data, tmp_path / str(i), seed=10 - i) for i in range(count)]
     out = tmp_path / "mean.safetensors"
@@ -248,15 +248,6 @@ def test_last_and_best_choose_checkpoints(tmp_path: Path, tiny_data: DataFolder)
     torch.testing.assert_close(load_file(run.averaged)[name], (a[name] + b[name]) / 2)
 
 
-def test_an_average_represents_the_run_until_it_trains_further(tmp_path: Path, tiny_data: DataFolder) -> None:
-    run = run_with(tmp_path, tiny_data, [(9.0, 20), (7.0, 30)], 20, 30, 40)
-    run.link(40, run.last)
-    average(best_checkpoints(run, 2), run.averaged, max(run.steps()))
-    assert run.choose_model() == (run.averaged, "the average of 2 checkpoints up to step 30")
-    make(tiny_data, run.step_file(50), seed=50)
-    assert run.choose_model()[0] == run.last
-
-
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
@@ -326,16 +317,6 @@ def test_a_run_without_checkpoints_says_so(tmp_path: Path, tiny_data: DataFolder
         newest_checkpoints(untrained, 5)
 
 
-def test_the_checkpoints_of_a_real_run(run_copy: RunFolder) -> None:
-    best = [step for _, step in read_progress(run_copy.state_file(30))["best"]]
-    assert [run_copy.step_file(s) for s in best] == best_checkpoints(run_copy, 2)
-    steps = average(newest_checkpoints(run_copy, 2), run_copy.averaged)
-    assert steps == [20, 30]
-    file, reason = run_copy.choose_model()
-    assert file == run_copy.averaged
-    assert reason == "the average of 2 checkpoints up to step 30"
-
-
 def test_float16_halves_the_file_and_rounds_each_weight_once(tmp_path: Path, tiny_data: DataFolder) -> None:
     files = [make(tiny_data, tmp_path / str(i), seed=i, d_model=64, d_ff=512) for i in range(2)]
     full, half = tmp_path / "full.safetensors", tmp_path / "half.safetensors"
@@ -366,25 +347,12 @@ def test_a_weight_too_large_for_float16_is_refused(tmp_path: Path, tiny_data: Da
     assert not (tmp_path / "half.safetensors").exists()
 
 
-def test_an_average_has_the_vocabulary_and_the_search_settings(tmp_path: Path, tiny_data: DataFolder) -> None:
-    files = [make(tiny_data, tmp_path / str(i), seed=i) for i in (1, 2)]
-    average(files, tmp_path / "out")
-    loaded, first = load_model(tmp_path / "out"), load_model(files[0])
-    assert isinstance(loaded.src_vocab, Vocabulary)
-    assert loaded.src_vocab.proto == tiny_data.src_vocab.proto
-    assert loaded.search == first.search
-    assert dataclasses.asdict(loaded.model.config) == dataclasses.asdict(first.model.config)
-
-
-@pytest.mark.parametrize("order", [(1, 2, 3), (3, 1, 2), (2, 3, 1)])
-def test_the_search_is_that_of_the_newest_checkpoint(
-    tmp_path: Path, tiny_data: DataFolder, order: tuple[int, ...]
-) -> None:
+def test_the_search_is_that_of_the_newest_checkpoint(tmp_path: Path, tiny_data: DataFolder) -> None:
     for step in (1, 2, 3):
         loaded = load_model(make(tiny_data, tmp_path / str(step), seed=step))
         search = SearchConfig(beam=step, max_length=10 * step)
         save_model(tmp_path / str(step), dataclasses.replace(loaded, search=search))
-    average([tmp_path / str(step) for step in order], tmp_path / "out")
+    average([tmp_path / str(step) for step in (2, 3, 1)], tmp_path / "out")
     assert load_model(tmp_path / "out").search == SearchConfig(beam=3, max_length=30)
     average([tmp_path / "out", tmp_path / "2"], tmp_path / "again")  # an average is as new as its newest
     assert load_model(tmp_path / "again").search.beam == 3
@@ -393,8 +361,7 @@ def test_the_search_is_that_of_the_newest_checkpoint(
 # Damage.
 
 
-@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
-@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize(("value", "place"), [(torch.nan, 0), (-torch.inf, 1)])
 def test_weights_that_are_not_finite_are_refused(
     tmp_path: Path, tiny_data: DataFolder, value: float, place: int
 ) -> None:
@@ -405,16 +372,6 @@ def test_weights_that_are_not_finite_are_refused(
         average(files, tmp_path / "out")
     assert str(files[place]) in str(caught.value)
     assert not (tmp_path / "out").exists()
-
-
-def test_a_damaged_checkpoint_is_refused(tmp_path: Path, tiny_data: DataFolder) -> None:
-    files = [make(tiny_data, tmp_path / str(seed), seed=seed) for seed in (1, 2)]
-    raw = bytearray(files[1].read_bytes())
-    raw[-5] ^= 1
-    files[1].write_bytes(raw)
-    with pytest.raises(FileError, match="is damaged") as caught:
-        average(files, tmp_path / "out")
-    assert str(files[1]) in str(caught.value)
 
 
 def test_a_single_file_is_checked_too(tmp_path: Path, tiny_data: DataFolder) -> None:

@@ -100,31 +100,23 @@ def test_paper_batches_hold_25000_tokens(name: str) -> None:
 REFUSED = [
     ("[model]\nd_modell = 3", ["model.d_modell", "d_model?"]),
     ("[train]\nlearningrate = 1.0", ["train.learningrate", "learning_rate?"]),
-    ("[train]\nqqq = 1", ["train.qqq", "max_steps", "batch_tokens"]),
     ("[modle]\nd_model = 8", ["[modle]", "model?"]),
     ("d_model = 8", ["[d_model]"]),
-    ("model = 8", ["[model]"]),
     ("[[model]]\nd_model = 8", ["[model]"]),
     ("[model]\nd_model = 1", ["model.d_model", "from 2 to 65536", "got 1."]),
-    ("[model]\nd_model = 256.0", ["model.d_model", "whole", "256.0"]),
     ('[model]\nd_model = "256"', ["model.d_model", "whole", "'256'"]),
     ("[model]\nd_model = true", ["model.d_model", "whole", "True"]),
     ("[model]\ndropout = 1.0", ["model.dropout", "from 0 to 0.95", "1.0"]),
     ("[model]\ndropout = nan", ["model.dropout", "nan"]),
     ("[train]\nscale = inf", ["train.scale", "inf"]),
-    ("[model]\ndropout = false", ["model.dropout", "False"]),
     ('[model]\nnorm = "Post"', ["model.norm", "post, pre", "'Post'"]),
-    ("[model]\nnorm = 1", ["model.norm", "post, pre", "got 1."]),
     ("[model]\nnorm = []", ["model.norm", "post, pre", "[]"]),
-    ("[model]\ntie = false", ["model.tie", "src-tgt-softmax", "False"]),
     ('[model]\nshare_positions = "yes"', ["model.share_positions", "true or false", "'yes'"]),
-    ("[model]\nshare_positions = 1", ["model.share_positions", "true or false", "got 1."]),
     ("[model]\nheads = 3", ["model.heads", "model.d_model", "256", "3"]),
     ("[model]\nd_model = 9\nheads = 3", ["model.d_model", "even", "9"]),
     ("[train]\nscale = 0", ["train.learning_rate", "train.scale", "above 0"]),
     ("[model]\ndropout = 0.0\n[train]\nr_drop = 1", ["train.r_drop", "1.0", "model.dropout above 0"]),
     ("[search]\nmax_length = 10\nmin_length = 20", ["search.min_length", "less than 10", "search.max_length", "20"]),
-    ("[search]\nmax_length = 10\nmin_length = 10", ["search.min_length", "less than 10", "search.max_length"]),
     (
         '[model]\npositions = "learned"\nmax_positions = 64\n[search]\nmin_length = 64',
         ["search.min_length", "less than 64", "model.max_positions"],
@@ -134,12 +126,9 @@ REFUSED = [
     ("[model]\nd_model = 8\nd_model = 8\n", ["TOML"]),
     # What Python cannot read, or cannot print.
     ("[model]\nd_model = " + "[" * 2_000, ["nested"]),
-    ("[model]\nd_model = " + "{a=" * 2_000, ["nested"]),
     (f"[model]\nd_model.{'a.' * 2000}a = 1", ["model.d_model"]),
-    (f"[model]\nnorm.{'a.' * 2000}a = 1", ["model.norm"]),
     ("[model]\nd_model = " + "1" * 5000, ["TOML"]),
     ("[model]\nd_model = 0x" + "f" * 5000, ["model.d_model"]),
-    ("[model]\ndropout = 0x" + "f" * 5000, ["model.dropout"]),
     ("[train]\ncorpus_weights = [0x" + "f" * 5000 + "]", ["train.corpus_weights"]),
 ]
 
@@ -178,23 +167,13 @@ def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:
         load_recipe(str(tmp_path / "folder.toml"))
 
 
-@pytest.mark.parametrize(("name", "hint"), [("smal", "small?"), ("multi30k", "multi30k-tiny?"), ("", "small")])
-def test_an_unknown_name_is_answered_with_the_nearest(name: str, hint: str) -> None:
-    with pytest.raises(RecipeError) as caught:
-        load_recipe(name)
-    assert repr(name) in str(caught.value)
-    assert hint in str(caught.value)
-
-
 DECODER_ONLY = ("model.architecture=decoder-only", "model.encoder_layers=0")
 OVERRIDES: list[tuple[str, str, str, object]] = [
     ("model.d_model=512", "model", "d_model", 512),
-    (" model.d_model = 512 ", "model", "d_model", 512),
     ("model.norm=pre", "model", "norm", "pre"),
     ('model.norm="pre"', "model", "norm", "pre"),
     ("model.dropout=0", "model", "dropout", 0.0),
     ("train.learning_rate=5e-4", "train", "learning_rate", 5e-4),
-    ("train.max_steps=1_000", "train", "max_steps", 1000),
     ("model.tie=none", "model", "tie", "none"),
     ("search.alpha=-1", "search", "alpha", -1.0),
     ("train.corpus_weights=2,1", "train", "corpus_weights", (2.0, 1.0)),
@@ -202,7 +181,6 @@ OVERRIDES: list[tuple[str, str, str, object]] = [
     ("train.corpus_weights=[2, 0.5, 0]", "train", "corpus_weights", (2.0, 0.5, 0.0)),
     ("train.corpus_weights=10", "train", "corpus_weights", (10.0,)),
     ("train.corpus_weights=", "train", "corpus_weights", ()),
-    ("train.corpus_weights=[]", "train", "corpus_weights", ()),
 ]
 
 
@@ -238,20 +216,15 @@ def test_the_last_override_wins_and_beats_the_recipe() -> None:
         ("model.d_modl=3", ["model.d_modl", "d_model?"]),
         ("modell.d_model=3", ["[modell]", "model?"]),
         ("d_model=3", ["`overrides`", "section.key=value", "'d_model=3'"]),
-        ("model.d_model", ["`overrides`", "section.key=value"]),
         ("model.d_model=", ["model.d_model", "''"]),
         ("model.norm=middle", ["model.norm=middle", "post, pre"]),
         ("model.heads=7", ["model.heads", "model.d_model", "128", "7"]),
         ("model.d_model=8\nheads=2", ["model.d_model"]),
-        ("model.d_model=" + "[" * 2_000, ["model.d_model"]),
         ("model.d_model=" + "1" * 5000, ["model.d_model"]),
-        ("model.d_model=0x" + "f" * 5000, ["model.d_model"]),
         ("train.corpus_weights=2,x", ["train.corpus_weights", "numbers from 0 to 1000", "'2,x'"]),
-        ("train.corpus_weights=2,,1", ["train.corpus_weights", "'2,,1'"]),
         ("train.corpus_weights=2,-1", ["train.corpus_weights", "'2,-1'"]),
         ("train.corpus_weights=2,nan", ["train.corpus_weights"]),
         ("train.corpus_weights=[2, true]", ["train.corpus_weights", "[2, True]"]),
-        ("train.corpus_weights=true", ["train.corpus_weights", "True"]),
         ("train.corpus_weights=0,0", ["train.corpus_weights", "'0,0'"]),
     ],
 )
@@ -262,7 +235,9 @@ def test_a_bad_override_is_refused(text: str, words: list[str]) -> None:
         assert word in str(caught.value)
 
 
-@pytest.mark.parametrize(("name", "known"), [("smal", "did you mean small?"), ("foo", ", ".join(SHIPPED))])
+@pytest.mark.parametrize(
+    ("name", "known"), [("smal", "did you mean small?"), ("multi30k", "multi30k-tiny?"), ("foo", ", ".join(SHIPPED))]
+)
 def test_an_unknown_recipe_is_refused_with_the_known_ones_and_the_form_of_a_file(name: str, known: str) -> None:
     with pytest.raises(RecipeError) as caught:
         load_recipe(name)

@@ -216,22 +216,17 @@ def test_threads_are_restored_only_on_a_machine_of_the_same_kind(
     assert "threads 1 -> 2" in warning
 
 
-def test_another_processor_causes_a_warning(
-    run_copy: RunFolder, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own = torch.backends.cpu.get_cpu_capability()
-    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "ABACUS")
-    said = heard(tiny_data, run_copy.path)
-    assert f"processor {own} -> ABACUS" in said
-
-
+@pytest.mark.parametrize(
+    ("what", "owner", "name"),
+    [("processor", torch.backends.cpu, "get_cpu_capability"), ("machine", platform, "machine")],
+)
 def test_another_machine_causes_a_warning(
-    run_copy: RunFolder, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
+    run_copy: RunFolder, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch, what: str, owner: object, name: str
 ) -> None:
-    before = platform.machine()
-    monkeypatch.setattr(platform, "machine", lambda: "abacus")
+    before = getattr(owner, name)()
+    monkeypatch.setattr(owner, name, lambda: "abacus")
     said = heard(tiny_data, run_copy.path)
-    assert f"machine {before} -> abacus" in said
+    assert f"{what} {before} -> abacus" in said
 
 
 def test_ranks_that_read_different_states_are_refused(

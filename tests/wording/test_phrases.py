@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cli_runner import Done
+from drawn import each_with, some
 from fakes import BOS, EOS, FakeDecoder, Ids, hashed, many_sentences
 from translators import SMALL, VARIANTS, loaded, same, sentences, translator, vocabulary
 
@@ -107,8 +108,7 @@ def test_a_beam_as_wide_as_the_space_finds_the_best_translations_that_contain_th
     assert met > 24
 
 
-@pytest.mark.parametrize("stop", ["count", "current", "exhaustive"])
-@pytest.mark.parametrize("beam", [1, 2, 4])
+@pytest.mark.parametrize(("stop", "beam"), each_with(["count", "current", "exhaustive"], [1, 2, 4]))
 def test_the_narrowest_beam_leaves_no_phrase_out(beam: int, stop: str) -> None:
     ids = range(2, 2 + WORDS)
     continues = {2, 4}  # never all words: a whole word must be able to end
@@ -308,7 +308,7 @@ def constraints_of(lines: Sequence[str], seed: int = 1) -> list[dict[str, Any]]:
     return asked
 
 
-@pytest.mark.parametrize("name", ["post-norm, one matrix", "decoder-only, prefix"])
+@pytest.mark.parametrize("name", some(["post-norm, one matrix", "decoder-only, prefix"], 1))
 def test_a_translation_with_phrases_does_not_depend_on_its_batch(name: str) -> None:
     asked = constraints_of(LINES)
     made = translator(VARIANTS[name], max_length=0)
