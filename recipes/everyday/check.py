@@ -110,7 +110,7 @@ def report(lines: list[Line], found: list[list[str]]) -> str:
         right = results.count([])
         most = Counter(fault for each in results for fault in set(each)).most_common(3)
         row = f"{name:<16}{len(results):>6}{right:>7}{100 * right / len(results):>7.1f}  "
-        rows.append(row + ", ".join(f"{fault} {count}" for fault, count in most))
+        rows.append((row + ", ".join(f"{fault} {count}" for fault, count in most)).rstrip())
     return "\n".join(rows)
 
 

@@ -33,10 +33,10 @@ def words(value: int) -> str:
         return f"{ones}{GERMAN['tens'][value // 10 - 2]}"
     if 1100 <= value < 2000:  # neunzehnhundert or eintausendneunhundert
         thousand = f"(?:ein)?tausend(?:und)?{words(value % 1000)}"
-        return f"(?:{thousand}|{words(value // 100)}hundert(?:und)?{words(value % 100)})"
+        return f"(?:{thousand}|{words(value // 100)}hundert(?:und)?{words(value % 100)}s?)"
     size, name = (100, "hundert") if value < 1000 else (1000, "tausend")
     head = words(value // size) if value >= 2 * size else "(?:ein)?"
-    return f"{head}{name}(?:und)?{words(value % size)}"
+    return f"{head}{name}(?:und)?{words(value % size)}s?"
 
 
 def number(text: str | int) -> str:
