@@ -92,7 +92,7 @@ def expressions(kind: str, text: str, in_german: bool) -> list[str]:
         return [{"ordinal": ordinal, "time": time, "date": date}[kind](text)]
     said = [number(each) for each in numbers]
     whole, _, part = numbers[-1].partition(".")
-    money = GERMAN["currencies"].get(text.removesuffix(numbers[0])[-1:], "")
-    parts = {"first": said[0].replace(AFTER, ""), "last": said[-1].replace(BEFORE, ""), "money": money, "cents": part}
+    parts = {"money": GERMAN["currencies"].get(text.removesuffix(numbers[0])[-1:], ""), "cents": number(part or 0)}
+    parts |= {"first": said[0].replace(AFTER, ""), "last": said[-1].replace(BEFORE, "")}
     names = {"million": text.split()[-1], "price": "cents" if part else "price", "fraction": text, "decade": text}
     return [str(GERMAN["forms"].get(names.get(kind, kind), "{0}")).format(*said, whole=number(whole), **parts)]
