@@ -220,6 +220,18 @@ def first_logprobs(decoder: CompiledDecoder, best: int | None = None) -> Logprob
     return logprobs_of(block)
 
 
+@pytest.mark.parametrize("best", [1, 2, 5, 20, 300])
+def test_the_best_tokens_are_those_of_the_whole_vocabulary(library: ctypes.CDLL, best: int) -> None:
+    model = make(SMALL, src=1000, tgt=1000).float()
+    model.projection.weight.data[500:] = model.projection.weight.data[:500]  # each logit is there twice
+    decoder = CompiledDecoder(arrays_of(model), library)
+    whole = first_logprobs(decoder)[0]
+    [block] = decoder.step(decoder.start(sequences(4), 1), np.array([[BOS]]), np.array([0]), best)
+    assert isinstance(block, Best)
+    assert block.ids[0].tolist() == (-whole).argsort(kind="stable")[:best].tolist()
+    assert np.array_equal(block.logprobs[0], whole[block.ids[0]])
+
+
 def test_the_memory_of_a_moved_model_is_kept(library: ctypes.CDLL) -> None:
     model = make(dataclasses.replace(SMALL, positions="learned", max_positions=64)).float()
     decoder = CompiledDecoder(arrays_of(model), library)

@@ -141,9 +141,14 @@ struct Attention {
         scores.resize(std::max(scores.size(), size_t(heads) * slots.capacity));
         weights.resize(std::max(weights.size(), size_t(heads) * width));
         int h = 0;
-        for (; h + TOGETHER <= heads; h += TOGETHER) score<TOGETHER>(q, slots, h, d);
-        for (; h < heads; h++) score<1>(q, slots, h, d);
-        for (h = 0; h < heads; h++) weigh(&scores[size_t(h) * slots.capacity], chosen, count, d, &weights[h * width]);
+        for (; h + TOGETHER <= heads; h += TOGETHER) {
+            score<TOGETHER>(q, slots, h, d);
+            weigh<TOGETHER>(h, chosen, count, d, slots.capacity);
+        }
+        for (; h < heads; h++) {
+            score<1>(q, slots, h, d);
+            weigh<1>(h, chosen, count, d, slots.capacity);
+        }
         // Neighbouring vectors are summed together, so that an addition need not wait for the one before.
         int j = 0;
         if (d % LANES == 0) {
@@ -179,18 +184,39 @@ struct Attention {
         }
     }
 
-    // The weights of a head, from its scores.
-    static void weigh(const float* scores, const int* chosen, int count, int d, float* weights) {
+    // The weights of n heads from h on, from their scores. Each loop is over the heads, so that none waits for the one
+    // before.
+    template <int n>
+    void weigh(int h, const int* chosen, int count, int d, int capacity) {
         int width = padded(count, LANES);
-        float scale = 1 / std::sqrt(float(d)), total = 0;
-        for (int t = 0; t < count; t++) weights[t] = scores[slot(chosen, t)] * scale;
-        std::fill(weights + count, weights + width, -INFINITE);
-        float most = largest(weights, width);
-#pragma omp simd reduction(+ : total)
-        for (int t = 0; t < width; t++) total += weights[t] = exponential(weights[t] - most);
-        float share = 1 / total;
+        float scale = 1 / std::sqrt(float(d));
+        float* rows[n];
+        for (int i = 0; i < n; i++) {
+            const float* from = &scores[size_t(h + i) * capacity];
+            float* row = rows[i] = &weights[size_t(h + i) * width];
+            if (chosen) {
+                for (int t = 0; t < count; t++) row[t] = from[chosen[t]] * scale;
+                std::fill(row + count, row + width, -INFINITE);
+            } else {
 #pragma omp simd
-        for (int t = 0; t < width; t++) weights[t] *= share;
+                for (int t = 0; t < width; t++) row[t] = t < count ? from[t] * scale : -INFINITE;
+            }
+        }
+        Vector sums[n] = {};
+        for (int i = 0; i < n; i++) {
+            float most = largest(rows[i], width);
+#pragma omp simd
+            for (int t = 0; t < width; t++) rows[i][t] = exponential(rows[i][t] - most);
+            for (int t = 0; t < width; t += LANES) sums[i] += widened(rows[i] + t);
+        }
+        float totals[n] = {};
+        for (int l = 0; l < LANES; l++)
+            for (int i = 0; i < n; i++) totals[i] += sums[i][l];
+        for (int i = 0; i < n; i++) {
+            float share = 1 / totals[i];
+#pragma omp simd
+            for (int t = 0; t < width; t++) rows[i][t] *= share;
+        }
     }
 
     // The output from j on, n vectors.

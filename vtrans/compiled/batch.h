@@ -97,7 +97,7 @@ struct Batch {
         }
     }
 
-    // Feeds each row its token.
+    // Feeds each live row its token.
     void step(const int64_t* tokens, const float* positions) {
         std::vector<Sentence*> sentences;
         std::vector<const int64_t*> fed;
@@ -110,7 +110,7 @@ struct Batch {
         in_threads(T, [&](int t) {
             int begin = share(count, t, T), end = share(count, t + 1, T);
             threads[t].step(&sentences[begin], &fed[begin], end - begin, positions);
-            for (int j = begin; j < end; j++) at[live[j]] = {t, (j - begin) * K};
+            for (int j = begin, row = 0; j < end; row += sentences[j++]->live) at[live[j]] = {t, row};
         });
     }
 

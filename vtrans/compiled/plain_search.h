@@ -194,6 +194,7 @@ class PlainSearch {
             if (!batch.places[b]) continue;
             const SentenceSearch& search = searches.at(batch.places[b].get());
             m = std::max(m, search.read());
+            batch.places[b]->live = int(search.live.size());
             for (size_t k = 0; k < search.live.size(); k++) {
                 tokens[b * K + k] = search.live[k].token;
                 rows.push_back(int64_t(b * K + k));

@@ -4,6 +4,7 @@
 
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "model.h"
@@ -21,10 +22,11 @@ struct Sentence {
     std::vector<std::vector<int>> history;
     std::vector<Floats> cells;  // of each row: the states of the SSRUs of all layers
     int position = 0;           // of the next subword
+    int live;                   // rows that a step computes, the first ones
     std::unique_ptr<const Listed> more;  // the subwords that it lists besides the common ones; null: none
 
     Sentence(const Model& model, int K)
-        : self_slots(model.decoder.size()), cross_slots(model.decoder.size()), history(K) {
+        : self_slots(model.decoder.size()), cross_slots(model.decoder.size()), history(K), live(K) {
         if (model.sizes.ssru) cells.assign(K, Floats(model.decoder.size() * model.sizes.width));
     }
 
@@ -95,21 +97,24 @@ struct Rows {
             encode(lengths, count);
     }
 
-    // Feeds the rows of some sentences their tokens [count, K]. The output of sentence j begins at row j * K.
+    // Feeds the live rows of some sentences their tokens [count, K]. The outputs of a sentence follow those of the one
+    // before.
     void step(Sentence* const* sentences, const int64_t* const* tokens, int count, const float* positions) {
         std::vector<Chosen> chosen;
         owners.clear();
-        reserve(count * K);
         for (int j = 0; j < count; j++) {
             Sentence& sentence = *sentences[j];
-            owners.insert(owners.end(), K, &sentence);
+            int first = int(owners.size());
+            owners.insert(owners.end(), sentence.live, &sentence);
+            reserve(first + sentence.live);
             const float* position = positions + size_t(sentence.position++) * D;
-            for (int k = 0; k < K; k++) embed(model.tgt_embedding, tokens[j][k], position, j * K + k);
+            for (int k = 0; k < sentence.live; k++) embed(model.tgt_embedding, tokens[j][k], position, first + k);
             if (model.sizes.ssru) continue;
             sentence.make_room(K, D);
-            for (int k = 0; k < K; k++) {
+            for (int k = 0; k < sentence.live; k++) {
                 sentence.history[k].push_back(sentence.self_slots[0].count + k);
-                chosen.push_back({sentence.history[k].data(), int(sentence.history[k].size())});
+                const int* slots = K > 1 ? sentence.history[k].data() : nullptr;  // one row attends to all of them
+                chosen.push_back({slots, int(sentence.history[k].size())});
             }
         }
         decode(chosen);
@@ -167,11 +172,13 @@ struct Rows {
         std::fill_n(tokens, count, model.sizes.pad_id);
         std::fill_n(logprobs, count, -INFINITE);
         const float* row = logits.row(r);
-        for (int begin = 0, columns = width_of(output); begin < columns; begin += GROUP) {
-            if (maxima.row(r)[begin / GROUP] - total < logprobs[count - 1]) continue;
-            for (int i = begin; i < std::min(columns, begin + GROUP); i++) {
+        int columns = width_of(output), groups = groups_of(columns);
+        float bar = bar_of(maxima.row(r), groups, count) - total;
+        for (int g = 0; g < groups; g++) {
+            if (maxima.row(r)[g] - total < bar) continue;
+            for (int i = g * GROUP; i < std::min(columns, (g + 1) * GROUP); i++) {
                 float logprob = row[i] - total;
-                if (logprob < logprobs[count - 1]) continue;
+                if (logprob < bar) continue;
                 int64_t token = token_of(output, i);
                 auto precedes = [&](int n) {
                     return logprob > logprobs[n] || (logprob == logprobs[n] && token < tokens[n]);
@@ -205,7 +212,17 @@ struct Rows {
     Attention attention;
     std::vector<const float*> turns;  // of each row: its position's row, which is the caller's until the call ends
 
+    Floats sorted;
+
     static int groups_of(int columns) { return (columns + GROUP - 1) / GROUP; }
+
+    // What the best `count` logits reach: the largest ones of as many groups do.
+    float bar_of(const float* maxima, int groups, int count) {
+        if (groups < count) return -INFINITE;
+        sorted.assign(maxima, maxima + groups);
+        std::nth_element(sorted.begin(), sorted.begin() + count - 1, sorted.end(), std::greater<float>());
+        return sorted[count - 1];
+    }
 
     void reserve(int N) {
         for (Matrix* matrix : {&x, &in, &out, &mixed, &wide}) matrix->reserve(N);
@@ -265,8 +282,10 @@ struct Rows {
             residual(layer.self_norm, true, N, [&](Matrix& from) {
                 if (layer.zf) {
                     product(*layer.zf, from, N, wide, scratch);
-                    for (int r = 0; r < N; r++)
-                        recur(wide.row(r), wide.row(r) + D, D, &owners[r]->cells[r % K][l * D], out.row(r));
+                    for (int r = 0, k = 0; r < N; r++) {
+                        k = r > 0 && owners[r] == owners[r - 1] ? (k + 1) % K : 0;
+                        recur(wide.row(r), wide.row(r) + D, D, &owners[r]->cells[k][l * D], out.row(r));
+                    }
                     return;
                 }
                 queries_keys_values(layer, from, N);
