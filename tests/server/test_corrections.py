@@ -62,8 +62,18 @@ def test_a_correction_is_what_the_next_request_returns(tmp_path: Path) -> None:
         assert text(client, "A big dog.") == "Ein großer Hund."
         assert suggest(client, "One. Two.\nThree.", "Eins!") == 200
         assert text(client, "One. Two.\nThree.") == "Eins!"
+        assert suggest(client, "A cow. A hen.", "Eine Kuh. Ein Huhn.") == 200
+        assert text(client, "A hen. A pig.") == "Ein Huhn. pig. A"
     with correcting(tmp_path / "m") as client:
         assert text(client, "A big dog.") == "Ein großer Hund."
+
+
+def test_a_correction_holds_when_links_are_asked_for(tmp_path: Path) -> None:
+    with correcting(tmp_path / "m") as client:
+        assert suggest(client, "A big dog.", "Ein Hund.") == 200
+        answer = client.translate("A big dog. A cat.", alignments=True).json
+        assert answer["translatedText"] == "Ein Hund. cat. A"
+        assert answer["alignments"] == [[11, 12, 15, 16], [13, 17, 10, 14]]
 
 
 def test_a_correction_is_text_and_no_markup(tmp_path: Path) -> None:

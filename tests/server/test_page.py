@@ -15,6 +15,7 @@ import pytest
 from services import DE_EN, EN_DE, Blocked, Client, reversed_words, serving
 
 from vtrans.documents.document import Translated
+from vtrans.documents.memory import Memory
 from vtrans.lines.line import Line
 from vtrans.server.batching import RequestOptions
 from vtrans.server.limits import Keys, Limits
@@ -247,6 +248,41 @@ def test_an_alternative_takes_the_place_of_the_translation(page: Page) -> None:
     use.click()
     page.wait(lambda: page.text("output") == "2 two one")
     assert others() == ["1 two one", "two one", "3 two one"]
+
+
+def test_a_correction_is_typed_saved_and_applied(driver: Any, tmp_path: Path) -> None:
+    with serving(memory=Memory(tmp_path / "m"), pairs=(EN_DE, DE_EN)) as client:
+        page, keys = Page(driver, client.url), webdriver.Keys
+        page.open()
+        page.choose("source", "auto")
+        page.type("The big dog runs. The cat sleeps.")
+        page.wait(lambda: page.text("output") == "runs. dog big The sleeps. cat The")
+        page.find("correct").click()
+        assert page.driver.switch_to.active_element == page.find("correction")
+        page.find("correction").clear()
+        page.find("correction").send_keys("never saved", keys.ESCAPE)
+        assert page.text("output") == "runs. dog big The sleeps. cat The"
+        page.find("correct").send_keys(keys.ENTER)
+        page.find("correction").clear()
+        page.find("save").click()
+        page.wait(lambda: page.find("error").is_displayed())
+        page.find("correction").send_keys("Der Hund rennt. Die Katze schläft.", keys.CONTROL, keys.ENTER)
+        page.wait(lambda: page.text("output") == "Der Hund rennt. Die Katze schläft.")
+        assert not page.find("error").is_displayed()
+        assert not page.find("correction").is_displayed()
+        page.type(" One more.")
+        page.wait(lambda: page.text("output") == "Der Hund rennt. Die Katze schläft. more. One")
+        page.find("correct").click()
+        page.type(" And more.")
+        page.wait(lambda: page.text("output").endswith("more. And"))
+        assert not page.find("correction").is_displayed()
+
+
+def test_without_a_memory_nothing_can_be_corrected(page: Page) -> None:
+    page.choose("source", "en")
+    page.type("one two")
+    page.wait(lambda: page.text("output") == "two one")
+    assert not page.find("correct").is_displayed()
 
 
 @pytest.mark.parametrize(

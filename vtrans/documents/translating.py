@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 
-from vtrans.documents.document import Document, FilledDocument, Translated
+from vtrans.documents.document import Document, FilledDocument, PlainDocument, Translated
 from vtrans.documents.sentences import has_words
 from vtrans.lines.line import Line
 from vtrans.text.matches import Known
@@ -25,7 +25,7 @@ Answers = Mapping[Line, Nbest]
 
 class Lines:
     """The lines of documents that a model is asked for. Those without words stay as they are, and what a memory has is
-    taken from it, except for lines with tags: entries of files, and lines."""
+    taken from it, except for lines with tags, which need links to place them: entries of files, and lines."""
 
     def __init__(self, documents: Sequence[Document], known: Known | None = None) -> None:
         self._documents = documents
@@ -34,7 +34,10 @@ class Lines:
         """The number of entries from the memory."""
         self._wanted = [list(zip(document.lines, document.aligned, strict=True)) for document in documents]
         worded = [wanted for wanted in dict.fromkeys(chain(*self._wanted)) if has_words(wanted[0])]
-        memory = {wanted: known(wanted[0]) for wanted in worded if known and not wanted[1]}
+        parts = zip(documents, self._wanted, strict=True)
+        plain = {wanted for document, lines in parts if isinstance(document, PlainDocument) for wanted in lines}
+        untagged = (wanted for wanted in worded if wanted in plain or not wanted[1])
+        memory = {wanted: known(wanted[0]) for wanted in untagged if known}
         self.known = {wanted: [Translated(text)] for wanted, text in memory.items() if text is not None}
         """The lines from the memory, with their translations."""
         asked = (wanted for wanted in worded if wanted not in self.known)

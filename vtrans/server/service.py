@@ -82,11 +82,13 @@ class Service:
         )
 
     def correct(self, languages: Languages, text: str, translation: str) -> None:
-        """Adds a correction to the memory, which there must be."""
+        """Adds a correction to the memory, which there must be, and those of its sentences if there are equally many:
+        they hold when the rest of the text changes."""
         assert self.memory is not None
-        self.memory.add(languages, text, translation)
-        if matches := self._matches.get(languages):
-            for pair in pairs_of(languages, text, translation):
+        matches = self._matches.get(languages)
+        for pair in pairs_of(languages, text, translation):
+            self.memory.add(languages, *pair)
+            if matches:
                 matches.add(*pair)
 
     async def translate(

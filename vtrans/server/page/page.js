@@ -14,6 +14,7 @@ let only = null; // the names of the two languages if the server has one pair, a
 let running = null; // the request that has not been answered
 let timer = 0;
 let shown = ""; // the translation as it is shown
+let textLanguage = ""; // the language of the text that it translates
 
 function made(name, content, properties = {}) {
   const element = document.createElement(name);
@@ -101,6 +102,7 @@ function changed() {
   running = null;
   fail("");
   at("status").textContent = "";
+  edit(false);
   show(mirror, text.value, []);
   const count = [...text.value].length;
   const over = settings.charLimit ? count - settings.charLimit : 0;
@@ -116,7 +118,7 @@ function changed() {
 // The translation on show is that of an earlier text.
 function outdate() {
   output.classList.add("stale");
-  at("copy").disabled = true;
+  at("copy").disabled = at("correct").disabled = true;
   at("others").hidden = true;
 }
 
@@ -133,7 +135,7 @@ function put(translation, links) {
   show(output, shown, links.map(([, , begin, end]) => [begin, end]), links.map(([begin, , from]) => [begin, from]));
   show(mirror, text.value, links.map(([begin, end]) => [begin, end]), links.map(([begin, , from]) => [begin, from]));
   at("links-hint").hidden = !links.length;
-  at("copy").disabled = !shown;
+  at("copy").disabled = at("correct").disabled = !shown;
   at("copy").textContent = "Copy";
 }
 
@@ -178,7 +180,9 @@ function present(answer) {
     fail("The text seems to be in another language. If it is not, choose its language instead of detecting it.");
     return;
   }
+  textLanguage = detected && source.value === "auto" ? detected.language : source.value;
   put(answer.translatedText, answer.alignments || []);
+  if (textLanguage === target.value) at("correct").disabled = true; // the text stays as it is
   if (unlikely) at("status").textContent = `This may not be ${only[0]}`;
   else if (!detected || !detected.confidence || (only && detected.confidence >= SURE)) at("status").textContent = "";
   else at("status").textContent = `${detected.confidence < SURE ? "Probably" : "Detected"} ${named(detected.language)}`;
@@ -218,6 +222,55 @@ async function copy(content, button) {
   }
   button.textContent = "Copied";
 }
+
+// Corrections.
+
+function edit(editing) {
+  at("correction").hidden = at("save").hidden = at("cancel").hidden = !editing;
+  output.hidden = at("copy").hidden = editing;
+  at("correct").hidden = editing || !settings.suggestions;
+  if (editing) at("others").hidden = true;
+}
+
+function beginCorrection() {
+  edit(true);
+  Object.assign(at("correction"), { value: shown, lang: target.value });
+  at("correction").focus();
+}
+
+function endCorrection() {
+  edit(false);
+  at("others").hidden = !at("alternatives").childElementCount;
+  at("correct").focus();
+}
+
+async function saveCorrection() {
+  const [q, s] = [text.value, at("correction").value];
+  if (!s.trim()) {
+    fail("Write the right translation, or cancel.");
+    return;
+  }
+  const asked = { q, s, source: textLanguage, target: target.value };
+  if (at("key").value) asked.api_key = at("key").value;
+  try {
+    await ask("suggest", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(asked) });
+    if (text.value !== q || at("correction").hidden) return; // the text has changed meanwhile
+    fail("");
+    put(s, []);
+    endCorrection();
+    at("status").textContent = "Correction saved";
+  } catch (error) {
+    fail(explained(error, (sentence) => `The server cannot save this correction. ${sentence}`));
+  }
+}
+
+at("correct").addEventListener("click", beginCorrection);
+at("cancel").addEventListener("click", endCorrection);
+at("save").addEventListener("click", saveCorrection);
+at("correction").addEventListener("keydown", (event) => {
+  if (event.key === "Escape") endCorrection();
+  if (event.key === "Enter" && event.ctrlKey) saveCorrection();
+});
 
 // Linked words. Places are counted in characters, of which JavaScript's strings may need two units each.
 
