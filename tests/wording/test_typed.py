@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,14 +14,16 @@ from vtrans.config import SearchConfig
 from vtrans.data.preparation.learn_vocabulary import learn
 from vtrans.engines.alignments import Links
 from vtrans.engines.engine import Source
-from vtrans.lines.case import CAPITALS, CASE, TITLE, Case, LowerCase
+from vtrans.lines.case import CASE, Case, LowerCase, title
 from vtrans.lines.line import Line
 from vtrans.lines.mbr import LeaveOutEqual
 from vtrans.lines.requirements import ProtectText, WriteCodes
+from vtrans.lines.terms import FindTerms
 from vtrans.lines.unknowns import AROUND, Characters, CopyUnknown, DropInvisible
 from vtrans.search.decoder import SubwordPair
 from vtrans.search.loop import Hypothesis
 from vtrans.storage.model_file import Model
+from vtrans.text.case import SentenceCase, lower, upper
 from vtrans.text.languages import Languages
 from vtrans.text.matches import Match
 from vtrans.text.vocabulary import Vocabulary
@@ -42,7 +45,7 @@ class Reader:
 
     def __init__(self, src_vocab: Vocabulary, tgt_vocab: Vocabulary) -> None:
         characters = Characters(src_vocab, tgt_vocab)
-        self.case = LowerCase(characters)
+        self.case = LowerCase(characters, "en", "de")
         self._stages = ProtectText(Protection()), CopyUnknown(characters), WriteCodes(required=True), self.case
 
     def __call__(self, text: str, prefix: str = "", match: Match | None = None) -> tuple[Masked, Case | None]:
@@ -53,6 +56,7 @@ class Reader:
         return line.seen, CASE.get(line)
 
 
+CAPITALS, TITLE = Case(upper), Case(title)
 READ = Reader(LATIN, LATIN)
 WORDS = vocabulary_of("ein a dog runs in the park Hund HUND A DOG RUNS The Dog Runs In Park EIN 12 .")
 
@@ -77,17 +81,27 @@ WORDS = vocabulary_of("ein a dog runs in the park Hund HUND A DOG RUNS The Dog R
         ("Fox Nasa", None),  # it may be a name, as the vocabulary has no piece for it
         ("The", None),
         ("The Quick brown Fox Jumps", None),
-        ("ONE Fox Jumps Over Dogs", None),
+        ("ONE Fox Jumps Over Dogs", TITLE),
+        ("ONE FOX JUMPS OVER myFox", CAPITALS),  # words of mixed case do not count
+        ("NASA Jumps Over The Fox", TITLE),
+        ("NASA 978-3", None),  # a number is no word
+        ("NASA FBI", None),  # both are acronyms
+        ("FOX OVER DOG (see fox)", None),
+        ("FOX OVER THE LAZY DOG (fox)", CAPITALS),
+        ("FOX Over The Dog", TITLE),
     ],
 )
 def test_the_case_of_a_line(line: str, case: Any) -> None:
-    assert READ.case.case_of(Masked.plain(line)) is case
+    found = READ.case.case_of(Masked.plain(line))
+    assert (found and found.write) == (case and case.write)
 
 
 def test_protected_text_has_no_case_and_keeps_it() -> None:
     line = "{Name} DOG %s OVER FOX"
     read, case = READ(line)
-    assert (read.text, case) == ("{Name} dog %s over fox", CAPITALS)
+    assert read.text == "{Name} dog %s over fox"
+    assert case
+    assert case.write is upper
     assert CAPITALS.restore(read.masked) == Protection().masked(line).masked
     assert READ(line, prefix="x")[1] is None
 
@@ -213,13 +227,107 @@ def test_a_translation_has_the_case_of_its_line() -> None:
     assert translated("a dog RUNS").text == "ein a dog RUNS"
 
 
-@pytest.mark.parametrize(
-    "asked",
-    [{"raw": True}, {"prefix": "ein"}, {"constraints": {"constraints": ["Hund"]}}, {"constraints": {"avoid": ["x"]}}],
-)
-def test_a_line_is_left_as_it_is_if_the_user_says_what_the_translation_has(asked: dict[str, Any]) -> None:
+@pytest.mark.parametrize("asked", [{"raw": True}, {"prefix": "ein"}])
+def test_a_line_is_left_as_it_is_if_the_user_says_so_or_how_it_begins(asked: dict[str, Any]) -> None:
     assert translated("A DOG", **asked).text.endswith("A DOG")
     assert not translated("A DOG", **asked).text.isupper()
+
+
+def test_words_of_mixed_case_keep_it_in_both_directions() -> None:
+    vocab = vocabulary_of("the fox or dog The FOX OR myFox Dog")
+    read, case = Reader(vocab, vocab)("THE FOX, myFox OR Dog.")
+    assert case
+    assert read.text == "The fox, myFox or Dog."
+    assert case.restore("ein myFox-Hund, Dog, dog myFoxy.") == "EIN myFox-HUND, Dog, DOG MYFOXY."
+    assert Case(title, kept=("myFox",)).restore("ein myFox und fox") == "Ein myFox Und Fox"
+
+
+@pytest.mark.parametrize(
+    ("word", "before", "written"),
+    [
+        ("QUICK", "", "quick"),
+        ("Quick", "", "quick"),
+        ("BERLIN", "", "Berlin"),  # it has fewer subwords with a capital
+        ("MONDAY'S", "", "Monday's"),
+        ("DFGH", "", "DFGH"),  # it has no vowel
+        ("NASA", "", "NASA"),
+        ("I'M", "", "I'm"),
+        ("US", "tell", "us"),
+        ("US", "The", "US"),
+        ("U.S.", "", "U.S."),
+        ("Zorgu", "", "Zorgu"),  # no form is known, so it stays a name
+        ("ZORGU", "", "zorgu"),
+    ],
+)
+def test_a_word_is_written_as_in_a_sentence(word: str, before: str, written: str) -> None:
+    vocab = vocabulary_of("the quick fox i us 's m Berlin Berlin Monday Monday")
+    assert SentenceCase(vocab, "en")(word, before) == written
+
+
+def test_a_word_that_is_much_more_frequent_with_a_capital_is_a_name() -> None:
+    class Known:
+        def encode_batch(self, texts: Sequence[str], **options: Any) -> list[list[int]]:
+            return [[{"Tom": 300, "tom": 1000, "What": 300, "what": 600}.get(text, 5000), 7] for text in texts]
+
+    vocab: Any = Known()
+    write = SentenceCase(vocab, None)
+    assert [write(word, "") for word in ("TOM", "WHAT", "DOG")] == ["Tom", "what", "dog"]
+
+
+def test_each_sentence_of_a_line_begins_with_a_capital() -> None:
+    assert READ("THE FOX! THE {DOG}. {DOG}'S FOX (THE DOG).")[0].text == "The fox! The {DOG}. {DOG}'s fox (the dog)."
+
+
+def test_dotless_letters_and_final_sigma() -> None:
+    assert (lower("IŞIK İZMİR", "tr"), upper("ışık izmir", "tr-TR")) == ("ışık izmir", "IŞIK İZMİR")
+    assert (lower("IŞIK İZ", "en"), upper("ıi", "en")) == ("işik iz", "II")
+    assert title("iki ışık", "az") == "İki Işık"
+    assert (lower("ΟΔΟΣ ΣΟΦΟΣ"), upper("οδος")) == ("οδος σοφος", "ΟΔΟΣ")
+    assert all(len(lower(chr(code))) == 1 for code in range(0x250)), "terms are found by their place"
+
+
+@pytest.mark.parametrize(
+    ("asked", "phrase", "counted"),
+    [({"constraints": ["Hund"]}, "Hund", 0), ({"constraints": ["HUND"]}, "HUND", 0), ({"avoid": ["DOG"]}, "DOG", 1)],
+)
+def test_constraints_on_a_line_in_capitals(asked: dict[str, Any], phrase: str, counted: int) -> None:
+    made = Translator(Echo())
+    best = made.translate_window(window(["A DOG"], constraints=[asked]))[0][0]
+    assert phrase in best.text.split()
+    assert best.text.replace("Hund", "HUND").isupper()
+    assert made.counts.unmet == counted, "Echo avoids nothing"
+
+
+@pytest.mark.parametrize(
+    ("line", "forms"),
+    [
+        ("THE DOG", ["HUND"]),
+        ("NASA RUNS IN THE PARK", ["BEHÖRDE", "STADTPARK"]),
+        ("NASA Runs In The Park", ["Behörde", "Stadtpark"]),
+        ("nasa runs", []),  # only a line that has a case has its terms in any case
+        ("THE US AND us", ["USA", "WIR"]),
+    ],
+)
+def test_terms_are_found_in_the_line_as_it_was_written(line: str, forms: list[str]) -> None:
+    pairs = {"dog": "Hund", "NASA": "Behörde", "the Park": "Stadtpark", "US": "USA", "us": "wir"}
+    made = Glossary(tuple(pair_of(*pair) for pair in pairs.items()))
+    read = Line(1, line)
+    stages = LowerCase(Characters(LATIN, LATIN), "en", "de"), FindTerms(made)
+    for stage in stages:
+        stage.before([read])
+    for stage in reversed(stages):
+        stage.after([read])
+    assert [form for (form,) in read.wording.terms] == forms
+
+
+def test_a_term_that_is_not_applied_is_counted() -> None:
+    class Deaf(Echo):
+        def search(self, sources: Sequence[Source], *args: Any, **options: Any) -> Any:
+            return super().search([replace(source, phrases=()) for source in sources], *args, **options)
+
+    made = Translator(Deaf())
+    made.translate_window(window(["A DOG"]), TranslateOptions(glossary=Glossary((pair_of("Dog", "Hund"),))))
+    assert made.counts.unmet == 1
 
 
 def test_terms_are_written_in_the_case_of_the_line() -> None:

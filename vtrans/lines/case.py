@@ -1,95 +1,169 @@
-"""Translates lines in capitals or title case in lower case, and gives their translations the case of the line.
+"""Translates lines in capitals or title case as sentences are written, and gives their translations the case of the
+line.
 
 A model that has learned from clean text answers such lines with nonsense.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import regex
 
 from vtrans.lines.line import Kept, Line, Stage
 from vtrans.lines.unknowns import Characters
+from vtrans.text.case import WORD, SentenceCase, lower, upper
+from vtrans.wording.glossary import begins_sentence
+from vtrans.wording.phrases import Wording
 from vtrans.wording.protect import Masked
 
 TITLE_WORDS = 4  # fewer words with initial capitals may be a name
+ACRONYM = 4  # letters of a word that may be an acronym if it stands alone
+LEAST_WORDS = 3  # a line in capitals has more words per word in small letters
 
-_WORD = regex.compile(r"\p{L}[\p{L}\p{M}]*(?:['\u2019]\p{L}+)*")
+
+def title(text: str, language: str | None = None) -> str:
+    """Returns a text with a capital at the beginning of each word."""
+    written: str = regex.sub(r"(?<!\S)[^\w\s]*\w", lambda match: upper(match.group(), language), text)
+    return written
 
 
 @dataclass(frozen=True)
 class Case:
-    """A case that all words of a line have: `restore` gives it to a text."""
+    """A case that the words of a line have: `write` gives it to a text of the target language."""
 
-    restore: Callable[[str], str]
+    write: Callable[[str, str | None], str]
+    language: str | None = None
+    kept: tuple[str, ...] = ()
+    """Words and phrases that are written as they are, such as iPhone."""
+
+    def restore(self, text: str) -> str:
+        """Returns a text in this case."""
+        if not self.kept:
+            return self.write(text, self.language)
+        longest_first = sorted(map(regex.escape, self.kept), key=len, reverse=True)
+        parts = regex.split(rf"(?<!\w)({'|'.join(longest_first)})(?!\w)", text)
+        return "".join(part if k % 2 else self.write(part, self.language) for k, part in enumerate(parts))
+
+    def changes(self, phrase: str) -> bool:
+        """Returns whether this phrase is written in another way in a translation in this case."""
+        return self.write(phrase, self.language) != phrase
 
 
-CAPITALS = Case(str.upper)
-TITLE = Case(lambda text: regex.sub(r"(?<!\S)[^\w\s]*\w", lambda match: match.group().upper(), text))
 CASE = Kept[Case]()
+WRITTEN = Kept[str]()
+"""The line with codes, before it was changed. It has the same length."""
+_ASKED = Kept[Wording]()
+"""What is asked of the translation as it is returned."""
 
 
 class LowerCase(Stage):
-    """Writes lines that have a case in lower case, except for their first letter. A line with a prefix, with
-    constraints or beside a fuzzy match in capitals, which the model has learned to correct as it is, keeps its case.
-    Capitals that the vocabulary lacks are always written small."""
+    """Writes lines that have a case as a sentence is written, word by word. A line with a prefix or beside a fuzzy
+    match in capitals, which the model has learned to correct as it is, keeps its case. Capitals that the vocabulary
+    lacks are always written small. `src` and `tgt` are the languages, if known."""
 
-    def __init__(self, characters: Characters) -> None:
-        self._characters = characters
+    def __init__(self, characters: Characters, src: str | None, tgt: str | None) -> None:
+        self._characters, self._src, self._tgt = characters, src, tgt
+        self._vocab = characters.vocabs[0]
+        self._in_sentence = SentenceCase(self._vocab, src)
 
     def before(self, lines: Sequence[Line]) -> None:
         for line in lines:
             if self._characters.may_change(line.text):
-                wording, capitals = line.wording, line.match is not None and line.match[0].isupper()
-                kept = line.prefix or capitals or wording.phrases or wording.avoid
-                case = None if kept else self.case_of(line.seen)
-                if case:
-                    CASE.put(line, case)
+                keeps = line.prefix or (line.match is not None and line.match[0].isupper())
+                case = None if keeps else self.case_of(line.seen)
                 if case or not self._characters.knows(line.seen.text):
+                    WRITTEN.put(line, line.seen.masked)
                     line.seen = self.lowered(line.seen, case)
+                if case:
+                    self._ask(line, case)
 
     def after(self, lines: Sequence[Line]) -> None:
         for line in lines:
             if case := CASE.get(line):
                 line.translations = [replace(t, text=case.restore(t.text)) for t in line.translations]
                 terms = tuple(tuple(map(case.restore, forms)) for forms in line.wording.terms)
-                line.wording = replace(line.wording, terms=terms)
+                line.wording = replace(_ASKED.get(line) or line.wording, terms=terms, codes=line.wording.codes)
+
+    def _ask(self, line: Line, case: Case) -> None:
+        """Asks for phrases in any case, if the translation of the line is to have them in its case; others are kept as
+        they are. Phrases to avoid are avoided in any case."""
+        phrases, avoid = line.wording.phrases, line.wording.avoid
+        kept = (form for forms in phrases for form in forms if case.changes(form))
+        CASE.put(line, replace(case, language=self._tgt, kept=(*case.kept, *kept)))
+        _ASKED.put(line, line.wording)
+        any_case = (self._in_cases(form for form in forms if not case.changes(form)) for forms in phrases)
+        asked = tuple((*forms, *more) for forms, more in zip(phrases, any_case, strict=True))
+        line.wording = replace(line.wording, phrases=asked, avoid=self._in_cases(avoid))
+
+    def _in_cases(self, phrases: Iterable[str]) -> tuple[str, ...]:
+        """Returns phrases as they are, in small letters, and with a capital at the beginning of the first or of each
+        word."""
+        forms = dict[str, None]()
+        for phrase in phrases:
+            small = lower(phrase, self._tgt)
+            forms |= dict.fromkeys((phrase, small, upper(small[0], self._tgt) + small[1:], title(small, self._tgt)))
+        return tuple(forms)
 
     def case_of(self, line: Masked) -> Case | None:
-        """Returns the case of a line if all its words are in capitals, or all begin with one. Protected text does not
-        count.
+        """Returns the case of a line, which its words decide: most of those with a case are in capitals, or all begin
+        with one. Protected text, words of mixed case and acronyms in capitals do not count.
 
         A single word in capitals may be a name such as NASA, and a few words with initial capitals one such as Tom
         Jackson. They count if they take more subwords than in lower case.
         """
-        words = [word for text in line.own for word in _WORD.findall(text)]
-        if any(word.islower() and word != word.upper() for word in words):  # as in most lines
+        words = [word for text in line.own for word in WORD.findall(text) if word.lower() != word.upper()]
+        small = [word for word in words if word == word.lower()]
+        if len(small) * LEAST_WORDS >= len(words):  # as in most lines
             return None
-        words = [word for word in words if word.lower() != word.upper()]
-        if all(map(str.isupper, words)) and any(len(word) > 1 for word in words):
-            return CAPITALS if len(words) > 1 or self._is_easier_small(words) else None
-        if not all(word[0].isupper() and word[1:] == word[1:].lower() for word in words):
+        capitals = [word for word in words if word.isupper()]
+        initials = [word for word in words if len(word) > 1 and word[1:] == word[1:].lower() and word[0].isupper()]
+        mixed = tuple(word for word in words if word not in small and word not in capitals and word not in initials)
+        begun = [word for word in capitals if len(word) > 1 and self._in_sentence(word, "") != word]
+        if begun and len(capitals) > len(initials):
+            may_be_acronym = len(begun[0]) <= ACRONYM and len(self._vocab.encode(lower(begun[0], self._src))) > 2
+            if len(capitals) > 1 or (self._is_easier_small(begun) and not may_be_acronym):
+                return Case(upper, kept=(*mixed, *initials))
+        single = [word for word in capitals if len(word) == 1]
+        if small or not initials or len(capitals) - len(single) > len(initials):
             return None
-        return TITLE if len(words) >= TITLE_WORDS or self._is_easier_small(words[1:]) else None
+        enough = len(initials) + len(capitals) >= TITLE_WORDS
+        if enough or (not mixed and self._is_easier_small([*initials, *single][1:])):
+            return Case(title, kept=mixed)
+        return None
 
     def _is_easier_small(self, words: Sequence[str]) -> bool:
-        encode = self._characters.vocabs[0].encode
-        lengths = [[len(encode(text)) for text in (word.lower(), word)] for word in words]
+        lengths = [[len(self._vocab.encode(text)) for text in (lower(word, self._src), word)] for word in words]
         return sum(small for small, _ in lengths) < sum(given for _, given in lengths)
 
     def lowered(self, line: Masked, case: Case | None) -> Masked:
-        """Returns a line in lower case if it has a case, else with small letters for unknown capitals only."""
-        parts, first = [], case is not None
+        """Returns a line as a sentence is written if it has a case, else with small letters for unknown capitals
+        only."""
+        parts, before, gap = [], "", "."
         for code, text in line.parts:
             if code == text:
-                start = _WORD.search(text) if first else None
-                kept = len(text) if case is None else start.start() + 1 if start else 0
-                code = text = self._in_known_case(text[:kept]) + text[kept:].lower()
-                first = first and not start
+                written, end = list[str](), 0
+                for match in WORD.finditer(text):
+                    word = match.group()
+                    gap += text[end : match.start()]
+                    keeps = not case or word in case.kept
+                    written += [text[end : match.start()], word if keeps else self._word(word, before, gap)]
+                    before, gap, end = word, "", match.end()
+                gap += text[end:]
+                code = text = self._in_known_case("".join([*written, text[end:]]))
+            else:
+                gap += code
             parts.append((code, text))
         return replace(line, parts=parts)
+
+    def _word(self, word: str, before: str, gap: str) -> str:
+        """Returns a word of a line that has a case as it is written after another word and the text between them."""
+        if word == word.lower():
+            return word
+        written = self._in_sentence(word, before)
+        begins = bool(gap.strip()) and begins_sentence(gap)
+        return upper(written[0], self._src) + written[1:] if begins else written
 
     def _in_known_case(self, text: str) -> str:
         characters = self._characters

@@ -29,7 +29,7 @@ class Stages:
         self._engine, self._search = engine, search
         characters = Characters(engine.src_vocab, engine.tgt_vocab)
         self._drop_invisible = DropInvisible(characters)
-        self._copy_unknown, self._lower_case = CopyUnknown(characters), LowerCase(characters)
+        self._copy_unknown, self._characters = CopyUnknown(characters), characters
         second = replace(search, no_repeat_ngram=RETRY_NGRAM)
         self._second = second if retry and not search.no_repeat_ngram else None
 
@@ -48,7 +48,7 @@ class Stages:
             ProtectText(options.protect) if options.protect else None,
             None if options.raw else self._copy_unknown,
             WriteCodes(required=search.can_require_phrases and not drawn),
-            None if options.raw else self._lower_case,
+            None if options.raw else self._lower_case(options.to),
             FindTerms(options.glossary) if options.glossary else None,
             RateConfidence(options.calibration, vocab) if options.calibration else None,
             AlignWords(engine, search.batch_tokens) if options.alignments else None,
@@ -59,3 +59,10 @@ class Stages:
             ChooseBest(options, vocab) if options.mbr or options.nbest > 1 else None,
         ]
         return [stage for stage in stages if stage]
+
+    def _lower_case(self, to: str | None) -> LowerCase:
+        """Returns the stage for the languages of the model, as far as they are known."""
+        sources = {pair.src for pair in self._engine.languages}
+        targets = {to} if to else {pair.tgt for pair in self._engine.languages}
+        src, tgt = (next(iter(codes)) if len(codes) == 1 else None for codes in (sources, targets))
+        return LowerCase(self._characters, src, tgt)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from vtrans.errors import FileError
+from vtrans.text.case import lower
 from vtrans.text.lines import open_bytes, read_lines
 from vtrans.wording.phrases import FIRST, Forms, is_word
 
@@ -47,25 +48,39 @@ class Glossary:
             terms_by_word.setdefault(FIRST.match(entry[0]).group(), []).append(entry)
         return terms_by_word
 
-    def terms_in(self, line: str) -> Iterator[Term]:
-        """Yields the terms that occur in a line."""
+    @cached_property
+    def _small_terms(self) -> Mapping[str, list[tuple[str, Forms, bool]]]:
+        """The same terms in small letters, of which only one in its own case counts where several are equal."""
+        return Glossary(tuple({lower(term): forms for term, forms in reversed(self.pairs)}.items()))._terms
+
+    def terms_in(self, line: str, *, any_case: bool = False) -> Iterator[Term]:
+        """Yields the terms that occur in a line. With `any_case`, a term that does not occur as it is written also
+        occurs in other capitals."""
+        texts = [(line, self._terms), *([(lower(line), self._small_terms)] if any_case else [])]
         place = 0
         while (word := FIRST.search(line, place)) is not None:
             begin, place = word.span()
-            for term, forms, initial in self._terms.get(word.group(), ()):
-                end = begin + len(term)
-                inside = end < len(line) and is_word(term[-1]) and is_word(line[end])
-                if line.startswith(term, begin) and not inside and not (initial and not _begins(line[:begin])):
-                    place = end
-                    yield Term(begin, end, forms)
-                    break
+            found = (_term_at(begin, place, text, terms) for text, terms in texts)
+            if term := next(filter(None, found), None):
+                place = term.end
+                yield term
 
     def with_terms(self, other: Glossary) -> Glossary:
         """Returns both glossaries as one; the terms of `other` replace equal ones."""
         return Glossary(tuple({**dict(self.pairs), **dict(other.pairs)}.items()))
 
 
-def _begins(before: str) -> bool:
+def _term_at(begin: int, end: int, line: str, terms: Mapping[str, list[tuple[str, Forms, bool]]]) -> Term | None:
+    """Returns the term that begins in a line with the word from `begin` to `end`, if there is one."""
+    for term, forms, initial in terms.get(line[begin:end], ()):
+        end = begin + len(term)
+        inside = end < len(line) and is_word(term[-1]) and is_word(line[end])
+        if line.startswith(term, begin) and not inside and not (initial and not begins_sentence(line[:begin])):
+            return Term(begin, end, forms)
+    return None
+
+
+def begins_sentence(before: str) -> bool:
     """Returns whether a sentence begins after this part of a line."""
     rest = before.rstrip(BETWEEN)
     return not rest or rest[-1] in SENTENCE_ENDS
