@@ -15,8 +15,9 @@ from translators import (
 
 from vtrans.config import SearchConfig
 from vtrans.errors import InputError
-from vtrans.lines.line import Line
+from vtrans.lines.line import MOST_PHRASES, Line
 from vtrans.lines.pieces import EXTRA_LENGTH, SourceReader, cut_long
+from vtrans.wording.phrases import Wording
 
 
 @given(st.lists(st.sampled_from([*WORDS, "catdog", "dogcat"]), max_size=30).map(" ".join), st.integers(1, 12))
@@ -68,6 +69,18 @@ def test_the_limit_is_above_the_source_or_a_multiple_of_it(search: SearchConfig,
     line.ids = [4, 5, 6, 7]
     (source,) = SourceReader(engine, search).sources(line)
     assert source.limit == limit
+
+
+@pytest.mark.parametrize(("times", "required"), [(MOST_PHRASES, True), (MOST_PHRASES + 1, False)])
+def test_the_search_must_not_require_one_code_too_often(times: int, required: bool) -> None:
+    both = vocabulary()
+    engine: Any = SimpleNamespace(src_vocab=both, tgt_vocab=both, max_length=None, tags={}, languages=[])
+    line = Line(1, "")
+    line.ids = vocabulary().encode("dog " * times)
+    line.wording = Wording(terms=(("cat",),), codes={"dog": times})
+    (source,) = SourceReader(engine, SearchConfig(max_source=999)).sources(line)
+    assert len(source.phrases) == 1 + required
+    assert not required or source.phrases[1].times == times
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from vtrans.config import SearchConfig
 from vtrans.engines.engine import Engine, Source
 from vtrans.errors import InputError
-from vtrans.lines.line import Line, Piece, Stage
+from vtrans.lines.line import MOST_PHRASES, Line, Piece, Stage
 from vtrans.search.lexical import least_tokens
 from vtrans.search.rules import Prefix, Rule, suppressed_ids
 from vtrans.text.languages import language_name
@@ -103,6 +103,8 @@ class SourceReader:
             begun = None if k else self._prefix(line.prefix)
             begun_tokens = begun.tokens if begun else ()
             needed_here = wording if len(pieces) == 1 else wording.of_piece(k, self._src_vocab.decode(piece))
+            if sum(needed_here.codes.values()) > MOST_PHRASES:
+                needed_here = replace(needed_here, codes={})  # those that are missing are put at the end
             phrases = encoded(needed_here, self._tgt_vocab, self._suppressed, number)
             needed = {"prefix": len(begun_tokens), "phrases": least_tokens(phrases)}
             limit = self._limit(max(len(piece), sum(needed.values())))
