@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -51,6 +52,19 @@ def test_other_counts_are_information(name: str) -> None:
 def test_empty_translations_come_with_advice_unless_it_was_followed() -> None:
     assert "--min-length" in reported(Counts(lines=1, empty=1))[0]
     assert "--min-length" not in reported(Counts(lines=1, empty=1), min_length=1)[0]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no copies")
+@pytest.mark.parametrize("lines", [0, 2])
+def test_there_are_no_more_processes_than_lines(
+    run_cli: Callable[..., Done], ending_run: RunFolder, tmp_path: Path, lines: int
+) -> None:
+    text = tmp_path / "text"
+    text.write_bytes(SENTENCE * lines)
+    words = "translate", "--model", ending_run.path, "--input", text, "--device", "cpu", "--processes", "999"
+    done = run_cli(*words)
+    assert (done.code, done.out.count(b"\n")) == (0, lines)
+    assert re.findall(r"([0-9,]+) processes", done.err) == ["2"] * bool(lines)
 
 
 # Chunks.

@@ -292,6 +292,23 @@ def test_words_are_linked_if_asked_for(client: Client) -> None:
     assert "alignments" not in client.translate("a").json
 
 
+@pytest.mark.parametrize("value", [True, "true", "1", False, "false", "0", "", None, "yes", 2, [True]])
+def test_whether_words_are_linked_is_true_or_false(client: Client, value: object) -> None:
+    reply = client.translate("a", alignments=value)
+    if value in ("yes", 2, [True]):
+        assert (reply.status, "alignments" in reply.json["error"]) == (400, True)
+    else:
+        assert ("alignments" in reply.json) == (value in (True, "true", "1"))
+
+
+def test_every_answer_forbids_guessing_its_type_and_json_may_have_a_byte_order_mark(client: Client) -> None:
+    body = b'\xef\xbb\xbf{"q": "one two", "source": "en", "target": "de"}'
+    reply = client.send("POST", "/translate", body, JSON)
+    assert reply.json["translatedText"] == "two one"
+    for answer in (reply, client.get("/"), client.get("/languages"), client.get("/metrics")):
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+
+
 def test_html_keeps_its_tags(client: Client) -> None:
     reply = client.translate("<p>The <b>big</b> dog &amp; I</p>", format="html").json
     assert reply == {"translatedText": "<p>I &amp; dog <b>big</b> The</p>"}

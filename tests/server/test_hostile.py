@@ -128,12 +128,16 @@ def test_the_sentence_about_a_name_that_is_too_long_says_so(client: Client, part
         ("GET", "/%2e%2e/%2e%2e/etc/passwd", 404),
         ("POST", "/translate?q=%ff&source=en&target=de", 400),
         ("POST", "/detect", 400),
+        ("POST", "/translate/?q=a&source=en&target=de", 404),
+        ("GET", "/languages/", 404),
     ],
 )
 def test_a_wrong_path_or_method_is_refused_with_a_sentence(client: Client, method: str, path: str, status: int) -> None:
     reply = client.send(method, path)
     assert reply.status == status
     assert reply.json["error"]
+    assert "Location" not in reply.headers
+    assert reply.headers["X-Content-Type-Options"] == "nosniff"
 
 
 def raw(client: Client, *parts: bytes, pause: float = 0.0) -> bytes:

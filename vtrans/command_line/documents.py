@@ -290,7 +290,7 @@ class _Answers:
         from vtrans.translate.stream import translate_windows, workers_for
 
         translator, options = self._translator, replace(self._options, alignments=aligned)
-        copies = self._copies if lines else 0
+        copies = min(self._copies, len(lines))
 
         def progress(now: float, size: float) -> None:
             self._counter.update(self._done + now)

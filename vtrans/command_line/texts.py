@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,20 +17,22 @@ from vtrans.config import KERNELS_VARIABLE, RETRY_NGRAM
 from vtrans.console import Console
 from vtrans.errors import InputError
 from vtrans.keys import flag, number, path, text
+from vtrans.processes.division import MOST
 from vtrans.processes.signals import ended_by_signals
 from vtrans.text.lines import LineReport, OnBadUtf8
 from vtrans.translate.chunks import ChunkJob, Shard, indexed_texts, join_job, settings_of, translate_chunks
 
 if TYPE_CHECKING:
-    from vtrans.lines.line import Counts
+    from vtrans.lines.line import Counts, Line
     from vtrans.translate.division import Division
     from vtrans.translate.stream import Workers
     from vtrans.translate.translation import TranslateOptions
     from vtrans.translate.translator import Translator
 
 
-# Prepares a text for a translator. Returns a function that translates it, with copies of this process if there are any.
-Work = Callable[["Translator"], "Callable[[Workers[bytes] | None], None]"]
+# Prepares a text for a translator. Returns a function that translates it, with copies of this process if there are any,
+# and the number of processes that have something to do.
+Work = Callable[["Translator"], "tuple[Callable[[Workers[bytes] | None], None], int]"]
 
 
 @dataclass(frozen=True)
@@ -139,7 +142,7 @@ def streamed(options: TranslateOptions, text: Text, console: Console) -> Iterato
         constraints = read_constraints(asked, str(text.constraints)) if asked else None
         lines = lines_of(texts, prefixes, constraints)
 
-        def run(translator: Translator, workers: Workers[bytes] | None) -> None:
+        def run(translator: Translator, lines: Iterator[Line], workers: Workers[bytes] | None) -> None:
             with (
                 writer(text.output) as stream,
                 progress(console, stream, shown=not text.typed, share=extent.known) as counter,
@@ -154,7 +157,13 @@ def streamed(options: TranslateOptions, text: Text, console: Console) -> Iterato
                     workers=workers,
                 )
 
-        yield lambda translator: partial(run, translator)
+        def prepare(translator: Translator) -> tuple[Callable[[Workers[bytes] | None], None], int]:
+            # More lines of a pipe may arrive late.
+            begin = list(islice(lines, MOST if extent.known else 1))
+            busy = len(begin) if extent.known or not begin else MOST
+            return partial(run, translator, chain(begin, lines)), busy
+
+        yield prepare
 
 
 @contextmanager
@@ -171,15 +180,16 @@ def chunked(
     texts = {"input": chunks.input} | {name: path for name, path in others.items() if path}
     sources = indexed_texts(chunks.folder, texts, chunks.lines)
 
-    def prepare(translator: Translator) -> Callable[[Workers[bytes] | None], None]:
+    def prepare(translator: Translator) -> tuple[Callable[[Workers[bytes] | None], None], int]:
         common = {**settings, **settings_of(translator, options), "on_bad_utf8": text.on_bad_utf8}
         job = join_job(chunks.folder, sources, models, common, chunks.lines, options.lines)
-        missing = many(len(job.missing(chunks.shard)), "chunk", "to translate")
+        left = len(job.missing(chunks.shard))
+        missing = many(left, "chunk", "to translate")
         whole = many(job.chunks, "chunk", f"of at most {chunks.lines:,} lines")
         console.info(f"{missing}; {chunks.folder} will hold {whole}")
         if not chunks.measure:
             job.use_kernels()
-        return partial(run, translator, job)
+        return partial(run, translator, job), min(MOST, left * chunks.lines)
 
     def run(translator: Translator, job: ChunkJob, workers: Workers[bytes] | None) -> None:
         report = LineReport()
@@ -214,10 +224,10 @@ def translate_text(
     with ended_by_signals(), work as prepare:
         translator = load()
         translator.check(options, constraints=text.constraints is not None)
-        translate_with = prepare(translator)
-        copies = division.copies(translator.engine)
         if text.typed:
             console.info("reading from the terminal, line by line; end with Ctrl-D")
+        translate_with, busy = prepare(translator)
+        copies = min(division.copies(translator.engine), busy)
         if copies:
             console.info(f"{copies} processes share the input")
         with workers_for(translator, options, copies, division.threads) if copies else nullcontext() as workers:

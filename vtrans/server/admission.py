@@ -7,8 +7,9 @@ import ipaddress
 from collections import defaultdict
 from typing import Any
 
+from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vtrans.server.access import Access
 from vtrans.server.limits import Keys, Limits, RateLimit
@@ -97,6 +98,21 @@ def client_of(request: Request) -> str:
     except ValueError:
         return host
     return str(address.ipv4_mapped or address.packed[:8].hex())
+
+
+class NoSniff:
+    """Tells browsers to trust the type of each answer, so that they never run a translated text as a script."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_header(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message)["X-Content-Type-Options"] = "nosniff"
+            await send(message)
+
+        await self._app(scope, receive, send_with_header)
 
 
 class HostCheck:

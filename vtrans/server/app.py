@@ -22,7 +22,7 @@ from vtrans.documents.document import READERS, PlainDocument
 from vtrans.documents.files import FORMATS, Filling, open_file
 from vtrans.errors import DocumentError, DocumentSizeError
 from vtrans.server.access import Access, url_at
-from vtrans.server.admission import Admission, HostCheck
+from vtrans.server.admission import Admission, HostCheck, NoSniff
 from vtrans.server.limits import Limits
 from vtrans.server.metrics import CONTENT_TYPE, Metrics
 from vtrans.server.page import page_routes
@@ -162,8 +162,7 @@ class Api:
         name, content = result
         # Never shown as a page of this server: a translated page may hold scripts.
         named = f"attachment; filename=\"{safe_name(name)}\"; filename*=UTF-8''{quote(name, safe='')}"  # RFC 6266
-        headers = {"Content-Disposition": named, "X-Content-Type-Options": "nosniff"}
-        return Response(content, media_type="application/octet-stream", headers=headers)
+        return Response(content, media_type="application/octet-stream", headers={"Content-Disposition": named})
 
     def posted(self, path: str, endpoint: Posted, limit: int) -> Endpoint:
         """Returns an endpoint for requests of at most `limit` bytes. It refuses those above the limit of concurrent
@@ -256,7 +255,7 @@ def make_app(
         for worker in service.workers.values():
             await asyncio.to_thread(worker.close)
 
-    middleware = [Middleware(HostCheck, access)]
+    middleware = [Middleware(NoSniff), Middleware(HostCheck, access)]
     if origins := list(access.cors):
         middleware.append(Middleware(CORSMiddleware, allow_origins=origins, allow_methods=["GET", "POST"]))
 
@@ -265,7 +264,9 @@ def make_app(
         return Refusal(error.status_code, f"{error.detail}.", error.headers).response()
 
     handlers = {HTTPException: refused}
-    return Starlette(routes=routes, middleware=middleware, exception_handlers=handlers, lifespan=lifespan)
+    app = Starlette(routes=routes, middleware=middleware, exception_handlers=handlers, lifespan=lifespan)
+    app.router.redirect_slashes = False  # a redirection would lead to the host that the client names
+    return app
 
 
 def _place(error: Exception) -> str:

@@ -109,7 +109,7 @@ def _json(body: bytes) -> dict[str, Any]:
         raise ValueError(f"{constant} is not JSON")
 
     try:
-        value = json.loads(body.decode("utf-8"), parse_constant=refuse)
+        value = json.loads(body.decode("utf-8-sig"), parse_constant=refuse)
     except UnicodeDecodeError:
         raise Refusal(400, "Invalid JSON: the body must be UTF-8.") from None
     except (ValueError, RecursionError):
@@ -176,7 +176,7 @@ def translate_request(fields: Mapping[str, Any], limits: Limits) -> TranslateReq
     form = fields.get("format") or "text"
     if not isinstance(form, str) or form not in READERS:
         raise Refusal(400, f"format must be one of {', '.join(READERS)}.")
-    alternatives, alignments = _count(fields.get("alternatives", 0)), fields.get("alignments") in (True, "true", "1")
+    alternatives, alignments = _count(fields.get("alternatives", 0)), _flag(fields, "alignments")
     glossary = _glossary(fields.get("glossary"))
     search = search_settings(fields)
     return TranslateRequest(texts, many, source, target, form, alternatives, alignments, glossary, search)
@@ -281,6 +281,16 @@ def _count(value: Any) -> int:
     except (TypeError, ValueError):
         raise Refusal(400, "alternatives must be a whole number, 0 or more.") from None
     return number
+
+
+def _flag(fields: Mapping[str, Any], name: str) -> bool:
+    """Returns a parameter that is true or false. A form has it as text."""
+    value = fields.get(name)
+    if value in (None, "", False, "false", "0"):
+        return False
+    if value not in (True, "true", "1"):
+        raise Refusal(400, f"{name} must be true or false.")
+    return True
 
 
 def api_key(fields: Mapping[str, Any]) -> str:

@@ -60,7 +60,8 @@ def prepare(
     inputs = Inputs(options)
     inputs.hash(console)
     is_new = not (out / REPORT_FILE).exists()
-    report = current_report(out, inputs.facts, options, console)
+    replacing = dataclasses.replace(options, force=options.force or dry_run)
+    report = current_report(out, inputs.facts, replacing, console)
     if report is not None:
         return report
     if dry_run:
