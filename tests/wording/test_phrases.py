@@ -73,9 +73,9 @@ def search(
     nbest = config.pop("nbest", 1)
     decoder = FakeDecoder(table, limits=dict(zip(sources, limits, strict=True)))
     settings = SearchConfig(**config)
-    banks = Banks(phrases, continues_V, settings.beam)
+    banks = Banks(phrases, continues_V, settings.beam, EOS)
     results = beam_search(
-        decoder, sources, limits, config=settings, nbest=nbest, bos_id=BOS, eos_id=EOS, banks=banks
+        decoder, sources, limits, config=settings, nbest=nbest, bos_id=BOS, eos_id=EOS, choice=banks
     )  # fmt: skip
     return [hypotheses for _, hypotheses in sorted(results, key=lambda pair: pair[0])]
 

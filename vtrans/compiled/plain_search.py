@@ -65,7 +65,7 @@ def plain_search(
     eos_id: int,
     rules: RuleSet,
     abandoned: Callable[[], bool] | None = None,
-    banks: None = None,
+    choice: None = None,
 ) -> Iterator[tuple[int, list[Hypothesis]]]:
     """As `beam_search`, if the settings and rules are plain."""
     suppressed = [id for rule in rules.common if isinstance(rule, Suppressed) for id in rule.tokens]
@@ -75,7 +75,7 @@ def plain_search(
         suppressed_count=len(suppressed),
         beam=config.beam,
         nbest=nbest,
-        stop=STOPS.index("count" if config.stop == "current" and config.beam == 1 else config.stop),
+        stop=STOPS.index(config.stop),
         by_length=config.length_penalty == "length",
         min_length=max((rule.steps for rule in rules.common if isinstance(rule, MinimumLength)), default=0),
         bos=bos_id,

@@ -102,7 +102,7 @@ class ModelEngine(ABC):
             groups.setdefault(width_of(source.phrases, config.beam) if source.phrases else 0, []).append(i)
         for width, indices in groups.items():
             members = [sources[i] for i in indices]
-            banks = Banks([s.phrases for s in members], self._continues_V, config.beam) if width else None
+            banks = Banks([s.phrases for s in members], self._continues_V, config.beam, EOS_ID) if width else None
             for i, hypotheses in self._search(members, config, nbest, sampling, abandoned, banks):
                 yield indices[i], hypotheses
 
@@ -129,7 +129,7 @@ class ModelEngine(ABC):
                 eos_id=EOS_ID,
                 rules=rules,
                 abandoned=abandoned,
-                banks=banks,
+                choice=banks,
             )
         return sample(
             decoder,

@@ -47,10 +47,17 @@ class Banks:
     """Chooses the live hypotheses of a beam search by the phrases of each sentence.
 
     All sentences must have the same `width_of` their phrases. `continues_V` says which tokens may continue a word.
+    Implements `beam.Choice`.
     """
 
-    def __init__(self, phrases: Sequence[Sequence[Phrase]], continues_V: NDArray[np.bool_], beam: int) -> None:
+    reads: int | None = None
+    ranks: int | None = None
+
+    def __init__(
+        self, phrases: Sequence[Sequence[Phrase]], continues_V: NDArray[np.bool_], beam: int, eos_id: int
+    ) -> None:
         (self.width,) = {width_of(needed, beam) for needed in phrases}
+        self._beam, self._eos_id = beam, eos_id
         self._phrases, self._continues_V, self._continues = phrases, continues_V, continues_V.tolist()
         self._automata: dict[int, Automaton] = {}  # of the sentences in the batch
 
@@ -63,9 +70,7 @@ class Banks:
         """Returns the state of an automaton after a row."""
         return self._automaton(history.sentence(b)).state_of(tuple(map(int, history.path(b, k)[0])))
 
-    def candidates(
-        self, blocks: Iterable[Block], history: History, live_r: Ints, count: int, eos_id: int
-    ) -> tuple[Logprobs, Ints]:
+    def candidates(self, blocks: Iterable[Block], history: History, live_r: Ints) -> tuple[Logprobs, Ints]:
         """Returns the log-probabilities and ids of the tokens by which rows may be extended, the best ones first; fewer
         for some rows than for others, and then -inf."""
         self._automata = {i: a for i, a in self._automata.items() if i in history.sentences}
@@ -77,8 +82,8 @@ class Banks:
             wanted.append(automaton.wanted[state])
             if automaton.waits[state]:
                 waiting.append(r)
-        extras = _Extras(wanted, waiting, self._continues_V, eos_id)
-        values_rm, tokens_rm = best_tokens(extras.read(blocks), count)
+        extras = _Extras(wanted, waiting, self._continues_V, self._eos_id)
+        values_rm, tokens_rm = best_tokens(extras.read(blocks), self._beam + 1)
         # The other tokens rank below the best ones.
         more = [
             sorted((-value, token) for token, value in row.items() if token not in tokens)
@@ -92,10 +97,9 @@ class Banks:
                 values[r, m + x], tokens_rx[r, m + x] = -minus_value, token
         return values, tokens_rx
 
-    def choice(self, best: Ranked, history: History, K: int, eos_id: int) -> tuple[Ints, list[tuple[int, int]]]:
-        """Returns the columns of the live extensions [B, W], best first, then -1, and the place and column of each
-        extension that finishes a hypothesis."""
-        columns_BW = np.full((len(best.sums), self.width), -1)
+    def choose(self, best: Ranked, history: History) -> tuple[Ranked, list[tuple[int, int]]]:
+        K = self._beam
+        columns_BW = np.full((len(best.sums), self.width), -1)  # of the live extensions, best first
         ends: list[tuple[int, int]] = []
         possible_B = (best.sums > -math.inf).sum(1).tolist()
         for b, possible in enumerate(possible_B):
@@ -109,7 +113,7 @@ class Banks:
             for column, (parent, token) in enumerate(zip(parents, tokens, strict=True)):
                 if parent not in states:
                     states[parent] = self._state(history, b, parent)
-                if token == eos_id:
+                if token == self._eos_id:
                     if automaton.remaining[states[parent]] == 0:
                         if others[0] + ended < K:
                             ends.append((b, column))
@@ -125,12 +129,14 @@ class Banks:
             live.sort()
             kept = sorted(column for _, _, column in live[: self.width])
             columns_BW[b, : len(kept)] = kept
-        return columns_BW, ends
+        live_BW = best.at(columns_BW)
+        live_BW.sums[columns_BW < 0] = -math.inf
+        return live_BW, ends
 
-    def best_row(self, history: History, b: int, rows: Sequence[int]) -> int:
+    def best_row(self, rows: Sequence[tuple[int, float]], history: History, b: int) -> tuple[int, float]:
         """Returns the first of a sentence's rows that need the fewest tokens."""
         automaton = self._automaton(history.sentence(b))
-        return min(rows, key=lambda k: automaton.remaining[self._state(history, b, k)])
+        return min(rows, key=lambda row: automaton.remaining[self._state(history, b, row[0])])
 
 
 class _Extras:

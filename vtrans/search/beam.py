@@ -13,7 +13,8 @@ that many extensions, and those without EOS are the live beam. The search is fin
 length limit, the live rows are results like the finished ones.
 
 Two searches differ from this one only in what they choose among the ranked extensions. A search for phrases chooses in
-banks (banks.py). Diverse beam search (Vijayakumar et al. 2018, with their Hamming diversity) chooses in groups:
+banks (banks.py): it has another `Choice`. Diverse beam search (Vijayakumar et al. 2018, with their Hamming diversity)
+chooses in groups:
 
 - The K rows of a sentence are G groups of K / G. Each group is a beam search on its own rows with a beam of K / G.
 - In each step, the groups rank one after another. A group ranks an extension by its sum minus `diversity` times the
@@ -37,14 +38,13 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vtrans.config import SearchConfig
-from vtrans.search.banks import Banks
-from vtrans.search.decoder import Block, Decoder, State
+from vtrans.search.decoder import Block, Decoder, Logprobs, State
 from vtrans.search.history import Floats, History, Ints
 from vtrans.search.loop import Hypothesis, StepBatch, length_penalty, run
 from vtrans.search.ranking import Ranked, best_tokens, ranked
@@ -65,23 +65,69 @@ def beam_search(
     eos_id: int,
     rules: RuleSet = NO_RULES,
     abandoned: Callable[[], bool] | None = None,
-    banks: Banks | None = None,
+    choice: Choice | None = None,
 ) -> Iterator[tuple[int, list[Hypothesis]]]:
     """Searches for translations of each source (token ids with EOS); yields what `loop.run` yields.
 
     `limits` are the largest numbers of tokens per sentence, EOS included. A sentence gets up to `nbest` finished
     hypotheses, best first; equal scores rank in the order in which they were found. If none finished, it gets the best
     live one, with `finished=False` and the score of its own length. `nbest` is at most `config.beam`; with groups, it
-    only cuts the list. With `banks`, finished hypotheses contain the phrases of their sentence. Raises VtransError if
-    the decoder returns NaN.
+    only cuts the list. The `choice` is `KBest`, or banks, with which finished hypotheses contain the phrases of their
+    sentence. Raises VtransError if the decoder returns NaN.
     """
     assert 1 <= nbest <= config.beam, (nbest, config.beam)
     assert len(sources) == len(limits), (len(sources), len(limits))
     assert min(limits, default=1) >= 1, "a limit leaves no room for EOS"
-    policy = Beam(limits, config, nbest, bos_id, eos_id, banks)
+    policy = Beam(limits, config, nbest, bos_id, choice or KBest(config, eos_id))
     # Wider sentences take fewer places of a batch.
     batch_tokens = max(1, config.batch_tokens * config.beam // policy.history.width)
     return run(StepBatch(decoder, sources, policy, rules), sources, batch_tokens, abandoned)
+
+
+class Choice(Protocol):
+    """What a beam search chooses among the ranked extensions of a sentence, or of a group."""
+
+    width: int  # W rows of a sentence
+    reads: int | None  # as in `loop.Policy`
+    ranks: int | None  # how many extensions are ranked in a step; None: all
+
+    def candidates(self, blocks: Iterable[Block], history: History, live_r: Ints) -> tuple[Logprobs, Ints]:
+        """Returns the log-probabilities and ids [r, m] of the tokens that may extend each live row, best first."""
+
+    def choose(self, best: Ranked, history: History) -> tuple[Ranked, list[tuple[int, int]]]:
+        """Returns the live ones among ranked extensions, and the sentence and rank of each that finishes a
+        hypothesis. Live ones that are missing have the sum -inf."""
+
+    def best_row(self, rows: Sequence[tuple[int, float]], history: History, b: int) -> tuple[int, float]:
+        """Returns the one of a sentence's rows, given with their sums, that stands for it if none has finished."""
+
+
+class KBest:
+    """Chooses the K best extensions without EOS."""
+
+    def __init__(self, config: SearchConfig, eos_id: int) -> None:
+        self.width, self.beam, self.eos_id = config.beam, config.beam // config.beam_groups, eos_id
+        # A row's best K tokens and EOS can be among the first K ranks or refill the beam; in groups, up to as many that
+        # rank lower than others only by their penalty. Greedy search ends with EOS, so it needs the best token only.
+        self._most = 1 if config.beam == 1 and config.stop != "exhaustive" else config.beam + 1
+        self.reads: int | None = self._most
+        self.ranks: int | None = 2 * self.beam
+
+    def candidates(self, blocks: Iterable[Block], history: History, live_r: Ints) -> tuple[Logprobs, Ints]:
+        return best_tokens(blocks, self._most)
+
+    def choose(self, best: Ranked, history: History) -> tuple[Ranked, list[tuple[int, int]]]:
+        K = self.beam
+        is_eos_Bn = best.tokens == self.eos_id
+        if not np.count_nonzero(is_eos_Bn):
+            return best.first(K), []
+        # Each row has one EOS at most, so the first 2K ranks hold K others, which a stable sort puts first.
+        live = best.at(is_eos_Bn.argsort(1, kind="stable")[:, :K])
+        live.sums[live.tokens == self.eos_id] = -math.inf
+        return live, [(b, n) for b, n in np.argwhere(is_eos_Bn[:, :K]).tolist() if best.sums[b, n] > -math.inf]
+
+    def best_row(self, rows: Sequence[tuple[int, float]], history: History, b: int) -> tuple[int, float]:
+        return max(rows, key=lambda row: row[1])
 
 
 class _Ending(NamedTuple):
@@ -115,31 +161,19 @@ class Beam:
     """The search of all sentences: live rows with their sums, and finished hypotheses. Rows g * K and up of a sentence
     are those of its group g."""
 
-    def __init__(
-        self,
-        limits: Sequence[int],
-        config: SearchConfig,
-        nbest: int,
-        bos_id: int,
-        eos_id: int,
-        banks: Banks | None = None,
-    ) -> None:
-        self.limits, self.config, self.bos_id, self.eos_id, self.banks = limits, config, bos_id, eos_id, banks
-        width = banks.width if banks else config.beam
+    def __init__(self, limits: Sequence[int], config: SearchConfig, nbest: int, bos_id: int, choice: Choice) -> None:
+        self.limits, self.config, self.nbest, self.bos_id, self.choice = limits, config, nbest, bos_id, choice
+        width, self.reads = choice.width, choice.reads
         self.history = History(width, bos_id)
-        self.nbest = nbest
         self.beam = config.beam // config.beam_groups  # K of the definition
         rows = width // config.beam_groups
         self.groups = [slice(first, first + rows) for first in range(0, width, rows)]
         # The results of a group do not depend on `nbest`.
         self.wanted = nbest if len(self.groups) == 1 else self.beam
-        self.stop = "count" if config.stop == "current" and self.beam == 1 and not banks else config.stop
+        # A group of one row ends with EOS, although the penalty may have left a row with a better sum.
+        single = self.beam == 1 and len(self.groups) > 1
+        self.stop = "count" if config.stop == "current" and single else config.stop
         self.kept = self.beam if self.stop == "current" else self.wanted
-        # A row's best K tokens and EOS can be among the first K ranks or refill the beam; in groups, up to as many that
-        # rank lower than others only by their penalty. Greedy search ends with EOS, so it needs the best token only.
-        greedy = config.beam == 1 and config.stop != "exhaustive" and not banks
-        self.tokens_per_row = 1 if greedy else config.beam + 1
-        self.reads = None if banks else self.tokens_per_row
         self.searches: list[list[_Search]] = []  # per place, of each group
         self.live_BK: Floats = np.empty((0, width))  # summed log-probabilities; -inf: the row is not live
         self.parents_BK: Ints | None = None
@@ -172,17 +206,13 @@ class Beam:
 
     def advance(self, blocks: Iterable[Block]) -> list[int]:
         self.steps += 1
-        if self.banks:
-            values_rm, tokens_rm = self.banks.candidates(
-                blocks, self.history, self.live(), self.tokens_per_row, self.eos_id
-            )
-        else:
-            values_rm, tokens_rm = best_tokens(blocks, self.tokens_per_row)
+        live_r = self.live()
+        values_rm, tokens_rm = self.choice.candidates(blocks, self.history, live_r)
         (B, W), m = self.live_BK.shape, values_rm.shape[1]
         if len(values_rm) < B * W:  # the extensions of all rows that are not live are impossible
-            at_r, best_rm = self.live(), (values_rm, tokens_rm)
+            best_rm = values_rm, tokens_rm
             values_rm, tokens_rm = np.full((B * W, m), -math.inf), np.full((B * W, m), self.bos_id)
-            values_rm[at_r], tokens_rm[at_r] = best_rm
+            values_rm[live_r], tokens_rm[live_r] = best_rm
         values_BWm, tokens_BWm = values_rm.reshape(B, W, m), tokens_rm.reshape(B, W, m)
         if len(self.groups) == 1:
             chosen = self._chosen(0, values_BWm, tokens_BWm, None)
@@ -205,13 +235,12 @@ class Beam:
     ) -> Ranked:
         """Ranks the extensions of a group in all sentences, and finishes hypotheses and searches. Returns the live
         extensions [B, K]; rows without one have the sum -inf and BOS."""
-        K, live_BK = self.beam, self.live_BK[:, self.groups[g]]
-        count = values_BKm[0].size if self.banks else 2 * K
-        best = ranked(live_BK, values_BKm, tokens_BKm, count, penalties_BKm)
+        live_BK = self.live_BK[:, self.groups[g]]
+        best = ranked(live_BK, values_BKm, tokens_BKm, self.choice.ranks, penalties_BKm)
         if self.stop == "shrink":
-            places = [K - search[g].ended if search else 0 for search in self.searches]
+            places = [self.beam - search[g].ended if search else 0 for search in self.searches]
             best.sums[np.arange(best.sums.shape[1]) >= np.array(places)[:, None]] = -math.inf
-        live, ends = self._choice(best)
+        live, ends = self.choice.choose(best, self.history)
         impossible_BK = live.sums == -math.inf
         if np.count_nonzero(impossible_BK):
             live = live._replace(tokens=np.where(impossible_BK, self.bos_id, live.tokens))
@@ -223,23 +252,6 @@ class Beam:
             if self.searches[b] and not self.searches[b][g].over:
                 self._stop_if_decided(b, g, float(top_B[b]), live.sums[b], live_BK[b])
         return live
-
-    def _choice(self, best: Ranked) -> tuple[Ranked, list[tuple[int, int]]]:
-        """Returns the live ones among ranked extensions, and the sentence and rank of each that finishes a
-        hypothesis."""
-        if self.banks:
-            columns_BK, ends = self.banks.choice(best, self.history, self.beam, self.eos_id)
-            live = best.at(columns_BK)
-            live.sums[columns_BK < 0] = -math.inf
-            return live, ends
-        K = self.beam
-        is_eos_Bn = best.tokens == self.eos_id
-        if not np.count_nonzero(is_eos_Bn):
-            return best.first(K), []
-        # Each row has one EOS at most, so the first 2K ranks hold K others, which a stable sort puts first.
-        live = best.at(is_eos_Bn.argsort(1, kind="stable")[:, :K])
-        live.sums[live.tokens == self.eos_id] = -math.inf
-        return live, [(b, n) for b, n in np.argwhere(is_eos_Bn[:, :K]).tolist() if best.sums[b, n] > -math.inf]
 
     def _penalties(self, tokens_BKm: Ints, earlier: Sequence[Ranked]) -> Floats | None:
         """Returns what a group's extensions by these tokens lose, given what the earlier groups have chosen."""
@@ -311,12 +323,7 @@ class Beam:
         return list(distinct.values())[: self.nbest]
 
     def _best_unfinished(self, b: int, rows: Sequence[tuple[int, float]]) -> _Ending:
-        """Returns the hypothesis that stands for a sentence without finished ones, given its live rows and their
-        sums."""
-        if self.banks:
-            best = self.banks.best_row(self.history, b, [row for row, _ in rows])
-            return self._unfinished(b, best, dict(rows)[best])
-        return self._unfinished(b, *max(rows, key=lambda row: row[1]))
+        return self._unfinished(b, *self.choice.best_row(rows, self.history, b))
 
     def _unfinished(self, b: int, row: int, logprob: float) -> _Ending:
         path_2T = self.history.path(b, row)

@@ -53,10 +53,10 @@ class Ranked(NamedTuple):
 
 
 def ranked(
-    sums_BK: Floats, values_BKm: Logprobs, tokens_BKm: Ints, count: int, penalties_BKm: Floats | None = None
+    sums_BK: Floats, values_BKm: Logprobs, tokens_BKm: Ints, count: int | None, penalties_BKm: Floats | None = None
 ) -> Ranked:
-    """Returns the best `count` extensions of K rows with these sums, given the log-probabilities and ids of each row's
-    best tokens, best first. Penalties count for the order only."""
+    """Returns the best `count` extensions (None: all) of K rows with these sums, given the log-probabilities and ids of
+    each row's best tokens, best first. Penalties count for the order only."""
     B, K, m = values_BKm.shape
     sums_BE = (sums_BK[:, :, None] + values_BKm).reshape(B, K * m)
     ranks_BE = sums_BE if penalties_BKm is None else sums_BE - penalties_BKm.reshape(B, K * m)
