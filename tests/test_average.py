@@ -199,10 +199,11 @@ def test_a_file_that_is_not_a_model_is_refused(tmp_path: Path, tiny_data: DataFo
 # Which checkpoints.
 
 
-def test_an_average_never_replaces_a_checkpoint(run_copy: RunFolder) -> None:
+def test_an_average_never_replaces_a_checkpoint(run_copy: RunFolder, tmp_path: Path) -> None:
     files = newest_checkpoints(run_copy, 2)
+    elsewhere = shutil.copyfile(files[0], tmp_path / "elsewhere.safetensors")
     before = {file: file.read_bytes() for file in run_copy.path.glob("*.safetensors")}
-    for out in (files[0], run_copy.best, run_copy.last, run_copy.step_file(7)):
+    for out in (files[0], run_copy.best, run_copy.last, run_copy.step_file(7), elsewhere):
         with pytest.raises(InputError, match="`out`"):
             average(files, out)
     assert {file: file.read_bytes() for file in run_copy.path.glob("*.safetensors")} == before

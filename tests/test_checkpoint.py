@@ -185,6 +185,7 @@ def test_a_model_file_is_complete(
     assert again.tgt_vocab.proto == data.tgt_vocab.proto
     assert again.search == loaded.search
     assert again.model.config == loaded.model.config
+    assert not any(module.training for module in again.model.modules())
     lines = ["The big dog sees me today.", "", "The old cat likes me now."]
     loaded.model.eval()
     assert list(Translator(TorchEngine([again])).translate(lines)) == list(

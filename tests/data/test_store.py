@@ -217,6 +217,11 @@ def test_a_damaged_report_is_refused_or_gives_the_same_data(tmp_path: Path) -> N
             opened.append(DataFolder.open(folder))
     assert {data.digest for data in opened} == {opened[0].digest}
     assert {len(data.train) for data in opened} == {len(TRAIN)}
+    report = json.loads(whole)
+    report["train"]["corpora"] = [len(TRAIN) - 1]
+    (folder / "data.json").write_text(json.dumps(report))
+    with pytest.raises(FileError, match=r"data\.json"):
+        DataFolder.open(folder)
     (folder / "data.json").write_bytes(b"[" * 100_000)
     with pytest.raises(FileError, match=r"data\.json"):
         DataFolder.open(folder)

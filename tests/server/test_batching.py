@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
 import pytest
 from services import Blocked, reversed_words
@@ -33,6 +34,11 @@ class Gated:
         return reversed_words(lines, options)
 
 
+def run(asked: Coroutine[Any, Any, None]) -> None:
+    """Runs a coroutine, which must end."""
+    asyncio.run(asyncio.wait_for(asked, 60))
+
+
 async def until_busy(model: Gated) -> None:
     assert await asyncio.to_thread(model.busy.wait, 30)
     model.busy.clear()
@@ -50,7 +56,7 @@ def test_each_request_gets_the_translations_of_its_own_lines() -> None:
         assert worker.counts.lines == sum(map(len, requests))
         assert worker.counts.batches < 300
 
-    asyncio.run(ask())
+    run(ask())
 
 
 def test_waiting_requests_are_translated_together_in_turns() -> None:
@@ -71,7 +77,25 @@ def test_waiting_requests_are_translated_together_in_turns() -> None:
         assert [len(batch) for batch in model.batches] == [1, WINDOW, WINDOW, 2]
         worker.close()
 
-    asyncio.run(ask())
+    run(ask())
+
+
+def test_requests_that_had_no_turn_are_the_first_in_the_next_batch() -> None:
+    async def ask() -> None:
+        model = Gated()
+        worker = Worker(model)
+        texts = [["first"], *([f"{k} a", f"{k} b"] for k in range(WINDOW)), ["late"]]
+        asked = [asyncio.ensure_future(worker.translate(window(texts[0]), ONE))]
+        await until_busy(model)
+        asked += [asyncio.ensure_future(worker.translate(window(lines), ONE)) for lines in texts[1:]]
+        await asyncio.sleep(0)
+        model.gate.release(4)
+        await asyncio.gather(*asked)
+        assert "late" not in model.batches[1]
+        assert model.batches[2][:2] == ["late", "0 b"]
+        worker.close()
+
+    run(ask())
 
 
 def test_lines_that_want_something_else_are_another_batch() -> None:
@@ -91,7 +115,7 @@ def test_lines_that_want_something_else_are_another_batch() -> None:
         assert ["b"] in model.batches
         worker.close()
 
-    asyncio.run(ask())
+    run(ask())
 
 
 def test_a_cancelled_request_leaves_the_queue() -> None:
@@ -112,7 +136,7 @@ def test_a_cancelled_request_leaves_the_queue() -> None:
         assert model.batches == [["first"], ["stays"]]
         worker.close()
 
-    asyncio.run(ask())
+    run(ask())
 
 
 def test_only_the_request_that_fails_gets_the_error() -> None:
@@ -131,7 +155,7 @@ def test_only_the_request_that_fails_gets_the_error() -> None:
         assert (good[0][0].text, other[0][0].text) == ("b a", "e d")
         worker.close()
 
-    asyncio.run(ask())
+    run(ask())
 
 
 def test_slots_bound_the_batches_that_several_workers_translate_at_a_time() -> None:
@@ -150,7 +174,7 @@ def test_slots_bound_the_batches_that_several_workers_translate_at_a_time() -> N
         for worker in workers:
             worker.close()
 
-    asyncio.run(ask())
+    run(ask())
 
 
 def test_free_slots_share_the_lines_that_wait() -> None:
@@ -166,7 +190,7 @@ def test_free_slots_share_the_lines_that_wait() -> None:
         assert sorted(len(batch) for batch in model.batches) == [4, 5]
         worker.close()
 
-    asyncio.run(ask())
+    run(ask())
 
 
 def test_a_request_is_answered_when_its_own_lines_are_ready() -> None:
@@ -192,7 +216,7 @@ def test_a_request_is_answered_when_its_own_lines_are_ready() -> None:
         worker.close()
         assert worker.counts.lines == 3
 
-    asyncio.run(ask())
+    run(ask())
 
 
 def test_a_closed_worker_refuses() -> None:
@@ -202,7 +226,7 @@ def test_a_closed_worker_refuses() -> None:
         with pytest.raises(VtransError):
             await worker.translate(window(["a"]), ONE)
 
-    asyncio.run(ask())
+    run(ask())
 
 
 def test_a_batch_ends_when_nobody_waits_for_it_any_more() -> None:
@@ -219,7 +243,7 @@ def test_a_batch_ends_when_nobody_waits_for_it_any_more() -> None:
         assert [found[0].text for found in await worker.translate(window(["a b"]), ONE)] == ["b a"]
         worker.close()
 
-    asyncio.run(ask())
+    run(ask())
 
 
 def test_a_batch_ends_when_the_lines_that_are_left_are_not_waited_for() -> None:
@@ -240,7 +264,7 @@ def test_a_batch_ends_when_the_lines_that_are_left_are_not_waited_for() -> None:
         assert [found[0].text for found in await many] == [f"{k} a" for k in range(WINDOW + 9)]
         worker.close()
 
-    asyncio.run(ask())
+    run(ask())
 
 
 def test_long_lines_leave_a_slot_to_others() -> None:
@@ -264,7 +288,7 @@ def test_long_lines_leave_a_slot_to_others() -> None:
         assert [len(batch) for batch in model.batches] == [1] * 4
         worker.close()
 
-    asyncio.run(ask())
+    run(ask())
 
 
 def test_long_lines_and_others_take_turns_in_a_single_slot() -> None:
@@ -280,4 +304,4 @@ def test_long_lines_and_others_take_turns_in_a_single_slot() -> None:
         assert model.batches[1] == ["a b"]
         worker.close()
 
-    asyncio.run(ask())
+    run(ask())

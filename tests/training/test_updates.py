@@ -38,6 +38,15 @@ def double_updates(data: DataFolder, run: Path, *overrides: str) -> Updates:
     return Updates(ready.job, ready.learner, ready.learner.objective, ready.progress)
 
 
+def test_each_update_has_masks_of_its_own(tmp_path: Path, tiny_data: DataFolder) -> None:
+    updates = double_updates(tiny_data, tmp_path / "run", "train.seed=3")
+    seeds = []
+    for _ in range(3):
+        updates.update([rank_batch(tiny_data, [0, 1])])
+        seeds.append(torch.initial_seed())
+    assert len(set(seeds)) == 3
+
+
 def test_accumulated_batches_give_the_update_of_one_large_batch(tmp_path: Path, tiny_data: DataFolder) -> None:
     parts = [[0, 1, 2], [50, 3], [9, 100, 101, 102, 33, 77], [8]]
     after = []

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from translators import (
     WORDS,
@@ -20,6 +20,7 @@ from vtrans.lines.pieces import EXTRA_LENGTH, SourceReader, cut_long
 from vtrans.wording.phrases import Wording
 
 
+@example("a" + 6 * " catdog", 8)  # of two subwords each, so that a cut at the limit divides one
 @given(st.lists(st.sampled_from([*WORDS, "catdog", "dogcat"]), max_size=30).map(" ".join), st.integers(1, 12))
 def test_pieces_are_within_the_limit_and_lose_nothing(line: str, limit: int) -> None:
     ids = vocabulary().encode(line)
