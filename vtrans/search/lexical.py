@@ -34,14 +34,10 @@ class Phrase:
         assert self.times >= 1
         assert not (self.exactly and any(form.whole for form in self.forms))
 
-    @property
-    def shortest(self) -> int:
-        return min(len(form.tokens) for form in self.forms)
-
 
 def least_tokens(phrases: Sequence[Phrase]) -> int:
     """Returns the fewest tokens that hold all phrases without overlap."""
-    return sum(phrase.times * phrase.shortest for phrase in phrases)
+    return sum(phrase.times * min(len(form.tokens) for form in phrase.forms) for phrase in phrases)
 
 
 def phrase_tokens(phrases: Sequence[Phrase]) -> Iterator[int]:

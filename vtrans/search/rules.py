@@ -251,11 +251,12 @@ class ActiveRules:
             most = max(most, sum(known))
         return most
 
-    def applied(self, blocks: Iterable[Block], history: History, live_r: Ints) -> Iterable[Block]:
-        """Returns the log-probabilities of the live rows after all rules."""
-        return self._each(blocks, history, live_r.tolist()) if self.common or self.own else blocks
-
-    def _each(self, blocks: Iterable[Block], history: History, rows: Sequence[int]) -> Iterator[Block]:
+    def applied(self, blocks: Iterable[Block], history: History, live_r: Ints) -> Iterator[Block]:
+        """Yields the log-probabilities of the live rows after all rules."""
+        if not self.common and not self.own:
+            yield from blocks
+            return
+        rows = live_r.tolist()
         done = 0
         for block in blocks:
             here = rows[done : done + len(logprobs_of(block))]
