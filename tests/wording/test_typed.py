@@ -335,6 +335,11 @@ def test_terms_are_written_in_the_case_of_the_line() -> None:
     assert "HUND" in best.text.split()
 
 
+def test_a_term_in_the_capitals_of_the_line_comes_before_others() -> None:
+    best = translated("A DOG US", glossary=Glossary((pair_of("us", "uns"), pair_of("US", "USA"))))
+    assert "USA" in best.text.split()
+
+
 def test_unknown_characters_come_back_and_are_linked_to_themselves() -> None:
     best = translated("a 😀 dog", alignments=True)
     assert (best.text, best.alignment) == ("ein a 😀 dog", ((1, 2),))
