@@ -45,6 +45,7 @@ def opened(folder: Path) -> Iterator[tuple[Any, float]]:
         waited(driver, "return document.body.dataset.state === 'ready' || document.getElementById('error').textContent")
         seconds = time.perf_counter() - start
         assert not driver.find_element("id", "error").text, driver.find_element("id", "error").text
+        waited(driver, "return document.body.dataset.offline")
         server.shutdown()
         server.server_close()
         driver.set_network_conditions(offline=True, latency=0, throughput=0)

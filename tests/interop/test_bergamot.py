@@ -270,15 +270,20 @@ def test_the_page_has_the_engine_with_its_licence_and_names_the_files(tmp_path: 
     assert (tmp_path / "out" / "worker" / "LICENSE").read_text() == "the content of LICENSE"
     assert "Mozilla Public License" in (tmp_path / "out" / "worker" / "NOTICE.txt").read_text()
     page = (tmp_path / "out" / "index.html").read_text()
-    listed = re.search(r"MODEL = (\{.*\});", page)
+    listed = re.search(r'type="application/json">(\{.*\})</script>', page)
     assert listed
     names = json.loads(listed[1])
     files = [names["model"], names["shortlist"], *names["vocabs"]]
     assert all((tmp_path / "out" / name).is_file() for name in files)
     assert not re.findall(r"https?://", page)
-    # Nothing but the two places is replaced.
-    before = re.split(r"\{\{\w+\}\}", web.PAGE.read_text())
-    assert page == before[0] + "English to German" + before[1] + "English to German" + before[2] + listed[1] + before[3]
+    assert page.count("English to German") == 2
+    # A strict policy holds for the page: all its scripts and styles are files beside it.
+    assert "{{" not in page
+    assert "unsafe-inline" not in page
+    assert "unsafe-eval" not in page.replace("wasm-unsafe-eval", "")
+    assert not re.search(r"<style|style=|\son\w+=|<script>", page)
+    for name in re.findall(r'(?:src|href)="([\w.]+)"', page):
+        assert (tmp_path / "out" / name).is_file()
 
 
 def test_the_page_needs_the_engine(tmp_path: Path, tiny_data: DataFolder) -> None:
@@ -344,5 +349,23 @@ def test_the_page_translates_without_a_server(tmp_path: Path, tiny_data: DataFol
         assert browser.translated(driver, "THE SMALL HOUSE RUNS.")[0] == small.upper()
         assert browser.translated(driver, "The Small House Runs.")[0].lower() == small.lower()
         # The same text twice, because the sentences of a batch share a shortlist.
-        emoji = "\U0001f600 {} \u2764\ufe0f {}"
-        assert browser.translated(driver, emoji.format("The house", "The house"))[0] == emoji.format(part, part)
+        emoji = "\U0001f600 {} \u2764\ufe0f"
+        assert browser.translated(driver, emoji.format("The house"))[0] == emoji.format(part)
+        # Emoji inside a sentence do not cut it.
+        for line, texts in (
+            ("I like \U0001f355 a lot.", ["I like a lot."]),
+            ("I like pizza \U0001f355, too.", ["I like pizza, too."]),
+            ("Good! \U0001f355 Next one.", ["Good!", "Next one."]),
+        ):
+            assert driver.execute_script("return read(arguments[0]).texts", line) == texts
+        words = driver.execute_script("return read(arguments[0]).written(['a b c d.'])", "I like \U0001f355 a lot.")
+        assert words == "a b \U0001f355 c d."
+        # The count of words goes with its text, and the translation is announced.
+        driver.execute_script("text.value = ''; text.dispatchEvent(new InputEvent('input'))")
+        browser.waited(driver, "return !status.textContent && !output.value")
+        assert driver.find_element("id", "output").aria_role == "status"  # a live region
+        # Without its server, the page loads again.
+        driver.refresh()
+        browser.waited(driver, "return document.body.dataset.state === 'ready' || error.textContent")
+        assert browser.translated(driver, LINES[0])[0] == load().translate([LINES[0]])[0]
+        assert [entry for entry in driver.get_log("browser") if "Content Security Policy" in entry["message"]] == []

@@ -1,4 +1,4 @@
-"""Writes a static page that translates in a browser: the files of an export to Bergamot, the engine, and one page."""
+"""Writes a static page that translates in a browser: the files of an export to Bergamot, the engine, and the page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,13 @@ from vtrans.interop.bergamot.engine import PACKAGE, WORKER, Bergamot
 from vtrans.interop.bergamot.folder import FIREFOX, names_of
 from vtrans.text.languages import language_name
 
-PAGE = Path(__file__).with_name("page.html")
+PAGE = Path(__file__).with_name("page")
+COPIED = ("page.css", "page.js", "offline.js")
+# The page runs no script but those beside it, and asks no other host for anything. The engine is WebAssembly.
+POLICY = (
+    "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; style-src 'self'; img-src data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'"
+)
 NOTICE = """The folder `worker` holds {package}, the translation engine of the Bergamot project.
 
 It is subject to the terms of the Mozilla Public License, version 2.0: https://mozilla.org/MPL/2.0/
@@ -50,6 +56,8 @@ def write(
     }
     pairs = [f"{language_name(src)} to {language_name(tgt)}" for src, tgt in loaded.languages]
     title = html.escape(pairs[0] if len(pairs) == 1 else "Translation")
-    page = PAGE.read_text(encoding="utf-8").replace("{{TITLE}}", title)
+    for name in COPIED:
+        shutil.copyfile(PAGE / name, folder / name)
+    page = (PAGE / "index.html").read_text(encoding="utf-8").replace("{{TITLE}}", title).replace("{{POLICY}}", POLICY)
     (folder / "index.html").write_bytes(page.replace("{{FILES}}", json.dumps(files)).encode())
     return expressed, load
