@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 SLOW_LIST = Path(__file__).parents[1] / "slow.txt"
-SLOW = 0.4  # seconds of processor time
+SLOW, LONG = 0.2, 2.0  # seconds of processor time, and in all
 _REMEDY = re.compile(r"not installed: (.+)$")
-_taken = dict[str, float]()  # the longest time of each test function
+_slow = set[str]()  # test functions of which a case is slow
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -43,19 +43,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """Measures the processor time of a test and of the processes that it waits for, without its fixtures."""
-    before = sum(os.times()[:4])
+    """Measures the processor time of a test and of the processes that it waits for, and the time that it takes, without
+    its fixtures."""
+    before = os.times()
     try:
         yield
     finally:
-        name = function_of(item)
-        _taken[name] = max(_taken.get(name, 0.0), sum(os.times()[:4]) - before)
+        passed = [after - then for after, then in zip(os.times(), before, strict=True)]
+        if sum(passed[:4]) > SLOW or passed[4] > LONG:
+            _slow.add(function_of(item))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if session.config.getoption("list_slow"):
-        slow = sorted(name for name, seconds in _taken.items() if seconds > SLOW)
-        SLOW_LIST.write_text("".join(f"{name}\n" for name in slow), encoding="utf-8")
+        SLOW_LIST.write_text("".join(f"{name}\n" for name in sorted(_slow)), encoding="utf-8")
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
