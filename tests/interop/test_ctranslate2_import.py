@@ -17,7 +17,7 @@ from drawn import some
 from exports import random_model
 from near_ties import equal_or_tied
 
-from vtrans.checkpoint import LoadedModel, save_model, weights_of
+from vtrans.checkpoint import LoadedModel, load_model, save_model, weights_of
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
@@ -354,6 +354,19 @@ def test_an_export_of_ours_is_compared_whatever_search_it_stores(
     assert verified is not None
     beams = [1, 4] if search.length_penalty == "length" else [1]
     assert verified.equal == dict.fromkeys(beams, 2)
+
+
+@needs_ctranslate2
+def test_a_model_has_the_search_that_ctranslate2_has_without_options(tmp_path: Path) -> None:
+    """No translation is empty there, which this model would often give."""
+    variables = transformer()
+    variables["decoder/projection/bias"][TGT.index("</s>")] += 1
+    folder = Folder(variables).write(tmp_path / "folder")
+    verified = import_model(folder, tmp_path / "model", Console(quiet=True), LINES)
+    assert verified is not None
+    assert verified.plain is not None
+    assert verified.plain.equal == verified.plain.sentences == len(LINES)
+    assert load_model(tmp_path / "model").search == SearchConfig(2, alpha=1.0, length_penalty="length", min_length=1)
 
 
 @needs_ctranslate2

@@ -23,6 +23,7 @@ from vtrans.interop.formats import import_model, read_model
 from vtrans.interop.huggingface.importer import EXPECTED, EXPECTED_NORMS, KNOWN
 from vtrans.interop.huggingface.names import positions
 from vtrans.interop.imported import install
+from vtrans.interop.samples import REAL
 from vtrans.interop.verification import ROUNDING, Tolerance, Verified, outputs, refuse_different, verify
 from vtrans.text.vocabulary import BOS_ID, PAD_ID
 
@@ -40,12 +41,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     },
     "starts with EOS": {"decoder_start_token_id": 0},
     "the canonical search": {"early_stopping": "never", "num_beams": 2, "suppress_tokens": [3, 4]},
-    "settings that are not taken over": {
-        "repetition_penalty": 3.0,
-        "min_length": 20,
-        "num_beam_groups": 2,
-        "diversity_penalty": 0.5,
-    },
+    "sampling by default, and a shortest translation": {"do_sample": True, "temperature": 9.0, "min_length": 20},
 }
 
 
@@ -61,6 +57,81 @@ def test_an_import_equals_its_original(name: str, tmp_path: Path) -> None:
     assert verified.split_alike == verified.sentences >= 6
     assert all(n + verified.ties + verified.cut >= verified.sentences for n in verified.equal.values())
     assert verified.cut < verified.sentences
+    assert verified.plain is not None
+    assert verified.plain.equal + verified.plain.ties + verified.plain.cut == verified.plain.sentences
+    assert verified.plain.equal > 0
+
+
+@pytest.mark.parametrize(
+    "settings", [{"repetition_penalty": 3.0}, {"exponential_decay_length_penalty": [1, 9.0]}, {"num_beam_groups": 2}]
+)
+def test_an_original_whose_own_settings_translate_otherwise_is_refused(settings: Any, tmp_path: Path) -> None:
+    """The search is the same in both programs when its settings are given, and both comparisons of it succeed."""
+    pytest.importorskip("transformers", reason="transformers is not installed: pip install transformers")
+    folder = hugging_face_folder(tmp_path / "hf", **settings)
+    with pytest.raises(VtransError):
+        import_model(folder, tmp_path / "model.safetensors", QUIET, LINES[:4])
+    assert not (tmp_path / "model.safetensors").exists()
+
+
+def test_an_import_without_samples_compares_real_sentences_of_its_language(tmp_path: Path) -> None:
+    pytest.importorskip("transformers", reason="transformers is not installed: pip install transformers")
+    verified = import_model(hugging_face_folder(tmp_path / "hf"), tmp_path / "model.safetensors", QUIET)
+    assert verified is not None
+    assert verified.plain is not None
+    assert verified.plain.sentences == len(REAL["en"])
+
+
+def test_the_settings_of_the_search_are_those_of_one_file(tmp_path: Path) -> None:
+    """transformers reads those of config.json only if there is no generation_config.json."""
+    folder = hugging_face_folder(tmp_path / "hf", num_beams=6, length_penalty=0.3, max_length=9)
+    assert install(read_model(folder)).search.beam == 6
+    (folder / "generation_config.json").write_text(json.dumps({"early_stopping": True}))
+    search = install(read_model(folder)).search
+    assert (search.beam, search.alpha, search.max_length, search.stop, search.suppress) == (1, 1.0, 0, "count", ())
+
+
+@pytest.mark.parametrize("key", ["forced_bos_token_id", "forced_eos_token_id"])
+def test_a_token_that_the_search_would_be_forced_to_is_refused(key: str, tmp_path: Path) -> None:
+    folder = hugging_face_folder(tmp_path / "hf")
+    (folder / "generation_config.json").write_text(json.dumps({key: 4}))
+    with pytest.raises(FileError, match=key):
+        read_model(folder)
+
+
+def test_sharded_weights_are_read(tmp_path: Path) -> None:
+    folder = hugging_face_folder(tmp_path / "hf")
+    expected = install(read_model(folder)).model.state_dict()
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    shards = {"one.safetensors": sorted(tensors)[::2], "two.safetensors": sorted(tensors)[1::2]}
+    for file, stored in shards.items():
+        save_file({weight: tensors[weight] for weight in stored}, folder / file)
+    places = {weight: file for file, stored in shards.items() for weight in stored}
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"metadata": {}, "weight_map": places}))
+    weights = install(read_model(folder)).model.state_dict()
+    assert all(torch.equal(weights[name], expected[name]) for name in expected)
+    wrongs: list[Any] = [
+        places | {sorted(tensors)[0]: "two.safetensors"},  # the file lacks the weight
+        places | {sorted(tensors)[0]: "../one.safetensors"},
+        places | {sorted(tensors)[0]: 3},
+        {weight: file for weight, file in places.items() if file == "one.safetensors"},
+        [],
+        {},
+    ]
+    for wrong in wrongs:
+        index.write_text(json.dumps({"weight_map": wrong}))
+        with pytest.raises(FileError):
+            read_model(folder)
+
+
+def test_a_sample_that_the_original_splits_otherwise_is_quoted(tmp_path: Path) -> None:
+    """Its tokenizer makes an end of sentence of a literal one."""
+    pytest.importorskip("transformers", reason="transformers is not installed: pip install transformers")
+    folder = hugging_face_folder(tmp_path / "hf")
+    with pytest.raises(VtransError, match="a dog </s>"):
+        import_model(folder, tmp_path / "model.safetensors", QUIET, ["the cat", "a dog </s> sees a cat"])
 
 
 def test_a_comparison_finds_what_differs(tmp_path: Path) -> None:
@@ -134,13 +205,13 @@ def test_settings_that_are_ignored_are_named(tmp_path: Path) -> None:
     """Whatever their names, unless their value is one that changes nothing."""
     folder = hugging_face_folder(tmp_path / "hf", encoder_layerdrop=0.1, new_network=2, temperature=0.5, top_k=50)
     neutral = {"temperature": 1.0, "num_beam_groups": 1, "do_sample": False, "transformers_version": "5.23"}
-    special = {"repetition_penalty": 1.5, "encoder_no_repeat_ngram_size": 3, "new_rule": [1], "forced_bos_token_id": 4}
+    special = {"repetition_penalty": 1.5, "encoder_no_repeat_ngram_size": 3, "new_rule": [1], "forced_eos_token_id": 0}
     (folder / "generation_config.json").write_text(json.dumps(neutral | special))
     said = "\n".join(read_model(folder).notes)
     for name in (*special, "new_network"):
         assert f"{name} " in said
     for name in (*neutral, "bad_words_ids", "layerdrop", "d_model", "num_beams", "token_id "):
-        assert name not in said.replace("forced_bos_token_id", "")
+        assert name not in said.replace("forced_eos_token_id", "")
 
 
 ODD_VALUES: list[Any] = [None, True, -1, 0, 2**70, float("inf"), "x", "", [], [1], [[None]], [[[]]], {"a": 1}]

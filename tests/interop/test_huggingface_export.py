@@ -59,7 +59,8 @@ def test_the_shortest_translation_has_as_many_tokens_there_and_back(tmp_path: Pa
     loaded = random_model(tiny_data, SearchConfig(beam=1, length_penalty="length", min_length=7, max_source=40))
     loaded.model.projection.weight.data[EOS_ID] *= 100  # EOS is the best or the worst token
     exporter.write(loaded, tmp_path, QUIET)
-    assert install(read_model(tmp_path)).search.min_length == 7
+    search = install(read_model(tmp_path)).search
+    assert (search.min_length, search.max_source) == (7, 40)
     model = transformers.MarianMTModel.from_pretrained(tmp_path)
     source = torch.tensor([[5, 6, 7, model.config.eos_token_id]])
     lengths = {len(model.generate(source + k * (source > 4))[0]) - 2 for k in range(8)}  # without start and EOS

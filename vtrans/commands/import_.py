@@ -14,7 +14,7 @@ MODEL = (
     "Hugging Face Marian folder (such as OPUS-MT), CTranslate2 folder, Marian model (the .npz file or its folder), or "
     "Bergamot model (the .bin file or its folder)."
 )
-SAMPLES = "Text in the source language to compare both programs on.  [default: generated sentences]"
+SAMPLES = "Text in the source language to compare both programs on.  [default: sentences of vtrans]"
 SRC_SPM = "SentencePiece model of the source, for a CTranslate2 folder without one."
 
 
@@ -31,7 +31,8 @@ def import_(
     """Import a model of another program.
 
     The model file can be translated with, trained further, averaged and exported like one from `vtrans train`. If the
-    other program is installed, both translate and score sample sentences, and the file is written only if they agree.
+    other program is installed, both translate and score sample sentences, with the same search and each with its own
+    defaults, and the file is written only if they agree.
     """
     console = Console(quiet=quiet)
     how = bad_utf8(on_bad_utf8)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import vtrans.interop.bergamot.importer as bergamot_importer
@@ -14,6 +15,7 @@ from vtrans.console import Console
 from vtrans.errors import FileError, InputError
 from vtrans.files import check_path, destination, explained, replaced
 from vtrans.interop.imported import Imported, install
+from vtrans.interop.plain_call import compare_plain, plain_outputs
 from vtrans.interop.verification import Verified, outputs, progress, refuse_different, verify
 from vtrans.model import count_parameters
 from vtrans.processes.memory import release_memory
@@ -83,6 +85,7 @@ def import_model(
         with explained(out):
             save_model(temporary, loaded)
         ours = outputs(loaded, samples, done)
+        plain = plain_outputs(loaded, samples)
         del loaded
         release_memory()
         try:
@@ -91,7 +94,7 @@ def import_model(
             console.warn(f"not compared with the original: {error}")
             verified = None
         else:
-            verified = verify(ours, original, done)
+            verified = replace(verify(ours, original, done), plain=compare_plain(plain, original))
             refuse_different(verified, out)
     console.info(f"wrote {out}")
     if verified:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,6 +71,11 @@ class Program(Protocol):
         """Returns the best translation of each source, without EOS; None if the program does not have this search for
         this model. Sources end in EOS, and translations have at most `search.max_length` subwords."""
 
+    def plain(self, sources: Sequence[Sequence[int]], max_length: int) -> list[list[int]] | None:
+        """Returns what `translate` does for the program's own defaults and those of the model's folder, without
+        sampling and with at most `max_length` subwords; None if the search of the model file is not meant to be that.
+        """
+
 
 @dataclass(frozen=True)
 class Outputs:
@@ -87,6 +92,39 @@ class Outputs:
     pairs: list[IdPair]
     logprobs: list[list[float]]
     """Of each pair's target."""
+
+
+@dataclass(frozen=True)
+class PlainCall:
+    """How the translations of the model file's search compare with those of the original's plain call."""
+
+    sentences: int
+    equal: int
+    ties: int
+    """Translations that differ, but whose scores differ by rounding alone."""
+    cut: int
+    """Translations that differ and reach the length limit in the original."""
+    first: str | None
+    """The first sentence with another translation that is neither a tie nor cut."""
+
+    def problem(self) -> str | None:
+        """Returns what differs, in words, or None."""
+        if self.first is None:
+            return None
+        other = self.sentences - self.equal - self.ties - self.cut
+        return (
+            f"without options, {other} of {self.sentences} translations differ by more than rounding, first that of "
+            f"{self.first[:80]!r}"
+        )
+
+    def show(self, console: Console) -> None:
+        """Prints the result of the comparison."""
+        others = {"ties": self.ties, "cut off at the length limit by other rules": self.cut}
+        rest = "".join(f"; {count} others are {what}" for what, count in others.items() if count)
+        console.info(
+            f"each program with its own defaults, on real text: {self.equal} of {self.sentences} translations are "
+            f"equal{rest}"
+        )
 
 
 @dataclass(frozen=True)
@@ -112,6 +150,10 @@ class Verified:
     """Translations of the other program that reach the limit, where programs differ in what they return."""
     lost: float
     """How much less the other translations score, in the mean over all sentences."""
+    split_otherwise: str | None = None
+    """The first sentence with other subwords."""
+    plain: PlainCall | None = None
+    """How the original's plain call compares; None if that was not called."""
 
     def as_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self) | {"tolerance": self.tolerance.token}
@@ -126,7 +168,10 @@ class Verified:
         allowed = self.tolerance
         if self.split_alike not in (None, self.sentences):
             different = self.sentences - (self.split_alike or 0)
-            return f"it splits {different} of {self.sentences} sentences into other subwords"
+            return (
+                f"it splits {different} of {self.sentences} sentences into other subwords, first "
+                f"{str(self.split_otherwise)[:80]!r}"
+            )
         for value, limit, what in (
             (self.largest, allowed.token, "a log-probability differs by {:.2g}"),
             (self.mean, allowed.mean, "log-probabilities differ by {:.2g} in the mean"),
@@ -136,7 +181,7 @@ class Verified:
                 return f"{what.format(value)}, more than {limit:g}"
         if self.missed and allowed.lost is None:
             return f"{self.missed} translations differ by more than rounding"
-        return None
+        return self.plain.problem() if self.plain else None
 
     def show(self, console: Console) -> None:
         """Prints what was compared."""
@@ -152,6 +197,8 @@ class Verified:
         ties = "".join(f"; {count} others are {what}" for what, count in others.items() if count)
         lost = f"; translations score {self.lost:.4f} less in the mean" if self.missed else ""
         console.info(f"compared with {self.original}: {alike}{gaps}equal translations: {equal}{ties}{lost}")
+        if self.plain:
+            self.plain.show(console)
 
 
 def outputs(
@@ -167,9 +214,7 @@ def outputs(
     length, and a pair that reaches the end of the position table; otherwise a few short ones. `done` is called after
     each search. Raises InputError if all lines are blank.
     """
-    loaded.model.cpu().eval()
-    engine, search = TorchEngine([loaded]), loaded.search
-    reach = min(loaded.model.max_length or search.max_source + EXTRA_LENGTH, LONGEST_SAMPLE)
+    search, reach = loaded.search, reach_of(loaded)
     longest, limit = min(search.max_source, reach - 1), LIMIT
     if lines is None:
         lines, limit = generated_sentences(loaded.src_vocab), LONGEST
@@ -188,7 +233,7 @@ def outputs(
     sources = [[*ids, EOS_ID] for _, ids in encoded]
     translations = []
     for each in searches:
-        translations.append(_translated(engine, sources, each))
+        translations.append(translated(loaded, sources, each))
         done()
     pairs = [
         (source, [*tokens, EOS_ID]) for targets in translations for source, tokens in zip(sources, targets, strict=True)
@@ -207,8 +252,15 @@ def scorer(loaded: LoadedModel) -> Score:
     return lambda pairs: engine.token_logprobs([(source[:-1], target) for source, target in pairs], FORCED_TOKENS)
 
 
-def _translated(engine: TorchEngine, sources: Sequence[Sequence[int]], search: SearchConfig) -> list[list[int]]:
-    """Returns the best translation of each source."""
+def reach_of(loaded: LoadedModel) -> int:
+    """Returns the number of positions that a comparison may use, EOS included."""
+    return min(loaded.model.max_length or loaded.search.max_source + EXTRA_LENGTH, LONGEST_SAMPLE)
+
+
+def translated(loaded: LoadedModel, sources: Sequence[Sequence[int]], search: SearchConfig) -> list[list[int]]:
+    """Returns our best translation of each source, on the CPU in float32."""
+    loaded.model.cpu().eval()
+    engine = TorchEngine([loaded])
     order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
     asked = [Source(list(sources[i]), search.max_length, "") for i in order]
     best = {order[i]: list(hyps[0].tokens) for i, hyps in engine.search(asked, search)}
@@ -225,39 +277,70 @@ def verify(
     theirs = program.logprobs(ours.pairs)
     gaps = [abs(a - b) for rows in zip(ours.logprobs, theirs, strict=True) for a, b in zip(*rows, strict=True)]
     split = program.encode(ours.lines)
-    exact, equal, ties, cut, lost = program.tolerance.lost is None, {}, 0, 0, []
+    exact = program.tolerance.lost is None
+    compared: dict[int, Differences] = {}
     for search, mine in zip(ours.searches, ours.translations, strict=True):
         translations = program.translate(ours.sources, search)
         done()
-        if translations is None:
-            continue
-        different = [i for i, (a, b) in enumerate(zip(mine, translations, strict=True)) if a != b]
-        equal[search.beam] = len(mine) - len(different)
-        if exact:
-            cut += sum(len(translations[i]) == search.max_length for i in different)
-            different = [i for i in different if len(translations[i]) < search.max_length]
-        scores, others = (
-            _scores(score or program.logprobs, ours, search, {i: targets[i] for i in different}, exact)
-            for targets in (mine, translations)
-        )
-        losses = [a - b for a, b in zip(scores, others, strict=True)]
-        ties += sum(abs(loss) <= TIE for loss in losses)
-        lost += losses
+        if translations is not None:
+            compared[search.beam] = differences(
+                score or program.logprobs, ours.sources, search, mine, translations, exact=exact
+            )
+    lost = [loss for found in compared.values() for loss in found.lost.values()]
+    alike = [_begins(*both, ours.longest) for both in zip(split or [], ours.sources, strict=split is not None)]
     return Verified(
         original=program.name,
         sentences=len(ours.lines),
-        split_alike=None
-        if split is None
-        else sum(_begins(*both, ours.longest) for both in zip(split, ours.sources, strict=True)),
+        split_alike=None if split is None else sum(alike),
+        split_otherwise=next((line for line, same in zip(ours.lines, alike, strict=False) if not same), None),
         logprobs=len(gaps),
         largest=max(gaps, key=lambda gap: math.inf if math.isnan(gap) else gap),
         mean=math.fsum(gaps) / len(gaps),
         tolerance=program.tolerance,
-        equal=equal,
-        ties=ties,
-        cut=cut,
-        lost=math.fsum(lost) / (len(ours.lines) * max(len(equal), 1)),
+        equal={beam: found.equal for beam, found in compared.items()},
+        ties=sum(found.ties for found in compared.values()),
+        cut=sum(found.cut for found in compared.values()),
+        lost=math.fsum(lost) / (len(ours.lines) * max(len(compared), 1)),
     )
+
+
+@dataclass(frozen=True)
+class Differences:
+    """The differences of two translations of each source."""
+
+    equal: int
+    lost: dict[int, float]
+    """By the number of the source, how much less the other translation scores if it differs."""
+    cut: int
+    """Translations that differ and are not in `lost`, because they reach the limit and must be equal."""
+
+    @property
+    def ties(self) -> int:
+        return sum(abs(loss) <= TIE for loss in self.lost.values())
+
+    @property
+    def missed(self) -> list[int]:
+        """The sources whose translations differ by more than rounding."""
+        return [i for i, loss in self.lost.items() if not abs(loss) <= TIE]
+
+
+def differences(
+    score: Score,
+    sources: Sequence[Sequence[int]],
+    search: SearchConfig,
+    mine: Sequence[list[int]],
+    theirs: Sequence[list[int]],
+    *,
+    exact: bool,
+) -> Differences:
+    """Compares our translations with others. `exact` leaves out other ones that reach the limit."""
+    different = [i for i, (a, b) in enumerate(zip(mine, theirs, strict=True)) if a != b]
+    judged = [i for i in different if not exact or len(theirs[i]) < search.max_length]
+    ours, others = (
+        _scores(score, [(sources[i], targets[i]) for i in judged], search, exact) for targets in (mine, theirs)
+    )
+    lost = {i: a - b for i, a, b in zip(judged, ours, others, strict=True)}
+    return Differences(len(mine) - len(different), lost, len(different) - len(judged))
 
 
 def _begins(whole: Sequence[int], source: Sequence[int], longest: int) -> bool:
@@ -267,14 +350,11 @@ def _begins(whole: Sequence[int], source: Sequence[int], longest: int) -> bool:
     )
 
 
-def _scores(
-    score: Score, ours: Outputs, search: SearchConfig, targets: Mapping[int, list[int]], exact: bool
-) -> list[float]:
-    """Returns the scores of translations by the number of the source. They end in EOS, unless they were cut at the
-    limit and are not `exact`."""
+def _scores(score: Score, targets: Sequence[IdPair], search: SearchConfig, exact: bool) -> list[float]:
+    """Returns the scores of translations. They end in EOS, unless they were cut at the limit and are not `exact`."""
     pairs: list[IdPair] = [
         (source, [*tokens, EOS_ID] if exact or len(tokens) < search.max_length else tokens)
-        for source, tokens in ((ours.sources[i], tokens) for i, tokens in targets.items())
+        for source, tokens in targets
     ]
     logprobs = score(pairs) if pairs else []
     return [

@@ -30,8 +30,7 @@ from vtrans.text.piece_table import pack
 from vtrans.text.vocabulary import BOS_ID, PAD_ID, Vocabulary
 
 BINARY = "model.bin"
-# CTranslate2's defaults, except that a translation may be empty.
-SEARCH = SearchConfig(beam=2, alpha=1.0, length_penalty="length")
+SEARCH = SearchConfig(beam=2, alpha=1.0, length_penalty="length", min_length=1)  # CTranslate2's defaults
 
 
 def recognises(path: Path) -> bool:
@@ -168,6 +167,7 @@ class _Model:
                 self.folder,
                 (self._tokens(src), self._tokens(tgt)),
                 source_end=[settings.eos] if settings.source_eos and not settings.adds_eos else [],
+                has_plain=self.foreign,
             ),
             training={"imported": "CTranslate2"},
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -20,8 +21,8 @@ class CTranslate2Model:
     """Implements `verification.Program` on the CPU.
 
     `tokens` are the folder's names of our subwords, for source and target. `source_end` is appended to sources that
-    CTranslate2 does not end itself. Raises InputError if CTranslate2 is not installed, and VtransError for a folder
-    that it cannot load.
+    CTranslate2 does not end itself. `has_plain` says that the model file has CTranslate2's default search. Raises
+    InputError if CTranslate2 is not installed, and VtransError for a folder that it cannot load.
     """
 
     def __init__(
@@ -32,12 +33,13 @@ class CTranslate2Model:
         source_end: Sequence[str] = (),
         weights: str = "float32",
         tolerance: Tolerance = ROUNDING,
+        has_plain: bool = False,
     ) -> None:
         package = ctranslate2()
         self.name, self.tolerance = f"ctranslate2 {package.__version__} with {weights} weights", tolerance
         self._src_tokens, self._tgt_tokens = tokens
         self._tgt_ids = {token: i for i, token in enumerate(self._tgt_tokens)}
-        self._source_end = source_end
+        self._source_end, self._has_plain = source_end, has_plain
         try:
             # On a CPU, CTranslate2 computes with float16 weights in float32, and warns unless told so.
             self._translator = package.Translator(
@@ -70,8 +72,8 @@ class CTranslate2Model:
         wide = (search.stop, search.length_penalty, search.beam_groups) != ("count", "length", 1)
         if search.has_rules or (search.beam > 1 and (wide or search.alpha <= 0)):
             return None
-        results = self._translator.translate_batch(
-            [self._source(source) for source in sources],
+        return self._translations(
+            sources,
             max_batch_size=search.batch_tokens,
             batch_type="tokens",
             beam_size=search.beam,
@@ -81,6 +83,13 @@ class CTranslate2Model:
             min_decoding_length=0,
             return_end_token=True,  # which counts in the length that divides the score
         )
+
+    def plain(self, sources: Sequence[Sequence[int]], max_length: int) -> list[list[int]] | None:
+        """Returns the translations with CTranslate2's defaults; None if the model file has settings of its own."""
+        return self._translations(sources, max_decoding_length=max_length) if self._has_plain else None
+
+    def _translations(self, sources: Sequence[Sequence[int]], **options: Any) -> list[list[int]]:
+        results = self._translator.translate_batch([self._source(source) for source in sources], **options)
         best = [[self._tgt_ids[token] for token in result.hypotheses[0]] for result in results]
         return [tokens[:-1] if tokens[-1:] == [EOS_ID] else tokens for tokens in best]
 

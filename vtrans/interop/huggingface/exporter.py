@@ -235,6 +235,7 @@ def _write_vocabularies(loaded: LoadedModel, folder: Path, places: list[_Places]
         "unk_token": tgt.pieces[tgt.unk],
         "eos_token": tgt.pieces[tgt.eos],
         "pad_token": tgt.pieces[tgt.pad],
+        "model_max_length": loaded.search.max_source + 1,  # theirs counts the end
         **languages,
     }
     _write_json(folder / names.TOKENIZER, description)

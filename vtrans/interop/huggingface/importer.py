@@ -81,7 +81,7 @@ def recognises(path: Path) -> bool:
     return (
         path.is_dir()
         and (path / names.CONFIG).is_file()
-        and any((path / n).is_file() for n in (names.WEIGHTS, names.PICKLED, names.VOCAB))
+        and any((path / n).is_file() for n in (names.WEIGHTS, names.SHARDS, names.PICKLED, names.VOCAB))
     )
 
 
@@ -94,7 +94,7 @@ def read(folder: Path) -> Imported:
     tokenizer = read_object(folder / names.TOKENIZER) if (folder / names.TOKENIZER).is_file() else {}
     src, tgt = _vocabularies(folder, config)
     model = _model_config(config)
-    search, left_out = _search_config(folder, config, tgt, model)
+    search, left_out = _search_config(folder, config, tokenizer, tgt, model)
     tensors = _tensors(folder)
     weights = _weights(tensors, config, model, src, tgt)
     codes = [tokenizer.get(f"{side}_lang") for side in ("source", "target")]
@@ -191,31 +191,39 @@ def _model_config(config: Settings) -> ModelConfig:
 
 
 def _search_config(
-    folder: Path, config: Settings, tgt: Vocabulary, model: ModelConfig
+    folder: Path, config: Settings, tokenizer: Mapping[str, Any], tgt: Vocabulary, model: ModelConfig
 ) -> tuple[SearchConfig, list[str]]:
     """Returns the settings of the search, and a note about each one that is left out."""
     path = folder / names.GENERATION
-    given = read_object(path) if path.is_file() else dict(config.values)
-    for key in ("num_beams", "length_penalty", "max_length", "bad_words_ids", "early_stopping"):
-        given.setdefault(key, config.get(key))  # folders of older versions have them there
-    early = given["early_stopping"] or False
+    # transformers reads no setting of the search from config.json if there is the other file.
+    settings = Settings(read_object(path), str(path)) if path.is_file() else config
+    advice = "remove it from the file to import the model without this rule"
+    settings.check({"forced_bos_token_id": (None,)}, advice)
+    settings.check({"forced_eos_token_id": (config.get("eos_token_id"), None)}, advice)
+    given = settings.values
+    early = given.get("early_stopping") or False
+    longest_source = tokenizer.get("model_max_length")
+    if type(longest_source) is not int or longest_source < 2:
+        longest_source = model.max_positions
     suppressed, left_out = _suppressed(given, tgt)
     values = {
-        "beam": given["num_beams"] or 1,
-        "alpha": 1.0 if given["length_penalty"] is None else given["length_penalty"],
+        "beam": given.get("num_beams") or 1,
+        "alpha": 1.0 if given.get("length_penalty") is None else given["length_penalty"],
         "length_penalty": "length",
         "stop": "count" if early is True else "exhaustive" if early == "never" else "current",
         "max_length": 0,
         "no_repeat_ngram": given.get("no_repeat_ngram_size") or 0,
         "suppress": suppressed,
-        "max_source": min(SearchConfig.max_source, model.max_positions - 1),
+        "max_source": min(SearchConfig.max_source, model.max_positions - 1, longest_source - 1),  # they count the end
     }
-    longest = given["max_length"]
+    longest = given.get("max_length")
     if type(longest) is int and 1 < longest < model.max_positions:
         values["max_length"] = longest - 1  # it counts the start
     if type(shortest := given.get("min_length")) is int and shortest > 1:
         values["min_length"] = shortest - 1  # likewise
-    return Settings(given, str(path)).section(SearchConfig, values), left_out
+    if given.get("forced_eos_token_id") is not None:
+        left_out.append("forced_eos_token_id is ignored: a translation that reaches its limit has no end of sentence")
+    return settings.section(SearchConfig, values), left_out
 
 
 def _ignored(folder: Path, config: Settings) -> list[str]:
@@ -256,6 +264,8 @@ def _suppressed(given: Mapping[str, Any], tgt: Vocabulary) -> tuple[list[str], l
 def _tensors(folder: Path) -> ForeignTensors:
     if (folder / names.WEIGHTS).is_file():
         return open_safetensors(folder / names.WEIGHTS)
+    if (folder / names.SHARDS).is_file():
+        return _sharded(folder)
     path = file_in(folder, names.PICKLED)
     try:
         # weights_only refuses everything but tensors; its error advises to set it to False, so it is not quoted. mmap
@@ -269,6 +279,21 @@ def _tensors(folder: Path) -> ForeignTensors:
     if not isinstance(tensors, dict) or not all(isinstance(tensor, Tensor) for tensor in tensors.values()):
         raise FileError(f"{path} must hold a dictionary of weights.")
     return ForeignTensors(path, facts_of({str(name): tensor for name, tensor in tensors.items()}), tensors.pop)
+
+
+def _sharded(folder: Path) -> ForeignTensors:
+    """Returns the tensors of the safetensors files that the index names. Raises FileError if one of them lacks a tensor
+    that the index has there."""
+    index = folder / names.SHARDS
+    places = read_object(index).get("weight_map")
+    if not isinstance(places, dict) or not places:
+        raise FileError(f"{index} must hold a weight_map from names of weights to names of files.")
+    files = {name: open_safetensors(file_in(folder, name)) for name in dict.fromkeys(places.values())}
+    for weight, name in places.items():
+        if weight not in files[name]:
+            raise FileError(f"{folder / name} lacks the weight {weight[:80]!r}, which {index.name} has there.")
+    facts = {weight: files[name].facts[weight] for weight, name in places.items()}
+    return ForeignTensors(index, facts, lambda weight: files[places[weight]].raw(weight))
 
 
 def _weights(

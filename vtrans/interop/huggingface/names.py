@@ -11,6 +11,7 @@ from vtrans.config import ModelConfig
 from vtrans.interop.layers import Names, Weight, layer_weights
 
 CONFIG, GENERATION, WEIGHTS, PICKLED = "config.json", "generation_config.json", "model.safetensors", "pytorch_model.bin"
+SHARDS = "model.safetensors.index.json"
 SOURCE_SPM, TARGET_SPM, VOCAB, TARGET_VOCAB = "source.spm", "target.spm", "vocab.json", "target_vocab.json"
 TOKENIZER = "tokenizer_config.json"
 SHARED, LOGITS_BIAS = "model.shared.weight", "final_logits_bias"

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from vtrans.config import SearchConfig
-from vtrans.errors import InputError, missing_extra
+from vtrans.errors import InputError, VtransError, missing_extra
 from vtrans.interop.huggingface.names import STOPS
 from vtrans.interop.verification import ROUNDING
 from vtrans.text.vocabulary import EOS_ID
@@ -81,21 +81,34 @@ class TransformersModel:
                 logprobs.append((row[range(len(target)), target] - row.logsumexp(-1)).tolist())
         return logprobs
 
-    @torch.inference_mode()
     def translate(self, sources: Sequence[Sequence[int]], search: SearchConfig) -> list[list[int]]:
-        ids = {place: id for id, place in enumerate(self.tgt_places)}
-        settings: dict[str, Any] = {"num_beams": search.beam, "do_sample": False, "max_new_tokens": search.max_length}
-        settings |= {"min_length": search.min_length, "repetition_penalty": search.repetition_penalty}
+        settings: dict[str, Any] = {"num_beams": search.beam, "min_length": search.min_length}
+        settings |= {"repetition_penalty": search.repetition_penalty}
         settings |= {"num_beam_groups": search.beam_groups, "diversity_penalty": 0.0}
         if search.beam > 1:
             settings |= {"length_penalty": search.alpha, "early_stopping": STOPS[search.stop]}
+        return self._generated(sources, search.max_length, **settings)
+
+    def plain(self, sources: Sequence[Sequence[int]], max_length: int) -> list[list[int]]:
+        """Returns the translations with the settings of the folder. Raises VtransError if transformers refuses them."""
+        try:
+            return self._generated(sources, max_length)
+        except Exception as error:  # of any kind, such as for settings that need code from the network
+            words = " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
+            raise VtransError(f"{self.name} cannot translate with the settings of the folder: {words}.") from None
+
+    @torch.inference_mode()
+    def _generated(self, sources: Sequence[Sequence[int]], longest: int, **settings: Any) -> list[list[int]]:
+        """Returns translations of at most `longest` subwords, without sampling. `settings` go before the folder's."""
+        ids = {place: id for id, place in enumerate(self.tgt_places)}
+        settings |= {"do_sample": False, "max_new_tokens": longest, "max_length": None}
         translations = []
         for batch in _batches(sources, BATCH):
             inputs, keep = self._padded(batch)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                rows = self.model.generate(input_ids=inputs, attention_mask=keep, max_length=None, **settings).tolist()
-            tokens = [[ids[place] for place in row[1 : 1 + search.max_length]] for row in rows]
+                rows = self.model.generate(input_ids=inputs, attention_mask=keep, **settings).tolist()
+            tokens = [[ids[place] for place in row[1 : 1 + longest]] for row in rows]
             translations += [row[: row.index(EOS_ID)] if EOS_ID in row else row for row in tokens]
         return translations
 

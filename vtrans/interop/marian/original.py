@@ -75,6 +75,9 @@ class MarianModel:
         translations = [[self._tgt.ids[word] for word in line.split()][: search.max_length] for line in lines]
         return [tokens for i, tokens in enumerate(translations) if i % BATCH]
 
+    def plain(self, sources: Sequence[Sequence[int]], max_length: int) -> None:
+        """Returns None: the program has no defaults of its own for a folder's search."""
+
     def _run(self, folder: Path, command: Sequence[str], count: int) -> list[str]:
         """Returns the `count` lines that a command writes."""
         out, vocabularies = folder / "out", [folder / "src.txt", folder / "tgt.txt"]
