@@ -10,11 +10,12 @@ from pathlib import Path
 import hypothesis.strategies as st
 import polib
 import pytest
-from catalogues import filled, reverse, rotated, same
+from catalogues import filled, reverse, rotated, same, seen
 from hypothesis import given
 
-from vtrans.documents.document import Translated
+from vtrans.documents.document import FilledDocument, Translated
 from vtrans.documents.po import po_document
+from vtrans.documents.sentences import PROTECTION
 from vtrans.errors import DocumentError
 
 HEADER = """msgid ""
@@ -188,6 +189,94 @@ def test_a_program_never_gets_its_arguments_in_another_order(flag: str, source: 
     assert entry(f'#, {flag}\nmsgid "{source}"\nmsgstr ""\n').msgstr == expected
 
 
+# Where a placeholder is kept whole, the reversed translation has it, and no word of it, at its end.
+@pytest.mark.parametrize(
+    ("flag", "placeholder"),
+    [
+        ("c-format", "%1$*2$d"),
+        ("c-format", "%-5.2f"),
+        ("c-format", "%<PRId64>"),
+        ("gcc-internal-format", "%<"),
+        ("gcc-internal-format", "%qD"),
+        ("ruby-format", "%{name}"),
+        ("ruby-format", "%<n>05.2f"),
+        ("qt-format", "%n"),
+        ("qt-plural-format", "%Ln"),
+        ("kde-format", "%12"),
+        ("sh-format", "$file"),
+        ("sh-format", "${file}"),
+        ("scheme-format", "~a"),
+        ("lisp-format", "~2,'0d"),
+        ("object-pascal-format", "%0:s"),
+        ("go-format", "%[1]d"),
+        ("javascript-format", "%s"),
+        ("perl-format", "%s"),
+        ("perl-brace-format", "{name}"),
+        ("php-format", "%1$s"),
+        ("boost-format", "%1%"),
+        ("boost-format", "%|1$5|"),
+        ("java-format", "{0,number,#.##}"),
+        ("csharp-format", "{0:0.0 x}"),
+        ("python-brace-format", "{0!r:>{1}}"),
+        ("", "%{name}"),
+        ("", "%<name>s"),
+        ("", "%n"),
+        ("", "%Y-%m-%d"),
+        ("", "$file"),
+        ("", "$HOME"),
+        ("", "%0:s"),
+        ("", "%1$*2$d"),
+        ("", "{0!r:>{1}}"),
+        ("", "--verbose=LEVEL"),
+        ("", "Ctrl+Shift+S"),
+        ("", "C:\\\\Users\\\\me"),
+        ("", "\\\\(aq"),
+        ("", "\\\\f[CR]"),
+        ("", "<0/>"),
+    ],
+)
+def test_placeholders_are_kept_whole(flag: str, placeholder: str) -> None:
+    body = f'#, {flag or "x"}\nmsgid "{placeholder} a dog"\nmsgstr ""\n'
+    assert f'msgstr "dog a {placeholder}"' in filled("a.po", po(body)).decode()
+    (line,) = po_document(HEADER + body, "en").lines
+    own = "".join(seen(line).seen.own)
+    assert own.split() == ["a", "dog"]
+
+
+def test_a_translation_with_other_placeholders_is_left_out_and_counted() -> None:
+    changed = {"a %s dog": "ein Hund", "a big dog": "ein %s Hund", "$HOME of a dog": "$home", "a fine dog": "ein Hund"}
+    flags = ("c-format", "x", "x", "x")
+    body = "".join(f'#, {f}\nmsgid "{source}"\nmsgstr ""\n\n' for f, source in zip(flags, changed, strict=True))
+    document = po_document(HEADER + body, "en")
+    made = document.joined([Translated(text) for text in changed.values()])
+    assert [entry.msgstr for entry in polib.pofile(made)] == ["", "", "", "ein Hund"]
+    assert isinstance(document, FilledDocument)
+    assert document.left == 3
+
+
+@pytest.mark.parametrize("source", ["{n, plural, one {# dog} other {# dogs}}", "A dog {g, select, a {b} other {c}}."])
+def test_branches_of_icu_are_left_out_and_counted(source: str) -> None:
+    body = f'msgid "{source}"\nmsgstr ""\n'
+    document = po_document(HEADER + body, "en")
+    assert isinstance(document, FilledDocument)
+    assert (document.lines, document.left) == ([], 1)
+
+
+@pytest.mark.parametrize(
+    "source", ["I am 100% sure", "between $5 and $6", "50%n is odd", "it costs ~ten dollars", "a: b and c \\\\ d"]
+)
+def test_text_that_only_looks_like_a_placeholder_is_translated(source: str) -> None:
+    body = f'msgid "{source}"\nmsgstr ""\n'
+    assert f'msgstr "{" ".join(reversed(source.split()))}"' in filled("a.po", po(body)).decode()
+    assert PROTECTION.masked(source).texts == {}
+
+
+def test_each_plural_form_is_filled_by_itself() -> None:
+    source = HEADER + 'msgid "one dog"\nmsgid_plural "many dogs"\nmsgstr[0] ""\nmsgstr[1] ""\n'
+    made = po_document(source, "en").joined([Translated("ein Hund"), Translated("")])
+    assert polib.pofile(made)[0].msgstr_plural == {0: "ein Hund", 1: ""}
+
+
 def test_arguments_in_the_order_of_the_source_are_not_numbered() -> None:
     body = '#, c-format\nmsgid "%s in %s"\nmsgstr ""\n'
     assert b'msgstr "%s in %s"' in filled("a.po", po(body), same)
@@ -212,7 +301,7 @@ def test_an_accelerator_stays_before_its_letter(source: str, expected: str) -> N
 
 @pytest.mark.parametrize(
     ("translation", "expected"),
-    [("Datei", "_Datei"), ("Ein Foto", "Ein _Foto"), ("alf", "al_f"), ("文件", "文件(_F)"), ("%f da", "%f _da")],
+    [("Datei", "_Datei"), ("Ein Foto", "Ein _Foto"), ("alf", "al_f"), ("文件", "文件(_F)"), ("`f` da", "`f` _da")],
 )
 def test_an_accelerator_finds_another_place(translation: str, expected: str) -> None:
     made = filled("a.po", po('msgid "_File"\nmsgstr ""\n'), lambda line: Translated(translation))

@@ -9,9 +9,9 @@ import pytest
 from catalogues import filled, reverse, rotated, same
 from hypothesis import given
 
-from vtrans.documents.document import Translated
+from vtrans.documents.document import FilledDocument, Translated
 from vtrans.documents.files import Filling, open_file
-from vtrans.documents.xliff import xliff_pairs
+from vtrans.documents.xliff import xliff_document, xliff_pairs
 from vtrans.errors import DocumentError
 from vtrans.text.languages import Languages
 
@@ -292,3 +292,13 @@ def test_a_file_in_other_languages_is_refused(languages: tuple[str, str], named:
         assert open_file("a.xlf", text.encode(), 10_000)
     assert open_file("a.xlf", text.encode(), 10_000, Filling(languages[1], source=languages[0]))
     assert open_file("a.xlf", f'<xliff version="1.2">{first}</xliff>'.encode(), 10_000, Filling("de", source="en"))
+
+
+def test_branches_of_icu_and_other_placeholders_are_left_out() -> None:
+    body = ONE % (unit("{VAR, plural, =1 {a dog} other {x dogs}}") + unit("the {name} here"))
+    (opened,) = open_file("a.xlf", body.encode(), 10_000, Filling("de")).texts
+    document = xliff_document(opened, "en", target="de")
+    assert len(document.lines) == 1
+    assert document.joined([Translated("hier")]) == body
+    assert isinstance(document, FilledDocument)
+    assert document.left == 2

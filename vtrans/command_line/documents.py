@@ -216,6 +216,7 @@ def translate_files(
     """Translates documents with copies of this process if that is faster, writes each when it is finished, and reports
     how it went. `written` are those that an earlier run has written to the folder. Raises VtransError if some of
     several cannot be written."""
+    from vtrans.documents.document import FilledDocument
     from vtrans.documents.translating import Lines
 
     todo = {file: target for file, target in targets.items() if not (written and written.has(file, target))}
@@ -248,6 +249,9 @@ def translate_files(
                         raise
                     console.warn(str(error))
                     failed += 1
+    if left := sum(part.left for _, parts in opened.values() for part in parts if isinstance(part, FilledDocument)):
+        what = "unchanged, because the translation would have other placeholders or markup"
+        console.warn(many(left, "text", what))
     report(translator.counts, console, min_length=translator.search.min_length)
     if failed:
         what = many(failed, "document", "could not be written, and all others are")

@@ -75,10 +75,11 @@ class Slot:
 
 class FilledDocument:
     """A text with slots, in order. Everything outside them stays as it is, and so does a slot with a line that has
-    no translation. `kind` is that of the strings."""
+    no translation. `kind` is that of the strings, and `left` counts what is not translated, besides those slots whose
+    translations have been refused."""
 
-    def __init__(self, text: str, slots: Sequence[Slot], kind: Kind = "text") -> None:
-        self._text, self.slots, self._kind = text, list(slots), kind
+    def __init__(self, text: str, slots: Sequence[Slot], kind: Kind = "text", left: int = 0) -> None:
+        self._text, self.slots, self._kind, self.left = text, list(slots), kind, left
         self._collect()
 
     def _collect(self) -> None:
@@ -106,9 +107,12 @@ class FilledDocument:
     def joined(self, translations: Sequence[Translated]) -> str:
         rest, parts, place = iter(translations), list[str](), 0
         for slot in self.slots:
-            parts_of = [(source, list(islice(rest, len(source.lines)))) for source in slot.sources]
-            whole = all(translation.text for _, part in parts_of for translation in part)
-            written = slot.written([source.joined(part) for source, part in parts_of]) if whole else None
+            texts = []
+            for source in slot.sources:
+                part = list(islice(rest, len(source.lines)))
+                texts.append(source.joined(part) if all(translation.text for translation in part) else "")
+            written = slot.written(texts) if any(texts) or not texts else None
+            self.left += written is None and any(texts)
             before = self._text[place : slot.begin]
             parts += [before, self._text[slot.begin : slot.end] if written is None else written]
             place = slot.end

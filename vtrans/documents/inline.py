@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import count
 
 from vtrans.documents.markup import DEEPEST, Item
 from vtrans.documents.sentences import PROTECTION
-from vtrans.wording.protect import PATTERNS
 
 Span = tuple[int, int, Item]
 """Where an item begins and ends in a string."""
@@ -19,13 +16,9 @@ Span = tuple[int, int, Item]
 # Man pages have B<bold> and I<italic>, whose text is translated, and characters such as E<lt>.
 _PARTS = re.compile(
     r"(?P<break>[\n\r\t\v\f]+|(?<=[^\s)]) {2,}(?=\S))"
-    r"|(?P<atom>E<[\w.][^<>]*>|C[BIRW]?<(?:[^<>]|E<\w+>)*>|<[A-Za-z][^<>]*/>|%L?\d{1,2}(?![\w$])|:[a-z][\w:+.-]*:`[^`]+`|(?<![\w-])(?:--[a-z][\w-]*|-\w(?![\w<-])))"
+    r"|(?P<atom>E<[\w.][^<>]*>|C[BIRW]?<(?:[^<>]|E<\w+>)*>|<(?:[A-Za-z][^<>]*|\d+)/>|%L?\d{1,2}(?![\w$]|:[-.\d]*[a-z])|:[a-z][\w:+.-]*:`[^`]+`|(?<![\w-])(?:--[a-z][\w-]*(?:=[\w./-]*\w)?|-\w(?![\w<-])))"
     r"|(?P<man>(?<![A-Z])[BCFILRSX]<)|(?P<end>>)"
-    r"|<(?P<slash>/?)(?P<name>[A-Za-z][\w:.-]*)(?:\s[^<>]*)?>"
-)
-# `%1` is a placeholder of Qt and KDE.
-_PLACEHOLDER = re.compile(
-    rf"{PATTERNS['braces']}|%L?\d{{1,2}}(?![\w$])|(?P<in_turn>(?!%(?:\(|\d+\$)))?(?:{PATTERNS['format']})"
+    r"|<(?P<slash>/?)(?P<name>[A-Za-z][\w:.-]*|\d+)(?:\s[^<>]*)?>"
 )
 _ENTITY = re.compile(r"&(?:[A-Za-z]\w*|#\w+);")
 # Before a word, or inside one that is written like E_xit.
@@ -72,16 +65,6 @@ def _pairs(matches: Iterable[re.Match[str]]) -> Iterator[Span]:
         pair = f"{name} {first.start()}"
         yield *first.span(), Item("open", first.group(), name=pair)
         yield *match.span(), Item("close", match.group(), name=pair)
-
-
-def placeholders(text: str) -> Counter[str]:
-    """Returns how often each placeholder occurs, such as `{name}`, `%1` and `%s`. Those that take the arguments of a
-    program in turn are numbered: `%s in %d` has the placeholders of `%2$d in %1$s`."""
-    numbers, found = count(1), Counter[str]()
-    for match in _PLACEHOLDER.finditer(text):
-        written = match.group()
-        found[f"%{next(numbers)}${written[1:]}" if match["in_turn"] is not None else written] += 1
-    return found
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Lock
 from xml.sax.saxutils import escape, quoteattr
 
-from vtrans.documents.inline import placeholders
+from vtrans.documents.placeholders import placeholders
 from vtrans.documents.remembered import Remembered, around
 from vtrans.errors import FileError, InputError
 from vtrans.files import destination

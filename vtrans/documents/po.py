@@ -16,8 +16,9 @@ from itertools import count
 from polib import escape, unescape
 
 from vtrans.documents.document import Document, FilledDocument, MarkedDocument, Paired, Slot
-from vtrans.documents.inline import Span, items_of, placeholders, without_accelerator
+from vtrans.documents.inline import Span, items_of, without_accelerator
 from vtrans.documents.markup import Item
+from vtrans.documents.placeholders import CONVERSION, Format, has_icu, placeholders
 from vtrans.errors import DocumentError
 from vtrans.text.languages import Languages, base
 
@@ -35,13 +36,6 @@ _SECOND_FORM = {
     **dict.fromkeys(("fo", "gl", "hu", "it", "nb", "nl", "nn", "no", "pt", "sv", "tr"), "n != 1"),
     **dict.fromkeys(("fr", "pt-BR"), "n > 1"),
 }
-_CONVERSION = re.compile(
-    r"%(?P<name>\d+\$|\(\w+\))?"
-    r"(?P<rest>[-+ #0']*(?:\d+|\*)?(?:\.(?:\d+|\*)?)?(?:hh?|ll?|[qLjzZt])?(?:[a-zA-Z%@]|<\w+>))"
-)
-_IN_TURN = re.compile(r"\{(?:[:!][^{}]*)?\}")  # takes the next argument in formats with braces
-NUMBERED = {f"{name}-format" for name in ("c", "gcc-internal", "java-printf", "objc", "perl", "php")}  # allow `%2$s`
-PRINTF = NUMBERED | {f"{name}-format" for name in ("awk", "gfc-internal", "lua", "python", "ruby", "tcl")}
 
 
 @dataclass
@@ -109,7 +103,7 @@ def po_document(text: str, language: str, *, target: str = "", overwrite: bool =
     """Returns a PO file with its untranslated entries as slots, with `overwrite` all of them. Filled entries get the
     flag `fuzzy`, except those that a memory fills. The header of a template is filled, too. Raises DocumentError with
     the line of what is not PO."""
-    form = OneThing()
+    form, left = OneThing(), 0
     slots = []
     for entry in read_po(text):
         if entry.is_header:
@@ -118,9 +112,11 @@ def po_document(text: str, language: str, *, target: str = "", overwrite: bool =
                 slots.append(header)
             continue
         names = [name for name, string in entry.targets.items() if overwrite or not string.text]
-        if names:
+        if names and any(has_icu(string.text) for string in entry.strings.values()):
+            left += 1
+        elif names:
             slots.append(_slot(text, entry, names, form, language))
-    return FilledDocument(text, slots)
+    return FilledDocument(text, slots, left=left)
 
 
 def po_pairs(text: str, languages: Languages) -> Iterator[Paired]:
@@ -248,21 +244,24 @@ def _slot(text: str, entry: Entry, names: Sequence[str], form: OneThing, languag
 
 
 class _Source:
-    """A string to translate. Its conversions, such as `%s`, are atoms if a flag says that it is a format of printf.
-    Those that take the arguments in turn are numbered until the translation shows their order."""
+    """A string to translate. The placeholders of the formats that its flags name, such as `%s`, are atoms. Conversions
+    that take the arguments in turn are numbered until the translation shows their order."""
 
     def __init__(self, text: str, flags: Sequence[str], language: str) -> None:
-        formats = {flag for flag in flags if flag.endswith("-format") and not flag.startswith("no-")}
-        self._printf, self._braces = bool(formats & PRINTF), bool(formats - PRINTF)
-        self._turns = self._in_turn(text)
-        self._numbered = bool(formats & NUMBERED) and len(self._turns) > 1 and "*" not in "".join(self._turns)
-        plain, self._accelerator = (text, None) if formats else without_accelerator(text)
-        items = items_of(plain, self._conversions(text) if self._printf else ())
+        self._text, self._format = text, Format(flags)
+        conversions = list(CONVERSION.finditer(text)) if self._format.printf else []
+        turns = [match["rest"] for match in conversions if not match["name"] and match["rest"] != "%"]
+        self._numbered = self._format.numbered and len(turns) > 1 and "*" not in "".join(turns)
+        plain, self._accelerator = (text, None) if self._format.names else without_accelerator(text)
+        items = items_of(plain, [*self._others(text), *self._conversions(conversions)])
         self.document = MarkedDocument(items, language, self._escaped, label=text if self._accelerator else "")
 
-    def _conversions(self, text: str) -> Iterator[Span]:
+    def _others(self, text: str) -> Iterator[Span]:
+        return ((*match.span(), Item("atom", match.group())) for match in self._format.others(text))
+
+    def _conversions(self, matches: Sequence[re.Match[str]]) -> Iterator[Span]:
         numbers = count(1)
-        for match in _CONVERSION.finditer(text):
+        for match in matches:
             percent, name = match["rest"] == "%", match["name"]
             if self._numbered and not name and not percent:
                 name = f"{next(numbers)}$"
@@ -270,23 +269,17 @@ class _Source:
             yield *match.span(), Item("text", raw, "%") if percent else Item("atom", raw)
 
     def _escaped(self, text: str) -> str:
-        return text.replace("%", "%%") if self._printf else text
+        return text.replace("%", "%%") if self._format.printf else text
 
     def finished(self, text: str) -> str:
-        """Returns the translation as the program needs it, or an empty string if it would give the program its
-        arguments in another order."""
+        """Returns the translation as the program needs it, or an empty string if it would give the program other
+        arguments, or in another order."""
         if self._accelerator and text:
-            return self._accelerator.placed(text)
+            text = self._accelerator.placed(text)
         if self._numbered:
-            order = [int(match["name"][:-1]) for match in _CONVERSION.finditer(text) if match["name"]]
-            return _CONVERSION.sub(r"%\g<rest>", text) if order == sorted(order) else text
-        return text if self._in_turn(text) == self._turns else ""
-
-    def _in_turn(self, text: str) -> list[str]:
-        """Returns the conversions that take the arguments in turn."""
-        if self._printf:
-            return [m["rest"] for m in _CONVERSION.finditer(text) if not m["name"] and m["rest"] != "%"]
-        return _IN_TURN.findall(text) if self._braces else []
+            order = [int(match["name"][:-1]) for match in CONVERSION.finditer(text) if match["name"]]
+            text = CONVERSION.sub(r"%\g<rest>", text) if order == sorted(order) else text
+        return text if self._format.counted(text) == self._format.counted(self._text) else ""
 
 
 def string_of(text: str, wide: bool, newline: str) -> str:

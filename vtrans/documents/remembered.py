@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
 from vtrans.documents.document import MarkedDocument
-from vtrans.documents.inline import placeholders
+from vtrans.documents.placeholders import placeholders
 from vtrans.documents.sentences import MARKED, has_words, split_sentences
 from vtrans.text.languages import Languages
 from vtrans.text.matches import Kind, Match, Matches

@@ -19,7 +19,17 @@ MARKS = [chr(code) for code in range(0xE000, 0xF900)]
 """Characters for private use, two of which surround the number of an atom (markup.Item)."""
 
 MARKED = re.compile(r"(?P<mark>[\ue000-\uf8ff])[0-9]+(?P=mark)")
-PROTECTION = Protection((_CODE, MARKED.pattern))
+# Of programs in which no flag tells the format. `100%`, `50%n` and `$5` are text.
+PLACEHOLDERS = (
+    r"%\d{1,2}:[-.\d]*[a-z](?![^\W_])|%<\w+>[\d.]*[sdfxi](?![^\W_])|(?<![\w%])(?:%[A-Za-z](?:[-:/.](?=%[A-Za-z]))?)+(?![^\W_])"
+    r"|(?<![\w$\\])\$[A-Za-z_]\w*"
+)
+# Paths of Windows, keys, and characters and fonts of groff.
+_NAMES = (
+    r"(?<!\w)[A-Za-z]:\\[\w.~$\\-]{0,200}[\w\\]|\b(?:Ctrl|Alt|Shift|Meta|Super|Cmd|Win)(?:\+\w+|-[A-Z]\b)+"
+    r"|\\(?:\(\w\w|f(?:\[\w*\]|\(\w\w|[BIPR])(?!\w)|\*?\[\w+\])"
+)
+PROTECTION = Protection((_CODE, MARKED.pattern, PLACEHOLDERS, _NAMES))
 """What is copied to translations."""
 
 _LINE_END = re.compile("([\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+)")

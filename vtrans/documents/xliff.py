@@ -8,6 +8,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from vtrans.documents.document import Document, FilledDocument, MarkedDocument, Paired, Slot
 from vtrans.documents.inline import Accelerator, items_of, without_accelerator
+from vtrans.documents.placeholders import has_icu, placeholders
 from vtrans.documents.xml import SPACE, Element, inline_items, parse
 from vtrans.errors import DocumentError
 from vtrans.text.languages import Languages
@@ -28,16 +29,20 @@ def xliff_document(text: str, language: str, *, target: str = "", overwrite: boo
     XLIFF.
     """
     root, second = _root(text)
-    slots = []
+    slots, left = [], 0
     for unit, keep_space in _units(root, second):
-        if slot := _slot(text, unit, language, second, keep_space, overwrite):
+        if not (slot := _slot(text, unit, language, second, keep_space, overwrite)):
+            continue
+        if any(has_icu(source.raw) for source in slot.sources):
+            left += 1
+        else:
             slots.append(slot)
     if slots and second and "trgLang" not in root.attributes:
         if not target:
             raise DocumentError("The element xliff needs the attribute trgLang, as the target language is not known.")
         end = root.begin + len(root.opening) - 1
         slots.insert(0, Slot(end, end, [], lambda _: f" trgLang={quoteattr(target)}"))
-    return FilledDocument(text, slots, "xml")
+    return FilledDocument(text, slots, "xml", left)
 
 
 def xliff_pairs(text: str, languages: Languages) -> Iterator[Paired]:
@@ -108,7 +113,8 @@ def _slot(text: str, unit: Element, language: str, second: bool, keep_space: boo
     begin = unit.begin if second else place
 
     def written(texts: list[str], approved: bool = False) -> str | None:
-        if not texts[0].strip():
+        text_there = escape(accelerator.placed(texts[0])) if accelerator else texts[0]
+        if not texts[0].strip() or placeholders(text_there) != placeholders(source.inside):
             return None
         states: dict[str, str | None] = {"state": "needs-review-translation", "state-qualifier": None}
         if approved:
@@ -118,7 +124,6 @@ def _slot(text: str, unit: Element, language: str, second: bool, keep_space: boo
         opening = ""
         if second:
             opening = unit.tag(**(_MEMORY if approved else _REVIEW)) + text[begin + len(unit.opening) : place]
-        text_there = escape(accelerator.placed(texts[0])) if accelerator else texts[0]
         return f"{opening}{before}{tag}{text_there}</{source.prefix}target>"
 
     return Slot(begin, target.end if target else place, [document], written, partial(written, approved=True))
