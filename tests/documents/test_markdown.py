@@ -48,6 +48,21 @@ def md(text: str) -> str:
         ("x {name} %s y\n", "y %s {name} x\n"),
         ("a -\n", "a -\n"),  # `- a` would be a list
         ("a #\n", "a #\n"),
+        ("> [!NOTE]\n> a b\n> c\n", "> [!NOTE]\n> c b a\n"),
+        ("[!A] b c\n", "[!A] c b\n"),
+        ("a dog[^1] here\n\n[^1]: a b\n    c\n\n    d e\n", "here dog[^1] a\n\n[^1]: c b a\n\n    e d\n"),
+        ("see $x^2$ and $a b$ now\n", "now $a b$ and $x^2$ see\n"),
+        ("$$\na b\n$$\n", "$$\na b\n$$\n"),
+        ("$5 and $6 too\n", "too $6 and $5\n"),
+        ("# a b {#id}\n", "# b a {#id}\n"),
+        ('!!! note "a b"\n    c d\n\n    - e f\n\ng h\n', '!!! note "b a"\n    d c\n\n    - f e\n\nh g\n'),
+        ("!!! a b\n\n        c d\n", "!!! a b\n\n        c d\n"),
+        ('=== "a b"\n\n    c d\n', '=== "b a"\n\n    d c\n'),
+        ("- a b\n\n    ??? tip\n        c d\n", "- b a\n\n    ??? tip\n        d c\n"),
+        ("::: note\na b\n:::\n", "::: note\nb a\n:::\n"),
+        (":::tip[a b]\n\nc d\n\n:::\n", ":::tip[b a]\n\nd c\n\n:::\n"),
+        ("{% include a.md %}\na b\n{% end %}\n", "{% include a.md %}\nb a\n{% end %}\n"),
+        ("a {% b c %} d\n", "d {% b c %} a\n"),
     ],
 )
 def test_text_is_translated_and_markup_stays(source: str, expected: str) -> None:
@@ -63,10 +78,12 @@ def test_a_translation_that_would_be_other_markup_is_not_written() -> None:
         assert {child.type for child in inline.children or ()} == {"text"}
 
 
+SYNTAX = ("[^1]", "\n[^1]: ", "$", "\n!!! a b\n    ", "\n::: a\n", "{% a %}", "\n> [!A]\n")
 PARTS = st.lists(
     st.sampled_from([*"""
     *|**|_|`|``|[|](x)|][r]|]|![|<b>|</b>|<http://x>|\\|\\*|&amp;|~~|a dog |two. Three |- |1. |> |# ||{0}|é|  |.
-    """.strip().split("|"), "|", "\n", "\n\n", "\n    ", "\n|-|-|\n", "\n\n[r]: y\n\n", "\n```\n", "\r\n"]),
+    """.strip().split("|"), "|", "\n", "\n\n", "\n    ", "\n|-|-|\n", "\n\n[r]: y\n\n", "\n```\n", "\r\n",
+        *SYNTAX]),
     max_size=20,
 ).map("".join)  # fmt: skip
 
@@ -88,7 +105,21 @@ def test_the_markup_of_any_file_is_read_as_before(source: str, translate: object
 
 
 @pytest.mark.parametrize(
-    "source", ["[" * 5000, "*a " * 5000, "> " * 2000 + "a", "a\n" * 5000, "`" * 5000, "<b>" * 5000, "a " * 50_000]
+    "source",
+    [
+        "[" * 5000,
+        "*a " * 5000,
+        "> " * 2000 + "a",
+        "a\n" * 5000,
+        "`" * 5000,
+        "<b>" * 5000,
+        "a " * 50_000,
+        "$" * 5000,
+        "{%" * 5000,
+        "!!! a\n    " * 2000,
+        "[^" * 5000,
+        "$a" * 5000,
+    ],
 )
 def test_long_hostile_files_end(source: str) -> None:
     began = time.monotonic()

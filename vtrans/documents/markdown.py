@@ -1,5 +1,5 @@
 """Reads Markdown for translation: paragraphs, headings, list items and cells of tables. Code, HTML blocks, definitions
-of links and front matter stay.
+of links, front matter, and the marks of admonitions and footnotes (markdown_syntax.py) stay.
 
 markdown-it-py parses it. It says in which lines a block is, and its inline rules are wrapped here to note where each
 token begins and ends. A translation whose markup would be read differently is not written.
@@ -21,6 +21,7 @@ from markdown_it.token import Token
 
 from vtrans.documents.document import Document, FilledDocument, MarkedDocument, Slot
 from vtrans.documents.html import VOID
+from vtrans.documents.markdown_syntax import MARKER, add_syntax
 from vtrans.documents.markup import Item
 
 _LINE = re.compile(r"\r\n?|\n")
@@ -60,6 +61,7 @@ def _noted(rule: Rule) -> Rule:
 
 def _parser() -> MarkdownIt:
     parser = MarkdownIt("commonmark").enable(["table", "strikethrough"]).disable("text_join")
+    add_syntax(parser)
     for name, rule in zip(parser.inline.ruler.get_active_rules(), parser.inline.ruler.getRules(""), strict=True):
         if name != "text":
             parser.inline.ruler.at(name, _noted(rule))
@@ -101,6 +103,8 @@ def _places(
         if opening.type in ("th_open", "td_open"):
             at = line.find(content, ends.get(number, 0)) if ends.get(number, 0) >= 0 else -1
             ends[number] = at + len(content) if at >= 0 else -1
+        elif opening.type == MARKER:
+            at = line.rfind(content)
         elif opening.type == "heading_open" and opening.markup.startswith("#"):
             at = line.find(content, line.index("#") + len(opening.markup))
         else:
@@ -192,6 +196,6 @@ def _items(token: Token, text: str, there: Callable[[int], int]) -> Iterator[Ite
         elif child.nesting and not auto:
             yield Item("open" if child.nesting > 0 else "close", raw, name=name)
         else:
-            yield Item("atom", raw)
+            yield Item("point" if child.type == "after" else "atom", raw)
     if place < len(content):
         yield Item("text", content[place:], content[place:])
