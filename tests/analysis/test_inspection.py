@@ -16,6 +16,7 @@ from typing import Any, cast
 import pytest
 import torch
 from cli_runner import Done
+from drawn import each_with
 from torch import nn
 
 from vtrans.analysis.inspection import Inspection, part_rows, shared_rows, training_overlap
@@ -93,8 +94,9 @@ def leaves(part: Part) -> list[Part]:
     return [leaf for below in part.parts for leaf in leaves(below)] if part.parts else [part]
 
 
-@pytest.mark.parametrize("share", [*SHARINGS, everywhere])
-@pytest.mark.parametrize("tie", ["src-tgt-softmax", "tgt-softmax", "src-tgt", "none"])
+@pytest.mark.parametrize(
+    ("share", "tie"), each_with([*SHARINGS, everywhere], ["src-tgt-softmax", "tgt-softmax", "src-tgt", "none"])
+)
 def test_counts_add_up_however_weights_are_shared(share: Callable[[Transformer], None], tie: str) -> None:
     model = build(tie=tie)
     share(model)

@@ -362,64 +362,25 @@ def test_a_flipped_bit_of_a_bergamot_file_is_refused_or_harmless(start: str, tmp
             assert start == "model" or sentence
 
 
-def as_folder(file: Path) -> None:
-    file.mkdir()
-
-
-def as_pipe(file: Path) -> None:
-    os.mkfifo(file)
-
-
-def as_endless_device(file: Path) -> None:
-    file.symlink_to("/dev/zero")
-
-
-def as_broken_link(file: Path) -> None:
-    file.symlink_to(file.with_name("nothing"))
-
-
-def as_link_to_itself(file: Path) -> None:
-    file.symlink_to(file)
-
-
 def as_huge_file(file: Path) -> None:
     with file.open("wb") as stream:
         stream.truncate(1 << 40)  # takes no space on the disk
 
 
-def as_nothing(file: Path) -> None:
-    pass
-
-
-def as_empty_file(file: Path) -> None:
-    file.touch()
-
-
-def as_deep_json(file: Path) -> None:
-    file.write_bytes(b'{"a":' * 200_000)
-
-
-def as_huge_numbers(file: Path) -> None:
-    file.write_text(json.dumps(dict.fromkeys(("d_model", "vocab_size", "encoder_layers"), 10**4000)))
-
-
-def as_bytes(file: Path) -> None:
-    file.write_bytes(bytes(range(256)) * 40)
-
-
-REPLACEMENTS: tuple[Callable[[Path], None], ...] = (
-    as_folder,
-    as_pipe,
-    as_endless_device,
-    as_broken_link,
-    as_link_to_itself,
-    as_huge_file,
-    as_nothing,
-    as_empty_file,
-    as_deep_json,
-    as_huge_numbers,
-    as_bytes,
-)
+HUGE_NUMBERS = dict.fromkeys(("d_model", "vocab_size", "encoder_layers"), 10**4000)
+REPLACEMENTS: dict[str, Callable[[Path], Any]] = {
+    "a folder": Path.mkdir,
+    "a pipe": os.mkfifo,
+    "an endless device": lambda file: file.symlink_to("/dev/zero"),
+    "a broken link": lambda file: file.symlink_to(file.with_name("nothing")),
+    "a link to itself": lambda file: file.symlink_to(file),
+    "a huge file": as_huge_file,
+    "nothing": lambda file: None,
+    "an empty file": Path.touch,
+    "deep JSON": lambda file: file.write_bytes(b'{"a":' * 200_000),
+    "huge numbers": lambda file: file.write_text(json.dumps(HUGE_NUMBERS)),
+    "all bytes": lambda file: file.write_bytes(bytes(range(256)) * 40),
+}
 
 
 def ctranslate2_folder(path: Path) -> Path:
@@ -445,14 +406,14 @@ MODELS: dict[str, Callable[[Path], Path]] = {
 }
 
 
-@pytest.mark.parametrize(("replace", "kind"), each_with(REPLACEMENTS, list(MODELS)))
-def test_any_file_may_be_anything_else(replace: Callable[[Path], None], kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("replacement", "kind"), each_with(REPLACEMENTS, list(MODELS)))
+def test_any_file_may_be_anything_else(replacement: str, kind: str, tmp_path: Path) -> None:
     """The file may be needless, but nothing waits, takes much memory or raises anything but one sentence."""
     whole = MODELS[kind](tmp_path / "whole")
     for name in sorted(file.name for file in whole.iterdir()):
         folder = Path(shutil.copytree(whole, tmp_path / name))
         (folder / name).unlink()
-        replace(folder / name)
+        REPLACEMENTS[replacement](folder / name)
         with bounded():
             sentence = refusal(folder)
         if sentence is None:
