@@ -85,13 +85,20 @@ def _write_records(records: list[tuple[str, str]], formatter: Any) -> None:
         wrapped: list[str] = []
         for line in help.split("\n"):
             wrap.subsequent_indent = "  " if wrapped and not line.startswith("[") else ""  # of the meanings of choices
-            wrapped += wrap.wrap(line)
+            # A default that fits stays on one line.
+            wrapped += [part.replace("\xa0", " ") for part in wrap.wrap(_with_whole_default(line, wrap.width))]
         if len(head) + 2 > column:
             formatter.write(f"{head}\n")
             head = ""
         for part in wrapped or [""]:
             formatter.write(f"{head.ljust(column)}{part}".rstrip() + "\n")
             head = ""
+
+
+def _with_whole_default(line: str, width: int) -> str:
+    """Returns a line with no-break spaces in the default at its end, if that fits in the width."""
+    words, mark, default = line.partition("[default: ")
+    return words + (mark + default).replace(" ", "\xa0") if len(mark + default) <= width else line
 
 
 class _Group(_Grouped, typer.core.TyperGroup):
@@ -109,7 +116,7 @@ app = typer.Typer(
     "finds the output of the one before.",
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    context_settings={"max_content_width": 120},
+    context_settings={"max_content_width": 120, "help_option_names": ["-h", "--help"]},
 )
 
 # The base class of all of Typer's errors about the command line; recent versions contain a copy of click.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import errno
 import hashlib
 import io
@@ -23,7 +24,7 @@ if sys.platform != "win32":
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-Content = Literal["text", "model", "memory", "folder"]
+Content = Literal["text", "file", "model", "memory", "folder"]
 """What is written to a path, which decides what the path may be."""
 
 # If a write fails for one of these reasons, or the system names none, the path is not at fault.
@@ -73,8 +74,8 @@ def destination(path: str | Path, content: Content) -> Path:
     if content == "text" and (stat.S_ISFIFO(mode) or stat.S_ISCHR(mode) or stat.S_ISBLK(mode)):
         return Path(path)
     allowed = {"text": "a file, a FIFO or a device", "folder": "a folder"}.get(content, "a regular file")
-    written = "text is" if content == "text" else f"a {content} is"
-    raise FileError(f"{path} must be {allowed}, or not exist yet, because {written} written; choose another path.")
+    what = "text" if content == "text" else f"a {content}"
+    raise FileError(f"{what} cannot be written to {path}: it exists, and is not {allowed}; choose another path.")
 
 
 @contextmanager
@@ -200,6 +201,17 @@ def reason(error: Exception) -> str:
 def printable(name: str | Path) -> str:
     """Returns a file's name with `\\xff` for each byte that is not UTF-8, so that JSON and a terminal can show it."""
     return os.fsencode(name).decode("utf-8", errors="backslashreplace")
+
+
+def no_file(path: str | Path) -> FileError:
+    """Returns the error about a missing file. It names the file of the folder with the nearest name."""
+    folder, name = os.path.split(path)
+    try:
+        names = [file.name for file in Path(folder or ".").iterdir()]
+        close = [str(Path(folder, file)) for file in difflib.get_close_matches(name, names, n=1, cutoff=0.7)]
+    except (OSError, ValueError):
+        close = []
+    return FileError(f"there is no file {path}" + (f"; did you mean {close[0]}?" if close else "."))
 
 
 def check_path(path: str | Path) -> None:

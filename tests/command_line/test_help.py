@@ -34,6 +34,16 @@ def test_help_is_plain_and_not_cut_off(command: str, run_cli: Callable[..., Done
     assert set(re.findall(r"`(\w+)`", text)) <= {"auto", "serve"}, "a parameter is named instead of its flag"
 
 
+@pytest.mark.parametrize("command", ["", "translate"])
+def test_the_short_option_shows_the_same_help(command: str, run_cli: Callable[..., Done]) -> None:
+    assert run_cli(*command.split(), "-h").out == run_cli(*command.split(), "--help").out
+
+
+def test_a_default_is_not_broken_into_lines(run_cli: Callable[..., Done]) -> None:
+    text = run_cli("translate", "--help").out.decode()
+    assert re.findall(r"\[default:[^]]*\n", text) == []
+
+
 def test_help_imports_nothing_heavy() -> None:
     lines = [["--help"], ["--version"], *([name, "--help"] for name in COMMANDS)]
     program = (
@@ -99,6 +109,15 @@ def test_the_shell_gets_completions(tmp_path: Path) -> None:
 
     assert completions("vtrans tra") == ["train", "translate"]
     assert completions("vtrans translate --len") == ["--length-penalty"]
+    assert "multi30k-tiny" in completions("vtrans train --recipe multi")
+    assert "tatoeba-en-de" in completions("vtrans translate --model tato")
+    assert "tatoeba-en-de" in completions("vtrans inspect tato")
+    assert completions("vtrans translate --engine ") == ["compiled", "torch"]
+    assert completions("vtrans export --to ct") == ["ctranslate2"]
+    run = tmp_path / "a run"
+    run.mkdir()
+    assert completions(f"vtrans translate --model {tmp_path}/") == f"{run}".split()
+    run.rmdir()
     script = shell("--show-completion")
     assert "_VTRANS_COMPLETE=complete_bash" in script
     shell("--install-completion")

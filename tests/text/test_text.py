@@ -9,6 +9,7 @@ import hashlib
 import io
 import lzma
 import os
+import re
 import threading
 from collections.abc import Callable
 from itertools import pairwise
@@ -320,6 +321,15 @@ def test_an_endless_line_ends_in_an_error(monkeypatch: pytest.MonkeyPatch) -> No
         list(read_lines(stream, "/dev/zero"))
     long = io.BytesIO(b"a\n" + bytes(1 << 20) + b"\nb" * 2)
     assert [len(line) for line in read_lines(long, "long")] == [1, 1 << 20, 1, 1]
+
+
+def test_the_error_about_a_missing_file_names_the_nearest_one(tmp_path: Path) -> None:
+    for name in ("train.en", "valid.de"):
+        (tmp_path / name).touch()
+    for name, meant in (("trian.en", "train.en"), ("vaild.de", "valid.de"), ("other", ""), ("no/train.en", "")):
+        with pytest.raises(FileError) as caught:
+            open_bytes(tmp_path / name)
+        assert re.findall(r"mean (.*)\?", str(caught.value)) == [str(tmp_path / meant)] * bool(meant)
 
 
 def test_missing_and_unreadable_files_are_named(tmp_path: Path) -> None:

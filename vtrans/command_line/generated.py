@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
@@ -19,13 +19,58 @@ import typer
 
 from vtrans.keys import Key, check_value, keys_of
 
+
+def _models(incomplete: str) -> list[str]:
+    from vtrans.storage.run_folder import shipped_models
+
+    return _begun([*shipped_models(), *_files(incomplete)], incomplete)
+
+
+def _recipes(incomplete: str) -> list[str]:
+    from vtrans.training.recipe import recipe_names
+
+    return _begun([*recipe_names(), *(name for name in _files(incomplete) if name.endswith(".toml"))], incomplete)
+
+
+def _formats(incomplete: str) -> list[str]:
+    from vtrans.interop.expressible import PROGRAMS
+
+    return _begun(PROGRAMS, incomplete)
+
+
+def _files(incomplete: str) -> list[str]:
+    """Returns the paths in the folder that the user has typed."""
+    folder = incomplete[: incomplete.rfind("/") + 1]
+    try:
+        return sorted(folder + file.name for file in Path(folder or ".").iterdir())
+    except OSError:
+        return []
+
+
+def _completion(words: Iterable[str]) -> Callable[[str], list[str]]:
+    def complete(incomplete: str) -> list[str]:
+        return _begun(words, incomplete)
+
+    return complete
+
+
+def _begun(words: Iterable[str], incomplete: str) -> list[str]:
+    """Returns the words that begin with what the user has typed, for the completion of a shell."""
+    return [word for word in words if word.startswith(incomplete)]
+
+
+COMPLETIONS = {"MODEL": _models, "PATH": _models, "NAME|FILE": _recipes, "FORMAT": _formats}
+"""Functions that complete the values of options and arguments, by their metavar."""
 METAVARS: dict[type, str] = {int: "N", float: "X", tuple: "X", Path: "FILE"}
 
 
 def option(help: str, metavar: str | None = None, panel: str | None = None, *, flag: str = "", **bounds: Any) -> Any:
     """Returns an option that is declared in the signature of a command. `flag` is needed if the name of the parameter
     does not give it, and for options without value. `bounds` are `min` and `max`."""
-    return typer.Option(*flag.split(), help=help, metavar=metavar, rich_help_panel=panel, **bounds)
+    complete = COMPLETIONS.get(metavar or "")
+    return typer.Option(
+        *flag.split(), help=help, metavar=metavar, rich_help_panel=panel, autocompletion=complete, **bounds
+    )
 
 
 def option_of(kind: type[Any], name: str) -> Any:
@@ -36,7 +81,7 @@ def option_of(kind: type[Any], name: str) -> Any:
 
 def argument(help: str, metavar: str) -> Any:
     """Returns an argument that is declared in the signature of a command."""
-    return typer.Argument(help=help, metavar=metavar)
+    return typer.Argument(help=help, metavar=metavar, autocompletion=COMPLETIONS.get(metavar))
 
 
 @dataclass(frozen=True)
@@ -108,12 +153,14 @@ def _option(kind: type[Any], key: Key, name: str, default: Any, given: Given | N
     if otherwise and not key.panel:
         otherwise, panel = "", f"{panel} (default: {otherwise}as shown)"
     end = f"{gap}[default: {otherwise}{shown}]" if shown else ""
+    complete = _completion(key.choices) if key.choices else COMPLETIONS.get(key.metavar)
     return typer.Option(
         *(f"{flag}/--no-{flag[2:]}" if key.kind is bool and given and given.otherwise else flag).split(),
         help=f"{key.help}{repeated}{meanings}{end}",
         metavar=key.metavar or METAVARS.get(key.item if key.kind is list else key.kind),
         rich_help_panel=panel,
         show_default=False,
+        autocompletion=complete,
     )
 
 

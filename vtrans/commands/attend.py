@@ -10,7 +10,7 @@ from vtrans.command_line.lines import print_json, print_line, terminal_width
 from vtrans.command_line.options import Json, Quiet, To, check_output
 from vtrans.console import Console
 from vtrans.errors import InputError
-from vtrans.files import write_atomically
+from vtrans.files import destination, write_atomically
 
 LAYER = "Decoder layer, counted from 1 at the bottom.  [default: the mean of the upper half]"
 HEAD = "Attention head of that layer, counted from 1.  [default: the mean of all heads]"
@@ -39,6 +39,8 @@ def attend(
     if out and out.suffix.lower() != ".svg":
         raise InputError(f"--out must be an SVG file, such as attend.svg, got {out}.")
     check_output(out, [("MODEL", model)], "--out")
+    if out:
+        destination(out, "file")
     from vtrans.analysis.attention_map import as_svg, as_text, attention_map
     from vtrans.checkpoint import load_model
     from vtrans.engines.torch_engine import TorchEngine

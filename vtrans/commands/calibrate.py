@@ -12,6 +12,7 @@ from vtrans.command_line.options import STORED, BadUtf8, Ensemble, Quiet, Thread
 from vtrans.config import EngineConfig, SearchConfig
 from vtrans.console import Console
 from vtrans.errors import InputError
+from vtrans.files import destination
 from vtrans.processes.threads import set_threads
 
 
@@ -42,23 +43,24 @@ def calibrate(
         )
     set_threads(threads)
     from vtrans.storage.run_folder import choose_model
-    from vtrans.translate.confidence import FILE, calibrate, made_with
+    from vtrans.translate.confidence import Calibration, calibrate, made_with
     from vtrans.translate.loading import load
     from vtrans.translate.translation import Translation
 
+    files = [choose_model(path).file for path in models.paths]
+    out = destination(Calibration.path(files), "file")
     translator = load(models.paths, weights=list(models.weights) or None, console=console, **asdict(engine), **search)
     translations: list[Translation] = []
     with console.progress("translated", len(lines), unit="sentences") as counter:
         for best in translator.nbest(lines, to=to, raw=True):
             translations += best
             counter.advance()
-    files = [choose_model(path).file for path in models.paths]
     settings = made_with(translator.search, engine, models.weights)
     calibration, reports = calibrate(lines, translations, references, files, translator.tgt_vocab, settings)
-    calibration.save(files[0].parent / FILE)
+    calibration.save(out)
     for name, report in reports.items():
         console.info(
             f"{report.examples:,} {name}s, {report.right:.0%} of them right; in cross-validation, AUROC "
             f"{report.auroc:.3f} and calibration error {report.error:.3f}"
         )
-    console.info(f"the calibration is {files[0].parent / FILE}; next: vtrans translate --confidence")
+    console.info(f"the calibration is {out}; next: vtrans translate --confidence")

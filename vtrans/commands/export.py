@@ -11,6 +11,7 @@ from vtrans.command_line.options import BadUtf8, Json, Quiet, bad_utf8
 from vtrans.config import DEFAULT_RUN
 from vtrans.console import Console
 from vtrans.errors import InputError
+from vtrans.files import destination
 
 TO = "Format to write: ctranslate2, huggingface, bergamot or web."
 QUANTIZATION = "Type of the weights for CTranslate2: float32, float16 or int8."
@@ -64,6 +65,7 @@ def export(
         if not model.is_dir():
             raise InputError(f"--out is needed to export the file {model}; name the folder to write.")
         out = model / to
+    destination(out, "folder")
     console.info(chosen.words)
     loaded = load_model(chosen.file)
     options: dict[str, Any] = {"quantization": quantization} if to == "ctranslate2" else {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import shutil
@@ -187,9 +188,9 @@ def choose_model(path: str | Path) -> ChosenModel:
     models = shipped_models()
     if str(path) not in models:
         names = f", or a model that ships with vtrans ({', '.join(sorted(models))})" if models else ""
-        raise FileError(
-            f"there is no model {path}; name a run folder that `vtrans train` made, or a model file{names}."
-        )
+        close = difflib.get_close_matches(str(path), models, n=1)
+        advice = f"name a run folder that `vtrans train` made, or a model file{names}."
+        raise FileError(f"there is no model {path}; " + (f"did you mean {close[0]}?" if close else advice))
     return ChosenModel(models[str(path)], "")
 
 

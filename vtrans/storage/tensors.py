@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from vtrans.errors import FileError
-from vtrans.files import check_path
+from vtrans.files import check_path, no_file
 from vtrans.storage.columns import MOST_HEADER, ColumnFile
 
 FORMAT = 2
@@ -78,7 +78,7 @@ def mapped(path: Path, framework: Framework = "np") -> Any:
     """Returns the memory-mapped file that safetensors opens. Raises FileError for a missing or damaged file."""
     check_path(path)
     if not path.is_file():
-        raise FileError(f"there is no file {path}.")
+        raise no_file(path)
     try:
         if not (size := path.stat().st_size):
             raise FileError(f"{path} is empty; copy the file again.")

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast
 
 from vtrans.errors import FileError, InputError
-from vtrans.files import reason, replacing
+from vtrans.files import no_file, reason, replacing
 
 OnBadUtf8 = Literal["error", "replace"]
 
@@ -67,7 +67,7 @@ def open_bytes(path: str | Path) -> BinaryIO:
             return cast(BinaryIO, _Unpacked(Path(name).open("rb"), bz2.BZ2Decompressor))
         return Path(name).open("rb")
     except FileNotFoundError:
-        raise FileError(f"there is no file {name}.") from None
+        raise no_file(name) from None
     except IsADirectoryError:
         raise FileError(f"{name} is a folder, but must be a file.") from None
     except (OSError, ValueError) as error:

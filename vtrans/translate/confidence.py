@@ -111,11 +111,17 @@ class Calibration:
     def save(self, path: Path) -> None:
         write_atomically(path, json.dumps(dataclasses.asdict(self)).encode())
 
+    @staticmethod
+    def path(models: Sequence[Path]) -> Path:
+        """Returns the file of the calibration of models: beside the first one, and if that is a link, beside its
+        target."""
+        return models[0].resolve().parent / FILE
+
     @classmethod
     def load(cls, models: Sequence[Path]) -> Calibration:
         """Returns the calibration beside the first of these model files. Raises FileError if it is missing, damaged, or
         that of other models."""
-        path = models[0].parent / FILE
+        path = cls.path(models)
         advice = "run `vtrans calibrate` with the same models"
         if not path.exists():
             raise FileError(f"there is no {path}; {advice}.")
