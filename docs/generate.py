@@ -22,7 +22,7 @@ from vtrans.keys import Key, keys_of, range_of, toml_value
 ROOT = Path(__file__).parent.parent
 PAGES = {
     "recipes.md": "recipes/README.md",
-    "phrasebook.md": "recipes/phrasebook/README.md",
+    "demo.md": "recipes/demo/README.md",
     "tatoeba.md": "recipes/tatoeba/README.md",
     "everyday.md": "recipes/everyday/README.md",
 }

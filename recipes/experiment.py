@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import lzma
 import re
 import shlex
 import shutil
@@ -23,7 +24,7 @@ import zipfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, NoReturn
+from typing import IO, BinaryIO, NoReturn
 
 from vtrans.console import Console
 from vtrans.errors import InputError, VtransError
@@ -78,7 +79,7 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
         file.writelines(f"{line}\n" for line in lines)
 
 
-def lines_of(stream: BinaryIO) -> list[str]:
+def lines_of(stream: IO[bytes]) -> list[str]:
     """Returns the lines of a stream; only \\n ends a line."""
     return stream.read().decode("utf-8").removesuffix("\n").split("\n")
 
@@ -120,7 +121,7 @@ def fetch_tatoeba(folder: Path, src: str, tgt: str, console: Console) -> None:
         sides = []
         for language in (src, tgt):
             with zipped.open(f"Tatoeba.{pair}.{language}") as member:
-                sides.append(lines_of(member))  # type: ignore[arg-type]  # an IO[bytes]
+                sides.append(lines_of(member))
     pairs = list(dict.fromkeys(zip(*sides, strict=True)))
     first = dict(reversed(pairs))
     # Sorting by hash draws a random sample that is the same on every machine.
@@ -156,7 +157,7 @@ def fetch_iwslt14(folder: Path, src: str, tgt: str, console: Console) -> None:
                 raise VtransError(
                     f"{archive} does not contain {name}, so it is not the expected archive; delete it and try again."
                 )
-            return lines_of(member)  # type: ignore[arg-type]  # an IO[bytes]
+            return lines_of(member)
 
         # Drop the lines with talk numbers, addresses and keywords; keep titles and descriptions without their tags.
         sides = []
@@ -226,25 +227,26 @@ def fetch_wmt14(folder: Path, src: str, tgt: str, console: Console) -> None:
                 run(command, out)
 
 
-def fetch_phrasebook(folder: Path, src: str, tgt: str, console: Console) -> None:
-    """Generates the built-in corpus: 3,000 pairs, and the target side of 21,000 others as monolingual text."""
-    if (src, tgt) != ("en", "de"):
-        raise InputError(f"the languages of phrasebook must be en and de, got {src} and {tgt}.")
-    whole, pairs = folder / "whole", 3000
-    sizes = ("--train", "24000", "--valid", "500", "--test", "1000", "--seed", "1")
-    run([sys.executable, str(Path(__file__).parent / "phrasebook" / "generate.py"), "--out", str(whole), *sizes])
+def fetch_demo(folder: Path, src: str, tgt: str, console: Console) -> None:
+    """Unpacks the text of `make demo` as the chain `demo` needs it: the first 3,000 pairs, and the target side of the
+    next 21,000 as monolingual text."""
+    if {src, tgt} != {"en", "de"}:
+        raise InputError(f"the languages of demo must be en and de, got {src} and {tgt}.")
+    last = {"train": 3000, "valid": None, "test": None}
     for language in (src, tgt):
-        for stem in ("valid", "test"):
-            (whole / f"{stem}.{language}").rename(folder / f"{stem}.{language}")
-        with (whole / f"train.{language}").open("rb") as stream:
-            lines = lines_of(stream)
-        write_lines(folder / f"train.{language}", lines[:pairs])
-    write_lines(folder / f"mono.{tgt}", lines[pairs:])
-    shutil.rmtree(whole)
+        for stem, end in last.items():
+            write_lines(folder / f"{stem}.{language}", excerpt(f"{stem}.{language}")[:end])
+    write_lines(folder / f"mono.{tgt}", excerpt(f"train.{tgt}")[3000:24_000])
+
+
+def excerpt(name: str) -> list[str]:
+    """Returns the lines of a file of the text of `make demo`, such as `train.en`."""
+    with lzma.open(Path(__file__).parent / "demo" / f"{name}.xz") as stream:
+        return lines_of(stream)
 
 
 EXPERIMENTS = {
-    "phrasebook": Experiment("phrasebook", ("en", "de"), 4000, fetch_phrasebook),
+    "demo": Experiment("demo", ("en", "de"), 4000, fetch_demo),
     "multi30k": Experiment("multi30k-hour", ("en", "de"), 8000, fetch_multi30k),
     "tatoeba": Experiment("tatoeba", ("en", "de"), 8000, fetch_tatoeba),
     "iwslt14": Experiment("iwslt14", ("de", "en"), 10_000, fetch_iwslt14),
@@ -308,7 +310,7 @@ def fetched(experiment: Experiment, folder: Path, src: str, tgt: str, console: C
     return folder
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Run one experiment: the five commands on downloaded or given text.")
     parser.add_argument("name", choices=sorted(EXPERIMENTS))
     parser.add_argument("--data", help="folder with train, valid and test files (default: download them)")
@@ -321,7 +323,7 @@ def main() -> None:
     parser.add_argument(
         "--set", action="append", default=[], help="section.key=value for vtrans train; may be repeated"
     )
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
 
     experiment = EXPERIMENTS[options.name]
     src, tgt = options.src or experiment.languages[0], options.tgt or experiment.languages[1]
@@ -344,6 +346,7 @@ def main() -> None:
         hypothesis = str(work / f"{stem}.hyp.{tgt}")
         run(["vtrans", "translate", "--model", str(model), "--input", str(sources[stem]), "--output", hypothesis])
         run(["vtrans", "score", str(targets[stem]), "--hyp", hypothesis])
+    return 0
 
 
 def run_program(main: Callable[[], int | None]) -> NoReturn:

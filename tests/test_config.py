@@ -20,6 +20,7 @@ from vtrans.keys import Key, check_value, idle_messages, keys_of, toml_value
 from vtrans.training.recipe import changes, load_recipe, recipe_names, recipe_toml
 
 SHIPPED = [
+    "demo",
     "iwslt14",
     "multi30k-hour",
     "multi30k-tiny",

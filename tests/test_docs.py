@@ -97,7 +97,7 @@ def test_a_file_of_the_repository_becomes_a_page_with_links_within_the_site(gene
     page = generator["relinked"]("recipes.md")
     targets = re.findall(r"\]\(([^)#]*)", page)
     assert "results/index.md" in targets
-    assert "phrasebook.md" in targets
+    assert "demo.md" in targets
     assert not [target for target in targets if target.startswith("..") or target.endswith(".toml")]
 
 

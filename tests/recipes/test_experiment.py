@@ -6,9 +6,7 @@ import hashlib
 import io
 import tarfile
 import zipfile
-from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO
 
 import pytest
 
@@ -121,26 +119,17 @@ def test_wmt14_extracts_only_its_languages(tmp_path: Path, monkeypatch: pytest.M
     assert [words[0] for words in echoed] == ["wmt13", "wmt13", "wmt14/full", "wmt14/full"]
 
 
-def test_the_phrasebook_has_pairs_and_monolingual_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fake(command: Sequence[str], stdout: BinaryIO | None = None) -> None:
-        out = Path(command[command.index("--out") + 1])
-        out.mkdir()
-        for stem, count in (("train", 3002), ("valid", 1), ("test", 1)):
-            for language in ("en", "de"):
-                text = "".join(f"{language} {n}\n" for n in range(count))
-                (out / f"{stem}.{language}").write_text(text, encoding="utf-8")
-
-    monkeypatch.setattr(experiment, "run", fake)
-    folder = fetched(experiment.EXPERIMENTS["phrasebook"], tmp_path / "text", "en", "de", QUIET)
+def test_the_text_of_the_demo_has_pairs_and_monolingual_text(tmp_path: Path) -> None:
+    folder = fetched(experiment.EXPERIMENTS["demo"], tmp_path / "text", "en", "de", QUIET)
     assert pairs_of(folder, "en", "de") == (["train"], "valid", ["test"])
-    assert lines(folder / "mono.de") == ["de 3000", "de 3001"]
-    assert lines(folder / "train.en")[-1] == "en 2999"
-    assert {path.suffix for path in folder.iterdir()} == {".en", ".de"}
+    sizes = {path.name: len(lines(path)) for path in folder.iterdir()}
+    assert sizes["train.en"] == sizes["train.de"] == 3000
+    assert sizes["test.en"] == sizes["test.de"] == 1000
+    assert lines(folder / "train.de") + lines(folder / "mono.de") == experiment.excerpt("train.de")[:24_000]
+    assert "mono.en" not in sizes
 
 
-@pytest.mark.parametrize(
-    ("name", "src"), [("phrasebook", "fr"), ("iwslt14", "fr"), ("wmt14-base", "fr"), ("multi30k", "xx")]
-)
+@pytest.mark.parametrize(("name", "src"), [("demo", "fr"), ("iwslt14", "fr"), ("wmt14-base", "fr"), ("multi30k", "xx")])
 def test_a_language_that_an_experiment_lacks_is_refused(name: str, src: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=src):
         fetched(experiment.EXPERIMENTS[name], tmp_path / "text", src, "de", QUIET)

@@ -1,0 +1,96 @@
+"""Train a translator on the excerpt of Tatoeba in this folder, and show what it can do: python recipes/demo/demo.py
+
+The environment variable DEMO names the folder to write to; the default is `demo`. Each command is printed before it
+runs, in a form that can be pasted into a shell.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from pathlib import Path
+
+if not __package__:  # run as a script: make the package importable
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from recipes.experiment import run, run_program
+from vtrans.files import file_sha256
+
+HERE = Path(os.path.relpath(Path(__file__).parent))
+VOCABULARY = 4000
+SHIPPED = "tatoeba-en-de"
+SENTENCES = (  # none is in the excerpt
+    "What did your brother say to you yesterday?",
+    "I don't know where he works.",
+    "She wants to learn German this year.",
+    "My brother is older than your sister.",
+    "Why didn't you tell me the truth?",
+    "We can't go home before the work is done.",
+)
+
+
+def say(text: str) -> None:
+    sys.stdout.write(f"\n{text}\n")
+    sys.stdout.flush()
+
+
+def text(name: str) -> str:
+    """Returns a file of the excerpt, such as `train.en`."""
+    return str(HERE / f"{name}.xz")
+
+
+def train(folder: Path) -> None:
+    data, trained = str(folder / "data"), str(folder / "run")
+    corpus = ["--src", text("train.en"), "--tgt", text("train.de")]
+    valid = ["--valid-src", text("valid.en"), "--valid-tgt", text("valid.de")]
+    run(["vtrans", "prepare-bpe", *corpus, *valid, "--vocab-size", str(VOCABULARY), "--out", data])
+    run(["vtrans", "train", "--data", data, "--out", trained, "--recipe", "demo"])
+    run(["vtrans", "average", trained])
+
+
+def score(folder: Path) -> None:
+    """Translates the test sentences with the trained model and with the one that comes with vtrans, and scores both."""
+    ours, others = str(folder / "test.hyp.de"), str(folder / f"test.{SHIPPED}.de")
+    run(["vtrans", "translate", "--model", str(folder / "run"), "--input", text("test.en"), "--output", ours])
+    say(
+        f"The model that comes with vtrans, {SHIPPED}, was trained for 77 minutes on other parts of Tatoeba.\n"
+        "It has not seen these test sentences either."
+    )
+    run(["vtrans", "translate", "--quiet", "--model", SHIPPED, "--input", text("test.en"), "--output", others])
+    run(["vtrans", "score", text("test.de"), "--hyp", others])
+    say("The model that was just trained:")
+    run(["vtrans", "score", text("test.de"), "--hyp", ours])
+
+
+def show(folder: Path) -> None:
+    """Translates sentences that are not in the excerpt with both models."""
+    sentences, trained = folder / "sentences.en", folder / "run"
+    sentences.write_text("".join(f"{line}\n" for line in SENTENCES), encoding="utf-8")
+    say(f"Sentences that are not in the text: first by the new model, then by {SHIPPED}.")
+    run(["cat", str(sentences)])
+    for model in (str(trained), SHIPPED):
+        run(["vtrans", "translate", "--quiet", "--model", model, "--input", str(sentences)])
+    say(f"SHA-256 of the new model: {file_sha256(trained / 'averaged.safetensors')}")
+    model = shlex.quote(str(trained))
+    say(f"""Now type a sentence of your own:
+
+  . .venv/bin/activate
+  echo 'Where do you live?' | vtrans translate --quiet --model {model}
+
+To do the same with two files of your own, mine.en and its translation mine.de, one sentence per line:
+
+  vtrans prepare-bpe --src mine.en --tgt mine.de && vtrans train && vtrans average
+  vtrans translate < new.en""")
+
+
+def main() -> None:
+    folder = Path(os.environ.get("DEMO") or "demo")
+    say("The text is an excerpt of Tatoeba (CC BY 2.0 FR): short everyday sentences, English and German.")
+    train(folder)
+    score(folder)
+    show(folder)
+
+
+if __name__ == "__main__":
+    run_program(main)
