@@ -16,7 +16,7 @@ from recipes.make import arguments
 MAKEFILE = Path(__file__).parents[2] / "Makefile"
 ODD = 'it\'s 2 $$HOME; "new" #*'  # make reads $$ as one $
 TYPED = ODD.replace("$$", "$")
-KEPT = "import json, os; json.dump(dict(os.environ), open('environment.json', 'w'))"
+KEPT = "import json, os, sys; json.dump([sys.argv[1:], dict(os.environ)], open('given.json', 'w'))"
 
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
 
@@ -29,11 +29,12 @@ def passed(folder: Path, target: str, *variables: str) -> list[str]:
     for name in ("pyproject.toml", ".ci/constraints.txt", ".venv/.installed"):
         (folder / name).touch()
     python = folder / ".venv/bin/python"
-    python.write_text(f"#!/bin/sh\nexec {shlex.join([sys.executable, '-S', '-c', KEPT])}\n")
+    python.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, "-S", "-c", KEPT])} "$@"\n')
     python.chmod(0o755)
     done = subprocess.run(["make", target, *variables], cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return arguments(target, json.loads((folder / "environment.json").read_text()))
+    words, environment = json.loads((folder / "given.json").read_text())
+    return arguments(target, environment) if words[0] == "recipes/make.py" else words
 
 
 def test_an_experiment_gets_every_value_unchanged(tmp_path: Path) -> None:
@@ -56,7 +57,8 @@ def test_a_study_and_a_chain_get_every_value_unchanged(tmp_path: Path) -> None:
 
 def test_the_everyday_suite_gets_every_value_unchanged(tmp_path: Path) -> None:
     words = passed(tmp_path, "everyday", f"MODEL={ODD}", "TGT=fr", "SHOW=urls title-case")
-    assert words[1:] == ["recipes.everyday.check", "--model", TYPED, "--language", "fr", "--show", "urls", "title-case"]
+    assert words[:2] == ["-m", "recipes.everyday.check"]
+    assert words[2:] == ["--model", TYPED, "--language", "fr", "--show", "urls", "title-case"]
 
 
 @pytest.mark.parametrize("name", ["my demo's", "a;b", "a&b", "(a)", "demo-2.x"])
