@@ -71,6 +71,7 @@ def test_several_documents_and_folders_go_to_a_folder(translate: Run) -> None:
         ("a.po docs", "--output"),
         ("a.po docs/b.po -o docs/b.po", "docs/b.po"),
         ("a.po -o a.po", "a.po"),
+        ("a.po -o .", "folder"),
         ("docs -o docs", "docs"),
         ("a.po docs/../a.po -o out", "a.po"),
         ("nowhere.po", "nowhere.po"),
@@ -85,6 +86,11 @@ def test_what_makes_no_sense_is_refused(translate: Run, words: str, named: str) 
     assert (done.code, done.out) == (2, b"")
     assert named in done.err
     assert sorted(Path().rglob("*")) == before
+
+
+def test_a_result_that_is_replaced_is_named(translate: Run) -> None:
+    assert "new.po" not in translate("a.po", "-o", "new.po").err
+    assert "new.po" in translate("a.po", "-o", "new.po").err
 
 
 def test_nothing_is_written_if_one_document_is_broken(translate: Run) -> None:

@@ -60,6 +60,10 @@ def test_a_dash_in_subtitles_begins_what_another_speaker_says() -> None:
         ("Hello you.\n- A dog runs.", "you. Hello\n- runs. dog A"),
         ("a well-known\ndog", "dog\nwell-known a"),
         ("- a --> b", "- b --> a"),
+        ("[DOOR OPENS]\na b\nc d", "OPENS] [DOOR\nd c\nb a"),
+        ("a b\n(door opens)\n- c d", "b a\nopens) (door\n- d c"),
+        ("\u266a a b \u266a\n\u266a c d \u266a", "\u266a b a \u266a\n\u266a d c \u266a"),
+        ("a [b] c\nd", "d c\n[b] a"),
     ):
         assert reversed_file("a.srt", caption.format(source).encode()).decode() == caption.format(expected)
 

@@ -188,6 +188,13 @@ def test_words_that_are_not_linked_stay_outside_and_words_apart_keep_the_longest
     assert translated("a <b>b</b>", lambda line: Translated("w x y z", links)) == "w x <b>y z</b>"
 
 
+@pytest.mark.parametrize("text", ["<p>One&nbsp;dog\n  is <b>very\n big</b>.</p>", "<p>One&nbsp;dog\n  is  big.</p>"])
+def test_a_sentence_without_a_translation_keeps_its_white_space(text: str) -> None:
+    document = html_document(text, "en")
+    links = tuple((i, i) for i in range(len(document.lines[0].split())))
+    assert document.joined([Translated(document.lines[0], links)]) == text
+
+
 def test_only_sentences_with_tags_inside_need_an_alignment() -> None:
     document = html_document("<p><b>All of it.</b> <i>Some</i> of it. None.</p>", "en")
     assert document.lines == ["All of it.", "Some of it.", "None."]

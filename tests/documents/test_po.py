@@ -14,7 +14,7 @@ from catalogues import filled, reverse, rotated, same, seen
 from hypothesis import given
 
 from vtrans.documents.document import FilledDocument, Translated
-from vtrans.documents.po import po_document
+from vtrans.documents.po import po_document, read_po
 from vtrans.documents.sentences import PROTECTION
 from vtrans.errors import DocumentError
 
@@ -269,6 +269,25 @@ def test_text_that_only_looks_like_a_placeholder_is_translated(source: str) -> N
     body = f'msgid "{source}"\nmsgstr ""\n'
     assert f'msgstr "{" ".join(reversed(source.split()))}"' in filled("a.po", po(body)).decode()
     assert PROTECTION.masked(source).texts == {}
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        (r"\101 dog", "A dog"),
+        (r"caf\303\251 \x41", "café A"),
+        (r"a \a b", "a \a b"),
+        (r"a\\101 b\\a", r"a\101 b\a"),
+        (r"a \042b", 'a "b'),
+        (r"\134n dog", r"\n dog"),
+    ],
+)
+def test_escapes_of_c_are_read_and_written(source: str, text: str) -> None:
+    body = f'msgid "{source}"\nmsgstr ""\n'
+    (made,) = [entry for entry in read_po(filled("a.po", po(body), same).decode()) if not entry.is_header]
+    assert made.strings["msgid"].text == text
+    assert made.strings["msgstr"].text == text
+    assert "\a" not in filled("a.po", po(body), same).decode()
 
 
 def test_each_plural_form_is_filled_by_itself() -> None:

@@ -75,6 +75,8 @@ class Documents:
                 self.ending(file)
                 folder = output is not None and (several or output.is_dir())
                 targets[file] = output / file.name if output and folder else output
+                if output and folder and (output / file.name).resolve() == file.resolve():
+                    raise InputError(f"`output` must be another folder than that of {file}, or name a new file.")
                 continue
             assert output is not None
             for path in documents_in(file, () if self.format else tuple(FORMATS)):
@@ -222,6 +224,8 @@ def translate_files(
     todo = {file: target for file, target in targets.items() if not (written and written.has(file, target))}
     if len(todo) < len(targets):
         console.info(f"{many(len(targets) - len(todo), 'document', 'translated by an earlier run')}")
+    if replaced := [target for target in todo.values() if target and target.is_file()]:
+        console.info(f"{many(len(replaced), 'existing file', 'to be replaced')}, such as {replaced[0]}")
     with ended_by_signals():
         translator = load()
         translator.check(options)

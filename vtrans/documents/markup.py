@@ -146,7 +146,11 @@ class Segment:
             parts.append(tag)
             place, depth = max(place, mark), depth + change
         placed = zip(self.sentences, around, translations, strict=True)
-        made = [self._placed(sentence, f"{a}{text}{b}", links) for sentence, (a, b), (text, links) in placed]
+        made = [
+            # What stays as it is keeps its white space.
+            self._placed(sentence, f"{a}{self._as_read(sentence) if text == sentence.line else text}{b}", links)
+            for sentence, (a, b), (text, links) in placed
+        ]
         return "".join(made[part] if isinstance(part, int) else part for part in parts)
 
     def _add(self, parts: list[str | int], text: str, depth: int, around: list[list[str]]) -> None:
@@ -158,6 +162,9 @@ class Segment:
         before = next((part for part in reversed(parts) if isinstance(part, int)), None)
         if around:
             around[before or 0][0 if before is None else 1] += text
+
+    def _as_read(self, sentence: Sentence) -> str:
+        return self.text[sentence.begin : sentence.end]
 
     def _placed(self, sentence: Sentence, text: str, links: Links) -> str:
         if not sentence.nodes:

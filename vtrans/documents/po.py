@@ -28,6 +28,7 @@ MOST_THINGS = 1000  # numbers for which a plural formula is tried, as in msgfmt
 _STRING = re.compile(r'[ \t]*(?:(msgctxt|msgid|msgid_plural|msgstr(?:\[\d{1,2}\])?)[ \t]+)?"((?:[^"\\]|\\.)*)"\s*')
 _CHARSET = re.compile(rb'^"Content-Type:[^"\n]*charset=([\w-]+)', re.MULTILINE)
 _PLURAL = re.compile(r"^Plural-Forms:.*?\bplural=([^;\n]+)", re.MULTILINE)
+_BYTES = re.compile(r"(\\\\)|(?:\\(?:[0-3]?[0-7]{1,2}|x[0-9A-Fa-f]{2}))+|\\a")
 _LANGUAGE = re.compile(r"^Language:[ \t]*([a-z]{2,3}(?:_[A-Za-z]+)*)(?![A-Za-z])", re.MULTILINE)
 _NO_LANGUAGE = re.compile(r"(?<=\bLanguage:)[ \t]*(?=\\n)")
 # Languages with two plural forms, as many as a template has, and when they use the second one, as in msginit's table.
@@ -48,7 +49,7 @@ class String:
 
     @property
     def text(self) -> str:
-        return str(unescape("".join(self.parts)))
+        return _unescaped("".join(self.parts))
 
 
 @dataclass(frozen=True)
@@ -282,12 +283,26 @@ class _Source:
         return text if self._format.counted(text) == self._format.counted(self._text) else ""
 
 
+def _unescaped(text: str) -> str:
+    """Returns what a string of PO stands for. polib knows neither `\\a` nor bytes such as `\\101` and `\\x41`."""
+
+    def character(match: re.Match[str]) -> str:
+        if match[1] or match.group() == "\\a":
+            return match[1] or "\a"
+        codes = match.group().split("\\")[1:]
+        data = bytes(int(code[1:], 16) if code[0] == "x" else int(code, 8) for code in codes)
+        # polib reads what this returns, too.
+        return str(escape(data.decode(errors="replace")))
+
+    return str(unescape(_BYTES.sub(character, text)))
+
+
 def string_of(text: str, wide: bool, newline: str) -> str:
     """Returns a text as a string of PO, in several lines if it has several, or if it is long and `wide`."""
     lines = [line for line in re.split(r"(?<=\n)", text) if line]
     if wide:
         lines = [part for line in lines for part in _wrapped(line)]
-    quoted = [f'"{escape(line)}"' for line in lines]
+    quoted = ['"{}"'.format(escape(line).replace("\a", "\\a")) for line in lines]
     return newline.join(quoted if len(quoted) < 2 else ['""', *quoted])
 
 

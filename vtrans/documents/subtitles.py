@@ -14,10 +14,14 @@ from vtrans.errors import DocumentError
 _TIMES = re.compile(r"^[ \t]*(?:\d{1,9}:){1,2}\d{1,9}(?:[,.]\d{1,9})?[ \t]*-->[^\n]*\n?", re.MULTILINE)
 _DASH = re.compile(r"^(?:<[^<>\n]*>|\{[^{}\n]*\}|[ \t])*[-\u2010-\u2015][ \t]*(?=\S)", re.MULTILINE)
 
+# A sound, such as [DOOR OPENS], and a line of a song.
+_ALONE = re.compile(r"^[ \t]*(?:\[[^\[\]\n]*\]|\([^()\n]*\)|[\u266a\u266b][^\n]*)[ \t]*$\n?", re.MULTILINE)
+
 
 class SubtitleDocument(FilledDocument):
     """Subtitles. A caption may have tags such as <i>. A dash at the beginning of a line begins what another speaker
-    says, and stays. What a speaker says keeps its number of lines. Raises DocumentError for a text without times."""
+    says, and stays. Sounds and lines of songs are translated separately. What a speaker says keeps its number of
+    lines. Raises DocumentError for a text without times."""
 
     def __init__(self, text: str, language: str) -> None:
         if not _TIMES.search(text):
@@ -41,11 +45,14 @@ def _speeches(text: str) -> Iterator[tuple[int, int]]:
         begin = times.end()
         end = text.find("\n\n", begin - 1)
         end = len(text) if end < 0 else max(end, begin)
-        for dash in _DASH.finditer(text, begin, end):
-            if begin < dash.start():
-                yield begin, dash.start()
-            begin = dash.end()
-        yield begin, end
+        cuts = [(dash.start(), dash.end()) for dash in _DASH.finditer(text, begin, end)]
+        cuts += [(place, place) for alone in _ALONE.finditer(text, begin, end) for place in alone.span()]
+        for start, stop in sorted(cuts):
+            if begin < start:
+                yield begin, start
+            begin = max(begin, stop)
+        if begin < end:
+            yield begin, end
         times = _TIMES.search(text, end)
 
 
