@@ -14,9 +14,12 @@ from translators import (
 )
 
 from vtrans.config import SearchConfig
+from vtrans.data.preparation.learn_vocabulary import learn
+from vtrans.engines.engine import Source
 from vtrans.errors import InputError
-from vtrans.lines.line import MOST_PHRASES, Line
-from vtrans.lines.pieces import EXTRA_LENGTH, SourceReader, cut_long
+from vtrans.lines.line import MOST_PHRASES, Line, Piece
+from vtrans.lines.pieces import EXTRA_LENGTH, CutIntoPieces, SourceReader, cut_long
+from vtrans.search.loop import Hypothesis
 from vtrans.wording.phrases import Wording
 
 
@@ -29,6 +32,39 @@ def test_pieces_are_within_the_limit_and_lose_nothing(line: str, limit: int) -> 
     assert all(0 < len(piece) <= limit for piece in pieces)
     if limit >= 8:  # no word is longer than half of the limit
         assert all(vocabulary().piece(piece[0]).startswith("\u2581") for piece in pieces)
+
+
+@pytest.mark.parametrize(
+    "sentences",
+    [
+        ["Mr. dog runs in the park.", "a dog. a cat sleeps in the park?", "in the park a dog"],
+        ['a dog runs a cat sleeps a dog runs.")', '"in the park a cat runs a cat sleeps!"', "a dog"],
+        ["a dog runs in the park a cat sleeps 。", "a dog runs."],
+        ["a 5.5 a dog runs in the park a cat: a", "dog"],  # no sentence ends, so it is cut before the last word
+    ],
+)
+def test_a_long_line_is_cut_at_the_ends_of_sentences(sentences: list[str]) -> None:
+    line = " ".join(sentences)
+    vocab = learn([line] * 20, size=None, kind="bpe", coverage=1.0, normalization="nmt_nfkc")
+    ids = vocab.encode(line.replace(" 。 ", "。"))
+    pieces = [vocab.decode(piece).strip() for piece in cut_long(ids, len(ids) - 1, vocab)]
+    assert pieces == [sentence.replace(" 。", "。") for sentence in sentences]
+    assert cut_long(ids, len(ids), vocab) == [ids]
+
+
+@pytest.mark.parametrize(
+    ("src", "tgt", "before", "short"),
+    [(40, 9, 0, True), (40, 10, 0, False), (39, 1, 0, False), (45, 9, 10, False), (40, 0, 0, False)],
+)
+def test_a_translation_that_is_far_shorter_is_counted(src: int, tgt: int, before: int, short: bool) -> None:
+    line = Line(1, "x")
+    line.before = [7] * before
+    line.pieces = [
+        Piece(line, Source([7] * length, 99, "1/0"), [Hypothesis((7,) * found, -1.0, -1.0, True, ())])
+        for length, found in ((5, 5), (src, tgt))
+    ]
+    CutIntoPieces(SimpleNamespace(), vocabulary(), None, 1).after([line])  # type: ignore[arg-type]
+    assert line.counts.short == short
 
 
 class CountedList(list[int]):

@@ -149,6 +149,7 @@ def test_what_the_vocabulary_lacks_is_copied(line: str, copied: list[str]) -> No
         ("/fox/dog $5, 10%, a@b.org! 1/2 km/h", ["/fox/dog", "$5", "10%", "a@b.org", "1/2", "km/h"]),
         ("C++ and/or R&D", ["C++", "/", "R&D"]),
         ("**fox** *the dog* fox😀fox <fox", ["**", "**", "*", "*", "😀", "<"]),
+        (f"fox {'fox' * 70}, {'狐' * 300}", ["fox" * 70, "狐" * 300]),  # no word is as long
         ("don`t fox+ +", ["`", "fox+", "+"]),
     ],
 )

@@ -34,6 +34,7 @@ class Counts:
     matched: int = 0  # lines that are translated with a fuzzy match
     cut: int = 0  # lines longer than max_source, translated in pieces
     empty: int = 0  # lines with text whose best translation, or that of a piece, is empty
+    short: int = 0  # lines whose best translation, or that of a piece, is far shorter than the text
     unfinished: int = 0  # lines whose best translation reached its length limit
     looping: int = 0  # lines whose best translation, or that of a piece, is finished and loops
     retried: int = 0  # lines with at least one piece that was searched again

@@ -4,7 +4,7 @@ translations of the pieces."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -25,6 +25,10 @@ from vtrans.translate.translation import NO_TRANSLATION, Translation
 from vtrans.wording.avoid import Avoid, Spelling
 from vtrans.wording.phrases import encoded
 
+FEWEST = 8  # subwords of a piece that ends with a sentence: abbreviations end with a full stop, too
+STOPS, FULL_STOPS = ".!?\u2026", "\u3002\uff01\uff1f"  # a sentence ends with them before a space, and anywhere
+CLOSING = "\"'\u00bb\u201c\u201d\u2019)]\u300d\u300f"  # may stand between the mark and the next sentence
+SHORT_FROM, SHORT = 40, 4  # a piece of that many subwords is translated by far less if these are so many times fewer
 EXTRA_LENGTH = 50  # target subwords allowed beyond the length of the source (Vaswani et al. 2017, section 6.1)
 
 
@@ -225,6 +229,7 @@ class CutIntoPieces(Stage):
         if rank == 0:
             line.counts.unfinished = int(not finished)
             line.counts.empty = int(not all(text.strip() for text in texts))
+            line.counts.short = int(any(_is_short(piece) for piece in line.pieces))
             line.counts.tgt_tokens = len(tokens)
         return Translation(
             one_line(" ".join(t for t in texts if t)),
@@ -237,21 +242,45 @@ class CutIntoPieces(Stage):
         )
 
 
+def _is_short(piece: Piece) -> bool:
+    """Returns whether the translation of a piece is so much shorter than its source that a part must be missing."""
+    src, tgt = len(piece.source.tokens) - len(piece.line.before), len(piece.hypotheses[0].tokens)
+    return src >= SHORT_FROM and 0 < SHORT * tgt < src
+
+
 def named(code: str) -> str:
     """Returns a language's code with its name."""
     return code if language_name(code) == code else f"{code} ({language_name(code)})"
 
 
 def cut_long(ids: list[int], limit: int, vocab: Vocabulary) -> list[list[int]]:
-    """Returns the subwords in pieces of at most `limit`; a piece ends before the last word that begins in its second
-    half, if there is one."""
+    """Returns the subwords in pieces of at most `limit`. If there are more, each sentence is a piece, and short ones
+    are one with the next. A long sentence is cut before the last word that begins in the second half of a piece, if
+    there is one."""
     pieces, begin = [], 0
-    while len(ids) - begin > limit:
-        least, end = begin + limit // 2, begin + limit
-        while end > least and not vocab.text_of(ids[end]).startswith(" "):
-            end -= 1
-        if end == least:
-            end = begin + limit
-        pieces.append(ids[begin:end])
-        begin = end
-    return [*pieces, ids[begin:]] if ids else pieces
+    for stop in _sentence_ends(ids, vocab) if len(ids) > limit else [len(ids)]:
+        while stop - begin > limit:
+            least, end = begin + limit // 2, begin + limit
+            while end > least and not vocab.text_of(ids[end]).startswith(" "):
+                end -= 1
+            if end == least:
+                end = begin + limit
+            pieces.append(ids[begin:end])
+            begin = end
+        if stop > begin:
+            pieces.append(ids[begin:stop])
+            begin = stop
+    return pieces
+
+
+def _sentence_ends(ids: list[int], vocab: Vocabulary) -> Iterator[int]:
+    """Yields where sentences end, with at least FEWEST subwords between two places, and where the text ends."""
+    begin, mark = 0, ""
+    for place, token in enumerate(ids):
+        text = vocab.text_of(token)
+        ends = mark in FULL_STOPS or (mark in STOPS and text.startswith(" "))
+        if mark and ends and place - begin >= FEWEST:
+            yield place
+            begin = place
+        mark = text.rstrip(CLOSING)[-1:] or mark
+    yield len(ids)

@@ -20,6 +20,7 @@ from vtrans.text.piece_table import is_byte, split_language
 from vtrans.text.vocabulary import UNK_ID, Vocabulary
 from vtrans.translate.translation import Translation
 from vtrans.wording.glossary import BETWEEN, SENTENCE_ENDS
+from vtrans.wording.phrases import has_spaces
 from vtrans.wording.protect import Masked, Span
 
 AROUND = Kept[tuple[str, str]]()
@@ -30,6 +31,7 @@ SEEN_WORDS = Kept[list[int]]()
 _INVISIBLE = ("Cc", "Cf", "Cs", "Zl", "Zp", "Zs")  # categories of control characters, surrogates and spaces
 # Control and format characters, without those that join the characters of an emoji.
 _CONTROLS = regex.compile(r"(?<![\p{Extended_Pictographic}\ufe0f\U0001f3fb-\U0001f3ff\p{Cf}])[\p{Cc}\p{Cf}]+")
+LONGEST_RUN = 200  # characters without a blank that may be a word; more would be translated for seconds
 _SYMBOLS = frozenset(string.punctuation) - set("-'`") | set("$€£¥")  # those of addresses, names, prices
 _EITHER = regex.compile(r"\p{L}{2,}/\p{L}{2,}")  # but km/h is copied
 _RUN = regex.compile(r"[^\s<>]+|[<>]")
@@ -113,9 +115,9 @@ class CopyUnknown(Stage):
     def before(self, lines: Sequence[Line]) -> None:
         for line in lines:
             text, characters = line.seen.text, self._characters
-            if characters.knows(text) or not characters.may_change(line.text):
-                continue
-            if not any(characters.lacks(0, character) for character in set(text)):
+            lacks = not characters.knows(text) and any(characters.lacks(0, character) for character in set(text))
+            has_long_run = len(text) > LONGEST_RUN and any(len(run) > LONGEST_RUN for run in text.split())
+            if not (lacks or has_long_run) or not characters.may_change(line.text):
                 continue
             begin, end = (0, len(text)) if line.prefix else self._body(text, line.protected)
             if begin > 0 or end < len(text):
@@ -170,8 +172,10 @@ class CopyUnknown(Stage):
 
     def _is_address(self, run: str) -> bool:
         """Returns whether a run of characters without blanks is copied as a whole: it has letters or digits and a
-        symbol that the source vocabulary lacks, such as / in an address. Words beside an emoji or with markup around
-        them, and two words with a slash between them, are translated."""
+        symbol that the source vocabulary lacks, such as / in an address, or is longer than any word. Words beside an
+        emoji or with markup around them, and two words with a slash between them, are translated."""
+        if len(run) > LONGEST_RUN:
+            return has_spaces(run)
         inner = run.strip("*_~|=")
         symbols = {c for c in set(inner) if c in _SYMBOLS and self._characters.lacks(0, c)}
         return bool(symbols) and any(map(str.isalnum, inner)) and not _EITHER.fullmatch(inner)
