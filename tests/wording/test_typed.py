@@ -30,7 +30,7 @@ from vtrans.text.vocabulary import Vocabulary
 from vtrans.translate.translation import TranslateOptions, Translation
 from vtrans.translate.translator import Translator
 from vtrans.wording.glossary import Glossary, pair_of
-from vtrans.wording.phrases import wording_of
+from vtrans.wording.phrases import Wording, wording_of
 from vtrans.wording.protect import Masked, Protection
 
 
@@ -286,6 +286,18 @@ def test_dotless_letters_and_final_sigma() -> None:
     assert title("iki ışık", "az") == "İki Işık"
     assert (lower("ΟΔΟΣ ΣΟΦΟΣ"), upper("οδος")) == ("οδος σοφος", "ΟΔΟΣ")
     assert all(len(lower(chr(code))) == 1 for code in range(0x250)), "terms are found by their place"
+
+
+def test_a_constraint_in_the_case_of_the_line_may_be_searched_in_another() -> None:
+    line, stage = Line(1, "THE DOG"), LowerCase(Characters(LATIN, LATIN), "en", "de")
+    line.wording = asked = Wording((("DER HUND",), ("Dackel",)), ("KATZE",))
+    stage.before([line])
+    capitals, as_given = line.wording.phrases
+    assert {"der hund", "Der hund", "Der Hund"} <= set(capitals)
+    assert as_given == ("Dackel",)
+    assert {"KATZE", "Katze", "katze"} <= set(line.wording.avoid)
+    stage.after([line])
+    assert line.wording == asked
 
 
 @pytest.mark.parametrize(
