@@ -16,7 +16,7 @@ from translators import sentences, translator, window
 from vtrans.errors import FileError, InputError
 from vtrans.lines.line import lines_of
 from vtrans.translate.confidence import (
-    FEWEST,
+    FEWEST_SENTENCES,
     FILE,
     Calibration,
     Logistic,
@@ -32,7 +32,7 @@ from vtrans.wording.protect import Protection
 
 def calibration_of(files: list[Path], **search: Any) -> Calibration:
     """Returns a calibration for `translator`, by references that have some words of its translations."""
-    made, lines, numbers = translator(**search), sentences(FEWEST * 2, seed=9), random.Random(1)
+    made, lines, numbers = translator(**search), sentences(FEWEST_SENTENCES * 2, seed=9), random.Random(1)
     translations = [best[0] for best in made.nbest(lines, raw=True)]
     references = [t.text if numbers.random() < np.exp(t.logprob / 9) else "none of it" for t in translations]
     return calibrate(lines, translations, references, files, made.tgt_vocab, {})[0]
@@ -189,10 +189,10 @@ def test_a_calibration_with_wrong_numbers_or_of_other_models_is_refused(model: P
 
 
 def test_too_few_sentences_and_those_that_are_all_alike_are_refused() -> None:
-    made, lines = translator(), sentences(FEWEST * 2)
+    made, lines = translator(), sentences(FEWEST_SENTENCES * 2)
     translations = [best[0] for best in made.nbest(lines)]
     for n, references, words in (
-        (FEWEST // 2, ["a"] * FEWEST, f"at least {FEWEST}"),
+        (FEWEST_SENTENCES // 2, ["a"] * FEWEST_SENTENCES, f"at least {FEWEST_SENTENCES}"),
         (len(lines), [t.text for t in translations], "alike"),
     ):
         with pytest.raises(InputError, match=words):

@@ -17,7 +17,7 @@ from vtrans.config import KERNELS_VARIABLE, RETRY_NGRAM
 from vtrans.console import Console
 from vtrans.errors import InputError
 from vtrans.keys import flag, number, path, text
-from vtrans.processes.division import MOST
+from vtrans.processes.division import MOST_PROCESSES
 from vtrans.processes.signals import ended_by_signals
 from vtrans.text.lines import LineReport, OnBadUtf8
 from vtrans.translate.chunks import ChunkJob, Shard, indexed_texts, join_job, settings_of, translate_chunks
@@ -159,8 +159,8 @@ def streamed(options: TranslateOptions, text: Text, console: Console) -> Iterato
 
         def prepare(translator: Translator) -> tuple[Callable[[Workers[bytes] | None], None], int]:
             # More lines of a pipe may arrive late.
-            begin = list(islice(lines, MOST if extent.known else 1))
-            busy = len(begin) if extent.known or not begin else MOST
+            begin = list(islice(lines, MOST_PROCESSES if extent.known else 1))
+            busy = len(begin) if extent.known or not begin else MOST_PROCESSES
             return partial(run, translator, chain(begin, lines)), busy
 
         yield prepare
@@ -189,7 +189,7 @@ def chunked(
         console.info(f"{missing}; {chunks.folder} will hold {whole}")
         if not chunks.measure:
             job.use_kernels()
-        return partial(run, translator, job), min(MOST, left * chunks.lines)
+        return partial(run, translator, job), min(MOST_PROCESSES, left * chunks.lines)
 
     def run(translator: Translator, job: ChunkJob, workers: Workers[bytes] | None) -> None:
         report = LineReport()

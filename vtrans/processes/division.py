@@ -7,8 +7,8 @@ import sys
 from vtrans.errors import InputError
 from vtrans.keys import Key, check_value
 
-MOST = 1024  # processes
-PROCESSES = Key("the processes that divide the work", int, 1, MOST, "processes")
+MOST_PROCESSES = 1024
+PROCESSES = Key("the processes that divide the work", int, 1, MOST_PROCESSES, "processes")
 # Bytes per process. With 8,000 subwords and the default batches, translating took up to 0.9 GB (D 128) and training up
 # to 1.5 GB (D 256).
 MEMORY = 2e9

@@ -61,7 +61,7 @@ class Updates:
         if learner.average is not None:
             learner.average.update(step, bad)
         learner.optimizer.zero_grad(set_to_none=True)
-        learner.parallel.settle()
+        learner.parallel.wait_for_updates()
         self._unread.append((step, torch.cat([sums_2, bad.to(self._dtype)[None]]), counts))
         self.progress.step = step
 

@@ -34,7 +34,7 @@ from vtrans.text.words import words_of_ids
 FILE = "confidence.json"
 FEATURES = {"sentence": 8, "word": 11}
 RIGHT = 60.0  # chrF of a sentence that counts as right
-FEWEST = 200  # sentences to calibrate with
+FEWEST_SENTENCES = 200  # sentences to calibrate with
 FOLDS = 5
 BINS = 10
 STEPS = 50  # of Newton's method, which needs about ten
@@ -260,8 +260,8 @@ def calibrate(
         right["word"] += right_words(translation.text, reference)
         fold["sentence"].append(number)
         fold["word"] += [number] * (len(right["word"]) - len(fold["word"]))
-    if len(x["sentence"]) < FEWEST:
-        raise InputError(f"a calibration needs at least {FEWEST} sentences, got {len(x['sentence'])}.")
+    if len(x["sentence"]) < FEWEST_SENTENCES:
+        raise InputError(f"a calibration needs at least {FEWEST_SENTENCES} sentences, got {len(x['sentence'])}.")
     fitted, reports = {}, {}
     for name in x:
         values, truth, folds = np.array(x[name]), np.array(right[name], float), np.array(fold[name])

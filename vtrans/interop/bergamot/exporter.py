@@ -22,7 +22,7 @@ from vtrans.interop.bergamot.binary import Matrix, Tensors, places_of, write_mod
 from vtrans.interop.bergamot.engine import Bergamot, package
 from vtrans.interop.bergamot.folder import ALPHA, RATIO, names_of, write_settings
 from vtrans.interop.bergamot.network import is_spm, is_usual, settings_of, tensors_of, yaml_of
-from vtrans.interop.bergamot.quantization import MOST, PROJECTION, fitting, matrix, reference, tuned_alphas
+from vtrans.interop.bergamot.quantization import LARGEST_INTEGER, PROJECTION, fitting, matrix, reference, tuned_alphas
 from vtrans.interop.expressible import BERGAMOT, check_model, nearest_search
 from vtrans.interop.imported import ABSENT_BIAS, rows_of
 from vtrans.interop.marian import layout
@@ -117,5 +117,5 @@ def _embedding(weight: Tensor) -> Matrix:
     value. A value of 127 in the last row makes it the multiplier of the file."""
     integers, multiplier = matrix(weight)
     padded = F.pad(integers, (0, 0, 0, layout.padded(len(integers)) - len(integers)))
-    padded[-1, 0] = MOST
+    padded[-1, 0] = LARGEST_INTEGER
     return Matrix(padded, multiplier)

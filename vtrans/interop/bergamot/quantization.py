@@ -27,14 +27,14 @@ from vtrans.numerics.products import Linear
 from vtrans.text.vocabulary import EOS_ID, Vocabulary
 
 LONGEST = 127  # subwords; the engine divides longer sentences
-MOST = 127  # of an integer, of either sign
+LARGEST_INTEGER = 127  # of an integer, of either sign
 # Inputs are from 0 to 254, as 127 is added to them and its product subtracted from the result.
 MOST_OF_PAIR = 32767 // 254
 PROJECTION = "projection"
 KEPT = 1 << 18  # activations of a matrix that its alpha is chosen by
 CLIPS = [share / 40 for share in range(8, 81)]  # of the largest value: those that 127 may stand for
 # Those of a weight, among them the one with which the largest value becomes any integer that it may have in a matrix.
-WEIGHT_CLIPS = [*CLIPS[:32], *(MOST / largest for largest in range(MOST, 59, -1))]
+WEIGHT_CLIPS = [*CLIPS[:32], *(LARGEST_INTEGER / largest for largest in range(LARGEST_INTEGER, 59, -1))]
 
 
 def matrix(weight: Tensor) -> Matrix:
@@ -45,13 +45,13 @@ def matrix(weight: Tensor) -> Matrix:
     give the same matrix: its multiplier has 8 bits, so that the roundings of the values do not change it.
     """
     largest = float(weight.abs().max()) or 1.0
-    multipliers = torch.tensor([MOST / (largest * share) for share in WEIGHT_CLIPS]).bfloat16()
+    multipliers = torch.tensor([LARGEST_INTEGER / (largest * share) for share in WEIGHT_CLIPS]).bfloat16()
     matrices = map(partial(_matrix, weight), multipliers.tolist())
     return min(matrices, key=lambda matrix: float((matrix.values - weight).square().sum()))
 
 
 def _matrix(weight: Tensor, multiplier: float) -> Matrix:
-    pairs = torch.round(weight * multiplier).clamp_(-MOST, MOST).view(len(weight), -1, 2)
+    pairs = torch.round(weight * multiplier).clamp_(-LARGEST_INTEGER, LARGEST_INTEGER).view(len(weight), -1, 2)
     sums = pairs.sum(2, keepdim=True)
     excess = (sums.abs() - MOST_OF_PAIR).clamp_(min=0) * sums.sign()
     pairs -= torch.cat((torch.trunc(excess / 2), excess - torch.trunc(excess / 2)), 2)
@@ -60,7 +60,7 @@ def _matrix(weight: Tensor, multiplier: float) -> Matrix:
 
 def rounded(values: Tensor, alpha: float) -> Tensor:
     """Returns activations as Bergamot has them: integers from -127 to 127, divided by `alpha`."""
-    return torch.round(values * alpha).clamp_(-MOST, MOST) * (1 / alpha)
+    return torch.round(values * alpha).clamp_(-LARGEST_INTEGER, LARGEST_INTEGER) * (1 / alpha)
 
 
 def normalized(norm: LayerNorm, x_D: Tensor) -> Tensor:
@@ -85,14 +85,14 @@ class Product:
         self.weight_OI = torch.cat([part.integers for part in parts]).float()
         multipliers_O = torch.cat([torch.full((len(part.integers),), part.multiplier) for part in parts])
         # Of a number and a tensor, torch would compute a reciprocal first, and round twice.
-        one, most, exact = (torch.tensor(float(number)) for number in (1, MOST, alpha))
+        one, most, exact = (torch.tensor(float(number)) for number in (1, LARGEST_INTEGER, alpha))
         self.scale_O = one / (exact * multipliers_O)
-        self.shift_O = MOST * self.weight_OI.sum(1)  # of the inputs, which the engine makes positive
+        self.shift_O = LARGEST_INTEGER * self.weight_OI.sum(1)  # of the inputs, which the engine makes positive
         self.bias_O = -((most / exact) * (most / multipliers_O) / most) * self.weight_OI.sum(1)
         self.bias_O += 0 if bias_O is None else bias_O
 
     def __call__(self, x_NI: Tensor) -> Tensor:
-        x_NI = torch.round(x_NI * self.alpha).clamp_(-MOST, MOST)
+        x_NI = torch.round(x_NI * self.alpha).clamp_(-LARGEST_INTEGER, LARGEST_INTEGER)
         # Integers in float32 are exact up to 2 ** 24.
         return (x_NI @ self.weight_OI.T + self.shift_O) * self.scale_O + self.bias_O
 
@@ -125,7 +125,7 @@ def tuned_alphas(loaded: LoadedModel, lines: Sequence[str]) -> dict[str, float]:
 
 def _alpha(values: Tensor) -> float:
     largest = float(values.max()) or 1.0
-    alphas: list[float] = torch.tensor([MOST / (largest * share) for share in CLIPS]).tolist()  # in float32
+    alphas: list[float] = torch.tensor([LARGEST_INTEGER / (largest * share) for share in CLIPS]).tolist()  # in float32
     return min(alphas, key=lambda alpha: float((rounded(values, alpha) - values).square().mean()))
 
 

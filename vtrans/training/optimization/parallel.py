@@ -33,7 +33,7 @@ from vtrans.text.vocabulary import EOS_ID
 from vtrans.training.optimization.loss import Objective
 from vtrans.training.optimization.optimizer import MovingAverage, costs
 
-BLOCK = 1 << 22  # numbers that a rank sends to rank 0 at a time: few messages, in little memory
+NUMBERS_PER_MESSAGE = 1 << 22  # that a rank sends to rank 0: few messages, in little memory
 
 
 class DataParallel:
@@ -85,7 +85,7 @@ class DataParallel:
         """Gives `parameters` the gradient of all ranks. Returns its norm, []."""
         return torch.nn.utils.get_total_norm([p.grad for p in self.parameters.values() if p.grad is not None])
 
-    def settle(self) -> None:
+    def wait_for_updates(self) -> None:
         """Waits until every rank has updated its parameters, if the ranks share them."""
 
     def refreshed(self) -> AbstractContextManager[None]:
@@ -150,7 +150,7 @@ class SharedMemory(DataParallel):
         square = float(torch.nn.utils.get_total_norm(sums)) ** 2
         return torch.tensor(math.sqrt(self.ranks.summed([square], self.device)[0]))
 
-    def settle(self) -> None:
+    def wait_for_updates(self) -> None:
         self.ranks.wait()
 
 
@@ -215,8 +215,8 @@ class Shards:
     def share(self, optimizer: torch.optim.Optimizer, average: MovingAverage | None) -> None:
         """See `DataParallel.share`."""
 
-    def settle(self) -> None:
-        """See `DataParallel.settle`."""
+    def wait_for_updates(self) -> None:
+        """See `DataParallel.wait_for_updates`."""
 
     def gradient_norm(self) -> Tensor:
         for name, parameter in self.parameters.items():
@@ -271,10 +271,10 @@ class Shards:
 
 
 def _blocks(sizes: Mapping[str, int]) -> Iterator[list[str]]:
-    """Yields the keys in order, in blocks of at most BLOCK numbers or of one key."""
+    """Yields the keys in order, in blocks of at most NUMBERS_PER_MESSAGE numbers or of one key."""
     block: list[str] = []
     for key in sizes:
-        if block and sum(sizes[k] for k in block) + sizes[key] > BLOCK:
+        if block and sum(sizes[k] for k in block) + sizes[key] > NUMBERS_PER_MESSAGE:
             yield block
             block = []
         block.append(key)
