@@ -26,7 +26,6 @@ SHIPPED = [
     "multi30k-tiny",
     "paper-base",
     "paper-big",
-    "phrasebook",
     "small",
     "student-browser",
     "t2t-base",

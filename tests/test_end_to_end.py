@@ -1,4 +1,4 @@
-"""The main job as a user does it: five commands from the phrasebook's text to a score."""
+"""The main job as a user does it: five commands from text to a score."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from forking import ENVIRONMENT, start_python
 
-ROOT = Path(__file__).parent.parent
+from recipes.experiment import excerpt, write_lines
 
 
 def run(folder: Path, *command: str, text: str | None = None) -> str:
@@ -22,10 +22,12 @@ def run(folder: Path, *command: str, text: str | None = None) -> str:
 
 
 @pytest.mark.slow
-def test_five_commands_make_a_translator_of_the_phrasebook(tmp_path: Path) -> None:
+def test_five_commands_make_a_translator(tmp_path: Path) -> None:
     vtrans = ("-m", "vtrans")
-    generate = str(ROOT / "recipes" / "phrasebook" / "generate.py")
-    run(tmp_path, generate, "--out", "text", "--train", "4000", "--valid", "50", "--test", "100", "--seed", "3")
+    (tmp_path / "text").mkdir()
+    for stem, number in (("train", 4000), ("valid", 50), ("test", 100)):
+        for language in ("en", "de"):
+            write_lines(tmp_path / f"text/{stem}.{language}", excerpt(f"{stem}.{language}")[:number])
     corpus = ("--src", "text/train.en", "--tgt", "text/train.de")
     valid = ("--valid-src", "text/valid.en", "--valid-tgt", "text/valid.de")
     report = json.loads(run(tmp_path, *vtrans, "prepare-bpe", *corpus, *valid, "--vocab-size", "1500", "--json"))
@@ -35,7 +37,7 @@ def test_five_commands_make_a_translator_of_the_phrasebook(tmp_path: Path) -> No
     changes = [word for key, value in settings.items() for word in ("--set", f"train.{key}={value}")]
     sizes = {"d_ff": 256, "encoder_layers": 1, "decoder_layers": 1}
     changes += [word for key, value in sizes.items() for word in ("--set", f"model.{key}={value}")]
-    run(tmp_path, *vtrans, "train", "--recipe", "phrasebook", *changes)
+    run(tmp_path, *vtrans, "train", "--recipe", "demo", *changes)
     records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().split("\n") if line]
     valid_nll = [record["nll"] for record in records if record["kind"] == "valid"]
     assert len(valid_nll) == 4

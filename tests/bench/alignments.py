@@ -1,13 +1,14 @@
 """Print the alignment error rate of cross-attention, compared with gold alignments.
 
-    python tests/bench/alignments.py --model demo/run --data demo/text/test [--lines 1000] [--details]
+    python tests/bench/alignments.py --model run --data gold/test [--lines 1000] [--details]
 
 Feeds each given translation through the model and compares the attention with PREFIX.align (Pharaoh format, over the
-words between spaces). The table has one row per decoder layer, one for the upper half of the layers and one for all,
-both for the position that predicts a subword and for the position whose input it is. Its columns are: each target word
-with its best source word; each source word with its best target word; the union of both, which is what `vtrans
-translate --alignments` gives; and their intersection. `--details` adds a row per head. AER is that of Och and Ney
-(2003), with the sure links equal to the possible ones: 1 - 2 |A & G| / (|A| + |G|), in per cent.
+words between spaces). `gold_links.py` writes such text, and text to train the model on. The table has one row per
+decoder layer, one for the upper half of the layers and one for all, both for the position that predicts a subword and
+for the position whose input it is. Its columns are: each target word with its best source word; each source word with
+its best target word; the union of both, which is what `vtrans translate --alignments` gives; and their intersection.
+`--details` adds a row per head. AER is that of Och and Ney (2003), with the sure links equal to the possible ones: 1 -
+2 |A & G| / (|A| + |G|), in per cent.
 """
 
 from __future__ import annotations

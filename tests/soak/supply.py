@@ -3,7 +3,7 @@
     python tests/soak/supply.py --python python3.11 --bounds lowest --bounds newest
     python tests/soak/supply.py --python python3.13 --without-torch     # where there is no wheel of torch for the CPU
 
-For each interpreter and bound it installs the wheel, runs `pip check`, the five commands on synthetic text and `vtrans
+For each interpreter and bound it installs the wheel, runs `pip check`, the five commands on some lines and `vtrans
 doctor`, and checks a project that imports vtrans with `mypy --strict`. With the bound "lowest", each dependency has the
 version that pyproject.toml names, except torch, whose version is `--torch`. Once, it installs the sdist too. Without
 torch, it runs `vtrans --help` and `vtrans doctor`, which must say that torch is missing.
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import lzma
 import re
 import shutil
 import subprocess
@@ -52,10 +53,14 @@ def environment(folder: Path, python: str, packages: Sequence[object]) -> Path:
 
 
 def five_commands(programs: Path, folder: Path) -> None:
-    """Trains a tiny translator on synthetic text, uses it and scores it."""
+    """Trains a tiny translator on lines of the demo, uses it and scores it."""
     vtrans = programs / "vtrans"
     text = folder / "text"
-    run(programs / "python", TOP / "recipes/phrasebook/generate.py", "--out", text, "--train", 300, "--test", 20)
+    text.mkdir()
+    for stem, number in (("train", 300), ("test", 20)):
+        for language in ("en", "de"):
+            lines = lzma.decompress((TOP / f"recipes/demo/{stem}.{language}.xz").read_bytes()).splitlines(True)
+            (text / f"{stem}.{language}").write_bytes(b"".join(lines[:number]))
     given = [
         word for side in ("src", "tgt") for word in (f"--{side}", text / f"train.{'en' if side == 'src' else 'de'}")
     ]

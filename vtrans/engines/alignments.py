@@ -21,7 +21,7 @@ NO_WORD = -1
 
 # Each target word is linked to the source word that it attends to most. Each source word is linked to the target word
 # that attends to it most, if this attention is at least ENOUGH: a translation need not render every word. Chosen by
-# alignment error rate on the gold alignments of the phrasebook (tests/bench/alignments.py), as `mean_attention` is.
+# alignment error rate on generated text with gold links (tests/bench/alignments.py), as `mean_attention` is.
 ENOUGH = 0.1
 
 

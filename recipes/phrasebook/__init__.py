@@ -1,1 +1,0 @@
-"""The built-in corpus: an English-German grammar that makes sentence pairs from a seed."""
