@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from vtrans.data.cleaning.options import RULES, CleanOptions
-from vtrans.data.cleaning.rules import Rules, key_of
+from vtrans.data.cleaning.rules import Rules, key_of, words_of
 
 SAMPLE = [
     ("The dog runs through the big park.", "Der Hund läuft durch den großen Park."),
@@ -26,6 +26,12 @@ DROPPED = [
     ("script", "狗在跑。", "Der Hund läuft."),
     ("copy", "The dog runs.", "The dog runs."),
     ("copy", "The dog runs.", "the dog runs!"),
+    ("repetition", "The dog runs in the park.", "Der Hund Der Hund Der Hund Der Hund läuft im Park."),
+    ("repetition", "She sees the dog in the park.", "Sie sieht den Hund. Hund. Hund. Hund. Hund. Hund."),
+    ("markup", "The <b>dog</b> runs.", "Der Hund läuft."),
+    ("markup", "The dog runs.", 'Der <a href="x.html">Hund</a> läuft.'),
+    ("markup", "The dog runs.<br/>", "Der Hund läuft."),
+    ("markup", "Tom &amp; Mary", "Tom und Maria"),
     ("numbers", "It costs 15 euros.", "Es kostet 25 Euro."),
     ("numbers", "Room 12, floor 3", "Zimmer 12, Stock 13"),
     ("numbers", "It was in 2001.", "Es war 2010."),
@@ -42,6 +48,10 @@ KEPT = [
     ("script", "42", "42"),
     ("copy", "Berlin", "Berlin"),
     ("copy", "OK!", "OK!"),
+    ("repetition", "No, no, no, no!", "Nein, nein, nein!"),
+    ("repetition", "Wait ...........", "Warte."),
+    ("markup", "The <b>dog</b> runs.<br>", "Der <B>Hund</B> läuft.<br />"),
+    ("markup", "Call <name>, if a < b & c > d.", "Ruf <Name>, wenn a < b & c > d."),
     ("numbers", "It costs 1,500.50 euros.", "Es kostet 1.500,50 Euro."),
     ("numbers", "It costs 1,050 euros.", "Es kostet 1050 Euro."),
     ("numbers", "Come on 05/03.", "Komm am 3.5."),
@@ -71,6 +81,11 @@ def test_a_rule_drops_what_breaks_it_unless_it_is_left_out(rule: str, src: str, 
 @pytest.mark.parametrize(("rule", "src", "tgt"), KEPT)
 def test_what_is_like_a_broken_pair_is_kept(rule: str, src: str, tgt: str) -> None:
     assert rules().reason(src, tgt) is None, rule
+
+
+def test_contractions_are_two_words() -> None:
+    assert words_of("I'm sure they don’t.") == words_of("I am sure they do not.")
+    assert words_of("Tom's rock 'n' roll") == ["tom", "'s", "rock", "'", "n", "'", "roll"]
 
 
 def test_each_rule_without_models_has_cases() -> None:

@@ -18,6 +18,8 @@ RULES = {
     "mojibake": "characters were decoded wrongly, and cannot be repaired",
     "script": "most letters of a side are of another script than usual on this side",
     "copy": "both sides have the same words",
+    "repetition": "a side repeats words that the other one does not repeat",
+    "markup": "the sides have different HTML tags or entities",
     "numbers": "the sides have different numbers",
     "urls": "the sides have different URLs or e-mail addresses",
     "language": "a side is in another language",

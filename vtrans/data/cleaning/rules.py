@@ -17,13 +17,20 @@ from vtrans.text.detection import probabilities
 from vtrans.text.languages import UNSPACED
 
 SHORT = 30  # characters of the longer side, scaled by the usual ratio, up to which any ratio of lengths is usual
+REPEATED, LONGEST_PHRASE = 4, 6  # times in a row that count as a repetition, and the words of what is repeated
 USUAL = 0.1  # the share of the letters of a side from which on a script belongs to it
 UNLIKELY = 0.25  # the probability of its language below which a line is dropped
 PACKAGES = {"mojibake": "ftfy", "language": "py3langid"}
 """The packages of the extra `clean` that rules need."""
 
 # Each character of a script without spaces counts as a word.
-_WORD = regex.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+|[^\w\s]")
+_WORD = regex.compile(rf"[{UNSPACED}]|n't\b|'(?:m|re|ve|ll|d|s)\b|[^\W{UNSPACED}]+?(?=n't\b)|[^\W{UNSPACED}]+|[^\w\s]")
+# What English contracts, so that the alignment finds the words of "I'm" where it knows those of "I am".
+_WHOLE = {"n't": "not", "'m": "am", "'re": "are", "'ve": "have", "'ll": "will"}
+_MARKUP = regex.compile(
+    r"</?(a|abbr|b|big|br|center|code|div|em|font|h[1-6]|hr|i|img|li|ol|p|pre|small|span|strong|sub|sup|table|td|th|tr|u|ul)"
+    r"(?=[\s/>])[^<>]*>|(&(?:[a-z]{2,8}|\#\d{1,6});)"
+)
 _NUMBER = regex.compile(r"\p{Nd}+")
 _URL = regex.compile(r"(?:https?://|www\.)[^\s<>\"]+|[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 _OTHER = regex.compile(r"[^\p{L}\p{M}\p{N}]+")
@@ -31,9 +38,9 @@ _script = cache(script_of)
 
 
 def words_of(line: str) -> list[str]:
-    """Returns the words of a line in lower case, and its punctuation marks and symbols."""
-    words: list[str] = _WORD.findall(line.lower())
-    return words
+    """Returns the words of a line in lower case, with contractions split, and its punctuation marks and symbols."""
+    words: list[str] = _WORD.findall(line.lower().replace("\u2019", "'"))
+    return [_WHOLE.get(word, word) for word in words]
 
 
 def bare(line: str) -> str:
@@ -79,6 +86,8 @@ class Rules:
             "mojibake": lambda src, tgt: _spoilt(src) or _spoilt(tgt),
             "script": lambda src, tgt: self._is_foreign(0, src) or self._is_foreign(1, tgt),
             "copy": lambda src, tgt: bare(src) == bare(tgt) and len(words_of(bare(src))) > 1,
+            "repetition": _repeats,
+            "markup": lambda src, tgt: markup(src) != markup(tgt),
             "numbers": _numbers_differ,
             "urls": lambda src, tgt: urls(src) != urls(tgt),
             "language": self._is_in_another_language,
@@ -129,6 +138,30 @@ def _numbers_differ(src: str, tgt: str) -> bool:
     if not ours or not theirs or "".join(ours) == "".join(theirs):
         return False
     return sorted(number.lstrip("0") for number in ours) != sorted(number.lstrip("0") for number in theirs)
+
+
+def _repeats(src: str, tgt: str) -> bool:
+    """Returns whether one side repeats a phrase REPEATED times in a row, and twice as often as the other side."""
+    fewer, more = sorted((repetitions(src), repetitions(tgt)))
+    return more >= REPEATED and more >= 2 * fewer
+
+
+def repetitions(line: str) -> int:
+    """Returns how often the most repeated phrase of a line follows itself, 1 if none does. Marks do not count."""
+    words, most = [word for word in words_of(line) if word[0].isalnum()], 1
+    for size in range(1, min(LONGEST_PHRASE, len(words) // 2) + 1):
+        run = 0
+        for word, earlier in zip(words[size:], words[:-size], strict=True):
+            run = run + 1 if word == earlier else 0
+            most = max(most, 1 + run // size)
+    return most
+
+
+def markup(line: str) -> set[str]:
+    """Returns the names of the HTML elements of a line, and its entities."""
+    if "<" not in line and "&" not in line:
+        return set()
+    return {tag or entity for tag, entity in _MARKUP.findall(line.lower())}
 
 
 def urls(line: str) -> set[str]:
