@@ -23,8 +23,10 @@ from vtrans.score import (
     compare,
     corpus_scores,
     data_warnings,
+    numbers_score,
     score,
 )
+from vtrans.text.languages import Languages
 
 HYP = [
     "Ein Mann läuft–schnell durch den Park.",
@@ -328,3 +330,14 @@ def test_a_difference_in_one_line_is_not_significant() -> None:
     other = [refs[0], *good[1:]] if good[0] != refs[0] else ["weiß", *good[1:]]
     (result,) = compare(good, other, [refs], ["chrf"], samples=200)
     assert result.p_value > 0.05
+
+
+def test_the_score_of_numbers_counts_lines_with_digits() -> None:
+    sources = ["2,000 dogs", "a dog", "at 6:30", "3 cats", "cats"]
+    hypotheses = ["zweitausend Hunde", "ein Hund", "um halb sieben", "Katzen", "5 Katzen"]
+    result = numbers_score(sources, hypotheses, Languages("en", "de"))
+    assert (result.value, result.signature) == (50.0, "lines:4|invented:1|languages:en-de")
+    assert numbers_score(sources, hypotheses, None).value == 0.0
+    assert numbers_score(["a"], ["b"], None).value == 100.0
+    with pytest.raises(InputError, match=r"the hypothesis has 1 lines, but the source has 5"):
+        numbers_score(sources, ["x"], None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
@@ -94,6 +95,51 @@ def test_codes_of_pairs_without_links_are_at_the_end() -> None:
     for result in changed(noise.copied, WordPair(("A1", "dog"), ("Ein", "Hund"), None)):
         assert (result.src[:2], result.tgt[:2]) == (("A1", "dog"), ("Ein", "Hund"))
         assert set(result.src[2:]) == set(result.tgt[2:]) <= {"B2", "C3", "D4"}
+
+
+def test_numbers_change_on_both_sides_alike() -> None:
+    pair = WordPair(("On", "12", "May,"), ("Am", "12.", "Mai"), None)
+    results = changed(noise.renumbered, pair)
+    assert len(results) > 50
+    for result in results:
+        numbers = [
+            {word.rstrip(".,") for word in words} - {"On", "May", "Am", "Mai"} for words in (result.src, result.tgt)
+        ]
+        assert numbers[0] == numbers[1]
+        assert len(numbers[0]) == 1
+    assert {len(result.src) for result in results} == {3}
+
+
+def test_a_number_in_words_becomes_one_in_digits() -> None:
+    for result in changed(noise.renumbered, STRAIGHT):
+        assert result.src[2] == result.tgt[2] != "two"
+        assert all(map(str.isdigit, (result.src[2], result.tgt[2]))) or len(result.src) > 5
+
+
+def test_pairs_without_a_number_get_one() -> None:
+    results = changed(noise.renumbered, WordPair(("A", "dog"), ("Ein", "Hund"), None), 1000)
+    assert {result.src[2:] == result.tgt[2:] for result in results} == {True}
+    kinds = {
+        "-12": r"-\d+",
+        "17:45": r"\d\d:\d\d",
+        "4.11.3": r"v?\d\.\d\.\d",
+        "$1.50": r"\$\d\.\d\d",
+        "A-12": "[A-Z]-[0-9]{2}",
+    }
+    for kind, pattern in kinds.items():
+        assert any(re.fullmatch(pattern, word) for result in results for word in result.src[2:]), kind
+
+
+def test_names_of_both_sides_are_replaced_by_new_ones() -> None:
+    pair = WordPair(("Anna's", "dog", "likes", "Anna."), ("Annas", "Hund", "mag", "Anna."), None)
+    results = changed(noise.renamed, pair)
+    assert len(results) > 50
+    for result in results:
+        name = result.src[3].rstrip(".")
+        assert name.istitle()
+        assert result.src == (f"{name}'s", "dog", "likes", f"{name}.")
+        assert result.tgt == (f"{name}s", "Hund", "mag", f"{name}.")
+    assert not changed(noise.renamed, STRAIGHT)
 
 
 def test_two_pairs_make_one_line() -> None:

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,12 +17,13 @@ from translators import sentences, translator, window
 from vtrans.errors import FileError, InputError
 from vtrans.lines.line import Line
 from vtrans.lines.requirements import ProtectText, WriteCodes
+from vtrans.lines.stages import Stages
 from vtrans.search.options import Sampling
 from vtrans.storage.run_folder import RunFolder
 from vtrans.translate.translation import TranslateOptions, Translation
 from vtrans.wording.glossary import Glossary, pair_of, read_glossary
 from vtrans.wording.phrases import occurrences
-from vtrans.wording.protect import Protection
+from vtrans.wording.protect import EVERYDAY, Protection
 
 TERMS = Glossary(
     (
@@ -255,3 +257,35 @@ def test_the_command_takes_a_glossary_and_protects(
     assert (text.count("<<a>>"), text.count("{place}")) == (1, 1)
     assert run_cli(*words, "--sample", stdin=b"x\n").code == 2
     assert run_cli("translate", "--protect-pattern", "(", stdin=b"x\n").code == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "copied"),
+    [
+        ("and/or km/h 1/2 3rd 1990s 10am 5kg $5 US$ COVID-19 patients, 9.5 or 3,000.50", []),
+        ("I paid $5 and $6, or 50% of it.", []),
+        ("Open config.yaml in /etc/x/ or ~/a.txt.", ["config.yaml", "/etc/x/", "~/a.txt"]),
+        ("Press Ctrl+C in C:\\Users\\x, then $HOME.", ["Ctrl+C", "C:\\Users\\x", "$HOME"]),
+        ("Version 4.11.3 follows v1.2.3-rc1.", ["4.11.3", "v1.2.3-rc1"]),
+        ("ISBN 978-3-16-148410-0, on 2026-11-24", ["978-3-16-148410-0", "2026-11-24"]),
+        ("See example.com. Then write to me@a.de!", ["example.com", "me@a.de"]),
+    ],
+)
+def test_models_that_learned_codes_copy_what_everyday_text_has(line: str, copied: list[str]) -> None:
+    assert [line[begin:end] for begin, end in EVERYDAY.spans(line)] == copied
+
+
+def test_only_models_that_learned_codes_copy_by_default() -> None:
+    made = translator()
+    engine: Any = made.engine
+    learned = SimpleNamespace(
+        **{name: getattr(engine, name) for name in ("src_vocab", "tgt_vocab", "languages", "tags")}
+    )
+    learned.max_length, learned.models = engine.max_length, [SimpleNamespace(codes=True)]
+
+    def kinds(engine: Any, **options: Any) -> list[type]:
+        stages = Stages(engine, made.search, retry=True).of(TranslateOptions(**options))
+        return [type(stage) for stage in stages if isinstance(stage, ProtectText)]
+
+    assert kinds(learned) == [ProtectText] == kinds(engine, protect=Protection())
+    assert kinds(engine) == kinds(learned, protect=False) == kinds(learned, raw=True) == []

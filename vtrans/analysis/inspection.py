@@ -111,6 +111,7 @@ class Inspection:
             "languages": ", ".join(" to ".join(pair) for pair in self.loaded.languages) or "unknown",
             "tags": ", ".join(f"{tag} for {code}" for code, tag in report["tags"].items()) or "none",
             "fuzzy matches": "used" if self.loaded.matches else "not used",
+            "codes": "learned: protected text is copied by default" if self.loaded.codes else "not learned",
             "search": _settings({k: v for k, v in report["search"].items() if v != defaults[k]}) or "the defaults",
             "vocabulary": _vocabulary_text(report["vocabulary"]),
             "overlap": overlap,

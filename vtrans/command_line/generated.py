@@ -155,7 +155,9 @@ def _option(kind: type[Any], key: Key, name: str, default: Any, given: Given | N
     end = f"{gap}[default: {otherwise}{shown}]" if shown else ""
     complete = _completion(key.choices) if key.choices else COMPLETIONS.get(key.metavar)
     return typer.Option(
-        *(f"{flag}/--no-{flag[2:]}" if key.kind is bool and given and given.otherwise else flag).split(),
+        *(
+            f"{flag}/--no-{flag[2:]}" if key.kind is bool and (default is True or (given and given.otherwise)) else flag
+        ).split(),
         help=f"{key.help}{repeated}{meanings}{end}",
         metavar=key.metavar or METAVARS.get(key.item if key.kind is list else key.kind),
         rich_help_panel=panel,

@@ -260,6 +260,8 @@ def report(counts: Counts, console: Console, *, min_length: int = 0) -> None:
         console.warn(many(counts.empty, "line", f"with text that has an empty translation, at least in part{advice}"))
     if counts.short:
         console.warn(many(counts.short, "line", "with a translation that is far shorter; a part is probably missing"))
+    if counts.numbers:
+        console.warn(many(counts.numbers, "line", "with a translation that has other numbers"))
     if counts.doubtful:
         what = "left without a translation, because the confidence is below --min-confidence"
         console.warn(many(counts.doubtful, "line", what))

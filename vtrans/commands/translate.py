@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from vtrans.command_line.documents import Documents, Written, remembered, translate_files
 from vtrans.command_line.generated import Given, argument, generated, option
@@ -36,18 +36,28 @@ class Reading:
 
     glossary: Path | None = path(None, GLOSSARY)
     protect: bool = flag(
-        False, "Copy URLs, e-mail addresses, tags and placeholders such as {name} and %s to the translation unchanged."
+        False,
+        "Copy URLs, e-mail addresses, tags and placeholders such as {name} and %s to the translation unchanged. Models "
+        "that have learned it (`vtrans inspect` says so) do it anyway.",
     )
+    no_protect: bool = flag(False, "Do not copy them, although the model has learned it.")
     protect_patterns: tuple[str, ...] = texts(
         "Also protect what matches this regular expression of Python. May be repeated.",
         flag="--protect-pattern",
         metavar="REGEX",
     )
 
+    check_numbers: bool = flag(
+        True,
+        "Search again for a line whose translation lacks a number or has one nobody wrote, with its numbers as "
+        "constraints.",
+        panel="Text",
+    )
     raw: bool = flag(
         False,
         "Give the model each line as it is. Without it, a line in capitals or title case is translated in lower case "
-        "and gets its case back, and characters that the vocabulary lacks, such as most emoji, are copied.",
+        "and gets its case back, characters that the vocabulary lacks, such as most emoji, are copied, and so are URLs "
+        "and placeholders if the model has learned it, and numbers are checked.",
         panel="Text",
     )
     min_confidence: float = number(
@@ -73,7 +83,10 @@ class Reading:
         from vtrans.wording.glossary import read_glossary
         from vtrans.wording.protect import Protection
 
-        patterns, protection = self.protect_patterns, None
+        if self.protect and self.no_protect:
+            raise InputError("`protect` and `no_protect` exclude each other; leave out one of them.")
+        patterns = self.protect_patterns
+        protection: Protection | Literal[False] | None = False if self.no_protect else None
         if documents:
             from vtrans.documents.sentences import PROTECTION
 
@@ -84,6 +97,7 @@ class Reading:
         return {
             "glossary": read_glossary(self.glossary) if self.glossary else None,
             "protect": protection,
+            "check_numbers": self.check_numbers,
             "raw": self.raw,
             "calibration": _calibration(models) if confidence or self.min_confidence else None,
             "min_confidence": self.min_confidence,
@@ -230,20 +244,23 @@ def _loaded(
 
 
 def _memory(
-    path: Path, models: list[Path], to: str | None, protection: Protection | None, console: Console
+    path: Path, models: list[Path], to: str | None, protection: Protection | Literal[False] | None, console: Console
 ) -> dict[str, Any]:
     """Returns the fields of a TranslateOptions for a memory."""
     from vtrans.documents.remembered import Lookup
     from vtrans.storage.model_file import read_abilities
     from vtrans.storage.run_folder import choose_model
+    from vtrans.wording.protect import EVERYDAY
 
     able = [read_abilities(choose_model(model).file) for model in models]
-    pairs = [pair for pair in able[0][0] if to in (None, pair.tgt)]
+    if protection is None and all(model.codes for model in able):
+        protection = EVERYDAY
+    pairs = [pair for pair in able[0].languages if to in (None, pair.tgt)]
     src, tgt = ({pair[side] for pair in pairs} for side in (0, 1))
     memory = remembered(path, Languages(*(codes.pop() if len(codes) == 1 else "" for codes in (src, tgt))))
     console.info(many(len(memory), "text", f"in the memory {path}"))
-    if all(matches for _, matches in able):
-        return {"known": memory, "match": Lookup(memory.sentences(), protection)}
+    if all(model.matches for model in able):
+        return {"known": memory, "match": Lookup(memory.sentences(), protection or None)}
     console.info("only exact matches are used: the model was trained without `prepare-bpe --fuzzy`")
     return {"known": memory}
 

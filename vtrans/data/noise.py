@@ -8,6 +8,7 @@ words are encoded again. It is a pure function of the seed of a shard and its pa
 from __future__ import annotations
 
 import random
+import string
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ import regex
 from numpy.typing import NDArray
 
 from vtrans.text.matches import SEPARATOR_ID
+from vtrans.text.values import spelled
 from vtrans.text.vocabulary import Vocabulary
 from vtrans.text.words import Rows, between_subwords, codes_for, divided, words_of_ids
 
@@ -32,6 +34,25 @@ FINAL_MARKS = ".!?\u2026\u3002\uff01\uff1f\u0964"
 _TYPED = regex.compile(r"[\p{Latin}\p{Greek}\p{Cyrillic}]{3,}[.,;:!?]?")
 _CORE = regex.compile(r"(\W*)([\w'-]*?)(\W*)")
 _PRIVATE = 0xE000  # the first of the characters that hold the places of codes
+_NUMBER = regex.compile(r"\d(?:[\d.,:/-]*\d)?")
+_NUMERAL = regex.compile(r"\d")
+_NAME = regex.compile(r"\p{Lu}\p{L}{2,}")
+_ENDING = r"(?=s?\b|'|\u2019)"  # of a name, such as the genitive's: it stays with the name that replaces it
+
+_SHAPES = """
+0 00 000 0000 00000 000000 0,000 00,000 0,000,000 0.0 0.00 00.00 000.00 0,000.00 0:00 00:00 00:00:00 0/0 0/00/0000
+0000-00-00 00.00.0000 0.0.0 v0.0.0 00.00.0 00-00 000-0000 -0 -00 +00 -0.0 #0 00% 0.0% $0 $0.00 $00,000 \u20ac00 00\u20ac
+\u00a300.00 0kg 00km 000cm 00\u00b0C 0GB 000ml A0 A00 AA00 AA-000 A-00 0A 00a A0A-00 0000A 000-0-00-000000-0
+"""
+SHAPES = _SHAPES.split()
+"""Shapes of numbers: each 0 is any digit, each A any capital, and all else is itself."""
+_ONSETS, _VOWELS, _CODAS = (
+    "b br ch d dr f fl g gr h j k kl kr l m n p pr r s sch sh st t tr v w y z",
+    "a a e e i i o o u ai ei ie ou \u00e1 \u00e9 \u00f6 \u00fc",
+    "- - - - ck k l lz m n nd ng r rt s sk t w x",
+)
+SYLLABLE = [part.replace("-", "").split(" ") for part in (_ONSETS, _VOWELS, _CODAS)]
+"""How a syllable of a name begins, goes on and ends."""
 
 
 @dataclass(frozen=True)
@@ -134,17 +155,73 @@ def _with_code(pair: WordPair, code: str, numbers: random.Random) -> WordPair:
     if where < 1 / 3 and (places := pair.boundaries()):
         i, j = _pick(places, numbers)
     elif where < 2 / 3 and (alone := _linked_alone(pair)):
-        i, j = _pick(alone, numbers)
-        src, tgt = list(pair.src), list(pair.tgt)
-        for words, k in ((src, i), (tgt, j)):
-            before, _, after = _CORE.fullmatch(words[k]).groups()
-            words[k] = before + code + after
-        return replace(pair, src=tuple(src), tgt=tuple(tgt))
+        return _in_place(pair, _pick(alone, numbers), code)
     else:
         i, j = len(pair.src), len(pair.tgt)
     inserted = WordPair((code,), (code,), frozenset({(0, 0)}))
     rest = pair.part(slice(i, None), slice(j, None))
     return pair.part(slice(i), slice(j)).followed_by(inserted).followed_by(rest)
+
+
+def _in_place(pair: WordPair, link: tuple[int, int], code: str) -> WordPair:
+    """Returns a pair with a code in place of two words, between their punctuation marks."""
+    sides = []
+    for words, k in zip((pair.src, pair.tgt), link, strict=True):
+        before, _, after = _CORE.fullmatch(words[k]).groups()
+        sides.append((*words[:k], before + code + after, *words[k + 1 :]))
+    return replace(pair, src=sides[0], tgt=sides[1])
+
+
+def renumbered(pair: WordPair, following: Following, numbers: random.Random) -> WordPair | None:
+    """Other numbers, up to two."""
+    for _ in range(1 + int(numbers.random() * 2)):
+        pair = _renumbered(pair, numbers)
+    return pair
+
+
+def _renumbered(pair: WordPair, numbers: random.Random) -> WordPair:
+    """Returns a pair with another number where both sides have the same one, in digits or in words; without any, with a
+    new one on both sides, like a code."""
+    held = chr(_PRIVATE)
+    shape = "0" * (1 + int(numbers.random() * 6))
+    if alone := [link for link in _linked_alone(pair) if _same_number(pair.src[link[0]], pair.tgt[link[1]])]:
+        return _replaced(_in_place(pair, _pick(alone, numbers), held), held, _number(shape, numbers))
+    places = [tuple(_NUMBER.findall(" ".join(words))) for words in (pair.src, pair.tgt)]
+    shared = [number for number in places[0] if places[0].count(number) == places[1].count(number) == 1]
+    if not shared:
+        return _replaced(_with_code(pair, held, numbers), held, _number(_pick(SHAPES, numbers), numbers))
+    old = _pick(shared, numbers)
+    shape = shape if numbers.random() < 0.5 else _NUMERAL.sub("0", old)
+    return _replaced(pair, rf"(?<![\d.,:/-]){regex.escape(old)}(?!\d)", _number(shape, numbers))
+
+
+def _same_number(src: str, tgt: str) -> bool:
+    """Returns whether two words spell the same number, above one."""
+    cores = (_CORE.fullmatch(word) for word in (src, tgt))
+    ours, theirs = (spelled(core[2]) if core else set() for core in cores)
+    return any(value > 1 for value in ours & theirs)
+
+
+def _number(shape: str, numbers: random.Random) -> str:
+    """Returns a number of a shape."""
+    kinds = {"0": string.digits, "A": string.ascii_uppercase}
+    return "".join(_pick(kinds[sign], numbers) if sign in kinds else sign for sign in shape)
+
+
+def renamed(pair: WordPair, following: Following, numbers: random.Random) -> WordPair | None:
+    """A name that both sides have replaced by one that nobody has."""
+    names = [set(_NAME.findall(" ".join(words))) for words in (pair.src, pair.tgt)]
+    if not (shared := sorted(names[0] & names[1])):
+        return None
+    syllables = 2 + int(numbers.random() * 3)
+    new = "".join(_pick(part, numbers) for _ in range(syllables) for part in SYLLABLE)
+    return _replaced(pair, rf"\b{_pick(shared, numbers)}{_ENDING}", new.capitalize())
+
+
+def _replaced(pair: WordPair, old: str, new: str) -> WordPair:
+    """Returns a pair with a text without blanks in place of what matches a pattern."""
+    src, tgt = (tuple(regex.sub(old, lambda _: new, word) for word in words) for words in (pair.src, pair.tgt))
+    return replace(pair, src=src, tgt=tgt)
 
 
 def _linked_alone(pair: WordPair) -> list[tuple[int, int]]:
@@ -175,7 +252,7 @@ def cut(pair: WordPair, following: Following, numbers: random.Random) -> WordPai
     return pair.part(*((slice(i), slice(j)) if numbers.random() < 0.5 else (slice(i, None), slice(j, None))))
 
 
-CHANGES: tuple[Change, ...] = (lower_case, typos, no_final_mark, copied, joined, cut)
+CHANGES: tuple[Change, ...] = (lower_case, typos, no_final_mark, copied, renumbered, renamed, joined, cut)
 """Each is chosen equally often."""
 
 

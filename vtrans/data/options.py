@@ -98,6 +98,9 @@ class PrepareOptions:
         metavar="SHARE",
         panel="Vocabulary",
     )
+    split_digits: bool = flag(
+        True, "Make each digit a subword, so that the model can copy any number.", panel="Vocabulary"
+    )
     symbols: tuple[str, ...] = texts(
         "Subword that is never split, such as the tag <BT> of back-translated text (Caswell et al. 2019). May be "
         "repeated.",
@@ -139,7 +142,16 @@ class PrepareOptions:
         check_fields(self)
         if not self.src:
             raise InputError("`src` and `tgt`, or `pairs`, must name at least one corpus, got none.")
-        for name in ("vocab_size", "separate", "subword", "normalization", "character_coverage", "symbols", "sample"):
+        for name in (
+            "vocab_size",
+            "separate",
+            "subword",
+            "normalization",
+            "character_coverage",
+            "split_digits",
+            "symbols",
+            "sample",
+        ):
             if self.vocabularies and getattr(self, name) != getattr(PrepareOptions, name):
                 raise InputError(
                     f"`{name}` is for learning a vocabulary, but `vocab_from` gives one; leave one of them out."

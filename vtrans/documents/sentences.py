@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import sentencex
 
-from vtrans.wording.protect import Protection
+from vtrans.wording.protect import NAMES, PLACEHOLDERS, Protection
 
 # A code, such as A-17, COVID-19 or 4K: a word of capitals and digits.
 _CODE = r"(?<![\w-])(?=[A-Z./-]{0,30}\d)(?=[\d./-]{0,30}[A-Z])[A-Z\d]{1,30}(?:[./-][A-Z\d]{1,30}){0,5}(?![\w-]|[@/.]\w)"
@@ -19,17 +19,7 @@ MARKS = [chr(code) for code in range(0xE000, 0xF900)]
 """Characters for private use, two of which surround the number of an atom (markup.Item)."""
 
 MARKED = re.compile(r"(?P<mark>[\ue000-\uf8ff])[0-9]+(?P=mark)")
-# Of programs in which no flag tells the format. `100%`, `50%n` and `$5` are text.
-PLACEHOLDERS = (
-    r"%\d{1,2}:[-.\d]*[a-z](?![^\W_])|%<\w+>[\d.]*[sdfxi](?![^\W_])|(?<![\w%])(?:%[A-Za-z](?:[-:/.](?=%[A-Za-z]))?)+(?![^\W_])"
-    r"|(?<![\w$\\])\$[A-Za-z_]\w*"
-)
-# Paths of Windows, keys, and characters and fonts of groff.
-_NAMES = (
-    r"(?<!\w)[A-Za-z]:\\[\w.~$\\-]{0,200}[\w\\]|\b(?:Ctrl|Alt|Shift|Meta|Super|Cmd|Win)(?:\+\w+|-[A-Z]\b)+"
-    r"|\\(?:\(\w\w|f(?:\[\w*\]|\(\w\w|[BIPR])(?!\w)|\*?\[\w+\])"
-)
-PROTECTION = Protection((_CODE, MARKED.pattern, PLACEHOLDERS, _NAMES))
+PROTECTION = Protection((_CODE, MARKED.pattern, PLACEHOLDERS, NAMES))
 """What is copied to translations."""
 
 _LINE_END = re.compile("([\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+)")

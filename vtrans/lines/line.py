@@ -38,6 +38,7 @@ class Counts:
     unfinished: int = 0  # lines whose best translation reached its length limit
     looping: int = 0  # lines whose best translation, or that of a piece, is finished and loops
     retried: int = 0  # lines with at least one piece that was searched again
+    numbers: int = 0  # lines whose best translation has other numbers than the line
     unmet: int = 0  # lines whose best translation does not obey its constraints
     doubtful: int = 0  # lines whose best translation is left blank, because its confidence is too low
     missing: int = 0  # n-best places for which the search found no hypothesis

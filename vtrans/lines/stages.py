@@ -13,12 +13,14 @@ from vtrans.lines.invented import ForbidInvented
 from vtrans.lines.line import Stage
 from vtrans.lines.mbr import ChooseBest, LeaveOutEqual
 from vtrans.lines.memory import UseMatches, UseMemory
+from vtrans.lines.numbers import KeepNumbers
 from vtrans.lines.pieces import CutIntoPieces, SourceReader
 from vtrans.lines.requirements import CheckConstraints, ProtectText, WriteCodes
 from vtrans.lines.retry import SearchAgain
 from vtrans.lines.terms import DraftTerms, FindTerms
 from vtrans.lines.unknowns import Characters, CopyUnknown, DropInvisible
 from vtrans.translate.translation import TranslateOptions
+from vtrans.wording.protect import EVERYDAY, Protection
 
 
 class Stages:
@@ -33,11 +35,19 @@ class Stages:
         second = replace(search, no_repeat_ngram=RETRY_NGRAM)
         self._second = second if retry and not search.no_repeat_ngram else None
 
+    def _protection(self, options: TranslateOptions) -> Protection | None:
+        if isinstance(options.protect, Protection):
+            return options.protect
+        usual = options.protect is None and not options.raw and all(model.codes for model in self._engine.models)
+        return EVERYDAY if usual else None
+
     def of(self, options: TranslateOptions) -> list[Stage]:
         """Returns the stages in the order in which lines pass them before the search. Lines pass them in reverse order
         after it, and a stage that changes the search sees the changes of the stages below it."""
         engine, search, vocab = self._engine, self._search, self._engine.tgt_vocab
-        drawn = options.sampling is not None
+        drawn, protection = options.sampling is not None, self._protection(options)
+        can_require = search.can_require_phrases and not drawn
+        numbers = KeepNumbers(engine, options.to, again=can_require)
         stages: list[Stage | None] = [
             CheckConstraints(),
             UseMemory(options.known) if options.known else None,
@@ -45,11 +55,12 @@ class Stages:
             LeaveOutEqual() if options.nbest > 1 and not drawn else None,
             UseMatches(options.match) if options.match else None,
             None if options.raw else self._drop_invisible,
-            ProtectText(options.protect) if options.protect else None,
+            ProtectText(protection) if protection else None,
             None if options.raw else self._copy_unknown,
-            WriteCodes(required=search.can_require_phrases and not drawn),
+            WriteCodes(required=can_require),
             None if options.raw else self._lower_case(options.to),
             FindTerms(options.glossary) if options.glossary else None,
+            numbers if options.check_numbers and not options.raw else None,
             RateConfidence(options.calibration, vocab) if options.calibration else None,
             AlignWords(engine, search.batch_tokens) if options.alignments else None,
             CutIntoPieces(self.reader, vocab, options.to, options.nbest),

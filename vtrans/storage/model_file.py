@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,9 +54,13 @@ N = TypeVar("N", bound=Network)
 
 @dataclass(frozen=True)
 class Model(Generic[N]):
-    """A model with everything that translating needs. `training` records how it was made: `step`, or `average_of` with
-    the steps averaged. `languages` are the pairs that it translates, if known. `tags` are the subwords with which its
-    sources begin, by target language. `matches` says whether it has learned to use fuzzy matches (text/matches.py)."""
+    """A model with everything that translating needs.
+
+    `training` records how it was made: `step`, or `average_of` with the steps averaged. `languages` are the pairs that
+    it translates, if known. `tags` are the subwords with which its sources begin, by target language. `matches` says
+    whether it has learned to use fuzzy matches (text/matches.py), and `codes` whether it has learned to copy the codes
+    of protected text (wording/protect.py).
+    """
 
     model: N
     src_vocab: Vocabulary
@@ -67,6 +71,7 @@ class Model(Generic[N]):
     languages: Sequence[Languages] = ()
     tags: Mapping[str, str] = field(default_factory=dict)
     matches: bool = False
+    codes: bool = False
 
     @property
     def joint(self) -> bool:
@@ -80,7 +85,7 @@ class Model(Generic[N]):
             "training": dict(self.training),
             "languages": languages_record(self.languages),
         }
-        more = {"tags": dict(self.tags), "matches": self.matches}
+        more = {"tags": dict(self.tags), "matches": self.matches, "codes": self.codes}
         return record | {name: value for name, value in more.items() if value}
 
 
@@ -156,7 +161,7 @@ def check_model(path: str | Path, file: TensorFile, header: Mapping[str, Any]) -
             raise FileError(f"{path}: {name} must have the shape {list(wanted)}, got {shape}.")
         if dtype not in FLOATS:
             raise FileError(f"{path}: {name} must have one of the types {', '.join(FLOATS)}, got {dtype}.")
-    more = languages, tags, header.get("matches") is True
+    more = languages, tags, *_learned(header)
     blueprint = Blueprint(config, layout)
     return Model(blueprint, src_vocab, tgt_vocab, search, header["training"], shortlist, *more)
 
@@ -168,10 +173,22 @@ def read_vocabularies(path: str | Path) -> tuple[Vocabulary, Vocabulary]:
         return checked.src_vocab, checked.tgt_vocab
 
 
-def read_abilities(path: str | Path) -> tuple[tuple[Languages, ...], bool]:
-    """Returns the pairs of languages of a model file, and whether the model has learned to use fuzzy matches."""
+class Abilities(NamedTuple):
+    """What a model has learned: see `Model`."""
+
+    languages: tuple[Languages, ...]
+    matches: bool
+    codes: bool
+
+
+def read_abilities(path: str | Path) -> Abilities:
+    """Returns what the model of a file has learned."""
     with open_tensors(path, "model") as (_, header):
-        return languages_from(header.get("languages")), header.get("matches") is True
+        return Abilities(languages_from(header.get("languages")), *_learned(header))
+
+
+def _learned(header: Mapping[str, Any]) -> tuple[bool, bool]:
+    return header.get("matches") is True, header.get("codes") is True
 
 
 def section_of(kind: type[Section], header: Mapping[str, Any], name: str, path: str | Path) -> Section:

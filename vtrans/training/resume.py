@@ -39,7 +39,9 @@ def save(job: Job, learner: Learner, progress: Progress) -> None:
         if job.leads:
             vocabularies, search = (data.src_vocab, data.tgt_vocab), job.recipe.search
             model = LoadedModel(whole.model, *vocabularies, search, training, None, data.languages, data.tags)
-            save_model(run.step_file(progress.step), dataclasses.replace(model, matches=data.matches))
+            codes = job.recipe.train.noise > 0
+            model = dataclasses.replace(model, matches=data.matches, codes=codes)
+            save_model(run.step_file(progress.step), model)
     save_progress(job, learner, progress)
 
 

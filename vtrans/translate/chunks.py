@@ -271,7 +271,8 @@ def _by_option(settings: dict[str, Any]) -> dict[str, Any]:
         settings |= {key.option or key_name: (values or {}).get(key_name) for key_name, key in keys_of(kind).items()}
     if form not in ("text", "confidence"):
         settings[form] = True
-    settings |= {"protect": protect is not None, "protect_patterns": (protect or {}).get("more")}
+    given = isinstance(protect, dict)
+    settings |= {"protect": given or protect, "protect_patterns": protect.get("more") if given else None}
     # `min_confidence`, which also needs a calibration, is compared before.
     return settings | {"confidence": calibration and {"columns": form == "confidence", **calibration}}
 

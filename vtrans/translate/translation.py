@@ -37,7 +37,10 @@ class TranslateOptions:
     """Link the words of each translation to words of its source."""
     form: Form = "text"
     glossary: Glossary | None = None
-    protect: Protection | None = None
+    protect: Protection | Literal[False] | None = None
+    """What is copied to translations. None: what `Protection` has by default, if the model has learned codes."""
+    check_numbers: bool = True
+    """Search again for lines whose translation has other numbers, and count those that keep them."""
     raw: bool = False
     """Give the model each line as it is, without what the stages for case and unknown characters do."""
     calibration: Calibration | None = None

@@ -35,6 +35,25 @@ PATTERNS = {
 """What is protected by default, by kind; earlier kinds take precedence."""
 
 
+# Of programs in which no flag tells the format. `100%`, `50%n` and `$5` are text.
+PLACEHOLDERS = (
+    r"%\d{1,2}:[-.\d]*[a-z](?![^\W_])|%<\w+>[\d.]*[sdfxi](?![^\W_])|(?<![\w%])(?:%[A-Za-z](?:[-:/.](?=%[A-Za-z]))?)+(?![^\W_])"
+    r"|(?<![\w$\\])\$[A-Za-z_]\w*"
+)
+# Paths of Windows, keys, and characters and fonts of groff.
+NAMES = (
+    r"(?<!\w)[A-Za-z]:\\[\w.~$\\-]{0,200}[\w\\]|\b(?:Ctrl|Alt|Shift|Meta|Super|Cmd|Win)(?:\+\w+|-[A-Z]\b)+"
+    r"|\\(?:\(\w\w|f(?:\[\w*\]|\(\w\w|[BIPR])(?!\w)|\*?\[\w+\])"
+)
+# Paths and files of Unix, versions, and numbers in groups such as an ISBN. `and/or`, `1/2` and `9.5` are text.
+_MORE = (
+    r"(?<![\w./~-])(?:~|\.{1,2})?(?:/[\w.+-]*\w){1,30}/?(?!\w)"
+    r"|(?<![\w./-])\w[\w-]{0,60}\.(?:ya?ml|json|toml|ini|cfg|conf|log|txt|md|pdf|docx?|xlsx?|pptx?|csv|png|jpe?g|gif|svg"
+    r"|mp[34]|wav|zip|tar|gz|exe|sh|py|js|css|html?|xml|com|org|net)(?!\w)"
+    r"|(?<![\w.,])[vV]?\d{1,4}(?:\.\d{1,4}){2,4}(?:[-+]\w+)?(?!\w|\.\d)"
+    r"|(?<![\w-])\d{1,6}(?:-\d{1,7}){2,5}(?![\w-])"
+)
+
 _CODE = re.compile(r"[A-Z]\d{1,5}")
 
 
@@ -64,6 +83,10 @@ class Protection:
     def masked(self, line: str) -> Masked:
         """Returns a line with codes for its protected text."""
         return masked(line, self.spans(line))
+
+
+EVERYDAY = Protection((PLACEHOLDERS, NAMES, _MORE))
+"""What models that have learned codes copy by default."""
 
 
 Span = tuple[int, int]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import re
+import string
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -18,6 +19,8 @@ from vtrans.data.preparation.parallel_text import Sample, Split
 from vtrans.errors import InputError
 from vtrans.text.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
 
+OF_NUMBERS = string.digits + ".,:/+-#%$\u20ac\u00a3\u00b0"
+"""The characters of numbers, which are subwords even if the text lacks them."""
 _BYTE_PIECE = re.compile("<0x[0-9A-F]{2}>")
 
 
@@ -97,6 +100,7 @@ def learn_from(
         kind=options.subword,
         coverage=options.character_coverage,
         normalization=options.normalization,
+        split_digits=options.split_digits,
         symbols=options.symbols,
         tags=list(dict.fromkeys(tags)),
         name=name,
@@ -110,13 +114,15 @@ def learn(
     kind: Subword,
     coverage: float,
     normalization: str,
+    split_digits: bool = False,
     symbols: Sequence[str] = (),
     tags: Sequence[str] = (),
     name: str = "the training text",
 ) -> Vocabulary:
     """Returns a vocabulary learned from all of `sentences`, which may be iterated several times.
 
-    A `size` of None means DEFAULT_VOCAB_SIZE or the nearest size that the text allows. Each of `symbols` and `tags`
+    A `size` of None means DEFAULT_VOCAB_SIZE or the nearest size that the text allows. With `split_digits`, each
+    digit is a subword. Each of `symbols` and `tags`
     gets a piece, whether or not it occurs. Equal input gives equal bytes. `name` is what errors call the text. Raises
     SizeError if the text does not allow `size`.
     """
@@ -125,6 +131,8 @@ def learn(
         "model_type": kind,
         "character_coverage": coverage,
         "normalization_rule_name": normalization,
+        "split_digits": split_digits,
+        "required_chars": OF_NUMBERS if split_digits else "",
         "user_defined_symbols": list(symbols),
         "control_symbols": list(tags),
     }

@@ -1,0 +1,110 @@
+"""Lines whose translations lack numbers, or have some that nobody wrote, are searched again, once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import vtrans
+from vtrans.config import SearchConfig
+from vtrans.data.preparation.learn_vocabulary import learn
+from vtrans.engines.engine import Source
+from vtrans.lines.line import Line, Piece
+from vtrans.lines.numbers import FAR_WORSE, KeepNumbers
+from vtrans.search.loop import Hypothesis
+from vtrans.text.languages import Languages
+from vtrans.text.vocabulary import EOS_ID, Vocabulary
+from vtrans.translate.translation import TranslateOptions, Translation
+from vtrans.translate.translator import Translator
+from vtrans.wording.protect import Protection
+
+SEARCHES = {  # the translation of the first search, and that of the second one with its score
+    "12 dogs": ("12 Hunde", None),
+    "17 dogs": ("Hunde", ("17 Hunde", -1.0)),
+    "1,500 dogs and 3 cats": ("150 Hunde und 3 Katzen", ("1.500 Hunde und 3 Katzen", -1.0)),
+    "dogs": ("7 Hunde", ("Hunde", -1.0)),
+    "18 dogs": ("Hunde", ("Katzen", -1.0)),  # no better
+    "19 dogs": ("Hunde", ("19 19 19", -1.0 - 2 * FAR_WORSE)),  # far worse
+    "A-12 dogs": ("Hunde", ("A-12 Hunde", -1.0)),
+}
+
+
+@pytest.fixture(scope="module")
+def vocab() -> Vocabulary:
+    text = [*SEARCHES, *(text for first, again in SEARCHES.values() for text in (first, *(again or ())[:1]))]
+    return learn(text, size=None, kind="bpe", coverage=1.0, normalization="nmt_nfkc")
+
+
+def stage(vocab: Vocabulary, *, again: bool = True) -> KeepNumbers:
+    engine: Any = SimpleNamespace(src_vocab=vocab, tgt_vocab=vocab, languages=[Languages("en", "de")])
+    return KeepNumbers(engine, None, again=again)
+
+
+def piece_of(vocab: Vocabulary, text: str) -> Piece:
+    return Piece(Line(1, text), Source([*vocab.encode(text), EOS_ID], 50, "1/0"))
+
+
+def test_the_second_result_is_kept_if_its_numbers_are_better(vocab: Vocabulary) -> None:
+    pieces, searched = [piece_of(vocab, text) for text in SEARCHES], list[list[str]]()
+    plain = {piece: piece.source for piece in pieces}
+
+    def search(pieces: Sequence[Piece], config: SearchConfig) -> Iterator[Piece]:
+        searched.append([piece.line.text for piece in pieces])
+        for piece in reversed(pieces):
+            first, again = SEARCHES[piece.line.text]
+            text, score = again if again and piece.source != plain[piece] else (first, -1.0)
+            piece.hypotheses = [Hypothesis(tuple(vocab.encode(text)), score, score, True, ())]
+            yield piece
+
+    found = list(stage(vocab).around(search)(pieces, SearchConfig()))
+    assert searched == [list(SEARCHES), [text for text in reversed(SEARCHES) if SEARCHES[text][1]]]
+    assert len(found) == len(pieces)
+    results = {piece.line.text: vocab.decode(piece.hypotheses[0].tokens) for piece in found}
+    kept = {"18 dogs", "19 dogs"}
+    assert results == {
+        text: again[0] if again and text not in kept else first for text, (first, again) in SEARCHES.items()
+    }
+    for piece in pieces:
+        wanted = [[vocab.decode(form.tokens) for form in phrase.forms] for phrase in piece.source.phrases]
+        assert wanted == {
+            "17 dogs": [["17"]],
+            "1,500 dogs and 3 cats": [["1,500", "1.500"], ["3"]],
+            "A-12 dogs": [["A-12"]],
+        }.get(piece.line.text, [])
+        assert len(piece.source.rules) == (piece.line.text in ("dogs", "1,500 dogs and 3 cats"))
+
+
+def test_without_a_second_search_lines_are_counted_only(vocab: Vocabulary) -> None:
+    counting, line = stage(vocab, again=False), Line(1, "17 dogs")
+    found = list(counting.around(lambda pieces, config: iter(pieces))([piece_of(vocab, "12 dogs")], SearchConfig()))
+    assert len(found) == 1
+    line.translations = [Translation("18 Hunde", -1, -1, True, confidence=0.9), Translation("17", -2, -2, True)]
+    counting.after([line])
+    assert (line.counts.numbers, line.translations[0].confidence) == (1, 0.0)
+    line = Line(1, "17 dogs")
+    line.translations = [Translation("siebzehn Hunde", -1, -1, True, confidence=0.9)]
+    counting.after([line])
+    assert (line.counts.numbers, line.translations[0].confidence) == (0, 0.9)
+
+
+def test_the_shipped_model_keeps_numbers() -> None:
+    made, lines = vtrans.load("tatoeba-en-de"), ["The temperature is -12 degrees.", "He has 987 books."]
+    (cold,), (books,) = made.nbest(lines)
+    assert "-12" in cold.text
+    assert "987" in books.text
+    assert made.counts.numbers == 0
+    options = TranslateOptions(check_numbers=False)
+    assert options != TranslateOptions()
+    (unchecked,) = made.translate_window([Line(1, lines[0])], options)
+    (raw,) = made.nbest(lines[:1], raw=True)
+    assert unchecked[0].text == raw[0].text
+
+
+def test_codes_of_protected_text_are_no_numbers() -> None:
+    made = vtrans.load("tatoeba-en-de")
+    made.translate_window([Line(1, "See https://example.com/12?a=34 today.")], TranslateOptions(protect=Protection()))
+    assert isinstance(made, Translator)
+    assert made.counts.numbers == 0

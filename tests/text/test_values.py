@@ -1,0 +1,124 @@
+"""The numbers of a text: what keeps one, what loses one, and what nobody wrote."""
+
+from __future__ import annotations
+
+import random
+from decimal import Decimal
+
+import pytest
+
+from vtrans.text.languages import Languages
+from vtrans.text.values import amounts, compare, spelled
+
+GERMAN = Languages("en", "de-AT")
+
+KEPT = [
+    ("2,000 books", "zweitausend Bücher"),
+    ("June 24th", "vierundzwanzigsten Juni"),
+    ("6:30", "halb sieben"),
+    ("2:30 pm", "14:30"),
+    ("It is 2:30 p.m.", "Es ist 14.30 Uhr."),
+    ("5 o'clock", "fünf Uhr"),
+    ("half past six", "6.30 Uhr"),
+    ("quarter to 3", "viertel vor drei"),
+    ("12:15", "Viertel nach zwölf"),
+    ("$1,299.99", "1.299,99 $"),
+    ("1,234,567 km", "1 234 567 km"),
+    ("1.5 kg", "1,5 kg"),
+    ("-12 degrees", "minus zwölf Grad"),
+    ("-12 degrees", "-12 Grad"),
+    ("10-12 people", "zehn bis zwölf Leute"),
+    ("2 million people", "2 Mio. Menschen"),
+    ("2.5 million people", "2.500.000 Menschen"),
+    ("November 24, 2026", "24.11.2026"),
+    ("born in nineteen eighty-four", "1984 geboren"),
+    ("in 1964", "neunzehnhundertvierundsechzig"),
+    ("the 3rd time, the 1990s", "das dritte Mal, die 1990er"),
+    ("1/2 cup", "eine halbe Tasse"),
+    ("a dozen eggs", "12 Eier"),
+    ("ISBN 978-3-16-148410-0", "ISBN 978-3-16-148410-0"),
+    ("3 dogs and 3 cats", "3 Hunde und drei Katzen"),
+    ("before 2:30, a few things", "bis halb drei ein paar Dinge"),
+    ("April fifth or sixth", "5. oder 6. April"),
+    ("no number", "keine Zahl"),
+    ("a word", "dreißig Wörter"),  # the check is for digits
+]
+WRONG = [
+    ("The temperature is -12 degrees.", "Die Temperatur ist 412 Grad.", ["-12"], ["412"]),
+    ("-12 degrees", "12 Grad", ["-12"], ["12"]),
+    ("at 17:45 from platform 12", "um 17.45 Uhr ab", ["12"], []),
+    ("Version 4.11.3 fixes 128 bugs.", "Version vier.", ["4.11.3", "128"], []),
+    ("3 dogs and 3 cats", "3 Hunde und Katzen", ["3"], []),
+    ("I have 3.", "Ich habe 3 und 7.", [], ["7"]),
+    ("There are dogs.", "Es gibt 2 Hunde.", [], ["2"]),
+    ("2,000 books", "200 Bücher", ["2,000"], ["200"]),
+    ("6:30", "halb acht", ["6:30"], []),
+]
+
+
+@pytest.mark.parametrize(("src", "tgt"), KEPT)
+def test_numbers_that_are_kept_in_another_form(src: str, tgt: str) -> None:
+    assert not compare(src, tgt, GERMAN)
+    assert not compare(tgt, src, Languages("de", "en")) or "a word" in src
+
+
+@pytest.mark.parametrize(("src", "tgt", "missing", "invented"), WRONG)
+def test_numbers_that_are_lost_or_invented(src: str, tgt: str, missing: list[str], invented: list[str]) -> None:
+    difference = compare(src, tgt, GERMAN)
+    assert (list(difference.missing), list(difference.invented)) == (missing, invented)
+
+
+def test_only_digits_count_without_a_table() -> None:
+    assert not compare("2,000.50 and 3", "3 und 2.000,50", Languages("eo", "eo"))
+    assert compare("2,000 books", "zweitausend Bücher").missing == ("2,000",)
+
+
+def test_the_numbers_below_a_million_are_read_in_both_languages() -> None:
+    german = ["null", "ein", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun", "zehn", "elf", "zwölf"]
+    german += [f"{one}zehn" for one in ("drei", "vier", "fünf", "sech", "sieb", "acht", "neun")]
+    english = [
+        "zero",
+        "one",
+        "two",
+        "three",
+        "four",
+        "five",
+        "six",
+        "seven",
+        "eight",
+        "nine",
+        "ten",
+        "eleven",
+        "twelve",
+    ]
+    english += [f"{one}teen" for one in ("thir", "four", "fif", "six", "seven", "eigh", "nine")]
+    tens = [("twenty", "zwanzig"), ("thirty", "dreißig"), ("forty", "vierzig"), ("fifty", "fünfzig")]
+    tens += [("sixty", "sechzig"), ("seventy", "siebzig"), ("eighty", "achtzig"), ("ninety", "neunzig")]
+
+    def words(n: int) -> tuple[str, str]:
+        if n < 20:
+            return english[n], german[n]
+        if n < 100:
+            (ten, zehn), one = tens[n // 10 - 2], n % 10
+            return (f"{ten}-{english[one]}", f"{german[one]}und{zehn}") if one else (ten, zehn)
+        unit, names = (100, (" hundred", "hundert")) if n < 1000 else (1000, (" thousand", "tausend"))
+        many, rest = words(n // unit), words(n % unit) if n % unit else ("", "")
+        return f"{many[0]}{names[0]} {rest[0]}".strip(), f"{many[1]}{names[1]}{rest[1]}"
+
+    numbers = random.Random(1)
+    for n in [*range(100), *(numbers.randrange(100, 1_000_000) for _ in range(300))]:
+        for text, language in zip(words(n), ("en", "de"), strict=True):
+            assert [amount.values for amount in amounts(text, language)] == [{Decimal(n)}], text
+
+
+def test_a_word_is_a_number_in_any_language() -> None:
+    assert spelled("Twenty-four") == {Decimal(24)} == spelled("vierundzwanzigsten")
+    assert spelled("stone") == set() == spelled("Reihe")
+
+
+@pytest.mark.parametrize(
+    "text", ["1" * 100_000, "1," * 50_000, "eine" * 20_000, "one " * 20_000, "0 000" * 20_000, "٣٤"]
+)
+def test_hostile_texts_end(text: str) -> None:
+    for languages in (GERMAN, Languages("de", "en"), None):
+        assert not compare(text, text, languages)

@@ -1,0 +1,111 @@
+"""Numbers that a translation lacks, or that nobody wrote.
+
+A piece whose best translation has other numbers than its source (text/values.py) is searched again, once, with the
+numbers that it lacks as phrases, and without those that were invented. The second result is kept if its numbers are
+better and its score is not far worse. A line whose numbers are still wrong is counted, and has no confidence.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from vtrans.config import SearchConfig
+from vtrans.engines.engine import Engine
+from vtrans.lines.line import MOST_PHRASES, Line, Piece, Search, Stage
+from vtrans.search.lexical import Form, Phrase, least_tokens
+from vtrans.text.languages import Languages, base
+from vtrans.text.values import WORDS, Difference, compare
+from vtrans.text.vocabulary import UNK_ID
+from vtrans.wording.avoid import Avoid, Spelling
+
+FAR_WORSE = 5.0  # nats per subword, about
+
+_MARKS = str.maketrans(".,", ",.")
+_AMOUNT = re.compile(r"\d{1,3}(?:,\d{3})*(?:\.\d+)?")
+
+
+class KeepNumbers(Stage):
+    """Searches again for pieces whose best translation has other numbers than their source, unless `again` is false.
+    Counts the lines whose best translation has."""
+
+    def __init__(self, engine: Engine, to: str | None, *, again: bool) -> None:
+        self._src_vocab, self._tgt_vocab, self._again = engine.src_vocab, engine.tgt_vocab, again
+        pairs = [pair for pair in engine.languages if to in (None, pair.tgt)]
+        self._languages = pairs[0] if len({pair.tgt for pair in pairs}) == 1 else Languages("", "")
+
+    def around(self, search: Search) -> Search:
+        def searched(pieces: Sequence[Piece], config: SearchConfig) -> Iterator[Piece]:
+            wrong: dict[Piece, Difference] = {}
+            for piece in search(pieces, config):
+                if self._again and (difference := self._difference(piece)):
+                    wrong[piece] = difference
+                else:
+                    yield piece
+            first = {piece: (piece.source, piece.hypotheses) for piece in wrong}
+            for piece, difference in wrong.items():
+                self._require(piece, difference)
+            for piece in search(list(wrong), config) if wrong else ():
+                source, hypotheses = first[piece]
+                worse = piece.hypotheses[0].score < hypotheses[0].score - FAR_WORSE
+                if worse or len(self._difference(piece)) >= len(wrong[piece]):
+                    piece.source, piece.hypotheses = source, hypotheses
+                yield piece
+
+        return searched
+
+    def after(self, lines: Sequence[Line]) -> None:
+        for line in lines:
+            best = line.translations[0]
+            src, tgt = (_without_codes(line, text) for text in (line.model_text, best.text))
+            if compare(src, tgt, self._languages):
+                line.counts.numbers = 1
+                if best.confidence is not None:
+                    line.translations[0] = replace(best, confidence=0.0)
+
+    def _text(self, piece: Piece) -> str:
+        """Returns what a piece has besides the codes of protected text."""
+        return _without_codes(piece.line, self._src_vocab.decode(piece.source.tokens[len(piece.line.before) : -1]))
+
+    def _difference(self, piece: Piece) -> Difference:
+        best = self._tgt_vocab.decode(piece.hypotheses[0].tokens)
+        return compare(self._text(piece), _without_codes(piece.line, best), self._languages)
+
+    def _require(self, piece: Piece, difference: Difference) -> None:
+        """Changes the source of a piece so that its translation has the numbers in digits, and no invented ones."""
+        source, text = piece.source, self._text(piece)
+        times = Counter((*difference.missing, *difference.kept))
+        found = [Phrase(forms, n) for number, n in times.items() if (forms := tuple(self._forms(number, text)))]
+        phrases = (*source.phrases, *found[:MOST_PHRASES])
+        if least_tokens(phrases) < source.limit - 1:
+            source = replace(source, phrases=phrases)
+        wanted = [number for number in difference.missing if number.startswith(difference.invented)]
+        if difference.invented and not wanted:
+            source = replace(source, rules=(*source.rules, Avoid(Spelling(self._tgt_vocab), difference.invented)))
+        piece.source = source
+
+    def _forms(self, number: str, text: str) -> Iterator[Form]:
+        """Yields the subwords of a number as the text has it, and as the target language separates its digits."""
+        match = re.search(rf"(\S*?){re.escape(number)}(\S*)", text)
+        before, after = match.groups() if match else ("", "")
+        written = [number]
+        if before[:1].isalpha():
+            written = [(before + number + after).rstrip(".,;:!?)]}\"'")]
+        elif self._languages.tgt and _AMOUNT.fullmatch(number) and _decimal_comma(self._languages.tgt):
+            written.append(number.translate(_MARKS))
+        for spelled in dict.fromkeys(written):
+            tokens = tuple(self._tgt_vocab.encode(spelled))
+            if tokens and UNK_ID not in tokens and self._tgt_vocab.decode(tokens) == spelled:
+                yield Form(tokens, whole=not after[:1].isalpha())
+
+
+def _without_codes(line: Line, text: str) -> str:
+    codes = "|".join(line.seen.texts)
+    return re.sub(rf"\b(?:{codes})(?!\d)", " ", text) if codes else text
+
+
+def _decimal_comma(language: str) -> bool:
+    words = WORDS.get(base(language))
+    return words is not None and words.comma

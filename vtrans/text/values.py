@@ -1,0 +1,295 @@
+"""The numbers of a text, and whether a translation keeps those of its source.
+
+A number is kept if the translation has the same digits, or the same value in another form: with other separators, as a
+word, an ordinal or a time of day, or with `million` in place of zeros. It is missing otherwise. A number of the
+translation in digits is invented if nothing in the source has its value. Words count in the languages of `WORDS`;
+elsewhere digits only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cached_property
+
+from vtrans.text.languages import Languages, base
+
+HALF_DAY = 12 * 60  # minutes
+_HOURS = range(25)
+LONGEST_BEFORE = 20  # characters of words before a number
+LONGEST = 30  # digits of a number that has a value, besides its digits
+
+Value = Decimal | str
+"""A number, or a time of day on a dial of twelve hours, such as `2:30`."""
+
+_NUMBER = re.compile(r"\d+(?:(?:[.,:/'\u2019\u00a0\u202f-]|[ ](?=\d{3}(?!\d)))\d+)*")
+_DIGITS = re.compile(r"\d+")
+_SIGN = re.compile(r"(?:^|[\s($\u20ac\u00a3])[-\u2212]$")
+_CLOCK = re.compile(r"(\d{1,2})[:.](\d\d)")
+_GROUPED = re.compile(r"\d{1,3}(?:(?P<mark>\D)\d{3})(?:(?P=mark)\d{3})*(?:\D(?P<rest>\d+))?")
+
+
+@dataclass(frozen=True)
+class Words:
+    """How a language writes numbers in words."""
+
+    values: dict[str, Decimal]
+    names: dict[str, Decimal]
+    """Words that stand for a number by themselves, such as months."""
+    scales: dict[str, Decimal]
+    """Words by which the number before them is multiplied."""
+    glue: str
+    """What may stand between the words of a number: a regular expression, like all that follow."""
+    ending: str
+    """What may follow the last word, as in ordinals."""
+    negative: str
+    """What stands before a negative number."""
+    clock: dict[str, int]
+    """Words before an hour, and the minutes that they add to it."""
+    hour: str
+    """What follows an hour."""
+    comma: bool
+    """Whether a comma, and not a point, stands before decimals."""
+
+    @cached_property
+    def word(self) -> re.Pattern[str]:
+        """A word of a number."""
+        return re.compile(_any({**self.values, **self.scales}))
+
+    @cached_property
+    def number(self) -> re.Pattern[str]:
+        """A number: its words without their ending, or its name."""
+        word = self.word.pattern
+        words = rf"({word}(?:(?:{self.glue}){word})*)(?:{self.ending})?"
+        return re.compile(rf"(?<![^\W_])(?:{words}|({_any(self.names)}))(?![^\W_])")
+
+    @cached_property
+    def scaled(self) -> re.Pattern[str]:
+        """What multiplies a number in digits."""
+        return re.compile(rf"[ \u00a0-]?({_any(self.scales)})(?:{self.ending})?(?![^\W_])")
+
+    @cached_property
+    def before(self) -> re.Pattern[str]:
+        """What changes a number after it."""
+        return re.compile(rf"(?<!\w)(?:({_any(self.clock)})|(?:{self.negative}))\s$")
+
+    @cached_property
+    def after_hour(self) -> re.Pattern[str]:
+        """What makes a number an hour."""
+        return re.compile(rf"\s?(?:{self.hour})")
+
+    def value(self, match: re.Match[str]) -> Decimal:
+        """Returns the value of what matches `number`."""
+        if match[2]:
+            return self.names[match[2]]
+        total = current = Decimal(0)
+        for word in self.word.findall(match[1]):
+            if (scale := self.scales.get(word)) is None:
+                value = self.values[word]
+                year = current % 100 >= 10 and value >= 10  # nineteen eighty-four
+                one_half = current == 1 and value < 1
+                current = value if one_half else current * 100 + value if year else current + value
+            elif scale == 100:
+                current = max(Decimal(1), current) * 100
+            else:
+                total += max(Decimal(1), current) * scale
+                current = Decimal(0)
+        return total + current
+
+    def meanings(self, values: Iterable[Value], small: str, begin: int, end: int) -> set[Value]:
+        """Returns the meanings of a number with these values between what stands before and after it."""
+        found = set(values)
+        if scale := self.scaled.match(small, end):
+            found |= {value * self.scales[scale[1]] for value in found if isinstance(value, Decimal)}
+        hours = [value for value in found if isinstance(value, Decimal) and value in _HOURS]
+        before = self.before.search(small[max(0, begin - LONGEST_BEFORE) : begin])
+        if before and before[1]:
+            return found | {_dial(60 * int(hour) + self.clock[before[1]]) for hour in hours}
+        if before:
+            return {-value for value in found if isinstance(value, Decimal)}
+        if self.after_hour.match(small, end):
+            found |= {_dial(60 * int(hour)) for hour in hours}
+        return found
+
+
+def _any(words: Iterable[str]) -> str:
+    return f"(?:{'|'.join(sorted(words, key=len, reverse=True))})"
+
+
+def _values(words: str) -> dict[str, Decimal]:
+    """Returns the values of words such as `one|first=1`."""
+    pairs = (entry.split("=") for entry in words.split())
+    return {word: Decimal(value) for alternatives, value in pairs for word in alternatives.split("|")}
+
+
+WORDS = {
+    "en": Words(
+        _values(
+            "zero=0 one|first=1 two|second=2 three|third=3 four=4 five|fif=5 six=6 seven=7 eight|eigh=8 nine|nin=9 "
+            "ten=10 eleven=11 twelve|twelf=12 thirteen=13 fourteen=14 fifteen=15 sixteen=16 seventeen=17 "
+            "eighteen=18 nineteen=19 twenty|twentie=20 thirty|thirtie=30 forty|fortie=40 fifty|fiftie=50 "
+            "sixty|sixtie=60 seventy|seventie=70 eighty|eightie=80 ninety|ninetie=90 half=0.5 dozen=12"
+        ),
+        _values(
+            "noon|midnight=12 january|jan=1 february|feb=2 march|mar=3 april|apr=4 may=5 june|jun=6 july|jul=7 "
+            "august|aug=8 september|sept|sep=9 october|oct=10 november|nov=11 december|dec=12"
+        ),
+        _values("hundred=100 thousand=1000 million|mln=1000000 billion|bn=1000000000 trillion=1000000000000"),
+        r"-| and | ",
+        "ths?|s",
+        "minus|negative",
+        {"half past": 30, "quarter past": 15, "quarter after": 15, "quarter to": -15},
+        r"a\.?m\b|p\.?m\b|o['\u2019]clock|hours?\b",
+        comma=False,
+    ),
+    "de": Words(
+        _values(
+            "null=0 ein|eins|ers=1 zwei|zwo=2 drei|drit=3 vier=4 fünf=5 sechs=6 sieben|sieb=7 acht|ach=8 neun=9 "
+            "zehn=10 elf=11 zwölf=12 dreizehn=13 vierzehn=14 fünfzehn=15 sechzehn=16 siebzehn=17 achtzehn=18 "
+            "neunzehn=19 zwanzig=20 dreißig|dreissig=30 vierzig=40 fünfzig=50 sechzig=60 siebzig=70 achtzig=80 "
+            "neunzig=90 halbe=0.5 dutzend=12"
+        ),
+        _values(
+            "mittag|mitternacht=12 januar|jänner|jan=1 februar|feb=2 märz|mär=3 april|apr=4 mai=5 juni|jun=6 "
+            "juli|jul=7 august|aug=8 september|sept|sep=9 oktober|okt=10 november|nov=11 dezember|dez=12"
+        ),
+        _values("hundert=100 tausend|tsd=1000 million|mio=1000000 milliarde|mrd=1000000000 billion=1000000000000"),
+        r"und|(?:e[nrs]?)? (?=mi|mrd|bill|tau|tsd|hun)|",
+        "s?te[nmrs]?|e[nmrs]?|[nrsm]",
+        "minus",
+        {"halb": -30, "viertel nach": 15, "viertel vor": -15, "dreiviertel": -15, "drei viertel": -15},
+        r"uhr\b|h\b",
+        comma=True,
+    ),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Amount:
+    """A number of a text: as it is written, and what it may mean."""
+
+    text: str
+    runs: tuple[str, ...]
+    """Its runs of digits; none for words."""
+    values: frozenset[Value]
+
+    def alone(self) -> list[Amount]:
+        """Returns an amount for each run of digits."""
+        if len(self.runs) < 2:
+            return [self]
+        return [Amount(self.text, (run,), frozenset({Decimal(run)})) for run in self.runs]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How the numbers of a translation differ from those of its source."""
+
+    missing: tuple[str, ...] = ()
+    """Numbers of the source in digits that the translation lacks."""
+    invented: tuple[str, ...] = ()
+    """Numbers of the translation in digits that nothing in the source explains."""
+    kept: tuple[str, ...] = ()
+    """Numbers of the source that the translation has with the same digits."""
+
+    def __len__(self) -> int:
+        return len(self.missing) + len(self.invented)
+
+
+def compare(src: str, tgt: str, languages: Languages | None = None) -> Difference:
+    """Compares the numbers of a source with those of its translation.
+
+    Each number of the source takes one of the translation: one with the same digits if there is one, else one with the
+    same value, else one for each of its runs of digits, as in dates.
+    """
+    if not any(map(str.isdigit, src + tgt)):
+        return Difference()
+    src_lang, tgt_lang = languages or ("", "")
+    given, free = list(amounts(src, src_lang)), list(amounts(tgt, tgt_lang))
+    left = _untaken(given, free, _same_digits)
+    kept = [amount.text for amount in given if amount not in left]
+    left = _untaken(left, free, _same_words)  # the name of a month keeps that month, not a three
+    left = _untaken(left, free, _same_value)
+    free = [part for amount in free for part in amount.alone()]
+    left = _untaken([part for amount in left for part in amount.alone()], free, _same_value)
+    known = [part for amount in given for part in (amount, *amount.alone())]
+    invented = [part.text for part in free if part.runs and not any(_same_value(part, other) for other in known)]
+    missing = [part.text for part in left if part.runs]
+    return Difference(tuple(dict.fromkeys(missing)), tuple(dict.fromkeys(invented)), tuple(kept))
+
+
+def _same_digits(amount: Amount, other: Amount) -> bool:
+    return bool(amount.runs) and sorted(amount.runs) == sorted(other.runs) and _sign(amount) == _sign(other)
+
+
+def _same_words(amount: Amount, other: Amount) -> bool:
+    return not amount.runs and not other.runs and _same_value(amount, other)
+
+
+def _same_value(amount: Amount, other: Amount) -> bool:
+    return not amount.values.isdisjoint(other.values)
+
+
+def _sign(amount: Amount) -> bool:
+    return amount.text.startswith(("-", "\u2212"))
+
+
+def _untaken(given: Iterable[Amount], free: list[Amount], same: Callable[[Amount, Amount], bool]) -> list[Amount]:
+    """Lets each amount remove the first that is the same from the free ones. Returns those that find none."""
+    left = []
+    for amount in given:
+        found = next((k for k, other in enumerate(free) if same(amount, other)), None)
+        if found is None:
+            left.append(amount)
+        else:
+            del free[found]
+    return left
+
+
+def amounts(text: str, language: str = "") -> Iterator[Amount]:
+    """Yields the numbers of a text: those in digits, then those in words if the language has some in `WORDS`."""
+    small, words = text.lower(), WORDS.get(base(language))
+    small = small if len(small) == len(text) else text  # some capitals have a longer small form
+    for match in _NUMBER.finditer(text):
+        begin, end = match.span()
+        values = set(_values_of(match[0]))
+        sign = text[begin - 1 : begin] if _SIGN.search(text[max(0, begin - 2) : begin]) else ""
+        if sign:
+            values = {-value for value in values if isinstance(value, Decimal)}
+        elif words:
+            values = words.meanings(values, small, begin, end)
+        yield Amount(sign + match[0], tuple(_DIGITS.findall(match[0])), frozenset(values))
+    if not words:
+        return
+    for match in words.number.finditer(small):
+        yield Amount(match[0], (), frozenset(words.meanings({words.value(match)}, small, *match.span())))
+
+
+def spelled(word: str) -> set[Decimal]:
+    """Returns the numbers that a word is, in any language of `WORDS`."""
+    found = ((words, words.number.fullmatch(word.lower())) for words in WORDS.values())
+    return {words.value(match) for words, match in found if match}
+
+
+def _values_of(number: str) -> Iterator[Value]:
+    """Yields what a number in digits may mean, as languages differ in their separators of thousands and of decimals."""
+    runs = _DIGITS.findall(number)
+    if len(number) > LONGEST:
+        return
+    if clock := _CLOCK.fullmatch(number):
+        yield _dial(60 * int(clock[1]) + int(clock[2]))
+    if grouped := _GROUPED.fullmatch(number):
+        rest = grouped["rest"]
+        yield Decimal("".join(runs[:-1] if rest else runs) + "." + (rest or "0"))
+    if len(runs) == 1:
+        yield Decimal(number)
+    elif len(runs) == 2 and number[len(runs[0])] in ".,":
+        yield Decimal(".".join(runs))
+    elif len(runs) == 2 and number[len(runs[0])] == "/" and int(runs[1]):
+        yield Decimal(runs[0]) / Decimal(runs[1])
+
+
+def _dial(minutes: int) -> str:
+    """Returns a time of day on a dial of twelve hours."""
+    return "{}:{:02}".format(*divmod(minutes % HALF_DAY, 60))
