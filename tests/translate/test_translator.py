@@ -68,7 +68,7 @@ def test_no_translation_depends_on_its_batch(name: str) -> None:
         made = Translator(engine, dataclasses.replace(SEARCH, batch_tokens=batch_tokens))
         assert same(list(made.nbest([lines[i] for i in numbers], 3)), [alone[i] for i in numbers])
     met = [t for best in alone for t in best if t.text]
-    assert len({t.text for t in met}) > 8
+    assert len({t.text for t in met}) > 5
     assert {t.finished for t in met} == {True, False}
 
 

@@ -158,9 +158,10 @@ def streamed(options: TranslateOptions, text: Text, console: Console) -> Iterato
                 )
 
         def prepare(translator: Translator) -> tuple[Callable[[Workers[bytes] | None], None], int]:
-            # More lines of a pipe may arrive late.
-            begin = list(islice(lines, MOST_PROCESSES if extent.known else 1))
-            busy = len(begin) if extent.known or not begin else MOST_PROCESSES
+            # The lines of a pipe may arrive late.
+            known = extent.known or (text.input is not None and text.input.is_file())
+            begin = list(islice(lines, MOST_PROCESSES if known else 0))
+            busy = len(begin) if known else MOST_PROCESSES
             return partial(run, translator, chain(begin, lines)), busy
 
         yield prepare

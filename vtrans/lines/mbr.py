@@ -52,6 +52,8 @@ class LeaveOutEqual(Stage):
             missing = len(line.translations) - len(distinct)
             if missing and best.text:
                 none = replace(NO_TRANSLATION, alignment=None if best.alignment is None else ())
+                if best.confidence is not None:
+                    none = replace(none, confidence=0.0, word_confidences=())
                 line.translations = [*distinct.values(), *[none] * missing]
 
 
