@@ -103,10 +103,14 @@ def test_the_command_prints_it_after_the_other_metrics(
         Path(name).write_text("".join(f"{line}\n" for line in lines))
     words = ("score", "ref", "--hyp", "hyp", "--comet", model)
     done = run_cli(*words, "--src", "src")
-    assert [line.partition("|")[0] for line in done.out.decode().split("\n")] == ["BLEU", "chrF2", "COMET", ""], (
-        done.err
-    )
-    (score,) = json.loads(run_cli(*words, "--src", "src", "--metric", "ter", "--json").out)[1:]
+    assert [line.partition("|")[0] for line in done.out.decode().split("\n")] == [
+        "BLEU",
+        "chrF2",
+        "numbers",
+        "COMET",
+        "",
+    ], done.err
+    *_, score = json.loads(run_cli(*words, "--src", "src", "--metric", "ter", "--json").out)[1:]
     assert (score["name"], score["value"]) == ("COMET", 0.3125)
     for more in ([], ["--src", "src", "--baseline", "hyp"]):
         refused = run_cli(*words, *more)

@@ -78,7 +78,8 @@ def test_a_translation_that_would_be_other_markup_is_not_written() -> None:
         assert {child.type for child in inline.children or ()} == {"text"}
 
 
-SYNTAX = ("[^1]", "\n[^1]: ", "$", "\n!!! a b\n    ", "\n::: a\n", "{% a %}", "\n> [!A]\n")
+# A mark ends a paragraph, which a reader of plain Markdown would continue.
+SYNTAX = ("[^1]", "\n\n[^1]: ", "$", "\n\n!!! a b\n    ", "\n\n::: a\n", "{% a %}", "\n\n> [!A]\n")
 PARTS = st.lists(
     st.sampled_from([*"""
     *|**|_|`|``|[|](x)|][r]|]|![|<b>|</b>|<http://x>|\\|\\*|&amp;|~~|a dog |two. Three |- |1. |> |# ||{0}|é|  |.

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -167,6 +168,14 @@ def test_wrong_options_end_with_exit_code_2(run_cli: Any, ending_run: RunFolder,
         done = run_cli("serve", *(word.format(run=ending_run.path, port=port) for word in words))
     assert done.code == 2
     assert wrong in done.err
+
+
+def test_no_two_servers_share_a_port_of_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    # There, SO_REUSEADDR lets them; here, another option of sockets shows that it was not set.
+    monkeypatch.setattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_KEEPALIVE, raising=False)
+    with listen("127.0.0.1", 0) as made:
+        assert made.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR) == 0
+        assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
 
 
 def test_the_engine_of_the_models_can_be_chosen(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import re
-import string
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -19,8 +18,6 @@ from vtrans.data.preparation.parallel_text import Sample, Split
 from vtrans.errors import InputError
 from vtrans.text.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
 
-OF_NUMBERS = string.digits + ".,:/+-#%$\u20ac\u00a3\u00b0"
-"""The characters of numbers, which are subwords even if the text lacks them."""
 _BYTE_PIECE = re.compile("<0x[0-9A-F]{2}>")
 
 
@@ -132,7 +129,6 @@ def learn(
         "character_coverage": coverage,
         "normalization_rule_name": normalization,
         "split_digits": split_digits,
-        "required_chars": OF_NUMBERS if split_digits else "",
         "user_defined_symbols": list(symbols),
         "control_symbols": list(tags),
     }
