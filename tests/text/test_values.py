@@ -47,6 +47,7 @@ WRONG = [
     ("The temperature is -12 degrees.", "Die Temperatur ist 412 Grad.", ["-12"], ["412"]),
     ("-12 degrees", "12 Grad", ["-12"], ["12"]),
     ("at 17:45 from platform 12", "um 17.45 Uhr ab", ["12"], []),
+    ("at 17:45 from platform 12", "um 17 Uhr ab.45 von Gleis 12", ["17:45"], []),
     ("Version 4.11.3 fixes 128 bugs.", "Version vier.", ["4.11.3", "128"], []),
     ("3 dogs and 3 cats", "3 Hunde und Katzen", ["3"], []),
     ("I have 3.", "Ich habe 3 und 7.", [], ["7"]),
@@ -66,6 +67,11 @@ def test_numbers_that_are_kept_in_another_form(src: str, tgt: str) -> None:
 def test_numbers_that_are_lost_or_invented(src: str, tgt: str, missing: list[str], invented: list[str]) -> None:
     difference = compare(src, tgt, GERMAN)
     assert (list(difference.missing), list(difference.invented)) == (missing, invented)
+
+
+def test_minutes_may_follow_the_word_after_an_hour() -> None:
+    assert not compare("at 17:45", "um 17 Uhr 45", GERMAN)
+    assert compare("at 17:45", "um 17 Uhr 54", GERMAN).missing == ("17:45",)
 
 
 def test_only_digits_count_without_a_table() -> None:

@@ -52,7 +52,7 @@ _ONSETS, _VOWELS, _CODAS = (
     "- - - - ck k l lz m n nd ng r rt s sk t w x",
 )
 SYLLABLE = [part.replace("-", "").split(" ") for part in (_ONSETS, _VOWELS, _CODAS)]
-"""How a syllable of a name begins, goes on and ends."""
+"""What the first, second and third part of a syllable may be."""
 
 
 @dataclass(frozen=True)

@@ -77,8 +77,8 @@ class Words:
 
     @cached_property
     def after_hour(self) -> re.Pattern[str]:
-        """What makes a number an hour."""
-        return re.compile(rf"\s?(?:{self.hour})")
+        """What makes a number an hour, and the minutes after it."""
+        return re.compile(rf"\s?(?:{self.hour})(?:\s(\d\d)(?!\d))?")
 
     def value(self, match: re.Match[str]) -> Decimal:
         """Returns the value of what matches `number`."""
@@ -109,8 +109,8 @@ class Words:
             return found | {_dial(60 * int(hour) + self.clock[before[1]]) for hour in hours}
         if before:
             return {-value for value in found if isinstance(value, Decimal)}
-        if self.after_hour.match(small, end):
-            found |= {_dial(60 * int(hour)) for hour in hours}
+        if after := self.after_hour.match(small, end):
+            found |= {_dial(60 * int(hour) + int(after[1] or 0)) for hour in hours}
         return found
 
 
@@ -212,7 +212,9 @@ def compare(src: str, tgt: str, languages: Languages | None = None) -> Differenc
     left = _untaken(left, free, _same_words)  # the name of a month keeps that month, not a three
     left = _untaken(left, free, _same_value)
     free = [part for amount in free for part in amount.alone()]
-    left = _untaken([part for amount in left for part in amount.alone()], free, _same_value)
+    # The parts of a time of day mean nothing apart: "um 17 Uhr ab. 45".
+    parts = [part for amount in left for part in ([amount] if ":" in amount.text else amount.alone())]
+    left = _untaken(parts, free, _same_value)
     known = [part for amount in given for part in (amount, *amount.alone())]
     invented = [part.text for part in free if part.runs and not any(_same_value(part, other) for other in known)]
     missing = [part.text for part in left if part.runs]
