@@ -57,7 +57,7 @@ def test_an_export_for_ctranslate2_translates_into_each_language(tmp_path: Path,
     plain = dataclasses.replace(SEARCH, alpha=1.0, length_penalty="length")
     made, expected = Translator(TorchEngine([model]), plain, retry=False), both(model)
     for code in model.tags:
-        sources = [[*made.reader.tag(code), *ids, EOS_ID] for ids in model.src_vocab.encode_batch(LINES[:3])]
+        sources = [[*made.reader.beginning(code), *ids, EOS_ID] for ids in model.src_vocab.encode_batch(LINES[:3])]
         translations = program.translate(sources, plain)
         assert translations is not None
         texts = [model.tgt_vocab.decode(tokens) for tokens in translations]

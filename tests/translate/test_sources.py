@@ -10,6 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from translators import (
     WORDS,
+    translator,
     vocabulary,
 )
 
@@ -20,6 +21,7 @@ from vtrans.errors import InputError
 from vtrans.lines.line import MOST_PHRASES, Line, Piece
 from vtrans.lines.pieces import EXTRA_LENGTH, CutIntoPieces, SourceReader, cut_long
 from vtrans.search.loop import Hypothesis
+from vtrans.translate.translation import TranslateOptions
 from vtrans.wording.phrases import Wording
 
 
@@ -63,7 +65,7 @@ def test_a_translation_that_is_far_shorter_is_counted(src: int, tgt: int, before
         Piece(line, Source([7] * length, 99, "1/0"), [Hypothesis((7,) * found, -1.0, -1.0, True, ())])
         for length, found in ((5, 5), (src, tgt))
     ]
-    CutIntoPieces(SimpleNamespace(), vocabulary(), None, 1).after([line])  # type: ignore[arg-type]
+    CutIntoPieces(translator().reader, vocabulary(), TranslateOptions()).after([line])
     assert line.counts.short == short
 
 

@@ -396,7 +396,7 @@ def test_a_piece_that_came_out_empty_is_counted() -> None:
     empty, dog = (Hypothesis(tuple(ids), 0.0, 0.0, True, (0.0,)) for ids in ([], vocabulary().encode("dog")))
 
     def joined(*pieces: list[Hypothesis]) -> Line:
-        line, stage = Line(1, "x"), CutIntoPieces(made.reader, vocabulary(), None, len(pieces[0]))
+        line, stage = Line(1, "x"), CutIntoPieces(made.reader, vocabulary(), TranslateOptions(len(pieces[0])))
         line.pieces = [Piece(line, Source([EOS_ID], 1, "1/0"), hypotheses) for hypotheses in pieces]
         stage.after([line])
         return line

@@ -88,7 +88,7 @@ def attention_map(
     if head is not None and layer is None:
         raise InputError("`head` needs `layer`, because each layer has its own heads.")
     sentence = one_line(sentence)
-    tag, source = translator.reader.tag(to), translator.reader.one_piece(sentence, to)
+    tag, source = translator.reader.beginning(to), translator.reader.one_piece(sentence, to)
     tokens = _target_tokens(translator, sentence, target, to)
     with torch.inference_mode():
         ((_, batch),) = forced_batches([([*tag, *source], tokens)], 1, loaded.model.device)

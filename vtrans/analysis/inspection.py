@@ -19,7 +19,7 @@ from vtrans.errors import InputError
 from vtrans.model import count_parameters
 from vtrans.storage.columns import ColumnFile
 from vtrans.storage.model_file import VOCABULARIES
-from vtrans.text.vocabulary import Vocabulary
+from vtrans.text.vocabulary import FORMALITY, Vocabulary
 
 WIDTH = 112  # the most columns that the facts fill
 
@@ -82,7 +82,7 @@ class Inspection:
         row unless `full`."""
         for name, text in self._facts().items():
             lines = textwrap.wrap(
-                text, min(WIDTH, width or WIDTH), initial_indent=f"{name:<12}", subsequent_indent=" " * 12,
+                text, min(WIDTH, width or WIDTH), initial_indent=f"{name:<14}", subsequent_indent=" " * 14,
                 break_on_hyphens=False, break_long_words=False,
             )  # fmt: skip
             console.info("\n".join(lines))
@@ -112,6 +112,7 @@ class Inspection:
             "tags": ", ".join(f"{tag} for {code}" for code, tag in report["tags"].items()) or "none",
             "fuzzy matches": "used" if self.loaded.matches else "not used",
             "codes": "learned: protected text is copied by default" if self.loaded.codes else "not learned",
+            "formality": " and ".join(FORMALITY.values()) if self.loaded.src_vocab.formality else "not learned",
             "search": _settings({k: v for k, v in report["search"].items() if v != defaults[k]}) or "the defaults",
             "vocabulary": _vocabulary_text(report["vocabulary"]),
             "overlap": overlap,

@@ -108,7 +108,7 @@ def steps(
 
     Raises InputError for a sentence that is blank or would be translated in several pieces.
     """
-    source = [*translator.reader.tag(to), *translator.reader.one_piece(sentence, to)]
+    source = [*translator.reader.beginning(to), *translator.reader.one_piece(sentence, to)]
     ((best,),) = translator.translate_window([Line(1, sentence)], TranslateOptions(to=to, raw=True))
     model, vocab = translator.engine.models[0].model, translator.tgt_vocab
     with torch.inference_mode():

@@ -16,7 +16,7 @@ from vtrans.command_line.texts import Text, chunked, streamed, translate_text
 from vtrans.config import MBR_BEAM, RETRY_NGRAM, EngineConfig, SearchConfig
 from vtrans.console import Console
 from vtrans.errors import InputError
-from vtrans.keys import decisive, flag, keys_of, number, path, texts
+from vtrans.keys import choice, decisive, flag, keys_of, number, path, texts
 from vtrans.search.options import Mbr, Sampling
 from vtrans.text.languages import Languages
 from vtrans.translate.chunks import engine_of
@@ -47,6 +47,12 @@ class Reading:
         metavar="REGEX",
     )
 
+    formality: str | None = choice(
+        None,
+        {"more": "as with German Sie", "less": "as with du"},
+        "Form of address, if the model has learned it (`vtrans inspect` says so).",
+        panel="Text",
+    )
     check_numbers: bool = flag(
         True,
         "Search again for a line whose translation lacks a number or has one nobody wrote, with its numbers as "
@@ -97,6 +103,7 @@ class Reading:
         return {
             "glossary": read_glossary(self.glossary) if self.glossary else None,
             "protect": protection,
+            "formality": self.formality,
             "check_numbers": self.check_numbers,
             "raw": self.raw,
             "calibration": _calibration(models) if confidence or self.min_confidence else None,

@@ -20,8 +20,8 @@ from vtrans.search.rules import Prefix, Rule, suppressed_ids
 from vtrans.text.languages import language_name
 from vtrans.text.lines import one_line
 from vtrans.text.matches import SEPARATOR_ID
-from vtrans.text.vocabulary import EOS_ID, Vocabulary
-from vtrans.translate.translation import NO_TRANSLATION, Translation
+from vtrans.text.vocabulary import EOS_ID, FORMALITY, Formality, Vocabulary
+from vtrans.translate.translation import NO_TRANSLATION, TranslateOptions, Translation
 from vtrans.wording.avoid import Avoid, Spelling
 from vtrans.wording.phrases import encoded
 
@@ -47,7 +47,8 @@ class SourceReader:
         }
         self._known = self._tags or {pair.tgt: None for pair in engine.languages}
         self._suppressed = suppressed_ids(search, engine.tgt_vocab)
-        others = 1 + bool(self._tags)  # EOS and a tag
+        # EOS and what `beginning` returns.
+        others = 1 + bool(self._tags) + max(map(len, engine.src_vocab.formality.values()), default=0)
         self.max_source = search.max_source if self._most is None else min(search.max_source, self._most - others)
         longest = self._limit(1 << 50)
         if search.min_length >= longest:
@@ -61,12 +62,21 @@ class SourceReader:
                 f"got {search.min_length:,}."
             )
 
-    def tag(self, to: str | None) -> list[int]:
-        """Returns the subwords with which sources begin that are translated into the language `to`: a tag, or none.
+    def beginning(self, to: str | None, formality: Formality | None = None) -> list[int]:
+        """Returns the subwords with which sources begin that are translated into the language `to`, with a form of
+        address: those of a tag and of a symbol, or none.
 
         `to` may be None for a model of one target language, and for one with a foreign vocabulary, whose lines may name
-        their languages themselves. Raises InputError for any other value that is not a language of the model.
+        their languages themselves. Raises InputError for any other value that is not a language of the model, and for a
+        form of address that the model has not learned.
         """
+        forms = self._src_vocab.formality
+        if formality and formality not in forms:
+            raise InputError(
+                f"`formality` needs a model whose vocabulary has {' and '.join(FORMALITY.values())}, "
+                f"got {formality!r}; leave it out."
+            )
+        form = forms[formality] if formality else []
         if to in self._known:
             id = self._known[to]
         elif to is None and self._src_vocab.table:
@@ -77,13 +87,13 @@ class SourceReader:
             codes = ", ".join(named(code) for code in self._known if code)
             allowed = f"one of {codes}" if codes else "left out, because the model has no tags"
             raise InputError(f"`to` must be {allowed}, got {'none' if to is None else repr(to)}.")
-        return [] if id is None else [id]
+        return [*([] if id is None else [id]), *form]
 
     def encode(self, text: str, number: int, vocab: Vocabulary | None = None, *, to: str | None = None) -> list[int]:
         """Returns the subwords of a text, without EOS, in the source vocabulary unless another is given.
 
-        Raises InputError for an unpaired surrogate, naming the line by its number. `to` is that of `tag`; without it, a
-        text may begin with a tag of its own if the vocabulary is foreign.
+        Raises InputError for an unpaired surrogate, naming the line by its number. `to` is that of `beginning`; without
+        it, a text may begin with a tag of its own if the vocabulary is foreign.
         """
         try:
             text.encode()
@@ -176,19 +186,19 @@ class SourceReader:
 
 
 class CutIntoPieces(Stage):
-    """Makes a source of each line, or several of a long one, and joins the `nbest` translations of their pieces."""
+    """Makes a source of each line, or several of a long one, and joins the translations of their pieces."""
 
-    def __init__(self, reader: SourceReader, vocab: Vocabulary, to: str | None, nbest: int) -> None:
-        self._reader, self._vocab, self._to, self._nbest = reader, vocab, to, nbest
+    def __init__(self, reader: SourceReader, vocab: Vocabulary, options: TranslateOptions) -> None:
+        self._reader, self._vocab, self._to, self._nbest = reader, vocab, options.to, options.nbest
+        self._beginning = reader.beginning(options.to, options.formality)
 
     def before(self, lines: Sequence[Line]) -> None:
-        tag = self._reader.tag(self._to)
         for line in lines:
             text = line.model_text
             line.ids = self._reader.encode(text, line.number, to=self._to)
             match = self._match(line)
             line.match = line.match if match else None
-            line.before = [*tag, *match]
+            line.before = [*self._beginning, *match]
             line.counts.matched = int(bool(match))
             if text.strip():
                 line.pieces = [Piece(line, source) for source in self._reader.sources(line)]

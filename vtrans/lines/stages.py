@@ -63,7 +63,7 @@ class Stages:
             numbers if options.check_numbers and not options.raw else None,
             RateConfidence(options.calibration, vocab) if options.calibration else None,
             AlignWords(engine, search.batch_tokens) if options.alignments else None,
-            CutIntoPieces(self.reader, vocab, options.to, options.nbest),
+            CutIntoPieces(self.reader, vocab, options),
             SearchAgain(None if drawn else self._second, engine.src_vocab),
             DraftTerms(engine, options.nbest) if options.glossary and not options.mbr else None,
             ForbidInvented(vocab),

@@ -22,6 +22,10 @@ PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
 JOINT_FILE, SRC_FILE, TGT_FILE = "vocab.model", "src.model", "tgt.model"
 SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")
 Kind = Literal["bpe", "unigram", "table"]
+Formality = Literal["more", "less"]
+FORMALITY: dict[Formality, str] = {"more": "<formal>", "less": "<informal>"}
+"""The symbols that ask for a form of address, such as `Sie` and `du`. A source begins with one, after its tag."""
+
 _CONTROL, _USER_DEFINED = 3, 4  # a piece's type in SentencePiece's sentencepiece_model.proto
 
 
@@ -68,6 +72,9 @@ class Vocabulary:
         self.order: Sequence[int | None] = self.table.order if self.table else range(len(self._pieces))
         if self.table is not None:
             self.tags = tuple(filter(is_language, self._pieces))
+        known = set(FORMALITY.values()) <= set(self.symbols)
+        self.formality = {name: self.encode(symbol) for name, symbol in FORMALITY.items()} if known else {}
+        """The ids of each symbol of FORMALITY if both are in `symbols`: the model has then learned them."""
         self._tag_ids = frozenset(map(self._pieces.index, self.tags))
 
     def _model_pieces(self, name: str) -> tuple[list[str], dict[str, int]]:

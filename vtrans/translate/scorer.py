@@ -45,7 +45,7 @@ class Scorer:
 
     def score(self, lines: Sequence[Line], done: Callable[[], None], to: str | None) -> None:
         """Gives each line its given translation with its log-probability."""
-        reader, tag = self.reader, self.reader.tag(to)
+        reader, tag = self.reader, self.reader.beginning(to)
         longest = reader.max_target(reader.max_source)
         targets: dict[Line, list[int]] = {}
         known: dict[Line, float] = {}  # log-probabilities of pairs that are not given to the model

@@ -14,6 +14,7 @@ from vtrans.engines.alignments import Links, pharaoh
 from vtrans.errors import InputError
 from vtrans.search.options import Mbr, Sampling
 from vtrans.text.matches import Known, Match
+from vtrans.text.vocabulary import Formality
 from vtrans.translate.confidence import Calibration
 from vtrans.wording.glossary import Glossary
 from vtrans.wording.protect import Protection
@@ -49,6 +50,8 @@ class TranslateOptions:
     """Leave a translation blank if its confidence is lower."""
     to: str | None = None
     """The target language, for a model of several."""
+    formality: Formality | None = None
+    """The form of address, for a model that has learned to use it."""
     known: Known | None = None
     """A memory, whose translations lines get."""
     match: Callable[[str], Match | None] | None = None

@@ -20,6 +20,7 @@ from vtrans.errors import InputError
 from vtrans.lines.line import Constraints, Counts, Line, Piece, Search, lines_of
 from vtrans.lines.stages import Stages
 from vtrans.search.options import Mbr, Sampling
+from vtrans.text.vocabulary import Formality
 from vtrans.translate.confidence import Calibration
 from vtrans.translate.scorer import Scorer, Target, lines_to_score
 from vtrans.translate.translation import TranslateOptions, Translation
@@ -72,6 +73,7 @@ class Translator:
         *,
         mbr: Mbr | None = None,
         to: str | None = None,
+        formality: Formality | None = None,
         raw: bool = False,
         prefixes: Iterable[str] | None = None,
         constraints: Iterable[Constraints] | None = None,
@@ -80,10 +82,11 @@ class Translator:
 
         With `sampling`, a translation is drawn instead; it depends on the line, its number and the seed. With `mbr`, it
         is the candidate with the highest expected utility. `to` is the target language, such as "de"; a model of
-        several needs it. With `raw`, the model sees each line as it is.
+        several needs it. `formality` is the form of address, for a model that has learned to use it. With `raw`, the
+        model sees each line as it is.
         """
         translations = self.nbest(
-            lines, 1, sampling, mbr=mbr, to=to, raw=raw, prefixes=prefixes, constraints=constraints
+            lines, 1, sampling, mbr=mbr, to=to, formality=formality, raw=raw, prefixes=prefixes, constraints=constraints
         )
         return (best[0].text for best in translations)
 
@@ -96,6 +99,7 @@ class Translator:
         mbr: Mbr | None = None,
         alignments: bool = False,
         to: str | None = None,
+        formality: Formality | None = None,
         raw: bool = False,
         calibration: Calibration | None = None,
         prefixes: Iterable[str] | None = None,
@@ -109,20 +113,22 @@ class Translator:
         beginnings of the translations, one per line; a blank one means none. The last word of a prefix may be
         continued unless whitespace follows it. The score includes the prefix. `constraints` are what
         `phrases.wording_of` reads, one per line, such as {"constraints": ["a phrase"], "avoid": ["another"]}; a line
-        whose translation does not obey them is counted, with a warning. `to` and `raw` are those of `translate`.
-        `calibration` gives each translation its confidence. Raises InputError at once if `n` is larger than the beam,
-        `lines` is a single string, or `to` is not a language of the model.
+        whose translation does not obey them is counted, with a warning. `to`, `formality` and `raw` are those of
+        `translate`. `calibration` gives each translation its confidence. Raises InputError at once if `n` is larger
+        than the beam, `lines` is a single string, or `to` is not a language of the model.
         """
         for name, given in (("lines", lines), ("prefixes", prefixes)):
             if isinstance(given, str):
                 raise InputError(f"`{name}` must be a list of strings, but is one string; pass [line].")
-        options = TranslateOptions(n, sampling, mbr, alignments, raw=raw, calibration=calibration, to=to)
+        options = TranslateOptions(
+            n, sampling, mbr, alignments, raw=raw, calibration=calibration, to=to, formality=formality
+        )
         self.check(options, constraints=constraints is not None)
         return self._windows(lines_of(lines, prefixes, constraints), options)
 
     def check(self, options: TranslateOptions, *, constraints: bool = False) -> None:
         """Raises InputError if the search settings do not support these options."""
-        self.reader.tag(options.to)
+        self.reader.beginning(options.to, options.formality)
         for name, wanted in (("constraints", constraints), ("glossary", options.glossary is not None)):
             if wanted and options.sampling is not None:
                 raise InputError(f"`{name}` only applies to a search; leave it or the sampling out.")
@@ -232,7 +238,7 @@ class Translator:
         for name, given in (("sources", sources), ("targets", targets)):
             if isinstance(given, str):
                 raise InputError(f"`{name}` must be a list of strings, but is one string; pass [{name[:-1]}].")
-        self.reader.tag(to)
+        self.reader.beginning(to)
         return self._logprobs(lines_to_score(sources, targets), done, to)
 
     def _logprobs(self, lines: Iterator[Line], done: Callable[[], None], to: str | None) -> Iterator[Translation]:

@@ -1,0 +1,42 @@
+"""Tests of the program that labels forms of address."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from recipes.formality import label_of, labelled, main
+
+
+@pytest.mark.parametrize(
+    ("src", "tgt", "label"),
+    [
+        ("Can you help me?", "Können Sie mir helfen?", "<formal>"),
+        ("Can you help me?", "Kannst du mir helfen?", "<informal>"),
+        ("Is this your car?", "Ist das euer Auto?", "<informal>"),
+        ("She asked you.", "Sie hat dich gefragt.", ""),  # Sie may mean "she"
+        ("You know her.", "Sie kennen ihre Mutter.", ""),
+        ("You know Ihr.", "Ihr kennt Ihr.", ""),  # Ihr begins the sentence, so it may be either
+        ("I see it.", "Ich sehe Sie.", ""),
+        ("You can do it.", "Das geht.", ""),
+        ("You and your dog.", "Sie und dein Hund.", ""),
+    ],
+)
+def test_a_pair_that_shows_one_form_has_its_label(src: str, tgt: str, label: str) -> None:
+    assert label_of(src, tgt) == label
+
+
+def test_half_of_the_pairs_with_a_label_get_it_and_all_others_stay() -> None:
+    pairs = [("Do you?", "Tun Sie?"), ("Go.", "Geh."), ("Do you?", "Tust du?")] * 10
+    lines = list(labelled(*zip(*pairs, strict=True)))
+    assert [line.split("> ")[-1] for line in lines] == [src for src, _ in pairs]
+    assert sum(line.startswith("<") for line in lines) == 10
+    assert {"<formal> Do you?", "<informal> Do you?"} & set(lines)
+
+
+def test_the_program_writes_a_line_for_every_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.en").write_text("Do you?\n\nDo you?\nGo.\n", encoding="utf-8")
+    (tmp_path / "a.de").write_text("Tun Sie?\n\nTun Sie?\nGeh.\n", encoding="utf-8")
+    main("label", str(tmp_path / "a.en"), str(tmp_path / "a.de"))
+    assert capsys.readouterr().out == "Do you?\n\n<formal> Do you?\nGo.\n"
