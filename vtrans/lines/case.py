@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import regex
 
@@ -66,7 +67,10 @@ class LowerCase(Stage):
     def __init__(self, characters: Characters, src: str | None, tgt: str | None) -> None:
         self._characters, self._src, self._tgt = characters, src, tgt
         self._vocab = characters.vocabs[0]
-        self._in_sentence = SentenceCase(self._vocab, src)
+
+    @cached_property
+    def _in_sentence(self) -> SentenceCase:
+        return SentenceCase(self._vocab, self._src)
 
     def before(self, lines: Sequence[Line]) -> None:
         for line in lines:

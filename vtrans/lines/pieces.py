@@ -23,7 +23,7 @@ from vtrans.text.matches import SEPARATOR_ID
 from vtrans.text.vocabulary import EOS_ID, FORMALITY, Formality, Vocabulary
 from vtrans.translate.translation import NO_TRANSLATION, TranslateOptions, Translation
 from vtrans.wording.avoid import Avoid, Spelling
-from vtrans.wording.phrases import encoded
+from vtrans.wording.phrases import NO_WORDING, Wording, encoded
 
 FEWEST = 8  # subwords of a piece that ends with a sentence: abbreviations end with a full stop, too
 STOPS, FULL_STOPS = ".!?\u2026", "\u3002\uff01\uff1f"  # a sentence ends with them before a space, and anywhere
@@ -108,35 +108,41 @@ class SourceReader:
         The translation of the first piece begins with the prefix and contains the phrases. Raises InputError if they
         leave no room for EOS.
         """
-        number, wording = line.number, line.wording
-        if avoided := wording.avoided(line.prefix):
-            raise InputError(f"`avoid` of line {number} must not be part of its prefix, as {avoided[0]!r} is.")
-        sources = []
         pieces = cut_long(line.ids, self.max_source, self._src_vocab)
+        sources = []
         for k, piece in enumerate(pieces):
-            begun = None if k else self._prefix(line.prefix)
-            begun_tokens = begun.tokens if begun else ()
-            needed_here = wording if len(pieces) == 1 else wording.of_piece(k, self._src_vocab.decode(piece))
-            if sum(needed_here.codes.values()) > MOST_PHRASES:
-                needed_here = replace(needed_here, codes={})  # those that are missing are put at the end
-            phrases = encoded(needed_here, self._tgt_vocab, self._suppressed, number)
-            needed = {"prefix": len(begun_tokens), "phrases": least_tokens(phrases)}
-            limit = self._limit(max(len(piece), sum(needed.values())))
-            if needed["phrases"] >= limit:  # what may be left out is left out
-                phrases = encoded(needed_here.required, self._tgt_vocab, self._suppressed, number)
-                needed["phrases"] = least_tokens(phrases)
-            for name, size in needed.items():
-                if size >= limit:
-                    raise InputError(
-                        f"the {name} of line {number} must have fewer than {limit:,} subwords, to leave room for EOS, "
-                        f"got {size:,}; shorten the {name}{self._remedy(limit)}."
-                    )
-            rules: list[Rule] = [begun] if begun else []
-            if wording.avoid:
-                rules.append(Avoid(self._spelling, wording.avoid))
-            tokens = [*line.before, *piece, EOS_ID]
-            sources.append(Source(tokens, limit, f"{number}/{k}", begun_tokens, phrases, tuple(rules)))
+            source = Source([*line.before, *piece, EOS_ID], self._limit(len(piece)), f"{line.number}/{k}")
+            if line.prefix or line.wording != NO_WORDING:
+                text = self._src_vocab.decode(piece)
+                wording = line.wording if len(pieces) == 1 else line.wording.of_piece(k, text)
+                source = self._worded(source, wording, "" if k else line.prefix, len(piece), line.number)
+            sources.append(source)
         return sources
+
+    def _worded(self, source: Source, wording: Wording, prefix: str, length: int, number: int) -> Source:
+        """Returns the source of a piece of `length` subwords, of line `number`, with what its translation must obey."""
+        if avoided := wording.avoided(prefix):
+            raise InputError(f"`avoid` of line {number} must not be part of its prefix, as {avoided[0]!r} is.")
+        begun = self._prefix(prefix)
+        begun_tokens = begun.tokens if begun else ()
+        if sum(wording.codes.values()) > MOST_PHRASES:
+            wording = replace(wording, codes={})  # those that are missing are put at the end
+        phrases = encoded(wording, self._tgt_vocab, self._suppressed, number)
+        needed = {"prefix": len(begun_tokens), "phrases": least_tokens(phrases)}
+        limit = self._limit(max(length, sum(needed.values())))
+        if needed["phrases"] >= limit:  # what may be left out is left out
+            phrases = encoded(wording.required, self._tgt_vocab, self._suppressed, number)
+            needed["phrases"] = least_tokens(phrases)
+        for name, size in needed.items():
+            if size >= limit:
+                raise InputError(
+                    f"the {name} of line {number} must have fewer than {limit:,} subwords, to leave room for EOS, "
+                    f"got {size:,}; shorten the {name}{self._remedy(limit)}."
+                )
+        rules: list[Rule] = [begun] if begun else []
+        if wording.avoid:
+            rules.append(Avoid(self._spelling, wording.avoid))
+        return replace(source, limit=limit, prefix=begun_tokens, phrases=phrases, rules=tuple(rules))
 
     def _prefix(self, text: str) -> Prefix | None:
         """Returns the rule that a translation begins with this text, whose last word may be continued unless whitespace
@@ -196,7 +202,7 @@ class CutIntoPieces(Stage):
         for line in lines:
             text = line.model_text
             line.ids = self._reader.encode(text, line.number, to=self._to)
-            match = self._match(line)
+            match = self._match(line.match[0], line) if line.match else []
             line.match = line.match if match else None
             line.before = [*self._beginning, *match]
             line.counts.matched = int(bool(match))
@@ -209,12 +215,11 @@ class CutIntoPieces(Stage):
                     f"translated in {pieces} pieces"
                 )
 
-    def _match(self, line: Line) -> list[int]:
-        """Returns the subwords of a fuzzy match that stand before those of its line, or none if there is no room."""
-        if line.match is None or not line.ids:
-            return []
-        match = [*self._reader.encode(line.match[0], line.number), SEPARATOR_ID]
-        return match if len(match) + len(line.ids) <= self._reader.max_source else []
+    def _match(self, text: str, line: Line) -> list[int]:
+        """Returns the subwords of a fuzzy match that stand before those of its line, or none if there is no room, or
+        the line is blank."""
+        match = [*self._reader.encode(text, line.number), SEPARATOR_ID]
+        return match if line.ids and len(match) + len(line.ids) <= self._reader.max_source else []
 
     def after(self, lines: Sequence[Line]) -> None:
         for line in lines:

@@ -10,7 +10,7 @@ from itertools import islice
 from vtrans.lines.line import MOST_PHRASES, Line, Stage
 from vtrans.text.lines import one_line
 from vtrans.translate.translation import Translation
-from vtrans.wording.phrases import wording_of
+from vtrans.wording.phrases import NO_WORDING, wording_of
 from vtrans.wording.protect import Masked, Protection, masked
 
 
@@ -19,11 +19,12 @@ class CheckConstraints(Stage):
 
     def before(self, lines: Sequence[Line]) -> None:
         for line in lines:
-            line.wording = wording_of(line.constraints, line.text, line.number)
+            if line.constraints:
+                line.wording = wording_of(line.constraints, line.text, line.number)
 
     def after(self, lines: Sequence[Line]) -> None:
         for line in lines:
-            if unmet := line.wording.unmet(line.translations[0].text):
+            if line.wording != NO_WORDING and (unmet := line.wording.unmet(line.translations[0].text)):
                 line.counts.unmet = 1
                 line.warnings.append(f"line {line.number}: its translation does not obey the constraint {unmet[0]!r}")
 

@@ -34,6 +34,7 @@ class Stages:
         self._copy_unknown, self._characters = CopyUnknown(characters), characters
         second = replace(search, no_repeat_ngram=RETRY_NGRAM)
         self._second = second if retry and not search.no_repeat_ngram else None
+        self._can_require = search.can_require_phrases
 
     def _protection(self, options: TranslateOptions) -> Protection | None:
         if isinstance(options.protect, Protection):
@@ -46,7 +47,7 @@ class Stages:
         after it, and a stage that changes the search sees the changes of the stages below it."""
         engine, search, vocab = self._engine, self._search, self._engine.tgt_vocab
         drawn, protection = options.sampling is not None, self._protection(options)
-        can_require = search.can_require_phrases and not drawn
+        can_require = self._can_require and not drawn
         numbers = KeepNumbers(engine, options.to, again=can_require)
         stages: list[Stage | None] = [
             CheckConstraints(),

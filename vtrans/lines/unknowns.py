@@ -16,8 +16,8 @@ import regex
 from vtrans.data.noise import FINAL_MARKS
 from vtrans.lines.line import Kept, Line, Stage
 from vtrans.text.lines import one_line
-from vtrans.text.piece_table import is_byte, split_language
-from vtrans.text.vocabulary import UNK_ID, Vocabulary
+from vtrans.text.piece_table import split_language
+from vtrans.text.vocabulary import Vocabulary
 from vtrans.translate.translation import Translation
 from vtrans.wording.glossary import BETWEEN, SENTENCE_ENDS
 from vtrans.wording.phrases import has_spaces
@@ -49,8 +49,9 @@ class Characters:
     def may_change(self, line: str) -> bool:
         """Returns whether a line may be changed; one that names its target language itself is for the model as it
         is."""
-        tag, _ = split_language(line)
-        return not (self.vocabs[0].table and tag and tag[0] in self.vocabs[0].tags)
+        vocab = self.vocabs[0]
+        tag, _ = split_language(line) if vocab.table else ([], line)
+        return not (tag and tag[0] in vocab.tags)
 
     def knows(self, text: str) -> bool:
         """Returns whether the source vocabulary has pieces for all characters of a text."""
@@ -66,7 +67,7 @@ class Characters:
         """Returns whether the source vocabulary has a piece for a control or format character, or reads over it."""
         vocab = self.vocabs[0]
         (ids,) = vocab.encode_batch([character], tags=False)
-        return not any(id == UNK_ID or is_byte(vocab.piece(id)) for id in ids)
+        return all(map(vocab.is_subword, ids))
 
     def is_unknown(self, side: int, character: str) -> bool:
         """Returns whether a vocabulary has no piece for a character."""
@@ -74,7 +75,7 @@ class Characters:
         if character not in unknown:
             vocab, text = self.vocabs[side], "" if unicodedata.category(character) in _INVISIBLE else character
             ids = vocab.encode_batch([text], tags=False)[0]
-            unknown[character] = any(id == UNK_ID or is_byte(vocab.piece(id)) for id in ids)
+            unknown[character] = not all(map(vocab.is_subword, ids))
         return unknown[character]
 
 
