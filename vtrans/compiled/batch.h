@@ -144,8 +144,8 @@ struct Batch {
         std::vector<char> numbers(T, true);
         in_threads(T, [&](int t) {
             int end = share(N, t + 1, T);
-            for (int first = share(N, t, T); first < end; first += BLOCK) {
-                int block = std::min(BLOCK, end - first);
+            for (int first = share(N, t, T); first < end; first += PROJECTED_ROWS) {
+                int block = std::min(PROJECTED_ROWS, end - first);
                 Floats totals = threads[t].project(&all[first], block);
                 for (int r = 0; r < block; r++) {
                     size_t place = size_t(first + r) * count;

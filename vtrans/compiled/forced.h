@@ -71,9 +71,9 @@ struct ForcedPass {
         rows.read(pointers.data(), pairs.sources + sources[begin], pairs.source_lengths + begin, count, src_positions);
         rows.recorder = attention ? &recorder : nullptr;
         rows.feed(pointers.data(), pairs.fed + targets[begin], pairs.target_lengths + begin, count, tgt_positions);
-        for (int first = 0; first < N; first += BLOCK) {
+        for (int first = 0; first < N; first += PROJECTED_ROWS) {
             std::vector<Output> outputs;
-            for (int r = first; r < std::min(N, first + BLOCK); r++) outputs.push_back({rows.x.row(r), nullptr});
+            for (int r = first; r < std::min(N, first + PROJECTED_ROWS); r++) outputs.push_back({rows.x.row(r), nullptr});
             Floats totals = rows.project(outputs.data(), int(outputs.size()));
             for (size_t r = 0; r < outputs.size(); r++) {
                 int64_t at = targets[begin] + first + r;

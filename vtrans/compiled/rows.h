@@ -14,7 +14,7 @@ namespace vtrans {
 // Logits that are compared at a time in the search for the best.
 constexpr int GROUP = 64;
 // Rows that are projected to the vocabulary at a time, so that their logits stay in the cache.
-constexpr int BLOCK = 32;
+constexpr int PROJECTED_ROWS = 32;
 
 // A sentence of a batch. Reordering moves no slots: `history` lists the slots that each row attends to.
 struct Sentence {

@@ -171,7 +171,7 @@ class MarkedDocument:
         found = bool(self.lines) and len(sentences) == len(self.lines)
         return self.joined([Translated(text) for text in sentences]) if found else None
 
-    def beside(self, target: MarkedDocument) -> tuple[list[str], list[str]] | None:
+    def paired_lines(self, target: MarkedDocument) -> tuple[list[str], list[str]] | None:
         """Returns the lines of this string and those of its translation, with the same marks for the same placeholders;
         None if these differ."""
         if Counter(self.atoms) != Counter(target.atoms):

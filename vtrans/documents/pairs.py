@@ -96,7 +96,7 @@ class Taken:
 def lines_of(source: MarkedDocument, target: MarkedDocument) -> list[TextPair] | str:
     """Returns the pairs of sentences of a string and its translation, or why there are none. If one side has more
     sentences, or a placeholder is in another sentence, the whole string is one pair."""
-    sides = source.beside(target)
+    sides = source.paired_lines(target)
     if sides is None:
         return "placeholders"
     if not any(map(has_words, source.lines)) or not target.lines:

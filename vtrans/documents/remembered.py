@@ -29,7 +29,7 @@ class Remembered:
     def add_string(self, source: MarkedDocument, target: MarkedDocument, kind: Kind) -> None:
         """Adds a string of a document with its translation, also without tags, and their sentences, if the
         placeholders agree."""
-        sides = source.beside(target)
+        sides = source.paired_lines(target)
         if sides is None:
             return
         self.add(kind, source.raw, target.raw)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from vtrans.console import Console
 from vtrans.data.aligner import Ints
-from vtrans.data.cleaning.alignment import FEWEST, doubts_of, id_of, unsound
+from vtrans.data.cleaning.alignment import FEWEST_PAIRS, doubts_of, id_of, unsound
 from vtrans.data.cleaning.options import RULES, CleanOptions
 from vtrans.data.cleaning.rules import PACKAGES, Rules, key_of, words_of
 from vtrans.data.preparation.encode import TextPair
@@ -159,8 +159,8 @@ class _Work:
             repeated[np.unique(self.keys[left], return_index=True)[1]] = False
             self._drop("duplicate", left[repeated])
         learned = [rule for rule in LEARNED if rule in applied]
-        if len(left := self.left) < FEWEST:
-            return dict.fromkeys(learned, f"it needs {FEWEST:,} pairs, and {len(left):,} are left")
+        if len(left := self.left) < FEWEST_PAIRS:
+            return dict.fromkeys(learned, f"it needs {FEWEST_PAIRS:,} pairs, and {len(left):,} are left")
         if {"misaligned", "incomplete"} & {*learned}:
             store = unfinished(self.folder / "words", self.words)
             for rule, numbers in unsound(store, left, self.seed, self.folder, self.console):
