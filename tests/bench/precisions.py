@@ -28,7 +28,8 @@ from vtrans.model import Transformer
 from vtrans.processes.memory import manage_memory
 from vtrans.search.beam import beam_search
 from vtrans.search.decoder import Decoder
-from vtrans.text.vocabulary import BOS_ID, EOS_ID, PAD_ID
+from vtrans.search.loop import SearchTask
+from vtrans.text.vocabulary import EOS_ID, PAD_ID
 
 BIG = ModelConfig(d_model=512, d_ff=2048, heads=8, encoder_layers=6, decoder_layers=6, tie="src-tgt-softmax")
 VOCAB = {"tiny": 8000, "base": 8000, "big": 32000}
@@ -58,15 +59,8 @@ def main() -> None:
     @torch.inference_mode()
     def speed(name: str) -> float:
         began = time.perf_counter()
-        search = beam_search(
-            decoders[name],
-            sources,
-            [LENGTH] * len(sources),
-            config=SearchConfig(beam=BEAM, batch_tokens=options.batch_tokens),
-            nbest=1,
-            bos_id=BOS_ID,
-            eos_id=EOS_ID,
-        )
+        settings = SearchConfig(beam=BEAM, batch_tokens=options.batch_tokens)
+        search = beam_search(decoders[name], SearchTask(sources, [LENGTH] * len(sources), settings, 1))
         return len(list(search)) / (time.perf_counter() - began)
 
     for name in decoders:

@@ -37,8 +37,9 @@ from vtrans.numerics.automatic import automatic_kernels
 from vtrans.processes.memory import manage_memory
 from vtrans.search.beam import beam_search
 from vtrans.search.decoder import Decoder
+from vtrans.search.loop import SearchTask
 from vtrans.text.lines import open_bytes, read_lines
-from vtrans.text.vocabulary import BOS_ID, EOS_ID, PAD_ID
+from vtrans.text.vocabulary import EOS_ID, PAD_ID
 from vtrans.translate.loading import load
 from vtrans.translate.translator import Translator
 from vtrans.wording.phrases import wording_of
@@ -98,7 +99,7 @@ def vocabularies(model: Transformer, lines: int) -> None:
             with torch.inference_mode():
                 limits = [15] * lines
                 decoder = IncrementalDecoder(one)
-                list(beam_search(decoder, sources, limits, config=search, nbest=1, bos_id=BOS_ID, eos_id=EOS_ID))
+                list(beam_search(decoder, SearchTask(sources, limits, search, 1)))
             if turn:
                 seconds.setdefault(f"{size:,} subwords", []).append((time.perf_counter() - began) / lines)
     show("vocabulary", seconds)
@@ -141,11 +142,7 @@ def one_at_a_time(
     search, live_r = SearchConfig(beam=4), np.arange(4)
     began = time.perf_counter()
     for source in sources:
-        list(
-            beam_search(
-                cast(Decoder[Any], decoder), [source], [length], config=search, nbest=1, bos_id=BOS_ID, eos_id=EOS_ID
-            )
-        )
+        list(beam_search(cast(Decoder[Any], decoder), SearchTask([source], [length], search, 1)))
     whole, layers = time.perf_counter() - began, 0.0
     tokens_BK, parents_BK = np.array([[5, 6, 7, 8]]), np.array([[0, 0, 1, 2]])
     for source in sources:

@@ -27,7 +27,8 @@ from vtrans.config import SearchConfig, resolve_tie
 from vtrans.engines.incremental import IncrementalDecoder
 from vtrans.processes.memory import manage_memory
 from vtrans.search.beam import beam_search
-from vtrans.text.vocabulary import BOS_ID, EOS_ID
+from vtrans.search.loop import SearchTask
+from vtrans.text.vocabulary import EOS_ID
 from vtrans.training.recipe import load_recipe
 
 VOCAB, STEPS = 8000, 15
@@ -52,7 +53,7 @@ class Contender:
         limits, began = [STEPS] * sentences, time.perf_counter()
         with torch.inference_mode():
             search = SearchConfig(beam=4)
-            list(beam_search(self.decoder, sources, limits, config=search, nbest=1, bos_id=BOS_ID, eos_id=EOS_ID))
+            list(beam_search(self.decoder, SearchTask(sources, limits, search, 1)))
         self.rates.append(sentences / (time.perf_counter() - began))
 
 

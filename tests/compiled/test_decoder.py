@@ -8,11 +8,9 @@ import dataclasses
 import gc
 import itertools
 import os
-import pickle
 import random
 import shlex
 import shutil
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -281,15 +279,6 @@ def test_no_score_is_finite_when_the_numbers_overflow(library: ctypes.CDLL, conf
         for precision in PRECISIONS:
             compiled = first_logprobs(CompiledDecoder(arrays_of(model), library, precision))[0, 1:]
             assert full.isfinite().all() or not np.isfinite(compiled).any()
-
-
-@pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda made: pickle.loads(pickle.dumps(made))])
-def test_copies_have_a_model_of_their_own(library: ctypes.CDLL, copied: Callable[[Any], Any], precision: str) -> None:
-    decoder = CompiledDecoder(arrays_of(make(SMALL).float()), library, precision)
-    before, other = first_logprobs(decoder), copied(decoder)
-    del decoder
-    assert np.array_equal(first_logprobs(other), before)
 
 
 @pytest.mark.parametrize("how", ["beam", "nbest", "groups", "sample", "prefix", "rules", "minimum", "ensemble"])

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from networks import BOS, EOS, SEQUENCES, SMALL, VARIANTS, V, make
+from networks import EOS, SEQUENCES, SMALL, VARIANTS, V, make
 
 from vtrans.checkpoint import arrays_of
 from vtrans.compiled.decoder import CompiledDecoder, compiled_decoder
@@ -21,6 +21,7 @@ from vtrans.compiled.plain_search import STOPS, is_plain, plain_search
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.errors import AbandonedError, LogprobsError
 from vtrans.search.beam import beam_search
+from vtrans.search.loop import SearchTask
 from vtrans.search.rules import MinimumLength, NoRepeatedNgram, RuleSet, Suppressed
 
 COMPILER = shutil.which(shlex.split(os.environ.get("CXX") or "g++")[0])
@@ -46,7 +47,7 @@ def decoder_of(library: ctypes.CDLL, config: ModelConfig = SMALL, *, seed: int =
     return CompiledDecoder(weights, library)
 
 
-def case(numbers: random.Random, config: ModelConfig) -> tuple[list[list[int]], list[int], dict[str, Any]]:
+def case(numbers: random.Random, config: ModelConfig) -> SearchTask:
     count = numbers.choice((1, 2, 5, 12))
     lengths = sorted((numbers.randrange(0, 12) for _ in range(count)), reverse=True)
     sources = [[*(numbers.randrange(4, V) for _ in range(n)), EOS] for n in lengths]
@@ -65,7 +66,7 @@ def case(numbers: random.Random, config: ModelConfig) -> tuple[list[list[int]], 
     if numbers.random() < 0.3:
         rules.append(MinimumLength(numbers.randrange(1, 6)))
     nbest = numbers.randint(1, beam)
-    return sources, limits, {"config": settings, "nbest": nbest, "rules": RuleSet(rules)}
+    return SearchTask(sources, limits, settings, nbest, RuleSet(rules))
 
 
 @pytest.mark.parametrize("config", [SMALL, VARIANTS[1], VARIANTS[-3], SEQUENCES[0], SEQUENCES[-1]])
@@ -75,16 +76,13 @@ def test_random_searches_find_what_the_search_in_python_finds(
 ) -> None:
     numbers, decoder = random.Random(int(ends)), decoder_of(library, config, ends=ends)
     for _ in range(CASES):
-        sources, limits, options = case(numbers, config)
-        ours = dict(plain_search(decoder, sources, limits, bos_id=BOS, eos_id=EOS, **options))
-        reference = dict(beam_search(decoder, sources, limits, bos_id=BOS, eos_id=EOS, **options))
-        assert ours == reference, (sources, limits, options)
+        task = case(numbers, config)
+        assert dict(plain_search(decoder, task)) == dict(beam_search(decoder, task)), task
 
 
 def searched(decoder: Any, sources: list[list[int]], limit: int, **options: Any) -> Any:
     settings = SearchConfig(beam=2, batch_tokens=options.pop("batch_tokens", 4000))
-    options = {"config": settings, "nbest": 1, "bos_id": BOS, "eos_id": EOS, "rules": RuleSet(), **options}
-    return plain_search(decoder, sources, [limit] * len(sources), **options)
+    return plain_search(decoder, SearchTask(sources, [limit] * len(sources), settings, 1, **options))
 
 
 def test_a_search_can_be_abandoned_before_each_step(library: ctypes.CDLL) -> None:
@@ -126,7 +124,10 @@ def test_a_search_without_sources_finds_nothing(library: ctypes.CDLL) -> None:
 
 
 def test_other_searches_are_not_plain() -> None:
-    assert is_plain(SearchConfig(beam=4), RuleSet([Suppressed((7,)), MinimumLength(3)]))
-    assert not is_plain(SearchConfig(beam=4, beam_groups=2), RuleSet())
-    assert not is_plain(SearchConfig(beam=4), RuleSet([NoRepeatedNgram(2)]))
-    assert not is_plain(SearchConfig(beam=4), RuleSet([], [[MinimumLength(3)], []]))
+    def plain(rules: RuleSet, **config: Any) -> bool:
+        return is_plain(SearchTask([], [], SearchConfig(beam=4, **config), 1, rules))
+
+    assert plain(RuleSet([Suppressed((7,)), MinimumLength(3)]))
+    assert not plain(RuleSet(), beam_groups=2)
+    assert not plain(RuleSet([NoRepeatedNgram(2)]))
+    assert not plain(RuleSet([], [[MinimumLength(3)], []]))

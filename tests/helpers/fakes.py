@@ -19,7 +19,7 @@ from vtrans.config import SearchConfig
 from vtrans.search.beam import beam_search
 from vtrans.search.decoder import Logprobs
 from vtrans.search.history import Ints
-from vtrans.search.loop import Hypothesis
+from vtrans.search.loop import Hypothesis, SearchTask
 
 BOS, EOS = 0, 1  # of the fakes; the words are 2 and up
 
@@ -169,9 +169,8 @@ def searched(
     decoder: Any, sources: Sequence[Sequence[int]], limits: Sequence[int], nbest: int = 1, **config: Any
 ) -> list[list[Hypothesis]]:
     """Returns the hypotheses of every source, in the order of the sources; each must come exactly once."""
-    found = list(
-        beam_search(decoder, sources, limits, config=SearchConfig(**config), nbest=nbest, bos_id=BOS, eos_id=EOS)
-    )
+    task = SearchTask(sources, limits, SearchConfig(**config), nbest, bos_id=BOS, eos_id=EOS)
+    found = list(beam_search(decoder, task))
     assert sorted(i for i, _ in found) == list(range(len(sources)))
     return [hypotheses for _, hypotheses in sorted(found, key=lambda pair: pair[0])]
 

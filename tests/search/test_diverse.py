@@ -22,7 +22,7 @@ from vtrans.config import Recipe, SearchConfig, check_together
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import InputError, RecipeError, VtransError
 from vtrans.search.beam import beam_search
-from vtrans.search.loop import Hypothesis, length_penalty
+from vtrans.search.loop import Hypothesis, SearchTask, length_penalty
 from vtrans.search.options import Mbr, Sampling
 from vtrans.storage.model_file import Shortlist
 from vtrans.storage.run_folder import RunFolder
@@ -37,9 +37,8 @@ def found(
     decoder: Any, sources: list[Ids], limits: list[int], nbest: int | None = None, **config: Any
 ) -> list[list[Hypothesis]]:
     search = SearchConfig(**config)
-    results = dict(
-        beam_search(decoder, sources, limits, config=search, nbest=nbest or search.beam, bos_id=BOS, eos_id=EOS)
-    )
+    task = SearchTask(sources, limits, search, nbest or search.beam, bos_id=BOS, eos_id=EOS)
+    results = dict(beam_search(decoder, task))
     return [results[i] for i in range(len(sources))]
 
 

@@ -6,13 +6,13 @@ import random
 
 import numpy as np
 
-from vtrans.search.history import History
+from vtrans.search.history import RowHistory
 
 
 def test_histories_are_those_of_lists_however_sentences_come_and_go() -> None:
     for seed in range(20):
         numbers, K = random.Random(seed), 3
-        history, said = History(K, bos_id=0), dict[int, list[list[int]]]()  # by sentence, of each row
+        history, said = RowHistory(K, bos_id=0), dict[int, list[list[int]]]()  # by sentence, of each row
         sentences = iter(range(1000))
         for _ in range(200):
             live = [i for i in history.sentences if i is not None]

@@ -10,7 +10,7 @@ from fakes import BOS, EOS, FakeDecoder, Ids, hashed, many_sentences, scripted, 
 
 from vtrans.config import SearchConfig
 from vtrans.search.beam import beam_search
-from vtrans.search.loop import length_penalty
+from vtrans.search.loop import SearchTask, length_penalty
 
 SOURCE: Ids = (2, EOS)
 
@@ -83,7 +83,7 @@ def test_results_are_yielded_as_sentences_finish() -> None:
     table = scripted(3, {(2,) * n: {2: 1.0} for n in range(20)})
     sources: list[Ids] = [(2, EOS), (3, EOS), (4, EOS)]
     decoder = FakeDecoder(table)
-    results = beam_search(decoder, sources, [9, 2, 5], config=SearchConfig(beam=2), nbest=1, bos_id=BOS, eos_id=EOS)
+    results = beam_search(decoder, SearchTask(sources, [9, 2, 5], SearchConfig(beam=2), 1, bos_id=BOS, eos_id=EOS))
     seen = [(i, len(decoder.ages)) for i, _ in results]
     assert seen == [(1, 2), (2, 5), (0, 9)]
 

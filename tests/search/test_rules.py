@@ -39,8 +39,8 @@ from vtrans.lines.line import lines_of
 from vtrans.model import Transformer
 from vtrans.search.beam import beam_search
 from vtrans.search.decoder import Best, logprobs_of
-from vtrans.search.history import History
-from vtrans.search.loop import length_penalty
+from vtrans.search.history import RowHistory
+from vtrans.search.loop import SearchTask, length_penalty
 from vtrans.search.options import Sampling
 from vtrans.search.rules import (
     NO_RULES,
@@ -143,16 +143,9 @@ def test_a_constrained_beam_as_wide_as_the_space_equals_enumeration(name: str, a
     expected = sorted(scored, reverse=True)[:nbest]
     config = SearchConfig(beam=5 * 4 ** (limit - 1), alpha=alpha, stop="exhaustive")  # so that EOS is always within
     with torch.inference_mode():
-        ((_, found),) = beam_search(
-            IncrementalDecoder(model),
-            [[*source, EOS_ID]],
-            [limit],
-            config=config,
-            nbest=nbest,
-            bos_id=BOS_ID,
-            eos_id=EOS_ID,
-            rules=RuleSet(case.common(), [case.own(V)]),
-        )
+        rules = RuleSet(case.common(), [case.own(V)])
+        task = SearchTask([[*source, EOS_ID]], [limit], config, nbest, rules)
+        ((_, found),) = beam_search(IncrementalDecoder(model), task)
     assert [h.tokens for h in found] == [tokens for _, tokens in expected]
     assert [h.score for h in found] == pytest.approx([score for score, _ in expected], abs=1e-9)
     assert all(h.logprob == pytest.approx(math.fsum(h.token_logprobs), abs=1e-9) for h in found)
@@ -213,7 +206,7 @@ def test_a_rule_changes_the_best_tokens_as_it_changes_the_whole_vocabulary() -> 
 
 
 def test_only_rules_that_still_matter_are_active() -> None:
-    history = History(1, BOS_ID)
+    history = RowHistory(1, BOS_ID)
     history.enter([0, 1])
     rules = RuleSet([MinimumLength(1), Suppressed((7,))], [[Prefix((4, 5))], []])
     for newest, active, forbidden in ((4, 2, None), (5, 1, None), (6, 1, 1)):

@@ -13,8 +13,9 @@ import pytest
 import torch
 from fakes import BOS, EOS, BrokenDecoder, FakeDecoder, Ids, hashed, many_sentences, scripted
 
+from vtrans.config import SearchConfig
 from vtrans.errors import LogprobsError
-from vtrans.search.loop import Hypothesis
+from vtrans.search.loop import Hypothesis, SearchTask
 from vtrans.search.options import Sampling
 from vtrans.search.sampling import distribution, sample, tokens_at
 
@@ -32,17 +33,9 @@ def drawn(
     **settings: Any,
 ) -> list[list[Hypothesis]]:
     """Returns the samples of every source, in the order of the sources; each must come exactly once."""
-    results = sample(
-        decoder,
-        sources,
-        limits,
-        sampling=Sampling(**settings),
-        seeds=range(len(sources)) if seeds is None else seeds,
-        nbest=nbest,
-        batch_tokens=batch_tokens,
-        bos_id=BOS,
-        eos_id=EOS,
-    )
+    config = SearchConfig(batch_tokens=batch_tokens)
+    task = SearchTask(sources, limits, config, nbest, bos_id=BOS, eos_id=EOS)
+    results = sample(decoder, task, Sampling(**settings), range(len(sources)) if seeds is None else seeds)
     found = list(results)
     assert sorted(i for i, _ in found) == list(range(len(sources)))
     return [hypotheses for _, hypotheses in sorted(found, key=lambda pair: pair[0])]

@@ -50,7 +50,7 @@ from vtrans.model import Transformer
 from vtrans.search.beam import beam_search
 from vtrans.search.decoder import Logprobs
 from vtrans.search.history import Ints
-from vtrans.search.loop import Hypothesis, length_penalty
+from vtrans.search.loop import Hypothesis, SearchTask, length_penalty
 from vtrans.search.options import Sampling
 from vtrans.text.lines import one_line
 from vtrans.text.vocabulary import BOS_ID, EOS_ID, UNK_ID
@@ -138,9 +138,7 @@ def test_an_exhaustive_beam_as_wide_as_the_space_is_enumeration(name: str) -> No
         expected = sorted(zip(scores, every, strict=True), reverse=True)[:nbest]
         config = SearchConfig(beam=width, alpha=alpha, length_penalty=kind, stop="exhaustive")
         with torch.inference_mode():
-            ((_, found),) = beam_search(
-                decoder, [[*source, EOS_ID]], [limit], config=config, nbest=nbest, bos_id=BOS_ID, eos_id=EOS_ID
-            )
+            ((_, found),) = beam_search(decoder, SearchTask([[*source, EOS_ID]], [limit], config, nbest))
         assert [h.tokens for h in found] == [tokens for _, tokens in expected]
         assert [h.score for h in found] == pytest.approx([score for score, _ in expected], abs=1e-9)
 
@@ -481,9 +479,7 @@ def test_the_hypotheses_of_a_line_are_those_of_the_search() -> None:
     source = vocabulary().encode(line)
     decoder = IncrementalDecoder(loaded().model)
     with torch.inference_mode():
-        ((_, hypotheses),) = beam_search(
-            decoder, [[*source, EOS_ID]], [14], config=SEARCH, nbest=3, bos_id=BOS_ID, eos_id=EOS_ID
-        )
+        ((_, hypotheses),) = beam_search(decoder, SearchTask([[*source, EOS_ID]], [14], SEARCH, 3))
     expected: list[Hypothesis] = hypotheses
     (found,) = translator(retry=False).nbest([line], 3)
     assert [t.text for t in found if t.score > -math.inf] == [vocabulary().decode(h.tokens) for h in expected]

@@ -22,7 +22,7 @@ from vtrans.errors import FileError, InputError
 from vtrans.search.banks import Banks, width_of
 from vtrans.search.beam import beam_search
 from vtrans.search.lexical import Form, Phrase, least_tokens
-from vtrans.search.loop import Hypothesis
+from vtrans.search.loop import Hypothesis, SearchTask
 from vtrans.search.options import Sampling
 from vtrans.storage.model_file import Shortlist
 from vtrans.storage.run_folder import RunFolder
@@ -74,9 +74,8 @@ def search(
     decoder = FakeDecoder(table, limits=dict(zip(sources, limits, strict=True)))
     settings = SearchConfig(**config)
     banks = Banks(phrases, continues_V, settings.beam, EOS)
-    results = beam_search(
-        decoder, sources, limits, config=settings, nbest=nbest, bos_id=BOS, eos_id=EOS, choice=banks
-    )  # fmt: skip
+    task = SearchTask(sources, limits, settings, nbest, bos_id=BOS, eos_id=EOS)
+    results = beam_search(decoder, task, banks)
     return [hypotheses for _, hypotheses in sorted(results, key=lambda pair: pair[0])]
 
 
@@ -156,7 +155,7 @@ def test_phrases_do_not_change_whether_the_model_ends_its_translation(end: float
     [[best]] = search(lambda source, prefix: row, [phrases], [SOURCE], [limit], beam=1, continues=[False] * 5)
     decoder = FakeDecoder(lambda source, prefix: row, limits={SOURCE: limit})
     settings = SearchConfig(beam=1)
-    [(_, [plain])] = beam_search(decoder, [SOURCE], [limit], config=settings, nbest=1, bos_id=BOS, eos_id=EOS)
+    [(_, [plain])] = beam_search(decoder, SearchTask([SOURCE], [limit], settings, 1, bos_id=BOS, eos_id=EOS))
     assert (best.finished, plain.finished) == (finished, finished)
     assert obeys(best.tokens, phrases, set())
     assert finished or (set(plain.tokens) == {X} and len(best.tokens) == len(plain.tokens) == limit)

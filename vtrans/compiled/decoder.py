@@ -20,15 +20,18 @@ from numpy.typing import NDArray
 
 from vtrans.compiled import SOURCES
 from vtrans.compiled.compiler import compiled_library
-from vtrans.compiled.weights import PositionRows, Sizes, in_order, sizes_of
+from vtrans.compiled.weights import Sizes, in_order, sizes_of
 from vtrans.console import Console
+from vtrans.numerics.positions import COMPUTED, computed, too_long
 from vtrans.processes.threads import threads
-from vtrans.search.decoder import Best, Block, Logprobs, bad_logprobs
+from vtrans.search.decoder import Best, LogprobBlock, Logprobs, bad_logprobs
 from vtrans.search.history import Ints
 from vtrans.storage.model_file import Weights
 
 # Rows whose log-probabilities are computed at a time.
 ROWS = 32
+# Rows of positions that are computed when a model is loaded.
+FIRST_POSITIONS = 256
 
 
 def _or_memory_error(result: int | None, *_: Any) -> int | None:
@@ -75,14 +78,13 @@ def compiled_decoder(console: Console | None) -> ctypes.CDLL:
 
 
 class CompiledModel:
-    """A model in the memory of the compiled code, which copies the weights of matrix products.
-    A copied or unpickled object has only the model, and loads the code again. All sentences list the `common` subwords;
-    without a shortlist, there are none."""
+    """A model in the memory of the compiled code, which copies the weights of matrix products. All sentences list the
+    `common` subwords; without a shortlist, there are none."""
 
     pointer: int | None = None
 
     def __init__(self, weights: Weights, library: ctypes.CDLL, precision: str, common: Sequence[int] = ()) -> None:
-        self.weights, self.library, self.precision, self.common = weights, library, precision, common
+        self.weights, self.library = weights, library
         self.arrays = list(in_order(weights))  # the compiled code refers to some of them
         for array in self.arrays:
             assert array is None or (array.dtype == np.float32 and array.flags.c_contiguous)
@@ -93,12 +95,28 @@ class CompiledModel:
     def __del__(self) -> None:
         self.library.delete_model(self.pointer)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _again, (self.weights, self.precision, self.common)
 
+class _PositionRows:
+    """The rows of positions of one side, "src" or "tgt", as far as they have been needed."""
 
-def _again(weights: Weights, precision: str, common: Sequence[int]) -> CompiledModel:
-    return CompiledModel(weights, compiled_decoder(None), precision, common)
+    def __init__(self, weights: Weights, side: str) -> None:
+        self._config = weights.config
+        table_PD = weights.get(f"{side}_positions.weight")
+        self._rows_PD = self._computed(FIRST_POSITIONS) if table_PD is None else table_PD
+
+    def __call__(self, length: int) -> NDArray[np.float32]:
+        """Returns the first rows, at least `length` [P, D]. Raises InputError if the model has no more."""
+        have = len(self._rows_PD)
+        if length > have:
+            if self._config.positions not in COMPUTED:
+                raise too_long(have, length)
+            self._rows_PD = self._computed(1 << (length - 1).bit_length())
+        return self._rows_PD
+
+    def _computed(self, length: int) -> NDArray[np.float32]:
+        config = self._config
+        rows_PD = computed(config.positions, length, config.d_model, config.heads)
+        return np.ascontiguousarray(rows_PD, dtype=np.float32)
 
 
 class CompiledState:
@@ -125,15 +143,11 @@ class CompiledDecoder:
     def __init__(
         self, weights: Weights, library: ctypes.CDLL, precision: str = "float32", common: Sequence[int] = ()
     ) -> None:
-        self.config, self.rows = weights.config, ROWS
+        self.config, self.library, self.rows = weights.config, library, ROWS
         self.compiled = CompiledModel(weights, library, precision, common)
         self.more: Callable[[Sequence[Sequence[int]]], Ints] | None = None
         self.vocabulary = len(weights["projection.weight"])
-        self.src_positions, self.tgt_positions = PositionRows(weights, "src"), PositionRows(weights, "tgt")
-
-    @property
-    def library(self) -> ctypes.CDLL:
-        return self.compiled.library
+        self.src_positions, self.tgt_positions = _PositionRows(weights, "src"), _PositionRows(weights, "tgt")
 
     def limited(self, more: Callable[[Sequence[Sequence[int]]], Ints]) -> CompiledDecoder:
         """Returns the same decoder, except that a sentence lists `more` besides the common subwords, and no others are
@@ -176,7 +190,9 @@ class CompiledDecoder:
         self.library.batch_hidden(state.pointer, memory(live_r), len(live_r), memory(out_rD))
         return out_rD
 
-    def step(self, state: CompiledState, tokens_BK: Ints, live_r: Ints, best: int | None = None) -> Iterable[Block]:
+    def step(
+        self, state: CompiledState, tokens_BK: Ints, live_r: Ints, best: int | None = None
+    ) -> Iterable[LogprobBlock]:
         self._advance(state, tokens_BK)
         if best is not None:
             return (self._best(state, live_r, best),)

@@ -9,17 +9,16 @@ Legend: B places of sentences in the batch, T tokens.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from vtrans.compiled.decoder import CompiledDecoder, CompiledState, memory
-from vtrans.config import SearchConfig
 from vtrans.processes.threads import threads
 from vtrans.search.decoder import bad_logprobs
 from vtrans.search.history import Floats
-from vtrans.search.loop import Hypothesis, run
-from vtrans.search.rules import MinimumLength, RuleSet, Suppressed
+from vtrans.search.loop import Hypothesis, SearchTask, run
+from vtrans.search.rules import MinimumLength, Suppressed
 
 STOPS = ("count", "current", "exhaustive", "shrink")
 # Source tokens of a batch for each thread, at most: what a step computes then stays in the cache. They do not change
@@ -48,41 +47,29 @@ class Ending(ctypes.Structure):
     )
 
 
-def is_plain(config: SearchConfig, rules: RuleSet) -> bool:
+def is_plain(task: SearchTask) -> bool:
     """Returns whether `plain_search` can search with these settings and rules."""
-    simple = all(isinstance(rule, Suppressed | MinimumLength) for rule in rules.common)
-    return config.beam_groups == 1 and not rules.own and simple
+    simple = all(isinstance(rule, Suppressed | MinimumLength) for rule in task.rules.common)
+    return task.config.beam_groups == 1 and not task.rules.own and simple
 
 
-def plain_search(
-    decoder: CompiledDecoder,
-    sources: Sequence[Sequence[int]],
-    limits: Sequence[int],
-    *,
-    config: SearchConfig,
-    nbest: int,
-    bos_id: int,
-    eos_id: int,
-    rules: RuleSet,
-    abandoned: Callable[[], bool] | None = None,
-    choice: None = None,
-) -> Iterator[tuple[int, list[Hypothesis]]]:
+def plain_search(decoder: CompiledDecoder, task: SearchTask) -> Iterator[tuple[int, list[Hypothesis]]]:
     """As `beam_search`, if the settings and rules are plain."""
-    suppressed = [id for rule in rules.common if isinstance(rule, Suppressed) for id in rule.tokens]
+    config, rules = task.config, task.rules.common
+    suppressed = [id for rule in rules if isinstance(rule, Suppressed) for id in rule.tokens]
     request = Request(
         alpha=config.alpha,
         suppressed=(ctypes.c_int64 * len(suppressed))(*suppressed),
         suppressed_count=len(suppressed),
         beam=config.beam,
-        nbest=nbest,
+        nbest=task.nbest,
         stop=STOPS.index(config.stop),
         by_length=config.length_penalty == "length",
-        min_length=max((rule.steps for rule in rules.common if isinstance(rule, MinimumLength)), default=0),
-        bos=bos_id,
-        eos=eos_id,
+        min_length=max((rule.steps for rule in rules if isinstance(rule, MinimumLength)), default=0),
+        bos=task.bos_id,
+        eos=task.eos_id,
     )
-    batch = _PlainBatch(decoder, sources, limits, request)
-    return run(batch, sources, min(config.batch_tokens, THREAD_TOKENS * threads()), abandoned)
+    return run(_PlainBatch(decoder, task, request), task, min(config.batch_tokens, THREAD_TOKENS * threads()))
 
 
 class _PlainBatch:
@@ -90,10 +77,9 @@ class _PlainBatch:
 
     pointer: int | None = None
 
-    def __init__(
-        self, decoder: CompiledDecoder, sources: Sequence[Sequence[int]], limits: Sequence[int], request: Request
-    ) -> None:
-        self.decoder, self.sources, self.limits, self.library = decoder, sources, limits, decoder.library
+    def __init__(self, decoder: CompiledDecoder, task: SearchTask, request: Request) -> None:
+        self.decoder, self.library = decoder, decoder.library
+        self.sources, self.limits = task.sources, task.limits
         self.request = request  # the search refers to its array
         self.sentences: list[int | None] = []
         self.state = CompiledState(decoder.compiled, request.beam)

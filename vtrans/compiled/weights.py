@@ -12,7 +12,6 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from vtrans.numerics.positions import COMPUTED, computed, too_long
 from vtrans.storage.layout import layer_weights
 from vtrans.storage.model_file import Weights
 from vtrans.text.vocabulary import PAD_ID
@@ -70,23 +69,3 @@ def in_order(weights: Weights) -> Iterator[Floats | None]:
         for kind in ("weight", "bias"):
             yield weights.get(f"{stack}.final_norm.{kind}")
     yield from (weights["projection.weight"], weights.get("projection.bias"))
-
-
-class PositionRows:
-    """The rows of positions of one side, "src" or "tgt", as far as they have been needed."""
-
-    def __init__(self, weights: Weights, side: str) -> None:
-        self.config = weights.config
-        self.table_PD = weights.get(f"{side}_positions.weight")
-
-    def __call__(self, length: int) -> Floats:
-        """Returns the first rows, at least `length` [P, D]. Raises InputError if the model has no more."""
-        config, have = self.config, 0 if self.table_PD is None else len(self.table_PD)
-        if config.positions in COMPUTED and length > have:
-            rows = max(256, 1 << (length - 1).bit_length())
-            table = computed(config.positions, rows, config.d_model, config.heads)
-            self.table_PD = np.ascontiguousarray(table, dtype=np.float32)
-        elif length > have:
-            raise too_long(have, length)
-        assert self.table_PD is not None
-        return self.table_PD

@@ -22,15 +22,13 @@ from vtrans.search.beam import beam_search
 from vtrans.search.decoder import Decoder, SubwordPair
 from vtrans.search.ensemble import Ensemble
 from vtrans.search.lexical import phrase_tokens
-from vtrans.search.loop import Hypothesis
+from vtrans.search.loop import Hypothesis, SearchTask
 from vtrans.search.options import Sampling
 from vtrans.search.rules import RuleSet, rules_of
 from vtrans.search.sampling import sample
 from vtrans.storage.model_file import Model
-from vtrans.text.vocabulary import BOS_ID, EOS_ID
+from vtrans.text.vocabulary import EOS_ID
 from vtrans.wording.phrases import continues_word
-
-BeamSearch = Callable[..., Iterator[tuple[int, list[Hypothesis]]]]
 
 
 class ModelEngine(ABC):
@@ -43,6 +41,8 @@ class ModelEngine(ABC):
 
     name: str
     device: str
+    decoders: Sequence[Decoder[Any]]
+    """A decoder for each model."""
 
     def __init__(self, models: Sequence[Model[Any]], weights: Sequence[float] | None, *, shortlist: bool) -> None:
         self.models = list(models)
@@ -67,10 +67,6 @@ class ModelEngine(ABC):
             joint = first.joint
             tags = [id for tag in first.tags.values() if joint and (id := self.tgt_vocab.id_of(tag)) is not None]
             self._candidates = Candidates(first.shortlist, len(self.tgt_vocab), joint, tags)
-
-    @abstractmethod
-    def _decoders(self) -> Sequence[Decoder[Any]]:
-        """Returns a decoder for each model."""
 
     @abstractmethod
     def _listed_decoders(self, candidates: Candidates, forced: Sequence[Sequence[int]]) -> Sequence[Decoder[Any]]:
@@ -103,66 +99,31 @@ class ModelEngine(ABC):
         for width, indices in groups.items():
             members = [sources[i] for i in indices]
             banks = Banks([s.phrases for s in members], self._continues_V, config.beam, EOS_ID) if width else None
-            for i, hypotheses in self._search(members, config, nbest, sampling, abandoned, banks):
+            tokens, limits = [source.tokens for source in members], [source.limit for source in members]
+            own = [source.rules for source in members]
+            rules = RuleSet(rules_of(config, self.tgt_vocab), own if any(own) else ())
+            decoder, task = self.decoder(members), SearchTask(tokens, limits, config, nbest, rules, abandoned)
+            if sampling is None:
+                found = self._beam_search(decoder, task, banks)
+            else:
+                seeds = [derived_seed("sample", sampling.seed, source.name) for source in members]
+                found = sample(decoder, task, sampling, seeds)
+            for i, hypotheses in found:
                 yield indices[i], hypotheses
 
-    def _search(
-        self,
-        sources: Sequence[Source],
-        config: SearchConfig,
-        nbest: int,
-        sampling: Sampling | None,
-        abandoned: Callable[[], bool] | None,
-        banks: Banks | None,
-    ) -> Iterator[tuple[int, list[Hypothesis]]]:
-        """Searches for translations of sources, or samples them. Either all sources have phrases, or none has."""
-        decoder, rules = self.decoder(sources), self._rules(sources, config)
-        tokens, limits = [source.tokens for source in sources], [source.limit for source in sources]
-        if sampling is None:
-            return self._beam_search(decoder, config, rules, banks)(
-                decoder,
-                tokens,
-                limits,
-                config=config,
-                nbest=nbest,
-                bos_id=BOS_ID,
-                eos_id=EOS_ID,
-                rules=rules,
-                abandoned=abandoned,
-                choice=banks,
-            )
-        return sample(
-            decoder,
-            tokens,
-            limits,
-            sampling=sampling,
-            seeds=[derived_seed("sample", sampling.seed, source.name) for source in sources],
-            nbest=nbest,
-            # Many samples fill a batch with few sentences: it gets no more rows than in a search.
-            batch_tokens=config.batch_tokens * config.beam // max(nbest, config.beam),
-            bos_id=BOS_ID,
-            eos_id=EOS_ID,
-            rules=rules,
-            abandoned=abandoned,
-        )
-
     def _beam_search(
-        self, decoder: Decoder[Any], config: SearchConfig, rules: RuleSet, banks: Banks | None
-    ) -> BeamSearch:
-        """Returns `beam_search`, or a function that finds the same in less time."""
-        return beam_search
+        self, decoder: Decoder[Any], task: SearchTask, banks: Banks | None
+    ) -> Iterator[tuple[int, list[Hypothesis]]]:
+        """As `beam_search`. An engine may find the same in less time."""
+        return beam_search(decoder, task, banks)
 
     def decoder(self, sources: Sequence[Source]) -> Decoder[Any]:
         """Returns the models as one decoder, with their shortlists."""
-        decoders = self._decoders()
+        decoders = self.decoders
         if self._candidates:
             forced = [(*source.prefix, *phrase_tokens(source.phrases)) for source in sources]
             decoders = self._listed_decoders(self._candidates, forced)
         return decoders[0] if len(decoders) == 1 else Ensemble(decoders, self.weights)
-
-    def _rules(self, sources: Sequence[Source], config: SearchConfig) -> RuleSet:
-        own = [source.rules for source in sources]
-        return RuleSet(rules_of(config, self.tgt_vocab), own if any(own) else ())
 
     @cached_property
     def _continues_V(self) -> NDArray[np.bool_]:

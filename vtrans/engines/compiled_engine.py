@@ -14,14 +14,13 @@ import numpy as np
 from vtrans.compiled import forced as forced_passes
 from vtrans.compiled.decoder import CompiledDecoder
 from vtrans.compiled.plain_search import is_plain, plain_search
-from vtrans.config import DECODING_PRECISIONS, SearchConfig
+from vtrans.config import DECODING_PRECISIONS
 from vtrans.engines.candidates import Candidates, Listing
-from vtrans.engines.common import BeamSearch, ModelEngine
+from vtrans.engines.common import ModelEngine
 from vtrans.processes.threads import threads
 from vtrans.search.banks import Banks
-from vtrans.search.beam import beam_search
 from vtrans.search.decoder import Decoder, Logprobs, SubwordPair
-from vtrans.search.rules import RuleSet
+from vtrans.search.loop import Hypothesis, SearchTask
 from vtrans.storage.model_file import Model, Weights
 
 
@@ -43,19 +42,19 @@ class CompiledEngine(ModelEngine):
     ) -> None:
         super().__init__(models, weights, shortlist=shortlist)
         common = self._candidates.common_V.nonzero()[0].tolist() if self._candidates else []
-        self.decoders = [CompiledDecoder(loaded.model, library, precision, common) for loaded in self.models]
-
-    def _decoders(self) -> Sequence[CompiledDecoder]:
-        return self.decoders
+        self.decoders: list[CompiledDecoder] = [
+            CompiledDecoder(loaded.model, library, precision, common) for loaded in self.models
+        ]
 
     def _listed_decoders(self, candidates: Candidates, forced: Sequence[Sequence[int]]) -> Sequence[CompiledDecoder]:
         return [decoder.limited(Listing(candidates, forced).more) for decoder in self.decoders]
 
     def _beam_search(
-        self, decoder: Decoder[Any], config: SearchConfig, rules: RuleSet, banks: Banks | None
-    ) -> BeamSearch:
-        plain = isinstance(decoder, CompiledDecoder) and banks is None and is_plain(config, rules)
-        return plain_search if plain else beam_search
+        self, decoder: Decoder[Any], task: SearchTask, banks: Banks | None
+    ) -> Iterator[tuple[int, list[Hypothesis]]]:
+        if isinstance(decoder, CompiledDecoder) and banks is None and is_plain(task):
+            return plain_search(decoder, task)
+        return super()._beam_search(decoder, task, banks)
 
     def _attention(self, pairs: Sequence[SubwordPair], batch_tokens: int) -> Iterator[tuple[int, Logprobs]]:
         given, among = {i: pair for i, pair in enumerate(pairs) if pair[1]}, threads()

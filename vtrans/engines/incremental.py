@@ -17,7 +17,7 @@ from vtrans.errors import InputError
 from vtrans.model import Cache, SourceCache, Transformer
 from vtrans.numerics import kernels
 from vtrans.numerics.products import HAS_ONEDNN, Bfloat16Linear, Int8Linear, Linear, Rounded, linear, packed, product
-from vtrans.search.decoder import Best, Block
+from vtrans.search.decoder import Best, LogprobBlock
 from vtrans.search.history import Ints
 from vtrans.search.ranking import checked
 
@@ -71,7 +71,7 @@ class IncrementalDecoder:
         return self.model.source(src_BS, keep_BS, lengths)
 
     @torch.inference_mode()
-    def step(self, cache: Cache, tokens_BK: Ints, live_r: Ints, best: int | None = None) -> Iterator[Block]:
+    def step(self, cache: Cache, tokens_BK: Ints, live_r: Ints, best: int | None = None) -> Iterator[LogprobBlock]:
         for h_nD in torch.split(self.hidden(cache, tokens_BK, live_r), self.rows):
             yield block_of(logprobs(self.project(h_nD)), best)
 
@@ -134,11 +134,11 @@ def logprobs(logits_nV: Tensor) -> Tensor:
     return (logits_nV.float() if logits_nV.dtype in (torch.bfloat16, torch.float16) else logits_nV).log_softmax(-1)
 
 
-def block_of(logprobs_nV: Tensor, best: int | None) -> Block:
+def block_of(logprobs_nV: Tensor, best: int | None) -> LogprobBlock:
     """Returns log-probabilities as a block of the search. A GPU copies only the `best` ones of each row, if the search
     reads no others."""
     if best is None or logprobs_nV.device.type == "cpu":
-        whole_nV: Block = logprobs_nV.cpu().numpy()
+        whole_nV: LogprobBlock = logprobs_nV.cpu().numpy()
         return whole_nV
     return best_of(logprobs_nV, best)
 

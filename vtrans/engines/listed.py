@@ -17,7 +17,7 @@ from torch import Tensor
 from vtrans.engines.candidates import Listing
 from vtrans.engines.incremental import IncrementalDecoder, block_of, logprobs
 from vtrans.numerics.products import linear
-from vtrans.search.decoder import Block
+from vtrans.search.decoder import LogprobBlock
 from vtrans.search.history import Ints
 
 
@@ -47,7 +47,9 @@ class Shortlisted:
         return ShortlistedState(inner, width, listed_BV, *self._projection(listed_BV))
 
     @torch.inference_mode()
-    def step(self, state: ShortlistedState, tokens_BK: Ints, live_r: Ints, best: int | None = None) -> Iterator[Block]:
+    def step(
+        self, state: ShortlistedState, tokens_BK: Ints, live_r: Ints, best: int | None = None
+    ) -> Iterator[LogprobBlock]:
         h_rD, rows = self.decoder.hidden(state.inner, tokens_BK, live_r), self.decoder.rows
         sentence_r = torch.from_numpy(live_r // state.width).to(h_rD.device)
         for h_nD, sentence_n in zip(torch.split(h_rD, rows), torch.split(sentence_r, rows), strict=True):

@@ -33,10 +33,9 @@ class TorchEngine(ModelEngine):
         super().__init__(models, weights, shortlist=shortlist)
         self._transformers = [loaded.model for loaded in self.models]
         self.device = str(self._transformers[0].device)
-        self.decoders = [IncrementalDecoder(transformer, precision) for transformer in self._transformers]
-
-    def _decoders(self) -> Sequence[IncrementalDecoder]:
-        return self.decoders
+        self.decoders: list[IncrementalDecoder] = [
+            IncrementalDecoder(transformer, precision) for transformer in self._transformers
+        ]
 
     def _listed_decoders(self, candidates: Candidates, forced: Sequence[Sequence[int]]) -> Sequence[Shortlisted]:
         return [Shortlisted(decoder, Listing(candidates, forced)) for decoder in self.decoders]

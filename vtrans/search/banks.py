@@ -27,8 +27,8 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from vtrans.search.decoder import Best, Block, Logprobs
-from vtrans.search.history import History, Ints
+from vtrans.search.decoder import Best, LogprobBlock, Logprobs
+from vtrans.search.history import Ints, RowHistory
 from vtrans.search.lexical import Automaton, Phrase, least_tokens
 from vtrans.search.ranking import Ranked, best_tokens
 
@@ -66,11 +66,11 @@ class Banks:
             self._automata[sentence] = Automaton(self._phrases[sentence], self._continues)
         return self._automata[sentence]
 
-    def _state(self, history: History, b: int, k: int) -> int:
+    def _state(self, history: RowHistory, b: int, k: int) -> int:
         """Returns the state of an automaton after a row."""
         return self._automaton(history.sentence(b)).state_of(tuple(map(int, history.path(b, k)[0])))
 
-    def candidates(self, blocks: Iterable[Block], history: History, live_r: Ints) -> tuple[Logprobs, Ints]:
+    def candidates(self, blocks: Iterable[LogprobBlock], history: RowHistory, live_r: Ints) -> tuple[Logprobs, Ints]:
         """Returns the log-probabilities and ids of the tokens by which rows may be extended, the best ones first; fewer
         for some rows than for others, and then -inf."""
         self._automata = {i: a for i, a in self._automata.items() if i in history.sentences}
@@ -97,7 +97,7 @@ class Banks:
                 values[r, m + x], tokens_rx[r, m + x] = -minus_value, token
         return values, tokens_rx
 
-    def choose(self, best: Ranked, history: History) -> tuple[Ranked, list[tuple[int, int]]]:
+    def choose(self, best: Ranked, history: RowHistory) -> tuple[Ranked, list[tuple[int, int]]]:
         K = self._beam
         columns_BW = np.full((len(best.sums), self.width), -1)  # of the live extensions, best first
         ends: list[tuple[int, int]] = []
@@ -133,7 +133,7 @@ class Banks:
         live_BW.sums[columns_BW < 0] = -math.inf
         return live_BW, ends
 
-    def best_row(self, rows: Sequence[tuple[int, float]], history: History, b: int) -> tuple[int, float]:
+    def best_row(self, rows: Sequence[tuple[int, float]], history: RowHistory, b: int) -> tuple[int, float]:
         """Returns the first of a sentence's rows that need the fewest tokens."""
         automaton = self._automaton(history.sentence(b))
         return min(rows, key=lambda row: automaton.remaining[self._state(history, b, row[0])])
@@ -150,7 +150,7 @@ class _Extras:
         self._eos_id = eos_id
         self._wanted, self._waiting, self._continues_V = wanted, set(waiting), continues_V
 
-    def read(self, blocks: Iterable[Block]) -> Iterator[Block]:
+    def read(self, blocks: Iterable[LogprobBlock]) -> Iterator[LogprobBlock]:
         """Yields the blocks after reading them."""
         for block in blocks:
             assert not isinstance(block, Best)

@@ -36,7 +36,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -44,44 +44,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vtrans.config import SearchConfig
-from vtrans.search.decoder import Block, Decoder, Logprobs, State
-from vtrans.search.history import Floats, History, Ints
-from vtrans.search.loop import Hypothesis, StepBatch, length_penalty, run
+from vtrans.search.decoder import Decoder, LogprobBlock, Logprobs, State
+from vtrans.search.history import Floats, Ints, RowHistory
+from vtrans.search.loop import Hypothesis, SearchTask, StepBatch, length_penalty, run
 from vtrans.search.ranking import Ranked, best_tokens, ranked
-from vtrans.search.rules import NO_RULES, RuleSet
+from vtrans.search.stopping import STOPS
 
 # A sentence and a token as one number: the sentence times this, plus the token.
 STRIDE = 1 << 32
 
 
 def beam_search(
-    decoder: Decoder[State],
-    sources: Sequence[Sequence[int]],
-    limits: Sequence[int],
-    *,
-    config: SearchConfig,
-    nbest: int,
-    bos_id: int,
-    eos_id: int,
-    rules: RuleSet = NO_RULES,
-    abandoned: Callable[[], bool] | None = None,
-    choice: Choice | None = None,
+    decoder: Decoder[State], task: SearchTask, choice: Choice | None = None
 ) -> Iterator[tuple[int, list[Hypothesis]]]:
-    """Searches for translations of each source (token ids with EOS); yields what `loop.run` yields.
+    """Searches for translations of each source; yields what `loop.run` yields.
 
-    `limits` are the largest numbers of tokens per sentence, EOS included. A sentence gets up to `nbest` finished
-    hypotheses, best first; equal scores rank in the order in which they were found. If none finished, it gets the best
-    live one, with `finished=False` and the score of its own length. `nbest` is at most `config.beam`; with groups, it
-    only cuts the list. The `choice` is `KBest`, or banks, with which finished hypotheses contain the phrases of their
-    sentence. Raises VtransError if the decoder returns NaN.
+    A sentence gets up to `task.nbest` finished hypotheses, best first; equal scores rank in the order in which they
+    were found. If none finished, it gets the best live one, with `finished=False` and the score of its own length.
+    `nbest` is at most `config.beam`; with groups, it only cuts the list. The `choice` is `KBest`, or banks, with which
+    finished hypotheses contain the phrases of their sentence. Raises VtransError if the decoder returns NaN.
     """
-    assert 1 <= nbest <= config.beam, (nbest, config.beam)
-    assert len(sources) == len(limits), (len(sources), len(limits))
-    assert min(limits, default=1) >= 1, "a limit leaves no room for EOS"
-    policy = Beam(limits, config, nbest, bos_id, choice or KBest(config, eos_id))
+    config = task.config
+    assert task.nbest <= config.beam, (task.nbest, config.beam)
+    policy = Beam(task, choice or KBest(config, task.eos_id))
     # Wider sentences take fewer places of a batch.
     batch_tokens = max(1, config.batch_tokens * config.beam // policy.history.width)
-    return run(StepBatch(decoder, sources, policy, rules), sources, batch_tokens, abandoned)
+    return run(StepBatch(decoder, task, policy), task, batch_tokens)
 
 
 class Choice(Protocol):
@@ -91,14 +79,14 @@ class Choice(Protocol):
     reads: int | None  # as in `loop.Policy`
     ranks: int | None  # how many extensions are ranked in a step; None: all
 
-    def candidates(self, blocks: Iterable[Block], history: History, live_r: Ints) -> tuple[Logprobs, Ints]:
+    def candidates(self, blocks: Iterable[LogprobBlock], history: RowHistory, live_r: Ints) -> tuple[Logprobs, Ints]:
         """Returns the log-probabilities and ids [r, m] of the tokens that may extend each live row, best first."""
 
-    def choose(self, best: Ranked, history: History) -> tuple[Ranked, list[tuple[int, int]]]:
+    def choose(self, best: Ranked, history: RowHistory) -> tuple[Ranked, list[tuple[int, int]]]:
         """Returns the live ones among ranked extensions, and the sentence and rank of each that finishes a
         hypothesis. Live ones that are missing have the sum -inf."""
 
-    def best_row(self, rows: Sequence[tuple[int, float]], history: History, b: int) -> tuple[int, float]:
+    def best_row(self, rows: Sequence[tuple[int, float]], history: RowHistory, b: int) -> tuple[int, float]:
         """Returns the one of a sentence's rows, given with their sums, that stands for it if none has finished."""
 
 
@@ -109,14 +97,14 @@ class KBest:
         self.width, self.beam, self.eos_id = config.beam, config.beam // config.beam_groups, eos_id
         # A row's best K tokens and EOS can be among the first K ranks or refill the beam; in groups, up to as many that
         # rank lower than others only by their penalty. Greedy search ends with EOS, so it needs the best token only.
-        self._most = 1 if config.beam == 1 and config.stop != "exhaustive" else config.beam + 1
+        self._most = 1 if config.beam == 1 and STOPS[config.stop].by_first else config.beam + 1
         self.reads: int | None = self._most
         self.ranks: int | None = 2 * self.beam
 
-    def candidates(self, blocks: Iterable[Block], history: History, live_r: Ints) -> tuple[Logprobs, Ints]:
+    def candidates(self, blocks: Iterable[LogprobBlock], history: RowHistory, live_r: Ints) -> tuple[Logprobs, Ints]:
         return best_tokens(blocks, self._most)
 
-    def choose(self, best: Ranked, history: History) -> tuple[Ranked, list[tuple[int, int]]]:
+    def choose(self, best: Ranked, history: RowHistory) -> tuple[Ranked, list[tuple[int, int]]]:
         K = self.beam
         is_eos_Bn = best.tokens == self.eos_id
         if not np.count_nonzero(is_eos_Bn):
@@ -126,7 +114,7 @@ class KBest:
         live.sums[live.tokens == self.eos_id] = -math.inf
         return live, [(b, n) for b, n in np.argwhere(is_eos_Bn[:, :K]).tolist() if best.sums[b, n] > -math.inf]
 
-    def best_row(self, rows: Sequence[tuple[int, float]], history: History, b: int) -> tuple[int, float]:
+    def best_row(self, rows: Sequence[tuple[int, float]], history: RowHistory, b: int) -> tuple[int, float]:
         return max(rows, key=lambda row: row[1])
 
 
@@ -161,19 +149,19 @@ class Beam:
     """The search of all sentences: live rows with their sums, and finished hypotheses. Rows g * K and up of a sentence
     are those of its group g."""
 
-    def __init__(self, limits: Sequence[int], config: SearchConfig, nbest: int, bos_id: int, choice: Choice) -> None:
-        self.limits, self.config, self.nbest, self.bos_id, self.choice = limits, config, nbest, bos_id, choice
+    def __init__(self, task: SearchTask, choice: Choice) -> None:
+        self.limits, self.nbest, self.bos_id, self.choice = task.limits, task.nbest, task.bos_id, choice
+        config = self.config = task.config
         width, self.reads = choice.width, choice.reads
-        self.history = History(width, bos_id)
+        self.history = RowHistory(width, task.bos_id)
         self.beam = config.beam // config.beam_groups  # K of the definition
         rows = width // config.beam_groups
         self.groups = [slice(first, first + rows) for first in range(0, width, rows)]
         # The results of a group do not depend on `nbest`.
-        self.wanted = nbest if len(self.groups) == 1 else self.beam
+        self.wanted = task.nbest if len(self.groups) == 1 else self.beam
         # A group of one row ends with EOS, although the penalty may have left a row with a better sum.
         single = self.beam == 1 and len(self.groups) > 1
-        self.stop = "count" if config.stop == "current" and single else config.stop
-        self.kept = self.beam if self.stop == "current" else self.wanted
+        self.stop = STOPS["count" if config.stop == "current" and single else config.stop](self.beam, self.wanted)
         self.searches: list[list[_Search]] = []  # per place, of each group
         self.live_BK: Floats = np.empty((0, width))  # summed log-probabilities; -inf: the row is not live
         self.parents_BK: Ints | None = None
@@ -204,7 +192,7 @@ class Beam:
     def live(self) -> Ints:
         return (self.live_BK > -math.inf).ravel().nonzero()[0]
 
-    def advance(self, blocks: Iterable[Block]) -> list[int]:
+    def advance(self, blocks: Iterable[LogprobBlock]) -> list[int]:
         self.steps += 1
         live_r = self.live()
         values_rm, tokens_rm = self.choice.candidates(blocks, self.history, live_r)
@@ -222,7 +210,7 @@ class Beam:
                 penalties = self._penalties(tokens_BWm[:, rows], parts)
                 part = self._chosen(g, values_BWm[:, rows], tokens_BWm[:, rows], penalties)
                 parts.append(part._replace(parents=part.parents + rows.start))
-            chosen = Ranked.beside(parts)
+            chosen = Ranked.joined(parts)
         self.live_BK = chosen.sums
         self.parents_BK = chosen.parents if np.count_nonzero(chosen.parents != self.itself_K) else None
         self.history.extend(self.parents_BK, chosen.tokens, chosen.logprobs)
@@ -237,9 +225,7 @@ class Beam:
         extensions [B, K]; rows without one have the sum -inf and BOS."""
         live_BK = self.live_BK[:, self.groups[g]]
         best = ranked(live_BK, values_BKm, tokens_BKm, self.choice.ranks, penalties_BKm)
-        if self.stop == "shrink":
-            places = [self.beam - search[g].ended if search else 0 for search in self.searches]
-            best.sums[np.arange(best.sums.shape[1]) >= np.array(places)[:, None]] = -math.inf
+        self.stop.limit(best, [search[g].ended if search else 0 for search in self.searches])
         live, ends = self.choice.choose(best, self.history)
         impossible_BK = live.sums == -math.inf
         if np.count_nonzero(impossible_BK):
@@ -274,10 +260,10 @@ class Beam:
         search.ended += 1
         score = logprob / self._penalty(self.history.age(b) + 1)
         place = bisect_right(search.best, -score, key=lambda other: -other.score)
-        if place < self.kept:
+        if place < self.stop.compared:
             path_2T = self.history.path(b, self.groups[g].start + row)
             search.best.insert(place, _Ending(score, logprob, path_2T, eos_logprob))
-            del search.best[self.kept :]
+            del search.best[self.stop.compared :]
 
     def _stop_if_decided(self, b: int, g: int, top: float, sums_K: Floats, before_K: Floats) -> None:
         """Ends the search of a group if no further step can change its result. The arguments are the largest sum of its
@@ -296,9 +282,7 @@ class Beam:
         sums_K[:] = -math.inf
 
     def _is_decided(self, search: _Search, top: float, length: int, limit: int) -> bool:
-        if search.ended >= self.beam and (
-            self.stop == "count" or (self.stop == "current" and top / self._penalty(length) <= search.best[-1].score)
-        ):
+        if search.best and self.stop.is_over(search.ended, search.best[-1].score, top / self._penalty(length)):
             return True
         if len(search.best) < self.wanted:
             return False
@@ -310,7 +294,7 @@ class Beam:
     def leave(self, b: int) -> list[Hypothesis]:
         searches, self.searches[b] = self.searches[b], []
         endings = [ending for search in searches for ending in search.best[: self.wanted]]
-        if self.stop == "shrink":
+        if self.stop.keeps_unfinished:
             endings += [self._unfinished(b, *row) for search in searches for row in search.left]
         if not endings:
             rest = [search.dead or self._best_unfinished(b, search.left) for search in searches]

@@ -30,11 +30,11 @@ class Best(NamedTuple):
     ids: Ints
 
 
-Block = Logprobs | Best
+LogprobBlock = Logprobs | Best
 """Log-probabilities of some rows: an array covers the whole vocabulary, [n, V]."""
 
 
-def logprobs_of(block: Block) -> Logprobs:
+def logprobs_of(block: LogprobBlock) -> Logprobs:
     """Returns the log-probabilities [n, m] or [n, V] of a block."""
     return block.logprobs if isinstance(block, Best) else block
 
@@ -46,7 +46,7 @@ class Decoder(Protocol[State]):
         """Returns a state with `width` rows for each source. Sources end in EOS. A sentence that starts alone stays
         alone: its state is only stepped and reordered."""
 
-    def step(self, state: State, tokens_BK: Ints, live_r: Ints, best: int | None) -> Iterable[Block]:
+    def step(self, state: State, tokens_BK: Ints, live_r: Ints, best: int | None) -> Iterable[LogprobBlock]:
         """Feeds each row its last token [B, K], and returns log-probabilities of the next token, n rows at a time.
 
         `live_r` [r] holds the live rows, increasing indices into the flattened B * K rows. The blocks cover these rows

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from vtrans.search.decoder import Best, Block, Decoder, Logprobs
+from vtrans.search.decoder import Best, Decoder, LogprobBlock, Logprobs
 from vtrans.search.history import Ints
 
 
@@ -25,12 +25,12 @@ class Ensemble:
     def start(self, sources: Sequence[Sequence[int]], width: int) -> list[Any]:
         return [decoder.start(sources, width) for decoder in self.decoders]
 
-    def step(self, state: list[Any], tokens_BK: Ints, live_r: Ints, best: int | None) -> Iterator[Block]:
+    def step(self, state: list[Any], tokens_BK: Ints, live_r: Ints, best: int | None) -> Iterator[LogprobBlock]:
         # The most probable tokens of the mean need not be those of a decoder.
         steps = [d.step(s, tokens_BK, live_r, None) for d, s in zip(self.decoders, state, strict=True)]
         return (self._mean(blocks) for blocks in zip(*steps, strict=True))
 
-    def _mean(self, blocks: Sequence[Block]) -> Logprobs:
+    def _mean(self, blocks: Sequence[LogprobBlock]) -> Logprobs:
         parts = []
         for block, weight in zip(blocks, self.weights, strict=True):
             assert not isinstance(block, Best)

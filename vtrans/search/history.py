@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 ROOM = 32  # columns of a new table
 
 
-class History:
+class RowHistory:
     """The hypotheses of all rows. BOS, which every row is fed first, does not belong to them."""
 
     def __init__(self, width: int, bos_id: int) -> None:

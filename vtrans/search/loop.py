@@ -15,10 +15,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from vtrans.config import SearchConfig
 from vtrans.errors import AbandonedError
-from vtrans.search.decoder import Block, Decoder, State
-from vtrans.search.history import History, Ints
-from vtrans.search.rules import RuleSet
+from vtrans.search.decoder import Decoder, LogprobBlock, State
+from vtrans.search.history import Ints, RowHistory
+from vtrans.search.rules import NO_RULES, RuleSet
+from vtrans.text.vocabulary import BOS_ID, EOS_ID
 
 # An admission costs an encoder call, so waiting sentences enter together: when they fill an eighth of the batch, or are
 # the last ones. When no sentence is waiting, the batch is compacted once a quarter of it is empty.
@@ -36,6 +38,30 @@ class Hypothesis:
     token_logprobs: tuple[float, ...]  # of each token and, if finished, of EOS
 
 
+@dataclass(frozen=True)
+class SearchTask:
+    """What is searched for, or sampled."""
+
+    sources: Sequence[Sequence[int]]
+    """Token ids with EOS, the longest first."""
+    limits: Sequence[int]
+    """The largest numbers of tokens per source, EOS included."""
+    config: SearchConfig
+    nbest: int
+    """Hypotheses per source, at most."""
+    rules: RuleSet = NO_RULES
+    abandoned: Callable[[], bool] | None = None
+    """Called before each step; the search ends with AbandonedError once it returns True."""
+    bos_id: int = BOS_ID
+    eos_id: int = EOS_ID
+
+    def __post_init__(self) -> None:
+        assert self.nbest >= 1, self.nbest
+        assert len(self.sources) == len(self.limits), (len(self.sources), len(self.limits))
+        assert all(self.sources), "a source is empty; it must end in EOS"
+        assert min(self.limits, default=1) >= 1, "a limit leaves no room for EOS"
+
+
 def length_penalty(length: int, alpha: float, kind: str) -> float:
     """Returns the divisor of a log-probability; `length` counts EOS.
 
@@ -48,7 +74,7 @@ def length_penalty(length: int, alpha: float, kind: str) -> float:
 class Policy(Protocol):
     """Chooses the tokens of each step, by beam search or sampling, and extends the histories of all rows by them."""
 
-    history: History
+    history: RowHistory
     parents_BK: Ints | None  # the old row that each row continues after a step; None if each row continues itself
     reads: int | None  # the most probable tokens of a row that a step reads; None: all tokens
 
@@ -58,7 +84,7 @@ class Policy(Protocol):
     def enter(self, places: Sequence[int]) -> None:
         """Starts the new sentences in these places of the history."""
 
-    def advance(self, blocks: Iterable[Block]) -> list[int]:
+    def advance(self, blocks: Iterable[LogprobBlock]) -> list[int]:
         """Takes a step with the log-probabilities of the live rows; returns the sentences (indices into B) whose
         search is finished."""
 
@@ -92,10 +118,9 @@ class SearchBatch(Protocol):
 class StepBatch:
     """The sentences of a search whose steps are those of a decoder, rules and a policy."""
 
-    def __init__(
-        self, decoder: Decoder[State], sources: Sequence[Sequence[int]], policy: Policy, rules: RuleSet
-    ) -> None:
-        self.decoder, self.sources, self.policy, self.rules = decoder, sources, policy, rules
+    def __init__(self, decoder: Decoder[State], task: SearchTask, policy: Policy) -> None:
+        self.decoder, self.policy = decoder, policy
+        self.sources, self.rules = task.sources, task.rules
         self.leave = policy.leave
         self.state: Any = None  # None: the batch is empty
 
@@ -135,19 +160,13 @@ class StepBatch:
         return finished
 
 
-def run(
-    batch: SearchBatch,
-    sources: Sequence[Sequence[int]],
-    batch_tokens: int,
-    abandoned: Callable[[], bool] | None,
-) -> Iterator[tuple[int, list[Hypothesis]]]:
-    """Yields (index into `sources`, hypotheses) as sentences finish, in no fixed order.
+def run(batch: SearchBatch, task: SearchTask, batch_tokens: int) -> Iterator[tuple[int, list[Hypothesis]]]:
+    """Yields (index of a source, hypotheses) as sentences finish, in no fixed order.
 
-    `batch` is empty. `batch_tokens` bounds the padded source tokens of a batch. Sources enter in the order given: sort
-    them longest first. Raises AbandonedError at the first step before which `abandoned()` is true.
+    `batch` is empty. `batch_tokens` bounds the padded source tokens of a batch. Sources enter in the order given.
+    Raises AbandonedError at the first step before which the task has been abandoned.
     """
-    assert all(sources), "a source is empty; it must end in EOS"
-    lengths = [len(source) for source in sources]
+    lengths = [len(source) for source in task.sources]
     waiting = 0  # the first source that has not entered yet
     changed = True  # whether sentences have left since the batch was last filled
     while True:
@@ -164,7 +183,7 @@ def run(
                 waiting = fresh.stop
         if not batch.sentences:
             return
-        if abandoned and abandoned():
+        if task.abandoned and task.abandoned():
             raise AbandonedError("the search was abandoned.")
         finished = batch.step()
         for b in finished:

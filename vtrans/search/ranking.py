@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vtrans.search.decoder import Best, Block, Logprobs, bad_logprobs
+from vtrans.search.decoder import Best, LogprobBlock, Logprobs, bad_logprobs
 from vtrans.search.history import Floats, Ints
 
 # A log-probability below those of all possible tokens.
@@ -42,7 +42,7 @@ class Ranked(NamedTuple):
         return Ranked(self.sums[:, :K], self.logprobs[:, :K], self.parents[:, :K], self.tokens[:, :K])
 
     @classmethod
-    def beside(cls, parts: Sequence[Ranked]) -> Ranked:
+    def joined(cls, parts: Sequence[Ranked]) -> Ranked:
         """Returns the extensions of all parts, side by side."""
         return cls(
             np.hstack([part.sums for part in parts]),
@@ -73,7 +73,7 @@ def flat(columns_nx: Ints, width: int) -> Ints:
     return columns_nx if n == 1 else columns_nx + np.arange(0, n * width, width)[:, None]
 
 
-def best_tokens(blocks: Iterable[Block], count: int) -> tuple[Logprobs, Ints]:
+def best_tokens(blocks: Iterable[LogprobBlock], count: int) -> tuple[Logprobs, Ints]:
     """Returns the log-probabilities [r, m] and ids [r, m] of each row's m = min(count, V) best tokens; equal
     log-probabilities rank by id. Raises LogprobsError for NaN."""
     parts = [_best_of(block, count) for block in blocks]
@@ -83,7 +83,7 @@ def best_tokens(blocks: Iterable[Block], count: int) -> tuple[Logprobs, Ints]:
     return np.concatenate(values), np.concatenate(tokens)
 
 
-def _best_of(block: Block, count: int) -> tuple[Logprobs, Ints]:
+def _best_of(block: LogprobBlock, count: int) -> tuple[Logprobs, Ints]:
     if isinstance(block, Best):
         return block.logprobs[:, :count], block.ids[:, :count]
     if count == 1:  # argmax returns the first of equal values, or NaN

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from vtrans.config import SearchConfig
 from vtrans.errors import InputError
-from vtrans.search.decoder import Best, Block, logprobs_of
-from vtrans.search.history import History, Ints
+from vtrans.search.decoder import Best, LogprobBlock, logprobs_of
+from vtrans.search.history import Ints, RowHistory
 from vtrans.text.vocabulary import EOS_ID, PAD_ID, Vocabulary
 
 
@@ -32,7 +32,7 @@ class Step:
     A row whose next token is determined by one rule is not changed by later ones.
     """
 
-    def __init__(self, block: Block, said_nT: Ints) -> None:
+    def __init__(self, block: LogprobBlock, said_nT: Ints) -> None:
         self.logprobs_nv = logprobs_of(block)
         self.ids_nv: Ints | None = block.ids if isinstance(block, Best) else None
         self.said_nT = said_nT
@@ -79,7 +79,7 @@ class Step:
         there_x = equal_xv.any(1)
         return rows_x[there_x], equal_xv.argmax(1)[there_x]
 
-    def block(self) -> Block:
+    def block(self) -> LogprobBlock:
         """Returns the changed log-probabilities, the best ones first if they are those of the best tokens."""
         if self.ids_nv is None:
             return self.logprobs_nv
@@ -218,7 +218,7 @@ class RuleSet:
     common: Sequence[Rule] = ()
     own: Sequence[Sequence[Rule]] = ()  # per sentence; none: no sentence has any
 
-    def now(self, history: History) -> ActiveRules:
+    def now(self, history: RowHistory) -> ActiveRules:
         """Returns the rules that matter in the next step."""
         if not self.common and not self.own:
             return NONE_ACTIVE
@@ -251,7 +251,7 @@ class ActiveRules:
             most = max(most, sum(known))
         return most
 
-    def applied(self, blocks: Iterable[Block], history: History, live_r: Ints) -> Iterator[Block]:
+    def applied(self, blocks: Iterable[LogprobBlock], history: RowHistory, live_r: Ints) -> Iterator[LogprobBlock]:
         """Yields the log-probabilities of the live rows after all rules."""
         if not self.common and not self.own:
             yield from blocks

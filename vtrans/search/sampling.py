@@ -7,34 +7,22 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 import numpy as np
 
-from vtrans.search.decoder import Best, Block, Decoder, State, bad_logprobs
-from vtrans.search.history import Floats, History, Ints
-from vtrans.search.loop import Hypothesis, StepBatch, run
+from vtrans.search.decoder import Best, Decoder, LogprobBlock, State, bad_logprobs
+from vtrans.search.history import Floats, Ints, RowHistory
+from vtrans.search.loop import Hypothesis, SearchTask, StepBatch, run
 from vtrans.search.options import Sampling
 from vtrans.search.ranking import LOWEST
-from vtrans.search.rules import NO_RULES, RuleSet
 
 
 def sample(
-    decoder: Decoder[State],
-    sources: Sequence[Sequence[int]],
-    limits: Sequence[int],
-    *,
-    sampling: Sampling,
-    seeds: Sequence[int],
-    nbest: int,
-    batch_tokens: int,
-    bos_id: int,
-    eos_id: int,
-    rules: RuleSet = NO_RULES,
-    abandoned: Callable[[], bool] | None = None,
+    decoder: Decoder[State], task: SearchTask, sampling: Sampling, seeds: Sequence[int]
 ) -> Iterator[tuple[int, list[Hypothesis]]]:
-    """Draws `nbest` translations of each source; yields what `loop.run` yields.
+    """Draws `task.nbest` translations of each source; yields what `loop.run` yields.
 
     Log-probabilities are divided by `temperature`. Then only tokens of at least probability `epsilon` are kept, or the
     most probable one if there are none (Hewitt et al. 2022), of these the `top_k` most probable ones (0: all), and
@@ -45,10 +33,11 @@ def sample(
     `score` is its mean per token. A sample has `finished=False` if it reaches its limit without EOS, or a place where
     the rules leave no token possible. Raises VtransError if the decoder returns NaN.
     """
-    assert nbest >= 1, nbest
-    assert len(seeds) == len(sources) == len(limits), (len(seeds), len(sources), len(limits))
-    sampler = _Sampler(limits, sampling, seeds, nbest, bos_id, eos_id)
-    return run(StepBatch(decoder, sources, sampler, rules), sources, batch_tokens, abandoned)
+    assert len(seeds) == len(task.sources), (len(seeds), len(task.sources))
+    config = task.config
+    # Many samples fill a batch with few sentences: it gets no more rows than in a search.
+    batch_tokens = config.batch_tokens * config.beam // max(task.nbest, config.beam)
+    return run(StepBatch(decoder, task, _Sampler(task, sampling, seeds)), task, batch_tokens)
 
 
 class _Sampler:
@@ -57,13 +46,11 @@ class _Sampler:
     parents_BK: Ints | None = None
     reads: int | None = None
 
-    def __init__(
-        self, limits: Sequence[int], sampling: Sampling, seeds: Sequence[int], nbest: int, bos_id: int, eos_id: int
-    ) -> None:
-        self.limits, self.sampling, self.seeds = limits, sampling, seeds
-        self.bos_id, self.eos_id = bos_id, eos_id
-        self.history = History(nbest, bos_id)
-        self.growing_BK = np.empty((0, nbest), dtype=np.bool_)
+    def __init__(self, task: SearchTask, sampling: Sampling, seeds: Sequence[int]) -> None:
+        self.limits, self.sampling, self.seeds = task.limits, sampling, seeds
+        self.bos_id, self.eos_id = task.bos_id, task.eos_id
+        self.history = RowHistory(task.nbest, task.bos_id)
+        self.growing_BK = np.empty((0, task.nbest), dtype=np.bool_)
         self.generators: list[list[random.Random]] = []  # per place, of each row
         self.samples: list[dict[int, Hypothesis]] = []  # per place, the complete ones by row
 
@@ -81,7 +68,7 @@ class _Sampler:
     def live(self) -> Ints:
         return np.flatnonzero(self.growing_BK)
 
-    def advance(self, blocks: Iterable[Block]) -> list[int]:
+    def advance(self, blocks: Iterable[LogprobBlock]) -> list[int]:
         rows = [divmod(row, self.history.width) for row in self.live().tolist()]
         places = (self.generators[b][k].random() for b, k in rows)
         drawn = [self._draw(block, places) for block in blocks]
@@ -100,7 +87,7 @@ class _Sampler:
                     finished.append(b)
         return finished
 
-    def _draw(self, block: Block, places: Iterator[float]) -> tuple[Ints, Floats]:
+    def _draw(self, block: LogprobBlock, places: Iterator[float]) -> tuple[Ints, Floats]:
         """Draws one token for each row of a block; returns the tokens and their log-probabilities [n]."""
         assert not isinstance(block, Best)
         logprobs_nV = block.astype(np.float64)
