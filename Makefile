@@ -4,7 +4,7 @@ PYTHON ?= python3
 # The folder that `make demo` writes to. git ignores it.
 DEMO ?= demo
 # Options of the experiments. DATA=folder names a folder with train.en, train.de, valid.en, ... (.gz, .xz and .bz2
-# files too); without it the text is downloaded, or is the text of the demo. SRC and TGT are the languages. WORK and
+# files too); multi30k and tatoeba download their text without it. SRC and TGT are the languages. WORK and
 # RUN are the folders to write to. RECIPE is another recipe, and SET="train.max_steps=500 ..." changes single values.
 DATA ?=
 SRC ?=
@@ -13,14 +13,13 @@ WORK ?=
 RUN ?=
 RECIPE ?=
 SET ?=
-# Options of study: STUDY, a name or a file; STEPS or MINUTES of training per row; SEEDS="1 2"; ONLY="three-way untied" to
-# train only those rows; and JOBS, the number of rows to train at a time.
+# Options of study: STUDY, a name or a file; STEPS or MINUTES of training per row; SEEDS="1 2"; and ONLY="three-way
+# untied" to train only those rows.
 STUDY ?=
 STEPS ?=
 MINUTES ?=
 SEEDS ?=
 ONLY ?=
-JOBS ?=
 # Option of student: the name of a chain, a TOML file, or the folder of a chain that was stopped.
 CHAIN ?= multi30k
 # Options of everyday: MODEL, a run folder, a model file or a name; and SHOW="urls prices", kinds to print wrong lines of.
@@ -40,7 +39,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
   everyday serve clean
 
 # The programs read the variables from the environment, so that no shell changes a value.
-export PYTHON DEMO DATA SRC TGT WORK RUN RECIPE SET STUDY STEPS MINUTES SEEDS ONLY JOBS CHAIN MODEL SHOW
+export PYTHON DEMO DATA SRC TGT WORK RUN RECIPE SET STUDY STEPS MINUTES SEEDS ONLY CHAIN MODEL SHOW
 
 help:
 	@echo 'make install           create .venv with vtrans and the tested versions of its dependencies'
@@ -63,7 +62,7 @@ help:
 	@echo '                       demo or a file of your own; takes an hour or more'
 	@echo 'make everyday          translate 1,000 everyday English lines with MODEL and check numbers, URLs, names, ...'
 	@echo
-	@echo 'DATA=folder names a folder with train.en, train.de, valid.en, ... to use. Without it the text is downloaded.'
+	@echo 'DATA=folder names a folder with train.en, train.de, valid.en, ... to use. multi30k and tatoeba download theirs.'
 	@echo 'Other options: SRC=en TGT=fr WORK=folder RUN=folder RECIPE=name SET="train.max_steps=500". The top of the'
 	@echo 'Makefile describes them all, and recipes/README.md lists the recipes.'
 
@@ -98,11 +97,8 @@ docs: $(STAMP)
 demo: $(STAMP)
 	@python recipes/demo/demo.py
 
-multi30k tatoeba iwslt14 wmt14-base wmt14-big study student: $(STAMP)
+multi30k tatoeba iwslt14 wmt14-base wmt14-big study student everyday: $(STAMP)
 	@python recipes/make.py $@
-
-everyday: $(STAMP)
-	@python -m recipes.everyday.check $${MODEL:+--model "$$MODEL"} $${TGT:+--language "$$TGT"} $${SHOW:+--show $$SHOW}
 
 serve: $(STAMP)
 	@for model in run "$$DEMO/run"; do \

@@ -1,10 +1,9 @@
-"""Run one experiment from text to scores: fetch the data if none is given, then run the five commands.
-
-    python recipes/experiment.py multi30k [--data FOLDER] [--work FOLDER] [--set train.max_steps=500]
+"""Run one experiment from text to scores, such as `make multi30k`: fetch the text if none is given, then run the five
+commands.
 
 `--data` names a folder with train, valid (or val, dev) and test files, such as train.en and train.de, plain or
 compressed; several training corpora are named train-NAME.en. Without it, the text is downloaded from its public
-source. The sources are listed below, with the checksums that are known. Each command is printed before it runs, in a
+source, or the experiment is refused. Each command is printed before it runs, in a
 form that can be pasted into a shell.
 """
 
@@ -13,21 +12,17 @@ from __future__ import annotations
 import argparse
 import hashlib
 import lzma
-import re
-import shlex
-import shutil
-import subprocess
-import sys
-import tarfile
 import urllib.request
 import zipfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, BinaryIO, NoReturn
+from typing import IO
 
 from vtrans.console import Console
 from vtrans.errors import InputError, VtransError
+
+from .running import run
 
 ENDINGS = ("", ".gz", ".xz", ".bz2")
 HELD_OUT = 2000
@@ -35,12 +30,12 @@ HELD_OUT = 2000
 
 @dataclass(frozen=True)
 class Experiment:
-    """The recipe of an experiment, and what the commands need besides."""
+    """The recipe of an experiment, and what the commands need besides. Without `fetch` the user must have the text."""
 
     recipe: str
     languages: tuple[str, str]
     vocab_size: int
-    fetch: Callable[[Path, str, str, Console], None]
+    fetch: Callable[[Path, str, str, Console], None] | None = None
 
 
 def download(url: str, sha256: str | None, folder: Path, console: Console) -> Path:
@@ -137,96 +132,6 @@ def fetch_tatoeba(folder: Path, src: str, tgt: str, console: Console) -> None:
         write_lines(folder / f"{name}.{tgt}", (target for _, target in chosen))
 
 
-# The address in fairseq's examples/translation/prepare-iwslt14.sh. Not tested: there was no network. The checksum is
-# not known.
-IWSLT14 = "http://dl.fbaipublicfiles.com/fairseq/data/iwslt14/de-en.tgz"
-IWSLT14_TESTS = ("TED.dev2010", "TEDX.dev2012", "TED.tst2010", "TED.tst2011", "TED.tst2012")
-
-
-def fetch_iwslt14(folder: Path, src: str, tgt: str, console: Console) -> None:
-    """Downloads IWSLT 2014 German-English and splits it like fairseq: every 23rd pair is for validation."""
-    if {src, tgt} != {"de", "en"}:
-        raise InputError(f"the languages of iwslt14 must be de and en, got {src} and {tgt}.")
-    archive = download(IWSLT14, None, folder / "downloads", console)
-    with tarfile.open(archive) as tar:
-        files = {Path(member.name).name: member for member in tar.getmembers() if member.isfile()}
-
-        def read(name: str) -> list[str]:
-            member = tar.extractfile(files[name]) if name in files else None
-            if member is None:
-                raise VtransError(
-                    f"{archive} does not contain {name}, so it is not the expected archive; delete it and try again."
-                )
-            return lines_of(member)
-
-        # Drop the lines with talk numbers, addresses and keywords; keep titles and descriptions without their tags.
-        sides = []
-        for language in (src, tgt):
-            kept = [x for x in read(f"train.tags.de-en.{language}") if not re.search("<(url|talkid|keywords)>", x)]
-            sides.append([re.sub("</?(title|description)>", "", line).strip() for line in kept])
-        pairs = list(zip(*sides, strict=True))
-        tests: dict[str, list[str]] = {src: [], tgt: []}
-        for name in IWSLT14_TESTS:
-            for language in (src, tgt):
-                found = (
-                    re.match(r'<seg id="\d+">(.*)</seg>', x.strip())
-                    for x in read(f"IWSLT14.{name}.de-en.{language}.xml")
-                )
-                tests[language] += [match[1].strip() for match in found if match]
-    for index, language in enumerate((src, tgt)):
-        write_lines(folder / f"train.{language}", (p[index] for n, p in enumerate(pairs, 1) if n % 23))
-        write_lines(folder / f"valid.{language}", (p[index] for n, p in enumerate(pairs, 1) if n % 23 == 0))
-        write_lines(folder / f"test.{language}", tests[language])
-
-
-# The SHA-256 sums are from TensorFlow Datasets (url_checksums/wmt14_translate.txt). Not tested: there was no network.
-# sacrebleu checks the validation and test sets itself; its name for the complete test set of 2014 is wmt14/full.
-WMT14 = [
-    (
-        "europarl",
-        "https://www.statmt.org/wmt13/training-parallel-europarl-v7.tgz",
-        "0224c7c710c8a063dfd893b0cc0830202d61f4c75c17eb8e31836103d27d96e7",
-        "europarl-v7.de-en",
-    ),
-    (
-        "commoncrawl",
-        "https://www.statmt.org/wmt13/training-parallel-commoncrawl.tgz",
-        "c7a74e2ea01ac6c920123108627e35278d4ccb5701e15428ffa34de86fa3a9e5",
-        "commoncrawl.de-en",
-    ),
-    (
-        "news",
-        "https://www.statmt.org/wmt14/training-parallel-nc-v9.tgz",
-        "cb8953f292298e6877ae433c98912b927cb0766b303f4540512ddd286c748485",
-        "news-commentary-v9.de-en",
-    ),
-]
-
-
-def fetch_wmt14(folder: Path, src: str, tgt: str, console: Console) -> None:
-    """Downloads WMT 2014 English-German: 4.5 million pairs, newstest2013 for validation, newstest2014 for testing."""
-    if {src, tgt} != {"de", "en"}:
-        raise InputError(f"the languages of wmt14 must be en and de, got {src} and {tgt}.")
-    for name, url, sha256, stem in WMT14:
-        archive = download(url, sha256, folder / "downloads", console)
-        wanted = {f"{stem}.{language}": folder / f"train-{name}.{language}" for language in (src, tgt)}
-        with tarfile.open(archive) as tar:
-            for member in tar:
-                path = wanted.get(Path(member.name).name)
-                source = tar.extractfile(member) if path else None
-                if path and source:
-                    with path.open("wb") as target:
-                        shutil.copyfileobj(source, target)
-        for path in wanted.values():
-            if not path.exists():
-                raise VtransError(f"{archive} does not contain the text for {path.name}; delete it and try again.")
-    for name, test_set in (("valid", "wmt13"), ("test", "wmt14/full")):
-        for side, language in (("src", src), ("ref", tgt)):
-            command = ["sacrebleu", "--test-set", test_set, "--language-pair", f"{src}-{tgt}", "--echo", side]
-            with (folder / f"{name}.{language}").open("wb") as out:
-                run(command, out)
-
-
 def fetch_demo(folder: Path, src: str, tgt: str, console: Console) -> None:
     """Unpacks the text of `make demo` as the chain `demo` needs it: the first 3,000 pairs, and the target side of the
     next 21,000 as monolingual text."""
@@ -249,24 +154,10 @@ EXPERIMENTS = {
     "demo": Experiment("demo", ("en", "de"), 4000, fetch_demo),
     "multi30k": Experiment("multi30k-hour", ("en", "de"), 8000, fetch_multi30k),
     "tatoeba": Experiment("tatoeba", ("en", "de"), 8000, fetch_tatoeba),
-    "iwslt14": Experiment("iwslt14", ("de", "en"), 10_000, fetch_iwslt14),
-    "wmt14-base": Experiment("paper-base", ("en", "de"), 37_000, fetch_wmt14),
-    "wmt14-big": Experiment("paper-big", ("en", "de"), 37_000, fetch_wmt14),
+    "iwslt14": Experiment("iwslt14", ("de", "en"), 10_000),
+    "wmt14-base": Experiment("paper-base", ("en", "de"), 37_000),
+    "wmt14-big": Experiment("paper-big", ("en", "de"), 37_000),
 }
-
-
-def run(command: Sequence[str], stdout: BinaryIO | None = None) -> None:
-    """Prints a command and runs it; if it fails, the experiment ends with its exit code."""
-    sys.stdout.write(f"\n$ {shlex.join(command)}\n")
-    sys.stdout.flush()
-    try:
-        code = subprocess.run(command, stdout=stdout, check=False).returncode
-    except FileNotFoundError:
-        raise VtransError(
-            f"the command {command[0]} is not installed; activate the environment of vtrans, or use `make`."
-        ) from None
-    if code:
-        raise SystemExit(code)
 
 
 def files_of(folder: Path, language: str) -> dict[str, Path]:
@@ -302,6 +193,8 @@ def pairs_of(folder: Path, src: str, tgt: str, *, tested: bool = True) -> tuple[
 def fetched(experiment: Experiment, folder: Path, src: str, tgt: str, console: Console) -> Path:
     """Returns the folder with the experiment's text, which is downloaded the first time. It exists only if complete."""
     if not folder.exists():
+        if experiment.fetch is None:
+            raise InputError("this experiment needs text: DATA=folder. recipes/README.md says where to get it.")
         folder.parent.mkdir(parents=True, exist_ok=True)
         aside = folder.with_name(folder.name + ".part")  # keeps its downloads after a failure
         aside.mkdir(exist_ok=True)
@@ -347,18 +240,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
         run(["vtrans", "translate", "--model", str(model), "--input", str(sources[stem]), "--output", hypothesis])
         run(["vtrans", "score", str(targets[stem]), "--hyp", hypothesis])
     return 0
-
-
-def run_program(main: Callable[[], int | None]) -> NoReturn:
-    """Runs the function of a program, and ends it. An error is one line."""
-    try:
-        sys.exit(main())
-    except VtransError as error:
-        Console().error(str(error))
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        sys.exit(130)
-
-
-if __name__ == "__main__":
-    run_program(main)

@@ -7,23 +7,28 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 if not __package__:  # run as a script: make the package importable
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from recipes import experiment
+from recipes.everyday import check
+from recipes.running import run_program
 from recipes.student import student
 from recipes.studies import study
 
 COMMON = ("DATA", "SRC", "TGT", "WORK", "RECIPE", "SET")
-TARGETS = {
-    "study": ("STUDY", (*COMMON, "STEPS", "MINUTES", "SEEDS", "ONLY", "JOBS")),
-    "student": ("CHAIN", ("DATA", "WORK")),
+Main = Callable[[list[str]], int]
+TARGETS: dict[str, tuple[str, tuple[str, ...], Main]] = {
+    "study": ("STUDY", (*COMMON, "STEPS", "MINUTES", "SEEDS", "ONLY"), study.main),
+    "student": ("CHAIN", ("DATA", "WORK"), student.main),
+    "everyday": ("", ("MODEL", "TGT", "SHOW"), check.main),
 }
-"""The variable of the first argument and those of the options; every other target is the name of an experiment."""
-SEVERAL = ("SEEDS", "ONLY")
+"""The variable of the first argument, those of the options, and the program. Every other target is the name of an
+experiment."""
+SEVERAL = ("SEEDS", "ONLY", "SHOW")
 
 
 def changes_of(value: str) -> list[str]:
@@ -37,28 +42,23 @@ def changes_of(value: str) -> list[str]:
     return changes
 
 
-def arguments(target: str, environment: Mapping[str, str]) -> list[str]:
-    """Returns the arguments of the program that a target runs."""
-    first, names = TARGETS.get(target, ("", (*COMMON, "RUN")))
-    words = [environment.get(first, "") if first else target]
+def program(target: str, environment: Mapping[str, str]) -> tuple[Main, list[str]]:
+    """Returns the function that a target runs, and its arguments."""
+    first, names, main = TARGETS.get(target, ("", (*COMMON, "RUN"), experiment.main))
+    words = [environment.get(first, "")] if first else [target] if main is experiment.main else []
     for name in names:
         option, value = f"--{name.lower()}", environment.get(name, "")
         if name == "SET":
             words += [word for change in changes_of(value) for word in (option, change)]
         elif value:
             words += [option, *(value.split() if name in SEVERAL else [value])]
-    return words
+    return main, words
 
 
 def main() -> int:
-    target = sys.argv[1]
-    words = arguments(target, os.environ)
-    if target == "study":
-        return study.main(words)
-    if target == "student":
-        return student.main(words)
-    return experiment.main(words)
+    function, words = program(sys.argv[1], os.environ)
+    return function(words)
 
 
 if __name__ == "__main__":
-    experiment.run_program(main)
+    run_program(main)

@@ -124,7 +124,7 @@ def read_suite() -> list[Line]:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m recipes.everyday.check", description="Score on everyday text.")
     parser.add_argument("--model", default="tatoeba-en-de", help="a run folder, a model file, or the name of a model")
-    parser.add_argument("--language", default="de", help="the language of the translations")
+    parser.add_argument("--tgt", default="de", help="the language of the translations")
     parser.add_argument("--show", nargs="*", default=[], metavar="KIND", help="print the wrong lines of these kinds")
     options, lines = parser.parse_args(arguments), read_suite()
     if unknown := set(options.show) - {line["kind"] for line in lines}:
@@ -136,7 +136,7 @@ def main(arguments: list[str] | None = None) -> int:
         return done.returncode
     found = []
     for line, translation in zip(lines, done.stdout.split("\n")[:-1], strict=True):
-        found.append(faults(line, translation, options.language))
+        found.append(faults(line, translation, options.tgt))
         if found[-1] and line["kind"] in options.show:
             sys.stdout.write(f"{line['source']}\n  {translation}\n  {', '.join(found[-1])}\n")
     sys.stdout.write(report(lines, found) + "\n")

@@ -14,12 +14,12 @@ from pathlib import Path
 from vtrans.errors import FileError
 
 from ..experiment import files_of, pairs_of
+from ..running import INTO
 from .chain import Chain, Model, Student
 
 TAG = "<BT>"  # with which back-translated sources begin (Caswell et al. 2019)
 CHUNK = "20000"  # lines; a translation that was stopped resumes after its last chunk
 EXPORT = "export"  # the folder of the export
-INTO = ">"  # before the last word of a command: a file for its standard output
 
 Pair = tuple[str, str]
 Command = Sequence[str]
@@ -29,8 +29,7 @@ Command = Sequence[str]
 class Stage:
     """Commands that run one after the other. They and the contents of `inputs` decide `outputs`.
 
-    `scratch` are other paths that the commands write. If a stage `resumes`, it continues what they left there. Stages
-    of one `kind` take similar times.
+    `scratch` are other paths that the commands write. If a stage `resumes`, it continues what they left there.
     """
 
     name: str
@@ -39,7 +38,6 @@ class Stage:
     outputs: Sequence[str]
     scratch: Sequence[str] = ()
     resumes: bool = False
-    kind: str = ""
 
 
 @dataclass(frozen=True)
@@ -169,7 +167,7 @@ class Stages:
         file = f"{recipe}.toml"
         train = ["vtrans", "train", "--data", data, "--out", run, "--recipe", file, *words, *self.processes]
         average = ["vtrans", "average", run]
-        self.made.append(Stage(name, [train, average], [data, file], _averages([run]), [run], True, recipe))
+        self.made.append(Stage(name, [train, average], [data, file], _averages([run]), [run], True))
 
     def translate(self, models: Sequence[str], source: str, out: str, how: Model, tag: str = "") -> str:
         """Adds the stage that translates a file in chunks and joins them, and returns the file that it makes. Its lines
@@ -196,7 +194,7 @@ class Stages:
             commands.append(["vtrans", "score", f"text/{tgt}", "--hyp", out, "--json", INTO, scores])
             made += [out, scores]
             texts += [f"text/{src}", f"text/{tgt}"]
-        self.made.append(Stage(f"test of the {name}", commands, [*texts, *_averages(models)], made, kind="test"))
+        self.made.append(Stage(f"test of the {name}", commands, [*texts, *_averages(models)], made))
 
     @property
     def processes(self) -> list[str]:

@@ -1,43 +1,31 @@
 """From parallel text to a small translation model: `make student`.
 
-    python recipes/student/student.py CHAIN [--data FOLDER] [--work FOLDER]
-
-CHAIN is a chain of this folder, a TOML file (chain.py describes it), or the folder of a chain that was stopped, which
-may be a copy from another machine. Each command is printed before it runs in WORK, the folder of the chain. Run the
-script again to resume: a stage is skipped if its commands and the contents of its files are those of its last run.
+Its argument is a chain of this folder, a TOML file (chain.py describes it), or the folder of a chain that was stopped,
+which may be a copy from another machine. Each command is printed before it runs in WORK, the folder of the chain. Run
+the script again to resume: a stage is skipped if its commands and the contents of its files are those of its last run.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
-import importlib
 import json
-import os
-import shlex
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-if not __package__:  # run as a script: make the package importable
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-    __package__ = "recipes.student"
-    importlib.import_module(__package__)
-
-from vtrans.console import Console, duration
+from vtrans.console import Console
 from vtrans.errors import InputError, VtransError
 from vtrans.files import file_sha256, locked, write_atomically
 
-from ..experiment import EXPERIMENTS, fetched, run_program
-from ..studies.jobs import Job, Process, Start, run_jobs
+from ..experiment import EXPERIMENTS, fetched
+from ..running import Run, run
 from .chain import COPY, RECORD, Chain, chain_file, chain_names, is_copy, load_chain
-from .dry_export import dry_export
-from .stages import EXPORT, INTO, Files, Stage, Stages
+from .stages import EXPORT, Files, Stage, Stages
 
 LOCK = ".lock"
 
@@ -54,21 +42,11 @@ class Work:
                 raise InputError(f"{folder} holds the chain {other}, not {name}; name another folder with --work.")
         elif folder.exists() and not (folder.is_dir() and {path.name for path in folder.iterdir()} <= {LOCK}):
             raise InputError(f"{folder} is not the folder of a chain; name a new or empty one with --work.")
-        self.is_new = not (folder / RECORD).exists()
-        self._made = [parent for parent in (folder, *folder.parents) if not parent.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         self.lock = (folder / LOCK).open("wb")
         if not locked(self.lock):
             self.lock.close()
             raise VtransError(f"another process is working in {folder}; wait until it has ended, or stop it.")
-
-    def withdraw(self) -> None:
-        """Removes what a chain that is refused has left in a new folder, and the folders that were made for it."""
-        for path in self.folder.iterdir():
-            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-        for folder in self._made:
-            with suppress(OSError):  # another program has put something there
-                folder.rmdir()
 
     def save(self) -> None:
         record = {"chain": self.name, "stages": self.stages, "seconds": self.seconds}
@@ -103,7 +81,7 @@ class Work:
             return " again, because its commands or files have changed"
         return " again, because its results have changed" if "outputs" in record else ", which was stopped"
 
-    def run(self, stage: Stage, key: str, start: Start, console: Console) -> None:
+    def run(self, stage: Stage, key: str, start: Run) -> None:
         """Runs the commands of a stage, which resume what an earlier run with this key left, if they can."""
         record = self.stages.get(stage.name, {})
         if not stage.resumes or record.get("key") != key or "outputs" in record:
@@ -115,8 +93,8 @@ class Work:
             (self.folder / path).parent.mkdir(parents=True, exist_ok=True)
         began = time.monotonic()
         try:
-            if run_jobs([Job(stage.name, iter(stage.commands))], 1, start, console):
-                raise SystemExit(1)
+            for words in stage.commands:
+                start(words)
             record["outputs"] = self.digests(stage.outputs)
         finally:
             record["seconds"] = round(record["seconds"] + time.monotonic() - began, 1)
@@ -125,24 +103,9 @@ class Work:
             self.save()
 
 
-def starter(folder: Path, lock: int) -> Start:
-    """Returns what prints and starts a command in a folder. The command holds the lock, too, in case this program is
-    killed."""
-    root = str(Path(__file__).resolve().parents[2])
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])}
-
-    def start(words: Sequence[str], log: Path | None) -> Process:
-        words, out = (words[:-2], words[-1]) if INTO in words else (words, "")
-        sys.stderr.write(f"\n$ {shlex.join(words)}{f' {INTO} {shlex.quote(out)}' if out else ''}\n")
-        sys.stderr.flush()
-        program = [sys.executable, "-m", "vtrans"] if words[0] == "vtrans" else words[:1]
-        with (folder / out).open("wb") if out else nullcontext(sys.stderr) as stream:
-            return subprocess.Popen(
-                [*program, *words[1:]], cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=stream,
-                process_group=0, pass_fds=[lock],
-            )  # fmt: skip
-
-    return start
+def starter(folder: Path, lock: int) -> Run:
+    """Returns what runs a command in a folder. The command holds the lock, too, in case this program is killed."""
+    return partial(run, output=sys.stderr, folder=folder, held=[lock])
 
 
 def read_record(folder: Path) -> tuple[str, dict[str, Any], dict[str, float]]:
@@ -154,38 +117,21 @@ def read_record(folder: Path) -> tuple[str, dict[str, Any], dict[str, float]]:
         raise InputError(f"{folder} is not the folder of a chain: it has no valid {RECORD}.") from None
 
 
-def time_left(stages: Sequence[Stage], first: int, seconds: dict[str, float]) -> str:
-    """Returns in words how long the stages from `first` take: as long as last time, or as others of their kind."""
-    kinds = {stage.kind: seconds[stage.name] for stage in stages if stage.kind and stage.name in seconds}
-    times = [seconds.get(stage.name, kinds.get(stage.kind)) for stage in stages[first:]]
-    known = [time for time in times if time is not None]
-    if not known:
-        return "the time left is not known yet"
-    rest = f" for {len(known)} of the {len(times)} stages; the others have not been measured"
-    return f"about {duration(sum(known))} left{rest if len(known) < len(times) else ''}"
-
-
-def run_chain(chain: Chain, files: Files, work: Work, start: Start, console: Console) -> None:
+def run_chain(chain: Chain, files: Files, work: Work, start: Run, console: Console) -> None:
     """Runs the stages that are not done, and prints the figures."""
     work.save()
     write_atomically(work.folder / COPY, chain.content)
     for section, model in chain.models.items():
         write_atomically(work.folder / f"{section}.toml", model.toml.encode())
-    copied = files.copied(work.folder)
-    stages = [*copied, *Stages(chain, files).all()]
-    export = [stage for stage in stages if EXPORT in stage.outputs]
+    stages = [*files.copied(work.folder), *Stages(chain, files).all()]
     console.info(f"{len(stages)} stages; their commands run in {work.folder}")
     for n, stage in enumerate(stages):
-        if n == len(copied):
-            if chain.student and not all(work.is_done(stage, work.key(stage)) for stage in export):
-                dry_export(chain.student, start, console)
-            work.is_new = False
         key, where = work.key(stage), f"stage {n + 1} of {len(stages)}: {stage.name}"
         if work.is_done(stage, key):
             console.info(f"{where} is done")
         else:
-            console.info(f"\n{where}{work.why(stage, key)}; {time_left(stages, n, work.seconds)}")
-            work.run(stage, key, start, console)
+            console.info(f"\n{where}{work.why(stage, key)}")
+            work.run(stage, key, start)
     lines = "".join(f"{line}\n" for line in figures(chain, files, work, stages))
     write_atomically(work.folder / "report.md", lines.encode())
     sys.stdout.write(f"\n{lines}")
@@ -232,7 +178,7 @@ def text_of(chain: Chain, file: Path, data: str | None, work: Work, console: Con
     return fetched(EXPERIMENTS[chain.text.experiment], copy, chain.text.src, chain.text.tgt, console)
 
 
-def main(arguments: Sequence[str] | None = None, starter: Callable[[Path, int], Start] = starter) -> int:
+def main(arguments: Sequence[str] | None = None, starter: Callable[[Path, int], Run] = starter) -> int:
     parser = argparse.ArgumentParser(description="Train a small translation model, from parallel text to its export.")
     parser.add_argument("chain", help=f"{', '.join(chain_names())}, a TOML file, or the folder of a chain")
     parser.add_argument("--data", help="folder with train, valid and test files (default: what the chain file names)")
@@ -248,15 +194,6 @@ def main(arguments: Sequence[str] | None = None, starter: Callable[[Path, int], 
     chain = load_chain(file, name)
     work = Work(folder, name)
     with work.lock:
-        try:
-            files = Files.of(chain, text_of(chain, file, options.data, work, console))
-            run_chain(chain, files, work, starter(folder, work.lock.fileno()), console)
-        except InputError:
-            if work.is_new:
-                work.withdraw()
-            raise
+        files = Files.of(chain, text_of(chain, file, options.data, work, console))
+        run_chain(chain, files, work, starter(folder, work.lock.fileno()), console)
     return 0
-
-
-if __name__ == "__main__":
-    run_program(main)

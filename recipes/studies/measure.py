@@ -2,8 +2,8 @@
 
     python recipes/studies/measure.py MODEL --run RUN --src val.en --ref val.de --out figures.json
 
-`--translate` is a JSON object of keyword arguments of vtrans.load. Sentences are translated in batches, then up to
-100 of them one at a time, by one process; loading the model does not count. The translations are written beside --out.
+Sentences are translated in batches, then up to 100 of them one at a time, by one process; loading the model does not
+count. The translations are written beside --out.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 SINGLES = 100  # sentences that are translated one at a time
 
 
-def measured(model: Path, src: Path, ref: Path, options: Mapping[str, Any], device: str | None) -> dict[str, Any]:
+def measured(model: Path, src: Path, ref: Path, device: str | None) -> dict[str, Any]:
     """Returns the figures of a model file, and its `translations`."""
     from vtrans.analysis.inspection import Inspection
     from vtrans.checkpoint import load_model
@@ -42,7 +42,7 @@ def measured(model: Path, src: Path, ref: Path, options: Mapping[str, Any], devi
 
     inspection = Inspection(model, "", load_model(model))
     # Every model is measured by one search: a second one for loops would help the weakest models most.
-    translator = load(model, device=device, **{"retry": False, **options})
+    translator = load(model, device=device, retry=False)
     lines = lines_of(src)
     translations, batches = timed(translator, [lines])
     _, singles = timed(translator, [[line] for line in lines[:: max(1, len(lines) // SINGLES)][:SINGLES]])
@@ -88,15 +88,9 @@ def host(device: torch.device) -> str:
     """Returns a description of the machine and the software."""
     import torch
 
-    name = platform.processor() or platform.machine()
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        names = [line.partition(":")[2].strip() for line in info.read_text("utf-8").split("\n") if "model name" in line]
-        name = names[0] if names else name
     count = torch.get_num_threads()
-    name += f", {count} thread{'' if count == 1 else 's'} of {os.cpu_count()} processors"
-    if device.type == "cuda":
-        name = torch.cuda.get_device_name(device)
+    cpu = f"{platform.processor() or platform.machine()}, {count} thread{'' if count == 1 else 's'}"
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{cpu} of {os.cpu_count()} processors"
     return f"{name}, torch {torch.__version__}, vtrans {importlib.import_module('vtrans').__version__}"
 
 
@@ -107,13 +101,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--src", type=Path, required=True, help="text to translate")
     parser.add_argument("--ref", type=Path, required=True, help="its translation")
     parser.add_argument("--out", type=Path, required=True, help="JSON file to write")
-    parser.add_argument("--translate", type=json.loads, default={}, help="keyword arguments of vtrans.load, as JSON")
     parser.add_argument("--device", help="device, as for vtrans translate")
     options = parser.parse_args(arguments)
     if "torch" not in sys.modules:  # a program that calls main() may have loaded it
         configure_process()
     try:
-        figures = measured(options.model, options.src, options.ref, options.translate, options.device)
+        figures = measured(options.model, options.src, options.ref, options.device)
         text = "".join(f"{line}\n" for line in figures.pop("translations"))
         write_atomically(options.out.with_name("translations.txt"), text.encode())
         figures = trained(options.run) | figures

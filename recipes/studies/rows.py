@@ -7,11 +7,8 @@ table [rows.NAME] per row. A row has these keys, all of which may be left out ex
     model, train, search   values that replace those of the recipe, such as model.tie = "none"
     prepare                options of prepare-bpe, such as ["--separate"]
     target                 a Python program through which the target text goes, relative to the study file
-    init-from              the row whose model this one starts from
-    share                  the part of the budget that the row may use, such as 0.5
     run-of                 the row whose run this one uses instead of training
     average                how many of the newest checkpoints are averaged; the default is that of `vtrans average`
-    translate              keyword arguments of vtrans.load, such as {engine = "torch"}
 
 A row may only refer to rows above it.
 """
@@ -19,7 +16,6 @@ A row may only refer to rows above it.
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import re
 import tomllib
 from collections.abc import Mapping
@@ -27,20 +23,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vtrans.config import SECTIONS, SearchConfig
+from vtrans.config import SECTIONS
 from vtrans.errors import FileError, InputError
 from vtrans.files import reason
-from vtrans.keys import Key, check_value, keys_of, nearest, toml_value
-from vtrans.translate.loading import load
+from vtrans.keys import Key, check_value, nearest, toml_value
 
 from ..experiment import EXPERIMENTS
 
 SHIPPED = Path(__file__).parent
-SHARE = Key("part of the budget", float, 0.001, 1.0)
 AVERAGE = Key("checkpoints averaged", int, 1, 10**6, "checkpoints")
 OPTIONS = Key("options of prepare-bpe", list)
 OF_THE_STUDY = ("train.max_steps", "train.max_minutes", "train.seed")
-WITHOUT_TRAINING = ("words", "run-of", "average", "translate")  # the keys that a row with `run-of` may have
+WITHOUT_TRAINING = ("words", "run-of", "average")  # the keys that a row with `run-of` may have
 
 
 @dataclass(frozen=True)
@@ -52,16 +46,8 @@ class Row:
     settings: Mapping[str, Any] = field(default_factory=dict)
     prepare: tuple[str, ...] = ()
     target: Path | None = None
-    init_from: str = ""
-    share: float = 1.0
     run_of: str = ""
     average: int | None = None
-    translate: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def base(self) -> str:
-        """The row that must be finished before this one; empty if there is none."""
-        return self.run_of or self.init_from
 
     @property
     def overrides(self) -> list[str]:
@@ -128,9 +114,8 @@ def _row(name: str, values: Any, above: Mapping[str, Row], path: Path) -> Row:
     if "run-of" in values and (other := [key for key in values if key not in WITHOUT_TRAINING]):
         raise InputError(f"{where}.{other[0]} has no effect with run-of, which trains nothing; remove one of them.")
     trained = Key("", str, choices={row.name: "" for row in above.values() if not row.run_of})
-    for key in ("run-of", "init-from"):
-        if key in values:
-            check_value(trained, f"{where}.{key}", values[key])
+    if "run-of" in values:
+        check_value(trained, f"{where}.run-of", values["run-of"])
     target = values.get("target")
     if target is not None and not (isinstance(target, str) and (path.parent / target).is_file()):
         raise InputError(f"{where}.target must be a Python program, named relative to {path.parent}, got {target!r}.")
@@ -143,11 +128,8 @@ def _row(name: str, values: Any, above: Mapping[str, Row], path: Path) -> Row:
         settings,
         check_value(OPTIONS, f"{where}.prepare", values.get("prepare", [])),
         (path.parent / target).resolve() if target else None,
-        values.get("init-from", ""),
-        check_value(SHARE, f"{where}.share", values.get("share", 1.0)),
         values.get("run-of", ""),
         check_value(AVERAGE, f"{where}.average", values["average"]) if "average" in values else None,
-        _translate(values.get("translate", {}), f"{where}.translate"),
     )
 
 
@@ -161,19 +143,6 @@ def settings_of(values: Mapping[str, Any], where: str) -> dict[str, Any]:
         for key, value in table.items():
             settings[f"{section}.{key}"] = tuple(value) if isinstance(value, list) else value
     return settings
-
-
-def _translate(values: Any, where: str) -> dict[str, Any]:
-    """The keyword arguments of `vtrans.load`. Those of the search are checked; load checks the others."""
-    search = keys_of(SearchConfig)
-    known = {*search, *(name for name, p in inspect.signature(load).parameters.items() if p.kind is p.KEYWORD_ONLY)}
-    if not isinstance(values, dict):
-        raise InputError(f"{where} must be a table such as {{beam = 1}}, got {values!r}.")
-    check_keys(values, sorted(known - {"console", "device"}), where)
-    for name, value in values.items():
-        if name in search:
-            check_value(search[name], f"{where}.{name}", value)
-    return values
 
 
 def check_keys(table: Mapping[str, Any], known: tuple[str, ...] | list[str], where: str) -> None:

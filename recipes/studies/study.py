@@ -1,19 +1,16 @@
 """Train the rows of a study alike, and tabulate what each costs and how good it is on the validation text.
 
-    python recipes/studies/study.py NAME [--data FOLDER] [--work FOLDER] [--steps N] [--minutes N] [--seeds 1 2]
-
-NAME is a study of this folder or a TOML file (rows.py describes it). `--data` names a folder with train and valid
-files, as for recipes/experiment.py; without it, the text of the study's experiment is downloaded. With `--steps` and
-`--minutes` every row is trained twice, once per budget, and there are two tables. All rows of one seed precede those of
-the next. A finished row is stored in WORK/BUDGET/ROW-SEED/figures.json, and table.md and table.json in WORK/BUDGET are
-updated. Run the same command again to resume: it keeps the finished rows and resumes an interrupted training.
+Its argument is a study of this folder or a TOML file (rows.py describes it). `--data` names a folder with train and
+valid files; without it, the text of the study's experiment is downloaded. With `--steps` and `--minutes` every row is
+trained twice, once per budget, and there are two tables. All rows of one seed precede those of the next. A finished row
+is stored in WORK/BUDGET/ROW-SEED/figures.json, and table.md and table.json in WORK/BUDGET are updated. Run the same
+command again to resume: it keeps the finished rows and resumes an interrupted training.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-import importlib
 import json
 import re
 import subprocess
@@ -24,26 +21,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-if not __package__:  # run as a script: make the package importable
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-    __package__ = "recipes.studies"
-    importlib.import_module(__package__)
-
 from vtrans.config import SECTIONS, Recipe
 from vtrans.console import Console, duration
 from vtrans.errors import FileError, InputError, VtransError
 from vtrans.files import file_sha256, replacing, write_atomically
 from vtrans.keys import toml_value
-from vtrans.processes.cores import usable_cores
 from vtrans.text.lines import open_bytes
 from vtrans.training.recipe import load_recipe
 
-from ..experiment import EXPERIMENTS, fetched, files_of, pairs_of, run_program
-from .jobs import Job, Start, run_jobs, starter
+from ..experiment import EXPERIMENTS, fetched, files_of, pairs_of
+from ..running import Run, run_quietly
 from .rows import Row, StudyFile, load_study, study_names
-from .table import close_rows, markdown, table
+from .table import markdown, table
 
-AUTO = "auto"
 MEASURE = str(Path(__file__).with_name("measure.py"))
 MOST_STEPS = 10**9  # with a budget of minutes
 
@@ -63,12 +53,12 @@ class Budget:
     def folder(self) -> str:
         return f"{self.steps}-updates" if self.steps else f"{self.minutes:g}-minutes"
 
-    def settings(self, recipe: Recipe, share: float) -> list[str]:
-        """Returns the overrides that give a row with this recipe its share of the budget. With few updates the warm-up
-        takes at most a quarter of them, and the averaged checkpoints the second half."""
+    def settings(self, recipe: Recipe) -> list[str]:
+        """Returns the overrides that give a row with this recipe the budget. With few updates the warm-up takes at most
+        a quarter of them, and the averaged checkpoints the second half."""
         if not self.steps:
-            return [f"train.max_steps={MOST_STEPS}", f"train.max_minutes={self.minutes * share}"]
-        steps, train = max(1, round(self.steps * share)), recipe.train
+            return [f"train.max_steps={MOST_STEPS}", f"train.max_minutes={self.minutes}"]
+        steps, train = self.steps, recipe.train
         short = {"warmup": steps // 4, "checkpoint_every": steps // (2 * train.keep_last)}
         shortened = [f"train.{key}={max(1, most)}" for key, most in short.items() if getattr(train, key) > most]
         return [f"train.max_steps={steps}", "train.max_minutes=0", *shortened]
@@ -151,7 +141,7 @@ class Study:
         """Returns the `--set` values of a training."""
         chosen = [*self.options.overrides, *row.overrides]
         recipe = load_recipe(self.options.recipe, chosen)
-        return [*chosen, *self.budget.settings(recipe, row.share), f"train.seed={seed}"]
+        return [*chosen, *self.budget.settings(recipe), f"train.seed={seed}"]
 
     def recipe(self, row: Row, seed: int) -> Recipe:
         """Returns the recipe with which the model of a row is trained; RecipeError if it is invalid."""
@@ -179,9 +169,8 @@ class Study:
             "target": trained.target.name if trained.target else None,
             "languages": list(self.options.languages),
             "valid": self.valid_digest,
-            "base": row.base,
+            "run_of": row.run_of,
             "average": row.average,
-            "translate": dict(row.translate),
         }
 
     def finished(self, row: Row, seed: int) -> dict[str, Any] | None:
@@ -217,19 +206,14 @@ class Study:
         place.mkdir(parents=True, exist_ok=True)
         if not row.run_of:
             changes = [word for change in self.overrides(row, seed) for word in ("--set", change)]
-            base = ["--init-from", str(self.place(row.init_from, seed) / "model.safetensors")] if row.init_from else []
             where = ["--data", str(self.data(row)), "--out", str(run), "--recipe", self.options.recipe]
-            yield ["vtrans", "train", *where, *changes, *base, *device]
+            yield ["vtrans", "train", *where, *changes, *device]
         last = ["--last", str(row.average)] if row.average else []
         yield ["vtrans", "average", str(run), *last, "--out", str(model), "--quiet"]
         source, target = self.sides(self.file.rows[row.run_of or row.name])
         texts = ["--src", str(source[self.valid]), "--ref", str(target[self.valid]), "--out", str(measured)]
-        how = ["--translate", json.dumps(dict(row.translate))]
-        yield ["python", MEASURE, str(model), "--run", str(run), *texts, *how, *device]
+        yield ["python", MEASURE, str(model), "--run", str(run), *texts, *device]
         found = {"recipe": self.options.recipe, "made": made, **json.loads(measured.read_bytes())}
-        if start := self.file.rows[row.run_of or row.name].init_from:  # the costs include those of what it started from
-            before = self.finished(self.file.rows[start], seed) or {}
-            found |= {key: found[key] + before[key] for key in ("updates", "seconds")}
         write_atomically(place / "figures.json", (json.dumps(found, ensure_ascii=False, indent=2) + "\n").encode())
         measured.unlink()
         self.write_table()
@@ -253,26 +237,28 @@ class Study:
         text = json.dumps(report, ensure_ascii=False, indent=2) + "\n"
         write_atomically(self.folder / "table.json", text.encode())
 
-    def make(self, rows: Sequence[Row], seeds: Sequence[int], jobs: int, start: Start) -> list[str]:
-        """Trains and measures the rows that are not finished, `jobs` at a time, and returns the failed ones."""
+    def make(self, rows: Sequence[Row], seeds: Sequence[int], run: Run) -> list[str]:
+        """Trains and measures the rows that are not finished, and returns the names of those that failed. A failure
+        stops only the rows that need the failed one."""
         todo = [(row, seed) for seed in seeds for row in self.needed(rows) if not self.finished(row, seed)]
-        data = {self.data(row): row for row, _ in todo if not row.run_of}
-        prepared = [Job(folder.name, iter([self.prepare(row)])) for folder, row in data.items()]
-        if failed := run_jobs(prepared, jobs, start, self.console):
-            return failed
-        work = []
+        for row in {self.data(row): row for row, _ in todo if not row.run_of}.values():
+            run(self.prepare(row))
+        failed: list[str] = []
         for row, seed in todo:
-            log = self.place(row, seed) / "log.txt" if jobs > 1 else None
-            after = self.place(row.base, seed).name if row.base else ""
-            work.append(Job(self.place(row, seed).name, self.commands(row, seed), after, log))
-        return run_jobs(work, jobs, start, self.console)
+            name = self.place(row, seed).name
+            try:
+                if row.run_of and self.place(row.run_of, seed).name in failed:
+                    raise VtransError(f"it needs {self.place(row.run_of, seed).name}, which failed")
+                for words in self.commands(row, seed):
+                    run(words)
+            except (SystemExit, VtransError) as error:
+                self.console.error(f"{name}: {error if isinstance(error, VtransError) else 'its command failed'}")
+                failed.append(name)
+        return failed
 
     def needed(self, rows: Sequence[Row]) -> list[Row]:
         """Returns these rows and those that they depend on, in the order of the file."""
-        names = {row.name for row in rows}
-        for row in reversed(self.file.rows.values()):  # a row depends only on rows above it
-            if row.name in names and row.base:
-                names.add(row.base)
+        names = {name for row in rows for name in (row.name, row.run_of)}
         return [row for row in self.file.rows.values() if row.name in names]
 
 
@@ -288,24 +274,11 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--set", action="append", default=[], help="section.key=value for every row; may be repeated")
     parser.add_argument("--steps", type=int, help="number of updates per row (default: the recipe's budget)")
     parser.add_argument("--minutes", type=float, help="minutes of training per row; with --steps, a second table")
-    parser.add_argument(
-        "--seeds", nargs="+", default=[AUTO], help="seeds of every row; auto (the default): seed 1, and seed 2 of rows "
-        "within a point of BLEU of another"
-    )  # fmt: skip
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1], help="seeds of every row (default: 1)")
     parser.add_argument("--only", nargs="+", default=[], metavar="ROW", help="train only these rows")
-    parser.add_argument("--jobs", type=int, default=1, help="rows trained at a time, each on its part of the cores")
     parser.add_argument("--vocab-size", type=int, help="number of subwords of both sides together")
     parser.add_argument("--device", help="device, as for vtrans train")
     return parser.parse_args(arguments)
-
-
-def seeds_of(words: Sequence[str]) -> list[int] | None:
-    """Returns the seeds, or None for `auto`; InputError for anything else."""
-    if list(words) == [AUTO]:
-        return None
-    if not all(word.isdecimal() for word in words):
-        raise InputError(f"--seeds must be whole numbers, or {AUTO}, got {' '.join(words)}.")
-    return list(dict.fromkeys(int(word) for word in words))
 
 
 def budgets_of(steps: int | None, minutes: float | None, recipe: Recipe) -> list[Budget]:
@@ -318,12 +291,10 @@ def budgets_of(steps: int | None, minutes: float | None, recipe: Recipe) -> list
     return [*([Budget(steps)] if steps else []), *([Budget(0, minutes)] if minutes else [])]
 
 
-def main(arguments: Sequence[str] | None = None, start: Start | None = None) -> int:
-    """Runs a study; `start` starts its commands."""
+def main(arguments: Sequence[str] | None = None, run: Run = run_quietly) -> int:
+    """Runs a study; `run` runs its commands."""
     given, console = parsed(arguments), Console()
-    file, seeds = load_study(given.study), seeds_of(given.seeds)
-    if given.jobs < 1:
-        raise InputError(f"--jobs must be at least 1, got {given.jobs}.")
+    file = load_study(given.study)
     if unknown := [name for name in given.only if name not in file.rows]:
         raise InputError(f"the rows of --only must be among {', '.join(file.rows)}; got {unknown[0]}.")
     rows = [row for row in file.rows.values() if not given.only or row.name in given.only]
@@ -345,14 +316,10 @@ def main(arguments: Sequence[str] | None = None, start: Start | None = None) -> 
     size = given.vocab_size or experiment.vocab_size
     options = Options(work, text, languages, name, tuple(given.set), size, given.device)
     work.mkdir(parents=True, exist_ok=True)
-    start = start or starter(max(1, usable_cores() // given.jobs) if given.jobs > 1 else None)
     failed = []
     for study in [Study(file, budget, options, console) for budget in budgets]:
         study.found()  # refuse results that were made with other settings
-        missing = study.make(rows, [1] if seeds is None else seeds, given.jobs, start)
-        if seeds is None and not missing:
-            close = [row for row in rows if row.name in close_rows(study.found())]
-            missing = study.make(close, [2], given.jobs, start)
+        missing = study.make(rows, list(dict.fromkeys(given.seeds)), run)
         failed += [f"{name} ({study.budget.words})" for name in missing]
         if study.found():
             study.write_table()
@@ -360,7 +327,3 @@ def main(arguments: Sequence[str] | None = None, start: Start | None = None) -> 
     if failed:
         raise VtransError(f"these failed: {', '.join(failed)}; run the same command again to retry them.")
     return 0
-
-
-if __name__ == "__main__":
-    run_program(main)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import gzip
-import io
 import json
 import os
 from collections.abc import Callable
@@ -112,21 +111,13 @@ def test_the_most_shared_pieces_are_frequent_on_both_sides() -> None:
     assert Overlap("", src, tgt).most_shared(1) == ["."]
 
 
-def test_transliteration_can_be_undone() -> None:
+def test_transliteration_replaces_each_letter_by_another() -> None:
     text = "Zwölf Boxkämpfer jagen Viktor quer über den großen Sylter Deich; ÇÀ œuvre ẞ Ø 12.\r\n"
     onto = transliterate.transliterated(text)
-    assert transliterate.restored(onto) == text
     assert not {script_of(letter) for letter in onto if letter.isalpha()} - {"Cyrillic"}
+    assert onto.split()[-1] == "12."
     assert len(onto.split()) == len(text.split())
-
-
-def test_transliterate_filters_stdin_to_stdout(
-    monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
-) -> None:
-    for arguments, given_, expected in (([], "aß\n", "аь\n"), (["--back"], "аь", "aß")):
-        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(given_.encode())))
-        assert transliterate.main(arguments) == 0
-        assert capfdbinary.readouterr().out.decode() == expected
+    assert len(set(transliterate.CYRILLIC)) == len(transliterate.LATIN)
 
 
 def test_the_command_prints_tables_or_json(

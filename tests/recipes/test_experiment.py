@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import tarfile
 import zipfile
 from pathlib import Path
 
@@ -16,16 +15,6 @@ from vtrans.console import Console
 from vtrans.errors import InputError, VtransError
 
 QUIET = Console(quiet=True, stream=io.StringIO())
-
-
-def tgz(path: Path, files: dict[str, str]) -> str:
-    with tarfile.open(path, "w:gz") as tar:
-        for name, text in files.items():
-            info = tarfile.TarInfo(name)
-            data = text.encode()
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
-    return path.as_uri()
 
 
 def lines(path: Path) -> list[str]:
@@ -77,48 +66,6 @@ def test_tatoeba_holds_out_source_sentences(tmp_path: Path, monkeypatch: pytest.
     assert len(seen) == 20
 
 
-def test_iwslt14_is_split_like_fairseq_splits_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = {}
-    for language in ("de", "en"):
-        body = "".join(f" {language} {n} \n" for n in range(1, 47))
-        tags = f"<url>http://x</url>\n<keywords>a, b</keywords>\n<talkid>1</talkid>\n<title>{language} title</title>\n"
-        files[f"de-en/train.tags.de-en.{language}"] = tags + body
-        for name in experiment.IWSLT14_TESTS:
-            files[f"de-en/IWSLT14.{name}.de-en.{language}.xml"] = (
-                f'<?xml version="1.0"?>\n<doc>\n<seg id="1"> {name} {language} </seg>\n<seg id="2">b</seg>\n</doc>\n'
-            )
-    monkeypatch.setattr(experiment, "IWSLT14", tgz(tmp_path / "de-en.tgz", files))
-    folder = fetched(experiment.EXPERIMENTS["iwslt14"], tmp_path / "text", "de", "en", QUIET)
-    assert lines(folder / "valid.de") == ["de 22", "de 45"]
-    assert len(lines(folder / "train.en")) == 45
-    assert lines(folder / "train.en")[:2] == ["en title", "en 1"]
-    assert lines(folder / "test.en")[:3] == ["TED.dev2010 en", "b", "TEDX.dev2012 en"]
-    assert len(lines(folder / "test.de")) == 10
-
-
-def test_wmt14_extracts_only_its_languages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    archives = []
-    for name, url, _, stem in experiment.WMT14:
-        path = tmp_path / url.rpartition("/")[2]
-        files = {f"training/{stem}.{language}": f"{name} {language}\n" for language in ("de", "en")}
-        uri = tgz(path, {**files, "training/other.cs-en.cs": "x\n"})
-        archives.append((name, uri, hashlib.sha256(path.read_bytes()).hexdigest(), stem))
-    monkeypatch.setattr(experiment, "WMT14", archives)
-    echoed = []
-
-    def fake(command: list[str], stdout: io.BufferedWriter) -> None:
-        echoed.append(command[2:])
-        stdout.write(b"x\n")
-
-    monkeypatch.setattr(experiment, "run", fake)
-    folder = fetched(experiment.EXPERIMENTS["wmt14-base"], tmp_path / "text", "en", "de", QUIET)
-    train = ["train-commoncrawl", "train-europarl", "train-news"]
-    assert pairs_of(folder, "en", "de") == (train, "valid", ["test"])
-    assert lines(folder / "train-news.de") == ["news de"]
-    assert echoed[0] == ["wmt13", "--language-pair", "en-de", "--echo", "src"]
-    assert [words[0] for words in echoed] == ["wmt13", "wmt13", "wmt14/full", "wmt14/full"]
-
-
 def test_the_text_of_the_demo_has_pairs_and_monolingual_text(tmp_path: Path) -> None:
     folder = fetched(experiment.EXPERIMENTS["demo"], tmp_path / "text", "en", "de", QUIET)
     assert pairs_of(folder, "en", "de") == (["train"], "valid", ["test"])
@@ -129,11 +76,16 @@ def test_the_text_of_the_demo_has_pairs_and_monolingual_text(tmp_path: Path) -> 
     assert "mono.en" not in sizes
 
 
-@pytest.mark.parametrize(("name", "src"), [("demo", "fr"), ("iwslt14", "fr"), ("wmt14-base", "fr"), ("multi30k", "xx")])
+@pytest.mark.parametrize(("name", "src"), [("demo", "fr"), ("multi30k", "xx")])
 def test_a_language_that_an_experiment_lacks_is_refused(name: str, src: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=src):
         fetched(experiment.EXPERIMENTS[name], tmp_path / "text", src, "de", QUIET)
     assert not (tmp_path / "text").exists()
+
+
+def test_an_experiment_without_a_source_asks_for_the_text(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="DATA"):
+        fetched(experiment.EXPERIMENTS["iwslt14"], tmp_path / "text", "de", "en", QUIET)
 
 
 def test_a_folder_needs_files_of_every_set_in_both_languages(tmp_path: Path) -> None:
@@ -152,8 +104,3 @@ def test_every_experiment_has_a_recipe_and_a_make_target() -> None:
     for name, chosen in experiment.EXPERIMENTS.items():
         assert (Path(__file__).parents[2] / "recipes" / f"{chosen.recipe}.toml").is_file()
         assert f" {name}" in makefile
-
-
-def test_a_command_that_is_not_installed_is_named() -> None:
-    with pytest.raises(VtransError, match="vtrans-nowhere"):
-        experiment.run(["vtrans-nowhere", "train"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import shutil
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from recipes.make import arguments
+from recipes.make import program
 
 MAKEFILE = Path(__file__).parents[2] / "Makefile"
 ODD = 'it\'s 2 $$HOME; "new" #*'  # make reads $$ as one $
@@ -34,7 +35,7 @@ def passed(folder: Path, target: str, *variables: str) -> list[str]:
     done = subprocess.run(["make", target, *variables], cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     words, environment = json.loads((folder / "given.json").read_text())
-    return arguments(target, environment) if words[0] == "recipes/make.py" else words
+    return program(target, environment)[1] if words[0] == "recipes/make.py" else words
 
 
 def test_an_experiment_gets_every_value_unchanged(tmp_path: Path) -> None:
@@ -57,8 +58,7 @@ def test_a_study_and_a_chain_get_every_value_unchanged(tmp_path: Path) -> None:
 
 def test_the_everyday_suite_gets_every_value_unchanged(tmp_path: Path) -> None:
     words = passed(tmp_path, "everyday", f"MODEL={ODD}", "TGT=fr", "SHOW=urls title-case")
-    assert words[:2] == ["-m", "recipes.everyday.check"]
-    assert words[2:] == ["--model", TYPED, "--language", "fr", "--show", "urls", "title-case"]
+    assert words == ["--model", TYPED, "--tgt", "fr", "--show", "urls", "title-case"]
 
 
 @pytest.mark.parametrize("name", ["my demo's", "a;b", "a&b", "(a)", "demo-2.x"])
@@ -69,3 +69,11 @@ def test_a_folder_of_the_demo_may_have_any_name(name: str, tmp_path: Path) -> No
     assert done.returncode == 0
     assert not folder.exists()
     assert not any(tmp_path.iterdir())
+
+
+def test_a_program_names_a_wrong_option_in_one_line(tmp_path: Path) -> None:
+    environment = {**os.environ, "STUDY": "sharing", "ONLY": "none", "WORK": str(tmp_path / "work")}
+    words = [sys.executable, str(MAKEFILE.parent / "recipes/make.py"), "study"]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, len(done.stderr.strip().split("\n"))) == (2, "", 1)
+    assert "three-way" in done.stderr

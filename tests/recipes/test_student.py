@@ -4,28 +4,23 @@ makes the same bytes."""
 from __future__ import annotations
 
 import hashlib
-import io
 import itertools
 import json
 import os
 import shutil
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from conftest import TINY, tiny_pairs, write_pairs
 from forking import ENVIRONMENT, start_python
 
+from recipes.running import INTO, Run
 from recipes.student import student
 from recipes.student.chain import RECORD, chain_file, chain_names, load_chain
-from recipes.student.dry_export import dry_export
-from recipes.student.stages import INTO, Files, Stage, Stages
-from recipes.studies.jobs import Process, Start
-from vtrans.console import Console
+from recipes.student.stages import Files, Stage, Stages
 from vtrans.errors import FileError, InputError, VtransError
 from vtrans.training.recipe import load_recipe
 
@@ -116,7 +111,6 @@ def test_missing_text_is_refused_with_the_name_of_the_key(tmp_path: Path, chain:
         student.main([str(chain), "--work", work, "--data", "nowhere"])
     with pytest.raises(InputError, match="nothing"):
         student.main(["nothing", "--work", work])
-    assert not (tmp_path / "work").exists()
     # The folder may be used for another chain.
     other = tmp_path / "other.toml"
     other.write_text(WHOLE)
@@ -168,38 +162,19 @@ def test_a_chain_may_consist_of_its_teachers(chain: Path, text: Path) -> None:
 # The runner, with commands that only hash what they read.
 
 
-class Ended:
-    """A command that has ended."""
-
-    def __init__(self, code: int) -> None:
-        self.code = code
-
-    def poll(self) -> int:
-        return self.code
-
-    def wait(self) -> int:
-        return self.code
-
-    def send_signal(self, signal: int) -> None: ...
-
-
 class Commands(list[list[str]]):
     """Records commands, and writes the hash of the words and of the files that they name to their outputs."""
 
     fail = ""
-    dry = 0  # the exit code of the dry export
 
-    def starter(self, folder: Path, lock: int) -> Start:
-        def start(words: Sequence[str], log: Path | None) -> Process:
+    def starter(self, folder: Path, lock: int) -> Run:
+        def run(words: Sequence[str]) -> None:
             self.append(list(words))
-            if "random.safetensors" in " ".join(words):
-                return Ended(self.dry)
             if self.fail and self.fail in words:
-                return Ended(1)
+                raise SystemExit(1)
             self.write(folder, words)
-            return Ended(0)
 
-        return start
+        return run
 
     def write(self, folder: Path, words: Sequence[str]) -> None:
         if words[0] == "cp":
@@ -222,11 +197,8 @@ class Commands(list[list[str]]):
 def run(commands: Commands, *words: object) -> list[str]:
     """Runs a chain, and returns the second words of its commands."""
     before = len(commands)
-    try:
-        student.main([str(word) for word in words], commands.starter)
-    finally:
-        ran = [command[1] for command in commands[before:] if "random.safetensors" not in " ".join(command)]
-    return ran
+    student.main([str(word) for word in words], commands.starter)
+    return [command[1] for command in commands[before:]]
 
 
 def test_a_stage_runs_again_only_if_its_commands_or_contents_change(
@@ -267,59 +239,6 @@ def test_a_stage_that_failed_runs_again_and_those_before_it_do_not(
     capsys.readouterr()
     assert run(commands, work)[:2] == ["prepare-bpe", "train"]
     assert "data of the student, which was stopped" in capsys.readouterr().err
-
-
-def test_an_export_that_is_refused_ends_the_chain_before_any_training(tmp_path: Path, chain: Path) -> None:
-    commands, work = Commands(), tmp_path / "far" / "work"
-    commands.dry = 2
-    with pytest.raises(InputError, match=r"student\.export_options"):
-        run(commands, chain, "--work", work)
-    assert [command[0] for command in commands] == ["cp", "vtrans"]
-    assert not work.parent.exists()
-    commands.dry = 1  # the programs differ, as they may with random weights
-    assert "export" in run(commands, chain, "--work", work)
-    before = len(commands)
-    assert run(commands, chain, "--work", work) == []
-    assert len(commands) == before  # the export is done
-    # The folder of a chain that has begun stays.
-    commands.dry = 2
-    chain.write_text(f"{WHOLE}export_options = ['--quantization', 'int8']\n")
-    with pytest.raises(InputError):
-        run(commands, chain, "--work", work)
-    assert (work / RECORD).exists()
-
-
-@pytest.mark.parametrize(
-    ("export", "options"),
-    [("ctranslate2", ["--quantization", "int7"]), ("ctranslate2", ["--fast"]), ("web", []), ("web", ["--engine", "x"]),
-     ("bergamot", ["--engine", "x"])],
-)  # fmt: skip
-def test_a_dry_export_refuses_wrong_options(
-    tmp_path: Path, chain: Path, export: str, options: list[str], capfd: pytest.CaptureFixture[str]
-) -> None:
-    bergamot = "" if export == "ctranslate2" else "recipe = 'student-browser'\nmodel.d_model = 64\nmodel.d_ff = 64\n"
-    head = f"{HEAD}folder = 'text'\nclean = false\nprocesses = 1\n[teachers]\n[student]\n{bergamot or MODEL}"
-    chain.write_text(f"{head}export = '{export}'\nexport_options = {options}\n")
-    with pytest.raises(InputError, match="export_options"):
-        student.main([str(chain), "--work", str(tmp_path / "work")], forked({}))
-    assert not (tmp_path / "work").exists()
-
-
-@pytest.mark.parametrize(
-    ("recipe", "export", "options"),
-    [("small", "ctranslate2", ["--quantization", "int8"]), ("student-browser", "bergamot", [])],
-)
-def test_a_dry_export_takes_what_a_trained_student_can_be_exported_to(
-    tmp_path: Path, recipe: str, export: str, options: list[str]
-) -> None:
-    path, said = tmp_path / "chain.toml", io.StringIO()
-    sizes = "model.d_model = 64\nmodel.d_ff = 64\nmodel.heads = 2\n"
-    exported = f"export = '{export}'\nexport_options = {options}\n"
-    path.write_text(f"{HEAD}[teachers]\n[student]\nrecipe = '{recipe}'\n{sizes}{exported}")
-    chosen = load_chain(path, "chain").student
-    assert chosen
-    dry_export(chosen, forked({})(tmp_path, 0), Console(stream=said))
-    assert said.getvalue() == ""
 
 
 def test_what_a_stopped_stage_left_is_kept_only_if_the_stage_can_resume_it(tmp_path: Path, chain: Path) -> None:
@@ -401,70 +320,42 @@ def test_two_programs_do_not_work_in_one_folder(tmp_path: Path, chain: Path) -> 
     run(Commands(), chain, "--work", work.folder)
 
 
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
-        ({}, "the time left is not known yet"),
-        ({"a": 60.0}, "about 1 min 00 s left for 1 of the 2 stages; the others have not been measured"),
-        ({"a": 60.0, "b": 10.0, "c": 5.0}, "about 15 s left"),
-    ],
-)
-def test_the_time_left_is_what_was_measured(seconds: dict[str, float], words: str) -> None:
-    stages = [Stage(name, [], [], [], kind=kind) for name, kind in (("a", "x"), ("b", "x"), ("c", ""))]
-    assert student.time_left(stages, 1, seconds) == words
-
-
 # The commands themselves.
 
 
-class Killed:
-    """A command that is killed as soon as it has written a file."""
-
-    def __init__(self, process: subprocess.Popen[Any], file: Path) -> None:
-        self.process, self.file = process, file
-        threading.Thread(target=self._watch, daemon=True).start()
-
-    def _watch(self) -> None:
-        while self.process.poll() is None:
-            if any(self.file.parent.glob(self.file.name)):
-                self.process.kill()
-            time.sleep(0.001)
-
-    def poll(self) -> int | None:
-        return self.process.poll()
-
-    def wait(self) -> int:
-        return self.process.wait()
-
-    def send_signal(self, signal: int) -> None:
-        self.process.send_signal(signal)
-
-
-def forked(kills: dict[str, str]) -> Callable[[Path, int], Start]:
+def forked(kills: dict[str, str]) -> Callable[[Path, int], Run]:
     """Returns a starter of the real commands. It kills the one with the option `--out` or `--output` that `kills` names
     once it has written the file named there."""
 
-    def starter(folder: Path, lock: int) -> Start:
-        def start(words: Sequence[str], log: Path | None) -> Process:
+    def starter(folder: Path, lock: int) -> Run:
+        def run(words: Sequence[str]) -> None:
             options = dict(itertools.pairwise(words))
             out = options.get(INTO)
             words = words[:-2] if out else words
             with (folder / (out or "log")).open("wb") as stream, (folder / "errors").open("ab") as errors:
                 if words[0] != "vtrans":
-                    return subprocess.Popen(words, cwd=folder, stdout=stream)
-                python = ["-m", "vtrans", *words[1:]]
-                process = start_python(python, ENVIRONMENT, cwd=folder, stdout=stream, stderr=errors)
-            file = kills.pop(options.get("--out") or options.get("--output", ""), "")
-            return Killed(process, folder / file) if file else process
+                    subprocess.run(words, cwd=folder, stdout=stream, check=True)
+                    return
+                process = start_python(
+                    ["-m", "vtrans", *words[1:]], ENVIRONMENT, cwd=folder, stdout=stream, stderr=errors
+                )
+            if file := kills.pop(options.get("--out") or options.get("--output", ""), ""):
+                while process.poll() is None:
+                    if any(folder.glob(file)):
+                        process.kill()
+                    time.sleep(0.001)
+            if process.wait():
+                raise SystemExit(1)
 
-        return start
+        return run
 
     return starter
 
 
 def test_a_chain_that_is_killed_three_times_and_moved_makes_the_same_bytes(tmp_path: Path, chain: Path) -> None:
     calm, torn, moved = (tmp_path / name for name in ("calm", "torn", "moved"))
-    chain.write_text(WHOLE.replace("seeds = [1, 2]", "seeds = [3]"))
+    back_translation = f"[back_translation]\ntext = ['mono.de']\n{MODEL}"
+    chain.write_text(WHOLE.replace("seeds = [1, 2]", "seeds = [3]").replace(back_translation, ""))
     student.main([str(chain), "--work", str(calm)], forked({}))
     with pytest.raises(SystemExit):
         student.main([str(chain), "--work", str(torn)], forked({"teacher-1": "teacher-1/step-*3.safetensors"}))

@@ -1,0 +1,76 @@
+"""Runs the commands of a program, and ends the program itself."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import IO, Any, NoReturn
+
+from vtrans.console import Console
+from vtrans.errors import VtransError
+from vtrans.processes.signals import ended_by_signals
+
+ROOT = str(Path(__file__).resolve().parents[1])
+PROGRAMS = {"vtrans": [sys.executable, "-m", "vtrans"], "python": [sys.executable]}  # this version of vtrans and Python
+INTO = ">"  # before the last word of a command: a file for its standard output
+
+Run = Callable[[Sequence[str]], None]
+"""Runs a command; SystemExit if it fails."""
+
+
+def run(
+    words: Sequence[str], output: IO[Any] | None = None, *, folder: Path = Path(), held: Sequence[int] = ()
+) -> None:
+    """Prints a command and runs it in a folder; if it fails, the program ends with its exit code.
+
+    The command is printed to `output` and writes to it; the default is stdout. It inherits the file descriptors `held`.
+    It is in a process group of its own: Ctrl-C reaches this program alone, which then ends the command once and waits
+    for it. A second signal would keep a training from saving its state.
+    """
+    shown = output or sys.stdout
+    into = folder / words[-1] if INTO in words else None
+    command = list(words[:-2] if into else words)
+    shown.write(f"\n$ {shlex.join(command)}{f' {INTO} {shlex.quote(words[-1])}' if into else ''}\n")
+    shown.flush()
+    path = os.pathsep.join([ROOT, *filter(None, [os.environ.get("PYTHONPATH")])])
+    stdout = into.open("wb") if into else output
+    try:
+        process = subprocess.Popen(
+            [*PROGRAMS.get(command[0], command[:1]), *command[1:]], cwd=folder, env={**os.environ, "PYTHONPATH": path},
+            stdin=subprocess.DEVNULL, stdout=stdout, process_group=0, pass_fds=held,
+        )  # fmt: skip
+    except FileNotFoundError:
+        raise VtransError(f"the command {command[0]} is not installed; install it, and run this again.") from None
+    finally:
+        if into and stdout:
+            stdout.close()
+    with ended_by_signals():
+        try:
+            code = process.wait()
+        except BaseException:
+            process.send_signal(signal.SIGTERM)
+            process.wait()
+            raise
+    if code:
+        raise SystemExit(code)
+
+
+def run_quietly(words: Sequence[str]) -> None:
+    """Runs a command whose output goes to stderr, because stdout is for the result of the program."""
+    run(words, sys.stderr)
+
+
+def run_program(main: Callable[[], int | None]) -> NoReturn:
+    """Runs the function of a program, and ends it. An error is one line."""
+    try:
+        sys.exit(main())
+    except VtransError as error:
+        Console().error(str(error))
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)
