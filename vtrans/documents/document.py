@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import count, groupby, islice
 from typing import Protocol
 
 from vtrans.documents.html import escape, read_html
 from vtrans.documents.markup import Item, Segment
-from vtrans.documents.sentences import MARKS, split_sentences
+from vtrans.documents.sentences import MARKS, Splitting, split_sentences
 from vtrans.errors import DocumentError
 from vtrans.text.matches import Kind, Known
 
@@ -37,8 +37,8 @@ class Document(Protocol):
 class PlainDocument:
     """Text without markup. With `aligned`, its words can be linked to those of its translation."""
 
-    def __init__(self, text: str, language: str, aligned: bool = False) -> None:
-        self._split = split_sentences(text, language)
+    def __init__(self, text: str, language: str, aligned: bool = False, splitting: Splitting = "lines") -> None:
+        self._split = split_sentences(text, language, splitting)
         self.lines = self._split.sentences
         self.aligned = [aligned] * len(self.lines)
 
@@ -131,6 +131,7 @@ class MarkedDocument:
         *,
         cover: bool = False,
         label: str = "",
+        splitting: Splitting = "sentences",
     ) -> None:
         self.label = label
         self.raw = "".join(item.raw for item in items)
@@ -138,7 +139,9 @@ class MarkedDocument:
         self.mark = _free_mark(items) if self.atoms else ""
         items, escape = self._marked(items), self._with_atoms(escape)
         self._parts = [
-            "".join(item.raw for item in part) if is_break else Segment(list(part), language, escape, cover=cover)
+            "".join(item.raw for item in part)
+            if is_break
+            else Segment(list(part), language, escape, cover=cover, splitting=splitting)
             for is_break, part in groupby(items, lambda item: item.kind == "break")
         ]
         sentences = [sentence for part in self._parts if not isinstance(part, str) for sentence in part.sentences]
@@ -206,9 +209,11 @@ Paired = tuple[MarkedDocument, MarkedDocument] | str
 """A string and its translation, or the reason why a string is left out of training text."""
 
 
-def html_document(text: str, language: str) -> Document:
-    """Returns HTML, a document or a part of one."""
-    return MarkedDocument(read_html(text), language, escape)
+def html_document(
+    text: str, language: str, ignored: Collection[str] = (), splitting: Splitting = "sentences"
+) -> Document:
+    """Returns HTML, a document or a part of one, in which the elements of the ignored names stay as they are."""
+    return MarkedDocument(read_html(text, ignored), language, escape, splitting=splitting)
 
 
 READERS: dict[str, Callable[[str, str], Document]] = {"text": PlainDocument, "html": html_document}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -59,8 +59,9 @@ def escape(text: str) -> str:
     return html.escape(text, quote=False).replace("\u00a0", "&nbsp;")
 
 
-def read_html(document: str) -> list[Item]:
-    """Returns the items of an HTML document. Their `raw` parts make up the document again."""
+def read_html(document: str, ignored: Collection[str] = ()) -> list[Item]:
+    """Returns the items of an HTML document. Their `raw` parts make up the document again. Elements of the ignored
+    names, in small letters, are atoms."""
     items: list[Item] = []
     guarded, depth, pre = "", 0, 0  # the protected element that is open, those of its name inside it
     for token, raw in _tokens(document):
@@ -70,11 +71,11 @@ def read_html(document: str) -> list[Item]:
         single = name in VOID or (starts and token.self_closing)
         if guarded:
             depth += (starts and name == guarded and not single) - (ends and name == guarded)
-            items.append(Item("break", raw))
+            items[-1] = Item(items[-1].kind, items[-1].raw + raw)
             guarded = guarded if depth else ""
-        elif starts and not single and _is_protected(token):
-            items.append(Item("break", raw))
-            guarded, depth = name, 1
+        elif starts and (name in ignored or (not single and _is_protected(token))):
+            items.append(Item("atom" if name in ignored else "break", raw))
+            guarded, depth = ("", 0) if single else (name, 1)
         elif kind == turbohtml.TokenType.TEXT:
             items += _text(raw, token.data or "", pre > 0)
         elif name in BLOCKS or kind is None or kind == turbohtml.TokenType.DOCTYPE:

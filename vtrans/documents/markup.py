@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import Literal
 
-from vtrans.documents.sentences import PROTECTION, split_sentences
+from vtrans.documents.sentences import PROTECTION, Splitting, split_sentences
 from vtrans.documents.word_parts import WORD, Links, divided_words
 from vtrans.wording.protect import Span
 
@@ -75,9 +75,17 @@ class Sentence:
 
 class Segment:
     """What lies between two breaks. With `cover`, all words of a translation are put into elements, which the
-    documents of word processors need."""
+    documents of word processors need. A line end in markup is white space, so that it usually splits nothing."""
 
-    def __init__(self, items: Sequence[Item], language: str, escape: Callable[[str], str], *, cover: bool) -> None:
+    def __init__(
+        self,
+        items: Sequence[Item],
+        language: str,
+        escape: Callable[[str], str],
+        *,
+        cover: bool,
+        splitting: Splitting = "sentences",
+    ) -> None:
         self.text = "".join(item.text for item in items)
         self._raw = "".join(item.raw for item in items)
         self._escape, self._cover = escape, cover
@@ -87,13 +95,12 @@ class Segment:
         self._marks: list[
             tuple[int, str, int]
         ] = []  # tags outside the sentences, in order: place, tag, change of depth
-        spans = _joined(self._spans(language), list(_all(self._nodes)))
+        spans = _joined(self._spans(language, splitting), list(_all(self._nodes)))
         inside = self._divide(spans)
         self.sentences = [self._sentence(span, nodes) for span, nodes in zip(spans, inside, strict=True)]
 
-    def _spans(self, language: str) -> list[tuple[int, int]]:
-        # A line end in markup is white space.
-        split = split_sentences(re.sub("[\n\r\t\f]", " ", self.text), language)
+    def _spans(self, language: str, splitting: Splitting) -> list[tuple[int, int]]:
+        split = split_sentences(self.text, language, splitting)
         spans, place = [], 0
         for between, sentence in zip(split.between[:-1], split.sentences, strict=True):
             begin = place + len(between)

@@ -73,7 +73,8 @@ class Element:
         return match[1] if match else ""
 
 
-def _is_text(node: Element) -> bool:
+def is_text(node: Element) -> bool:
+    """Returns whether a node is text, or a mark around text that needs no escapes."""
     return not node.name and (bool(node.text) or node.raw in ("<![CDATA[", "]]>"))
 
 
@@ -88,18 +89,20 @@ def encoding(content: bytes) -> str:
     return marks.get(content[:2]) or (match[1].decode() if match else "utf-8")
 
 
-def parse(xml: str, namespaces: Sequence[str], *, doctype: bool = False) -> Element:
+def parse(xml: str, namespaces: Sequence[str] | None, *, doctype: bool = False) -> Element:
     """Returns the root of a document; it has no name and no tags. Names of elements in the namespaces are local, and
-    other elements are called `?`. A DOCTYPE must be allowed, and must not declare anything. Raises DocumentError for
-    what is not XML."""
+    other elements are called `?`; without namespaces, names are as they are written. A DOCTYPE must be allowed, and
+    must not declare anything. Raises DocumentError for what is not XML."""
     data = xml.encode()
     events: list[tuple[int, str, str, dict[str, str]]] = []  # where, what, name or text, attributes
-    parser = expat.ParserCreate("utf-8", namespace_separator=" ")
+    parser = expat.ParserCreate("utf-8", namespace_separator=None if namespaces is None else " ")
 
     def note(what: str, value: str = "", attributes: dict[str, str] | None = None) -> None:
         events.append((parser.CurrentByteIndex, what, value, attributes or {}))
 
     def named(name: str) -> str:
+        if namespaces is None:
+            return name
         namespace, _, local = name.rpartition(" ")
         return local if namespace in namespaces else "?"
 
@@ -143,8 +146,8 @@ def _tree(data: bytes, events: Sequence[tuple[int, str, str, dict[str, str]]]) -
 
 def inline_items(element: Element, keep_space: bool) -> Iterator[Item]:
     """Yields the items of a translatable element of XLIFF or TMX. Line ends that only indent the file are spaces."""
-    for is_text, nodes in groupby(element.children, _is_text):
-        if is_text:
+    for is_words, nodes in groupby(element.children, is_text):
+        if is_words:
             text = "".join(node.text for node in nodes)
             for item in items_of(text if keep_space else re.sub(r"\n[ \t]+", " ", text)):
                 yield Item(item.kind, escape(item.raw), item.text, item.name)

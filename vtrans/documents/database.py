@@ -1,0 +1,83 @@
+"""What a service keeps for its clients, in an SQLite file: corrections, glossaries, and how much was translated.
+
+A change is on the disk when `change` returns. All rows belong to an owner: the client that has added them, or everyone
+if the owner is empty.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from threading import RLock
+
+from vtrans.errors import FileError
+from vtrans.files import destination
+
+APPLICATION = 0x76747261  # marks the file as one of ours
+TABLES = (
+    "CREATE TABLE IF NOT EXISTS corrections (owner TEXT, src TEXT, tgt TEXT, source TEXT, translation TEXT, "
+    "PRIMARY KEY (owner, src, tgt, source)) WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS glossaries (id TEXT PRIMARY KEY, owner TEXT, name TEXT, made TEXT) WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS dictionaries (glossary TEXT REFERENCES glossaries (id) ON DELETE CASCADE, src TEXT, "
+    "tgt TEXT, entries TEXT, PRIMARY KEY (glossary, src, tgt)) WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS characters (owner TEXT, month TEXT, number INTEGER, "
+    "PRIMARY KEY (owner, month)) WITHOUT ROWID",
+)
+Statement = tuple[str, Sequence[str | int]]
+"""A statement of SQL and its values."""
+
+
+class Database:
+    """The file, which is made if it does not exist, unless it `must_exist`; without a path, nothing is kept. Several
+    threads may use it. Raises FileError for a file that is not a memory, and if it cannot be read or written."""
+
+    def __init__(self, path: Path | None, *, must_exist: bool = False) -> None:
+        self.path, self._lock = path, RLock()
+        if path:
+            destination(path, "memory")
+        with self._explained():
+            self._file = sqlite3.connect(path or ":memory:", check_same_thread=False, isolation_level=None)
+            (mark,) = self._file.execute("PRAGMA application_id").fetchone()
+            if mark != APPLICATION:
+                (tables,) = self._file.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+                if tables or must_exist:
+                    raise FileError(f"{path} is not a memory of vtrans.")
+                self._file.execute(f"PRAGMA application_id = {APPLICATION}")
+            self._file.execute("PRAGMA journal_mode = WAL")  # another process may read while this one writes
+            self._file.execute("PRAGMA synchronous = FULL")
+            self._file.execute("PRAGMA foreign_keys = ON")
+            for table in TABLES:
+                self._file.execute(table)
+
+    def change(self, *statements: Statement) -> int:
+        """Executes all statements or none of them. Returns how many rows they have changed."""
+        with self._explained():
+            self._file.execute("BEGIN IMMEDIATE")
+            try:
+                changed = sum(self._file.execute(*statement).rowcount for statement in statements)
+            except BaseException:
+                self._file.execute("ROLLBACK")
+                raise
+            self._file.execute("COMMIT")
+        return changed
+
+    def rows(self, query: str, *values: str) -> Iterator[tuple[str, ...]]:
+        """Yields the rows of a query. Raises FileError for one with another value than text."""
+        with self._explained():
+            for row in self._file.execute(query, values):
+                if not all(isinstance(value, str) for value in row):
+                    raise FileError(f"the memory {self.path} cannot be used: it has values that are not text.")
+                yield row
+
+    def close(self) -> None:
+        self._file.close()
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            with self._lock:
+                yield
+        except sqlite3.DatabaseError as error:
+            raise FileError(f"the memory {self.path} cannot be used: {error}.") from None
