@@ -191,7 +191,7 @@ def test_values_that_are_not_text_are_refused(tmp_path: Path, value: object) -> 
     path = tmp_path / "m"
     Memory(path).close()
     with sqlite3.connect(path) as file:
-        file.execute("INSERT INTO corrections VALUES ('en', 'de', 'a cat', ?)", [value])
+        file.execute("INSERT INTO corrections VALUES ('', 'en', 'de', 'a cat', ?)", [value])
     file.close()
     memory = Memory(path)
     for use in (lambda: memory.get(EN_DE, "a cat"), lambda: memory.remembered(EN_DE), lambda: [*memory.tmx("1")]):

@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import example, given
 
-from vtrans.documents.sentences import PROTECTION, has_words, split_sentences
+from vtrans.documents.sentences import PROTECTION, Splitting, has_words, split_sentences
 
 TEXTS = st.text(st.sampled_from("ab.?! \n\r\t\u2028\x85\x0c\"'()。Z9Dr") | st.characters(exclude_categories=["Cs"]))
 
@@ -56,3 +56,18 @@ def test_protection_is_undone(text: str) -> None:
     # A code stands apart from the words beside it, so the text may get blanks there.
     assert "".join(masked.restored(masked.masked).text.split()) == "".join(text.split())
     assert has_words(text) <= any(character.isalpha() for character in text)
+
+
+@pytest.mark.parametrize(
+    ("splitting", "sentences"),
+    [
+        ("lines", ["One.", "Two", "and three."]),
+        ("sentences", ["One.", "Two and three."]),
+        ("nothing", ["One. Two and three."]),
+    ],
+)
+def test_where_a_text_is_split(splitting: Splitting, sentences: list[str]) -> None:
+    text = " One.\nTwo\nand three.\n"
+    split = split_sentences(text, "en", splitting)
+    assert split.sentences == sentences
+    assert split.joined(sentences).replace("\n", " ") == text.replace("\n", " ")

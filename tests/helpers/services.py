@@ -14,7 +14,6 @@ from urllib.parse import urlencode
 
 from vtrans.documents.document import Translated
 from vtrans.documents.memory import Memory
-from vtrans.documents.remembered import Lookup
 from vtrans.errors import AbandonedError
 from vtrans.lines.line import Line
 from vtrans.server.access import Access
@@ -118,13 +117,13 @@ def serving(
     limits: Limits = Limits(),  # noqa: B008 - it does not change
     check: Callable[[RequestOptions], None] = lambda options: None,
     memory: Memory | None = None,
-    matches: Mapping[Languages, Lookup] | None = None,
+    fuzzy: Sequence[Languages] = (),
     **access: Any,
 ) -> Iterator[Client]:
     """Serves fake models at a free port of the loopback interface until the end of the block. `access` are the fields
     of an Access."""
     allowed = Access(**access)
-    service = Service({pair: Worker(translate, nbest=4, check=check) for pair in pairs}, memory, matches)
+    service = Service({pair: Worker(translate, nbest=4, check=check) for pair in pairs}, memory, fuzzy)
     client = Client(0)
     app = make_app(service, limits, access=allowed, warn=client.warnings.append, version="9.9")
     server = make_server(app, allowed.trusted_proxy)

@@ -22,7 +22,6 @@ from translators import translator, window
 from vtrans.documents.document import Translated
 from vtrans.documents.memory import Memory
 from vtrans.documents.pairs import Taken
-from vtrans.documents.remembered import Lookup
 from vtrans.documents.sentences import PROTECTION
 from vtrans.errors import FileError
 from vtrans.lines.line import Line
@@ -90,8 +89,9 @@ def with_matches(lines: Sequence[Line], options: RequestOptions, ready: object) 
 
 
 def test_a_correction_is_a_match_for_the_next_request(tmp_path: Path) -> None:
-    matches = {EN_DE: Lookup([("a big dog runs", "ein Hund läuft")], PROTECTION)}
-    with correcting(tmp_path / "m", translate=with_matches, matches=matches) as client:
+    memory = Memory(tmp_path / "m")
+    memory.add(EN_DE, "a big dog runs", "ein Hund läuft")
+    with correcting(tmp_path / "m", translate=with_matches, fuzzy=[EN_DE]) as client:
         assert text(client, "a big cat runs") == "ein Hund läuft"
         assert text(client, "a cat") == "none"
         assert suggest(client, "A big cat sleeps. See {x}.", "Eine Katze schläft. Siehe {x}.") == 200

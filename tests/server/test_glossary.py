@@ -30,9 +30,10 @@ def named(lines: Sequence[Line], options: RequestOptions, ready: object) -> list
 
 def test_a_request_may_have_a_glossary() -> None:
     with serving(translate=named) as client:
-        translations = client.translate("x", glossary=GLOSSARY).json["translatedText"]
+        translations = client.translate("dog cat", glossary=GLOSSARY).json["translatedText"]
         assert translations == str((("dog", ("Hund", "Hunde")), ("cat", ("Katze",))))
-        assert client.translate("x", glossary=list(GLOSSARY.items())).json["translatedText"] == translations
+        pairs = list(GLOSSARY.items())
+        assert client.translate("dog cat", glossary=pairs).json["translatedText"] == translations
         nothing: list[Any] = [None, {}, []]
         for empty in nothing:
             assert client.translate("x", glossary=empty).json["translatedText"] == "None"

@@ -59,7 +59,7 @@ def test_keys_are_lines(tmp_path: Path) -> None:
     file.write_text("# comment\n\n  one  \ntwo\n", encoding="utf-8")
     keys = Keys(file)
     given = ("one", "two", "", "# comment", "on", "\ud800")
-    assert [keys.number(key) for key in given] == [0, 1, None, None, None, None]
+    assert [keys.owner(key) is not None for key in given] == [True, True, False, False, False, False]
 
 
 def test_a_file_without_keys_is_refused(tmp_path: Path) -> None:

@@ -17,8 +17,6 @@ from vtrans.server.limits import Keys, Limits
 from vtrans.text.languages import Languages, languages_in
 
 if TYPE_CHECKING:
-    from vtrans.documents.memory import Memory
-    from vtrans.documents.remembered import Lookup
     from vtrans.server.access import Access
     from vtrans.translate.translator import Translator
     from vtrans.wording.glossary import Glossary
@@ -30,8 +28,9 @@ GLOSSARIES = f"{GLOSSARY} May be repeated, once for each pair of languages."
 HOST = "Address to listen on; 0.0.0.0 means every address."
 API_KEYS = "File of API keys, one per line. Requests then need one."
 MEMORY = (
-    "File of corrections, which /suggest adds to and later requests get. It is made if it does not exist. Without "
-    "--api-keys, only programs on this machine may correct, or whoever reaches one of --allowed-hosts."
+    "File of corrections, which /suggest adds to and later requests get, and of glossaries. It is made if it does not "
+    "exist. Each API key has its own; without --api-keys, only programs on this machine may write them, or whoever "
+    "reaches one of --allowed-hosts."
 )
 CORS = "Web site whose pages may send requests, such as https://example.com; * means every site. May be repeated."
 PROXY = (
@@ -66,7 +65,7 @@ def serve(
     cors: Annotated[list[str] | None, option(CORS, "ORIGIN", "Access")] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Serve models over HTTP, with LibreTranslate's interface.
+    """Serve models over HTTP, with LibreTranslate's and DeepL's interfaces.
 
     Each model translates one pair of languages, or several if it has tags for them. The server stops at Ctrl-C or
     SIGTERM, after it has answered the requests that it has accepted. It needs the optional packages of the extra
@@ -95,7 +94,8 @@ def serve(
     terms = _glossaries(glossaries or [], translators)
     with workers_for(translators, terms, division, console.warn) as workers, listen(host, port) as made:
         corrections = Memory(memory) if memory else None
-        service = Service(workers, corrections, _matches(corrections, translators) if corrections else None)
+        fuzzy = [pair for pair, translator in translators.items() if translator.uses_matches]
+        service = Service(workers, corrections, fuzzy)
         app = make_app(service, limits, access=access, warn=console.warn, version=vtrans.__version__)
         served = ", ".join(f"{pair.src} to {pair.tgt}" for pair in service.workers)
         console.info(f"serving {served} at {url_of(made)}; stop with Ctrl-C")
@@ -116,15 +116,6 @@ def _check_memory(path: Path, access: Access) -> None:
             "--allowed-hosts lets whoever reaches the server change them."
         )
     Memory(path).close()
-
-
-def _matches(memory: Memory, translators: dict[Languages, Translator]) -> dict[Languages, Lookup]:
-    """Returns the fuzzy matches of a memory for the models that have learned to use them."""
-    from vtrans.documents.remembered import Lookup
-    from vtrans.documents.sentences import PROTECTION
-
-    able = [pair for pair, translator in translators.items() if translator.uses_matches]
-    return {pair: Lookup(memory.remembered(pair).sentences(), PROTECTION) for pair in able}
 
 
 def _translators(

@@ -1,7 +1,7 @@
 """What a service keeps for its clients, in an SQLite file: corrections, glossaries, and how much was translated.
 
-A change is on the disk when `change` returns. All rows belong to an owner: the client that has added them, or everyone
-if the owner is empty.
+A change survives a kill of the process and, if the file is `durable`, of the machine. All rows belong to an owner: the
+client that has added them, or everyone if the owner is empty.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ Statement = tuple[str, Sequence[str | int]]
 
 
 class Database:
-    """The file, which is made if it does not exist, unless it `must_exist`; without a path, nothing is kept. Several
-    threads may use it. Raises FileError for a file that is not a memory, and if it cannot be read or written."""
+    """The file, which is made if it does not exist, unless it `must_exist`; without a path, nothing is kept. If it is
+    `durable`, changes are on the disk when they are made, which takes some milliseconds. Several threads may use it.
+    Raises FileError for a file that is not a memory, and if it cannot be read or written."""
 
-    def __init__(self, path: Path | None, *, must_exist: bool = False) -> None:
+    def __init__(self, path: Path | None, *, must_exist: bool = False, durable: bool = True) -> None:
         self.path, self._lock = path, RLock()
         if path:
             destination(path, "memory")
@@ -46,7 +47,7 @@ class Database:
                     raise FileError(f"{path} is not a memory of vtrans.")
                 self._file.execute(f"PRAGMA application_id = {APPLICATION}")
             self._file.execute("PRAGMA journal_mode = WAL")  # another process may read while this one writes
-            self._file.execute("PRAGMA synchronous = FULL")
+            self._file.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
             self._file.execute("PRAGMA foreign_keys = ON")
             for table in TABLES:
                 self._file.execute(table)

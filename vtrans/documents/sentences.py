@@ -1,7 +1,8 @@
 """Splits text into sentences and what lies between them.
 
-A line ends at each character that some program takes for a line end, unless line ends are spaces. Within a line, sentences end where sentencex
-(Wikimedia, about 300 languages) ends them; it keeps every character, so that the parts make up the text again.
+A line ends at each character that some program takes for a line end, unless line ends are spaces. Within a line,
+sentences end where sentencex (Wikimedia, about 300 languages) ends them; it keeps every character, so that the parts
+make up the text again.
 """
 
 from __future__ import annotations

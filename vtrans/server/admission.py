@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 from collections import defaultdict
+from dataclasses import dataclass
 from typing import Any
 
 from starlette.datastructures import MutableHeaders
@@ -14,10 +15,20 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from vtrans.server.access import Access
 from vtrans.server.limits import Keys, Limits, RateLimit
 from vtrans.server.parameters import CLOSE, api_key, parameters, read_body
-from vtrans.server.refusals import Refusal, retry_after
+from vtrans.server.refusals import Refusal, is_deepl, retry_after
 
 UNFINISHED = 64  # requests of one client that are arriving
 WRONG_KEYS = 10  # of one client, at once and again per minute
+
+
+@dataclass(frozen=True)
+class Call:
+    """A request that was read: its parameters, whom limits count, and the owner of what it stores."""
+
+    request: Request
+    fields: dict[str, Any]
+    client: str
+    owner: str
 
 
 class Admission:
@@ -33,15 +44,18 @@ class Admission:
         self._rate = RateLimit(limits.per_minute)
         self._wrong_keys = RateLimit(WRONG_KEYS)
 
-    async def read(self, request: Request, limit: int) -> tuple[dict[str, Any], str]:
-        """Returns the parameters of a request with at most `limit` bytes, and whom limits count: its API key if it must
-        have one, otherwise its address. Raises a Refusal unless it arrives in time and has a valid key."""
-        client = client_of(request)
+    async def read(self, request: Request, limit: int) -> Call:
+        """Returns a request with at most `limit` bytes. Limits count its API key if it must have one, otherwise its
+        address. Raises a Refusal unless it arrives in time and has a valid key."""
+        client, owner = client_of(request), ""
         fields = await parameters(request, await self._body(request, client, limit))
-        key = api_key(fields)
+        key = api_key(request, fields)
         if self._access.keys is not None:
-            client = f"key {self._key_number(self._access.keys, client, key)}"
-        return fields, client
+            owner = self._owner(self._access.keys, client, key)
+            client = f"key {owner}"
+        elif is_deepl(request.url.path) and not key:  # no page of another site can send the header
+            raise Refusal(403, "The header Authorization must be DeepL-Auth-Key and a key; without --api-keys, any.")
+        return Call(request, fields, client, owner)
 
     async def _body(self, request: Request, client: str, limit: int) -> bytes:
         """Returns the body of a request, which must arrive in time. One request too many of a client replaces its
@@ -74,19 +88,19 @@ class Admission:
             sentence = f"Slowdown: at most {self._limits.per_minute:,} requests per minute are allowed."
             raise Refusal(429, sentence, retry_after(seconds))
 
-    def _key_number(self, keys: Keys, client: str, key: str) -> int:
-        """Returns the number of a valid key. A client that has sent many wrong keys must wait before another one is
-        compared, so that it cannot guess one."""
+    def _owner(self, keys: Keys, client: str, key: str) -> str:
+        """Returns the owner that a valid key names. A client that has sent many wrong keys must wait before another one
+        is compared, so that it cannot guess one."""
         if not key:
-            raise Refusal(403, "The parameter api_key is missing.")
+            raise Refusal(403, "The API key is missing.")
         if seconds := self._wrong_keys.seconds(client):
             sentence = "Slowdown: too many wrong API keys have come from this address."
             raise Refusal(429, sentence, retry_after(seconds))
-        number = keys.number(key)
-        if number is None:
+        owner = keys.owner(key)
+        if owner is None:
             self._wrong_keys.take(client)
             raise Refusal(403, "Invalid API key")
-        return number
+        return owner
 
 
 def client_of(request: Request) -> str:
@@ -128,8 +142,9 @@ class HostCheck:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         answer: ASGIApp = self._app
         if scope["type"] == "http":
-            host = Request(scope).headers.get("host", "")
+            request = Request(scope)
+            host = request.headers.get("host", "")
             if not self._access.serves_host(host):
                 sentence = f"The host {host[:100]!r} is not served; the option --allowed-hosts adds it."
-                answer = Refusal(403, sentence, CLOSE).response()
+                answer = Refusal(403, sentence, CLOSE).response(request.url.path)
         await answer(scope, receive, send)

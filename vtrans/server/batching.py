@@ -20,6 +20,7 @@ from vtrans.documents.document import Translated
 from vtrans.documents.translating import Nbest
 from vtrans.errors import VtransError
 from vtrans.lines.line import Line
+from vtrans.text.vocabulary import Formality
 from vtrans.wording.glossary import Glossary
 
 WINDOW = 64  # lines per batch: larger batches are hardly faster per line, and wait longer for the slowest line
@@ -34,13 +35,14 @@ SearchSettings = tuple[tuple[str, Any], ...]
 @dataclass(frozen=True)
 class RequestOptions:
     """What a request asks of each line: the number of translations, whether with word alignments, the request's own
-    glossary, and search settings. Only lines of requests with
-    equal options are translated together."""
+    glossary, search settings, and a form of address. Only lines of requests with equal options are translated
+    together."""
 
     nbest: int = 1
     alignments: bool = False
     glossary: Glossary | None = None
     search: SearchSettings = ()
+    formality: Formality | None = None
 
 
 class Ready(Protocol):

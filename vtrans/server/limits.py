@@ -63,6 +63,14 @@ class Limits:
         "characters",
         flag="--file-char-limit",
     )
+    month_characters: int = number(
+        0,
+        0,
+        10**12,
+        "Maximum number of characters per API key and calendar month, which --memory keeps; 0 means no limit.",
+        "characters",
+        flag="--month-limit",
+    )
 
     @property
     def body_bytes(self) -> int:
@@ -118,13 +126,12 @@ class Keys:
         if not self._digests:
             raise InputError(f"{path} has no API key; write one per line.")
 
-    def number(self, key: str) -> int | None:
-        """Returns the number of a key, or None for a wrong one. The time depends on neither."""
-        given, number = _digest(key), None
-        for i, digest in enumerate(self._digests):
-            if hmac.compare_digest(digest, given):
-                number = i
-        return number
+    def owner(self, key: str) -> str | None:
+        """Returns the name of what belongs to a key, or None for a wrong one. The time depends on neither."""
+        given, found = _digest(key), False
+        for digest in self._digests:
+            found |= hmac.compare_digest(digest, given)
+        return given.hex() if found else None
 
 
 def _digest(key: str) -> bytes:

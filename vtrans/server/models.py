@@ -106,7 +106,12 @@ class _Requested:
             glossary = glossary.with_terms(options.glossary) if glossary else options.glossary
         to = pair.tgt if translator.engine.tags else None  # --pair may name other languages than the model records
         return translator, TranslateOptions(
-            options.nbest, alignments=options.alignments, glossary=glossary, protect=PROTECTION, to=to
+            options.nbest,
+            alignments=options.alignments,
+            glossary=glossary,
+            protect=PROTECTION,
+            to=to,
+            formality=options.formality,
         )
 
     def _translator(self, pair: Languages, search: SearchSettings) -> Translator:

@@ -25,14 +25,16 @@ from vtrans.documents.document import READERS
 from vtrans.errors import InputError
 from vtrans.keys import check_value, keys_of
 from vtrans.server.limits import Limits
-from vtrans.server.refusals import Refusal
+from vtrans.server.refusals import Refusal, is_deepl
 from vtrans.wording.glossary import Glossary, pair_of
 
 FORM, MULTIPART = "application/x-www-form-urlencoded", "multipart/form-data"
+FORM_BYTES = 10_000  # of a form besides its file
 GLOSSARY_TERMS = 1000  # of a request
 GLOSSARY_CHARACTERS = 200  # of a term or a translation
 LONGEST_NAME = 4000  # bytes of the names in the header of a form's part, which python-multipart limits a little above
 _LONG_NAMES = re.compile(rb"(?im)^content-disposition:([^\r\n]{%d,})" % (LONGEST_NAME + 1))
+AUTHORIZATION = "DeepL-Auth-Key "
 CLOSE = {"Connection": "close"}  # the rest of the request is not read
 
 SEARCH_KEYS = {
@@ -171,12 +173,12 @@ def translate_request(fields: Mapping[str, Any], limits: Limits) -> TranslateReq
     """Returns the checked parameters of /translate. Raises a Refusal for one that is missing or wrong."""
     many = isinstance(fields.get("q"), list)
     texts = list(fields["q"]) if many else [required_text(fields, "q")]
-    check_texts(texts, limits)
+    check_texts("q", texts, limits)
     source, target = required_text(fields, "source"), required_text(fields, "target")
     form = fields.get("format") or "text"
     if not isinstance(form, str) or form not in READERS:
         raise Refusal(400, f"format must be one of {', '.join(READERS)}.")
-    alternatives, alignments = _count(fields.get("alternatives", 0)), _flag(fields, "alignments")
+    alternatives, alignments = _count(fields.get("alternatives", 0)), flag(fields, "alignments")
     glossary = _glossary(fields.get("glossary"))
     search = search_settings(fields)
     return TranslateRequest(texts, many, source, target, form, alternatives, alignments, glossary, search)
@@ -237,16 +239,16 @@ def file_request(fields: Mapping[str, Any]) -> tuple[Upload, str, str]:
     return upload, required_text(fields, "source"), required_text(fields, "target")
 
 
-def check_texts(texts: list[Any], limits: Limits) -> None:
+def check_texts(name: str, texts: list[Any], limits: Limits) -> None:
     """Raises a Refusal unless these are texts that can be translated, and not too many or too long."""
     if not texts:
-        raise Refusal(400, "Invalid request: missing q parameter")
+        raise Refusal(400, f"Invalid request: missing {name} parameter")
     if len(texts) > limits.texts:
         raise Refusal(400, f"A request must have at most {limits.texts:,} texts, got {len(texts):,}.")
     if not all(isinstance(text, str) for text in texts):
-        raise Refusal(400, "q must be a string or a list of strings.")
+        raise Refusal(400, f"{name} must be a string or a list of strings.")
     for text in texts:
-        check_text("q", text)
+        check_text(name, text)
     size = sum(map(len, texts))
     if size > limits.characters:
         raise Refusal(400, f"A request must have at most {limits.characters:,} characters, got {size:,}.")
@@ -283,7 +285,7 @@ def _count(value: Any) -> int:
     return number
 
 
-def _flag(fields: Mapping[str, Any], name: str) -> bool:
+def flag(fields: Mapping[str, Any], name: str) -> bool:
     """Returns a parameter that is true or false. A form has it as text."""
     value = fields.get(name)
     if value in (None, "", False, "false", "0"):
@@ -293,8 +295,11 @@ def _flag(fields: Mapping[str, Any], name: str) -> bool:
     return True
 
 
-def api_key(fields: Mapping[str, Any]) -> str:
-    """Returns the API key of a request, or an empty string."""
+def api_key(request: Request, fields: Mapping[str, Any]) -> str:
+    """Returns the API key of a request, or an empty string. DeepL's interface has it in a header."""
+    if is_deepl(request.url.path):
+        header = request.headers.get("authorization", "")
+        return header.removeprefix(AUTHORIZATION).strip() if header.startswith(AUTHORIZATION) else ""
     value = fields.get("api_key") or ""
     if not isinstance(value, str):
         raise Refusal(400, "api_key must be a string.")

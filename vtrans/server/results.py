@@ -10,9 +10,18 @@ import secrets
 import time
 from collections.abc import Callable
 from pathlib import PurePath
+from urllib.parse import quote
+
+from starlette.responses import Response
 
 NAME_CHARACTERS = 80  # of the name of a result
 KEPT_SECONDS, MOST_KEPT = 3600.0, 256 << 20  # how long, and how many bytes of, results wait to be fetched
+
+
+def attachment(name: str, content: bytes) -> Response:
+    """Returns a file as an answer. It is never shown as a page of this server: a translated page may hold scripts."""
+    named = f"attachment; filename=\"{safe_name(name)}\"; filename*=UTF-8''{quote(name, safe='')}"  # RFC 6266
+    return Response(content, media_type="application/octet-stream", headers={"Content-Disposition": named})
 
 
 class Results:

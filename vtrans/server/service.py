@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from threading import Lock
 from typing import TypeVar
 
 from vtrans.documents.document import Document, PlainDocument, Translated
 from vtrans.documents.memory import Memory
 from vtrans.documents.remembered import Lookup, pairs_of
+from vtrans.documents.sentences import PROTECTION
 from vtrans.documents.translating import Lines, Nbest
 from vtrans.errors import InputError
 from vtrans.lines.line import Line
-from vtrans.server.batching import RequestOptions, SearchSettings, Worker
+from vtrans.server.batching import RequestOptions, Worker
 from vtrans.server.refusals import Refusal
 from vtrans.text.detection import Detection, detect
 from vtrans.text.languages import Languages
 from vtrans.text.matches import Known
-from vtrans.wording.glossary import Glossary
 
 AUTO = "auto"
 LONG_TEXTS = 5000  # characters of texts whose documents are read in another thread: their event loop stays free
@@ -40,15 +41,14 @@ class Answer:
 
 class Service:
     """Translates with one worker per pair of languages. Texts and sentences that the memory has are not translated.
-    `matches` are the fuzzy matches of the memory for the models that have learned to use them."""
+    The models of the `fuzzy` pairs have learned to use its fuzzy matches."""
 
     def __init__(
-        self,
-        workers: Mapping[Languages, Worker],
-        memory: Memory | None = None,
-        matches: Mapping[Languages, Lookup] | None = None,
+        self, workers: Mapping[Languages, Worker], memory: Memory | None = None, fuzzy: Collection[Languages] = ()
     ) -> None:
-        self.workers, self.memory, self._matches = dict(workers), memory, matches or {}
+        self.workers, self.memory, self._fuzzy = dict(workers), memory, fuzzy
+        self._lookups: dict[tuple[str, Languages], Lookup] = {}
+        self._lock = Lock()
         self.codes = list(dict.fromkeys(code for pair in workers for code in pair))
         """The languages served, in the order of the models."""
 
@@ -81,15 +81,33 @@ class Service:
             lambda: [detect(" ".join(read(text, codes[0]).lines), codes)[0] for text in texts]
         )
 
-    def correct(self, languages: Languages, text: str, translation: str) -> None:
+    def correct(self, languages: Languages, text: str, translation: str, owner: str = "") -> None:
         """Adds a correction to the memory, which there must be, and those of its sentences if there are equally many:
         they hold when the rest of the text changes."""
         assert self.memory is not None
-        matches = self._matches.get(languages)
+        matches = self._lookup(languages, owner)
         for pair in pairs_of(languages, text, translation):
-            self.memory.add(languages, *pair)
+            self.memory.add(languages, *pair, owner)
             if matches:
                 matches.add(*pair)
+
+    def _lookup(self, languages: Languages, owner: str) -> Lookup | None:
+        """Returns the fuzzy matches of an owner, if the model has learned to use them."""
+        if self.memory is None or languages not in self._fuzzy:
+            return None
+        with self._lock:
+            if (owner, languages) not in self._lookups:
+                sentences = self.memory.remembered(languages, owner).sentences()
+                self._lookups[owner, languages] = Lookup(sentences, PROTECTION)
+            return self._lookups[owner, languages]
+
+    def supports(self, languages: Languages, options: RequestOptions) -> bool:
+        """Returns whether the model of these languages, which there must be, can do what a request asks."""
+        try:
+            self.workers[languages].check(options)
+        except InputError:
+            return False
+        return True
 
     async def translate(
         self,
@@ -97,16 +115,15 @@ class Service:
         sources: Sequence[str],
         target: str,
         read: Read,
-        alternatives: int = 0,
-        glossary: Glossary | None = None,
-        search: SearchSettings = (),
+        asked: RequestOptions = RequestOptions(),  # noqa: B008 - it does not change
+        owner: str = "",
     ) -> list[Answer]:
-        """Returns the translation of each text from its language, with at most this many alternatives; there may be
-        fewer.
+        """Returns the translation of each text from its language; there may be fewer alternatives than `asked`. The
+        memory of the owner is used.
 
         `read` makes documents of the texts. A text that is in the target language already stays as it is. The k-th
-        alternative consists of the k-th alternatives of the sentences. `glossary` adds to that of the model, and
-        `search` are settings that replace the model's.
+        alternative consists of the k-th alternatives of the sentences. The glossary of a request adds to that of the
+        model.
         """
         answers = [Answer(text, [], []) for text in texts]
         for source in dict.fromkeys(sources):
@@ -116,12 +133,10 @@ class Service:
             worker = self.workers.get(pair)
             if worker is None:
                 raise Refusal(400, f"{target} is not available as a target language from {source}")
-            options = RequestOptions(
-                min(1 + alternatives, dict(search).get("beam", worker.nbest)), False, glossary, search
-            )
-            if glossary or search:
+            options = replace(asked, nbest=min(asked.nbest, dict(asked.search).get("beam", worker.nbest)))
+            if asked.glossary or asked.search or asked.formality:
                 _check(worker, options)
-            known = partial(self.memory.get, pair) if self.memory else None
+            known = partial(self.memory.get, pair, owner=owner) if self.memory is not None else None
             places = [i for i, code in enumerate(sources) if code == source]
             made = await _computed([partial(read, texts[i], source) for i in places], texts)
             documents = dict(zip(places, made, strict=True))
@@ -129,7 +144,8 @@ class Service:
                 if known and isinstance(documents[i], PlainDocument) and (corrected := known(texts[i])) is not None:
                     answers[i] = Answer(corrected, [], [])
                     del documents[i]
-            lines = await _translated([*documents.values()], worker, options, known, self._matches.get(pair))
+            matches = await asyncio.to_thread(self._lookup, pair, owner) if pair in self._fuzzy else None
+            lines = await _translated([*documents.values()], worker, options, known, matches)
             parts = zip(documents.values(), lines, strict=True)
             joined = await _computed([partial(_answer, *part, options.nbest) for part in parts], texts)
             for i, answer in zip(documents, joined, strict=True):
@@ -171,6 +187,8 @@ async def _translated(
         found = await _computed([partial(matches, line.text) for line in asked], texts)
         for line, match in zip(asked, found, strict=True):
             line.match = match
+    if options.glossary:
+        options = replace(options, glossary=options.glossary.of_lines(texts))
     requests = (worker.translate(group, replace(options, alignments=needs)) for needs, group in lines.groups.items())
     answers: dict[Line, Nbest] = {}
     for group, nbests in zip(lines.groups.values(), await asyncio.gather(*requests), strict=True):

@@ -53,6 +53,21 @@ class Glossary:
         """The same terms in small letters, of which only one in its own case counts where several are equal."""
         return Glossary(tuple({lower(term): forms for term, forms in reversed(self.pairs)}.items()))._terms
 
+    @cached_property
+    def _pairs_by_word(self) -> Mapping[str, list[tuple[str, Forms]]]:
+        """The pairs by the small letters of the word that their terms begin with."""
+        pairs_by_word: dict[str, list[tuple[str, Forms]]] = {}
+        for pair in self.pairs:
+            pairs_by_word.setdefault(FIRST.match(lower(pair[0])).group(), []).append(pair)
+        return pairs_by_word
+
+    def of_lines(self, lines: Iterable[str]) -> Glossary | None:
+        """Returns the pairs whose terms may occur in some lines, because their first words do; None if there are
+        none."""
+        words = {word for line in lines for word in FIRST.findall(lower(line))}
+        found = [pair for word, pairs in self._pairs_by_word.items() if word in words for pair in pairs]
+        return Glossary(tuple(found)) if found else None
+
     def terms_in(self, line: str, *, any_case: bool = False) -> Iterator[Term]:
         """Yields the terms that occur in a line. With `any_case`, a term that does not occur as it is written also
         occurs in other capitals."""
