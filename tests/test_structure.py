@@ -34,6 +34,7 @@ LAYERS = (
     ("engines",),
     ("lines", "translate"),
     ("training",),
+    ("adapt",),
     ("analysis",),
     ("documents",),
     ("interop",),

@@ -24,6 +24,7 @@ import typer
 
 import vtrans
 from vtrans.command_line.lines import print_line
+from vtrans.commands.adapt import adapt
 from vtrans.commands.attend import attend
 from vtrans.commands.average import average
 from vtrans.commands.calibrate import calibrate
@@ -146,7 +147,7 @@ def _common(
 
 _PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "The five steps": (prepare_bpe, train, average, translate, score),
-    "Before the first step": (clean,),
+    "Before and after them": (clean, adapt),
     "Looking inside": (report, inspect, attend, overlap, logprob, calibrate),
     "Exchange and speed": (import_, export, shortlist),
     "Service and machines": (serve, memory, collect, doctor),

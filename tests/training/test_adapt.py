@@ -1,0 +1,148 @@
+"""`vtrans adapt`: how pairs are divided, which model is kept, and that a repeated call goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cli_runner import Done
+from conftest import make_data, tiny_pairs, tiny_train, write_pairs
+from hypothesis import given
+from hypothesis import strategies as st
+
+import vtrans
+from vtrans import adapt as module
+from vtrans.adapt import AdaptOptions, OldText, _parts, adapt
+from vtrans.console import Console
+from vtrans.data.store import DataFolder
+from vtrans.errors import InputError
+from vtrans.score import corpus_scores
+
+NEW = [(f"Often {english}", german.replace("Der ", "Ein ").replace("mich", "uns")) for english, german in tiny_pairs()]
+OLD = OldText(*zip(*tiny_pairs(), strict=True))
+QUICK = ("train.max_steps=120", "train.learning_rate=0.01", "train.checkpoint_every=60", "train.batch_tokens=240")
+QUIET = Console(quiet=True)
+Bleu = tuple[float, float]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that has learned the tiny corpus."""
+    folder = tmp_path_factory.mktemp("adapt")
+    return tiny_train(make_data(folder), folder / "run", "train.max_steps=120").last
+
+
+@pytest.fixture(autouse=True)
+def _few_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FEWEST_PAIRS", 100)
+
+
+def options(model: Path, out: Path, *overrides: str, guard: float = 100.0) -> AdaptOptions:
+    return AdaptOptions(model, out, guard, overrides=[*QUICK, *overrides], device="cpu", processes=1)
+
+
+def test_the_adapted_model_is_kept_if_the_new_pairs_gain_and_a_repeated_call_changes_nothing(
+    model: Path, tmp_path: Path
+) -> None:
+    made = adapt(options(model, tmp_path), NEW, OLD, QUIET)
+    before, after = made.scores["new"]
+    assert made.kept
+    assert after > before + 5
+    assert made.counts["new.train"] == made.counts["old.train"]
+    first = made.file.read_bytes()
+    assert first != model.read_bytes()
+    sources, references = zip(*_parts("new", NEW)["new.test"], strict=True)
+    translations = list(vtrans.load(made.file, device="cpu").translate(sources))
+    assert corpus_scores(translations, references)["bleu"] == after
+
+    metrics = (tmp_path / "run" / "metrics.jsonl").read_bytes()
+    assert adapt(options(model, tmp_path), NEW, OLD, QUIET) == made
+    assert made.file.read_bytes() == first
+    assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == metrics, "no update is made again"
+
+
+def test_the_old_model_is_kept_if_the_new_pairs_do_not_gain(model: Path, tmp_path: Path) -> None:
+    idle = options(model, tmp_path, "train.learning_rate=1e-12", "train.max_steps=1", guard=1.0)
+    made = adapt(idle, NEW, OLD, QUIET)
+    assert not made.kept
+    assert made.file.read_bytes() == model.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("tuned", "halfway", "result"),
+    [
+        ((30.0, 39.5), (20.0, 40.0), "tuned"),
+        ((30.0, 38.0), (20.0, 39.5), "halfway"),  # the tuned model forgets too much, its mean with the old one does not
+        ((30.0, 38.0), (20.0, 38.9), "given"),
+        ((9.0, 41.0), (9.5, 41.0), "given"),
+    ],
+)
+def test_the_guard_chooses_between_the_tuned_model_its_mean_with_the_given_one_and_the_given_one(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tuned: Bleu, halfway: Bleu, result: str
+) -> None:
+    measured: dict[str, Bleu] = {
+        model.name: (10.0, 40.0),
+        "averaged.safetensors": tuned,
+        "halfway.safetensors": halfway,
+    }
+
+    def scores(self: object, file: Path, parts: object, part: str) -> dict[str, float]:
+        return dict(zip(("new", "old"), measured[file.name], strict=True))
+
+    monkeypatch.setattr("vtrans.adapt._Adaptation.scores", scores)
+    made = adapt(options(model, tmp_path, "train.max_steps=1", guard=1.0), NEW, OLD, QUIET)
+    files = {"tuned": tmp_path / "run" / "averaged.safetensors", "halfway": tmp_path / "halfway.safetensors"}
+    assert made.kept == (result != "given")
+    assert made.file.read_bytes() == files.get(result, model).read_bytes()
+
+
+def test_old_text_without_translations_is_translated_by_the_model(model: Path, tmp_path: Path) -> None:
+    old = OldText([english.replace("The", "the") for english in OLD.sources[:40]])
+    made = adapt(options(model, tmp_path), NEW, old, QUIET)
+    assert set(made.scores) == {"new"}
+    sources, targets = ((tmp_path / "text" / f"old.train.{side}").read_text().split("\n")[:-1] for side in ("en", "de"))
+    assert sorted(sources) == sorted(set(old.sources))
+    assert targets == list(vtrans.load(model, device="cpu").translate(sources))
+
+
+def test_a_folder_of_other_pairs_and_too_few_pairs_are_refused(model: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="100"):
+        adapt(options(model, tmp_path), NEW[:99], None, QUIET)
+    assert not (tmp_path / "run").exists()
+    adapt(options(model, tmp_path, "train.max_steps=1"), NEW, None, QUIET)
+    with pytest.raises(InputError, match="other pairs"):
+        adapt(options(model, tmp_path, "train.max_steps=1"), NEW[1:], None, QUIET)
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcdefgh "), st.sampled_from("xyz ")), max_size=80))
+def test_no_source_is_in_two_parts_and_no_pair_is_lost(pairs: list[tuple[str, str]]) -> None:
+    parts = _parts("new", pairs)
+    sources = [{src for src, _ in part} for part in parts.values()]
+    assert sum(map(len, sources)) == len(set().union(*sources))
+    held_out = {src for name in ("new.test", "new.valid") for src, _ in parts[name]}
+    expected = {pair for pair in pairs if all(side.strip() for side in pair)}
+    assert {pair for pair in expected if pair[0] not in held_out} == set(parts["new.train"])
+    assert sources[0] | held_out == {src for src, _ in expected}
+
+
+def test_the_command_prints_what_was_measured(run_cli: Callable[..., Done], model: Path, tmp_path: Path) -> None:
+    src, tgt = write_pairs(tmp_path, "new", NEW)
+    words = ("adapt", model, "--src", src, "--out", tmp_path / "out", "--device", "cpu", "--processes", "1")
+    refused = run_cli(*words)
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert run_cli("adapt", model).code == 2
+    sets = [word for value in QUICK for word in ("--set", value)]
+    done = run_cli(*words, "--tgt", tgt, "--old-src", src, *sets)
+    assert done.code == 0, done.err
+    assert "before" in done.err
+    assert (tmp_path / "out" / "model.safetensors").exists()
+    tgt.write_text("x\n")
+    assert run_cli(*words, "--tgt", tgt).code == 2
+
+
+def test_the_data_keep_the_vocabulary_and_the_languages(model: Path, tmp_path: Path) -> None:
+    adapt(options(model, tmp_path, "train.max_steps=1"), NEW, None, QUIET)
+    data = DataFolder.open(tmp_path / "data")
+    engine = vtrans.load(model, device="cpu").engine
+    assert (data.src_vocab.digest, tuple(data.languages)) == (engine.src_vocab.digest, tuple(engine.languages))

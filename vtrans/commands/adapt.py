@@ -1,0 +1,115 @@
+"""`vtrans adapt`: fine-tunes a model on one's own translations, and keeps the better model."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from vtrans.command_line.documents import check_packages, take
+from vtrans.command_line.generated import argument, option
+from vtrans.command_line.lines import print_line, read_all
+from vtrans.command_line.options import BadUtf8, Device, Json, Quiet, To, TrainProcesses, TrainThreads, bad_utf8
+from vtrans.console import Console
+from vtrans.errors import InputError
+from vtrans.processes.signals import ended_by_signals
+from vtrans.text.languages import Languages
+from vtrans.text.lines import OnBadUtf8
+
+if TYPE_CHECKING:
+    from vtrans.adapt import Pairs
+
+PAIRS = (
+    "Document with translations (PO, XLIFF or TMX), or a folder of them, whose translated entries are the new pairs. "
+    "May be repeated."
+)
+SRC = "Source text of new pairs, one sentence per line."
+TGT = "Translation of `--src`, line by line."
+OLD_SRC = "Source text of the kind that the model was trained on. As many old pairs as new ones are trained on."
+OLD_TGT = "Translation of `--old-src`.  [default: the model translates it, and what it forgets is not measured]"
+GUARD = "Keep the old model if the adapted one loses more BLEU on held-out old pairs."
+OUT = "Folder to write. If it holds an adaptation of the same model to the same pairs, that is resumed."
+SET = "Replace a value of the training, such as train.learning_rate=0.0001. May be repeated."
+
+
+def adapt(
+    model: Annotated[Path, argument("Model to adapt.", "MODEL")],
+    pairs: Annotated[list[Path] | None, option(PAIRS, "FILE|FOLDER", "Text")] = None,
+    src: Annotated[Path | None, option(SRC, "FILE", "Text")] = None,
+    tgt: Annotated[Path | None, option(TGT, "FILE", "Text")] = None,
+    old_src: Annotated[Path | None, option(OLD_SRC, "FILE", "Text")] = None,
+    old_tgt: Annotated[Path | None, option(OLD_TGT, "FILE", "Text")] = None,
+    on_bad_utf8: BadUtf8 = "error",
+    to: To = None,
+    out: Annotated[Path, option(OUT, "FOLDER", "Output")] = Path("adapted"),
+    guard: Annotated[float, option(GUARD, "BLEU", "Output", min=0)] = 1.0,
+    overrides: Annotated[list[str] | None, option(SET, "section.key=value", "Training", flag="--set")] = None,
+    device: Device = None,
+    processes: TrainProcesses = None,
+    threads: TrainThreads = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Adapt a model to your own translations.
+
+    Trains on most of the new pairs and on old ones, so that the model forgets little, and translates held-out pairs
+    before and after. The better model is OUT/model.safetensors: the old one if the new pairs did not gain, or if the
+    old ones lost more than --guard.
+    """
+    for name, given, other in (("--tgt", src, tgt), ("--src", tgt, src), ("--old-src", old_tgt, old_src)):
+        if given and not other:
+            raise InputError(f"{name} is missing: each text needs its translation.")
+    if not (pairs or src):
+        raise InputError("there are no pairs to adapt to; name documents with --pairs, or text with --src and --tgt.")
+    console, how = Console(quiet=quiet), bad_utf8(on_bad_utf8)
+    from vtrans.adapt import AdaptOptions, OldText
+    from vtrans.adapt import adapt as run_adapt
+
+    found = _of_documents(pairs, model, to, console) if pairs else []
+    if src and tgt:
+        found += _of_text(src, tgt, how, console)
+    old = OldText(read_all(old_src, how, console)) if old_src else None
+    if old_src and old_tgt:
+        old = OldText(*zip(*_of_text(old_src, old_tgt, how, console), strict=True))
+    options = AdaptOptions(
+        model, out, guard, to, overrides=overrides or [], device=device, processes=processes, threads=threads
+    )
+    with ended_by_signals():
+        made = run_adapt(options, found, old, console)
+    console.info(", ".join(f"{name} {count:,}" for name, count in made.counts.items()))
+    rows = [(kind, f"{before:.1f}", f"{after:.1f}") for kind, (before, after) in made.scores.items()]
+    console.table("BLEU of the test pairs", rows, header=("", "before", "after"))
+    if "old" not in made.scores:
+        console.warn("what the model forgets was not measured; give pairs of its old text with --old-src and --old-tgt")
+    result = "the adapted model" if made.kept else "the old model, because the adapted one is not better"
+    console.info(f"{made.file}: {result}")
+    if as_json:
+        print_line(json.dumps(asdict(made), default=str, indent=2))
+
+
+def _of_documents(files: list[Path], model: Path, to: str | None, console: Console) -> Pairs:
+    """Returns the pairs of documents, in the languages of the model as far as it records them."""
+    check_packages("`pairs`")
+    from vtrans.documents.pairs import Taken
+    from vtrans.storage.model_file import read_abilities
+    from vtrans.storage.run_folder import choose_model
+
+    named = [pair for pair in read_abilities(choose_model(model).file).languages if to in (None, pair.tgt)]
+    found: Pairs = []
+    for file in files:
+        taken = Taken(named[0] if len(named) == 1 else Languages("", to or ""))
+        take(file, taken)
+        console.info(f"{file}: {taken}")
+        found += taken.pairs
+    return found
+
+
+def _of_text(src: Path, tgt: Path, how: OnBadUtf8, console: Console) -> Pairs:
+    """Returns the pairs of two files. Raises InputError if they have different numbers of lines."""
+    sides = [read_all(path, how, console) for path in (src, tgt)]
+    if len(sides[0]) != len(sides[1]):
+        raise InputError(
+            f"{src} has {len(sides[0]):,} lines, but {tgt} has {len(sides[1]):,}; each line needs its translation."
+        )
+    return list(zip(*sides, strict=True))
