@@ -43,7 +43,7 @@ HELD_OUT = {"test": (0.1, 1000), "valid": (0.05, 300)}  # shares of the pairs, a
 EPOCHS = 5  # at most; early stopping may end the training sooner
 CHECKPOINTS = 10
 BATCH_TOKENS = 2048
-LEARNING_RATE = 3e-4
+RATE = 0.2  # the learning rate, times the width: wide models need smaller updates (Yang et al. 2022)
 NOISE = 0.3  # for models that have learned codes, so that they do not forget them
 SEED = 1
 
@@ -210,10 +210,11 @@ class _Adaptation:
             "max_steps": EPOCHS * updates,
             "checkpoint_every": max(1, EPOCHS * updates // CHECKPOINTS),
             "warmup": max(1, updates // 10),
-            "learning_rate": LEARNING_RATE,
+            "learning_rate": RATE / models[0].model.config.d_model,
             "schedule": "cosine",
             "batch_tokens": BATCH_TOKENS,
             "patience": 3,
+            "best_metric": "nll",
             "noise": NOISE if codes else 0.0,
         }
         overrides = [f"train.{key}={value}" for key, value in settings.items()]
