@@ -220,14 +220,6 @@ def test_every_label_is_inside_the_picture(source: list[str], target: list[str])
     assert max(float(cell.attrib["y"]) for cell in cells) + CELL < min(float(n.attrib["y"]) for n in notes)
 
 
-def test_the_picture_has_colours_for_light_and_dark_pages() -> None:
-    svg = as_svg(picture(["a"], ["b"]))
-    light, dark = svg.split("@media (prefers-color-scheme: dark)")
-    for kind in ("text", ".page", ".cell", ".grid", ".note"):
-        assert re.search(rf"{re.escape(kind)} {{[^}}]*#\w{{6}}", light), kind
-        assert re.search(rf"{re.escape(kind)} {{[^}}]*#\w{{6}}", dark), kind
-
-
 def test_shades_follow_the_shares_and_source_words_end_at_the_bottom() -> None:
     shares = np.array([[0.0, 0.05, 0.95], [0.2, 0.4, 0.7], [0.049, 0.399, 0.199]])
     found = AttentionMap(("do\u0302g", "犬", EOS), ("Hund", "犬", "x"), shares, "cross-attention, head 1 of layer 1")
@@ -330,25 +322,3 @@ def test_the_map_fits_the_width_of_the_terminal(tiny_run: RunFolder, monkeypatch
             shown.append(os.read(ours, 65536).decode().replace("\r\n", "\n"))
         assert process.returncode == 0
     assert [text.count("große") for text in shown] == [1, 2]
-
-
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
-        (["A dog.", "--layer", "2"], "--layer"),
-        (["A dog.", "--layer", "1", "--head", "3"], "--head"),
-        (["A dog.", "--out", "a.png"], "--out"),
-        (["A dog.", "--out", "missing/a.svg"], "missing"),
-        ([""], "sentence"),
-        ([], "SENTENCE"),
-    ],
-)
-def test_an_invalid_option_is_refused_by_name(
-    words: list[str],
-    named: str,
-    tiny_run: RunFolder,
-    run_cli: Callable[..., Done],
-) -> None:
-    done = run_cli("attend", tiny_run.path, *words)
-    assert (done.code, done.out) == (2, b"")
-    assert named in done.err

@@ -107,22 +107,6 @@ def test_counts_add_up_however_weights_are_shared(share: Callable[[Transformer],
     assert (without_sharing > count_parameters(model)) == (tie != "none" or share is not plain)
 
 
-@pytest.mark.parametrize("share", SHARINGS)
-def test_shared_weights_are_named_by_the_largest_parts(share: Callable[[Transformer], None]) -> None:
-    model = build(tie="none")
-    share(model)
-    assert [group.places for group in shared_groups(model)] == SHARINGS[share]
-
-
-def test_sharing_across_layers_and_stacks_names_every_place() -> None:
-    model = build(tie="none")
-    everywhere(model)
-    places = {group.places for group in shared_groups(model)}
-    both = tuple(f"{stack}.layers.{i}.feed_forward" for stack in ("encoder", "decoder") for i in range(4))
-    assert both in places
-    assert tuple(f"decoder.layers.{i}.cross_attention" for i in range(4)) in places
-
-
 @pytest.mark.parametrize(
     ("tie", "groups"),
     [
@@ -204,36 +188,6 @@ def test_equal_layers_are_one_row() -> None:
     assert ("layers 1-4 (layers.0-3 in the file)", f"4 x {parameters:,}", "not shared") in rows
     assert [note for _, _, note in rows].count("W_Q, W_K, W_V of 2 heads: [16, 8] each") == 2
     assert ("src_embedding", "640", "shared with tgt_embedding, projection") in rows
-
-
-SHARED_LAYERS: dict[Callable[[Transformer], None], set[tuple[str, str]]] = {
-    whole_layers: {
-        ("layer 1 (layers.0 in the file)", "shared with encoder.layers.1-3"),
-        ("layers 2-4 (layers.1-3 in the file)", "same as encoder.layers.0"),
-    },
-    groups_of_two: {
-        ("layers 1, 3 (layers.0, 2 in the file)", "shared with encoder.layers.1, 3"),
-        ("layers 2, 4 (layers.1, 3 in the file)", "same as encoder.layers.0, 2"),
-    },
-    between_stacks: {
-        ("self_attention", "shared with decoder.layers.0-3.self_attention"),
-        ("feed_forward", "same as encoder.layers.0-3.feed_forward"),
-    },
-    attention_only: {
-        ("self_attention", "shared with encoder.layers.1-3.self_attention"),
-        ("self_attention", "same as encoder.layers.0.self_attention"),
-    },
-}
-
-
-@pytest.mark.parametrize("share", SHARED_LAYERS)
-def test_rows_of_several_layers_name_everything_they_share(share: Callable[[Transformer], None]) -> None:
-    model = build()
-    share(model)
-    rows = notes(model)
-    assert {(name, note) for name, _, note in rows} >= SHARED_LAYERS[share]
-    stacks_without_sharing = 0 if share is between_stacks else 1
-    assert [note for _, _, note in rows].count("not shared") == stacks_without_sharing
 
 
 @pytest.mark.parametrize(

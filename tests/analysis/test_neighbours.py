@@ -8,13 +8,12 @@ import math
 import pytest
 import torch
 from torch.nn import functional as F
-from translators import translator, vocabulary, window
+from translators import vocabulary, window
 
 from vtrans.analysis.neighbours import matrices, neighbours, steps
 from vtrans.checkpoint import LoadedModel, load_model
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.engines.torch_engine import TorchEngine
-from vtrans.errors import InputError
 from vtrans.model import Transformer
 from vtrans.storage.run_folder import RunFolder
 from vtrans.translate.translator import Translator
@@ -63,16 +62,6 @@ def test_the_nearest_rows_have_the_largest_cosine() -> None:
         assert [row.piece for row in subword.rows] == [loaded.src_vocab.piece(i) for i in order]
 
 
-def test_a_count_above_the_vocabulary_returns_every_other_row() -> None:
-    (near, *_) = neighbours(model("src-tgt-softmax"), "dog", 10**6)
-    assert sorted([near.id, *(row.id for row in near.rows)]) == list(range(len(vocabulary())))
-
-
-def test_a_blank_word_is_refused() -> None:
-    with pytest.raises(InputError, match="word"):
-        neighbours(model("none"), "\u3000")
-
-
 def test_the_steps_agree_with_the_search(tiny_run: RunFolder) -> None:
     loaded = load_model(tiny_run.last)
     greedy = Translator(TorchEngine([loaded]), dataclasses.replace(loaded.search, beam=1), retry=False)
@@ -97,10 +86,3 @@ def test_the_steps_agree_with_the_search(tiny_run: RunFolder) -> None:
     for rows in (every[0].by_dot, every[0].by_cosine):
         assert sorted(row.id for row in rows) == list(range(1, len(loaded.tgt_vocab)))
     assert math.fsum(step.logprob for step in found) == pytest.approx(best.logprob, abs=1e-3)
-
-
-def test_a_sentence_that_is_blank_or_translated_in_pieces_is_refused() -> None:
-    made = translator(max_source=4)
-    for sentence, message in (("a dog " * 9, "4"), ("  ", "sentence")):
-        with pytest.raises(InputError, match=message):
-            steps(made, sentence)

@@ -16,7 +16,6 @@ from conftest import TRAIN_PAIRS, make_data, write_pairs
 from recipes.sharing import transliterate
 from vtrans.analysis.overlap import (
     Overlap,
-    SampledText,
     Side,
     Vocabularies,
     learn_joint,
@@ -24,7 +23,6 @@ from vtrans.analysis.overlap import (
     overlap_of_files,
 )
 from vtrans.console import Console
-from vtrans.data.options import PrepareOptions
 from vtrans.data.preparation.overlap import OVERLAP_DEFINITION
 from vtrans.data.preparation.writing_systems import SCRIPT_DEFINITION, ScriptRow, script_of
 from vtrans.data.store import DataFolder
@@ -80,19 +78,6 @@ def test_files_need_not_be_parallel_but_must_hold_text(tmp_path: Path) -> None:
     tgt.write_bytes(b"\n \n")
     with pytest.raises(InputError, match=r"train\.de"):
         overlap_of_files(src, tgt, vocabularies, QUIET)
-
-
-def test_every_iteration_samples_the_same_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    src, tgt = write_pairs(tmp_path, "train", TRAIN_PAIRS)
-    monkeypatch.setattr(PrepareOptions, "sample", 20)
-    text = SampledText((src, tgt), "error", QUIET)
-    drawn = list(text)
-    assert list(text) == drawn
-    assert len(drawn) == 40
-    sides = [[pair[side] for pair in TRAIN_PAIRS] for side in (0, 1)]
-    for side, part in zip(sides, (drawn[:20], drawn[20:]), strict=True):
-        assert set(part) <= set(side)
-        assert part != side[:20]
 
 
 def test_learning_from_a_pipe_is_refused(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from cli_runner import Done
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vtrans.analysis.charts import Series, line_chart, log_ticks, ticks
+from vtrans.analysis.charts import Series, line_chart, ticks
 from vtrans.analysis.report import POLICY, ReportOptions, marked, report
 from vtrans.analysis.run_history import histories
 from vtrans.data.store import DataFolder
@@ -174,15 +174,6 @@ def test_ticks_cover_the_range_in_equal_steps(a: float, b: float) -> None:
     assert marks[-1] >= high
     steps = [y - x for x, y in itertools.pairwise(marks)]
     assert max(steps) == pytest.approx(min(steps), rel=1e-3)
-
-
-@given(st.floats(1e-3, 1e6), st.floats(1e-3, 1e6))
-def test_logarithmic_ticks_cover_the_range(a: float, b: float) -> None:
-    low, high = min(a, b), max(a, b)
-    marks = log_ticks(low, high)
-    assert marks == sorted(marks)
-    assert marks[0] <= low
-    assert marks[-1] >= high
 
 
 def test_a_chart_holds_every_value_in_place() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from drawn import some
 from networks import EOS, SEQUENCES, SMALL, VARIANTS, V, make
 
 from vtrans.checkpoint import arrays_of
@@ -69,7 +70,7 @@ def case(numbers: random.Random, config: ModelConfig) -> SearchTask:
     return SearchTask(sources, limits, settings, nbest, RuleSet(rules))
 
 
-@pytest.mark.parametrize("config", [SMALL, VARIANTS[1], VARIANTS[-3], SEQUENCES[0], SEQUENCES[-1]])
+@pytest.mark.parametrize("config", some([SMALL, VARIANTS[1], VARIANTS[-3], SEQUENCES[0], SEQUENCES[-1]]))
 @pytest.mark.parametrize("ends", [-2.0, 1.0, 4.0])
 def test_random_searches_find_what_the_search_in_python_finds(
     library: ctypes.CDLL, config: ModelConfig, ends: float

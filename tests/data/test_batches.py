@@ -95,12 +95,6 @@ def test_a_plan_equals_the_simple_one(
     assert [p.tolist() for p in plan] == simple_plan(src, tgt, budget, 5, epoch, numbers)
 
 
-def test_the_plan_of_a_large_corpus_equals_the_simple_one() -> None:
-    src, tgt = like_a_corpus(100_000)
-    plan = plan_epoch(src, tgt, 4096, 1, 2)
-    assert [p.tolist() for p in plan] == simple_plan(src, tgt, 4096, 1, 2, None)
-
-
 def test_planning_takes_little_memory() -> None:
     """The memory of numpy, per pair. That of torch, which is not measured, is 4 bytes and the result."""
     src, tgt = (side.to(torch.int32) for side in like_a_corpus(500_000))
@@ -215,12 +209,6 @@ def test_over_many_epochs_a_fraction_includes_every_pair() -> None:
         seen += torch.bincount(numbers, minlength=220)
     assert seen[:20].tolist() == [200] * 20
     assert 3 < seen[20:].min() < 20 < seen[20:].max() < 40  # 20 on average, binomial
-
-
-def test_without_weights_a_mixture_has_every_pair_once() -> None:
-    mixture = Mixture((40, 100))
-    assert mixture.pairs(1) is None
-    assert len(mixture) == 140
 
 
 def test_a_plan_of_given_pairs_has_exactly_these() -> None:

@@ -336,27 +336,6 @@ def test_an_export_of_ours_gives_the_model_back(changes: dict[str, Any], tmp_pat
 
 
 @needs_ctranslate2
-@pytest.mark.parametrize(
-    "search",
-    [
-        SearchConfig(alpha=1.0, length_penalty="length"),
-        SearchConfig(beam=3, beam_groups=3, length_penalty="length"),
-        SearchConfig(stop="current"),
-        SearchConfig(max_source=7),
-    ],
-)
-def test_an_export_of_ours_is_compared_whatever_search_it_stores(
-    search: SearchConfig, tmp_path: Path, tiny_data: DataFolder
-) -> None:
-    """The translations of an untrained model end at their limit, which must be the same in both programs."""
-    export_model(random_model(tiny_data, search), "ctranslate2", tmp_path / "folder", Console(quiet=True))
-    verified = import_model(tmp_path / "folder", tmp_path / "model", Console(quiet=True), ["A dog runs.", "a " * 30])
-    assert verified is not None
-    beams = [1, 4] if search.length_penalty == "length" else [1]
-    assert verified.equal == dict.fromkeys(beams, 2)
-
-
-@needs_ctranslate2
 def test_a_model_has_the_search_that_ctranslate2_has_without_options(tmp_path: Path) -> None:
     """No translation is empty there, which this model would often give."""
     variables = transformer()

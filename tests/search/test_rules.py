@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from drawn import some
 from translators import (
     SEARCH,
     SMALL,
@@ -26,7 +25,6 @@ from translators import (
     sentences,
     translator,
     vocabulary,
-    window,
     word_vocabulary,
 )
 
@@ -56,7 +54,6 @@ from vtrans.search.rules import (
 )
 from vtrans.text.vocabulary import BOS_ID, EOS_ID, UNK_ID
 from vtrans.translate.stream import translate_stream
-from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator
 
 
@@ -226,22 +223,6 @@ def prefixes_of(lines: Sequence[str], seed: int = 1) -> list[str]:
     numbers = random.Random(seed)
     choices = ["", "ein", "ein ", "Łódź läuft", "the p", " "]
     return [numbers.choice(choices) for _ in lines]
-
-
-@pytest.mark.parametrize("name", some(VARIANTS))
-def test_a_constrained_translation_does_not_depend_on_its_batch(name: str) -> None:
-    lines = LINES[:24]
-    begun = prefixes_of(lines)
-    made = translator(VARIANTS[name], **SETTINGS)
-    alone = [
-        made.translate_window(window([a], prefixes=[b]), TranslateOptions(2))[0]
-        for a, b in zip(lines, begun, strict=True)
-    ]
-    order = random.Random(2).sample(range(len(lines)), len(lines))
-    for batch_tokens, numbers in ((50, order), (5000, range(len(lines)))):
-        batched = translator(VARIANTS[name], **SETTINGS, batch_tokens=batch_tokens)
-        translations = batched.nbest([lines[i] for i in numbers], 2, prefixes=[begun[i] for i in numbers])
-        assert same(list(translations), [alone[i] for i in numbers])
 
 
 @pytest.mark.parametrize("sampling", [None, Sampling(seed=5)])

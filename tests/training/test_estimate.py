@@ -62,12 +62,6 @@ def test_a_training_limited_by_time_alone_names_no_number_of_steps(tmp_path: Pat
     assert "1,000,000,000 steps" in heard(tiny_data, tmp_path / "run", *TINY, limits[0], dry_run=True)
 
 
-def test_a_dry_run_with_muon(tmp_path: Path, tiny_data: DataFolder) -> None:
-    said = heard(tiny_data, tmp_path / "run", *TINY, "train.optimizer=muon", dry_run=True)
-    assert "optimizer muon" in said
-    assert said.endswith("dry run: nothing was written\n")
-
-
 @pytest.mark.parametrize("processes", [1, 2])
 def test_a_dry_run_of_slow_updates_ends_early(
     tmp_path: Path, tiny_data: DataFolder, processes: int, monkeypatch: pytest.MonkeyPatch

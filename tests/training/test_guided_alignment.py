@@ -12,7 +12,7 @@ import torch
 from conftest import EVERY_STEP, VALID_PAIRS, tiny_links, tiny_train
 from networks import SEQUENCE, SMALL, VARIANTS, align, make
 from numpy.typing import NDArray
-from runs import interrupted, lines, same, set_up_run
+from runs import lines, set_up_run
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -22,7 +22,7 @@ from vtrans.config import ModelConfig, Recipe, TrainConfig, check_together
 from vtrans.data.batches import Batch, collate
 from vtrans.data.store import DataFolder
 from vtrans.engines.attention import cross_attention, mean_attention
-from vtrans.errors import InputError, RecipeError
+from vtrans.errors import RecipeError
 from vtrans.model import Transformer
 from vtrans.text.vocabulary import EOS_ID
 from vtrans.text.words import words_of_line
@@ -175,18 +175,6 @@ def test_without_weight_links_change_nothing(tmp_path: Path, linked_data: DataFo
     assert kept == [{k: v for k, v in line.items() if k != "seconds"} for line in lines(other)]
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.2])
-def test_a_guided_run_resumes_exactly(tmp_path: Path, linked_data: DataFolder, dropout: float) -> None:
-    settings = (
-        *(*EVERY_STEP, "train.guided_alignment=0.3", f"train.bpe_dropout={dropout}", "train.accumulate=2"),
-        *("train.corpus_weights=1.5", "train.max_steps=14"),
-    )
-    whole = tiny_train(linked_data, tmp_path / "whole", *settings)
-    for step in (3, 9):
-        interrupted(linked_data, tmp_path / "run", step, *settings)
-    same(tiny_train(linked_data, tmp_path / "run", *settings), whole)
-
-
 def test_a_batch_has_the_links_of_its_pairs(tmp_path: Path, linked_data: DataFolder) -> None:
     job = set_up_run(linked_data, tmp_path / "run", "train.guided_alignment=0.1").job
     loader, store = BatchLoader(job.data, job.recipe, job.ranks, job.device), linked_data.train
@@ -229,9 +217,3 @@ def test_data_without_alignments_is_refused(tmp_path: Path, tiny_data: DataFolde
 def test_a_layer_that_cannot_be_guided_is_refused(model: ModelConfig, named: str) -> None:
     with pytest.raises(RecipeError, match=named):
         check_together(Recipe(model, TrainConfig(guided_alignment=0.1)), "here")
-
-
-def test_resuming_with_another_weight_is_refused(tmp_path: Path, linked_data: DataFolder) -> None:
-    tiny_train(linked_data, tmp_path / "run", "train.guided_alignment=0.1", "train.max_steps=2")
-    with pytest.raises(InputError, match=r"train\.guided_alignment 0\.1 -> 0\.2"):
-        tiny_train(linked_data, tmp_path / "run", "train.guided_alignment=0.2", "train.max_steps=2")

@@ -119,15 +119,6 @@ def test_corpus_weights_that_do_not_fit_the_data_are_refused(tmp_path: Path, two
     refused(two_corpora, "0.001,0", RecipeError, "leaves no pair")
 
 
-def test_weights_of_one_train_like_no_weights(tmp_path: Path, two_corpora: DataFolder) -> None:
-    """The pairs are those of a run without weights, and so are the batches and their order."""
-    plain, weighed = (
-        tiny_train(two_corpora, tmp_path / name, *EVERY_STEP, *extra)
-        for name, extra in (("plain", ()), ("weighed", ("train.corpus_weights=1,1",)))
-    )
-    assert plain.last.read_bytes() == weighed.last.read_bytes()
-
-
 @pytest.mark.parametrize("temperature", [1.5, 5, 1e6])
 def test_a_temperature_shares_an_epoch_by_roots_of_the_sizes(temperature: float) -> None:
     sizes = (900, 100, 0, 10)

@@ -90,16 +90,6 @@ def test_settings_of_saving_and_validation_may_change(run_copy: RunFolder, tiny_
     assert all(torch.equal(value, weights[name]) for name, value in load_file(straight.last).items())
 
 
-def test_bpe_dropout_cannot_start_in_the_middle_of_a_run(run_copy: RunFolder, tiny_data: DataFolder) -> None:
-    with pytest.raises(InputError, match=r"train\.bpe_dropout 0\.0 -> 0\.1"):
-        tiny_train(tiny_data, run_copy.path, "train.max_steps=40", "train.bpe_dropout=0.1")
-
-
-def test_a_moving_average_cannot_start_in_the_middle_of_a_run(run_copy: RunFolder, tiny_data: DataFolder) -> None:
-    with pytest.raises(InputError, match=r"train\.ema 0\.0 -> 0\.9"):
-        tiny_train(tiny_data, run_copy.path, "train.max_steps=40", "train.ema=0.9")
-
-
 def test_a_finished_run_says_so_and_changes_nothing(run_copy: RunFolder, tiny_data: DataFolder) -> None:
     before = story(run_copy)
     said = heard(tiny_data, run_copy.path)

@@ -50,10 +50,10 @@ from vtrans.model import Transformer
 from vtrans.search.beam import beam_search
 from vtrans.search.decoder import Logprobs
 from vtrans.search.history import Ints
-from vtrans.search.loop import Hypothesis, SearchTask, length_penalty
+from vtrans.search.loop import Hypothesis, SearchTask
 from vtrans.search.options import Sampling
 from vtrans.text.lines import one_line
-from vtrans.text.vocabulary import BOS_ID, EOS_ID, UNK_ID
+from vtrans.text.vocabulary import EOS_ID
 from vtrans.translate.stream import translate_stream
 from vtrans.translate.translation import TranslateOptions, Translation
 from vtrans.translate.translator import Translator
@@ -105,48 +105,6 @@ def greedy(models: Sequence[Transformer], source: Sequence[int], limit: int) -> 
             break
         tokens.append(int(best.indices))
     return tokens, logprob
-
-
-@pytest.mark.parametrize("name", some(VARIANTS))
-def test_a_beam_of_one_is_greedy(name: str) -> None:
-    vocab, model = vocabulary(), loaded(VARIANTS[name]).model
-    options = TranslateOptions(check_numbers=False)
-    for line in sentences(12, seed=2):
-        (found,) = translator(VARIANTS[name], retry=False, beam=1).translate_window(window([line]), options)[0]
-        if line:
-            tokens, logprob = greedy([model], vocab.encode(line), SEARCH.max_length)
-            assert found.text == one_line(vocab.decode(tokens))
-            assert found.logprob == pytest.approx(logprob, abs=1e-9)
-
-
-@pytest.mark.parametrize("name", some(VARIANTS))
-def test_an_exhaustive_beam_as_wide_as_the_space_is_enumeration(name: str) -> None:
-    V, limit, nbest = 6, 4, 9
-    model = network(VARIANTS[name], V, eos=0.0)
-    words = [UNK_ID, BOS_ID, 4, 5]  # all but padding and EOS
-    source = [4, 5, 5]
-    every = [tokens for length in range(limit) for tokens in itertools.product(words, repeat=length)]
-    following = {tokens: forward([model], source, tokens) for tokens in every}
-    logprobs = [math.fsum(float(following[tokens[:i]][t]) for i, t in enumerate((*tokens, EOS_ID))) for tokens in every]
-    width = 5 * len(words) ** (limit - 1)  # so wide that EOS always ranks within the beam
-    decoder = IncrementalDecoder(model)
-    for alpha, kind in ((0.0, "gnmt"), (0.6, "gnmt"), (1.0, "length"), (-0.5, "gnmt")):
-        scores = [
-            logprob / length_penalty(len(tokens) + 1, alpha, kind)
-            for logprob, tokens in zip(logprobs, every, strict=True)
-        ]
-        expected = sorted(zip(scores, every, strict=True), reverse=True)[:nbest]
-        config = SearchConfig(beam=width, alpha=alpha, length_penalty=kind, stop="exhaustive")
-        with torch.inference_mode():
-            ((_, found),) = beam_search(decoder, SearchTask([[*source, EOS_ID]], [limit], config, nbest))
-        assert [h.tokens for h in found] == [tokens for _, tokens in expected]
-        assert [h.score for h in found] == pytest.approx([score for score, _ in expected], abs=1e-9)
-
-
-def test_an_ensemble_of_a_model_with_itself_is_the_model() -> None:
-    lines = sentences(20)
-    twice = Translator(TorchEngine([loaded(), loaded(), loaded()]), SEARCH)
-    assert same(list(twice.nbest(lines, 3)), list(translator().nbest(lines, 3)))
 
 
 @pytest.mark.parametrize("second", ["pre-norm, tgt-softmax", "decoder-only, prefix"])

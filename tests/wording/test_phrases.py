@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 from cli_runner import Done
-from drawn import each_with, some
+from drawn import each_with
 from fakes import BOS, EOS, FakeDecoder, Ids, hashed, many_sentences
-from translators import SMALL, VARIANTS, loaded, same, sentences, translator, vocabulary
+from translators import SMALL, loaded, same, sentences, translator, vocabulary
 
 from vtrans.config import SearchConfig
 from vtrans.engines.torch_engine import TorchEngine
@@ -305,16 +305,6 @@ def constraints_of(lines: Sequence[str], seed: int = 1) -> list[dict[str, Any]]:
         avoid = [word for word in ("runs", "a", "Łód", "€") if numbers.random() < 0.3]
         asked.append({"constraints": phrases, "avoid": [word for word in avoid if word not in str(phrases)]})
     return asked
-
-
-@pytest.mark.parametrize("name", some(["post-norm, one matrix", "decoder-only, prefix"], 1))
-def test_a_translation_with_phrases_does_not_depend_on_its_batch(name: str) -> None:
-    asked = constraints_of(LINES)
-    made = translator(VARIANTS[name], max_length=0)
-    alone = [best for a, b in zip(LINES, asked, strict=True) for best in made.nbest([a], 2, constraints=[b])]
-    for batch_tokens in (50, 5000):
-        made = translator(VARIANTS[name], max_length=0, batch_tokens=batch_tokens)
-        assert same(list(made.nbest(LINES, 2, constraints=asked)), alone)
 
 
 @pytest.mark.parametrize("settings", [{}, {"beam": 1}, {"min_length": 6, "stop": "current"}, {"beam": 5, "alpha": 0.0}])

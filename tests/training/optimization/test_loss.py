@@ -102,11 +102,6 @@ def model_and_batch(dropout: float) -> tuple[Transformer, Batch]:
     return model, collate(ids[:3], ids[3:])
 
 
-def test_two_passes_without_dropout_have_the_loss_of_one() -> None:
-    model, batch = model_and_batch(dropout=0.0)
-    torch.testing.assert_close(Objective(model, 0.1, r_drop=5.0)(batch), Objective(model, 0.1)(batch))
-
-
 def test_two_passes_with_dropout_have_a_larger_loss_than_their_mean() -> None:
     """The passes of a pair are compared with each other, and their predictions differ."""
     model, batch = model_and_batch(dropout=0.3)
@@ -117,24 +112,6 @@ def test_two_passes_with_dropout_have_a_larger_loss_than_their_mean() -> None:
     assert losses[0] < losses[1] < losses[2]
     torch.testing.assert_close(losses[2] - losses[1], losses[1] - losses[0])
     assert torch.equal(*(Objective(model.eval(), 0.1, r_drop=r_drop)(batch)[0] for r_drop in (0.0, 1.0)))
-
-
-def test_gradient_equals_finite_differences() -> None:
-    h, weight, targets = example()
-
-    def loss_of(h: Tensor, weight: Tensor) -> Tensor:
-        return 0.3 * projected_loss(h, weight, targets, 0.1, PAD, 3 * V)[0]
-
-    assert torch.autograd.gradcheck(loss_of, (h, weight))
-
-
-def test_it_equals_torch_cross_entropy_without_the_padding_column() -> None:
-    h, weight, targets = example(torch.float32)
-    loss, _ = projected_loss(h, weight, targets, 0.1, PAD)
-    kept = [v for v in range(V) if v != PAD]
-    logits, moved = h @ weight[kept].t(), torch.tensor([kept.index(t) for t in targets.tolist()])
-    expected = torch.nn.functional.cross_entropy(logits, moved, label_smoothing=0.1, reduction="sum")
-    torch.testing.assert_close(loss, expected)
 
 
 def test_the_log_likelihood_has_no_gradient() -> None:
