@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from services import DE_EN, EN_DE, FORM, JSON, Client, Reply, reversed_words, serving
@@ -109,6 +110,14 @@ def test_errors_of_every_kind_have_a_message(client: Client) -> None:
     assert "error" in client.get("/nothing").json
     assert translated(client, "a", glossary_id="nothing").status == 404
     assert call(client, "GET", "/v2/languages?type=both").status == 400
+
+
+def test_a_form_may_have_dictionaries(client: Client) -> None:
+    named = {f"dictionaries[{i}].{name}": value for i in (0, 1) for name, value in DICTIONARY.items()}
+    fields = {**named, "name": "n", "dictionaries[1].source_lang": "de", "dictionaries[1].target_lang": "en"}
+    body = urlencode(fields).encode()
+    made = client.send("POST", "/v3/glossaries", body, FORM, Authorization=ONE)
+    assert (made.status, len(made.json["dictionaries"])) == (201, 2)
 
 
 def test_a_glossary_belongs_to_a_key(client: Client) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,6 +27,7 @@ from vtrans.text.languages import Languages, base
 from vtrans.wording.glossary import Glossary
 
 TSV = "text/tab-separated-values"
+_FIELD = re.compile(r"dictionaries\[(\d+)\]\.(\w+)")
 _ANY_GLOSSARY = RequestOptions(glossary=Glossary((("a", ("b",)),)))
 
 
@@ -81,7 +83,7 @@ class GlossaryEndpoints:
         return entries_of(given_text(fields, "entries"), form)
 
     def _dictionaries(self, fields: Mapping[str, Any]) -> dict[Languages, Entries]:
-        given = fields.get("dictionaries") or []
+        given = fields.get("dictionaries") or _in_form(fields)
         if not isinstance(given, list) or not all(isinstance(one, dict) for one in given):
             raise Refusal(400, "Value for 'dictionaries' not supported: it must be a list of objects.")
         dictionaries = {self._languages(one): self._entries(one) for one in given}
@@ -155,6 +157,15 @@ class GlossaryEndpoints:
     async def delete_dictionary(self, call: Call) -> Response:
         self._glossaries.delete_dictionary(call.owner, _id(call), self._languages(call.fields))
         return Response(status_code=204)
+
+
+def _in_form(fields: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Returns the dictionaries of a form, whose fields have names such as `dictionaries[0].entries`."""
+    dictionaries: dict[str, dict[str, Any]] = {}
+    for name, value in fields.items():
+        if found := _FIELD.fullmatch(name):
+            dictionaries.setdefault(found[1], {})[found[2]] = value
+    return list(dictionaries.values())
 
 
 def _id(call: Call) -> str:
