@@ -13,7 +13,7 @@ COPY recipes recipes
 COPY vtrans vtrans
 # A wheel without the compiled decoder is named ...-none-any.whl. The image would be slow, so its build fails; --verbose
 # shows why the compiler failed.
-RUN pip wheel --verbose --no-cache-dir --no-deps --wheel-dir /wheels . && ls /wheels/vtrans-*-linux_*.whl
+RUN pip wheel --verbose --no-cache-dir --no-deps --wheel-dir /wheels . && ls /wheels/vtrans_nmt-*-linux_*.whl
 
 FROM base
 ARG TORCH=

@@ -85,8 +85,8 @@ def test_the_image_is_built_from_one_pinned_base() -> None:
 def test_an_image_without_the_compiled_decoder_is_not_built() -> None:
     image = (ROOT / "Dockerfile").read_text(encoding="utf-8")
     (wanted,) = re.findall(r"^RUN pip wheel .* && ls /wheels/(\S+)$", image, re.MULTILINE)
-    assert fnmatch(f"vtrans-{vtrans.__version__}-py3-none-linux_aarch64.whl", wanted)
-    assert not fnmatch(f"vtrans-{vtrans.__version__}-py3-none-any.whl", wanted)
+    assert fnmatch(f"vtrans_nmt-{vtrans.__version__}-py3-none-linux_aarch64.whl", wanted)
+    assert not fnmatch(f"vtrans_nmt-{vtrans.__version__}-py3-none-any.whl", wanted)
 
 
 def test_compose_lets_the_server_answer_what_it_has_accepted() -> None:

@@ -59,7 +59,7 @@ def expected() -> set[str]:
 
 def test_without_a_compiler_the_wheel_is_for_every_platform(tmp_path: Path) -> None:
     wheel, files = built(tmp_path, "no-such-compiler")
-    assert wheel.name == f"vtrans-{vtrans.__version__}-py3-none-any.whl"
+    assert wheel.name == f"vtrans_nmt-{vtrans.__version__}-py3-none-any.whl"
     assert files == expected()
 
 
@@ -74,7 +74,7 @@ def test_the_wheel_brings_compiled_code_for_each_instruction_set(tmp_path: Path)
     assert {name.split("-")[1] for name in libraries} >= set(sets)
     platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
     if "universal" not in platform:
-        assert wheel.name == f"vtrans-{vtrans.__version__}-py3-none-{platform}.whl"
+        assert wheel.name == f"vtrans_nmt-{vtrans.__version__}-py3-none-{platform}.whl"
     installed = tmp_path / "installed"
     with zipfile.ZipFile(wheel) as opened:
         opened.extractall(installed)

@@ -76,7 +76,7 @@ def missing_torch() -> InputError:
 
 
 def install_command(extra: str) -> str:
-    """Returns the commands that install an extra. The `vtrans` on PyPI is another project."""
+    """Returns the commands that install an extra."""
     in_checkout, with_wheel = f"`pip install '.[{extra}]'`", f"`pip install 'WHEEL[{extra}]'`"
     return f"{in_checkout} in a checkout of vtrans, or {with_wheel} with the path of its wheel"
 

@@ -54,6 +54,12 @@ def test_a_form_says_the_same_as_json(client: Client) -> None:
     assert [one["text"] for one in form.json["translations"]] == ["b a", "d c"]
     assert translated(client, ["a b", "c d"]).json == form.json
     assert translated(client, "").json["translations"][0]["text"] == ""
+    unquoted = "text=größer als&target_lang=DE&source_lang=EN".encode()
+    assert (
+        client.send("POST", "/v2/translate", unquoted, FORM, Authorization=ONE).json["translations"][0]["text"]
+        == "als größer"
+    )
+    assert client.send("POST", "/v2/translate", b"text=\xff", FORM, Authorization=ONE).status == 400
     query = client.send("GET", "/v2/languages?type=target", Authorization=ONE).json
     assert query == client.send("GET", "/v2/languages", b"type=target", FORM, Authorization=ONE).json
     english = {"language": "EN-GB", "name": "English (GB)", "supports_formality": True}

@@ -118,7 +118,7 @@ def main() -> None:
                 print(run(programs / "vtrans", "doctor").strip())
                 typed_project(programs, folder)
         again = environment(top / "sdist", sys.executable, ["--no-deps", sdist])
-        run(again / "python", "-c", "import importlib.metadata as m; assert m.version('vtrans')")
+        run(again / "python", "-c", "import importlib.metadata as m; assert m.version('vtrans-nmt')")
 
 
 if __name__ == "__main__":

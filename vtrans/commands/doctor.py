@@ -15,7 +15,7 @@ def doctor(as_json: Json = False) -> None:
     """Report on the installation and this machine. The exit code is 1 if vtrans cannot be used."""
     from vtrans.analysis.machine import examine
 
-    facts, problems = examine(metadata.requires("vtrans") or ())
+    facts, problems = examine(metadata.requires("vtrans-nmt") or ())
     if as_json:
         print_json({"vtrans": vtrans.__version__, "facts": facts, "problems": problems})
     else:

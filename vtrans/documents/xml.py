@@ -108,7 +108,7 @@ def parse(xml: str, namespaces: Sequence[str] | None, *, doctype: bool = False) 
 
     def declared(name: str, system: str | None, public: str | None, declares: int) -> None:
         if declares or not doctype:
-            raise DocumentError("The file's XML must not have a DOCTYPE that declares entities.")
+            raise DocumentError("The XML must not have a DOCTYPE that declares entities.")
 
     parser.StartElementHandler = lambda name, attributes: note("start", named(name), attributes)
     parser.EndElementHandler = lambda name: note("end", named(name))
@@ -120,9 +120,9 @@ def parse(xml: str, namespaces: Sequence[str] | None, *, doctype: bool = False) 
         return _tree(data, events)
     except expat.ExpatError as error:
         reason = expat.ErrorString(error.code)
-        raise DocumentError(f"the file's XML cannot be parsed: {reason}.", error.lineno) from None
+        raise DocumentError(f"the XML cannot be parsed: {reason}.", error.lineno) from None
     except UnicodeError:
-        raise DocumentError("The file's XML cannot be parsed.") from None
+        raise DocumentError("The XML cannot be parsed.") from None
 
 
 def _tree(data: bytes, events: Sequence[tuple[int, str, str, dict[str, str]]]) -> Element:
@@ -134,7 +134,7 @@ def _tree(data: bytes, events: Sequence[tuple[int, str, str, dict[str, str]]]) -
             stack.append(Element(value, raw, attributes=attributes, begin=place))
             stack[-2].children.append(stack[-1])
             if len(stack) > DEEPEST:
-                raise DocumentError(f"The file's XML must be nested at most {DEEPEST} elements deep.")
+                raise DocumentError(f"The XML must be nested at most {DEEPEST} elements deep.")
         elif what == "end":
             stack[-1].closing, stack[-1].end = raw, place + len(raw)
             stack.pop()

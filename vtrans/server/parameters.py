@@ -123,10 +123,10 @@ def _json(body: bytes) -> dict[str, Any]:
 
 def _pairs(query: bytes) -> list[tuple[str, Any]]:
     try:
-        text = query.decode("ascii")
+        text = query.decode()  # programs such as curl leave out the percent-encoding
         return list(parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=None))
     except UnicodeDecodeError:
-        raise Refusal(400, "Invalid form: the values must be UTF-8 in percent-encoding.") from None
+        raise Refusal(400, "Invalid form: the values must be UTF-8.") from None
 
 
 async def _multipart(request: Request, body: bytes) -> list[tuple[str, Any]]:
