@@ -5,13 +5,11 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vtrans import console as module
 from vtrans.console import Console, duration, text_width
 
 
@@ -180,11 +178,6 @@ def test_a_closed_pipe_does_not_change_the_exit_code() -> None:
         assert process.wait(60) == 0
 
 
-def test_import_is_light() -> None:
-    code = "import sys, vtrans.console; print([m for m in ('rich', 'torch', 'numpy') if m in sys.modules])"
-    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "[]\n"
-
-
 def test_progress_lines_are_at_least_ten_seconds_apart(clock: list[float]) -> None:
     out = io.StringIO()
     with Console(stream=out).progress("reading", 1600, "lines") as counter:
@@ -292,11 +285,3 @@ def test_stderr_is_the_default_and_stdout_stays_clean(capsys: pytest.CaptureFixt
     printed = capsys.readouterr()
     assert printed.out == ""
     assert "careful" in printed.err
-
-
-def test_only_the_console_imports_rich() -> None:
-    for path in sorted(Path(module.__file__).parent.rglob("*.py")):
-        if path.name != "console.py":
-            source = path.read_text(encoding="utf-8")
-            assert "import rich" not in source, path.name
-            assert "from rich" not in source, path.name

@@ -14,14 +14,13 @@ import struct
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from bergamot_models import MODEL, VARIANTS, model, read_model, the_model, written
+from bergamot_models import VARIANTS, model, read_model, the_model, written
 from cli_runner import Done
-from exports import LINES, SMALL
+from exports import LINES
 from torch import Tensor
 
 from vtrans.checkpoint import save_model
@@ -202,18 +201,6 @@ def test_exports_are_deterministic(tmp_path: Path, tiny_data: DataFolder) -> Non
 # Refusals.
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [("norm", "pre"), ("positions", "rotary"), ("positions", "sinusoidal"), ("norm_eps", 1e-5), ("tie", "none"),
-     ("activation", "gelu"), ("scale_embedding", False), ("d_model", 96), ("d_ff", 100)],
-)  # fmt: skip
-def test_what_the_engine_lacks_is_refused_by_name(key: str, value: Any) -> None:
-    config = dataclasses.replace(SMALL, **MODEL)
-    check_model(config, BERGAMOT)
-    with pytest.raises(InputError, match=rf"model\.{key} = .*Bergamot"):
-        check_model(dataclasses.replace(config, **{key: value}), BERGAMOT)
-
-
 def test_other_positions_and_a_trained_start_are_refused(tmp_path: Path, tiny_data: DataFolder) -> None:
     stored = model(tiny_data, positions="stored", max_positions=64)
     trained = model(tiny_data)
@@ -295,12 +282,6 @@ def test_the_page_needs_the_engine(tmp_path: Path, tiny_data: DataFolder) -> Non
 
 
 # The engine.
-
-
-def test_a_folder_that_is_not_the_engine_is_refused(tmp_path: Path, tiny_data: DataFolder) -> None:
-    with pytest.raises(InputError, match="`engine`"):
-        export_model(model(tiny_data), "bergamot", tmp_path / "out", QUIET, LINES, engine=tmp_path)
-    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("lines", [[], ["a " * 200]])

@@ -180,7 +180,7 @@ def _epsilon(spec: Any) -> None:
     spec.config.layer_norm_epsilon = 1e-3
 
 
-@pytest.mark.parametrize("change", [_bias, _activation, _positions, _pad, _epsilon])
+@pytest.mark.parametrize("change", some([_bias, _activation, _positions, _pad, _epsilon], 2))
 def test_a_difference_is_found(
     change: Callable[[Any], None], tiny_data: DataFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -356,4 +356,7 @@ def test_a_damaged_folder_is_refused(ending_run: RunFolder, tmp_path: Path) -> N
     refused("format 1, got 2", "vtrans.json", json.dumps({**description, "format": 2}).encode())
     refused("vocabulary", "vtrans.json", json.dumps({**description, "vocabularies": []}).encode())
     refused("vocabulary", "vtrans.json", json.dumps({**description, "files": {}}).encode())
+    for path in ("/dev/zero", "../out/model.bin"):
+        files = {**description["files"], path: "0"}
+        refused("is missing", "vtrans.json", json.dumps({**description, "files": files}).encode())
     read_exported(folder)

@@ -19,7 +19,7 @@ ODD = 'it\'s 2 $$HOME; "new" #*'  # make reads $$ as one $
 TYPED = ODD.replace("$$", "$")
 KEPT = "import json, os, sys; json.dump([sys.argv[1:], dict(os.environ)], open('given.json', 'w'))"
 
-pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
+pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed: apt-get install make")
 
 
 def passed(folder: Path, target: str, *variables: str) -> list[str]:

@@ -30,11 +30,8 @@ from vtrans.data.store import DataFolder
 from vtrans.storage.run_folder import RunFolder
 
 TOGETHER = {
-    "plain": ("train.bpe_dropout=0.0",),
     "drawn": ("train.bpe_dropout=0.1", "train.noise=0.3"),
     "shared": ("model.share_stacks=true", "model.share_layers=all", "model.encoder_layers=2", "model.decoder_layers=2"),
-    "muon": ("train.optimizer=muon", "train.precision=float32"),
-    "decoder-only": ("model.architecture=decoder-only", "model.encoder_layers=0"),
     "guided": ("train.guided_alignment=0.5",),
 }
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import write_pairs
+from drawn import each_with
 
 import vtrans.data.aligner
 import vtrans.data.cleaning.alignment
@@ -316,8 +317,9 @@ class Interrupted(BaseException):
     """Like KeyboardInterrupt, but raised by nothing else."""
 
 
-@pytest.mark.parametrize("step", ["clean.Rules", "clean.unsound", "clean.writing", "clean.publish"])
-@pytest.mark.parametrize("old", [False, True])
+@pytest.mark.parametrize(
+    ("step", "old"), each_with(["clean.Rules", "clean.unsound", "clean.writing", "clean.publish"], [False, True])
+)
 def test_an_interrupted_run_leaves_the_folder_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, old: bool
 ) -> None:
