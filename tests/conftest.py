@@ -14,10 +14,9 @@ import signal
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-# Several suites run on two cores, and equal bytes need equal thread counts and kernels on every processor. Set other
-# values to run the suite with several threads, or with VTRANS_KERNELS=blas.
+# Several suites run on two cores, and equal bytes need equal thread counts on every processor. Set another value to run
+# the suite with several threads.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("VTRANS_KERNELS", "onednn")
 # Keeps the compiled decoder between sessions. Its name depends on its code and the compiler's command.
 os.environ.setdefault("VTRANS_CACHE", str(Path(__file__).parent.parent / ".pytest_cache" / "vtrans"))
 
@@ -225,7 +224,7 @@ def _seeded() -> None:
     """A test draws the same numbers and uses the same kernels whichever tests ran before it."""
     random.seed(1)
     torch.manual_seed(1)
-    kernels.use(Kernels(os.environ["VTRANS_KERNELS"]))
+    kernels.use(Kernels())
 
 
 @pytest.fixture(scope="session")

@@ -53,7 +53,8 @@ def main() -> None:
     decoders: dict[str, Decoder[Any]] = {}
     for precision in PRECISIONS:
         decoders[f"compiled, {precision}"] = CompiledDecoder(arrays_of(model), library, precision)
-        decoders[f"torch, {precision}"] = IncrementalDecoder(copy.deepcopy(model), precision)
+        if precision != "int8":
+            decoders[f"torch, {precision}"] = IncrementalDecoder(copy.deepcopy(model), precision)
     sources = [[*torch.randint(4, V, (LENGTH,)).tolist(), EOS_ID] for _ in range(options.sentences)]
 
     @torch.inference_mode()

@@ -12,7 +12,7 @@ from test_decoder import COMPILER, LINES
 import vtrans
 from vtrans.compiled.compiler import cache_folder
 from vtrans.compiled.weights import PRECISIONS
-from vtrans.config import CACHE_VARIABLE, KERNELS_VARIABLE
+from vtrans.config import CACHE_VARIABLE
 from vtrans.console import Console
 from vtrans.errors import InputError
 from vtrans.storage.run_folder import RunFolder
@@ -37,19 +37,17 @@ def test_compiled_code_is_the_default_for_what_it_can_do(tiny_run: RunFolder) ->
     assert engine(tiny_run, engine="torch") == "torch"
     for precision in PRECISIONS:
         assert engine(tiny_run, precision=precision) == "compiled"
-    assert engine(tiny_run, kernels="auto") == engine(tiny_run, engine="compiled", kernels="auto") == "compiled"
-    for name, value in {"precision": "float16", "kernels": "blas"}.items():
-        assert engine(tiny_run, **{name: value}) == "torch"
+    assert engine(tiny_run, engine="compiled") == "compiled"
+    assert engine(tiny_run, precision="float16") == "torch"
 
 
-@pytest.mark.parametrize("settings", [{"precision": "float16"}, {"device": "meta"}, {"kernels": "blas"}])
+@pytest.mark.parametrize("settings", [{"precision": "float16"}, {"device": "meta"}])
 def test_what_compiled_code_cannot_do_is_refused(tiny_run: RunFolder, settings: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=f"`{next(iter(settings))}`"):
         vtrans.load(tiny_run.path, engine="compiled", **{"device": "cpu", **settings})
 
 
-def test_loading_says_where_the_compiled_code_is(tiny_run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(KERNELS_VARIABLE, raising=False)
+def test_loading_says_where_the_compiled_code_is(tiny_run: RunFolder) -> None:
     engine(tiny_run)
     heard = io.StringIO()
     engine(tiny_run, console=Console(stream=heard))
@@ -58,25 +56,17 @@ def test_loading_says_where_the_compiled_code_is(tiny_run: RunFolder, monkeypatc
     assert Path(second.removeprefix("compiled code: ")).parent == cache_folder()
 
 
-def test_loading_says_that_kernels_of_the_environment_have_no_effect(
-    tiny_run: RunFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(KERNELS_VARIABLE, "blas")
-    for name, named in {"compiled": True, "torch": False}.items():
-        heard = io.StringIO()
-        engine(tiny_run, engine=name, console=Console(stream=heard))
-        assert (KERNELS_VARIABLE in heard.getvalue()) == named
-
-
 def test_without_a_compiler_torch_runs_the_model_and_one_line_says_why(tiny_run: RunFolder, no_compiler: str) -> None:
     heard = io.StringIO()
     made = vtrans.load(tiny_run.path, device="cpu", console=Console(stream=heard))
     assert made.engine.name == "torch"
-    assert [no_compiler in line for line in heard.getvalue().removesuffix("\n").split("\n")] == [False, True, False]
+    assert [no_compiler in line for line in heard.getvalue().removesuffix("\n").split("\n")] == [False, True]
     again = vtrans.load(tiny_run.path, device="cpu", engine="torch")
     assert list(made.translate(LINES)) == list(again.translate(LINES))
     with pytest.raises(InputError, match=no_compiler):
         engine(tiny_run, engine="compiled")
+    with pytest.raises(InputError, match="`precision`"):
+        engine(tiny_run, precision="int8")
 
 
 def test_jobs_with_and_without_a_compiler_do_not_mix(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import ctypes
 import dataclasses
 import gc
@@ -27,7 +26,6 @@ from vtrans.compiled import compiler
 from vtrans.compiled.decoder import CompiledDecoder, CompiledState, compiled_decoder, memory
 from vtrans.compiled.weights import PRECISIONS
 from vtrans.config import ModelConfig
-from vtrans.engines.incremental import IncrementalDecoder
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.search.decoder import Best, Logprobs, logprobs_of
 from vtrans.search.options import Sampling
@@ -109,16 +107,13 @@ def test_a_product_has_rounded_operands_and_exact_sums(
 @pytest.mark.parametrize("instructions", ALL[ALL.index(compiler.instructions()) :])
 @pytest.mark.parametrize("config", [WIDE, VARIANTS[-3], SEQUENCES[-1]])
 @pytest.mark.parametrize("precision", PRECISIONS[1:])
-def test_a_rounded_model_is_as_close_to_float32_as_in_torch(
+def test_a_rounded_model_is_close_to_float32(
     config: ModelConfig, precision: str, instructions: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It differs from the one in torch, because a number between two steps is rounded down in one and up in the
-    other."""
     monkeypatch.setattr(compiler, "instructions", lambda: instructions)
     model, live = make(config).float().requires_grad_(False), np.arange(6)
     library, results = compiled_decoder(None), []
-    decoders: list[Any] = [CompiledDecoder(arrays_of(model), library, kind) for kind in ("float32", precision)]
-    for decoder in (*decoders, IncrementalDecoder(copy.deepcopy(model), precision)):
+    for decoder in (CompiledDecoder(arrays_of(model), library, kind) for kind in ("float32", precision)):
         numbers, steps = random.Random(4), []
         with torch.inference_mode():
             state = decoder.start(sequences(6, 20, 9), 2)
@@ -127,9 +122,9 @@ def test_a_rounded_model_is_as_close_to_float32_as_in_torch(
                 whole = [logprobs_of(block) for block in decoder.step(state, tokens, live)]
                 steps.append(np.concatenate(whole)[:, 1:])
         results.append(np.concatenate(steps))
-    exact, *rounded = results
-    compiled, in_torch = (np.sqrt(np.square(each - exact).mean()) for each in rounded)
-    assert 0 < compiled < 1.2 * in_torch
+    exact, rounded = results
+    error = float(np.sqrt(np.square(rounded - exact).mean()) / exact.std())
+    assert 0 < error < {"bfloat16": 0.015, "int8": 0.06}[precision]
 
 
 def check_histories(library: ctypes.CDLL, config: ModelConfig, width: int) -> None:

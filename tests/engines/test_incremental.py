@@ -12,7 +12,7 @@ import torch
 from drawn import some
 from networks import BOS, PAD, SEQUENCES, SMALL, VARIANTS, V, make, padded, sequences, step, step_by_step
 
-from vtrans.config import DECODING_PRECISIONS, ModelConfig
+from vtrans.config import ModelConfig
 from vtrans.engines.incremental import IncrementalDecoder, best_of
 from vtrans.errors import InputError, LogprobsError
 from vtrans.model import Cache, Transformer
@@ -185,7 +185,7 @@ def test_decoding_follows_a_model_in_training() -> None:
         torch.testing.assert_close(after[:, :1, 1:], full[..., 1:], rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("precision", DECODING_PRECISIONS)
+@pytest.mark.parametrize("precision", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("autoregression", ["self-attention", "ssru"])
 def test_a_frozen_model_decodes_within_its_precision(precision: str, autoregression: str) -> None:
     model = make(dataclasses.replace(SMALL, autoregression=autoregression)).float()
@@ -194,13 +194,12 @@ def test_a_frozen_model_decodes_within_its_precision(precision: str, autoregress
     with torch.inference_mode():
         full = step(trainable, trainable.start(rows, 2), tokens)
     frozen = IncrementalDecoder(model.requires_grad_(False), precision)
-    assert model.src_embedding.weight.dtype == (torch.float16 if precision == "float16" else torch.float32)
+    assert model.src_embedding.weight.dtype == getattr(torch, precision)
     with torch.inference_mode():
         found = step(frozen, frozen.start(rows, 2), tokens)
     assert found.dtype == torch.float32
     off = (found[..., 1:] - full[..., 1:]).abs().max()
-    # Half precision has 8 or 11 bits; 8-bit operands are off by at most 1/254 of the largest in the row.
-    assert 0 <= off < {"float32": 1e-5, "float16": 0.01, "bfloat16": 0.1, "int8": 0.1}[precision]
+    assert 0 <= off < {"float32": 1e-5, "float16": 0.01, "bfloat16": 0.1}[precision]  # 11 and 8 bits
     assert (off > 1e-5) == (precision != "float32")
 
 
@@ -221,11 +220,9 @@ def test_the_steps_read_nothing_from_the_device(config: ModelConfig) -> None:
         assert decoder.hidden(state, tokens_BK, live_r).shape == (6, config.d_model)
 
 
-def test_int8_needs_a_cpu() -> None:
-    with torch.device("meta"):
-        model = Transformer(SMALL, V, V, joint=True, pad_id=PAD)
+def test_int8_needs_compiled_code() -> None:
     with pytest.raises(InputError, match="`precision`"):
-        IncrementalDecoder(model, "int8")
+        IncrementalDecoder(make(SMALL), "int8")
 
 
 @pytest.mark.parametrize("V", [5, 300])

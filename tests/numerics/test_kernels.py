@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import platform
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from torch.nn import functional as F
 from vtrans.numerics import automatic, kernels
 from vtrans.numerics.attention import batched_attention, dot_product_attention, fused_attention
 from vtrans.numerics.automatic import automatic_kernels, automatic_precision
-from vtrans.numerics.kernels import BMM_KEYS, FEW_ROWS, ONEDNN_PRODUCTS, Kernels
+from vtrans.numerics.kernels import BMM_KEYS, ONEDNN_PRODUCTS, Kernels
 from vtrans.numerics.products import HAS_ONEDNN, linear
 
 needs_onednn = pytest.mark.skipif(not HAS_ONEDNN, reason="this torch has no oneDNN")
@@ -98,36 +97,23 @@ def test_attention_weights_are_dropped_at_their_rate() -> None:
 
 
 @pytest.mark.parametrize(
-    ("machine", "maker", "mkl", "large", "few", "batched"),
+    ("machine", "maker", "mkl", "library", "batched"),
     [
-        ("x86_64", "vendor_id\t: GenuineIntel", True, "blas", "onednn", True),
-        ("x86_64", "vendor_id\t: GenuineIntel", False, "onednn", "onednn", False),
-        ("AMD64", "vendor_id\t: AuthenticAMD", True, "onednn", "onednn", True),
-        ("aarch64", "CPU implementer\t: 0x41", False, "blas", "blas", False),
+        ("x86_64", "vendor_id\t: GenuineIntel", True, "blas", True),
+        ("x86_64", "vendor_id\t: GenuineIntel", False, "onednn", False),
+        ("AMD64", "vendor_id\t: AuthenticAMD", True, "onednn", True),
+        ("aarch64", "CPU implementer\t: 0x41", False, "blas", False),
     ],
 )
 def test_the_processor_decides(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    machine: str,
-    maker: str,
-    mkl: bool,
-    large: str,
-    few: str,
-    batched: bool,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: str, maker: str, mkl: bool, library: str, batched: bool
 ) -> None:
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/cpuinfo").write_text(f"processor\t: 0\n{maker}\n")
     monkeypatch.setattr(automatic, "HAS_ONEDNN", True)
     monkeypatch.setattr(platform, "machine", lambda: machine)
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: mkl)
-    chosen = automatic_kernels(tmp_path)
-    for rows, packed in itertools.product((FEW_ROWS + 1, FEW_ROWS), (False, True)):
-        inputs = -(-ONEDNN_PRODUCTS // rows)
-        expected = few if packed and rows == FEW_ROWS else large
-        assert chosen.use_onednn(rows, inputs, 1, packed=packed) == (expected == "onednn")
-        assert not chosen.use_onednn(rows, inputs // 2, 1, packed=packed)
-    assert chosen.use_bmm(BMM_KEYS) == batched
+    assert automatic_kernels(tmp_path) == Kernels(library, bmm=batched)
 
 
 @pytest.mark.parametrize(

@@ -8,16 +8,7 @@ from torch.nn import functional as F
 
 from vtrans.numerics import products
 from vtrans.numerics.kernels import ONEDNN_PRODUCTS
-from vtrans.numerics.products import (
-    Bfloat16Linear,
-    Int8Linear,
-    Linear,
-    bfloat16_products,
-    linear,
-    packed,
-    padded,
-    product,
-)
+from vtrans.numerics.products import Linear, bfloat16_products, linear, padded
 
 needs_onednn = pytest.mark.skipif(not products.HAS_ONEDNN, reason="this torch has no oneDNN")
 
@@ -66,14 +57,6 @@ def test_only_the_operand_that_requires_a_gradient_gets_one(wanted: str) -> None
         torch.testing.assert_close(operand.grad, expected[name], rtol=1e-4, atol=1e-3, check_dtype=False)
 
 
-@needs_onednn
-@pytest.mark.parametrize("rows", [1, 5, 130])
-def test_a_packed_weight_gives_the_same_product(rows: int) -> None:
-    x, weight, bias = operands(rows, 48, outputs=33)
-    copy = packed(weight)
-    torch.testing.assert_close(product(x, copy, bias, onednn=True), F.linear(x, weight, bias), rtol=1e-5, atol=1e-5)
-
-
 def test_operands_may_be_views_that_are_not_contiguous() -> None:
     x, weight, bias = operands(64, 4096, outputs=48)
     turned = x.t()  # [4096, 64]
@@ -104,55 +87,6 @@ def test_the_layer_has_the_names_and_values_of_torchs_layer() -> None:
     assert list(layer.state_dict()) == list(torch.nn.Linear(32, 48).state_dict())
     x = torch.randn(4096, 32)
     torch.testing.assert_close(layer(x), F.linear(x, layer.weight, layer.bias), rtol=1e-5, atol=1e-5)
-
-
-@needs_onednn
-def test_int8_rounds_by_at_most_half_a_step_of_each_row() -> None:
-    x, weight, _ = operands(9, 64, outputs=30)
-    x = x * torch.logspace(-3, 3, 9)[:, None]  # each row has a scale of its own
-    weight = weight * torch.logspace(-2, 2, 30)[:, None]
-    int8 = Int8Linear(weight, torch.zeros(30))
-    x_step, weight_step = x.abs().amax(1, keepdim=True) / int8.steps, weight.abs().amax(1) / 127
-    bound = x_step / 2 * weight.abs().sum(1) + weight_step / 2 * x.abs().sum(1, keepdim=True) * 1.01
-    off = (int8(x) - x @ weight.t()).abs()
-    assert (off <= bound).all()
-    assert off.max() > 0
-    rounded = (x / x_step).round() * x_step
-    exact = rounded.double() @ ((weight / weight_step[:, None]).round() * weight_step[:, None]).double().t()
-    torch.testing.assert_close(int8(x).double(), exact, rtol=1e-5, atol=float(exact.abs().max()) * 1e-9)
-
-
-@needs_onednn
-@pytest.mark.parametrize("kind", [Bfloat16Linear, Int8Linear])
-def test_a_rounded_product_does_not_depend_on_the_other_rows(kind: type[Bfloat16Linear | Int8Linear]) -> None:
-    x, weight, bias = operands(69, 64, outputs=30)
-    rounded = kind(weight, bias)
-    together = rounded(x)
-    assert together.shape == (69, 30)
-    torch.testing.assert_close(together, F.linear(x, weight, bias), rtol=0, atol=0.3)
-    for n, row in enumerate(x):
-        # Sums of 8-bit products are exact. Those in bfloat16 are rounded once, to 8 bits.
-        torch.testing.assert_close(rounded(row[None])[0], together[n], rtol=0 if kind is Int8Linear else 2**-7, atol=0)
-
-
-@needs_onednn
-def test_an_int8_product_with_zeros_is_the_bias() -> None:
-    bias = torch.tensor([0.0, -torch.inf, 1.5])
-    zeros = torch.zeros(3, 8)
-    assert torch.equal(Int8Linear(zeros, bias)(torch.tensor([[0.0] * 8, [1e20] * 8])), bias.expand(2, 3))
-    assert torch.equal(Int8Linear(torch.ones(3, 8), bias)(zeros[:2]), bias.expand(2, 3))
-
-
-@needs_onednn
-@pytest.mark.parametrize("kind", [Bfloat16Linear, Int8Linear])
-def test_a_layer_with_a_rounded_weight_uses_it(kind: type[Bfloat16Linear | Int8Linear]) -> None:
-    layer = Linear(32, 48).requires_grad_(False)
-    x = torch.randn(3, 7, 32)
-    exact = layer(x)
-    layer.rounded = kind(layer.weight, layer.bias)
-    off = (layer(x) - exact).abs().max()
-    assert layer(x).dtype is torch.float32
-    assert 0 < off < 0.05
 
 
 def test_padded_rows_come_from_few_numbers() -> None:

@@ -33,7 +33,6 @@ import vtrans.commands.export  # before the copies of this process are made, whi
 import vtrans.interop.formats
 import vtrans.training.trainer  # noqa: F401
 from vtrans import cli
-from vtrans.config import KERNELS_VARIABLE
 from vtrans.storage.run_folder import RunFolder
 
 LARGE, MANY = 1 << 28, 100_000  # bytes, files
@@ -242,7 +241,6 @@ def main() -> None:
     if os.geteuid():
         sys.exit("this needs root, because it mounts a tmpfs")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # which unmounts the disk
-    os.environ[KERNELS_VARIABLE] = "onednn"
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -12,7 +12,7 @@ from runs import command, heard, interrupted, process, same, set_up_run
 
 import vtrans
 from vtrans.data.store import DataFolder
-from vtrans.errors import FileError, InputError, RecipeError
+from vtrans.errors import FileError, RecipeError
 from vtrans.numerics import automatic, kernels
 from vtrans.numerics.automatic import automatic_kernels
 from vtrans.numerics.kernels import Kernels
@@ -42,7 +42,7 @@ def test_a_run_resumes_with_its_recorded_kernels(
     tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = (*EVERY_STEP, *AUTO)
-    recorded = Kernels("blas", bmm=True, packed="onednn")
+    recorded = Kernels("blas", bmm=True)
     with monkeypatch.context() as earlier:
         earlier.setattr(kernel_choice, "automatic_kernels", lambda: recorded)
         whole = tiny_train(tiny_data, tmp_path / "whole", *settings)
@@ -96,23 +96,13 @@ def test_a_missing_library_is_refused_or_replaced(
     with pytest.raises(RecipeError, match=r"train\.kernels .*onednn"):
         set_up_run(tiny_data, tmp_path / "a", 'train.kernels="onednn"')
     choose_kernels(ready.job, dataclasses.replace(ready.progress, kernels=Kernels()))
-    assert kernels.current() == Kernels("blas", packed="blas")
-
-
-def test_translating_uses_the_kernels_that_are_given_or_automatic(
-    tiny_run: RunFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    vtrans.load(tiny_run.path, device="cpu", kernels="blas")
     assert kernels.current() == Kernels("blas")
-    vtrans.load(tiny_run.path, device="cpu", engine="torch")  # the tests' environment says onednn
-    assert kernels.current() == Kernels("onednn")
-    vtrans.load(tiny_run.path, device="cpu", engine="torch", kernels="auto")
-    assert kernels.current() == dataclasses.replace(automatic_kernels(), bmm=False)
-    monkeypatch.setenv("VTRANS_KERNELS", "cublas")
-    with pytest.raises(InputError, match=r"VTRANS_KERNELS .*'cublas'"):
-        vtrans.load(tiny_run.path)
-    with pytest.raises(InputError, match=r"`kernels` .*'mkl'"):
-        vtrans.load(tiny_run.path, kernels="mkl")
+
+
+def test_translating_with_torch_uses_the_automatic_library(tiny_run: RunFolder) -> None:
+    kernels.use(Kernels("none", bmm=True))
+    vtrans.load(tiny_run.path, device="cpu", engine="torch")
+    assert kernels.current() == dataclasses.replace(automatic_kernels(), bmm=True)
 
 
 def test_auto_is_one_precision_also_after_a_resume(

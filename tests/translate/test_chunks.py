@@ -271,8 +271,8 @@ def test_jobs_have_the_engine_with_which_the_first_began(
     for engine in ("compiled", None):
         record["options"]["engine"] = engine
         (out / "job.json").write_text(json.dumps(record), encoding="utf-8")
-        refused = run_cli(*command, "--kernels", "blas")
-        assert (refused.code, "--kernels" in refused.err) == (2, engine == "compiled")
+        refused = run_cli(*command, "--precision", "float16")
+        assert (refused.code, "--precision" in refused.err) == (2, engine == "compiled")
 
 
 def test_whether_a_client_waits_is_no_setting_of_a_job() -> None:

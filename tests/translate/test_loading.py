@@ -34,7 +34,6 @@ def test_load_takes_a_run_and_overrides_by_name(tiny_run: RunFolder) -> None:
 
 
 def test_a_loaded_model_is_frozen(tiny_run: RunFolder) -> None:
-    """Only then does decoding keep a copy of the projection."""
     (model,) = load(tiny_run.path, device="cpu", engine="torch").engine.models
     assert not any(parameter.requires_grad for parameter in model.model.parameters())
 
@@ -60,7 +59,7 @@ def test_invalid_precisions_are_refused(tiny_run: RunFolder) -> None:
 def test_load_says_which_model_it_chose_once_it_is_loaded(tmp_path: Path, tiny_run: RunFolder) -> None:
     heard = io.StringIO()
     load([tiny_run.path, tiny_run.last], device="cpu", engine="torch", console=Console(stream=heard))
-    first, second, third = heard.getvalue().removesuffix("\n").split("\n")
+    first, second = heard.getvalue().removesuffix("\n").split("\n")
     assert first.startswith(f"model: {tiny_run.best} (the best checkpoint; there is no averaged.safetensors), on cpu")
     assert second == f"model: {tiny_run.last}, on cpu"
     damaged = tmp_path / "damaged.safetensors"
@@ -69,7 +68,6 @@ def test_load_says_which_model_it_chose_once_it_is_loaded(tmp_path: Path, tiny_r
     with pytest.raises(FileError, match="damaged"):
         vtrans.load(damaged, console=Console(stream=stream))
     assert not stream.getvalue()
-    assert third.startswith("kernels: oneDNN")
 
 
 def test_a_given_setting_without_effect_is_named(tiny_run: RunFolder) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from vtrans.command_line.lines import many, progress, source_of, stdin_is_terminal, texts_of, warn_of_characters, writer
 from vtrans.command_line.options import BAD_UTF8, check_line_counts, check_output
-from vtrans.config import KERNELS_VARIABLE, RETRY_NGRAM
+from vtrans.config import RETRY_NGRAM
 from vtrans.console import Console
 from vtrans.errors import InputError
 from vtrans.keys import flag, number, path, text
@@ -78,9 +78,8 @@ class Text:
         """Whether the lines are typed at a terminal."""
         return self.input is None and stdin_is_terminal()
 
-    def chunks(self, *, measure: bool) -> Chunks | None:
-        """Returns how the text is divided into chunks, or None if it is not. `measure` is whether the user asks for
-        kernels. Raises InputError for a wrong division."""
+    def chunks(self) -> Chunks | None:
+        """Returns how the text is divided into chunks, or None if it is not. Raises InputError for a wrong division."""
         if self.chunk_lines is None:
             if self.shard is not None:
                 raise InputError("`shard` only applies to chunks; add `chunk_lines`, or leave it out.")
@@ -89,8 +88,7 @@ class Text:
             raise InputError("`chunk_lines` needs `input`, a file, and `output`, a folder.")
         if self.line_buffered:
             raise InputError("`line_buffered` is for input that arrives line by line; leave it or `chunk_lines` out.")
-        measure = measure or bool(os.environ.get(KERNELS_VARIABLE))
-        return Chunks(self.chunk_lines, Shard.parsed(self.shard or "1/1"), self.input, self.output, measure)
+        return Chunks(self.chunk_lines, Shard.parsed(self.shard or "1/1"), self.input, self.output)
 
     def check(self, others: list[tuple[str, Path | None]]) -> None:
         """Raises InputError if the output would replace an input or one of the other files, which have flags, or if
@@ -123,7 +121,6 @@ class Chunks:
     shard: Shard
     input: Path
     folder: Path
-    measure: bool  # whether the user asks for kernels, instead of those with which the job began
 
 
 @contextmanager
@@ -188,8 +185,6 @@ def chunked(
         missing = many(left, "chunk", "to translate")
         whole = many(job.chunks, "chunk", f"of at most {chunks.lines:,} lines")
         console.info(f"{missing}; {chunks.folder} will hold {whole}")
-        if not chunks.measure:
-            job.use_kernels()
         return partial(run, translator, job), min(MOST_PROCESSES, left * chunks.lines)
 
     def run(translator: Translator, job: ChunkJob, workers: Workers[bytes] | None) -> None:

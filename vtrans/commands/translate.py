@@ -183,7 +183,7 @@ def translate(
     documents.check(files or [], [text, output])
     targets = documents.targets(files, text.output) if files else {}
     search = _checked_search(search, sampling, sampling_options, mbr, no_retry)
-    chunks = text.chunks(measure=engine.kernels is not None)
+    chunks = text.chunks()
     if chunks and reading.memory:
         raise InputError("`memory` cannot be used with `chunk_lines`, because it may change while jobs run.")
     text.check(

@@ -6,7 +6,7 @@ run may change it. A recipe describes a model and its training completely, excep
 data folder.
 """
 
-from vtrans.config.engine import CACHE_VARIABLE, DECODING_PRECISIONS, ENGINES, KERNELS_VARIABLE, EngineConfig
+from vtrans.config.engine import CACHE_VARIABLE, DECODING_PRECISIONS, ENGINES, EngineConfig
 from vtrans.config.model import TIE_FORMS, ModelConfig, check_tie, contradiction, resolve_tie
 from vtrans.config.recipe import SECTIONS, Recipe, check_together, section_from
 from vtrans.config.search import SearchConfig
@@ -21,7 +21,6 @@ __all__ = [
     "DEFAULT_TRANSLATIONS",
     "ENGINES",
     "KERNELS",
-    "KERNELS_VARIABLE",
     "MBR_BEAM",
     "MBR_METRICS",
     "MBR_SAMPLES",

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from vtrans.config.train import KERNELS
 from vtrans.keys import check_fields, choice, flag, text
 
 ENGINES = ("compiled", "torch")  # the first is the default where it is available
 DECODING_PRECISIONS = ("float32", "bfloat16", "float16", "int8")  # the first is the default
-KERNELS_VARIABLE = "VTRANS_KERNELS"  # the environment variable with the default for translating
 CACHE_VARIABLE = "VTRANS_CACHE"  # the environment variable with the folder of compiled code
 
 
@@ -40,17 +38,9 @@ class EngineConfig:
     precision: str | None = choice(
         None,
         DECODING_PRECISIONS,
-        "Precision of matrix products: float32, bfloat16, float16, or int8, which needs a CPU.",
+        "Precision of matrix products: float32, bfloat16, float16, or int8, which needs the engine compiled.",
         metavar="TYPE",
         unset=DECODING_PRECISIONS[0],
-    )
-    kernels: str | None = choice(
-        None,
-        {"auto": "chosen by the processor", "onednn": "oneDNN", "blas": "MKL on x86"},
-        "Torch's library for float32 matrix products on a CPU.",
-        metavar="LIBRARY",
-        unset=f"${KERNELS_VARIABLE}, else {KERNELS[0]}",
-        speed_only=True,
     )
 
     def __post_init__(self) -> None:

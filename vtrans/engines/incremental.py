@@ -8,15 +8,13 @@ Legend: B sentences, K rows per sentence, r live rows, S source length, D model 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 
 from vtrans.errors import InputError
 from vtrans.model import Cache, SourceCache, Transformer
-from vtrans.numerics import kernels
-from vtrans.numerics.products import HAS_ONEDNN, Bfloat16Linear, Int8Linear, Linear, Rounded, linear, packed, product
 from vtrans.search.decoder import Best, LogprobBlock
 from vtrans.search.history import Ints
 from vtrans.search.ranking import checked
@@ -24,38 +22,24 @@ from vtrans.search.ranking import checked
 # Rows that are projected to the vocabulary at a time. On a CPU a block stays in the cache while the search reads it:
 # 128 rows of 8,000 subwords are 4 MB.
 ROWS_CPU, ROWS_GPU = 128, 8192
-ROUNDING: dict[str, type[Rounded]] = {"bfloat16": Bfloat16Linear, "int8": Int8Linear}
 
 
 class IncrementalDecoder:
     """Implements `search.Decoder` with one model.
 
-    `precision` is one of DECODING_PRECISIONS. "float32" leaves the weights as they are; "bfloat16" and "float16"
-    convert the model in place. On a CPU, "bfloat16" and "int8" instead give each linear layer a rounded copy of its
-    weight: only products are in that precision.
-
-    The projection's weight is copied if it is frozen (requires no gradient), as in a model loaded for translation.
-    Nothing is copied from a model in training in float32, so this decoder follows its updates. Raises InputError for
-    "int8" on a device that is not a CPU.
+    `precision` is one of DECODING_PRECISIONS. "float32" leaves the weights as they are, so this decoder follows a model
+    in training; "bfloat16" and "float16" convert the model in place. Raises InputError for "int8".
     """
 
     def __init__(self, model: Transformer, precision: str = "float32") -> None:
         self.model, self.device = model, model.device
         on_cpu = self.device.type == "cpu"
-        rounding = ROUNDING.get(precision) if on_cpu else None
-        if rounding:
-            for module in model.modules():
-                if isinstance(module, Linear):
-                    weight = module.weight.detach()
-                    bias = weight.new_zeros(len(weight)) if module.bias is None else module.bias.detach()
-                    module.rounded = rounding(weight, bias)
-        elif precision == "int8":
-            raise InputError(f"`precision` must be float32, bfloat16 or float16 on `device` {self.device}, got int8.")
-        elif precision != "float32":
+        if precision == "int8":
+            raise InputError("`precision` must be float32, bfloat16 or float16 for the engine torch, got int8.")
+        if precision != "float32":
             model.to(getattr(torch, precision))
         self.reuse_slots = on_cpu
         self.rows = ROWS_CPU if on_cpu else ROWS_GPU
-        self.project = projection(model, rounding)
 
     @torch.inference_mode()
     def start(self, sources: Sequence[Sequence[int]], width: int) -> Cache:
@@ -73,7 +57,7 @@ class IncrementalDecoder:
     @torch.inference_mode()
     def step(self, cache: Cache, tokens_BK: Ints, live_r: Ints, best: int | None = None) -> Iterator[LogprobBlock]:
         for h_nD in torch.split(self.hidden(cache, tokens_BK, live_r), self.rows):
-            yield block_of(logprobs(self.project(h_nD)), best)
+            yield block_of(logprobs(self.model.logits(h_nD)), best)
 
     def hidden(self, cache: Cache, tokens_BK: Ints, live_r: Ints) -> Tensor:
         """Computes a step up to the projection: the decoder's output [r, D] of the live rows."""
@@ -96,37 +80,6 @@ class IncrementalDecoder:
     @torch.inference_mode()
     def select(self, cache: Cache, sentences: Sequence[int]) -> None:
         cache.select(sentences)
-
-
-def projection(model: Transformer, rounding: type[Rounded] | None) -> Callable[[Tensor], Tensor]:
-    """Returns the projection of a step, [n, D] to the logits [n, V]; that of padding is -inf.
-
-    A product with few rows spends its time reading E. On a CPU, oneDNN reads a copy in its own layout faster than E;
-    a copy in 8 bits is read in a quarter of the time.
-    """
-    weight_VD = model.projection.weight.detach()
-    frozen = (
-        weight_VD.device.type == "cpu"
-        and weight_VD.dtype is torch.float32
-        and not model.projection.weight.requires_grad
-    )
-    if not rounding and not frozen:
-        return model.logits
-    bias_V = (
-        weight_VD.new_zeros(len(weight_VD)) if model.projection.bias is None else model.projection.bias.detach().clone()
-    )
-    bias_V[model.pad_id] = -torch.inf
-    if rounding:
-        return rounding(weight_VD, bias_V)
-    if not HAS_ONEDNN:
-        return lambda h_nD: linear(h_nD, weight_VD, bias_V)
-    (V, D), packed_VD = weight_VD.shape, packed(weight_VD)
-
-    def project(h_nD: Tensor) -> Tensor:
-        onednn = kernels.current().use_onednn(len(h_nD), D, V, packed=True)
-        return product(h_nD, packed_VD if onednn else weight_VD, bias_V, onednn=onednn)
-
-    return project
 
 
 def logprobs(logits_nV: Tensor) -> Tensor:

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import torch
 
-from vtrans.errors import InputError
 from vtrans.numerics.kernels import Kernels, current, use
 from vtrans.numerics.products import HAS_ONEDNN, has_bfloat16
 
@@ -23,25 +22,19 @@ def automatic_kernels(root: Path = Path("/")) -> Kernels:
     """Returns the kernels for a CPU. `root` is where /proc is.
 
     MKL has AVX-512 kernels only for Intel's processors, where they are slightly faster than oneDNN's; elsewhere it uses
-    AVX2. Its batched products are faster than the fused attention for short sentences. With few rows, oneDNN is faster
-    on every x86 processor if the weight is packed. On other processors, and without MKL, torch's defaults are used.
+    AVX2. Its batched products are faster than the fused attention for short sentences. On other processors, and without
+    MKL, torch's defaults are used.
     """
     if platform.machine() not in X86:
         return Kernels("blas")
     mkl = torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]  # of torch
     library = "onednn" if HAS_ONEDNN and not (mkl and _by_intel(root)) else "blas"
-    return Kernels(library, bmm=mkl, packed="onednn" if HAS_ONEDNN else "blas")
+    return Kernels(library, bmm=mkl)
 
 
-def use_kernels(library: str) -> str:
-    """Makes `library`, one of `engine.kernels`, compute the float32 products of a search on a CPU, and returns the
-    choice in words. Raises InputError if this torch lacks it."""
-    if library == "onednn" and not HAS_ONEDNN:
-        raise InputError("`kernels` must be auto or blas, got onednn, which this build of torch lacks.")
-    made = automatic_kernels() if library == "auto" else Kernels(library)
-    chosen = replace(current(), library=made.library, packed=made.packed)
-    use(chosen)
-    return chosen.products_text
+def use_automatic_library() -> None:
+    """Chooses the library of a search on a CPU, and keeps how training computes attention in this process."""
+    use(replace(current(), library=automatic_kernels().library))
 
 
 def automatic_precision(device: torch.device) -> str:

@@ -1,4 +1,4 @@
-"""x W^T + b, computed on a CPU by one of two matrix libraries, or in bfloat16 or int8; elsewhere by torch's product.
+"""x W^T + b, computed on a CPU by one of two matrix libraries, or in bfloat16; elsewhere by torch's product.
 
 torch multiplies float32 matrices on a CPU with a BLAS library: MKL on x86 processors, where it takes its AVX2 path on
 those that are not Intel's. oneDNN, which torch includes and uses for bfloat16, generates code for the machine it runs
@@ -18,13 +18,11 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from vtrans.errors import InputError
 from vtrans.numerics import kernels
-from vtrans.numerics.kernels import FEW_ROWS
 
 
 class Linear(nn.Linear):
-    """torch's linear layer, computed by `linear`, or by `rounded` where a decoder of lower precision sets it."""
+    """torch's linear layer, computed by `linear`, or by `rounded` where the engine of an export sets it."""
 
     __call__: Callable[..., Tensor]
     parts = 1  # projections of the same input that are fused along the outputs
@@ -74,24 +72,10 @@ def use_onednn(x_NI: Tensor, weight_OI: Tensor) -> bool:
     return kernels.current().use_onednn(x_NI.numel() // inputs, inputs, outputs)
 
 
-def product(x_NI: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None, *, onednn: bool) -> Tensor:
-    return (_onednn_product if onednn else F.linear)(x_NI, weight_OI, bias_O)
-
-
 def _onednn_product(x_NI: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None) -> Tensor:
     """Calls the operator to which torch.compile lowers a linear layer. It has no gradient of its own."""
     out: Tensor = torch.ops.mkldnn._linear_pointwise(x_NI, weight_OI, bias_O, "none", [], "")
     return out
-
-
-def packed(weight_OI: Tensor) -> Tensor:
-    """Returns a copy of a float32 weight in oneDNN's own layout, which `_onednn_product` reads in place of the weight.
-
-    A product with few rows spends its time reading the weight. For four rows on a Zen 5 core, packing makes the
-    product 1.2 times as fast for [8000, 128], 1.5 times for [8000, 256] and 2 times for [2048, 512].
-    """
-    copy: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight_OI.detach())
-    return copy
 
 
 def grad_input(grad_NO: Tensor, weight_OI: Tensor, *, onednn: bool) -> Tensor:
@@ -134,7 +118,7 @@ def _probe() -> bool:
     """Returns whether this build of torch has oneDNN and the operator with the arguments used here."""
     x = torch.eye(2)
     try:
-        return all(bool((_onednn_product(x, w, x[0]) == x + x[0]).all()) for w in (x, packed(x)))
+        return bool((_onednn_product(x, x, x[0]) == x + x[0]).all())
     except (AttributeError, RuntimeError):
         return False
 
@@ -221,60 +205,3 @@ def _padded_bfloat16(x_NI: Tensor) -> Tensor:
     x_PI[:rows] = flat_NI
     x_PI[rows:] = 0
     return x_PI
-
-
-# Linear layers with rounded copies of their weights, for decoding.
-
-
-class Bfloat16Linear:
-    """Computes x W^T + b, [N, I] to [N, O], on a CPU in bfloat16, with operands and results in float32."""
-
-    def __init__(self, weight_OI: Tensor, bias_O: Tensor) -> None:
-        self.weight_OI, self.bias_O = weight_OI.bfloat16(), bias_O.bfloat16()
-
-    def __call__(self, x_NI: Tensor) -> Tensor:
-        return F.linear(_padded_bfloat16(x_NI), self.weight_OI, self.bias_O)[: len(x_NI)].float()
-
-
-class Int8Linear:
-    """Computes x W^T + b, [N, I] to [N, O], on a CPU in 8 bits, with one scale per row of the weight and per row of x.
-
-    Sums are of whole numbers and therefore exact, so a row's product does not depend on the rows multiplied with it.
-    Rounding changes an element by at most half a step, 1/254 of the largest in its row. Without VNNI instructions, x
-    has half as many steps, because the sum of two products would overflow. Raises InputError if torch has
-    no such product.
-    """
-
-    def __init__(self, weight_OI: Tensor, bias_O: Tensor) -> None:
-        scale_O = _positive(weight_OI.abs().amax(1)) / 127
-        self.bias_O, self.scale_O = bias_O, scale_O
-        self.zero_O = torch.zeros(len(weight_OI), dtype=torch.int64)
-        self.steps = 127 if getattr(torch.cpu, "_is_vnni_supported", bool)() else 63  # of x, on each side of zero
-        try:
-            self.packed = torch.ops.onednn.qlinear_prepack((weight_OI / scale_O[:, None]).round().to(torch.int8), None)
-            self(weight_OI[:1])
-        except (AttributeError, RuntimeError, NotImplementedError):
-            raise InputError(
-                "`precision` must be float32, bfloat16 or float16, got int8: this build of torch has no 8-bit product "
-                "for this processor."
-            ) from None
-
-    def __call__(self, x_NI: Tensor) -> Tensor:
-        rows, inputs = x_NI.shape
-        scale_N1 = _positive(x_NI.abs().amax(1, keepdim=True)) / self.steps
-        # The product of the rows that fill up is not used.
-        whole_PI = torch.empty(padded(rows) if rows > FEW_ROWS else rows, inputs, dtype=torch.uint8)
-        whole_PI[:rows] = (x_NI / scale_N1).round_().add_(self.steps + 1)
-        out_PO: Tensor = torch.ops.onednn.qlinear_pointwise(
-            *(whole_PI, 1.0, self.steps + 1, self.packed, self.scale_O, self.zero_O, None, 1.0, 0, torch.float32),
-            *("none", [], ""),
-        )
-        return torch.addcmul(self.bias_O, out_PO[:rows], scale_N1)
-
-
-Rounded = Bfloat16Linear | Int8Linear
-
-
-def _positive(x: Tensor) -> Tensor:
-    """Returns `x` with smaller values raised to 1e-30, so that a division by it does not overflow."""
-    return x.clamp(min=1e-30)

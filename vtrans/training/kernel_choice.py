@@ -51,7 +51,7 @@ def _chosen(config: TrainConfig, before: Kernels | None) -> Kernels:
         raise RecipeError("train.kernels must be auto or blas, got onednn, which this build of torch lacks.")
     if config.kernels != "auto":
         chosen = Kernels(config.kernels)
-    elif before is not None and (HAS_ONEDNN or not before.uses_onednn):
+    elif before is not None and (HAS_ONEDNN or before.library != "onednn"):
         chosen = before
     else:
         chosen = automatic

@@ -23,8 +23,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from vtrans.errors import FileError, InputError, VtransError
 from vtrans.files import explained, file_sha256, reason, replacing, write_atomically
 from vtrans.keys import decisive, keys_of
-from vtrans.numerics import kernels
-from vtrans.numerics.kernels import Kernels
 from vtrans.search.options import Mbr, Sampling
 from vtrans.text.lines import LineIndex, LineReport, OnBadUtf8, index_lines, open_bytes, read_lines
 
@@ -134,7 +132,6 @@ class ChunkJob:
         self.chunks = len(self.texts["input"][0].starts) - 1
         self.chunk_lines: int = record["chunk_lines"]
         self.output_lines: int = record["output_lines"]  # per line of input
-        self.kernels = Kernels(**record["kernels"])
         texts = {name: index.sha256 for name, (index, _) in self.texts.items()}
         # What all jobs that write to this folder must have in common, by the names of their options.
         self.common = {"chunk_lines": self.chunk_lines, "model": record["models"], **texts, **record["options"]}
@@ -152,13 +149,6 @@ class ChunkJob:
         """The chunks of a shard that are not there yet."""
         shard_chunks = range(shard.number - 1, self.chunks, shard.of)
         return [chunk for chunk in shard_chunks if not self.file(chunk).exists()]
-
-    def use_kernels(self) -> None:
-        """Uses the kernels with which the job began, if this machine has them: others round differently."""
-        from vtrans.numerics.products import HAS_ONEDNN
-
-        if HAS_ONEDNN or not self.kernels.uses_onednn:
-            kernels.use(self.kernels)
 
     def clean(self) -> None:
         """Removes the temporary files that killed jobs left behind for chunks that are complete."""
@@ -229,7 +219,6 @@ def join_job(
         "output_lines": output_lines,
         "models": [file_sha256(choose_model(path).file) for path in models],
         "options": options,
-        "kernels": asdict(kernels.current()),
         "texts": {name: source.record() for name, source in sources.items()},
     }
     wanted = ChunkJob(folder, json.loads(json.dumps(record)))

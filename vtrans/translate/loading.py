@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,20 +10,13 @@ from typing import Any
 from vtrans.compiled.compiler import CompilerError
 from vtrans.compiled.decoder import compiled_decoder
 from vtrans.compiled.weights import PRECISIONS
-from vtrans.config import (
-    DECODING_PRECISIONS,
-    KERNELS,
-    KERNELS_VARIABLE,
-    EngineConfig,
-    SearchConfig,
-    section_from,
-)
+from vtrans.config import DECODING_PRECISIONS, EngineConfig, SearchConfig, section_from
 from vtrans.console import Console
 from vtrans.engines.common import normalized
 from vtrans.engines.compiled_engine import CompiledEngine
 from vtrans.engines.engine import Engine
 from vtrans.errors import InputError, needing_torch
-from vtrans.keys import check_value, idle_messages, keys_of
+from vtrans.keys import idle_messages
 from vtrans.numerics.devices import on_cpu, pick_device
 from vtrans.processes.threads import tell_torch
 from vtrans.storage.model_file import read_weights
@@ -42,7 +34,6 @@ def load(
     shortlist: bool = False,
     precision: str | None = None,
     retry: bool = True,
-    kernels: str | None = None,
     **search: Any,
 ) -> Translator:
     """Returns a Translator for a run folder, a model file, or a list of these (an ensemble).
@@ -52,7 +43,7 @@ def load(
 
     `device` is cpu, cuda, cuda:N or mps; by default the fastest that is available. `weights` are those of an ensemble's
     average. `shortlist` uses the shortlist in the (first) model file. `retry` is that of `Translator`.
-    `console` receives warnings, and says which checkpoint of a run and which code or kernels were chosen.
+    `console` receives warnings, and says which checkpoint of a run and which code were chosen.
 
     `engine` runs the model:
 
@@ -62,35 +53,28 @@ def load(
       $VTRANS_CACHE, else ~/.cache/vtrans.
     - "torch", on any device and in any precision. It is the default otherwise, and needs the package torch.
 
-    `precision` is that of matrix products: float32, bfloat16, float16 or int8. float16 needs the engine torch, int8 a
-    CPU. `kernels` is torch's library for float32 products on a CPU: onednn, blas, or auto, which chooses by the
-    processor. Its default is the environment variable VTRANS_KERNELS, else auto. It holds for the whole process.
+    `precision` is that of matrix products: float32, bfloat16, float16 or int8. float16 needs the engine torch, int8 the
+    engine compiled.
 
     Raises FileError for something that is not a model, and InputError for an invalid setting.
     """
     section_from(SearchConfig, "search", search, "load")  # before the models are read
-    EngineConfig(engine=engine, device=device, shortlist=shortlist, precision=precision, kernels=kernels)
-    library = kernels or os.environ.get(KERNELS_VARIABLE) or KERNELS[0]
-    check_value(keys_of(EngineConfig)["kernels"], f"the environment variable {KERNELS_VARIABLE}", library)
+    EngineConfig(engine=engine, device=device, shortlist=shortlist, precision=precision)
     paths = [Path(path)] if isinstance(path, (str, Path)) else [Path(p) for p in path]
     normalized(weights, len(paths))
     on, chosen = _device(device), [choose_model(p) for p in paths]
     rounding = precision or DECODING_PRECISIONS[0]
     made: Engine | None = None
-    tried = engine in (None, "compiled") and _may_be_compiled(engine is not None, precision, kernels, on)
+    tried = engine in (None, "compiled") and _may_be_compiled(engine is not None, precision, on)
     if tried:
         models = [read_weights(model.file) for model in chosen]
         _announce(chosen, on, console)
         if compiled := _compiled(engine is not None, console):
             made = CompiledEngine(models, compiled, weights, shortlist=shortlist, precision=rounding)
-            if console and kernels is None and library != KERNELS[0]:
-                console.info(f"the engine is compiled, so {KERNELS_VARIABLE}={library} does not affect the search")
     if made is None:
         made = _torch_engine(chosen, on, weights, shortlist, rounding)
         if not tried:
             _announce(chosen, on, console)
-        if on == "cpu":
-            _use_kernels(library, console)
     settings = section_from(SearchConfig, "search", search, "load", made.settings)
     for name, message in idle_messages(settings, "search").items():
         if console and name in search:
@@ -113,14 +97,13 @@ def _announce(chosen: Sequence[ChosenModel], device: str, console: Console | Non
             console.info(f"{model.words}, on {device}")
 
 
-def _may_be_compiled(required: bool, precision: str | None, kernels: str | None, device: str) -> bool:
+def _may_be_compiled(required: bool, precision: str | None, device: str) -> bool:
     """Returns whether compiled code can run the model. Raises InputError if it cannot, but the user requires it."""
     reasons = {
         f"`precision` must be one of {', '.join(PRECISIONS)} for the engine compiled, got {precision}": (
             precision not in (None, *PRECISIONS)
         ),
         f"`device` must be cpu for the engine compiled, got {device}": device != "cpu",
-        f"`kernels` must be {KERNELS[0]} for the engine compiled, got {kernels}": kernels not in (None, KERNELS[0]),
     }
     reason = next((reason for reason, holds in reasons.items() if holds), None)
     if reason and required:
@@ -152,17 +135,11 @@ def _torch_engine(
         tell_torch()
         from vtrans.checkpoint import load_model
         from vtrans.engines.torch_engine import TorchEngine
+        from vtrans.numerics.automatic import use_automatic_library
 
+    if device == "cpu":
+        use_automatic_library()
     models = [load_model(model.file, device) for model in chosen]
     for loaded in models:
         loaded.model.requires_grad_(False)
     return TorchEngine(models, weights, shortlist=shortlist, precision=precision)
-
-
-def _use_kernels(kernels: str, console: Console | None) -> None:
-    """Makes torch use these kernels in the whole process."""
-    from vtrans.numerics.automatic import use_kernels
-
-    words = use_kernels(kernels)
-    if console:
-        console.info(f"kernels: {words}")
