@@ -27,7 +27,7 @@ LAYERS = (
     ("data",),
     ("model",),
     ("checkpoint",),
-    ("average", "score", "comet"),
+    ("average", "score"),
     ("search",),
     ("wording",),
     ("compiled",),
