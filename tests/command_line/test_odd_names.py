@@ -65,7 +65,6 @@ def test_a_folder_or_model_whose_name_is_not_utf8_is_refused_first(
         ("shortlist", run, "--data", name, "--out", "new"),
         ("overlap", "--data", name),
         ("inspect", model),
-        ("inspect", run, "--data", name),
         ("attend", name, "A dog."),
         ("export", name),
         ("export", run, "--out", name),

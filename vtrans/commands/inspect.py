@@ -13,13 +13,11 @@ from vtrans.config import DEFAULT_RUN
 from vtrans.errors import FileError, InputError
 
 REPORT = "The report"
-DATA = "Data folder that the model was trained on; adds its vocabulary overlap to the report."
 VERIFY = "Only compare the file, or each model file and training state of the run folder, with its checksums."
 
 
 def inspect(
     model: Annotated[Path, argument("Run folder or model file.", "MODEL")] = Path(DEFAULT_RUN),
-    data: Annotated[Path | None, option(DATA, "FOLDER", REPORT)] = None,
     full: Annotated[
         bool, option("List every layer and the matrices of every head separately.", panel=REPORT, flag="--full")
     ] = False,
@@ -32,17 +30,16 @@ def inspect(
     shapes and numbers of parameters, the parts that share weights, and how many parameters this saves.
     """
     if verify:
-        if data or full:
+        if full:
             raise InputError("--verify only reads the files; leave out the other options except --json.")
         _verify(model, as_json=as_json)
         return
-    from vtrans.analysis.inspection import Inspection, training_overlap
+    from vtrans.analysis.inspection import Inspection
     from vtrans.checkpoint import load_model
     from vtrans.storage.run_folder import choose_model
 
     file, chosen = choose_model(model)
-    loaded = load_model(file)
-    inspection = Inspection(file, chosen, loaded, training_overlap(data, loaded) if data else None)
+    inspection = Inspection(file, chosen, load_model(file))
     if as_json:
         print_json(inspection.as_dict())
     else:
