@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 
 from vtrans.checkpoint import LoadedModel, Unfilled, weights_of
-from vtrans.config import ModelConfig, SearchConfig, contradiction
+from vtrans.config import ModelConfig, SearchConfig
 from vtrans.errors import FileError, InputError
 from vtrans.interop.foreign_files import Read
 from vtrans.interop.verification import Program
 from vtrans.model import Transformer
+from vtrans.storage.layout import Shape, layout_of
 from vtrans.storage.model_file import Shortlist, check_finite
 from vtrans.text.languages import Languages, tags_among
 from vtrans.text.vocabulary import BOS_ID, PAD_ID, Vocabulary, have_one_table
@@ -57,16 +58,14 @@ def install(imported: Imported) -> LoadedModel:
     Memory holds the model and one weight of the source. Raises FileError if names or shapes of the weights are not
     exactly those of the architecture, or a value is not finite.
     """
-    if reason := contradiction(imported.model):
-        raise FileError(f"{imported.path} describes a model that vtrans cannot express: {reason}")
     src, tgt = imported.src_vocab, imported.tgt_vocab
-    wanted = blueprint(imported.path, imported.model, src, tgt)
+    wanted = shapes_of(imported.path, imported.model, src, tgt)
     if wanted.keys() != imported.weights.keys():
         odd = min(wanted.keys() ^ imported.weights.keys())
         what = "lacks" if odd in wanted else "has the unknown weight"
         raise FileError(f"{imported.path} {what} {odd}; its weights must be exactly those of its architecture.")
     with Unfilled():
-        model = _network(imported.model, src, tgt)
+        model = Transformer(imported.model, len(src), len(tgt), joint=have_one_table(src, tgt), pad_id=PAD_ID)
     for name, weight in weights_of(model).items():
         value = imported.weights[name]()
         if value.shape != weight.shape:
@@ -80,17 +79,12 @@ def install(imported: Imported) -> LoadedModel:
     return LoadedModel(model.eval(), src, tgt, imported.search, training, imported.shortlist, languages, tags)
 
 
-def blueprint(path: Path, config: ModelConfig, src: Vocabulary, tgt: Vocabulary) -> dict[str, Tensor]:
-    """Returns our weights without values. Raises FileError for an architecture that vtrans cannot express."""
+def shapes_of(path: Path, config: ModelConfig, src: Vocabulary, tgt: Vocabulary) -> dict[str, Shape]:
+    """Returns the shapes of our weights. Raises FileError for an architecture that vtrans cannot express."""
     try:
-        with torch.device("meta"), Unfilled():
-            return weights_of(_network(config, src, tgt))
+        return layout_of(config, len(src), len(tgt), joint=have_one_table(src, tgt)).shapes
     except InputError as error:
         raise FileError(f"{path} describes a model that vtrans cannot express: {error}") from None
-
-
-def _network(config: ModelConfig, src: Vocabulary, tgt: Vocabulary) -> Transformer:
-    return Transformer(config, len(src), len(tgt), joint=have_one_table(src, tgt), pad_id=PAD_ID)
 
 
 def rows_there(weight_VD: Tensor, order: Sequence[int | None], count: int) -> Tensor:

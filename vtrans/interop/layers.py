@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from vtrans.config import ModelConfig
+from vtrans.storage import layout
 
 STACKS = ("encoder", "decoder")
 Names = Mapping[str, tuple[str, ...]]
@@ -29,34 +30,18 @@ class Weight(NamedTuple):
 
 def layer_weights(config: ModelConfig, names: Names, named: Named) -> Iterator[Weight]:
     """Yields the weights of all layers, and of the final norms of a pre-norm model."""
-    D, F = config.d_model, config.d_ff
-    modules = {
-        "self_attention": {"qkv": (3 * D, D), "out": (D, D)},
-        "ssru": {"zf": (2 * D, D)},
-        "cross_attention": {"query": (D, D), "kv": (2 * D, D), "out": (D, D)},
-        "feed_forward": {"inner": (F, D), "outer": (D, F)},
-    }
 
-    def weight(stack: str, layer: int | None, ours: str, module: str, kind: str, *shape: int) -> Weight:
+    def weight(stack: str, layer: int | None, module: str, kind: str, ours: str, shape: layout.Shape) -> Weight:
         theirs = tuple(named(stack, layer, name, kind) for name in names[module])
         return Weight(ours, theirs, (shape[0] // len(theirs), *shape[1:]))
 
     for stack, depth in zip(STACKS, (config.encoder_layers, config.decoder_layers), strict=True):
-        sublayers = ["self_attention", "feed_forward"]
-        if stack == "decoder":
-            sublayers = ["ssru" if config.autoregression == "ssru" else sublayers[0], "cross_attention", "feed_forward"]
         for i in range(depth):
-            layer = f"{stack}.layers.{i}"
-            for sublayer in sublayers:
-                for name, shape in modules[sublayer].items():
-                    module = f"{sublayer}.{name}"
-                    yield weight(stack, i, f"{layer}.{module}.weight", module, "weight", *shape)
-                    if sublayer != "ssru":
-                        yield weight(stack, i, f"{layer}.{module}.bias", module, "bias", shape[0])
-                if sublayer == "ssru":
-                    yield weight(stack, i, f"{layer}.ssru.forget_bias", "ssru.forget_bias", "bias", D)
-                for kind in ("weight", "bias"):
-                    yield weight(stack, i, f"{layer}.{sublayer}_residual.norm.{kind}", f"{sublayer}.norm", kind, D)
+            for _, name, shape in layout.layer_weights(config, stack):
+                module, _, kind = name.replace("_residual", "").rpartition(".")
+                if kind == "forget_bias":  # of an SSRU, which has no module of its own
+                    module, kind = f"{module}.{kind}", "bias"
+                yield weight(stack, i, module, kind, f"{stack}.layers.{i}.{name}", shape)
         if config.norm == "pre":
             for kind in ("weight", "bias"):
-                yield weight(stack, None, f"{stack}.final_norm.{kind}", "final_norm", kind, D)
+                yield weight(stack, None, "final_norm", kind, f"{stack}.final_norm.{kind}", (config.d_model,))

@@ -23,7 +23,7 @@ from vtrans.interop.ctranslate2.names import weight_names
 from vtrans.interop.ctranslate2.original import CTranslate2Model
 from vtrans.interop.ctranslate2.settings import Tokens, read_settings, read_vocabularies
 from vtrans.interop.foreign_files import Read, file_in, read_bytes
-from vtrans.interop.imported import ABSENT_BIAS, Imported, blueprint, rows_of
+from vtrans.interop.imported import ABSENT_BIAS, Imported, rows_of, shapes_of
 from vtrans.storage.tensors import check_training
 from vtrans.text.languages import languages_from, tags_from
 from vtrans.text.piece_table import pack
@@ -152,7 +152,7 @@ class _Model:
     def imported(self, *notes: str) -> Imported:
         """Returns the model with these notes about it."""
         src, tgt, settings = self.src, self.tgt, self.settings
-        wanted = blueprint(self.folder, self.config, src, tgt)
+        wanted = shapes_of(self.folder, self.config, src, tgt)
         return Imported(
             path=self.folder,
             kind=f"a CTranslate2 folder of binary version {self.binary.version} with {self.binary.weight_type} weights",
@@ -161,7 +161,7 @@ class _Model:
             search=SEARCH,
             src_vocab=src,
             tgt_vocab=tgt,
-            weights={name: self._reader(name, weight.shape) for name, weight in wanted.items()},
+            weights={name: self._reader(name, shape) for name, shape in wanted.items()},
             original=partial(
                 CTranslate2Model,
                 self.folder,
