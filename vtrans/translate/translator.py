@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from threading import RLock
 
@@ -155,7 +156,8 @@ class Translator:
         """
         self.check(options, constraints=any(line.constraints for line in lines))
         with self._in_turn(lines):
-            stages, search = self._stages.of(options), self._searching(options)
+            stages = self._stages.of(options)
+            search: Search = partial(self._searched, options)
             for stage in stages:
                 stage.before(lines)
             self._warn(lines)
@@ -181,23 +183,19 @@ class Translator:
                 finish(lines)
         return [line.translations for line in lines]
 
-    def _searching(self, options: TranslateOptions) -> Search:
-        """Returns the search of the engine for these options."""
-
-        def search(pieces: Sequence[Piece], config: SearchConfig) -> Iterator[Piece]:
-            longest_first = sorted(pieces, key=lambda piece: -len(piece.source.tokens))
-            found = self.engine.search(
-                [piece.source for piece in longest_first],
-                config,
-                nbest=options.candidates(config.beam),
-                sampling=options.sampling,
-                abandoned=options.abandoned,
-            )
-            for i, hypotheses in found:
-                longest_first[i].hypotheses = hypotheses
-                yield longest_first[i]
-
-        return search
+    def _searched(self, options: TranslateOptions, pieces: Sequence[Piece], config: SearchConfig) -> Iterator[Piece]:
+        """Finds the hypotheses of pieces with the engine, as a `Search`."""
+        longest_first = sorted(pieces, key=lambda piece: -len(piece.source.tokens))
+        found = self.engine.search(
+            [piece.source for piece in longest_first],
+            config,
+            nbest=options.candidates(config.beam),
+            sampling=options.sampling,
+            abandoned=options.abandoned,
+        )
+        for i, hypotheses in found:
+            longest_first[i].hypotheses = hypotheses
+            yield longest_first[i]
 
     @contextmanager
     def _in_turn(self, lines: Sequence[Line]) -> Iterator[None]:
