@@ -17,7 +17,6 @@ from cli_runner import Done
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from vtrans.analysis.overlap import Vocabularies, overlap_of_files
 from vtrans.console import Console
 from vtrans.data.options import PrepareOptions
 from vtrans.data.preparation.prepare import prepare
@@ -109,16 +108,6 @@ def test_prepare_bpe_counts_every_line_of_any_bytes(pair: tuple[bytes, bytes], t
         assert [inputs[0][side]["lines"] for side in ("src", "tgt")] == list(map(lines_in, pair))
         assert facts["kept"] + sum(facts["dropped"].values()) == sum(each["src"]["lines"] for each in inputs)
         assert len(DataFolder.open(out).train) == facts["kept"]
-
-
-@FEW
-@given(pair=LINES)
-def test_overlap_counts_every_line_of_any_bytes(pair: tuple[bytes, bytes], tiny_data: DataFolder) -> None:
-    with files(*pair) as (src, tgt):
-        vocabularies = Vocabularies.of_data(tiny_data)
-        measured = overlap_of_files(src, tgt, vocabularies, Console(quiet=True), "replace").as_dict()
-    assert [measured["sides"][side]["lines"] for side in ("src", "tgt")] == list(map(lines_in, pair))
-    assert all(measured["sides"][side]["tokens"] >= 1 for side in ("src", "tgt"))
 
 
 # Kinds of files.

@@ -124,17 +124,6 @@ def test_tied_embeddings_are_named(tie: str, groups: list[tuple[str, ...]]) -> N
     assert again == expected
 
 
-def test_the_one_position_table_of_a_decoder_only_model_saves_nothing(tmp_path: Path, tiny_data: DataFolder) -> None:
-    config = dataclasses.replace(
-        SMALL, architecture="decoder-only", encoder_layers=0, positions="learned", tie="tgt-softmax"
-    )
-    vocab = tiny_data.src_vocab
-    model = Transformer(config, len(vocab), len(vocab), joint=True, pad_id=0)
-    inspected = Inspection(tmp_path, "", LoadedModel(model, vocab, vocab, SearchConfig(), {}))
-    assert [group.places for group in shared_groups(model)] == [("tgt_embedding", "projection")]
-    assert inspected.parameters_without_sharing == inspected.parameters + len(vocab) * config.d_model
-
-
 def test_a_weight_of_a_module_with_submodules_is_a_part() -> None:
     class Both(nn.Module):
         def __init__(self, weight: nn.Parameter) -> None:
@@ -259,19 +248,6 @@ def test_groups_that_repeat_in_each_layer_are_one_row(config: dict[str, object],
     groups = shared_groups(build(tie="none", **config))
     assert [row[2] for row in shared_rows(groups, full=False)] == places
     assert len(list(shared_rows(groups, full=True))) == len(groups)
-
-
-def test_full_names_each_layer_and_each_head() -> None:
-    rows = list(part_rows(part_tree(build()), full=True))
-    names = [name.strip() for name, *_ in rows]
-    assert [names.count(f"W_V of head {head}") for head in range(4)] == [
-        0,
-        12,
-        12,
-        0,
-    ]  # 4 encoder layers, 4 decoder layers twice
-    assert [names.count(f"layer {i + 1} (layers.{i} in the file)") for i in range(5)] == [2, 2, 2, 2, 0]
-    assert any(note.startswith("rows 40-47") for *_, note in rows)
 
 
 def inspection(tmp_path: Path, data: DataFolder, model: Transformer) -> Inspection:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import gzip
 import json
 import os
@@ -24,7 +23,7 @@ from vtrans.analysis.overlap import (
 )
 from vtrans.console import Console
 from vtrans.data.preparation.overlap import OVERLAP_DEFINITION
-from vtrans.data.preparation.writing_systems import SCRIPT_DEFINITION, ScriptRow, script_of
+from vtrans.data.preparation.writing_systems import script_of
 from vtrans.data.store import DataFolder
 from vtrans.errors import FileError, InputError
 
@@ -125,17 +124,6 @@ def test_the_command_prints_tables_or_json(
     assert report["rows"] == tiny_data.report["overlap"]["rows"]
     assert report["sides"]["src"]["lines"] == len(TRAIN_PAIRS)
     assert "320" in report["vocabulary"]
-
-
-def test_prepare_bpe_reports_the_overlap_by_script(tmp_path: Path, run_cli: Callable[..., Done]) -> None:
-    src, tgt = write_pairs(tmp_path, "train", TRAIN_PAIRS)
-    done = run_cli(
-        "prepare-bpe", "--src", src, "--tgt", tgt, "--out", tmp_path / "data", "--vocab-size", "320", "--json"
-    )
-    assert SCRIPT_DEFINITION in done.err
-    rows = json.loads(done.out)["overlap"]["scripts"]
-    assert {row["script"] for row in rows} == {"Latin", "punctuation and symbols", "word start"}
-    assert set(rows[0]) == {field.name for field in dataclasses.fields(ScriptRow)}
 
 
 @pytest.mark.parametrize(

@@ -163,22 +163,6 @@ def test_given_pairs_are_scored(
     assert (twice.code, twice.out.count(b"\n")) == (0, 12)
 
 
-def test_a_line_is_searched_again_unless_told_not_to(tiny_run: RunFolder, run_cli: Callable[..., Done]) -> None:
-    lines = ["the big dog sees me", "", "the big dog sees me today and a cat sleeps", "a cat"]
-    text = "".join(f"{line}\n" for line in lines).encode()
-    outputs = []
-    for words in ([], ["--no-retry"]):
-        made = vtrans.load(tiny_run.path, device="cpu", retry=not words)
-        done = run_cli("translate", "--model", tiny_run.path, "--device", "cpu", *words, stdin=text)
-        assert done.code == 0, done.err
-        assert done.out.decode().split("\n")[:-1] == list(made.translate(lines))
-        assert (made.counts.retried > 0) == ("again" in done.err) == (not words)
-        outputs.append(done.out)
-    assert outputs[0] != outputs[1]
-    refused = run_cli("translate", "--model", tiny_run.path, "--sample", "--no-retry", stdin=text)
-    assert (refused.code, "--no-retry" in refused.err) == (2, True)
-
-
 def test_constraints_reach_the_search(tiny_run: RunFolder, tmp_path: Path, run_cli: Callable[..., Done]) -> None:
     prefixes = tmp_path / "prefixes.gz"
     prefixes.write_bytes(gzip.compress(b"Der Esel \n\n"))

@@ -16,11 +16,7 @@ import torch
 from cli_runner import SENTENCE, Done, start, terminal
 from safetensors.torch import save_file
 
-import vtrans
-import vtrans.data.preparation.prepare
-import vtrans.training.trainer
 from vtrans.data.store import DataFolder
-from vtrans.errors import InputError
 from vtrans.storage.run_folder import RunFolder
 
 
@@ -271,18 +267,6 @@ def test_score_with_a_terminal_on_stdin_says_how_to_give_a_hypothesis(place: Pat
             out, err = process.communicate(timeout=60)
             assert (process.returncode, out) == (2, b"")
             assert "--hyp" in err.decode()
-
-
-def test_a_parameter_named_by_a_library_error_is_printed_as_its_flag(
-    monkeypatch: pytest.MonkeyPatch, run_cli: Callable[..., Done], tmp_path: Path
-) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise InputError("`tgt` and `out` and `max_length` must agree.")
-
-    monkeypatch.setattr(vtrans.data.preparation.prepare, "prepare", refuse)
-    done = run_cli("prepare-bpe", "--src", tmp_path / "a", "--tgt", tmp_path / "b")
-    assert done.code == 2
-    assert done.err == "error: --tgt and --out and `max_length` must agree.\n"
 
 
 def test_a_wrong_override_of_a_new_run_is_blamed_on_its_recipe(

@@ -233,18 +233,6 @@ def test_collate_pads_and_adds_special_ids() -> None:
     assert (batch.src_tokens, batch.tgt_tokens, batch.real, batch.padded) == (3, 6, 11, 14)
 
 
-def test_each_target_follows_its_own_input() -> None:
-    batch = collate([torch.tensor([5]), torch.tensor([6])], [torch.tensor([8, 9]), torch.tensor([10])])
-    fed = batch.tgt_in_BT.flatten()[batch.real_N].tolist()
-    assert list(zip(fed, batch.targets_N.tolist(), strict=True)) == [
-        (BOS_ID, 8),
-        (8, 9),
-        (9, EOS_ID),
-        (BOS_ID, 10),
-        (10, EOS_ID),
-    ]
-
-
 def test_derived_seeds_never_change() -> None:
     """Other seeds would change every run that is resumed."""
     assert derived_seed("epoch", 1, 1) == 7122790889077348357

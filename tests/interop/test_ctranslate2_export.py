@@ -25,7 +25,6 @@ from vtrans.data.store import DataFolder
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import FileError, InputError, VtransError
 from vtrans.interop.ctranslate2 import exporter as exporting
-from vtrans.interop.ctranslate2 import original
 from vtrans.interop.ctranslate2 import spec as specifying
 from vtrans.interop.ctranslate2.folder import is_exported, read_exported
 from vtrans.interop.ctranslate2.importer import read
@@ -207,18 +206,6 @@ def test_translations_that_score_less_are_counted(
     assert comparisons.equal[4] < len(LINES)
     assert comparisons.lost > 1e-3
     assert comparisons.problem() is not None
-
-
-def test_translations_are_scored_a_batch_at_a_time(
-    tiny_data: DataFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Otherwise all would be padded to the longest, and the logits of a thousand would take tens of gigabytes."""
-    loaded, program = written(random_model(tiny_data), tmp_path / "out")
-    pairs = [(src, [*range(5, 6 + i % 7), EOS_ID]) for i, src in enumerate(encoded(loaded, LINES))]
-    together = program.logprobs(pairs)
-    monkeypatch.setattr(original, "SCORED_TOKENS", 20)
-    for apart, all_at_once in zip(program.logprobs(pairs), together, strict=True):
-        assert apart == pytest.approx(all_at_once, abs=1e-5)
 
 
 # Refusals.

@@ -349,18 +349,6 @@ def test_a_model_has_the_search_that_ctranslate2_has_without_options(tmp_path: P
 
 
 @needs_ctranslate2
-@pytest.mark.parametrize("quantization", ["int8", "float16"])
-def test_a_quantised_export_of_ours_is_read_as_ctranslate2_reads_it(
-    quantization: str, tmp_path: Path, tiny_data: DataFolder
-) -> None:
-    loaded = random_model(tiny_data, positions="learned", max_positions=90)
-    export_model(loaded, "ctranslate2", tmp_path / "folder", Console(quiet=True), quantization=quantization)
-    imported = read(tmp_path / "folder")
-    assert imported.model == loaded.model.config
-    assert largest_difference(imported, install(imported)) < 1e-4
-
-
-@needs_ctranslate2
 @pytest.mark.parametrize("name", ["pre-norm, computed positions", "starts with zeros", "no EOS"])
 def test_import_export_import_gives_the_same_bytes(name: str, tmp_path: Path) -> None:
     loaded = install(read(folder_of(name, tmp_path)))

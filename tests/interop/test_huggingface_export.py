@@ -67,21 +67,6 @@ def test_the_shortest_translation_has_as_many_tokens_there_and_back(tmp_path: Pa
     assert min(lengths) == 7
 
 
-@pytest.mark.parametrize("norm", ["post", "pre"])
-@pytest.mark.parametrize("tie", ["src-tgt-softmax", "tgt-softmax", "none"])
-def test_every_export_can_be_imported(norm: str, tie: str, tmp_path: Path, tiny_data: DataFolder) -> None:
-    """The first import stores the positions, so its exports and imports are equal from then on."""
-    loaded, files = random_model(tiny_data, norm=norm, tie=tie), []
-    for name in ("first", "second"):
-        (tmp_path / name).mkdir()
-        exporter.write(loaded, tmp_path / name, QUIET)
-        loaded = install(read_model(tmp_path / name))
-        save_model(tmp_path / f"{name}.safetensors", loaded)
-        files.append((tmp_path / f"{name}.safetensors").read_bytes())
-    assert (loaded.model.config.norm, loaded.model.config.tie) == (norm, tie)
-    assert files[0] == files[1]
-
-
 @pytest.mark.parametrize("changes", [{}, {"separate": True}, {"decoder_start_token_id": 0}, {"early_stopping": True}])
 def test_a_round_trip_gives_the_same_bytes(changes: dict[str, Any], tmp_path: Path) -> None:
     folder = hugging_face_folder(tmp_path / "hf", **changes)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from vtrans.config import TIE_FORMS, ModelConfig, resolve_tie
 from vtrans.errors import InputError
-from vtrans.model import Decoder, DecoderLayer, SelfAttention, Transformer, count_parameters
+from vtrans.model import Decoder, DecoderLayer, Transformer, count_parameters
 from vtrans.training.recipe import load_recipe
 
 # Equal to independent implementations.
@@ -189,18 +189,6 @@ def test_layers_share_no_projection_by_default() -> None:
     weights = [p for name, p in model.named_parameters() if "layers" in name and p.ndim == 2]
     assert len(weights) == 2 * 4 + 3 * 7
     assert len({p.untyped_storage().data_ptr() for p in weights}) == len(weights)
-
-
-def test_fused_projections_are_initialised_like_separate_ones() -> None:
-    torch.manual_seed(0)
-    D = 64
-    attention = SelfAttention(ModelConfig(d_model=D, heads=4))
-    bound = (6 / (D + D)) ** 0.5  # Xavier uniform of one D x D projection
-    for part in attention.qkv.weight.chunk(3):
-        assert part.abs().max() <= bound
-        assert part.abs().max() > 0.98 * bound
-        assert abs(part.std().item() - bound / 3**0.5) < 0.02 * bound
-    assert not attention.qkv.bias.any()
 
 
 def test_scaled_embeddings_and_logits_start_at_unit_variance() -> None:

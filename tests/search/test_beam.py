@@ -14,9 +14,9 @@ import torch
 from fakes import EOS, BrokenDecoder, FakeDecoder, Ids, Table, hashed, scripted, searched
 
 from vtrans.config import SearchConfig
-from vtrans.errors import LogprobsError, VtransError
+from vtrans.errors import VtransError
 from vtrans.search.loop import Hypothesis, length_penalty
-from vtrans.search.ranking import best_tokens, ranked
+from vtrans.search.ranking import best_tokens
 
 SOURCE: Ids = (2, EOS)
 
@@ -172,42 +172,6 @@ def test_scores_by_hand() -> None:
     )
 
 
-def test_eos_below_the_first_k_ranks_is_discarded() -> None:
-    table = scripted(4, {(): {2: 0.4, 3: 0.35, EOS: 0.25}, (2,): {4: 1.0}, (3,): {4: 1.0}})
-    assert [h.tokens for h in search_one(table, 5, nbest=2, beam=2)] == [(2, 4), (3, 4)]
-    assert [h.tokens for h in search_one(table, 5, nbest=3, beam=3, alpha=0.0)] == [(2, 4), (3, 4), ()]
-
-
-def test_all_hypotheses_that_finish_in_the_last_step_are_ranked() -> None:
-    # One hypothesis finishes in the first step and two in the second: three in all, with a beam of two.
-    table = scripted(4, {(): {2: 0.5, EOS: 0.26, 3: 0.24}, (2,): {EOS: 0.6, 4: 0.4}, (3,): {EOS: 1.0}})
-    assert [h.tokens for h in search_one(table, 5, nbest=2, beam=2, alpha=0.0)] == [(2,), ()]
-    assert [h.tokens for h in search_one(table, 5, nbest=2, beam=2, alpha=3.0)] == [(2,), (3,)]
-
-
-@pytest.mark.parametrize("stop", ["count", "exhaustive"])
-def test_a_later_hypothesis_of_equal_score_ranks_lower(stop: str) -> None:
-    table = scripted(3, {(): {2: 0.5, EOS: 0.5}, (2,): {3: 1.0}})
-    hyps = search_one(table, 5, nbest=2, beam=2, alpha=0.0, stop=stop)
-    assert hyps[0].score == hyps[1].score
-    assert [h.tokens for h in hyps] == [(), (2, 3)]
-    decoder = FakeDecoder(table)
-    assert searched(decoder, [SOURCE], [5], beam=2, alpha=0.0, stop=stop)[0][0].tokens == ()
-    assert decoder.log.count("step") == 1  # the search does not wait for it
-
-
-def test_equal_extensions_rank_by_token_id() -> None:
-    # torch.topk alone may return any of these 40 equal words, in any order.
-    flat = scripted(40, {(): dict.fromkeys(range(2, 42), 1 / 40)})
-    hyps = search_one(flat, 3, nbest=4, beam=4)
-    assert [h.tokens for h in hyps] == [(2,), (3,), (4,), (5,)]
-    # Here the four tokens kept for the row differ, but the last one equals tokens that are left out.
-    chances = {EOS: 0.3, 41: 0.2, 40: 0.12} | dict.fromkeys(range(2, 40), 0.01)
-    table = scripted(40, {(): chances, (41,): {}})
-    hyps = search_one(table, 3, nbest=3, beam=3, alpha=0.0, stop="exhaustive")
-    assert [h.tokens for h in hyps] == [(), (40,), (2,)]
-
-
 def test_without_eos_the_best_live_hypothesis_is_returned_as_unfinished() -> None:
     def table(source: Ids, prefix: Ids) -> list[float]:
         return [-math.inf, -math.inf, math.log(0.75), math.log(0.25)]
@@ -220,12 +184,6 @@ def test_without_eos_the_best_live_hypothesis_is_returned_as_unfinished() -> Non
         assert hyps[0].logprob == pytest.approx(4 * math.log(0.75))
         assert hyps[0].score == pytest.approx(4 * math.log(0.75) / divisor)
         assert hyps[0].token_logprobs == pytest.approx([math.log(0.75)] * 4)
-
-
-def test_one_finished_hypothesis_beats_better_live_ones() -> None:
-    table = scripted(3, {(2,) * n: {2: 0.9, EOS: 0.1} for n in range(9)})
-    [found] = search_one(table, 3, beam=2, alpha=0.0)
-    assert (found.tokens, found.finished) == ((), True)
 
 
 def test_the_search_ends_if_no_token_is_possible() -> None:
@@ -311,30 +269,3 @@ def test_the_best_tokens_are_those_of_a_stable_sort(V: int, count: int, dtype: t
     assert np.array_equal(values_Nm, values)
     possible = values > -math.inf
     assert np.array_equal(tokens_Nm[possible], tokens[possible])
-
-
-@pytest.mark.parametrize("V", [5, 700, 8037])
-@pytest.mark.parametrize("rows", [1, 4])
-@pytest.mark.parametrize("count", [1, 8])
-@pytest.mark.parametrize("trouble", ["none", "ties", "holes", "nothing"])
-def test_the_best_extensions_are_those_of_a_sort_of_all(V: int, rows: int, count: int, trouble: str) -> None:
-    logprobs_nV = torch.randn(rows, V, generator=torch.Generator().manual_seed(V)).sub(5)
-    totals = [-0.25 * row for row in range(rows)]
-    if trouble == "ties":
-        logprobs_nV = logprobs_nV.mul(4).round() / 4
-    elif trouble != "none":
-        logprobs_nV[:, 3 if trouble == "holes" else 0 :] = -math.inf
-    sums = (
-        (totals[row] + value, value, row, token)
-        for row, values in enumerate(logprobs_nV.tolist())
-        for token, value in enumerate(values)
-        if value > -math.inf
-    )
-    expected = sorted(sums, key=lambda extension: (-extension[0], extension[2], -extension[1], extension[3]))[:count]
-    values_rm, tokens_rm = best_tokens([logprobs_nV.numpy()], count)
-    best = ranked(np.array([totals]), values_rm[None], tokens_rm[None], count)
-    found = [part[0].tolist() for part in best]
-    assert [extension for extension in zip(*found, strict=True) if extension[0] > -math.inf] == expected
-    logprobs_nV[-1, -1] = math.nan
-    with pytest.raises(LogprobsError):
-        best_tokens([logprobs_nV.numpy()], count)

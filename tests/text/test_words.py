@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cli_runner import Done
 from conftest import TRAIN_PAIRS, make_data, tiny_links
 from corpora import TRAIN, made, options, refused
 from hypothesis import given
@@ -141,27 +140,6 @@ def test_malformed_alignments_are_refused(
 @pytest.mark.parametrize("values", [{"alignments": ("a", "b")}, {"alignments": ("a",), "align": True}])
 def test_alignments_that_do_not_fit_the_corpora_are_refused(tmp_path: Path, values: dict[str, Any]) -> None:
     refused(options(tmp_path, **values), "`alignments`")
-
-
-def test_the_command_says_what_is_wrong_with_a_file(tmp_path: Path, run_cli: Callable[..., Done]) -> None:
-    opts = options(tmp_path)
-    path = tmp_path / "train.align"
-    path.write_text("0-0 one\n" * len(TRAIN))
-    words = (
-        "prepare-bpe",
-        "--src",
-        opts.src[0],
-        "--tgt",
-        opts.tgt[0],
-        "--alignments",
-        path,
-        "--out",
-        tmp_path / "data",
-    )
-    done = run_cli(*words)
-    assert (done.code, done.err.count("\n")) == (2, 1)
-    assert "train.align: line 1 " in done.err
-    assert not (tmp_path / "data").exists()
 
 
 def test_other_alignments_are_other_inputs(tmp_path: Path) -> None:

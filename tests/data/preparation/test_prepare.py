@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from corpora import TRAIN, VALID, Pairs, decoded, heard, made, options, refused, snapshot, two_corpora, write
+from corpora import TRAIN, VALID, Pairs, decoded, heard, made, options, refused, two_corpora, write
 
 import vtrans.data.preparation.parallel_text
 import vtrans.data.preparation.prepare
@@ -21,7 +21,6 @@ import vtrans.data.store
 from vtrans.console import Console
 from vtrans.data.preparation.encode import RATIO_FREE_TOKENS
 from vtrans.data.preparation.learn_vocabulary import learn
-from vtrans.data.preparation.overlap import OVERLAP_DEFINITION
 from vtrans.data.preparation.prepare import prepare
 from vtrans.data.store import DataFolder
 from vtrans.errors import FileError
@@ -47,18 +46,6 @@ def test_raw_validation_lines_are_stored_as_read(tmp_path: Path) -> None:
     made(options(tmp_path, valid=valid))
     store = DataFolder.open(tmp_path / "data").valid
     assert [(store.src_text(i), store.tgt_text(i)) for i in range(2)] == valid
-
-
-def test_equal_runs_give_equal_bytes(tmp_path: Path) -> None:
-    """For any number of threads and any name of the folder."""
-    folders = []
-    for name, threads in (("one", 1), ("two", 3)):
-        folder = tmp_path / name
-        folder.mkdir()
-        made(options(folder, valid=None, threads=threads, out=folder / f"data-{name}"))
-        folders.append(snapshot(folder / f"data-{name}"))
-    assert folders[0] == folders[1]
-    assert str(tmp_path).encode() not in folders[0]["data.json"]  # type: ignore[operator]  # a file, so bytes
 
 
 def test_the_files_do_not_depend_on_how_the_corpus_is_divided_and_compressed(tmp_path: Path) -> None:
@@ -151,20 +138,6 @@ def test_only_empty_validation_pairs_are_dropped(tmp_path: Path) -> None:
     assert "warning: the longest validation sentence has" in said
 
 
-def test_the_counts_add_up(tmp_path: Path) -> None:
-    report, said = heard(options(tmp_path))
-    data = DataFolder.open(tmp_path / "data")
-    facts = report["train"]
-    assert facts["tokens"] == {
-        "src": int(data.train.src_lengths.sum()), "tgt": int(data.train.tgt_lengths.sum())
-    }  # fmt: skip
-    assert facts["characters"]["tgt"] == sum(len(pair[1]) for pair in TRAIN)
-    assert facts["characters_a_token"]["tgt"] == round(facts["characters"]["tgt"] / facts["tokens"]["tgt"], 3)
-    assert OVERLAP_DEFINITION in said
-    assert "normalization nmt_nfkc" in said
-    assert report["vocabulary"]["normalization"] == "nmt_nfkc"
-
-
 def test_odd_characters_and_bad_bytes_are_counted(tmp_path: Path) -> None:
     opts = options(tmp_path, on_bad_utf8="replace")
     path = Path(opts.src[0])
@@ -183,23 +156,6 @@ def test_odd_characters_and_bad_bytes_are_counted(tmp_path: Path) -> None:
         dataclasses.replace(opts, on_bad_utf8="error", out=tmp_path / "other"),
         rf"train\.en: line 4 is not UTF-8: byte 0xff at byte offset {len(b'x'.join(raw[:3])) + 1 + len(raw[3]) - 1};",
     )
-
-
-def test_overlap_counts_pieces_not_ids(tmp_path: Path) -> None:
-    same = [("Anna sees Berta.", "Anna sees Berta.")] * 25
-    for separate in (False, True):
-        folder = tmp_path / str(separate)
-        folder.mkdir()
-        report = made(options(folder, same, VALID, separate=separate))
-        rows = report["overlap"]["rows"]
-        assert [row["threshold"] for row in rows] == [1, 5, 20]
-        assert all(row["both"] == row["either"] > 0 for row in rows)
-        assert all(row["share"] == row["token_share"] == 1.0 for row in rows)
-    folder = tmp_path / "foreign"
-    folder.mkdir()
-    report = made(options(folder, [("abc def", "жзи клм")] * 25, VALID))
-    # Only the mark of the start of a word can be on both sides.
-    assert report["overlap"]["rows"][0]["both"] <= 1
 
 
 def test_symbols_are_counted_and_a_missing_one_is_named(tmp_path: Path) -> None:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from vtrans.data.preparation.overlap import OVERLAP_THRESHOLDS, overlap
+from vtrans.data.preparation.overlap import OVERLAP_THRESHOLDS
 from vtrans.data.preparation.writing_systems import SCRIPTS, ScriptRow, overlap_by_script, script_of
 
 PIECES = ("▁the", "er", "дом", "▁дом", "犬", "12", "½", ".", "▁", "▁-", "aд", "ひ", "한", "́", "ー", "𐌰")
@@ -62,17 +58,3 @@ def test_overlap_by_script_on_a_small_example() -> None:
         ScriptRow("punctuation and symbols", 5, 1, 0, 0, 1, 0.0, 5, 2, 0.0, 0.0),
     ]
     assert overlap_by_script({}, {}, OVERLAP_THRESHOLDS) == []
-
-
-@settings(deadline=None)
-@given(*[st.dictionaries(st.sampled_from(PIECES), st.integers(1, 30))] * 2)
-def test_the_scripts_add_up_to_the_whole_overlap(src: Mapping[str, int], tgt: Mapping[str, int]) -> None:
-    rows = overlap_by_script(src, tgt, OVERLAP_THRESHOLDS)
-    for whole in overlap(src, tgt):
-        parts = [row for row in rows if row.threshold == whole.threshold]
-        assert sum(row.both for row in parts) == whole.both
-        assert sum(row.either for row in parts) == whole.either
-        running = sum(row.src_tokens + row.tgt_tokens for row in parts)
-        assert running == sum(src.values()) + sum(tgt.values())
-        shared = sum(row.src_shared * row.src_tokens + row.tgt_shared * row.tgt_tokens for row in parts)
-        assert shared == pytest.approx(whole.token_share * running)
