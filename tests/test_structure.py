@@ -27,7 +27,7 @@ LAYERS = (
     ("data",),
     ("model",),
     ("checkpoint",),
-    ("average", "score"),
+    ("average", "score", "comet"),
     ("search",),
     ("wording",),
     ("compiled",),

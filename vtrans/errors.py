@@ -81,7 +81,8 @@ def install_command(extra: str) -> str:
     return f"{in_checkout} in a checkout of vtrans, or {with_wheel} with the path of its wheel"
 
 
-def missing_extra(problem: str, extra: str) -> InputError:
-    """Returns the error for an optional package that cannot be used. `problem` says why, and `extra` is the extra of
-    pyproject.toml that has the package."""
-    return InputError(f"{problem}; install it with {install_command(extra)}.")
+def missing_extra(problem: str, extra: str, otherwise: str = "") -> InputError:
+    """Returns the error for an optional package that cannot be used. `problem` says why, `extra` is the extra of
+    pyproject.toml that has the package, and `otherwise` is what to do without it."""
+    otherwise = f", or {otherwise}" if otherwise else ""
+    return InputError(f"{problem}; install it with {install_command(extra)}{otherwise}.")

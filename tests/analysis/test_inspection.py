@@ -20,12 +20,13 @@ from cli_runner import Done
 from drawn import each_with
 from torch import nn
 
-from vtrans.analysis.inspection import Inspection, part_rows, shared_rows
+from vtrans.analysis.inspection import Inspection, part_rows, shared_rows, training_overlap
 from vtrans.analysis.parts import Part, part_tree, shared_groups
 from vtrans.checkpoint import LoadedModel, load_model, save_model
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
+from vtrans.errors import InputError
 from vtrans.model import Transformer, count_parameters, module_list
 from vtrans.numerics.attention import split_heads
 from vtrans.storage.run_folder import RunFolder
@@ -283,6 +284,26 @@ def test_the_facts_are_shown_and_fit_the_terminal(tmp_path: Path, tiny_data: Dat
     assert len(facts) > len(shown(inspected)[: shown(inspected).index("parts")])
 
 
+def test_the_overlap_comes_from_the_data_folder(tiny_run: RunFolder, tiny_data: DataFolder) -> None:
+    loaded = load_model(tiny_run.last)
+    measured = training_overlap(tiny_data.path, loaded)
+    assert measured == tiny_data.report["overlap"]
+    with_it, without = (shown(Inspection(tiny_run.last, "", loaded, each)) for each in (measured, None))
+    (line,) = (line for line in with_it if line.startswith("overlap  "))
+    assert f"{measured['rows'][0]['share']:.0%}" in line
+    assert line not in without
+
+
+def test_a_folder_of_other_data_is_refused(
+    tiny_run: RunFolder, tiny_data: DataFolder, tiny_data_separate: DataFolder
+) -> None:
+    loaded = load_model(tiny_run.last)
+    with pytest.raises(InputError, match=r"`data`.*vocabulary"):
+        training_overlap(tiny_data_separate.path, loaded)
+    with pytest.raises(InputError, match=r"`data`.*pairs"):
+        training_overlap(tiny_data.path, dataclasses.replace(loaded, training={"step": 3, "data": "0" * 64}))
+
+
 def test_the_command_prints_tables_or_json(
     tiny_run: RunFolder,
     tiny_data: DataFolder,
@@ -294,9 +315,38 @@ def test_the_command_prints_tables_or_json(
     assert "\x1b" not in text
     assert str(tiny_run.best) in text
     assert "src_embedding = tgt_embedding = projection" in text
-    done = run_cli("inspect", tiny_run.last, "--json")
+    done = run_cli(
+        "inspect", tiny_run.last, "--data", tiny_data.path, "--word", "Hund", "--sentence", "The dog.", "--json"
+    )
     record = json.loads(done.out)
     model = load_model(tiny_run.last).model
     assert record["parameters"] == record["tree"]["parameters"] == count_parameters(model)
+    assert record["overlap"] == tiny_data.report["overlap"]
     assert record["vocabulary"]["src"]["sha256"] == tiny_data.src_vocab.digest
     assert record["training"]["step"] == 30
+    assert len(record["nearest"][0]["rows"]) == 10
+    assert len(record["steps"][0]["by_dot"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["--nearest", "3"], "--nearest"),
+        (["--word", "a", "--full"], "--full"),
+        (["--word", " "], "--word"),
+        (["--sentence", ""], "sentence"),
+        (["--sentence", "dog " * 2000], "1,024"),
+        (["--nearest", "0", "--word", "a"], "--nearest"),
+        (["--data", "{other}"], "--data"),
+    ],
+)
+def test_an_invalid_option_is_refused_by_name(
+    words: list[str],
+    named: str,
+    tiny_run: RunFolder,
+    tiny_data_separate: DataFolder,
+    run_cli: Callable[..., Done],
+) -> None:
+    done = run_cli("inspect", tiny_run.path, *(word.format(other=tiny_data_separate.path) for word in words))
+    assert (done.code, done.out) == (2, b"")
+    assert named in done.err

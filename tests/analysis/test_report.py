@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vtrans.analysis.charts import Series, line_chart, ticks
-from vtrans.analysis.report import POLICY, marked, report
+from vtrans.analysis.report import POLICY, ReportOptions, marked, report
 from vtrans.analysis.run_history import histories
 from vtrans.data.store import DataFolder
 from vtrans.errors import FileError, InputError
@@ -55,22 +55,22 @@ class Page(HTMLParser):
         self.text += data
 
 
-def test_the_page_shows_the_run_and_loads_nothing(tiny_run: RunFolder) -> None:
+def test_the_page_shows_the_run_and_loads_nothing(tiny_run: RunFolder, tiny_data: DataFolder) -> None:
     (history,) = histories([tiny_run.path])
-    page = Page(report([history], 2))
+    page = Page(report([history], ReportOptions(sentences=2, data=tiny_data.path)))
     assert all(each.startswith("data:image/") for each in page.loaded)
     assert "img-src data:" in POLICY  # which blocks everything else
     assert "img" in page.tags  # the attention
     assert page.tags.count("svg") == 2 * 6  # curves over updates and over time
     assert history.sources is not None
-    for shown in (*history.sources[:2], "Results", "train.max_steps"):
+    for shown in (*history.sources[:2], "Results", "train.max_steps", "Overlap"):
         assert shown in page.text
     assert history.best is not None
     assert f"{history.best['bleu']:.2f}" in page.text
 
 
 def test_every_region_that_scrolls_can_be_reached_by_keyboard(tiny_run: RunFolder) -> None:
-    shown = report(histories([tiny_run.path]))
+    shown = report(histories([tiny_run.path]), ReportOptions())
     regions = re.findall(r'<div class="scroll"[^>]*>', shown)
     assert len(regions) == len(re.findall("<table|<img", shown))
     assert all('tabindex="0" role="region" aria-label="' in region for region in regions)
@@ -80,7 +80,7 @@ def test_every_region_that_scrolls_can_be_reached_by_keyboard(tiny_run: RunFolde
 def test_the_curves_mark_the_best_validation(tiny_run: RunFolder) -> None:
     (history,) = histories([tiny_run.path])
     assert history.best is not None
-    shown = report([history], 0)
+    shown = report([history], ReportOptions(sentences=0))
     assert shown.count(f"best model of run: {history.best['step']} updates") == 6
     assert len(re.findall(r"best model of run: [\d.e-]+ minutes", shown)) == 6
 
@@ -92,7 +92,7 @@ def test_text_of_the_user_is_escaped(run_copy: RunFolder) -> None:
         path.write_text(f"{evil}\n" * len(path.read_text().splitlines()))
     renamed = run_copy.path.rename(run_copy.path.with_name("<b>&run"))
     (history,) = histories([renamed])
-    page = Page(report([history], 1))
+    page = Page(report([history], ReportOptions(sentences=1)))
     assert page.tags.count("script") == 1
     assert "b" not in page.tags
     assert evil in page.text
@@ -103,7 +103,7 @@ def test_several_runs_are_compared(tiny_run: RunFolder, run_copy: RunFolder) -> 
     run_copy.recipe.write_text(recipe.replace("max_steps = 30", "max_steps = 31"))
     first, second = histories([tiny_run.path, run_copy.path])
     assert first.name != second.name
-    page = Page(report([first, second], 0))
+    page = Page(report([first, second], ReportOptions(sentences=0)))
     text = " ".join(page.text.split())
     assert "Differences between the runs" in text
     assert "+0.00" in text  # the runs are equal
@@ -113,7 +113,7 @@ def test_several_runs_are_compared(tiny_run: RunFolder, run_copy: RunFolder) -> 
 
 def test_a_run_without_kept_translations_has_a_report(run_copy: RunFolder) -> None:
     shutil.rmtree(run_copy.validation)
-    page = Page(report(histories([run_copy.path])))
+    page = Page(report(histories([run_copy.path]), ReportOptions()))
     assert "Translations through" not in page.text
 
 
@@ -222,3 +222,4 @@ def test_the_command_writes_one_page(tiny_run: RunFolder, tmp_path: Path, run_cl
     assert "img" in Page(out.read_text()).tags
     assert run_cli("report", tiny_run.path, "--out", tmp_path / "report.txt").code == 2
     assert run_cli("report", tmp_path, "--out", out).code == 2
+    assert run_cli("report", tiny_run.path, "--out", tiny_run.recipe.with_suffix(".html"), "--data", tmp_path).code == 2

@@ -65,6 +65,7 @@ def test_a_folder_or_model_whose_name_is_not_utf8_is_refused_first(
         ("shortlist", run, "--data", name, "--out", "new"),
         ("overlap", "--data", name),
         ("inspect", model),
+        ("inspect", run, "--data", name),
         ("attend", name, "A dog."),
         ("export", name),
         ("export", run, "--out", name),
@@ -78,7 +79,9 @@ def test_a_folder_or_model_whose_name_is_not_utf8_is_refused_first(
         assert sorted(odd.rglob("*")) == before, words
 
 
-@pytest.mark.parametrize("words", [("attend", "A dog.", "--target", "\udcff"), ("attend", "\udcff")])
+@pytest.mark.parametrize(
+    "words", [("inspect", "--word", "\udcff"), ("attend", "A dog.", "--target", "\udcff"), ("attend", "\udcff")]
+)
 def test_an_argument_that_is_not_utf8_is_refused(
     words: tuple[str, ...], tiny_run: RunFolder, run_cli: Callable[..., Done]
 ) -> None:

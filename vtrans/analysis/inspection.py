@@ -14,6 +14,8 @@ from vtrans.analysis.parts import Part, SharedGroup, part_tree, shared_groups
 from vtrans.checkpoint import LoadedModel, weights_of
 from vtrans.config import SearchConfig
 from vtrans.console import Console
+from vtrans.data.store import DataFolder
+from vtrans.errors import InputError
 from vtrans.model import count_parameters
 from vtrans.storage.columns import ColumnFile
 from vtrans.storage.model_file import VOCABULARIES
@@ -24,11 +26,13 @@ WIDTH = 112  # the most columns that the facts fill
 
 @dataclass(frozen=True)
 class Inspection:
-    """A model file and what was read from it."""
+    """A model file and what was read from it. The file does not hold the overlap of its training data: `overlap` is
+    taken from the data folder, if the user names it."""
 
     file: Path
     chosen: str  # why this file of a run folder; "" if the user named the file
     loaded: LoadedModel
+    overlap: Mapping[str, Any] | None = None
 
     @property
     def parameters(self) -> int:
@@ -63,6 +67,7 @@ class Inspection:
                 "tgt": _vocabulary_facts(loaded.tgt_vocab),
                 "pieces_in_both": len(_subwords(loaded.src_vocab) & _subwords(loaded.tgt_vocab)),
             },
+            "overlap": self.overlap,
             "parameters": self.parameters,
             "parameters_without_sharing": self.parameters_without_sharing,
             "shared": [
@@ -93,6 +98,10 @@ class Inspection:
         sharing = "nothing is shared"
         if unshared > parameters:
             sharing = f"{unshared:,} without sharing, which saves {1 - parameters / unshared:.0%}"
+        overlap = "stored in the data folder, not in the model file"
+        if self.overlap is not None:
+            shares = [f"{row['share']:.0%} of types seen {row['threshold']}+ times" for row in self.overlap["rows"]]
+            overlap = ", ".join(shares)
         return {
             "file": f"{self.file} ({self.chosen})" if self.chosen else str(self.file),
             "bytes": f"{report['bytes']['file']:,}: {sizes}",
@@ -106,7 +115,23 @@ class Inspection:
             "formality": " and ".join(FORMALITY.values()) if self.loaded.src_vocab.formality else "not learned",
             "search": _settings({k: v for k, v in report["search"].items() if v != defaults[k]}) or "the defaults",
             "vocabulary": _vocabulary_text(report["vocabulary"]),
+            "overlap": overlap,
         }
+
+
+def training_overlap(folder: Path, loaded: LoadedModel) -> Mapping[str, Any]:
+    """Returns the vocabulary overlap from the report of the model's data folder.
+
+    Raises InputError for the folder of other data. An averaged model does not record its data, so only the vocabulary
+    is compared.
+    """
+    data = DataFolder.open(folder)
+    if (data.src_vocab.digest, data.tgt_vocab.digest) != (loaded.src_vocab.digest, loaded.tgt_vocab.digest):
+        raise InputError(f"`data` must be the model's training data, but {folder} has a different vocabulary.")
+    if loaded.training.get("data", data.digest) != data.digest:
+        raise InputError(f"`data` must be the model's training data, but {folder} holds different sentence pairs.")
+    overlap: Mapping[str, Any] = data.report["overlap"]
+    return overlap
 
 
 def _vocabulary_facts(vocabulary: Vocabulary) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import difflib
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any
 
 from vtrans.analysis.attention_map import as_svg, attention_map
 from vtrans.analysis.charts import Series, line_chart
-from vtrans.analysis.inspection import Inspection, shared_rows
+from vtrans.analysis.inspection import Inspection, shared_rows, training_overlap
 from vtrans.analysis.parts import shared_groups
 from vtrans.analysis.run_history import Point, RunHistory, histories
 from vtrans.checkpoint import load_model
@@ -30,7 +31,6 @@ from vtrans.storage.run_folder import choose_model
 from vtrans.translate.translator import Translator
 
 FEW_RUNS = 3  # whose results are columns, which fit a narrow window
-SENTENCES = 3  # of the validation text, whose translations are followed through the training
 MOST_STEPS = 6  # validations whose translations of a sentence are shown
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 
@@ -45,23 +45,33 @@ CURVES = (
 )
 
 
-def write_report(runs: Sequence[Path], out: Path, sentences: int = SENTENCES, console: Console | None = None) -> None:
+@dataclass(frozen=True)
+class ReportOptions:
+    """What a report shows besides the records of the runs."""
+
+    sentences: int = 3
+    """Validation sentences whose translations are followed through the training."""
+    data: Path | None = None
+    """The data folder of the runs, for the overlap of its vocabulary; None leaves it out."""
+
+
+def write_report(runs: Sequence[Path], out: Path, options: ReportOptions, console: Console | None = None) -> None:
     """Writes the page about these run folders; the console shows the progress. Raises FileError for a folder that holds
-    no run."""
-    write_atomically(out, report(histories(runs), sentences, console).encode())
+    no run, and InputError for a data folder that is not that of the runs."""
+    write_atomically(out, report(histories(runs), options, console).encode())
 
 
-def report(runs: Sequence[RunHistory], sentences: int = SENTENCES, console: Console | None = None) -> str:
-    """Returns the page, which follows the translations of that many validation sentences through the training."""
+def report(runs: Sequence[RunHistory], options: ReportOptions, console: Console | None = None) -> str:
+    """Returns the page. Raises InputError for a data folder that is not that of the runs."""
     title = ", ".join(run.name for run in runs)
-    models = {run.name: load_inspection(run) for run in runs}
+    models = {run.name: load_inspection(run, options.data) for run in runs}
     parts = (
         _legend(runs),
         _results(runs, models),
         _curves(runs),
         _significance(runs),
-        _translations(runs, sentences),
-        _attention(runs, models, sentences),
+        _translations(runs, options.sentences),
+        _attention(runs, models, options.sentences),
         _sharing(models),
         _recipes(runs),
         _records(runs),
@@ -82,12 +92,13 @@ def report(runs: Sequence[RunHistory], sentences: int = SENTENCES, console: Cons
     )
 
 
-def load_inspection(run: RunHistory) -> Inspection | None:
+def load_inspection(run: RunHistory, data: Path | None) -> Inspection | None:
     """Returns the model of a run that `vtrans translate` would choose, or None before the first checkpoint."""
     if not run.run.steps():
         return None
     chosen = choose_model(run.run.path)
-    return Inspection(chosen.file, chosen.reason, load_model(chosen.file))
+    loaded = load_model(chosen.file)
+    return Inspection(chosen.file, chosen.reason, loaded, training_overlap(data, loaded) if data else None)
 
 
 def table(name: str, header: Sequence[str], rows: Iterable[Sequence[object]], *, figures: bool = False) -> str:
@@ -306,6 +317,17 @@ def _sharing(models: Mapping[str, Inspection | None]) -> Iterator[str]:
         yield f"<p>{escape(name)}: {parameters:,} parameters{saved}.</p>"
         if groups := shared_groups(model.loaded.model):
             yield table(f"What {name} shares", ("parameters", "saved", "places"), list(shared_rows(groups, full=False)))
+    overlap = next((model.overlap for model in known.values() if model.overlap), None)
+    if overlap:
+        rows = [
+            (f"{row['threshold']}+ times", f"{row['both']:,}", f"{row['either']:,}", f"{row['share']:.1%}",
+             f"{row['token_share']:.1%}")
+            for row in overlap["rows"]
+        ]  # fmt: skip
+        yield "<h3>Overlap of the two sides' subwords</h3>"
+        yield table(
+            "Overlap", ("types seen", "on both sides", "on either side", "overlap", "share of running tokens"), rows
+        )
 
 
 def _recipes(runs: Sequence[RunHistory]) -> Iterator[str]:

@@ -70,16 +70,16 @@ def train(
         compile=compile_,
         dry_run=dry_run,
         check=partial(check_model, program=PROGRAMS[export_to]) if export_to else lambda model: None,
-        validated=partial(_write_report, RunFolder(out), console) if report else lambda: None,
+        validated=partial(_write_report, RunFolder(out), data, console) if report else lambda: None,
     )
     run_training(DataFolder.open(data), RunFolder(out), console, options)
 
 
-def _write_report(run: RunFolder, console: Console) -> None:
+def _write_report(run: RunFolder, data: Path, console: Console) -> None:
     """Writes the report of a run that is still training. A failure ends neither the training nor later reports."""
-    from vtrans.analysis.report import write_report
+    from vtrans.analysis.report import ReportOptions, write_report
 
     try:
-        write_report([run.path], run.report)
+        write_report([run.path], run.report, ReportOptions(data=data))
     except (VtransError, OSError) as error:
         console.warn(f"the report was not written: {error}")

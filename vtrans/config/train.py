@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vtrans.keys import choice, number, numbers
+from vtrans.keys import choice, flag, number, numbers
 
 PRECISIONS = ("float32", "bfloat16")
 SCHEDULES = ("inverse-sqrt", "cosine", "linear", "wsd")  # the first is the default
@@ -180,6 +180,7 @@ class TrainConfig:
         "How training computes attention on a CPU.",
         may_change=True,
     )
+    tensorboard: bool = flag(False, "Also write metrics for TensorBoard, to RUN/tensorboard.", may_change=True)
     parallel: str = choice(
         "ddp",
         {"ddp": "the whole model", "fsdp": "a part of each weight, which needs less memory and more communication"},

@@ -16,6 +16,7 @@ from vtrans.errors import FileError
 from vtrans.files import explained, write_atomically
 from vtrans.numerics.kernels import Kernels
 from vtrans.storage.run_folder import RunFolder
+from vtrans.training.tensorboard import Events
 
 
 @dataclass
@@ -79,14 +80,16 @@ class Progress:
 
 
 class Metrics:
-    """Writes metrics.jsonl."""
+    """Writes metrics.jsonl and, with `events`, the same figures for TensorBoard."""
 
-    def __init__(self, run: RunFolder, progress: Progress) -> None:
-        self.file, self.progress = run.metrics, progress
+    def __init__(self, run: RunFolder, progress: Progress, events: Events | None) -> None:
+        self.file, self.progress, self.events = run.metrics, progress, events
 
     def begin(self) -> None:
         """Starts an empty file."""
         write_atomically(self.file, b"")
+        if self.events is not None:
+            self.events.begin(())
 
     def resume(self, console: Console) -> None:
         """Cuts the file back to the step that the run resumes from."""
@@ -96,6 +99,8 @@ class Metrics:
             self.progress.metrics_bytes = written.rfind(b"\n") + 1
         with explained(self.file), self.file.open("ab") as file:
             file.truncate(self.progress.metrics_bytes)
+        if self.events is not None:
+            self.events.begin(self.records())
 
     def records(self) -> list[dict[str, Any]]:
         """The records of the run up to the step that it resumes from."""
@@ -108,6 +113,12 @@ class Metrics:
             file.flush()
             os.fsync(file.fileno())
             self.progress.metrics_bytes = file.tell()
+        if self.events is not None:
+            self.events.write(record)
+
+    def close(self) -> None:
+        if self.events is not None:
+            self.events.close()
 
 
 def records_of(written: bytes, path: Path) -> Iterator[dict[str, Any]]:

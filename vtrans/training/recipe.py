@@ -209,8 +209,8 @@ def refuse_changes(run: RunFolder, before: Values, recipe: Recipe) -> None:
 
 def finished_recipe(recorded: Recipe, asked: Recipe) -> Recipe:
     """The recipe of a finished run: what its models were trained with, plus the settings of `asked` that say when it
-    is finished."""
-    taken = {key: getattr(asked.train, key) for key in ("max_steps", "max_minutes", "patience")}
+    is finished and whether TensorBoard shows it."""
+    taken = {key: getattr(asked.train, key) for key in ("max_steps", "max_minutes", "patience", "tensorboard")}
     return dataclasses.replace(recorded, train=dataclasses.replace(recorded.train, **taken))
 
 

@@ -42,6 +42,7 @@ from vtrans.training.recipe import (
     resolved,
 )
 from vtrans.training.resume import environment, newest_progress, restore
+from vtrans.training.tensorboard import Events, remove
 from vtrans.training.warm_start import refuse_another, warm_start
 
 
@@ -128,7 +129,8 @@ def set_up(
     if saved is not None:
         load_weights(run.step_file(saved.step), model)
     learner = Learner(model, recipe.train, ranks, device)
-    metrics = Metrics(run, progress)
+    events = Events(run.events) if recipe.train.tensorboard and job.leads else None
+    metrics = Metrics(run, progress, events)
     if options.compile:
         learner.compile(device, console)
     if saved is not None:
@@ -207,6 +209,7 @@ def remove_run(run: RunFolder, progress: Progress) -> None:
             progress.init_from["remove"] = path.name
         else:
             path.unlink(missing_ok=True)
+    remove(run.events)
     run.report.unlink(missing_ok=True)
     _remove_translations(run)
 

@@ -69,7 +69,7 @@ def train(data: DataFolder, run: RunFolder, console: Console, options: TrainOpti
             lock.take()  # before the state is read: another process may be about to replace it
         ready = set_up(data, run, console, ranks, device, options)
         ready.job.ranks.limit_silence(ready.job.recipe.train.rank_timeout)
-        with _memory_advice(ready.job), _explained(run):
+        with closing(ready.metrics), _memory_advice(ready.job), _explained(run):
             trainer = Trainer(ready, options.validated)
             return trainer.dry_run() if options.dry_run else trainer.run(lock, fresh=options.fresh)
 

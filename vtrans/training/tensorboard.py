@@ -1,0 +1,64 @@
+"""Writes the figures of metrics.jsonl for TensorBoard, an optional dependency."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from vtrans.errors import missing_extra
+from vtrans.files import explained
+
+
+class Events:
+    """Writes records of metrics.jsonl as scalars, such as train/loss and valid/bleu.
+
+    A resumed run replaces its old files and writes all its records again, so that TensorBoard shows exactly what
+    metrics.jsonl holds, even if that was cut back or the run started without TensorBoard. Raises InputError if
+    TensorBoard is not installed.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._writer: Any = None
+        try:
+            self._module = importlib.import_module("torch.utils.tensorboard")
+        except ImportError as error:
+            if isinstance(error, ModuleNotFoundError) and error.name == "tensorboard":
+                reason = "TensorBoard is not installed"
+            else:
+                reason = f"TensorBoard cannot be imported ({error})"
+            raise missing_extra(reason, "tensorboard", "set train.tensorboard = false") from None
+
+    def begin(self, records: Iterable[Mapping[str, Any]]) -> None:
+        """Replaces the files by one with these records."""
+        remove(self.folder)
+        with explained(self.folder):
+            # `purge_step` tells a running TensorBoard to forget the old files.
+            self._writer = self._module.SummaryWriter(str(self.folder), purge_step=0)
+        for record in records:
+            self._add(record)
+        self._writer.flush()
+
+    def write(self, record: Mapping[str, Any]) -> None:
+        self._add(record)
+        self._writer.flush()
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+    def _add(self, record: Mapping[str, Any]) -> None:
+        for key, value in record.items():
+            if key != "step" and isinstance(value, (int, float)):
+                self._writer.add_scalar(f"{record['kind']}/{key}", value, record["step"])
+
+
+def remove(folder: Path) -> None:
+    """Removes the files of TensorBoard, and the folder if nothing else is in it."""
+    for file in folder.glob("events.out.tfevents.*"):
+        file.unlink()
+    with suppress(OSError):
+        folder.rmdir()
