@@ -21,7 +21,8 @@ from vtrans.documents.document import Translated
 from vtrans.documents.memory import Memory
 from vtrans.lines.line import Line
 from vtrans.server.batching import RequestOptions
-from vtrans.server.deepl.glossaries import MOST_CHARACTERS, MOST_ENTRIES, Glossaries, entries_of
+from vtrans.server.deepl import glossaries
+from vtrans.server.deepl.glossaries import MOST_CHARACTERS, Glossaries, entries_of
 from vtrans.server.limits import Keys, Limits
 from vtrans.server.refusals import Refusal
 
@@ -168,11 +169,24 @@ def test_wrong_glossaries_are_refused(client: Client, fields: dict[str, Any]) ->
     assert call(client, "GET", "/v3/glossaries").json == {"glossaries": []}
 
 
+def test_a_key_has_room_for_so_many_glossaries(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    fields: dict[str, Any] = {"name": "n", "dictionaries": [DICTIONARY]}
+    id = call(client, "POST", "/v3/glossaries", **fields).json["glossary_id"]
+    monkeypatch.setattr(glossaries, "MOST_GLOSSARIES", 1)
+    assert call(client, "POST", "/v3/glossaries", **fields).status == 456
+    assert call(client, "POST", "/v3/glossaries", TWO, **fields).status == 201
+    assert call(client, "PATCH", f"/v3/glossaries/{id}", name="m").status == 200
+    monkeypatch.setattr(glossaries, "MOST_TEXT", 50)
+    long = {**DICTIONARY, "entries": f"cat\t{'x' * 50}"}
+    assert call(client, "PUT", f"/v3/glossaries/{id}/dictionaries", **long).status == 456
+    assert call(client, "GET", f"/v3/glossaries/{id}").json["dictionaries"][0]["entry_count"] == 1
+
+
 def test_entries() -> None:
     assert entries_of(" a b \t c|d \r\n\r\n'x\t\"y", "tsv") == {"a b": "c|d", "'x": '"y'}
     assert entries_of('"a ""b"", c",d\n"e",f,en,de', "csv") == {'a "b", c': "d", "e": "f"}
-    long, many = "x" * (MOST_CHARACTERS + 1), "\n".join(f"{n}\tx" for n in range(MOST_ENTRIES + 1))
-    for text in ("a", "a\t", "\tb", "a\tb\tc", "a\tb\na\tc", "a\x01\tb", f"{long}\tb", many, "\n"):
+    long = "x" * (MOST_CHARACTERS + 1)
+    for text in ("a", "a\t", "\tb", "a\tb\tc", "a\tb\na\tc", "a\x01\tb", f"{long}\tb", "\n"):
         with pytest.raises(Refusal, match="entries"):
             entries_of(text, "tsv")
     for text in ("a", "a,b,c", '"a,b', '"a"b,c', "a,"):
@@ -239,13 +253,14 @@ def test_what_is_stored_survives_a_kill(tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from vtrans.text.languages import Languages\n"
         "from vtrans.documents.database import Database\n"
-        "from vtrans.server.deepl.glossaries import Glossaries\n"
+        "from vtrans.server.deepl.glossaries import Glossaries, StoredGlossary\n"
         "from vtrans.server.usage import Usage\n"
         "path, languages, n = Path(sys.argv[1]), Languages('en', 'de'), 0\n"
         "glossaries, usage = Glossaries(Database(path)), Usage(Database(path, durable=False), 0)\n"
-        "id = glossaries.create('me', 'n', {languages: {'a': 'b'}}).id\n"
+        "entries = {'a': 'b'}\n"
         "while True:\n"
-        "    glossaries.update('me', id, f'{n}', {languages: {f't{n}': 'x'}}); usage.add('me', 1)\n"
+        "    entries[f't{n}'] = 'x'\n"
+        "    glossaries.put('me', StoredGlossary('id', f'{n}', 'now', {languages: entries})); usage.add('me', 1)\n"
         "    n += 1; print(n, flush=True)\n"
     )
     with subprocess.Popen([sys.executable, "-c", program, str(tmp_path / "m")], stdout=subprocess.PIPE) as process:
@@ -256,9 +271,9 @@ def test_what_is_stored_survives_a_kill(tmp_path: Path) -> None:
         done = 20 + len(process.stdout.read().split())
     file = Database(tmp_path / "m")
     (glossary,) = Glossaries(file).all_of("me")
-    entries = Glossaries(file).entries("me", glossary.id, EN_DE)
+    entries = glossary.dictionaries[EN_DE]
     ((number,),) = file.rows("SELECT CAST(number AS TEXT) FROM characters")
-    assert len(entries) == glossary.counts[EN_DE] == int(glossary.name) + 2
+    assert len(entries) == int(glossary.name) + 2
     assert len(entries) - 1 - done in (0, 1)
     assert int(number) - done in (0, 1)
     file.close()

@@ -253,7 +253,7 @@ def test_glossaries_of_several_languages(client: Any) -> None:
         "both", [entries("EN", "DE", TERMS), entries("DE", "EN", {"Hund": "dog"})]
     )
     assert client.list_glossaries() == []  # version 2 does not know it
-    assert [(one.source_lang, one.entry_count) for one in made.dictionaries] == [("DE", 1), ("EN", 2)]
+    assert [(one.source_lang, one.entry_count) for one in made.dictionaries] == [("EN", 2), ("DE", 1)]
     assert client.get_multilingual_glossary(made.glossary_id).name == "both"
     id = made.glossary_id
     assert client.translate_text("a dog", source_lang="EN", target_lang="DE", glossary=made).text == "Hund a"

@@ -74,6 +74,8 @@ def install(folder: Path) -> dict[str, str]:
 def served(folder: Path, model: str) -> Iterator[str]:
     """Serves a model with a memory and the key "key". Yields the address."""
     (folder / "keys").write_text("key\n", encoding="utf-8")
+    for old in folder.glob("memory*"):
+        old.unlink()
     command: list[str | Path] = [
         sys.executable,
         "-m",
@@ -158,7 +160,7 @@ def refused(errors: Any, call: Any, word: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="tatoeba-en-de", help="a model from English to German")
-    parser.add_argument("--folder", type=Path, help="an empty folder for Weblate, which is kept")
+    parser.add_argument("--folder", type=Path, help="a folder for Weblate, which is kept")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = (options.folder or Path(temporary)).resolve()

@@ -26,7 +26,6 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = (options.folder or Path(temporary)).resolve()
         folder.mkdir(exist_ok=True)
-        (folder / "memory").unlink(missing_ok=True)
         if subprocess.run(["npm", "install", "--no-fund", "deepl-node"], cwd=folder).returncode:
             raise SystemExit(2)
         with served(folder, options.model) as url:

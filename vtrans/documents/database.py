@@ -7,7 +7,7 @@ client that has added them, or everyone if the owner is empty.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import RLock
@@ -19,14 +19,10 @@ APPLICATION = 0x76747261  # marks the file as one of ours
 TABLES = (
     "CREATE TABLE IF NOT EXISTS corrections (owner TEXT, src TEXT, tgt TEXT, source TEXT, translation TEXT, "
     "PRIMARY KEY (owner, src, tgt, source)) WITHOUT ROWID",
-    "CREATE TABLE IF NOT EXISTS glossaries (id TEXT PRIMARY KEY, owner TEXT, name TEXT, made TEXT) WITHOUT ROWID",
-    "CREATE TABLE IF NOT EXISTS dictionaries (glossary TEXT REFERENCES glossaries (id) ON DELETE CASCADE, src TEXT, "
-    "tgt TEXT, entries TEXT, PRIMARY KEY (glossary, src, tgt)) WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS glossaries (id TEXT PRIMARY KEY, owner TEXT, name TEXT, made TEXT, dictionaries TEXT)",
     "CREATE TABLE IF NOT EXISTS characters (owner TEXT, month TEXT, number INTEGER, "
     "PRIMARY KEY (owner, month)) WITHOUT ROWID",
 )
-Statement = tuple[str, Sequence[str | int]]
-"""A statement of SQL and its values."""
 
 
 class Database:
@@ -48,21 +44,13 @@ class Database:
                 self._file.execute(f"PRAGMA application_id = {APPLICATION}")
             self._file.execute("PRAGMA journal_mode = WAL")  # another process may read while this one writes
             self._file.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
-            self._file.execute("PRAGMA foreign_keys = ON")
             for table in TABLES:
                 self._file.execute(table)
 
-    def change(self, *statements: Statement) -> int:
-        """Executes all statements or none of them. Returns how many rows they have changed."""
+    def change(self, statement: str, *values: str | int) -> None:
+        """Executes a statement of SQL with its values."""
         with self._explained():
-            self._file.execute("BEGIN IMMEDIATE")
-            try:
-                changed = sum(self._file.execute(*statement).rowcount for statement in statements)
-            except BaseException:
-                self._file.execute("ROLLBACK")
-                raise
-            self._file.execute("COMMIT")
-        return changed
+            self._file.execute(statement, values)
 
     def rows(self, query: str, *values: str) -> Iterator[tuple[str, ...]]:
         """Yields the rows of a query. Raises FileError for one with another value than text."""

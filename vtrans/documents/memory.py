@@ -30,8 +30,8 @@ class Memory:
 
     def add(self, languages: Languages, source: str, translation: str, owner: str = "") -> None:
         """Adds a correction, or replaces that of the same text."""
-        values = (owner, *languages, source.strip(), translation.strip())
-        self.file.change(("INSERT OR REPLACE INTO corrections VALUES (?, ?, ?, ?, ?)", values))
+        statement = "INSERT OR REPLACE INTO corrections VALUES (?, ?, ?, ?, ?)"
+        self.file.change(statement, owner, *languages, source.strip(), translation.strip())
 
     def get(
         self, languages: Languages, source: str, kind: Kind = "sentence", *, sure: bool = False, owner: str = ""

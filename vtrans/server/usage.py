@@ -34,7 +34,7 @@ class Usage:
             "INSERT INTO characters VALUES (?, ?, ?) "
             "ON CONFLICT (owner, month) DO UPDATE SET number = number + excluded.number"
         )
-        self._file.change((statement, (owner, _month(), characters)))
+        self._file.change(statement, owner, _month(), characters)
 
 
 def _month() -> str:

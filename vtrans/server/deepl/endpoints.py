@@ -92,8 +92,10 @@ class DeepL:
             return options
         if self._glossaries is None:
             raise Refusal(404, "Glossary not found.")
-        languages = Languages(base(source), base(asked.target))
-        return replace(options, glossary=self._glossaries.terms(owner, asked.glossary_id, languages))
+        terms = self._glossaries.get(owner, asked.glossary_id).terms
+        if (languages := Languages(base(source), base(asked.target))) not in terms:
+            raise Refusal(404, f"Glossary has no dictionary from {languages.src} to {languages.tgt}.")
+        return replace(options, glossary=terms[languages])
 
     async def languages(self, call: Call) -> Response:
         kind = call.fields.get("type") or "source"

@@ -4,159 +4,107 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
-import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from functools import cached_property
 
-from vtrans.documents.database import Database, Statement
+from vtrans.documents.database import Database
 from vtrans.server.refusals import QUOTA_EXCEEDED, Refusal
 from vtrans.text.languages import Languages
 from vtrans.wording.glossary import Glossary
 
-MOST_GLOSSARIES = 1000  # of an owner
-MOST_ENTRIES = 20_000  # of a dictionary
+MOST_GLOSSARIES, MOST_TEXT = 1000, 10**7  # of an owner, and the characters of their dictionaries
 MOST_CHARACTERS = 1024  # of a term or its translation
-REMEMBERED = 100  # dictionaries as terms of requests
+REMEMBERED = 100  # glossaries in memory
 FORMATS = ("tsv", "csv")
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 Entries = Mapping[str, str]
-Dictionaries = Mapping[Languages, Entries]
 
 
 @dataclass(frozen=True)
 class StoredGlossary:
-    """A glossary, and the number of entries of each dictionary."""
+    """A glossary, which was made at that time, as the interface writes it."""
 
     id: str
     name: str
     made: str
-    counts: Mapping[Languages, int]
+    dictionaries: Mapping[Languages, Entries]
 
-    def as_json(self) -> dict[str, object]:
-        """Returns what version 3 of the interface says of a glossary."""
-        dictionaries = [dictionary_json(languages, count) for languages, count in self.counts.items()]
+    @cached_property
+    def terms(self) -> Mapping[Languages, Glossary]:
+        """The dictionaries as glossaries of requests."""
         return {
-            "glossary_id": self.id,
-            "name": self.name,
-            "dictionaries": dictionaries,
-            "creation_time": self.made,
+            languages: Glossary(tuple((term, (target,)) for term, target in entries.items()))
+            for languages, entries in self.dictionaries.items()
         }
 
-    def as_json_2(self) -> dict[str, object]:
-        """Returns what version 2 says of a glossary, which must have one dictionary."""
-        ((languages, count),) = self.counts.items()
-        return {
-            "glossary_id": self.id,
-            "name": self.name,
-            "ready": True,
-            **dictionary_json(languages, count),
-            "creation_time": self.made,
-        }
+    def as_json(self, version: int) -> dict[str, object]:
+        """Returns what a version of the interface says of a glossary. In version 2 it must have one dictionary."""
+        parts = [dictionary_json(*dictionary) for dictionary in self.dictionaries.items()]
+        contents = {"ready": True, **parts[0]} if version == 2 else {"dictionaries": parts}
+        return {"glossary_id": self.id, "name": self.name, **contents, "creation_time": self.made}
 
 
-def dictionary_json(languages: Languages, count: int) -> dict[str, object]:
+def dictionary_json(languages: Languages, entries: Entries) -> dict[str, object]:
     """Returns what the interface says of a dictionary."""
-    return {"source_lang": languages.src, "target_lang": languages.tgt, "entry_count": count}
+    return {"source_lang": languages.src, "target_lang": languages.tgt, "entry_count": len(entries)}
 
 
 class Glossaries:
-    """The glossaries in a file. Each method takes their owner, and raises a Refusal if there is no such glossary."""
+    """The glossaries in a file, each of an owner."""
 
     def __init__(self, file: Database) -> None:
         self._file = file
-        self._terms: dict[tuple[str, Languages], Glossary] = {}
-
-    def create(self, owner: str, name: str, dictionaries: Dictionaries) -> StoredGlossary:
-        """Stores a new glossary."""
-        if len(self.all_of(owner)) >= MOST_GLOSSARIES:
-            raise Refusal(QUOTA_EXCEEDED, f"There are {MOST_GLOSSARIES:,} glossaries already; delete one.")
-        id = str(uuid.uuid4())
-        made = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-        glossary = ("INSERT INTO glossaries VALUES (?, ?, ?, ?)", (id, owner, name, made))
-        self._change(glossary, *(_put(id, *item) for item in dictionaries.items()))
-        return self.get(owner, id)
+        self._known: dict[tuple[str, str], StoredGlossary] = {}
 
     def all_of(self, owner: str) -> list[StoredGlossary]:
         """Returns all glossaries of an owner, the oldest first."""
-        ids = [*self._file.rows("SELECT id FROM glossaries WHERE owner = ? ORDER BY made, id", owner)]
-        return [self.get(owner, id) for (id,) in ids]
+        return self._read(
+            "SELECT id, name, made, dictionaries FROM glossaries WHERE owner = ? ORDER BY made, id", owner
+        )
 
     def get(self, owner: str, id: str) -> StoredGlossary:
-        """Returns what is known of a glossary, without its entries."""
-        found = [*self._file.rows("SELECT name, made FROM glossaries WHERE owner = ? AND id = ?", owner, id)]
-        if not found:
-            raise Refusal(404, "Glossary not found.")
-        lines = "length(entries) - length(replace(entries, char(10), '')) + 1"
-        query = f"SELECT src, tgt, CAST({lines} AS TEXT) FROM dictionaries WHERE glossary = ? ORDER BY src, tgt"
-        counts = {Languages(src, tgt): int(count) for src, tgt, count in self._file.rows(query, id)}
-        ((name, made),) = found
-        return StoredGlossary(id, name, made, counts)
+        """Returns a glossary. Raises a Refusal if the owner has none of this name."""
+        if (owner, id) not in self._known:
+            query = "SELECT id, name, made, dictionaries FROM glossaries WHERE owner = ? AND id = ?"
+            if not (found := self._read(query, owner, id)):
+                raise Refusal(404, "Glossary not found.")
+            if len(self._known) >= REMEMBERED:
+                self._known.clear()
+            self._known[owner, id] = found[0]
+        return self._known[owner, id]
 
-    def entries(self, owner: str, id: str, languages: Languages) -> Entries:
-        """Returns the entries of a dictionary."""
-        query = "SELECT entries FROM dictionaries WHERE glossary = ? AND src = ? AND tgt = ?"
-        self.get(owner, id)
-        found = [*self._file.rows(query, id, *languages)]
-        if not found:
-            raise Refusal(404, f"Glossary has no dictionary from {languages.src} to {languages.tgt}.")
-        return _read(found[0][0])
-
-    def terms(self, owner: str, id: str, languages: Languages) -> Glossary:
-        """Returns a dictionary as the terms of a request."""
-        self.get(owner, id)
-        if (id, languages) not in self._terms:
-            entries = self.entries(owner, id, languages)
-            if len(self._terms) >= REMEMBERED:
-                self._terms.clear()
-            self._terms[id, languages] = Glossary(tuple((term, (target,)) for term, target in entries.items()))
-        return self._terms[id, languages]
-
-    def update(self, owner: str, id: str, name: str | None, dictionaries: Dictionaries) -> StoredGlossary:
-        """Renames a glossary if there is a name, and adds entries to its dictionaries."""
-        before = self.get(owner, id)
-        changes: list[Statement] = [("UPDATE glossaries SET name = ? WHERE id = ?", (name or before.name, id))]
-        for languages, entries in dictionaries.items():
-            known = self.entries(owner, id, languages) if languages in before.counts else {}
-            changes.append(_put(id, languages, check_size({**known, **entries})))
-        self._change(*changes)
-        return self.get(owner, id)
-
-    def replace(self, owner: str, id: str, languages: Languages, entries: Entries) -> None:
-        """Replaces or adds a dictionary."""
-        self.get(owner, id)
-        self._change(_put(id, languages, entries))
+    def put(self, owner: str, glossary: StoredGlossary) -> None:
+        """Stores a glossary, a new one or another version. Raises a Refusal if the owner has too many terms."""
+        text = json.dumps([[*languages, entries] for languages, entries in glossary.dictionaries.items()])
+        query = (
+            "SELECT CAST(count(*) AS TEXT), CAST(ifnull(sum(length(dictionaries)), 0) AS TEXT) FROM glossaries "
+            "WHERE owner = ? AND id != ?"
+        )
+        ((number, size),) = self._file.rows(query, owner, glossary.id)
+        if int(number) >= MOST_GLOSSARIES or int(size) + len(text) > MOST_TEXT:
+            raise Refusal(
+                QUOTA_EXCEEDED,
+                f"There may be {MOST_GLOSSARIES:,} glossaries, with {MOST_TEXT:,} characters together; delete one.",
+            )
+        statement = "INSERT OR REPLACE INTO glossaries VALUES (?, ?, ?, ?, ?)"
+        self._file.change(statement, glossary.id, owner, glossary.name, glossary.made, text)
+        self._known.pop((owner, glossary.id), None)
 
     def delete(self, owner: str, id: str) -> None:
-        """Deletes a glossary."""
+        """Deletes a glossary. Raises a Refusal if the owner has none of this name."""
         self.get(owner, id)
-        self._change(("DELETE FROM glossaries WHERE id = ?", (id,)))
+        self._file.change("DELETE FROM glossaries WHERE id = ?", id)
+        del self._known[owner, id]
 
-    def delete_dictionary(self, owner: str, id: str, languages: Languages) -> None:
-        """Deletes a dictionary."""
-        self.entries(owner, id, languages)
-        query = "DELETE FROM dictionaries WHERE glossary = ? AND src = ? AND tgt = ?"
-        self._change((query, (id, *languages)))
-
-    def _change(self, *statements: Statement) -> None:
-        self._file.change(*statements)
-        self._terms.clear()
-
-
-def _put(id: str, languages: Languages, entries: Entries) -> Statement:
-    return "INSERT OR REPLACE INTO dictionaries VALUES (?, ?, ?, ?)", (id, *languages, as_tsv(entries))
-
-
-def as_tsv(entries: Entries) -> str:
-    """Returns entries as lines of a term, a tab and its translation."""
-    return "\n".join("\t".join(entry) for entry in entries.items())
-
-
-def _read(tsv: str) -> Entries:
-    lines = (line.partition("\t") for line in tsv.split("\n"))
-    return {term: target for term, _, target in lines}
+    def _read(self, query: str, *values: str) -> list[StoredGlossary]:
+        return [
+            StoredGlossary(id, name, made, {Languages(src, tgt): entries for src, tgt, entries in json.loads(text)})
+            for id, name, made, text in self._file.rows(query, *values)
+        ]
 
 
 def entries_of(text: str, form: str) -> Entries:
@@ -177,7 +125,7 @@ def entries_of(text: str, form: str) -> Entries:
         if len(cells) not in ((2, 4) if form == "csv" else (2,)) or not all(cells[:2]):
             raise _invalid(f"entry {number} must be a term and its translation, got {' '.join(row)[:60]!r}")
         term, target = cells[:2]
-        if any(_CONTROL.search(cell) or len(cell) > MOST_CHARACTERS for cell in cells[:2]):
+        if any(_CONTROL.search(cell) or len(cell) > MOST_CHARACTERS for cell in (term, target)):
             raise _invalid(
                 f"entry {number} must have no control characters and at most {MOST_CHARACTERS:,} characters on a side"
             )
@@ -186,14 +134,12 @@ def entries_of(text: str, form: str) -> Entries:
         entries[term] = target
     if not entries:
         raise _invalid("there are none")
-    return check_size(entries)
-
-
-def check_size(entries: Entries) -> Entries:
-    """Returns entries if there are not too many of them."""
-    if len(entries) > MOST_ENTRIES:
-        raise _invalid(f"there must be at most {MOST_ENTRIES:,}, got {len(entries):,}")
     return entries
+
+
+def as_tsv(entries: Entries) -> str:
+    """Returns entries as lines of a term, a tab and its translation."""
+    return "\n".join("\t".join(entry) for entry in entries.items())
 
 
 def _invalid(reason: str) -> Refusal:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import uuid
 from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 from starlette.responses import JSONResponse, Response
@@ -20,7 +23,8 @@ from vtrans.server.deepl.glossaries import (
     dictionary_json,
     entries_of,
 )
-from vtrans.server.deepl.parameters import choice, given_text, language
+from vtrans.server.deepl.parameters import choice, language
+from vtrans.server.parameters import required_text
 from vtrans.server.refusals import Refusal
 from vtrans.server.service import Service
 from vtrans.text.languages import Languages, base
@@ -32,28 +36,30 @@ _ANY_GLOSSARY = RequestOptions(glossary=Glossary((("a", ("b",)),)))
 
 
 class GlossaryEndpoints:
-    """The endpoints. Without a file that keeps glossaries there are none, and they cannot be made."""
+    """The endpoints. Without a file that keeps glossaries there are none, and they cannot be made. Version 2 knows
+    those with one dictionary."""
 
     def __init__(self, service: Service, glossaries: Glossaries | None) -> None:
         self._service, self._stored = service, glossaries
 
     def endpoints(self) -> list[tuple[str, str, Admitted]]:
         """Returns the method, path and function of each endpoint."""
+        both: list[tuple[str, str, Admitted]] = [
+            ("POST", "", self.create),
+            ("GET", "", self.list),
+            ("GET", "/{id}", self.get),
+            ("DELETE", "/{id}", self.delete),
+            ("GET", "/{id}/entries", self.entries),
+        ]
+        version_3: list[tuple[str, str, Admitted]] = [
+            ("PATCH", "/{id}", self.update),
+            ("PUT", "/{id}/dictionaries", self.replace),
+            ("DELETE", "/{id}/dictionaries", self.delete_dictionary),
+        ]
         return [
             ("GET", "/v2/glossary-language-pairs", self.language_pairs),
-            ("POST", "/v2/glossaries", self.create_2),
-            ("GET", "/v2/glossaries", self.list_2),
-            ("GET", "/v2/glossaries/{id}", self.get_2),
-            ("GET", "/v2/glossaries/{id}/entries", self.entries_2),
-            ("DELETE", "/v2/glossaries/{id}", self.delete),
-            ("POST", "/v3/glossaries", self.create),
-            ("GET", "/v3/glossaries", self.list),
-            ("GET", "/v3/glossaries/{id}", self.get),
-            ("PATCH", "/v3/glossaries/{id}", self.update),
-            ("GET", "/v3/glossaries/{id}/entries", self.entries),
-            ("DELETE", "/v3/glossaries/{id}", self.delete),
-            ("PUT", "/v3/glossaries/{id}/dictionaries", self.replace),
-            ("DELETE", "/v3/glossaries/{id}/dictionaries", self.delete_dictionary),
+            *((method, f"/v2/glossaries{path}", endpoint) for method, path, endpoint in both),
+            *((method, f"/v3/glossaries{path}", endpoint) for method, path, endpoint in [*both, *version_3]),
         ]
 
     @property
@@ -61,6 +67,13 @@ class GlossaryEndpoints:
         if self._stored is None:
             raise Refusal(403, "Glossaries are disabled on this server; the option --memory names a file for them.")
         return self._stored
+
+    def _glossary(self, call: Call) -> StoredGlossary:
+        """Returns the glossary that a request names."""
+        glossary = self._glossaries.get(call.owner, call.request.path_params["id"])
+        if _version(call) == 2 and len(glossary.dictionaries) != 1:
+            raise Refusal(404, "Glossary not found: version 3 has those with several dictionaries, or none.")
+        return glossary
 
     def _pairs(self) -> list[Languages]:
         """Returns the languages between which glossaries are supported, without regions."""
@@ -70,23 +83,26 @@ class GlossaryEndpoints:
     def _languages(self, fields: Mapping[str, Any]) -> Languages:
         """Returns the languages of a dictionary."""
         pairs = self._pairs()
-        asked = [
-            language(fields, f"{side}_lang", [code for pair in pairs for code in pair]) for side in ("source", "target")
-        ]
-        languages = Languages(*map(base, asked))
+        codes = [code for pair in pairs for code in pair]
+        languages = Languages(*(language(fields, name, codes) for name in ("source_lang", "target_lang")))
         if languages not in pairs:
             raise Refusal(400, f"Glossaries from {languages.src} to {languages.tgt} are not supported.")
         return languages
 
-    def _entries(self, fields: Mapping[str, Any]) -> Entries:
+    def _dictionary(self, fields: Mapping[str, Any]) -> tuple[Languages, Entries]:
         form = choice(fields, "entries_format", FORMATS, "tsv")
-        return entries_of(given_text(fields, "entries"), form)
+        return self._languages(fields), entries_of(required_text(fields, "entries"), form)
 
     def _dictionaries(self, fields: Mapping[str, Any]) -> dict[Languages, Entries]:
-        given = fields.get("dictionaries") or _in_form(fields)
+        """Returns the dictionaries of a request. The fields of a form have names such as `dictionaries[0].entries`."""
+        in_form: dict[str, dict[str, Any]] = {}
+        for name, value in fields.items():
+            if found := _FIELD.fullmatch(name):
+                in_form.setdefault(found[1], {})[found[2]] = value
+        given = fields.get("dictionaries") or list(in_form.values())
         if not isinstance(given, list) or not all(isinstance(one, dict) for one in given):
             raise Refusal(400, "Value for 'dictionaries' not supported: it must be a list of objects.")
-        dictionaries = {self._languages(one): self._entries(one) for one in given}
+        dictionaries = dict(map(self._dictionary, given))
         if len(dictionaries) < len(given):
             raise Refusal(400, "Value for 'dictionaries' not supported: each pair of languages must come once.")
         return dictionaries
@@ -96,77 +112,69 @@ class GlossaryEndpoints:
         return JSONResponse({"supported_languages": pairs})
 
     async def create(self, call: Call) -> Response:
-        name, dictionaries = given_text(call.fields, "name"), self._dictionaries(call.fields)
+        fields, version = call.fields, _version(call)
+        dictionaries = dict([self._dictionary(fields)]) if version == 2 else self._dictionaries(fields)
         if not dictionaries:
             raise Refusal(400, "Parameter 'dictionaries' not specified.")
-        return JSONResponse(self._glossaries.create(call.owner, name, dictionaries).as_json(), 201)
-
-    async def create_2(self, call: Call) -> Response:
-        name, dictionary = given_text(call.fields, "name"), {self._languages(call.fields): self._entries(call.fields)}
-        return JSONResponse(self._glossaries.create(call.owner, name, dictionary).as_json_2(), 201)
+        made = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        glossary = StoredGlossary(str(uuid.uuid4()), required_text(fields, "name"), made, dictionaries)
+        self._glossaries.put(call.owner, glossary)
+        return JSONResponse(glossary.as_json(version), 201)
 
     async def list(self, call: Call) -> Response:
-        found = self._stored.all_of(call.owner) if self._stored else []
-        return JSONResponse({"glossaries": [glossary.as_json() for glossary in found]})
-
-    async def list_2(self, call: Call) -> Response:
-        found = self._stored.all_of(call.owner) if self._stored else []
-        return JSONResponse({"glossaries": [one.as_json_2() for one in found if len(one.counts) == 1]})
+        found, version = self._stored.all_of(call.owner) if self._stored else [], _version(call)
+        shown = [one.as_json(version) for one in found if version > 2 or len(one.dictionaries) == 1]
+        return JSONResponse({"glossaries": shown})
 
     async def get(self, call: Call) -> Response:
-        return JSONResponse(self._glossaries.get(call.owner, _id(call)).as_json())
-
-    async def get_2(self, call: Call) -> Response:
-        return JSONResponse(self._single(call).as_json_2())
-
-    def _single(self, call: Call) -> StoredGlossary:
-        """Returns a glossary that version 2 knows."""
-        glossary = self._glossaries.get(call.owner, _id(call))
-        if len(glossary.counts) != 1:
-            raise Refusal(404, "Glossary not found: version 3 has those with several dictionaries, or none.")
-        return glossary
-
-    async def update(self, call: Call) -> Response:
-        name = given_text(call.fields, "name") if call.fields.get("name") is not None else None
-        dictionaries = self._dictionaries(call.fields)
-        return JSONResponse(self._glossaries.update(call.owner, _id(call), name, dictionaries).as_json())
-
-    async def entries(self, call: Call) -> Response:
-        languages = self._languages(call.fields)
-        entries = as_tsv(self._glossaries.entries(call.owner, _id(call), languages))
-        one = {"source_lang": languages.src, "target_lang": languages.tgt, "entries": entries, "entries_format": "tsv"}
-        return JSONResponse({"dictionaries": [one]})
-
-    async def entries_2(self, call: Call) -> Response:
-        accepted = call.request.headers.get("accept", "*/*")
-        if not any(kind in accepted for kind in (TSV, "text/*", "*/*")):
-            raise Refusal(415, f"The header Accept must be {TSV}, got {accepted[:80]!r}.")
-        (languages,) = self._single(call).counts
-        entries = as_tsv(self._glossaries.entries(call.owner, _id(call), languages))
-        return Response(entries, media_type=TSV)
-
-    async def replace(self, call: Call) -> Response:
-        languages, entries = self._languages(call.fields), self._entries(call.fields)
-        self._glossaries.replace(call.owner, _id(call), languages, entries)
-        return JSONResponse(dictionary_json(languages, len(entries)))
+        return JSONResponse(self._glossary(call).as_json(_version(call)))
 
     async def delete(self, call: Call) -> Response:
-        self._glossaries.delete(call.owner, _id(call))
+        self._glossaries.delete(call.owner, call.request.path_params["id"])
         return Response(status_code=204)
+
+    async def entries(self, call: Call) -> Response:
+        dictionaries = self._glossary(call).dictionaries
+        if _version(call) == 2:
+            accepted = call.request.headers.get("accept", TSV)
+            if not any(kind in accepted for kind in (TSV, "text/*", "*/*")):
+                raise Refusal(415, f"The header Accept must be {TSV}, got {accepted[:80]!r}.")
+            return Response(as_tsv(*dictionaries.values()), media_type=TSV)
+        languages = self._known(dictionaries, call)
+        entries = {"entries": as_tsv(dictionaries[languages]), "entries_format": "tsv"}
+        return JSONResponse({"dictionaries": [dictionary_json(languages, dictionaries[languages]) | entries]})
+
+    def _known(self, dictionaries: Mapping[Languages, Entries], call: Call) -> Languages:
+        """Returns the languages that a request names, which must have a dictionary."""
+        languages = self._languages(call.fields)
+        if languages not in dictionaries:
+            raise Refusal(404, f"Glossary has no dictionary from {languages.src} to {languages.tgt}.")
+        return languages
+
+    async def update(self, call: Call) -> Response:
+        glossary = self._glossary(call)
+        name = required_text(call.fields, "name") if "name" in call.fields else glossary.name
+        dictionaries = dict(glossary.dictionaries)
+        for languages, entries in self._dictionaries(call.fields).items():
+            dictionaries[languages] = {**dictionaries.get(languages, {}), **entries}
+        glossary = replace(glossary, name=name, dictionaries=dictionaries)
+        self._glossaries.put(call.owner, glossary)
+        return JSONResponse(glossary.as_json(3))
+
+    async def replace(self, call: Call) -> Response:
+        glossary, (languages, entries) = self._glossary(call), self._dictionary(call.fields)
+        dictionaries = {**glossary.dictionaries, languages: entries}
+        self._glossaries.put(call.owner, replace(glossary, dictionaries=dictionaries))
+        return JSONResponse(dictionary_json(languages, entries))
 
     async def delete_dictionary(self, call: Call) -> Response:
-        self._glossaries.delete_dictionary(call.owner, _id(call), self._languages(call.fields))
+        glossary = self._glossary(call)
+        dictionaries = dict(glossary.dictionaries)
+        del dictionaries[self._known(dictionaries, call)]
+        self._glossaries.put(call.owner, replace(glossary, dictionaries=dictionaries))
         return Response(status_code=204)
 
 
-def _in_form(fields: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Returns the dictionaries of a form, whose fields have names such as `dictionaries[0].entries`."""
-    dictionaries: dict[str, dict[str, Any]] = {}
-    for name, value in fields.items():
-        if found := _FIELD.fullmatch(name):
-            dictionaries.setdefault(found[1], {})[found[2]] = value
-    return list(dictionaries.values())
-
-
-def _id(call: Call) -> str:
-    return str(call.request.path_params["id"])
+def _version(call: Call) -> int:
+    """Returns the version of the interface of a request."""
+    return 2 if call.request.url.path.startswith("/v2/") else 3

@@ -15,7 +15,7 @@ from vtrans.documents.sentences import Splitting
 from vtrans.documents.tagged import Tags, tagged_document
 from vtrans.server.batching import RequestOptions
 from vtrans.server.limits import Limits
-from vtrans.server.parameters import check_text, check_texts, flag, required_text
+from vtrans.server.parameters import check_texts, flag, required_text
 from vtrans.server.refusals import Refusal
 from vtrans.server.service import Read, Service
 from vtrans.text.languages import Languages, base
@@ -91,8 +91,6 @@ def text_request(fields: Mapping[str, Any], service: Service, limits: Limits) ->
     """Returns the checked parameters of /v2/translate. `context` and `preserve_formatting` change nothing."""
     texts = fields.get("text")
     texts = list(texts) if isinstance(texts, list) else [texts]
-    if texts == [None]:
-        raise Refusal(400, "Parameter 'text' not specified.")
     check_texts("text", texts, limits)
     flag(fields, "preserve_formatting")
     model_type = fields.get("model_type")
@@ -148,8 +146,6 @@ def choice(fields: Mapping[str, Any], name: str, allowed: Sequence[str] | Mappin
 def language(fields: Mapping[str, Any], name: str, codes: Sequence[str]) -> str:
     """Returns the first of some codes that a client means: the same one, or the same language if one of both names no
     region."""
-    if fields.get(name) in (None, ""):
-        raise Refusal(400, f"Parameter '{name}' not specified.")
     asked = required_text(fields, name).replace("_", "-").lower()
     for code in codes:
         if code.lower() == asked:
@@ -164,12 +160,3 @@ def language(fields: Mapping[str, Any], name: str, codes: Sequence[str]) -> str:
 def variants(code: str) -> tuple[str, ...]:
     """Returns the languages as which a target language is listed."""
     return _VARIANTS.get(code, (code,))
-
-
-def given_text(fields: Mapping[str, Any], name: str) -> str:
-    """Returns a parameter that must be a text with more than white space."""
-    value = fields.get(name)
-    if not isinstance(value, str) or not value.strip():
-        raise Refusal(400, f"Parameter '{name}' not specified.")
-    check_text(name, value)
-    return value
