@@ -39,8 +39,8 @@ def vocab() -> Vocabulary:
 
 
 def stage(vocab: Vocabulary, *, again: bool = True) -> KeepNumbers:
-    engine: Any = SimpleNamespace(src_vocab=vocab, tgt_vocab=vocab, languages=[Languages("en", "de")])
-    return KeepNumbers(engine, None, again=again)
+    engine: Any = SimpleNamespace(src_vocab=vocab, tgt_vocab=vocab)
+    return KeepNumbers(engine, Languages("en", "de"), again=again)
 
 
 def piece_of(vocab: Vocabulary, text: str) -> Piece:

@@ -89,7 +89,7 @@ def test_capitals_are_not_restored_beside_a_match_in_capitals(match: str, restor
     """The model has learned to correct such a match as it is."""
     vocab = vocabulary()
     line = Line(1, "A DOG RUNS", match=(match, 0.75))
-    LowerCase(Characters(vocab, vocab), None, None).before([line])
+    LowerCase(Characters(vocab, vocab), "", "").before([line])
     assert (CASE.get(line) is not None) == restored
 
 

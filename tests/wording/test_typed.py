@@ -14,7 +14,7 @@ from vtrans.config import SearchConfig
 from vtrans.data.preparation.learn_vocabulary import learn
 from vtrans.engines.alignments import Links
 from vtrans.engines.engine import Source
-from vtrans.lines.case import CASE, Case, LowerCase, title
+from vtrans.lines.case import CASE, Case, LowerCase, initial, title
 from vtrans.lines.line import Line
 from vtrans.lines.mbr import LeaveOutEqual
 from vtrans.lines.requirements import ProtectText, WriteCodes
@@ -57,7 +57,7 @@ class Reader:
         return line.seen, CASE.get(line)
 
 
-CAPITALS, TITLE = Case(upper), Case(title)
+CAPITALS, TITLE, INITIAL = Case(upper), Case(title), Case(initial)
 READ = Reader(LATIN, LATIN)
 WORDS = vocabulary_of("ein a dog runs in the park Hund HUND A DOG RUNS The Dog Runs In Park EIN 12 .")
 
@@ -80,7 +80,9 @@ WORDS = vocabulary_of("ein a dog runs in the park Hund HUND A DOG RUNS The Dog R
         ("The Brown Fox", TITLE),
         ("Brown NASA", None),
         ("Fox Nasa", None),  # it may be a name, as the vocabulary has no piece for it
-        ("The", None),
+        ("The", INITIAL),
+        ("The!", None),
+        ("Dog 4", INITIAL),
         ("The Quick brown Fox Jumps", None),
         ("ONE Fox Jumps Over Dogs", TITLE),
         ("ONE FOX JUMPS OVER myFox", CAPITALS),  # words of mixed case do not count
@@ -95,6 +97,37 @@ WORDS = vocabulary_of("ein a dog runs in the park Hund HUND A DOG RUNS The Dog R
 def test_the_case_of_a_line(line: str, case: Any) -> None:
     found = READ.case.case_of(Masked.plain(line))
     assert (found and found.write) == (case and case.write)
+
+
+def test_a_word_by_itself_is_read_small_and_keeps_its_capital() -> None:
+    read, case = READ("Dog 4")
+    assert (read.text, case and case.restore("hund 4")) == ("dog 4", "Hund 4")
+
+
+@pytest.mark.parametrize(
+    ("line", "read", "around"),
+    [
+        ("1. The fox", "The fox", ("1. ", "")),
+        ("1.2 The fox", "The fox", ("1.2 ", "")),
+        ("  b) the fox", "the fox", ("  b) ", "")),
+        ("- the fox 0", "the fox 0", ("- ", "")),
+        ("The fox...", "The fox.", ("", "...")),
+        ("2) the fox …", "the fox.", ("2) ", " …")),
+        ("1.2 foxes", "1.2 foxes", None),
+        ("10 the", "10 the", None),
+        ("1. 2.", "1. 2.", None),
+        ("fox 1...", "fox 1...", None),
+    ],
+)
+def test_the_number_of_an_item_and_an_ellipsis_stay_where_they_are(line: str, read: str, around: Any) -> None:
+    vocab = vocabulary_of("the quick brown fox The 0 1 2 b . ) - …")
+    stage, seen = CopyUnknown(Characters(vocab, vocab)), Line(1, line)
+    stage.before([seen])
+    assert (seen.seen.text, AROUND.get(seen)) == (read, around)
+    seen.translations = [Translation("Der Fuchs.", -1.0, -1.0, True)]
+    stage.after([seen])
+    before, after = around or ("", "")
+    assert seen.translations[0].text == (f"{before}Der Fuchs{after or '.'}")
 
 
 def test_protected_text_has_no_case_and_keeps_it() -> None:

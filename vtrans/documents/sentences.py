@@ -14,16 +14,14 @@ from typing import Literal
 
 import sentencex
 
-from vtrans.wording.protect import NAMES, PLACEHOLDERS, Protection
+from vtrans.wording.protect import CODE, NAMES, PLACEHOLDERS, Protection
 
-# A code, such as A-17, COVID-19 or 4K: a word of capitals and digits.
-_CODE = r"(?<![\w-])(?=[A-Z./-]{0,30}\d)(?=[\d./-]{0,30}[A-Z])[A-Z\d]{1,30}(?:[./-][A-Z\d]{1,30}){0,5}(?![\w-]|[@/.]\w)"
 _WEBLATE = r"\[X\d+X\]"  # what Weblate sends LibreTranslate in place of a placeholder
 MARKS = [chr(code) for code in range(0xE000, 0xF900)]
 """Characters for private use, two of which surround the number of an atom (markup.Item)."""
 
 MARKED = re.compile(r"(?P<mark>[\ue000-\uf8ff])[0-9]+(?P=mark)")
-PROTECTION = Protection((_WEBLATE, _CODE, MARKED.pattern, PLACEHOLDERS, NAMES))
+PROTECTION = Protection((_WEBLATE, CODE, MARKED.pattern, PLACEHOLDERS, NAMES))
 """What is copied to translations."""
 
 _LINE_END = re.compile("([\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+)")

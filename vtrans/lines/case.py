@@ -12,6 +12,7 @@ from functools import cached_property
 
 import regex
 
+from vtrans.data.noise import FINAL_MARKS
 from vtrans.lines.line import Kept, Line, Stage
 from vtrans.lines.unknowns import Characters
 from vtrans.text.case import WORD, SentenceCase, lower, upper
@@ -28,6 +29,11 @@ def title(text: str, language: str | None = None) -> str:
     """Returns a text with a capital at the beginning of each word."""
     written: str = regex.sub(r"(?<!\S)[^\w\s]*\w", lambda match: upper(match.group(), language), text)
     return written
+
+
+def initial(text: str, language: str | None = None) -> str:
+    """Returns a text that begins with a capital."""
+    return upper(text[:1], language) + text[1:]
 
 
 @dataclass(frozen=True)
@@ -62,9 +68,9 @@ _ASKED = Kept[Wording]()
 class LowerCase(Stage):
     """Writes lines that have a case as a sentence is written, word by word. A line with a prefix or beside a fuzzy
     match in capitals, which the model has learned to correct as it is, keeps its case. Capitals that the vocabulary
-    lacks are always written small. `src` and `tgt` are the languages, if known."""
+    lacks are always written small. `src` and `tgt` are the languages; blank if unknown."""
 
-    def __init__(self, characters: Characters, src: str | None, tgt: str | None) -> None:
+    def __init__(self, characters: Characters, src: str, tgt: str) -> None:
         self._characters, self._src, self._tgt = characters, src, tgt
         self._vocab = characters.vocabs[0]
 
@@ -124,6 +130,8 @@ class LowerCase(Stage):
         capitals = [word for word in words if word.isupper()]
         initials = [word for word in words if len(word) > 1 and word[1:] == word[1:].lower() and word[0].isupper()]
         mixed = tuple(word for word in words if word not in small and word not in capitals and word not in initials)
+        if words == initials and len(words) == 1 and not line.text.rstrip().endswith(tuple(FINAL_MARKS)):
+            return Case(initial) if self._in_sentence(words[0], "") != words[0] else None
         begun = [word for word in capitals if len(word) > 1 and self._in_sentence(word, "") != word]
         if begun and len(capitals) > len(initials):
             may_be_acronym = len(begun[0]) <= ACRONYM and len(self._vocab.encode(lower(begun[0], self._src))) > 2
@@ -144,7 +152,7 @@ class LowerCase(Stage):
     def lowered(self, line: Masked, case: Case | None) -> Masked:
         """Returns a line as a sentence is written if it has a case, else with small letters for unknown capitals
         only."""
-        parts, before, gap = [], "", "."
+        parts, before, gap = [], "", "" if case and case.write is initial else "."
         for code, text in line.parts:
             if code == text:
                 written, end = list[str](), 0

@@ -31,10 +31,9 @@ class KeepNumbers(Stage):
     """Searches again for pieces whose best translation has other numbers than their source, unless `again` is false.
     Counts the lines whose best translation has."""
 
-    def __init__(self, engine: Engine, to: str | None, *, again: bool) -> None:
+    def __init__(self, engine: Engine, languages: Languages, *, again: bool) -> None:
         self._src_vocab, self._tgt_vocab, self._again = engine.src_vocab, engine.tgt_vocab, again
-        pairs = [pair for pair in engine.languages if to in (None, pair.tgt)]
-        self._languages = pairs[0] if len({pair.tgt for pair in pairs}) == 1 else Languages("", "")
+        self._languages = languages
 
     def around(self, search: Search) -> Search:
         def searched(pieces: Sequence[Piece], config: SearchConfig) -> Iterator[Piece]:

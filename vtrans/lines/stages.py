@@ -13,13 +13,16 @@ from vtrans.lines.invented import ForbidInvented
 from vtrans.lines.line import Stage
 from vtrans.lines.mbr import ChooseBest, LeaveOutEqual
 from vtrans.lines.memory import UseMatches, UseMemory
+from vtrans.lines.names import CopyNames
 from vtrans.lines.numbers import KeepNumbers
 from vtrans.lines.pieces import CutIntoPieces, SourceReader
 from vtrans.lines.requirements import CheckConstraints, ProtectText, WriteCodes
 from vtrans.lines.retry import SearchAgain
 from vtrans.lines.terms import DraftTerms, FindTerms
 from vtrans.lines.unknowns import Characters, CopyUnknown, DropInvisible
+from vtrans.text.languages import Languages
 from vtrans.translate.translation import TranslateOptions
+from vtrans.wording.names import Names
 from vtrans.wording.protect import EVERYDAY, Protection
 
 
@@ -29,6 +32,7 @@ class Stages:
     def __init__(self, engine: Engine, search: SearchConfig, *, retry: bool) -> None:
         self.reader = SourceReader(engine, search)
         self._engine, self._search = engine, search
+        self._has_codes = all(model.codes for model in engine.models)
         characters = Characters(engine.src_vocab, engine.tgt_vocab)
         self._drop_invisible = DropInvisible(characters)
         self._copy_unknown, self._characters = CopyUnknown(characters), characters
@@ -39,7 +43,7 @@ class Stages:
     def _protection(self, options: TranslateOptions) -> Protection | None:
         if isinstance(options.protect, Protection):
             return options.protect
-        usual = options.protect is None and not options.raw and all(model.codes for model in self._engine.models)
+        usual = options.protect is None and not options.raw and self._has_codes
         return EVERYDAY if usual else None
 
     def of(self, options: TranslateOptions) -> list[Stage]:
@@ -48,7 +52,9 @@ class Stages:
         engine, search, vocab = self._engine, self._search, self._engine.tgt_vocab
         drawn, protection = options.sampling is not None, self._protection(options)
         can_require = self._can_require and not drawn
-        numbers = KeepNumbers(engine, options.to, again=can_require)
+        languages = self._languages(options.to)
+        numbers = KeepNumbers(engine, languages, again=can_require)
+        copies_names = protection and self._has_codes and not options.raw
         stages: list[Stage | None] = [
             CheckConstraints(),
             UseMemory(options.known) if options.known else None,
@@ -58,8 +64,9 @@ class Stages:
             None if options.raw else self._drop_invisible,
             ProtectText(protection) if protection else None,
             None if options.raw else self._copy_unknown,
+            CopyNames(Names(engine.src_vocab, languages), options.glossary) if copies_names else None,
             WriteCodes(required=can_require),
-            None if options.raw else self._lower_case(options.to),
+            None if options.raw else LowerCase(self._characters, *languages),
             FindTerms(options.glossary) if options.glossary else None,
             numbers if options.check_numbers and not options.raw else None,
             RateConfidence(options.calibration, vocab) if options.calibration else None,
@@ -72,9 +79,8 @@ class Stages:
         ]
         return [stage for stage in stages if stage]
 
-    def _lower_case(self, to: str | None) -> LowerCase:
-        """Returns the stage for the languages of the model, as far as they are known."""
-        sources = {pair.src for pair in self._engine.languages}
-        targets = {to} if to else {pair.tgt for pair in self._engine.languages}
-        src, tgt = (next(iter(codes)) if len(codes) == 1 else None for codes in (sources, targets))
-        return LowerCase(self._characters, src, tgt)
+    def _languages(self, to: str | None) -> Languages:
+        """Returns the languages of the model for a target language; "" for those of which there are several or none."""
+        pairs = [pair for pair in self._engine.languages if to in (None, pair.tgt)]
+        sides = {pair.src for pair in pairs}, {pair.tgt for pair in pairs}
+        return Languages(*(next(iter(codes)) if len(codes) == 1 else "" for codes in sides))

@@ -1,7 +1,7 @@
 """Copies the characters that the vocabulary cannot write, in the way of protected text.
 
 These are characters without a piece, such as most emoji and the letters of another script. Before and after a sentence,
-they stay where they are.
+they stay where they are, and so do the number or bullet of an item of a list and an ellipsis.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from vtrans.wording.phrases import has_spaces
 from vtrans.wording.protect import Masked, Span
 
 AROUND = Kept[tuple[str, str]]()
-"""The symbols before and after a line."""
+"""What stands before and after a line."""
 SEEN_WORDS = Kept[list[int]]()
 """The words of a line that are more than control characters."""
 
@@ -36,6 +36,12 @@ _SYMBOLS = frozenset(string.punctuation) - set("-'`") | set("$€£¥")  # those
 _EITHER = regex.compile(r"\p{L}{2,}/\p{L}{2,}")  # but km/h is copied
 _RUN = regex.compile(r"[^\s<>]+|[<>]")
 _PART = regex.compile(r"\w[\w\p{M}'\u2019-]*|\X")
+# The number or bullet of a heading or an item of a list. `1.5 percent` and `3 books` are text.
+_ITEM = regex.compile(
+    r"\s*(?:\(?(?:\d{1,3}(?:\.\d{1,2})*|\p{L}|[IVX]{1,5})[.)]|\d{1,3}(?:\.\d{1,2})+(?=\s+\p{Lu}\p{Ll})|[-+*#>\u2022\u2013\u2014]+)"
+    r"\s+(?=[^\w\s]{0,2}\p{L})"
+)
+_ELLIPSIS = regex.compile(r"(?<=\p{L}[\p{L}\p{M}'\u2019]*)\s?(?:\.{3,}|\u2026)\s*$")
 
 
 class Characters:
@@ -116,25 +122,31 @@ class CopyUnknown(Stage):
     def before(self, lines: Sequence[Line]) -> None:
         for line in lines:
             text, characters = line.seen.text, self._characters
-            lacks = not characters.knows(text) and any(characters.lacks(0, character) for character in set(text))
-            has_long_run = len(text) > LONGEST_RUN and any(len(run) > LONGEST_RUN for run in text.split())
-            if not (lacks or has_long_run) or not characters.may_change(line.text):
+            if not characters.may_change(line.text):
                 continue
-            begin, end = (0, len(text)) if line.prefix else self._body(text, line.protected)
+            lacks = not characters.knows(text) and any(characters.lacks(0, character) for character in set(text))
+            begin, end = (0, len(text)) if line.prefix else self._body(text, line.protected, lacks=lacks)
             if begin > 0 or end < len(text):
                 AROUND.put(line, (text[:begin], text[end:]))
-                text = text[begin:end]
+                text = text[begin:end] + _stop(text[end:])
                 line.seen = Masked.plain(text)
                 line.protected = [(start - begin, stop - begin) for start, stop in line.protected]
-            line.protected = self._copied(text, line.protected)
+            if lacks or (len(text) > LONGEST_RUN and any(len(run) > LONGEST_RUN for run in text.split())):
+                line.protected = self._copied(text, line.protected)
 
     def after(self, lines: Sequence[Line]) -> None:
         for line in lines:
             if around := AROUND.get(line):
                 line.translations = [_between(line.seen.text, around, translation) for translation in line.translations]
 
-    def _body(self, line: str, protected: Sequence[Span]) -> Span:
-        """Returns where a line begins and ends without the unknown symbols at its start and after its final mark."""
+    def _body(self, line: str, protected: Sequence[Span], *, lacks: bool) -> Span:
+        """Returns where a line begins and ends without what stays before and after it. `lacks` says whether it may have
+        unknown symbols, at its start or after its final mark."""
+        item, ellipsis = _ITEM.match(line), _ELLIPSIS.search(line)
+        if item or ellipsis:
+            return item.end() if item else 0, ellipsis.start() if ellipsis else len(line)
+        if not lacks:
+            return 0, len(line)
         parts = [*protected]
         for match in _PART.finditer(line):
             part = match.group()
@@ -192,10 +204,16 @@ class CopyUnknown(Stage):
         return all(lacking)
 
 
+def _stop(after: str) -> str:
+    """Returns the full stop that ends a sentence before an ellipsis, and that its translation loses again."""
+    return "." if _ELLIPSIS.fullmatch("x" + after, 1) else ""
+
+
 def _between(body: str, around: tuple[str, str], translation: Translation) -> Translation:
     """Returns a translation of a line's body between the symbols before and after it."""
     before, after = around
-    text = one_line(before + translation.text + after)
+    own = translation.text.rstrip(FINAL_MARKS) if _stop(after) else translation.text
+    text = one_line(before + own + after)
     links, words = translation.alignment, translation.word_confidences
     # A symbol that touches the line is part of one of its words.
     first, last = len((before + "x").split()) - 1, len(("x" + after).split()) - 1

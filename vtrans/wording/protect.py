@@ -38,7 +38,7 @@ PATTERNS = {
 # Of programs in which no flag tells the format. `100%`, `50%n` and `$5` are text.
 PLACEHOLDERS = (
     r"%\d{1,2}:[-.\d]*[a-z](?![^\W_])|%<\w+>[\d.]*[sdfxi](?![^\W_])|(?<![\w%])(?:%[A-Za-z](?:[-:/.](?=%[A-Za-z]))?)+(?![^\W_])"
-    r"|(?<![\w$\\])\$[A-Za-z_]\w*"
+    r"|(?<![\w$\\])\$[A-Za-z_]\w*|\[\[[^\[\]]{1,200}\]\]"
 )
 # Paths of Windows, keys, and characters and fonts of groff.
 NAMES = (
@@ -48,11 +48,14 @@ NAMES = (
 # Paths and files of Unix, versions, and numbers in groups such as an ISBN. `and/or`, `1/2` and `9.5` are text.
 _MORE = (
     r"(?<![\w./~-])(?:~|\.{1,2})?(?:/[\w.+-]*\w){1,30}/?(?!\w)"
-    r"|(?<![\w./-])\w[\w-]{0,60}\.(?:ya?ml|json|toml|ini|cfg|conf|log|txt|md|pdf|docx?|xlsx?|pptx?|csv|png|jpe?g|gif|svg"
-    r"|mp[34]|wav|zip|tar|gz|exe|sh|py|js|css|html?|xml|com|org|net)(?!\w)"
-    r"|(?<![\w.,])[vV]?\d{1,4}(?:\.\d{1,4}){2,4}(?:[-+]\w+)?(?!\w|\.\d)"
+    r"|(?<![\w./-])\w[\w-]{0,60}(?:/\w[\w-]{0,60}){0,9}\.(?:ya?ml|json|toml|ini|cfg|conf|log|txt|md|pdf|docx?|xlsx?|pptx?"
+    r"|[ct]sv|png|jpe?g|gif|svg|mp[34]|wav|zip|tar|gz|exe|dll|iso|apk|sh|py|js|ts|css|html?|xml|sql|cpp|hpp|java|rs|php"
+    r"|com|org|net)(?!\w)"
+    r"|(?<![\w.,])[vV]?\d{1,4}(?:\.\d{1,4}){2,4}(?:[-+]?[A-Za-z]\w*)?(?!\w|\.\d)"
     r"|(?<![\w-])\d{1,6}(?:-\d{1,7}){2,5}(?![\w-])"
 )
+CODE = r"(?<![\w-])(?=[A-Z./-]{0,30}\d)(?=[\d./-]{0,30}[A-Z])[A-Z\d]{1,30}(?:[./-][A-Z\d]{1,30}){0,5}(?![\w-]|[@/.]\w)"
+"""A word of capitals and digits, such as A-17, COVID-19 or 4K."""
 
 _CODE = re.compile(r"[A-Z]\d{1,5}")
 
@@ -85,8 +88,8 @@ class Protection:
         return masked(line, self.spans(line))
 
 
-EVERYDAY = Protection((PLACEHOLDERS, NAMES, _MORE))
-"""What models that have learned codes copy by default."""
+EVERYDAY = Protection((PLACEHOLDERS, NAMES, _MORE, rf"(?<![$\u20ac\u00a3])(?![A-Z]{{5}}|\d+(?:[AP]M|K[GM])\b){CODE}"))
+"""What models that have learned codes copy by default. COVID-19 is a word, and 10AM a time."""
 
 
 Span = tuple[int, int]

@@ -1,0 +1,88 @@
+"""Names that a model cannot know are copied or translated by a table, and measures are copied."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from vtrans.lines.line import Line
+from vtrans.lines.names import CopyNames
+from vtrans.lines.requirements import WriteCodes
+from vtrans.text.languages import Languages
+from vtrans.translate.translation import Translation
+from vtrans.wording.glossary import Glossary, pair_of
+from vtrans.wording.names import Name, Names
+
+KNOWN = "Although Tom Boston Chemistry chemistry South"
+"""All other words have three subwords."""
+
+
+class Known:
+    """A vocabulary that has few words."""
+
+    def encode(self, text: str) -> list[int]:
+        return [7] if text in KNOWN.split() else [7, 8, 9]
+
+
+VOCAB: Any = Known()
+TO_GERMAN, TO_FRENCH = (Names(VOCAB, Languages("en", code)) for code in ("de", "fr"))
+
+
+def translations(names: Names, line: str) -> dict[str, str]:
+    return {line[name.begin : name.end]: name.translation for name in names.of(line)}
+
+
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [
+        ("I met Ana Okafor yesterday.", {"Ana Okafor": "Ana Okafor"}),
+        ("Although Okafor knows Tom, he lives in Cologne.", {"Okafor": "Okafor", "Cologne": "K\u00f6ln"}),
+        ("Munich is far. Ventilation and chemistry are not Austrian.", {"Munich": "M\u00fcnchen"}),
+        ("Noor and Okafor are friends.", {"Noor": "Noor", "Okafor": "Okafor"}),
+        (
+            "Marek's brother likes Moses' and Ren\u00e9s's books.",
+            {"Marek's": "Mareks", "Ren\u00e9s's": "Ren\u00e9s\u2019"},
+        ),
+        ("She works for NASA in New Orleans.", {"NASA": "NASA", "New Orleans": "New Orleans"}),
+        ("We saw Mr. Tom and Dr. Okafor.", {"Mr. Tom": "Herrn Tom", "Dr. Okafor": "Dr. Okafor"}),
+        ("Mrs. O'Brien left Scotland Yard and South Africa.", {"Mrs. O'Brien": "Frau O'Brien"}),
+        ("The Austrian Parliament likes Chemistry on Thursday.", {}),
+        ("The Old House And The Okafor", {}),
+        ("THE OKAFOR LIVES", {}),
+        (
+            "it is 1,200.5 km, 5kg or 8 m\u00b2, not $5 ml or 12 kmh",
+            {"1,200.5 km": "1.200,5 km", "5kg": "5 kg", "8 m\u00b2": "8 m\u00b2"},
+        ),
+    ],
+)
+def test_names_and_measures(line: str, names: dict[str, str]) -> None:
+    assert translations(TO_GERMAN, line) == names
+
+
+def test_names_that_another_language_may_translate_are_left_to_the_model() -> None:
+    line = "Mr. Okafor flew from Cologne to Marek's house, 1.5 km away."
+    assert translations(TO_FRENCH, line) == {"Okafor": "Okafor", "1.5 km": "1.5 km"}
+    for languages in (Languages("de", "en"), Languages("en", "ru"), Languages("", "")):
+        assert not translations(Names(VOCAB, languages), "we saw Okafor")
+
+
+def test_a_name_is_written_as_the_table_has_it() -> None:
+    line = Line(1, "we took a train from Cologne to Wuppdi")
+    stages = CopyNames(TO_GERMAN, None), WriteCodes(required=True)
+    for stage in stages:
+        stage.before([line])
+    assert line.seen.masked == "we took a train from A1 to B2"
+    line.translations = [Translation("Zug nach B2 aus A1", -1.0, -1.0, True)]
+    for stage in reversed(stages):
+        stage.after([line])
+    assert line.translations[0].text == "Zug nach Wuppdi aus K\u00f6ln"
+
+
+def test_terms_and_constraints_win_over_names() -> None:
+    stage = CopyNames(TO_GERMAN, Glossary((pair_of("Cologne", "Colonia"),)))
+    line, begun = Line(1, "we like Cologne and Wuppdi"), Line(2, "we like Wuppdi", prefix="Wuppdi")
+    stage.before([line, begun])
+    assert [line.text[begin:end] for begin, end in line.protected] == ["Wuppdi"]
+    assert not begun.protected
+    assert [*TO_GERMAN.of("x Wuppdi")] == [Name(2, 8, "Wuppdi")]

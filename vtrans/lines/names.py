@@ -1,0 +1,44 @@
+"""Copies names that the model cannot know, in the way of protected text, or writes their translation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import regex
+
+from vtrans.lines.line import Kept, Line, Stage
+from vtrans.wording.glossary import Glossary
+from vtrans.wording.names import Names
+
+_NAMED = Kept[dict[str, str]]()
+"""The names of a line whose translation differs from them."""
+
+
+class CopyNames(Stage):
+    """Protects names outside of protected text and terms of a glossary, and writes those translations that a table has.
+    A line whose translation must have a prefix or phrases is left to the model."""
+
+    def __init__(self, names: Names, glossary: Glossary | None) -> None:
+        self._names, self._glossary = names, glossary
+
+    def before(self, lines: Sequence[Line]) -> None:
+        for line in lines:
+            if line.prefix or line.wording.phrases or line.match:
+                continue
+            text, names = line.seen.text, list(self._names.of(line.seen.text))
+            terms = self._glossary.terms_in(text) if names and self._glossary else ()
+            taken = [*line.protected, *((term.begin, term.end) for term in terms)]
+            names = [name for name in names if all(name.end <= begin or end <= name.begin for begin, end in taken)]
+            if names:
+                line.protected = sorted([*line.protected, *((name.begin, name.end) for name in names)])
+                found = {text[name.begin : name.end]: name.translation for name in names}
+                _NAMED.put(line, {name: form for name, form in found.items() if form != name})
+
+    def after(self, lines: Sequence[Line]) -> None:
+        for line in lines:
+            if forms := _NAMED.get(line):
+                any_name = regex.compile(rf"(?<!\w)(?:{'|'.join(map(regex.escape, forms))})(?!\w)")
+                line.translations = [
+                    replace(t, text=any_name.sub(lambda found: forms[found[0]], t.text)) for t in line.translations
+                ]

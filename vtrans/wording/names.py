@@ -1,0 +1,140 @@
+"""Names that a model cannot know, and measures: which ones a line has, and how a translation has them.
+
+A measure is a number with the symbol of a unit, such as 12 cm. Names are found in English lines.
+`names.tsv` has English words with a capital that are translated. Some have their German form, if it can stand in any
+sentence. The others are left to the model, and any name that the table does not have is copied.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from importlib.resources import files
+from typing import NamedTuple
+
+import regex
+
+from vtrans.text.case import lower
+from vtrans.text.languages import Languages, base
+from vtrans.text.values import WORDS
+from vtrans.text.vocabulary import Vocabulary
+from vtrans.wording.glossary import begins_sentence
+
+_WORD = regex.compile(
+    r"(?<![\w\p{M}@#./\\-])(?:\p{Lu}['\u2019])?\p{Lu}[\p{L}\p{M}]+(?:-\p{Lu}[\p{L}\p{M}]+)*+"
+    r"(?![\p{L}\p{M}\d_@/\\-]|['\u2019](?!s(?!\w))\w|\.\w)"
+)
+_GENITIVE = regex.compile(r"['\u2019]s(?!\w)")
+_LISTED = regex.compile(r" and \p{Lu}")
+_TITLE = regex.compile(r"(?<!\w)(Mrs?|Ms|Dr|Prof)\.? $")
+_ABBREVIATION = regex.compile(r"(?<!\w)(?:\p{Lu}|St|Sr|Jr|Capt|Gen|Sen|Rev)\. $")
+_ADJECTIVE = regex.compile(r".{3,}(?:ian|[^l]ean|ese|ish|ism)s?")
+_AFTER_VERB = regex.compile(r"\b(?!am|are|is|was|and)\w+ $")
+_MEASURE = regex.compile(
+    r"(?<![\w.,$\u20ac\u00a3-])(\d+(?:[.,]\d+)*)[\s\u00a0]?"
+    r"([cdkm]?m[\u00b2\u00b3]|[cdkm]m|km/h|m/s|[km]g|[cdhm]l|[kMGT]B|[kMG]Hz|k[WJ]|kWh|kcal|mAh|\u00b0[CF])(?![\w/])"
+)
+_MARKS = str.maketrans(".,", ",.")
+_PARTS = re.compile(r"Al|D[ei]|Del|El|L[ae]|L[ao]s|New|San|Santa|Sri|V[ao]n")  # of names
+_OTHER_SCRIPTS = re.compile(
+    "a[mr]|b[egn]|el|fa|gu|h[eiy]|ja|k[akmnoy]|lo|m[klnry]|ne|or|p[as]|ru|s[dir]|t[aehgi]|u[gkr]|yi|zh"
+)
+_BEFORE = 40  # characters before a word that show whether it begins a sentence
+_REGION = regex.compile(r"\b(?:Ancient|Central|Great|Lower|New|Saudi|Upper|(?:North|South|East|West)(?:ern)?) $")
+_TITLES = {"Mr": "Herr", "Mrs": "Frau", "Ms": "Frau", "Dr": "Dr.", "Prof": "Prof."}
+
+
+class Name(NamedTuple):
+    """Where a name is in a line, and how a translation has it."""
+
+    begin: int
+    end: int
+    translation: str
+
+
+class _Word(NamedTuple):
+    begin: int
+    end: int
+    form: str
+    """How the translation has it."""
+    is_name: bool
+    """Whether it is a name by itself: not a part such as `New`, nor any word that begins a sentence."""
+
+
+@cache
+def _table() -> dict[str, str]:
+    text = (files("vtrans.wording") / "names.tsv").read_text("utf-8")
+    return {word: form for word, _, form in (row.partition("\t") for row in text.split("\n"))}
+
+
+class Names:
+    """Finds measures in lines of these languages, names that a vocabulary spells in several subwords, and names with a
+    title."""
+
+    def __init__(self, vocab: Vocabulary, languages: Languages) -> None:
+        self._vocab, self._in_german = vocab, base(languages.tgt) == "de"
+        self._has_names = base(languages.src) == "en" and not _OTHER_SCRIPTS.fullmatch(base(languages.tgt))
+        words = [WORDS.get(base(code)) for code in languages]
+        self._marks = _MARKS if None not in words and len({side.comma for side in words if side}) > 1 else {}
+
+    def of(self, line: str) -> Iterator[Name]:
+        """Yields the measures and names of a line. A line whose words mostly begin with capitals has no names."""
+        for measure in _MEASURE.finditer(line) if any(map(str.isdigit, line)) else ():
+            yield Name(measure.start(), measure.end(), f"{measure[1].translate(self._marks)} {measure[2]}")
+        words = line.split()
+        if not self._has_names or 4 * sum(word[:1].islower() for word in words) < len(words):
+            return
+        run: list[_Word] = []
+        for match in _WORD.finditer(line):
+            word = self._word(line, match)
+            if run and not (word and line[run[-1].end : word.begin] == " "):
+                yield from self._name(line, run)
+                run = []
+            run += [word] if word else []
+        if run:
+            yield from self._name(line, run)
+
+    def _word(self, line: str, match: regex.Match[str]) -> _Word | None:
+        """Returns a word that may be part of a name; None if a model may translate it."""
+        word, before = match[0], line[max(0, match.start() - _BEFORE) : match.start()]
+        form, titled = _table().get(word, word), _TITLE.search(before)
+        if _PARTS.fullmatch(word):
+            return _Word(match.start(), match.end(), word, is_name=False)
+        if form != word:
+            subwords = len(self._vocab.encode(word))
+            is_rare = form and self._in_german and subwords > 1
+            return _Word(match.start(), match.end(), form, is_name=True) if is_rare else None
+        if word in _TITLES or any(part in _table() or _ADJECTIVE.fullmatch(part) for part in word.split("-")):
+            return None
+        begins = begins_sentence(before) and not titled and not _ABBREVIATION.search(before)
+        is_rare = titled or self._is_rare(word)
+        return _Word(match.start(), match.end(), word, is_name=not begins) if is_rare else None
+
+    def _is_rare(self, word: str) -> bool:
+        """Returns whether the vocabulary spells a word in several subwords, and in small letters, if it is not an
+        acronym, in more than half as many."""
+        subwords, small = (len(self._vocab.encode(text)) for text in (word, lower(word)))
+        return subwords > 1 and (word.isupper() or (small > 1 and 2 * small > subwords))
+
+    def _name(self, line: str, run: list[_Word]) -> Iterator[Name]:
+        """Yields the name that words make up which follow each other, if there is one."""
+        begin, end, text = run[0].begin, run[-1].end, " ".join(word.form for word in run)
+        before = line[max(0, begin - _BEFORE) : begin]
+        genitive, title = _GENITIVE.match(line, end), _TITLE.search(before)
+        listed = genitive or _LISTED.match(line, end)
+        if not any(word.is_name or (listed and not _PARTS.fullmatch(word.form)) for word in run):
+            return
+        is_translated = any(word.form != line[word.begin : word.end] for word in run)
+        if is_translated and (len(run) > 1 or _REGION.search(before)):
+            return  # such as Scotland Yard and South Africa
+        if genitive and not self._in_german:
+            return
+        if genitive:
+            end = genitive.end()
+            text += "\u2019" if text.endswith(("s", "x", "z", "\u00df")) else "s"
+        if title and self._in_german:
+            begin -= len(title[0])
+            ending = "n" if title[1] == "Mr" and _AFTER_VERB.search(before[: title.start()]) else ""
+            text = f"{_TITLES[title[1]]}{ending} {text}"
+        yield Name(begin, end, text)
