@@ -8,21 +8,19 @@ without [back_translation] or [student] leaves out their stages.
 from __future__ import annotations
 
 import dataclasses
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from vtrans.config import DEFAULT_RECIPE, SECTIONS, Recipe, resolve_tie
-from vtrans.errors import FileError, InputError, VtransError
-from vtrans.files import reason
+from vtrans.errors import InputError, VtransError
 from vtrans.interop.expressible import PROGRAMS, check_model
-from vtrans.keys import check_value, choice, flag, keys_of, nearest, number, numbers, text, texts, toml_value
+from vtrans.keys import choice, flag, keys_of, nearest, number, numbers, text, texts, toml_value
 from vtrans.training.recipe import load_recipe
 
 from ..experiment import EXPERIMENTS
-from ..studies.rows import check_keys, settings_of
+from ..studies.rows import check_keys, checked, read_table, settings_of
 
 SHIPPED = Path(__file__).parent
 COPY, RECORD = "chain.toml", "stages.json"  # the chain file in the folder of a chain, and what has been done there
@@ -127,20 +125,14 @@ def is_copy(path: Path) -> bool:
 
 def load_chain(path: Path, name: str) -> Chain:
     """Returns the chain in a file. Raises InputError for an unknown or missing key, and for a wrong value."""
-    try:
-        content = path.read_bytes()
-        table = tomllib.loads(content.decode("utf-8-sig"))
-    except OSError as error:
-        raise FileError(f"the chain {path} cannot be read: {reason(error)}.") from None
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"the chain {path} is not TOML: {str(error).rstrip('.')}.") from None
+    table = read_table(path, "chain")
     kinds = {"text": Text, "back_translation": BackTranslation, "teachers": Teachers, "student": Student}
     check_keys(table, [*kinds], str(path))
     for key in ("text", "teachers"):
         if key not in table:
             raise InputError(f"{path}: the section [{key}] is missing; add it.")
     sections: dict[str, Any] = {key: _section(kinds[key], values, path, key) for key, values in table.items()}
-    chain = Chain(name, content, **sections)
+    chain = Chain(name, path.read_bytes(), **sections)
     for key in ("src", "tgt"):
         if not getattr(chain.text, key):
             raise InputError(f'{path}: text.{key} is missing; name the language, such as {key} = "en".')
@@ -155,11 +147,8 @@ def load_chain(path: Path, name: str) -> Chain:
 
 def _section(kind: type[Any], values: Any, path: Path, section: str) -> Any:
     where = f"{path}: {section}"
-    if not isinstance(values, Mapping):
-        raise InputError(f"{where} must be a table, written [{section}].")
-    keys, is_model = keys_of(kind), issubclass(kind, Model)
-    check_keys(values, [*keys, *(("model", "train", "search") if is_model else ())], where)
-    made = {key: check_value(keys[key], f"{where}.{key}", value) for key, value in values.items() if key in keys}
+    is_model = issubclass(kind, Model)
+    made = checked(kind, values, where, SECTIONS if is_model else ())
     if kind is Teachers:
         made["seeds"] = seeds = made.get("seeds") or (1.0,)
         if len({int(seed) for seed in seeds if seed == int(seed)}) < len(seeds):

@@ -1,24 +1,15 @@
 """Study files: named rows, each a model to train and measure alike. `load_study` reads and checks one.
 
 A study is a TOML file with the recipe of all rows, the experiment whose text is used if the user gives none, and a
-table [rows.NAME] per row. A row has these keys, all of which may be left out except the first:
-
-    words                  what the table says about the row
-    model, train, search   values that replace those of the recipe, such as model.tie = "none"
-    prepare                options of prepare-bpe, such as ["--separate"]
-    target                 a Python program through which the target text goes, relative to the study file
-    run-of                 the row whose run this one uses instead of training
-    average                how many of the newest checkpoints are averaged; the default is that of `vtrans average`
-
-A row may only refer to rows above it.
+table [rows.NAME] per row. Its keys are the fields of Row, of which only `words` is needed, and values that replace
+those of the recipe, such as model.tie = "none".
 """
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,28 +17,26 @@ from typing import Any
 from vtrans.config import SECTIONS
 from vtrans.errors import FileError, InputError
 from vtrans.files import reason
-from vtrans.keys import Key, check_value, nearest, toml_value
+from vtrans.keys import Key, check_value, keys_of, nearest, number, text, texts, toml_value
 
 from ..experiment import EXPERIMENTS
 
 SHIPPED = Path(__file__).parent
-AVERAGE = Key("checkpoints averaged", int, 1, 10**6, "checkpoints")
-OPTIONS = Key("options of prepare-bpe", list)
 OF_THE_STUDY = ("train.max_steps", "train.max_minutes", "train.seed")
-WITHOUT_TRAINING = ("words", "run-of", "average")  # the keys that a row with `run-of` may have
+WITHOUT_TRAINING = ("words", "run_of", "average")  # the keys that a row with `run_of` may have
 
 
 @dataclass(frozen=True)
 class Row:
-    """A model to train and measure, see above. `settings` are the recipe keys of the row with their values."""
+    """A model to train and measure. `settings` are the recipe keys of the row with their values."""
 
     name: str
-    words: str
+    words: str = text("", "What the table says about the row.")
+    prepare: tuple[str, ...] = texts("Options of prepare-bpe, such as --separate.")
+    target: str = text("", "Python program through which the target text goes, relative to the study file.")
+    run_of: str = text("", "Row above whose run this one uses instead of training.")
+    average: int = number(0, 1, 10**6, "Newest checkpoints that are averaged; as by `vtrans average` without it.")
     settings: Mapping[str, Any] = field(default_factory=dict)
-    prepare: tuple[str, ...] = ()
-    target: Path | None = None
-    run_of: str = ""
-    average: int | None = None
 
     @property
     def overrides(self) -> list[str]:
@@ -80,18 +69,12 @@ def load_study(name: str) -> StudyFile:
                 f"there is no study {name!r} (a study file must end in .toml); {nearest(name, study_names())}"
             )
         path = SHIPPED / f"{name}.toml"
-    try:
-        table = tomllib.loads(path.read_bytes().decode("utf-8-sig"))
-    except OSError as error:
-        raise FileError(f"the study {path} cannot be read: {reason(error)}.") from None
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"the study {path} is not TOML: {str(error).rstrip('.')}.") from None
+    table = read_table(path, "study")
     check_keys(table, ("experiment", "recipe", "rows"), str(path))
     if not isinstance(table.get("recipe"), str):
         raise InputError(f"{path}: recipe must name the recipe of the rows, got {table.get('recipe')!r}.")
-    experiment = check_value(
-        Key("", str, choices=dict.fromkeys(EXPERIMENTS, "")), f"{path}: experiment", table.get("experiment")
-    )
+    known = Key("", str, choices=dict.fromkeys(EXPERIMENTS, ""))
+    experiment = check_value(known, f"{path}: experiment", table.get("experiment"))
     if not isinstance(table.get("rows"), dict) or not table["rows"]:
         raise InputError(f"{path}: there are no rows; write a table [rows.NAME] per row.")
     rows: dict[str, Row] = {}
@@ -104,33 +87,41 @@ def _row(name: str, values: Any, above: Mapping[str, Row], path: Path) -> Row:
     where = f"{path}: rows.{name}"
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
         raise InputError(f"{where}: a row's name must consist of letters, digits and - _ ., because it names a folder.")
-    if not isinstance(values, dict):
-        raise InputError(f"{where} must be a table, written [rows.{name}].")
-    keys = [spec.name.replace("_", "-") for spec in dataclasses.fields(Row) if spec.name not in ("name", "settings")]
-    check_keys(values, [*keys, *SECTIONS], where)
-    words = values.get("words")
-    if not isinstance(words, str) or not words.isprintable() or not words or "|" in words:
-        raise InputError(f"{where}.words must be a text of one line without |, which the table shows, got {words!r}.")
-    if "run-of" in values and (other := [key for key in values if key not in WITHOUT_TRAINING]):
-        raise InputError(f"{where}.{other[0]} has no effect with run-of, which trains nothing; remove one of them.")
-    trained = Key("", str, choices={row.name: "" for row in above.values() if not row.run_of})
-    if "run-of" in values:
-        check_value(trained, f"{where}.run-of", values["run-of"])
-    target = values.get("target")
-    if target is not None and not (isinstance(target, str) and (path.parent / target).is_file()):
-        raise InputError(f"{where}.target must be a Python program, named relative to {path.parent}, got {target!r}.")
+    made = checked(Row, values, where, SECTIONS)
+    if not made.get("words") or "|" in made["words"]:
+        raise InputError(f"{where}.words must be a text without |, which the table shows, got {made.get('words')!r}.")
+    if "run_of" in made:
+        if other := [key for key in values if key not in WITHOUT_TRAINING]:
+            raise InputError(f"{where}.{other[0]} has no effect with run_of, which trains nothing; remove one of them.")
+        trained = Key("", str, choices={row.name: "" for row in above.values() if not row.run_of})
+        check_value(trained, f"{where}.run_of", made["run_of"])
+    if "target" in made:
+        made["target"] = str((path.parent / made["target"]).resolve())
+        if not Path(made["target"]).is_file():
+            raise InputError(f"{where}.target must be a Python program, got {made['target']}, which is no file.")
     settings = settings_of(values, where)
     if forbidden := [key for key in OF_THE_STUDY if key in settings]:
         raise InputError(f"{where}.{forbidden[0]} is the same for all rows; remove it, and give the study a budget.")
-    return Row(
-        name,
-        words,
-        settings,
-        check_value(OPTIONS, f"{where}.prepare", values.get("prepare", [])),
-        (path.parent / target).resolve() if target else None,
-        values.get("run-of", ""),
-        check_value(AVERAGE, f"{where}.average", values["average"]) if "average" in values else None,
-    )
+    return Row(name, **made, settings=settings)
+
+
+def read_table(path: Path, what: str) -> dict[str, Any]:
+    """Returns the content of a TOML file."""
+    try:
+        return tomllib.loads(path.read_bytes().decode("utf-8-sig"))
+    except OSError as error:
+        raise FileError(f"the {what} {path} cannot be read: {reason(error)}.") from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"the {what} {path} is not TOML: {str(error).rstrip('.')}.") from None
+
+
+def checked(kind: type[Any], values: Any, where: str, others: Iterable[str] = ()) -> dict[str, Any]:
+    """Returns the values of the keys of a dataclass in a table, which may have `others`, too."""
+    if not isinstance(values, Mapping):
+        raise InputError(f"{where} must be a table.")
+    keys = keys_of(kind)
+    check_keys(values, [*keys, *others], where)
+    return {key: check_value(keys[key], f"{where}.{key}", value) for key, value in values.items() if key in keys}
 
 
 def settings_of(values: Mapping[str, Any], where: str) -> dict[str, Any]:

@@ -100,16 +100,16 @@ class Study:
         """Returns the files of the two sides by stem. The target goes through the row's program the first time, and
         again with `renew`."""
         source, target = (files_of(self.options.text, language) for language in self.options.languages)
-        if row.target is None:
+        if not row.target:
             return source, target
         changed = {}
         for stem in (*self.train, self.valid):
-            changed[stem] = self.options.work / row.target.stem / f"{stem}.{self.options.languages[1]}"
+            changed[stem] = self.options.work / Path(row.target).stem / f"{stem}.{self.options.languages[1]}"
             if renew or not changed[stem].exists():
                 changed[stem].parent.mkdir(parents=True, exist_ok=True)
                 with open_bytes(target[stem]) as stream:
                     done = subprocess.run(
-                        [sys.executable, str(row.target)], input=stream.read(), stdout=subprocess.PIPE, check=False
+                        [sys.executable, row.target], input=stream.read(), stdout=subprocess.PIPE, check=False
                     )
                 if done.returncode:
                     raise VtransError(f"{row.target} ended with exit code {done.returncode}.")
@@ -119,7 +119,7 @@ class Study:
 
     def data(self, row: Row) -> Path:
         """Returns the data folder of a row, which rows with the same text and options share."""
-        words = [str(self.options.vocab_size), *([row.target.stem] if row.target else []), *row.prepare]
+        words = [str(self.options.vocab_size), *([Path(row.target).stem] if row.target else []), *row.prepare]
         return self.options.work / re.sub("[^A-Za-z0-9]+", "-", "-".join(["data", *words])).strip("-")
 
     def prepare(self, row: Row) -> list[str]:
@@ -166,7 +166,7 @@ class Study:
             "seed": seed,
             "vocab_size": self.options.vocab_size,
             "prepare": list(trained.prepare),
-            "target": trained.target.name if trained.target else None,
+            "target": Path(trained.target).name,
             "languages": list(self.options.languages),
             "valid": self.valid_digest,
             "run_of": row.run_of,
@@ -307,7 +307,7 @@ def main(arguments: Sequence[str] | None = None, run: Run = run_quietly) -> int:
     for row in rows:  # refuse invalid settings before any download
         trained = file.rows[row.run_of or row.name]
         kept = load_recipe(name, [*given.set, *trained.overrides]).train.keep_last
-        if row.average is not None and row.average > kept:
+        if row.average > kept:
             raise InputError(
                 f"rows.{row.name}.average must be at most {kept}, the checkpoints that train.keep_last keeps, got "
                 f"{row.average}; lower it, or set train.keep_last."

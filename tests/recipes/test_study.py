@@ -101,11 +101,11 @@ HEAD = 'experiment = "multi30k"\nrecipe = "small"\n'
         (HEAD + "rows.a = {words = 'a', model = 'small'}", "rows.a.model"),
         (HEAD + "rows.a = {words = 'a', train.seed = 2}", "rows.a.train.seed"),
         (HEAD + "rows.a = {words = 'a', train.max_steps = 2}", "rows.a.train.max_steps"),
-        (HEAD + "rows.a = {words = 'a', run-of = 'a'}", "rows.a.run-of"),
-        (HEAD + "rows.a.words = 'a'\nrows.b = {words = 'b', run-of = 'a', target = 'x'}", "rows.b.target.*run-of"),
+        (HEAD + "rows.a = {words = 'a', run_of = 'a'}", "rows.a.run_of"),
+        (HEAD + "rows.a.words = 'a'\nrows.b = {words = 'b', run_of = 'a', target = 'x'}", "rows.b.target.*run_of"),
         (
-            HEAD + "rows.a.words='a'\nrows.b = {words='b', run-of='a'}\nrows.c = {words='c', run-of='b'}",
-            "rows.c.run-of.*one of a,",
+            HEAD + "rows.a.words='a'\nrows.b = {words='b', run_of='a'}\nrows.c = {words='c', run_of='b'}",
+            "rows.c.run_of.*one of a,",
         ),
         ("rows = ", "TOML"),
     ],
@@ -209,7 +209,7 @@ words = "the recipe"
 
 [rows.last]
 words = "its last checkpoint"
-run-of = "plain"
+run_of = "plain"
 average = 1
 
 [rows.other]
@@ -316,7 +316,7 @@ def test_every_row_is_trained_with_its_settings_and_the_same_budget(folder: Path
     ("values", "named"),
     [
         ("average = 6", r"rows\.more\.average.*2.*6"),
-        ("run-of = 'half'\naverage = 6", r"rows\.more\.average.*2.*6"),
+        ("run_of = 'half'\naverage = 6", r"rows\.more\.average.*2.*6"),
         ("prepare = ['--symbol', '<A>']\n[rows.most]\nwords = 'b'\nprepare = ['--symbol', '(A)']", "rows.*most.*more"),
         ("target = 'other/letters.py'", "rows.*more.*other"),
     ],
