@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -222,6 +223,15 @@ def test_only_the_terms_of_a_text_go_to_the_model(tmp_path: Path) -> None:
         for text, terms in (("a BIG\ncat", "['Big dog', 'cat']"), ("nothing", "None")):
             fields = {"glossary_id": id, "split_sentences": "0"}
             assert translated(client, text, **fields).json["translations"][0]["text"] == terms
+
+
+def test_what_cannot_be_counted_is_translated(tmp_path: Path) -> None:
+    with serving(memory=Memory(tmp_path / "m")) as client:
+        with sqlite3.connect(tmp_path / "m") as other:
+            other.execute("DROP TABLE characters")
+        other.close()
+        assert client.translate("a b").json["translatedText"] == "b a"
+        assert len(client.warnings) == 1
 
 
 def test_a_document_that_is_not_ready() -> None:

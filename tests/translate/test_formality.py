@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import itertools
 from functools import cache
 
 import pytest
-from translators import SEARCH, SMALL, WORDS, loaded, network, sentences
+from translators import SEARCH, SMALL, WORDS, loaded, network, sentences, window
 
 from vtrans.checkpoint import LoadedModel
 from vtrans.data.preparation.learn_vocabulary import learn
+from vtrans.documents.sentences import PROTECTION
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import InputError
+from vtrans.lines.line import Line
+from vtrans.server.batching import RequestOptions
+from vtrans.server.models import workers_for
 from vtrans.text.languages import Languages
-from vtrans.text.vocabulary import FORMALITY, Vocabulary
+from vtrans.text.vocabulary import FORMALITY, Formality, Vocabulary
+from vtrans.translate.division import Division
+from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator
 
 LINES = [line for line in sentences(12, seed=5) if line.strip()]
@@ -48,6 +55,24 @@ def test_the_symbol_stands_after_the_tag() -> None:
     vocab = made.engine.src_vocab
     assert made.reader.beginning("fr", "less") == [vocab.id_of(">>fr<<"), *vocab.encode("<informal>")]
     assert made.reader.beginning("de") == [vocab.id_of(">>de<<")]
+
+
+def test_the_server_asks_the_model_for_the_form_of_a_request() -> None:
+    pair, made = Languages("en", "de"), polite(">>de<<", ">>fr<<")
+    with workers_for({pair: made}, {}, Division(1, 1, False), print) as workers:
+        found = []
+        formalities: tuple[Formality | None, ...] = (None, "more", "less")
+        for formality in formalities:
+            workers[pair].check(options := RequestOptions(formality=formality))
+            lines = [Line(number, text) for number, text in enumerate(LINES, 1)]
+            nbests = asyncio.run(workers[pair].translate(lines, options))
+            found.append([nbest[0].text for nbest in nbests])
+        workers[pair].close()
+    protected = TranslateOptions(protect=PROTECTION, to="de")
+    for formality, texts in zip(formalities, found, strict=True):
+        best = made.translate_window(window(LINES), dataclasses.replace(protected, formality=formality))
+        assert texts == [translations[0].text for translations in best]
+    assert found[1] != found[2]
 
 
 def test_a_model_with_one_symbol_or_none_refuses_a_form_of_address() -> None:

@@ -167,7 +167,7 @@ def make_app(
     """Returns the application."""
     answering = Answering(service, limits, access, warn)
     kept = Database(service.memory.path if service.memory is not None else None, durable=False)
-    usage = Usage(kept, limits.month_characters)
+    usage = Usage(kept, limits.month_characters, warn)
     api = Api(service, limits, access, answering, usage, version)
     deepl = DeepL(service, limits, answering, usage)
     text_bytes, file_bytes = limits.body_bytes, limits.file_bytes + FORM_BYTES

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 from vtrans.documents.database import Database
+from vtrans.errors import FileError
 from vtrans.server.refusals import QUOTA_EXCEEDED, Refusal
 
 
 class Usage:
-    """Counts characters in a file, and refuses requests above a limit per month; 0 means no limit."""
+    """Counts characters in a file, and refuses requests above a limit per month; 0 means no limit. `warn` is called
+    when something cannot be counted."""
 
-    def __init__(self, file: Database, limit: int) -> None:
-        self._file, self.limit = file, limit
+    def __init__(self, file: Database, limit: int, warn: Callable[[str], None] = lambda text: None) -> None:
+        self._file, self.limit, self._warn = file, limit, warn
 
     def count(self, owner: str) -> int:
         """Returns the number of characters in this month."""
@@ -29,12 +32,15 @@ class Usage:
             )
 
     def add(self, owner: str, characters: int) -> None:
-        """Counts characters that were translated."""
+        """Counts characters that were translated. If the disk is full, they are translated nonetheless."""
         statement = (
             "INSERT INTO characters VALUES (?, ?, ?) "
             "ON CONFLICT (owner, month) DO UPDATE SET number = number + excluded.number"
         )
-        self._file.change(statement, owner, _month(), characters)
+        try:
+            self._file.change(statement, owner, _month(), characters)
+        except FileError as error:
+            self._warn(str(error))
 
 
 def _month() -> str:
