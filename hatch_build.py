@@ -6,7 +6,6 @@ It imports only hatchling and what vtrans/compiled/compiler.py needs, the standa
 from __future__ import annotations
 
 import platform
-import re
 import sys
 import sysconfig
 import tempfile
@@ -25,7 +24,7 @@ class CompiledDecoder(BuildHookInterface[Any]):
             return
         sys.path.insert(0, self.root)
         from vtrans.compiled import SOURCES
-        from vtrans.compiled.compiler import CompilerError, compile_for_wheel
+        from vtrans.compiled.compiler import CompilerError, compile_for_wheel, wheel_platform
 
         try:
             libraries = compile_for_wheel(SOURCES, Path(self.folder.name))
@@ -34,12 +33,7 @@ class CompiledDecoder(BuildHookInterface[Any]):
             return
         build_data["force_include"] |= {str(path): f"vtrans/compiled/{path.name}" for path in libraries}
         build_data["pure_python"] = False
-        build_data["tag"] = f"py3-none-{platform_tag()}"
+        build_data["tag"] = f"py3-none-{wheel_platform(sysconfig.get_platform(), platform.machine())}"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         self.folder.cleanup()
-
-
-def platform_tag() -> str:
-    """Returns the platform of this Python, as in the name of a wheel, such as linux_x86_64."""
-    return re.sub(r"[-.]", "_", sysconfig.get_platform().replace("universal2", platform.machine()))

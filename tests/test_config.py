@@ -238,6 +238,13 @@ def test_an_unknown_recipe_is_refused_with_the_known_ones_and_the_form_of_a_file
         assert words in str(caught.value)
 
 
+def test_a_mistyped_file_of_a_recipe_comes_with_the_nearest_name(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text("")
+    with pytest.raises(InputError) as caught:
+        load_recipe(str(tmp_path / "mime.toml"))
+    assert str(tmp_path / "mine.toml") in str(caught.value)
+
+
 def test_checks_of_several_keys_see_the_overrides() -> None:
     """d_model alone does not fit the heads; with the second override it does."""
     assert load_recipe("small", ["model.d_model=30", "model.heads=5"]).model.heads == 5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import shlex
 import shutil
 import subprocess
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import vtrans
-from vtrans.compiled.compiler import INSTRUCTIONS, instructions
+from vtrans.compiled.compiler import INSTRUCTIONS, instructions, wheel_platform
 from vtrans.config import CACHE_VARIABLE
 
 pytest.importorskip("hatchling", reason="hatchling is not installed: pip install hatchling")
@@ -72,9 +73,8 @@ def test_the_wheel_brings_compiled_code_for_each_instruction_set(tmp_path: Path)
     libraries = files - expected()
     sets = list(INSTRUCTIONS) if instructions() != "baseline" else [instructions()]
     assert {name.split("-")[1] for name in libraries} >= set(sets)
-    platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
-    if "universal" not in platform:
-        assert wheel.name == f"vtrans_nmt-{vtrans.__version__}-py3-none-{platform}.whl"
+    tag = wheel_platform(sysconfig.get_platform(), platform.machine())
+    assert wheel.name == f"vtrans_nmt-{vtrans.__version__}-py3-none-{tag}.whl"
     installed = tmp_path / "installed"
     with zipfile.ZipFile(wheel) as opened:
         opened.extractall(installed)

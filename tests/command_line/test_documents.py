@@ -75,6 +75,7 @@ def test_several_documents_and_folders_go_to_a_folder(translate: Run) -> None:
         ("docs -o docs", "docs"),
         ("a.po docs/../a.po -o out", "a.po"),
         ("nowhere.po", "nowhere.po"),
+        ("a.ppo", "did you mean a.po?"),
         ("docs/e.bin", "--format"),
         ("a.po --format doc", "--format"),
         ("docs/deep -o out --format po", "line 1"),

@@ -175,3 +175,15 @@ def test_without_a_temporary_folder_there_is_no_code(source: Path, monkeypatch: 
     monkeypatch.setattr("tempfile.tempdir", str(source))
     with pytest.raises(CompilerError):
         answer(source)
+
+
+def test_a_library_of_macos_and_its_wheel_are_for_the_same_version() -> None:
+    for system, version in (("darwin", compiler.MACOS), ("linux", "")):
+        options = [word for word in compiler.compile_command("baseline", system) if word.startswith("-mmacosx")]
+        assert options == ([f"-mmacosx-version-min={version}"] if version else [])
+    for python, machine, expected in (
+        ("macosx-10.13-universal2", "x86_64", "macosx_11_0_x86_64"),
+        ("macosx-14.2-arm64", "arm64", "macosx_11_0_arm64"),
+        ("linux-x86_64", "x86_64", "linux_x86_64"),
+    ):
+        assert compiler.wheel_platform(python, machine) == expected

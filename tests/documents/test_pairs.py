@@ -172,3 +172,16 @@ def test_documents_of_a_corpus_have_the_same_languages() -> None:
     found.add("a.po", (HEADER % (2, "0") + entry("a dog", "ein Hund")).encode(), 1_000_000)
     with pytest.raises(DocumentError, match="fr"):
         found.add("b.po", (HEADER % (2, "0")).replace("de_AT", "fr").encode(), 1_000_000)
+
+
+def test_translated_names_of_keys_are_text_and_equal_ones_placeholders() -> None:
+    found = po(
+        entry("Press Ctrl+S in %s.", "Drücken Sie Strg+S in %s.")
+        + entry("Press Alt+F4.", "Drücken Sie Alt+F4.")
+        + entry("Press Ctrl+Q in %s.", "Drücken Sie Strg+Q.")
+    )
+    assert [*found.pairs] == [
+        ("Press Ctrl+S in A1.", "Drücken Sie Strg+S in A1."),
+        ("Press A1.", "Drücken Sie A1."),
+    ]
+    assert counts(found) == {"taken": 2, "placeholders": 1}

@@ -132,6 +132,8 @@ def test_without_a_memory_corrections_are_refused() -> None:
         {"target": "en"},
         {"q": "\0"},
         {"s": "\ud800"},
+        {"q": "See {x}", "s": "Siehe {y}"},
+        {"q": "a", "s": "b %s"},
     ],
 )
 def test_a_wrong_correction_is_refused(tmp_path: Path, fields: dict[str, str]) -> None:

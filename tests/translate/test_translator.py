@@ -57,6 +57,7 @@ from vtrans.text.vocabulary import EOS_ID
 from vtrans.translate.stream import translate_stream
 from vtrans.translate.translation import TranslateOptions, Translation
 from vtrans.translate.translator import Translator
+from vtrans.wording.protect import Protection
 
 
 @pytest.mark.parametrize("name", some(VARIANTS))
@@ -243,6 +244,14 @@ def test_blank_lines_stay_blank_without_the_model() -> None:
     assert made.counts.lines == 2 * len(BLANK) + 1
     assert list(made.translate([])) == []
     assert [t.text for t in made.translate_window(window([""]))[0]] == [""]
+
+
+def test_lines_that_are_only_copied_are_not_blank_ones() -> None:
+    made, _ = scripted(b"Bild")
+    lines = ["", "https://example.org", "dog", "{name}"]
+    found = made.translate_window(window(lines), TranslateOptions(protect=Protection()))
+    assert [translations[0].text for translations in found] == ["", lines[1], "Bild", lines[3]]
+    assert (made.counts.lines, made.counts.blank, made.counts.copied) == (4, 1, 2)
 
 
 @pytest.mark.parametrize("end", ["\n", "\r", "\r\n", "\v", "\f", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"])

@@ -17,7 +17,7 @@ from vtrans.command_line.options import check_output
 from vtrans.command_line.texts import report
 from vtrans.console import Console, Counter
 from vtrans.errors import DocumentError, FileError, InputError, VtransError, missing_extra
-from vtrans.files import explained, file_sha256, write_atomically
+from vtrans.files import explained, file_sha256, no_file, write_atomically
 from vtrans.keys import flag, keys_of, text
 from vtrans.processes.signals import ended_by_signals
 from vtrans.text.languages import Languages
@@ -71,6 +71,8 @@ class Documents:
         if several and (output is None or output.is_file()):
             raise InputError(f"`output` must be a folder for several documents, got {output or 'none'}.")
         for file in files:
+            if not file.exists():
+                raise no_file(file)
             if not file.is_dir():
                 self.ending(file)
                 folder = output is not None and (several or output.is_dir())

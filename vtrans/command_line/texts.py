@@ -240,6 +240,8 @@ def report(counts: Counts, console: Console, *, min_length: int = 0) -> None:
     )
     if counts.blank:
         console.info(many(counts.blank, "blank line", "with a blank translation"))
+    if counts.copied:
+        console.info(many(counts.copied, "line", "without words, copied"))
     if counts.known:
         console.info(many(counts.known, "translation", "taken from the memory"))
     if counts.matched:

@@ -13,6 +13,7 @@ import hashlib
 import importlib
 import os
 import platform
+import re
 import shlex
 import stat
 import subprocess
@@ -35,6 +36,9 @@ OPTIONS = (
 )
 # The compiler's options for each instruction set of x86. On other processors, the compiler's default has vectors.
 INSTRUCTIONS = {"avx512": ("-mavx512f", "-mfma"), "avx2": ("-mavx2", "-mfma"), "baseline": ()}
+# The first macOS on ARM, which the packages of torch need, too. Without it, the compiler takes the version on which it
+# runs, and an older macOS cannot load the library, although the wheel's name allows it.
+MACOS = "11.0"
 ADVICE = "install the package g++ (gcc-c++ on Fedora, the command line tools of Xcode on macOS)"
 CAPABILITY_VARIABLE = "ATEN_CPU_CAPABILITY"
 SECONDS = 300  # for compiling; it usually takes 2 to 4
@@ -55,7 +59,7 @@ def compiled_library(sources: Sequence[Path], console: Console | None) -> ctypes
         return library
     if not hasattr(os, "geteuid"):
         raise CompilerError(f"it needs Linux or macOS, not {sys.platform}")
-    command = [*_compiler(), *OPTIONS, *INSTRUCTIONS[instructions()]]
+    command = compile_command(instructions(), sys.platform)
     made_by = "\0".join((*command, sys.platform, platform.machine()))
     name = f"{sources[0].stem}-{_hash(sources, made_by)}.so"
     try:
@@ -83,8 +87,23 @@ def compile_for_wheel(sources: Sequence[Path], folder: Path) -> list[Path]:
     paths = []
     for name in INSTRUCTIONS if x86 else ("baseline",):
         paths.append(folder / _brought_name(sources, name))
-        _compile(paths[-1], sources[0], [*_compiler(), *OPTIONS, *INSTRUCTIONS[name]])
+        _compile(paths[-1], sources[0], compile_command(name, sys.platform))
     return paths
+
+
+def compile_command(instructions: str, system: str) -> list[str]:
+    """Returns the command, without files, that compiles for an instruction set on a system, one of `sys.platform`.
+    Raises CompilerError."""
+    oldest = [f"-mmacosx-version-min={MACOS}"] if system == "darwin" else []
+    return [*_compiler(), *OPTIONS, *oldest, *INSTRUCTIONS[instructions]]
+
+
+def wheel_platform(platform_of_python: str, machine: str) -> str:
+    """Returns the platform of a wheel with libraries for a machine, such as linux_x86_64, on which Python says of
+    itself that it is for `platform_of_python`, such as linux-x86_64."""
+    if platform_of_python.startswith("macosx"):
+        platform_of_python = f"macosx-{MACOS}-{machine}"
+    return re.sub(r"[-.]", "_", platform_of_python)
 
 
 def instructions() -> str:

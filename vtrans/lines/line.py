@@ -30,6 +30,7 @@ class Counts:
 
     lines: int = 0
     blank: int = 0  # lines without text; their translations are blank, too
+    copied: int = 0  # lines without words, such as numbers and addresses, which are their own translations
     known: int = 0  # lines whose translation is from a memory
     matched: int = 0  # lines that are translated with a fuzzy match
     cut: int = 0  # lines longer than max_source, translated in pieces

@@ -37,7 +37,7 @@ class UseMemory(Stage):
                 best = replace(blank, text=text, match=1.0, word_confidences=words)
                 none = replace(NO_TRANSLATION, alignment=blank.alignment)
                 line.translations = [best, *[none] * len(others)]
-                line.counts.known, line.counts.blank = 1, 0
+                line.counts.known, line.counts.blank, line.counts.copied = 1, 0, 0
 
 
 class UseMatches(Stage):

@@ -232,7 +232,10 @@ class CutIntoPieces(Stage):
                     line.translations = [replace(t, match=line.match[1]) for t in line.translations]
                 line.counts.missing = missing
             else:
-                line.counts.blank = 1
+                if line.seen.texts:
+                    line.counts.copied = 1
+                else:
+                    line.counts.blank = 1
                 line.translations = [Translation("", 0.0, 0.0, True)] * self._nbest
 
     def _joined(self, line: Line, rank: int) -> Translation:

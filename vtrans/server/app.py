@@ -19,6 +19,7 @@ from starlette.routing import Route
 from vtrans.documents.database import Database
 from vtrans.documents.document import READERS, PlainDocument
 from vtrans.documents.files import FORMATS
+from vtrans.documents.placeholders import placeholders
 from vtrans.server.access import Access, url_at
 from vtrans.server.admission import Call, HostCheck, NoSniff
 from vtrans.server.answering import Admitted, Answering, Warn
@@ -143,6 +144,9 @@ class Api:
             raise Refusal(400, f"q and s must have at most {self.limits.characters:,} characters each.")
         if not all(text.strip() for text in texts):
             raise Refusal(400, "q and s must not be blank.")
+        ours, theirs = map(placeholders, texts)
+        if different := [*(ours - theirs), *(theirs - ours)]:
+            raise Refusal(400, f"q and s must have the same placeholders, but {different[0]} is not in both alike.")
         languages = Languages(*(self.service.code(required_text(fields, name)) for name in ("source", "target")))
         if languages not in self.service.workers:
             raise Refusal(400, f"{languages.tgt} is not available as a target language from {languages.src}")

@@ -27,7 +27,7 @@ from vtrans.config import (
 from vtrans.data.batches import Mixture
 from vtrans.data.store import DataFolder
 from vtrans.errors import InputError, RecipeError
-from vtrans.files import shipped
+from vtrans.files import no_file, shipped
 from vtrans.keys import keys_of, nearest, toml_value
 from vtrans.storage.model_file import section_of
 from vtrans.storage.run_folder import RunFolder
@@ -55,6 +55,8 @@ def load_recipe(name: str = DEFAULT_RECIPE, overrides: Iterable[str] = ()) -> Re
         where = name
         try:
             raw = Path(name).read_bytes()
+        except FileNotFoundError:
+            raise no_file(name) from None
         except OSError as error:
             raise InputError(f"the recipe {name} cannot be read: {error.strerror}.") from None
     else:

@@ -40,9 +40,10 @@ PLACEHOLDERS = (
     r"%\d{1,2}:[-.\d]*[a-z](?![^\W_])|%<\w+>[\d.]*[sdfxi](?![^\W_])|(?<![\w%])(?:%[A-Za-z](?:[-:/.](?=%[A-Za-z]))?)+(?![^\W_])"
     r"|(?<![\w$\\])\$[A-Za-z_]\w*|\[\[[^\[\]]{1,200}\]\]"
 )
+_KEYS = r"\b(?:Ctrl|Alt|Shift|Meta|Super|Cmd|Win)(?:\+\w+|-[A-Z]\b)+"
 # Paths of Windows, keys, and characters and fonts of groff.
 NAMES = (
-    r"(?<!\w)[A-Za-z]:\\[\w.~$\\-]{0,200}[\w\\]|\b(?:Ctrl|Alt|Shift|Meta|Super|Cmd|Win)(?:\+\w+|-[A-Z]\b)+"
+    rf"(?<!\w)[A-Za-z]:\\[\w.~$\\-]{{0,200}}[\w\\]|{_KEYS}"
     r"|\\(?:\(\w\w|f(?:\[\w*\]|\(\w\w|[BIPR])(?!\w)|\*?\[\w+\])"
 )
 # Paths and files of Unix, versions, and numbers in groups such as an ISBN. `and/or`, `1/2` and `9.5` are text.
@@ -118,10 +119,19 @@ def masked(line: str, spans: Iterable[Span], known: Mapping[str, str] | None = N
 
 
 def coded_pair(src: str, tgt: str, protection: Protection) -> tuple[str, str] | None:
-    """Returns a pair with the same codes for the same protected text; None if the sides differ in it."""
-    read = protection.masked(src)
-    answer = masked(tgt, protection.spans(tgt), {text: code for code, text in read.texts.items()})
-    return (read.masked, answer.masked) if read.counts() == answer.counts() else None
+    """Returns a pair with the same codes for the same protected text; None if the sides differ in it. Names of keys may
+    differ, as translators write `Strg+S` for `Ctrl+S`; the pair then has no codes for them."""
+    sides = [(side, list(protection.spans(side))) for side in (src, tgt)]
+    for _ in range(2):
+        (_, src_spans), (_, tgt_spans) = sides
+        read = masked(src, src_spans)
+        answer = masked(tgt, tgt_spans, {text: code for code, text in read.texts.items()})
+        if read.counts() == answer.counts():
+            return read.masked, answer.masked
+        sides = [
+            (side, [span for span in spans if not re.fullmatch(_KEYS, side[slice(*span)])]) for side, spans in sides
+        ]
+    return None
 
 
 Part = tuple[str, str]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
+import weakref
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from corpora import TRAIN, heard, made, options, refused, snapshot
 
@@ -16,6 +18,7 @@ import vtrans.data.preparation.parallel_text
 import vtrans.data.preparation.prepare
 import vtrans.data.preparation.store_writer
 import vtrans.data.store
+from vtrans.data.preparation.output_folder import staging_folder
 from vtrans.data.store import DataFolder
 from vtrans.errors import FileError, InputError, WriteError
 
@@ -210,3 +213,18 @@ def test_a_disk_that_is_full_at_the_end_keeps_the_old_folder(tmp_path: Path, mon
     with pytest.raises(WriteError):
         made(dataclasses.replace(opts, force=True, max_tokens=9))
     assert snapshot(tmp_path / "data") == before
+
+
+def test_what_an_error_leaves_in_memory_is_let_go_before_the_folder_is_removed(tmp_path: Path) -> None:
+    """Windows cannot remove a file that is mapped into memory."""
+    maps: list[weakref.ref[Any]] = []
+
+    def work(folder: Path) -> None:
+        mapped = np.memmap(folder / "ids", np.int32, "w+", shape=(2,))
+        maps.append(weakref.ref(mapped))
+        raise KeyError("ids")
+
+    with pytest.raises(KeyError, match="ids") as caught, staging_folder(tmp_path / "data") as folder:
+        work(folder)
+    assert caught.tb is not None  # whose frames would hold the map
+    assert maps[0]() is None

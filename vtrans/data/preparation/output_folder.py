@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import sys
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -105,6 +106,10 @@ def staging_folder(out: Path, ours: Sequence[str] = OUR_FILES) -> Iterator[Path]
             except OSError as error:
                 raise _no_folder(out, error) from None
             yield staging
+        except BaseException as error:
+            # Windows removes no file that is mapped into memory, as by the frames in which the error occurred.
+            traceback.clear_frames(error.__traceback__)
+            raise
         finally:
             if (out / ours[0]).exists() or not any((out / name).exists() for name in ours):
                 shutil.rmtree(staging, ignore_errors=True)
