@@ -35,7 +35,7 @@ class WarmStart:
 
 
 def warm_start(model: Transformer, src_vocab: Vocabulary, tgt_vocab: Vocabulary, path: Path) -> WarmStart:
-    """DataParallel the weights of a model file into `model`. Raises InputError if their architectures differ.
+    """Copies the weights of a model file into `model`. Raises InputError if their architectures differ.
 
     Embeddings are matched by subword: a row is copied if both vocabularies have its subword, and keeps its initial
     value otherwise. An embedding that is tied in `model` but not in the file takes a row from the projection, else
@@ -111,7 +111,7 @@ def _places(vocabulary: Vocabulary) -> dict[str, int]:
 
 
 def _take_rows(parameter: Tensor, vocabulary: Vocabulary, sources: Sequence[tuple[Tensor, dict[str, int]]]) -> int:
-    """DataParallel each row from the first of `sources` that has its subword. Returns how many rows were copied."""
+    """Copies each row from the first of `sources` that has its subword. Returns how many rows were copied."""
     left = {vocabulary.piece(row): row for row in range(len(vocabulary))}
     for weight, places in sources:
         places_of_rows = [(left.pop(piece), places[piece]) for piece in list(left) if piece in places]
