@@ -223,7 +223,7 @@ def _no_flushing() -> Iterator[None]:
 def _seeded() -> None:
     """A test draws the same numbers and uses the same kernels whichever tests ran before it."""
     random.seed(1)
-    torch.manual_seed(1)
+    torch.default_generator.manual_seed(1)  # torch.manual_seed also formats the stack for CUDA
     kernels.use(Kernels())
 
 

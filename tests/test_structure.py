@@ -11,6 +11,8 @@ from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
+import pytest
+
 import vtrans
 from vtrans import cli
 
@@ -155,9 +157,10 @@ def test_the_functions_that_the_readme_calls_exist() -> None:
     subprocess.run([sys.executable, "-c", "; ".join(("import vtrans", *called))], check=True, timeout=60)
 
 
-def test_the_tests_that_their_readme_names_exist() -> None:
+@pytest.mark.parametrize("page", ["tests/README.md", "docs/results/faults.md"])
+def test_the_tests_that_a_page_names_exist(page: str) -> None:
     tests = Path(__file__).parent
-    named = re.findall(r"`([\w/]+\.py)::(\w+)`", (tests / "README.md").read_text(encoding="utf-8"))
+    named = re.findall(r"`([\w/]+\.py)::(\w+)`", (tests.parent / page).read_text(encoding="utf-8"))
     assert len(named) > 26
     missing = [(file, name) for file, name in named if f"def {name}(" not in (tests / file).read_text(encoding="utf-8")]
     assert not missing
