@@ -50,6 +50,17 @@ def test_subtitles_keep_numbers_times_and_lines() -> None:
     assert reversed_file("a.srt", text.encode()).decode() == expected
 
 
+def test_subtitles_of_the_web_keep_notes_settings_and_tags() -> None:
+    head = "WEBVTT - a b\n\nNOTE a b\n\nSTYLE\n::cue { color: red }\n\nid one\n00:01.000 --> 00:04.000 align:start\n"
+    for source, expected in (
+        ("<v Anna Bell>a b &amp; c", "<v Anna Bell>c &amp; b a"),
+        ("a <c.red.big>b c</c> d", "d <c.red.big>c b</c> a"),
+        ("<v Anna Bell>a b\nc d", "<v Anna Bell>d\nc b a"),
+        ("- a b\n- c <00:02.000>d", "- b a\n- d c <00:02.000>"),
+    ):
+        assert reversed_file("a.vtt", (head + source).encode()).decode() == head + expected
+
+
 def test_a_dash_in_subtitles_begins_what_another_speaker_says() -> None:
     caption = "1\n00:00:01,000 --> 00:00:02,000\n{}\n\n"
     for source, expected in (

@@ -121,11 +121,15 @@ def check_packages(purpose: str) -> None:
 
 def documents_in(folder: Path, endings: tuple[str, ...]) -> Iterator[Path]:
     """Yields the files of a folder whose names have one of the endings, or all files without endings. Hidden files and
-    folders are left out."""
+    folders are left out, and so are other files with the ending of a format, such as TypeScript beside Qt's."""
+    from vtrans.documents.files import ROOTS
+
     for path in sorted(folder.rglob("*")):
-        hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
-        if not hidden and path.is_file() and (not endings or path.suffix.lower() in endings):
-            yield path
+        hidden, ending = any(part.startswith(".") for part in path.relative_to(folder).parts), path.suffix.lower()
+        if not hidden and path.is_file() and (not endings or ending in endings):
+            root = ROOTS.get(ending) if endings else None
+            if not root or root in content_of(path).replace(b"\0", b""):
+                yield path
 
 
 def content_of(file: Path) -> bytes:

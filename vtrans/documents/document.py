@@ -23,6 +23,11 @@ class Translated:
     text: str
     alignment: tuple[tuple[int, int], ...] | None = None
 
+    @classmethod
+    def unchanged(cls, line: str) -> Translated:
+        """Returns a line as its own translation."""
+        return cls(line, tuple((i, i) for i in range(len(line.split()))))
+
 
 class Document(Protocol):
     """A text whose sentences are translated as lines. `aligned` says which of them need word alignments."""
@@ -184,6 +189,10 @@ class MarkedDocument:
             places[atom].append(f"{self.mark}{number}{self.mark}")
         atoms = [places[atom].popleft() for atom in target.atoms]
         return self.lines, [target.replaced(line, atoms) for line in target.lines]
+
+    def unchanged(self) -> str:
+        """Returns the text as a translator writes it that leaves every line as it is."""
+        return self.joined([Translated.unchanged(line) for line in self.lines])
 
     def joined(self, translations: Sequence[Translated]) -> str:
         rest, written = iter(translations), []

@@ -12,13 +12,18 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import PurePath
 
+from vtrans.documents.android import android_document
+from vtrans.documents.apple_strings import strings_document, strings_encoding
 from vtrans.documents.document import READERS, Document
-from vtrans.documents.html import html_encoding
+from vtrans.documents.html import escape, html_encoding
+from vtrans.documents.json_files import arb_languages, json_document
 from vtrans.documents.markdown import markdown_document
 from vtrans.documents.office import docx_document, odt_document
 from vtrans.documents.po import charset, po_document, po_languages
+from vtrans.documents.qt import ts_document, ts_encoding, ts_languages
 from vtrans.documents.subtitles import SubtitleDocument
 from vtrans.documents.tmx import tmx_document
+from vtrans.documents.xcstrings import xcstrings_document, xcstrings_languages
 from vtrans.documents.xliff import xliff_document, xliff_languages
 from vtrans.documents.xml import encoding
 from vtrans.errors import DocumentError, DocumentSizeError
@@ -27,6 +32,7 @@ from vtrans.text.languages import base
 MOST_UNPACKED = 10  # times the largest file that is accepted; a zip file may not unpack to more
 MOST_TAGS = 10**6  # of the text in a zip file; each needs about 1 kB of memory
 MOST_MEMBERS = 1000  # of a zip file
+ROOTS = {".xml": b"<resources", ".ts": b"<TS"}  # what a file must have, if others with its ending have another format
 MARK = "\ufeff"  # the byte order mark
 REFERENCES = "xmlcharrefreplace"  # Python's name for writing characters that an encoding lacks as `&#8364;`
 
@@ -191,6 +197,7 @@ FORMATS: dict[str, Open] = {
     ".txt": _text(READERS["text"], _utf8),
     **dict.fromkeys((".html", ".htm"), _text(READERS["html"], html_encoding, REFERENCES)),
     ".srt": _text(SubtitleDocument, _utf8),
+    ".vtt": _text(partial(SubtitleDocument, escape=escape), _utf8),
     ".docx": _zipped(_WORD_PARTS.fullmatch, docx_document),
     ".odt": _zipped(lambda name: name == "content.xml", odt_document),
     **dict.fromkeys(
@@ -202,4 +209,12 @@ FORMATS: dict[str, Open] = {
     ),
     ".tmx": _text(tmx_document, encoding, REFERENCES, entries=True),
     **dict.fromkeys((".md", ".markdown"), _text(markdown_document, _utf8, entries=True)),
+    ".json": _text(json_document, _utf8, entries=True),
+    ".arb": _text(partial(json_document, arb=True), _utf8, entries=True, named=arb_languages),
+    ".xml": _text(android_document, encoding, REFERENCES, entries=True),
+    ".strings": _text(strings_document, strings_encoding, entries=True),
+    ".xcstrings": _text(
+        xcstrings_document, _utf8, entries=True, named=lambda text: [(xcstrings_languages(text)[0], "")]
+    ),
+    ".ts": _text(ts_document, ts_encoding, REFERENCES, entries=True, named=lambda text: [ts_languages(text)]),
 }

@@ -13,9 +13,11 @@ from pathlib import PurePath
 from vtrans.documents.document import MarkedDocument, Paired
 from vtrans.documents.files import open_file
 from vtrans.documents.po import po_languages, po_pairs
+from vtrans.documents.qt import ts_languages, ts_pairs
 from vtrans.documents.remembered import Remembered, TextPair
 from vtrans.documents.sentences import PROTECTION, has_words
 from vtrans.documents.tmx import tmx_languages, tmx_pairs
+from vtrans.documents.xcstrings import xcstrings_languages, xcstrings_pairs
 from vtrans.documents.xliff import xliff_languages, xliff_pairs
 from vtrans.errors import DocumentError
 from vtrans.text.languages import Languages, base
@@ -34,14 +36,18 @@ _LANGUAGES: dict[str, Callable[[str], tuple[str, str]]] = {
     ".po": po_languages,
     **dict.fromkeys((".xlf", ".xliff"), lambda text: next(iter(xliff_languages(text)), ("", ""))),
     ".tmx": tmx_languages,
+    ".xcstrings": xcstrings_languages,
+    ".ts": ts_languages,
 }
 _READERS: dict[str, Callable[[str, Languages], Iterator[Paired]]] = {
     ".po": po_pairs,
     ".xlf": xliff_pairs,
     ".xliff": xliff_pairs,
     ".tmx": tmx_pairs,
+    ".xcstrings": xcstrings_pairs,
+    ".ts": ts_pairs,
 }
-XML = (".xlf", ".xliff", ".tmx")
+XML = (".xlf", ".xliff", ".tmx", ".ts")
 ENDINGS = tuple(_READERS)
 """The endings of the names of documents that have translations."""
 

@@ -11,14 +11,12 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import count
 
 from polib import escape, unescape
 
-from vtrans.documents.document import Document, FilledDocument, MarkedDocument, Paired, Slot
-from vtrans.documents.inline import Span, items_of, without_accelerator
-from vtrans.documents.markup import Item
-from vtrans.documents.placeholders import CONVERSION, Format, has_icu, placeholders
+from vtrans.documents.document import Document, FilledDocument, Paired, Slot
+from vtrans.documents.placeholders import has_icu, placeholders
+from vtrans.documents.program_strings import ProgramString
 from vtrans.errors import DocumentError
 from vtrans.text.languages import Languages, base
 
@@ -132,8 +130,8 @@ def po_pairs(text: str, languages: Languages) -> Iterator[Paired]:
             yield "unchecked"
         else:
             for name, string in entry.targets.items():
-                source = _Source(entry.source(name, form), entry.flags, languages.src)
-                target = _Source(string.text, entry.flags, languages.tgt)
+                source = ProgramString(entry.source(name, form), entry.flags, languages.src, labels=True)
+                target = ProgramString(string.text, entry.flags, languages.tgt, labels=True)
                 yield (source.document, target.document) if string.text else "untranslated"
 
 
@@ -219,7 +217,7 @@ def _header_slot(text: str, header: Entry, target: str) -> Slot | None:
 def _slot(text: str, entry: Entry, names: Sequence[str], form: OneThing, language: str) -> Slot:
     """Returns the slot for these strings of an entry."""
     newline, strings = "\r\n" if "\r\n" in text else "\n", entry.strings
-    sources = [_Source(entry.source(name, form), entry.flags, language) for name in names]
+    sources = [ProgramString(entry.source(name, form), entry.flags, language, labels=True) for name in names]
     wide = len(strings["msgid"].parts) > 1
     begin = strings[names[0]].begin
     if "fuzzy" not in entry.flags:
@@ -242,45 +240,6 @@ def _slot(text: str, entry: Entry, names: Sequence[str], form: OneThing, languag
 
     documents = [source.document for source in sources]
     return Slot(begin, strings[names[-1]].end, documents, written, partial(written, approved=True))
-
-
-class _Source:
-    """A string to translate. The placeholders of the formats that its flags name, such as `%s`, are atoms. Conversions
-    that take the arguments in turn are numbered until the translation shows their order."""
-
-    def __init__(self, text: str, flags: Sequence[str], language: str) -> None:
-        self._text, self._format = text, Format(flags)
-        conversions = list(CONVERSION.finditer(text)) if self._format.printf else []
-        turns = [match["rest"] for match in conversions if not match["name"] and match["rest"] != "%"]
-        self._numbered = self._format.numbered and len(turns) > 1 and "*" not in "".join(turns)
-        plain, self._accelerator = (text, None) if self._format.names else without_accelerator(text)
-        items = items_of(plain, [*self._others(text), *self._conversions(conversions)])
-        self.document = MarkedDocument(items, language, self._escaped, label=text if self._accelerator else "")
-
-    def _others(self, text: str) -> Iterator[Span]:
-        return ((*match.span(), Item("atom", match.group())) for match in self._format.others(text))
-
-    def _conversions(self, matches: Sequence[re.Match[str]]) -> Iterator[Span]:
-        numbers = count(1)
-        for match in matches:
-            percent, name = match["rest"] == "%", match["name"]
-            if self._numbered and not name and not percent:
-                name = f"{next(numbers)}$"
-            raw = f"%{name or ''}{match['rest']}"
-            yield *match.span(), Item("text", raw, "%") if percent else Item("atom", raw)
-
-    def _escaped(self, text: str) -> str:
-        return text.replace("%", "%%") if self._format.printf else text
-
-    def finished(self, text: str) -> str:
-        """Returns the translation as the program needs it, or an empty string if it would give the program other
-        arguments, or in another order."""
-        if self._accelerator and text:
-            text = self._accelerator.placed(text)
-        if self._numbered:
-            order = [int(match["name"][:-1]) for match in CONVERSION.finditer(text) if match["name"]]
-            text = CONVERSION.sub(r"%\g<rest>", text) if order == sorted(order) else text
-        return text if self._format.counted(text) == self._format.counted(self._text) else ""
 
 
 def _unescaped(text: str) -> str:

@@ -1,14 +1,16 @@
-"""Reads SubRip subtitles (.srt): numbers and times stay, and what each speaker says in a caption is translated as a
-whole."""
+"""Reads subtitles, SubRip (.srt) and WebVTT (.vtt): numbers and times stay, and what each speaker says in a caption is
+translated as a whole."""
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from vtrans.documents.document import FilledDocument, MarkedDocument, Slot
 from vtrans.documents.html import read_html
+from vtrans.documents.markup import Item
 from vtrans.errors import DocumentError
 
 _TIMES = re.compile(r"^[ \t]*(?:\d{1,9}:){1,2}\d{1,9}(?:[,.]\d{1,9})?[ \t]*-->[^\n]*\n?", re.MULTILINE)
@@ -21,21 +23,32 @@ _ALONE = re.compile(r"^[ \t]*(?:\[[^\[\]\n]*\]|\([^()\n]*\)|[\u266a\u266b][^\n]*
 class SubtitleDocument(FilledDocument):
     """Subtitles. A caption may have tags such as <i>. A dash at the beginning of a line begins what another speaker
     says, and stays. Sounds and lines of songs are translated separately. What a speaker says keeps its number of
-    lines. Raises DocumentError for a text without times."""
+    lines. `escape` writes text beside tags. Raises DocumentError for a text without times."""
 
-    def __init__(self, text: str, language: str) -> None:
+    def __init__(self, text: str, language: str, escape: Callable[[str], str] = str) -> None:
         if not _TIMES.search(text):
             raise DocumentError(
                 "The file has no timings; a subtitle needs a line such as 00:00:01,000 --> 00:00:02,500."
             )
-        super().__init__(text, [_slot(text, begin, end, language) for begin, end in _speeches(text)])
+        super().__init__(text, [_slot(text, begin, end, language, escape) for begin, end in _speeches(text)])
 
 
-def _slot(text: str, begin: int, end: int, language: str) -> Slot:
+def _slot(text: str, begin: int, end: int, language: str, escape: Callable[[str], str]) -> Slot:
     speech = text[begin:end].rstrip("\n")
-    document = MarkedDocument(read_html(speech.replace("\n", " ")), language, str)
+    document = MarkedDocument(list(_items(speech.replace("\n", " "))), language, escape)
     height = speech.count("\n") + 1
-    return Slot(begin, begin + len(speech), [document], lambda texts: broken(texts[0], height))
+
+    def written(texts: list[str]) -> str:
+        return speech if texts[0] == document.unchanged() else broken(texts[0], height)
+
+    return Slot(begin, begin + len(speech), [document], written)
+
+
+def _items(speech: str) -> Iterator[Item]:
+    """Yields the items of a speech. WebVTT has tags that are times, and others whose names end with classes."""
+    for number, part in enumerate(re.split(r"(<[\d:.]+>)", speech)):
+        items = [Item("point", part)] if number % 2 else read_html(part)
+        yield from (replace(item, name=item.name.partition(".")[0]) for item in items)
 
 
 def _speeches(text: str) -> Iterator[tuple[int, int]]:
@@ -58,7 +71,7 @@ def _speeches(text: str) -> Iterator[tuple[int, int]]:
 
 def broken(text: str, height: int) -> str:
     """Returns a text in `height` lines of about the same length, or fewer if it has fewer words."""
-    spaces = [i for i, character in enumerate(text) if character == " "]
+    spaces = [match.start() for match in re.finditer("<[^<>]*>| ", text) if match.group() == " "]  # not inside a tag
     parts, place = [], 0
     for line in range(1, height):
         ideal = place + (len(text) - place) / (height - line + 1)

@@ -69,7 +69,7 @@ def _parsed(text: str) -> tuple[Element, Element]:
 
 
 def _document(segment: Element, language: str) -> MarkedDocument:
-    return MarkedDocument(list(inline_items(segment, keep_space=True)), language, escape)
+    return MarkedDocument(list(inline_items(segment)), language, escape)
 
 
 def _variants(unit: Element) -> list[Element]:

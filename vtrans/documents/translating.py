@@ -71,9 +71,4 @@ class Lines:
         """Returns the translations of a document's lines."""
         slots = isinstance(self._documents[number], FilledDocument)
         nbests = [(text, found.get((text, aligned))) for text, aligned in self._wanted[number]]
-        return [nbest if nbest and (nbest[0].text or slots) else [_unchanged(text)] for text, nbest in nbests]
-
-
-def _unchanged(line: str) -> Translated:
-    """Returns a line as its own translation."""
-    return Translated(line, tuple((i, i) for i in range(len(line.split()))))
+        return [nbest if nbest and (nbest[0].text or slots) else [Translated.unchanged(text)] for text, nbest in nbests]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from xml.sax.saxutils import escape, quoteattr
+from xml.sax.saxutils import quoteattr
 
-from vtrans.documents.document import Document, FilledDocument, MarkedDocument, Paired, Slot
-from vtrans.documents.inline import Accelerator, items_of, without_accelerator
-from vtrans.documents.placeholders import has_icu, placeholders
-from vtrans.documents.xml import SPACE, Element, inline_items, parse
+from vtrans.documents.document import Document, FilledDocument, Paired, Slot
+from vtrans.documents.placeholders import has_icu
+from vtrans.documents.program_strings import XmlString
+from vtrans.documents.xml import SPACE, Element, parse
 from vtrans.errors import DocumentError
 from vtrans.text.languages import Languages
 
@@ -56,7 +56,7 @@ def xliff_pairs(text: str, languages: Languages) -> Iterator[Paired]:
             yield "unchecked"
         else:
             sides = zip((source, target), languages, strict=True)
-            src, tgt = (_document(side, language, keep_space)[0] for side, language in sides)
+            src, tgt = (XmlString(side, language, keep_space).document for side, language in sides)
             yield src, tgt
 
 
@@ -108,13 +108,12 @@ def _slot(text: str, unit: Element, language: str, second: bool, keep_space: boo
     filled = target is not None and not target.is_blank and not _is_copy(unit, target)
     if source.is_blank or done or unit.attributes.get("approved") == "yes" or (filled and not overwrite):
         return None
-    document, accelerator = _document(source, language, keep_space)
+    string = XmlString(source, language, keep_space)
     place = target.begin if target else source.end
     begin = unit.begin if second else place
 
     def written(texts: list[str], approved: bool = False) -> str | None:
-        text_there = escape(accelerator.placed(texts[0])) if accelerator else texts[0]
-        if not texts[0].strip() or placeholders(text_there) != placeholders(source.inside):
+        if not (text_there := string.finished(texts[0])):
             return None
         states: dict[str, str | None] = {"state": "needs-review-translation", "state-qualifier": None}
         if approved:
@@ -126,7 +125,7 @@ def _slot(text: str, unit: Element, language: str, second: bool, keep_space: boo
             opening = unit.tag(**(_MEMORY if approved else _REVIEW)) + text[begin + len(unit.opening) : place]
         return f"{opening}{before}{tag}{text_there}</{source.prefix}target>"
 
-    return Slot(begin, target.end if target else place, [document], written, partial(written, approved=True))
+    return Slot(begin, target.end if target else place, [string.document], written, partial(written, approved=True))
 
 
 def _source(text: str, unit: Element) -> Element:
@@ -135,12 +134,3 @@ def _source(text: str, unit: Element) -> Element:
     if source is None:
         raise DocumentError(f"the {unit.name} has no source.", text.count("\n", 0, unit.begin) + 1)
     return source
-
-
-def _document(part: Element, language: str, keep_space: bool) -> tuple[MarkedDocument, Accelerator | None]:
-    """Returns a source or a target, and its accelerator if it is a label with one."""
-    text = "".join(child.text for child in part.children)
-    label, accelerator = without_accelerator(text)
-    if accelerator is None or any(child.name for child in part.children):
-        return MarkedDocument(list(inline_items(part, keep_space)), language, escape), None
-    return MarkedDocument(items_of(label), language, str, label=text), accelerator

@@ -6,7 +6,7 @@ Entities that a document declares are refused: they could expand without bound.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise, takewhile
 from xml.parsers import expat
@@ -21,6 +21,8 @@ LANGUAGE, SPACE = (f"http://www.w3.org/XML/1998/namespace {name}" for name in ("
 
 _ENCODING = re.compile(rb"""\s*<\?xml[^>]*?encoding\s*=\s*["']([\w.-]+)""")
 _PAIRS, _OPENING, _CLOSING = {"g", "mrk", "pc", "hi"}, {"bpt", "bx", "sc"}, {"ept", "ex", "ec"}
+
+Words = Callable[[str], Iterator[Item]]
 
 
 @dataclass
@@ -144,27 +146,35 @@ def _tree(data: bytes, events: Sequence[tuple[int, str, str, dict[str, str]]]) -
     return root
 
 
-def inline_items(element: Element, keep_space: bool) -> Iterator[Item]:
-    """Yields the items of a translatable element of XLIFF or TMX. Line ends that only indent the file are spaces."""
+def words_of(text: str) -> Iterator[Item]:
+    """Yields the items of text in which white space matters."""
+    return (Item(item.kind, escape(item.raw), item.text, item.name) for item in items_of(text))
+
+
+def indented_words_of(text: str) -> Iterator[Item]:
+    """Yields the items of text in which line ends that only indent the file are spaces."""
+    return words_of(re.sub(r"\n[ \t]+", " ", text))
+
+
+def inline_items(element: Element, words: Words = words_of, pairs: Collection[str] = _PAIRS) -> Iterator[Item]:
+    """Yields the items of a translatable element. `words` reads text, and the elements `pairs` surround text."""
     for is_words, nodes in groupby(element.children, is_text):
         if is_words:
-            text = "".join(node.text for node in nodes)
-            for item in items_of(text if keep_space else re.sub(r"\n[ \t]+", " ", text)):
-                yield Item(item.kind, escape(item.raw), item.text, item.name)
+            yield from words("".join(node.text for node in nodes))
             continue
         for node in nodes:
-            yield from _inline(node, keep_space)
+            yield from _inline(node, words, pairs)
 
 
-def _inline(node: Element, keep_space: bool) -> Iterator[Item]:
+def _inline(node: Element, words: Words, pairs: Collection[str]) -> Iterator[Item]:
     given = node.attributes
     if given.get("mtype") == "seg":
         yield Item("break", node.opening)
-        yield from inline_items(node, keep_space)
+        yield from inline_items(node, words, pairs)
         yield Item("break", node.closing)
-    elif node.name in _PAIRS and node.opening and given.get("translate") != "no" and given.get("mtype") != "protected":
+    elif node.name in pairs and node.opening and given.get("translate") != "no" and given.get("mtype") != "protected":
         yield Item("open", node.opening, name=f"{node.begin}")
-        yield from inline_items(node, keep_space)
+        yield from inline_items(node, words, pairs)
         yield Item("close", node.closing, name=f"{node.begin}")
     elif node.name in _OPENING | _CLOSING:
         pair = given.get("startRef") or given.get("rid") or given.get("i") or given.get("id", "")

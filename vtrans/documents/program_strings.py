@@ -1,0 +1,124 @@
+"""The strings of programs: what is translated in them, and whether a translation gives the program what it needs."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
+from xml.sax.saxutils import escape
+
+from vtrans.documents.document import MarkedDocument, Slot
+from vtrans.documents.inline import Span, items_of, without_accelerator
+from vtrans.documents.markup import Item
+from vtrans.documents.placeholders import CONVERSION, Format, placeholders
+from vtrans.documents.xml import Element, indented_words_of, inline_items, words_of
+from vtrans.wording.protect import PATTERNS
+
+_CONVERTS = re.compile(PATTERNS["format"])
+
+
+def format_flags(text: str, name: str) -> tuple[str, ...]:
+    """Returns the flag of a format if a text has one of its conversions. `100% sure` has none."""
+    return (name,) if _CONVERTS.search(text) else ()
+
+
+class ProgramString:
+    """A string to translate. The placeholders of the formats that its flags name, such as `%s`, are atoms, and so is
+    what the pattern `atoms` matches. Conversions that take the arguments in turn are numbered until the translation
+    shows their order. With `labels`, the string may have an accelerator."""
+
+    def __init__(
+        self,
+        text: str,
+        flags: Sequence[str],
+        language: str,
+        *,
+        atoms: re.Pattern[str] | None = None,
+        labels: bool = False,
+    ) -> None:
+        self._text, self._format, self._atoms = text, Format(flags), atoms
+        conversions = list(CONVERSION.finditer(text)) if self._format.printf else []
+        turns = [match["rest"] for match in conversions if not match["name"] and match["rest"] != "%"]
+        self._numbered = self._format.numbered and len(turns) > 1 and "*" not in "".join(turns)
+        self._numbers = count(1)
+        may = labels and not self._format.names
+        plain, self._accelerator = without_accelerator(text) if may else (text, None)
+        label = text if self._accelerator else ""
+        self.document = MarkedDocument(self._items(plain), language, self._escaped, label=label)
+
+    def _items(self, text: str) -> list[Item]:
+        """Returns the items of the string, or of a part of it."""
+        others = [*self._format.others(text), *(self._atoms.finditer(text) if self._atoms else ())]
+        atoms = [(*match.span(), Item("atom", match.group())) for match in others]
+        return items_of(text, [*atoms, *self._conversions(text)])
+
+    def _conversions(self, text: str) -> Iterator[Span]:
+        for match in CONVERSION.finditer(text) if self._format.printf else ():
+            percent, name = match["rest"] == "%", match["name"]
+            if self._numbered and not name and not percent:
+                name = f"{next(self._numbers)}$"
+            raw = f"%{name or ''}{match['rest']}"
+            yield *match.span(), Item("text", raw, "%") if percent else Item("atom", raw)
+
+    def _escaped(self, text: str) -> str:
+        return text.replace("%", "%%") if self._format.printf else text
+
+    def _counted(self, text: str) -> tuple[Counter[str], Counter[str]]:
+        """Returns how often each placeholder occurs, and each other atom."""
+        return self._format.counted(text), Counter(self._atoms.findall(text) if self._atoms else ())
+
+    def finished(self, text: str) -> str:
+        """Returns the translation as the program needs it, or an empty string if it would give the program other
+        arguments, or in another order."""
+        if self._accelerator and text:
+            text = self._accelerator.placed(text)
+        if self._numbered:
+            order = [int(match["name"][:-1]) for match in CONVERSION.finditer(text) if match["name"]]
+            text = CONVERSION.sub(r"%\g<rest>", text) if order == sorted(order) else text
+        return text if self._counted(text) == self._counted(self._text) else ""
+
+
+def slot_of(begin: int, raw: str, parts: Sequence[str | ProgramString], encoded: Callable[[str], str] = str) -> Slot:
+    """Returns the slot for what is written as `raw`: strings, and what stays between them. Strings that are translated
+    as themselves stay as they are written."""
+    strings = [part for part in parts if isinstance(part, ProgramString)]
+
+    def written(texts: list[str]) -> str | None:
+        if texts == [string.document.unchanged() for string in strings]:
+            return raw
+        made = [string.finished(text) for string, text in zip(strings, texts, strict=True)]
+        rest = iter(made)
+        return encoded("".join(next(rest) if part in strings else str(part) for part in parts)) if all(made) else None
+
+    return Slot(begin, begin + len(raw), [string.document for string in strings], written)
+
+
+def paired(text: str) -> str | None:
+    """Returns a text in which each two surrogates that make up a character are this character; None if it has
+    others."""
+    try:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+    except UnicodeDecodeError:
+        return None
+
+
+class XmlString:
+    """A string of XLIFF or Qt, which may be a label with an accelerator. With `keep_space`, white space matters."""
+
+    def __init__(self, part: Element, language: str, keep_space: bool = True) -> None:
+        self._inside = part.inside
+        text = "".join(child.text for child in part.children)
+        label, self._accelerator = without_accelerator(text)
+        if self._accelerator is None or any(child.name for child in part.children):
+            self._accelerator = None
+            self.document = MarkedDocument(
+                list(inline_items(part, words_of if keep_space else indented_words_of)), language, escape
+            )
+        else:
+            self.document = MarkedDocument(items_of(label), language, str, label=text)
+
+    def finished(self, text: str) -> str:
+        """Returns the translation with its accelerator, or an empty string if it has other placeholders."""
+        text = escape(self._accelerator.placed(text)) if self._accelerator else text
+        return text if text.strip() and placeholders(text) == placeholders(self._inside) else ""
