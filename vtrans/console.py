@@ -54,10 +54,7 @@ class _Stream:
 
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
-
-    @property
-    def encoding(self) -> str:
-        return getattr(self._stream, "encoding", None) or "utf-8"
+        self.encoding: str = getattr(stream, "encoding", None) or "utf-8"
 
     def isatty(self) -> bool:
         return self._stream is not None and self._stream.isatty()

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
 from vtrans.compiled.decoder import CompiledDecoder, CompiledState, memory
 from vtrans.processes.threads import threads
-from vtrans.search.decoder import bad_logprobs
+from vtrans.search.beam import Choice, beam_search
+from vtrans.search.decoder import Decoder, bad_logprobs
 from vtrans.search.history import Floats
 from vtrans.search.loop import Hypothesis, SearchTask, run
 from vtrans.search.rules import MinimumLength, Suppressed
@@ -51,6 +53,15 @@ def is_plain(task: SearchTask) -> bool:
     """Returns whether `plain_search` can search with these settings and rules."""
     simple = all(isinstance(rule, Suppressed | MinimumLength) for rule in task.rules.common)
     return task.config.beam_groups == 1 and not task.rules.own and simple
+
+
+def search(
+    decoder: Decoder[Any], task: SearchTask, choice: Choice | None = None
+) -> Iterator[tuple[int, list[Hypothesis]]]:
+    """As `beam_search`, which it calls for other decoders and for searches that are not plain."""
+    if isinstance(decoder, CompiledDecoder) and choice is None and is_plain(task):
+        return plain_search(decoder, task)
+    return beam_search(decoder, task, choice)
 
 
 def plain_search(decoder: CompiledDecoder, task: SearchTask) -> Iterator[tuple[int, list[Hypothesis]]]:

@@ -43,6 +43,8 @@ class ModelEngine(ABC):
     device: str
     decoders: Sequence[Decoder[Any]]
     """A decoder for each model."""
+    beam_search = staticmethod(beam_search)
+    """Searches with such a decoder. An engine may have another function that finds the same in less time."""
 
     def __init__(self, models: Sequence[Model[Any]], weights: Sequence[float] | None, *, shortlist: bool) -> None:
         self.models = list(models)
@@ -104,18 +106,12 @@ class ModelEngine(ABC):
             rules = RuleSet(rules_of(config, self.tgt_vocab), own if any(own) else ())
             decoder, task = self.decoder(members), SearchTask(tokens, limits, config, nbest, rules, abandoned)
             if sampling is None:
-                found = self._beam_search(decoder, task, banks)
+                found = self.beam_search(decoder, task, banks)
             else:
                 seeds = [derived_seed("sample", sampling.seed, source.name) for source in members]
                 found = sample(decoder, task, sampling, seeds)
             for i, hypotheses in found:
                 yield indices[i], hypotheses
-
-    def _beam_search(
-        self, decoder: Decoder[Any], task: SearchTask, banks: Banks | None
-    ) -> Iterator[tuple[int, list[Hypothesis]]]:
-        """As `beam_search`. An engine may find the same in less time."""
-        return beam_search(decoder, task, banks)
 
     def decoder(self, sources: Sequence[Source]) -> Decoder[Any]:
         """Returns the models as one decoder, with their shortlists."""

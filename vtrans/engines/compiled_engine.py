@@ -7,20 +7,17 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
 from vtrans.compiled import forced as forced_passes
+from vtrans.compiled import plain_search
 from vtrans.compiled.decoder import CompiledDecoder
-from vtrans.compiled.plain_search import is_plain, plain_search
 from vtrans.config import DECODING_PRECISIONS
 from vtrans.engines.candidates import Candidates, Listing
 from vtrans.engines.common import ModelEngine
 from vtrans.processes.threads import threads
-from vtrans.search.banks import Banks
-from vtrans.search.decoder import Decoder, Logprobs, SubwordPair
-from vtrans.search.loop import Hypothesis, SearchTask
+from vtrans.search.decoder import Logprobs, SubwordPair
 from vtrans.storage.model_file import Model, Weights
 
 
@@ -30,6 +27,7 @@ class CompiledEngine(ModelEngine):
 
     name = "compiled"
     device = "cpu"
+    beam_search = staticmethod(plain_search.search)
 
     def __init__(
         self,
@@ -48,13 +46,6 @@ class CompiledEngine(ModelEngine):
 
     def _listed_decoders(self, candidates: Candidates, forced: Sequence[Sequence[int]]) -> Sequence[CompiledDecoder]:
         return [decoder.limited(Listing(candidates, forced).more) for decoder in self.decoders]
-
-    def _beam_search(
-        self, decoder: Decoder[Any], task: SearchTask, banks: Banks | None
-    ) -> Iterator[tuple[int, list[Hypothesis]]]:
-        if isinstance(decoder, CompiledDecoder) and banks is None and is_plain(task):
-            return plain_search(decoder, task)
-        return super()._beam_search(decoder, task, banks)
 
     def _attention(self, pairs: Sequence[SubwordPair], batch_tokens: int) -> Iterator[tuple[int, Logprobs]]:
         given, among = {i: pair for i, pair in enumerate(pairs) if pair[1]}, threads()

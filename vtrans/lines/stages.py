@@ -39,6 +39,8 @@ class Stages:
         second = replace(search, no_repeat_ngram=RETRY_NGRAM)
         self._second = second if retry and not search.no_repeat_ngram else None
         self._can_require = search.can_require_phrases
+        targets = (None, *engine.tags, *(pair.tgt for pair in engine.languages))
+        self._names = {to: Names(engine.src_vocab, self._languages(to)) for to in targets}
 
     def _protection(self, options: TranslateOptions) -> Protection | None:
         if isinstance(options.protect, Protection):
@@ -64,7 +66,7 @@ class Stages:
             None if options.raw else self._drop_invisible,
             ProtectText(protection) if protection else None,
             None if options.raw else self._copy_unknown,
-            CopyNames(Names(engine.src_vocab, languages), options.glossary) if copies_names else None,
+            CopyNames(self._names[options.to], options.glossary) if copies_names else None,
             WriteCodes(required=can_require),
             None if options.raw else LowerCase(self._characters, *languages),
             FindTerms(options.glossary) if options.glossary else None,

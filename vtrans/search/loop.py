@@ -55,12 +55,6 @@ class SearchTask:
     bos_id: int = BOS_ID
     eos_id: int = EOS_ID
 
-    def __post_init__(self) -> None:
-        assert self.nbest >= 1, self.nbest
-        assert len(self.sources) == len(self.limits), (len(self.sources), len(self.limits))
-        assert all(self.sources), "a source is empty; it must end in EOS"
-        assert min(self.limits, default=1) >= 1, "a limit leaves no room for EOS"
-
 
 def length_penalty(length: int, alpha: float, kind: str) -> float:
     """Returns the divisor of a log-probability; `length` counts EOS.
@@ -166,6 +160,10 @@ def run(batch: SearchBatch, task: SearchTask, batch_tokens: int) -> Iterator[tup
     `batch` is empty. `batch_tokens` bounds the padded source tokens of a batch. Sources enter in the order given.
     Raises AbandonedError at the first step before which the task has been abandoned.
     """
+    assert task.nbest >= 1, task.nbest
+    assert len(task.sources) == len(task.limits), (len(task.sources), len(task.limits))
+    assert all(task.sources), "a source is empty; it must end in EOS"
+    assert min(task.limits, default=1) >= 1, "a limit leaves no room for EOS"
     lengths = [len(source) for source in task.sources]
     waiting = 0  # the first source that has not entered yet
     changed = True  # whether sentences have left since the batch was last filled
@@ -175,14 +173,14 @@ def run(batch: SearchBatch, task: SearchTask, batch_tokens: int) -> Iterator[tup
             places = len(batch.sentences)
             fresh = _fresh(lengths, [i for i in batch.sentences if i is not None], waiting, batch_tokens)
             empty = places - len(live)
+            if not live and not fresh:
+                return
             # Each empty place costs time in every step. An admission leaves none; else a quarter may be empty.
-            if not live or (empty > len(fresh) and (fresh or EMPTY_SHARE * empty >= places)):
+            if empty and (not live or (empty > len(fresh) and (fresh or EMPTY_SHARE * empty >= places))):
                 batch.select(live)
             if fresh:
                 batch.enter(fresh)
                 waiting = fresh.stop
-        if not batch.sentences:
-            return
         if task.abandoned and task.abandoned():
             raise AbandonedError("the search was abandoned.")
         finished = batch.step()
