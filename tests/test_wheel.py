@@ -52,7 +52,7 @@ def expected() -> set[str]:
     models = {f"vtrans/{path.relative_to(ROOT)}" for path in (ROOT / "recipes/tatoeba").iterdir()}
     others = {
         str(path.relative_to(ROOT))
-        for end in ("html", "css", "js", "svg", "cpp", "h")
+        for end in ("html", "css", "js", "svg", "cpp", "h", "tsv")
         for path in ROOT.glob(f"vtrans/**/*.{end}")
     }
     return modules | recipes | models | others | {"vtrans/py.typed"}
