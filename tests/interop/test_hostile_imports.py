@@ -212,9 +212,9 @@ def test_a_file_that_is_not_what_its_numbers_say_is_refused(name: str, tmp_path:
 
 
 def test_a_file_cut_at_any_place_is_refused(tmp_path: Path) -> None:
-    """Every byte of the first headers, and then one in each stretch of 197 bytes."""
+    """Every fifth byte of the first headers, and then one in each stretch of 197 bytes."""
     folder = Folder(transformer()).write(tmp_path / "folder")
-    for size in [*range(300), *range(300, len(BODY), 197), len(BODY) - 1]:
+    for size in [*range(0, 300, 5), *range(300, len(BODY), 197), len(BODY) - 1]:
         (folder / "model.bin").write_bytes(BODY[:size])
         with pytest.raises(FileError, match=r"model\.bin"):
             read(folder)
@@ -296,7 +296,7 @@ def test_a_bergamot_file_cut_at_any_place_is_refused(start: str, tmp_path: Path)
     folder = bergamot_models.folder(tmp_path / "folder")
     (file,) = folder.glob(f"{start}*.bin")
     whole = file.read_bytes()
-    for size in [*range(300), *range(300, len(whole), 197), len(whole) - 1]:
+    for size in [*range(0, 300, 5), *range(300, len(whole), 197), len(whole) - 1]:
         file.write_bytes(whole[:size])
         with pytest.raises(FileError, match=re.escape(file.name)):
             read_model(folder)
