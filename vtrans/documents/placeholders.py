@@ -44,7 +44,7 @@ _PLAIN = re.compile(
 
 def has_icu(text: str) -> bool:
     """Returns whether a text has a message of ICU with branches, such as `{n, plural, one {# file} other {# files}}`.
-    Such a text is not translated: the branches are sentences that depend on each other."""
+    PO and XLIFF keep such a text as it is; icu.py reads it for JSON and ARB."""
     return _ICU.search(text) is not None
 
 
