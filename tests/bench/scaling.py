@@ -4,7 +4,6 @@
     python tests/bench/scaling.py corpus [--pairs 100000 1000000 10000000]
     python tests/bench/scaling.py processes --data DATA [--recipe small] [--updates 20] [--rounds 3]
     python tests/bench/scaling.py memory [--ranks 1 2 3] [--vocab 8000]
-    python tests/bench/scaling.py overlap [--rounds 7]
 
 `shapes` starts from 3+3 layers, D 256, F 1024 and 8,000 subwords and changes one value at a time. It prints the median
 of milliseconds per 1,000 real target tokens in batches of 4,096, taken in turns. `corpus` plans an epoch of as many
@@ -12,11 +11,9 @@ pairs of random lengths. It prints seconds, the share of padding and the increas
 lengths per pair this is all that grows with a corpus, because the tokens stay on disk. `processes` runs `vtrans train`
 on a data folder as one process with one thread, as one with two, as two processes that share memory, and under torchrun
 as two with one thread each (gloo). It prints target tokens per second over the same batches, without start-up, and the
-ratio to the first. `memory` and `overlap` have 6+6 layers, D 512, F 2048, one thread per process (gloo). `memory` makes
-two updates with `train.parallel` ddp and fsdp. It prints the bytes of the weights, the gradient and Adam's state that
-the last rank holds between the backward pass and the update, and its peak resident memory. `overlap` prints when the
-communication of ddp starts during the backward pass of two processes, and how long the pass takes with it and with a
-single sum at the end, medians of turns.
+ratio to the first. `memory` has 6+6 layers, D 512, F 2048, one thread per process (gloo), and makes two updates with
+`train.parallel` ddp and fsdp. It prints the bytes of the weights, the gradient and Adam's state that the last rank
+holds between the backward pass and the update, and its peak resident memory.
 """
 
 from __future__ import annotations
@@ -34,20 +31,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import torch
 from speed import PAD, SHAPES
-from torch import distributed as dist
-from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
-from torch.nn.parallel import DistributedDataParallel
-from train_peers import CLIP, SMOOTHING
+from train_peers import CLIP, SMOOTHING, batches
 
 from vtrans.config import ModelConfig, TrainConfig
-from vtrans.data.batches import Batch, collate, plan_epoch
+from vtrans.data.batches import Batch, plan_epoch
 from vtrans.model import Transformer
 from vtrans.processes.memory import manage_memory, peak_memory
 from vtrans.processes.ranks import CPU, Ranks
@@ -74,7 +66,7 @@ class Subject:
         self.model = Transformer(config, vocab, vocab, joint=joint, pad_id=PAD).train()
         self.objective = Objective(self.model, SMOOTHING)
         self.optimizer = make_optimizer(self.model.parameters(), TrainConfig())
-        self.batches = captions(vocab, budget, updates)
+        self.batches = batches(budget, updates, vocab)
 
     def update(self, batch: Batch) -> None:
         began = time.perf_counter()
@@ -84,17 +76,6 @@ class Subject:
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.times.append((time.perf_counter() - began) / batch.tgt_tokens * 1e6)
-
-
-def captions(vocab: int, budget: int, count: int) -> list[Batch]:
-    """Return batches of random ids with the length distribution of captions."""
-    src = (torch.randn(20_000) * 4 + 14).clamp(3, 45).long()
-    tgt = (src + torch.randn(20_000) * 2).clamp(3, 50).long()
-
-    def drawn(lengths: torch.Tensor) -> list[torch.Tensor]:
-        return [torch.randint(4, vocab, (int(length),)) for length in lengths]
-
-    return [collate(drawn(src[numbers]), drawn(tgt[numbers])) for numbers in plan_epoch(src, tgt, budget, 1, 2)[:count]]
 
 
 def shapes(updates: int) -> None:
@@ -219,7 +200,7 @@ def hold(ranks: Ranks, kind: str, vocab: int) -> None:
     model = Transformer(LARGE, vocab, vocab, joint=True, pad_id=PAD).train()
     weights = sum(p.numel() for p in model.parameters())
     learner = Learner(model, TrainConfig(parallel=kind, precision="float32"), ranks, CPU)
-    batch = captions(vocab, 256, 1)[0]
+    batch = batches(256, 1, vocab)[0]
     for _ in range(2):
         learner.parallel.objective(batch)[0].backward()
         learner.parallel.gradient_norm()
@@ -238,48 +219,6 @@ def hold(ranks: Ranks, kind: str, vocab: int) -> None:
         )
 
 
-def overlap(rounds: int) -> None:
-    together(2, both_ways, rounds)
-
-
-def both_ways(ranks: Ranks, rounds: int) -> None:
-    """Compute gradients with the sums of DDP and with one sum at the end; print times."""
-    torch.manual_seed(0)
-    model = Transformer(LARGE, 8_000, 8_000, joint=True, pad_id=PAD).train()
-    learner = Learner(model, TrainConfig(precision="float32"), ranks, CPU)
-    whole, parallel = learner.parallel.whole, learner.parallel.objective
-    assert isinstance(parallel, DistributedDataParallel)
-    batch = captions(8_000, 512, 1)[0]
-    starts: list[tuple[float, float]] = []
-
-    def watched(group: dist.ProcessGroup, bucket: Any) -> torch.futures.Future[torch.Tensor]:
-        starts.append((time.perf_counter(), bucket.buffer().nbytes / 1e6))
-        return allreduce_hook(group, bucket)
-
-    # torch reads the annotations of a hook, and those of a lambda are none.
-    parallel.register_comm_hook(parallel.process_group, lambda group, bucket: watched(group, bucket))
-    times: dict[str, list[float]] = {"during": [], "after": []}
-    for _ in range(rounds + 1):
-        for way, seconds in times.items():
-            dist.barrier()
-            loss = (parallel if way == "during" else whole)(batch)[0]
-            starts.clear()
-            with nullcontext() if way == "during" else parallel.no_sync():
-                began = time.perf_counter()
-                loss.backward()
-                if way == "after":
-                    flat = torch.cat([p.grad.flatten() for p in learner.parameters.values() if p.grad is not None])
-                    dist.all_reduce(flat)
-                seconds.append(time.perf_counter() - began)
-            learner.optimizer.zero_grad(set_to_none=True)
-            if way == "during" and ranks.rank == 0:
-                shares = ", ".join(f"{size:.0f} MB at {(at - began) / seconds[-1]:.0%}" for at, size in starts)
-                print(f"sums of gradients start during a backward pass of {seconds[-1] * 1e3:.0f} ms: {shares}")
-    if ranks.rank == 0:
-        during, after = (statistics.median(times[way][1:]) * 1e3 for way in ("during", "after"))
-        print(f"backward pass and sums: {during:.0f} ms in buckets during it, {after:.0f} ms with one sum after it")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
@@ -295,7 +234,6 @@ def main() -> None:
     held = commands.add_parser("memory")
     held.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 3])
     held.add_argument("--vocab", type=int, default=8_000)
-    commands.add_parser("overlap").add_argument("--rounds", type=int, default=7)
     options = parser.parse_args()
     if options.command == "shapes":
         manage_memory()
@@ -304,8 +242,6 @@ def main() -> None:
         corpus(options.pairs)
     elif options.command == "memory":
         memory(options.ranks, options.vocab)
-    elif options.command == "overlap":
-        overlap(options.rounds)
     else:
         processes(options.data, options.recipe, options.updates, options.rounds)
 

@@ -37,7 +37,7 @@ from vtrans.training.optimization.optimizer import make_optimizer
 SMOOTHING, CLIP = 0.1, 1.0
 
 
-def batches(batch_tokens: int, count: int) -> list[Batch]:
+def batches(batch_tokens: int, count: int, vocab: int = VOCAB) -> list[Batch]:
     """Return batches of random ids with the length distribution of captions, sorted by length."""
     torch.manual_seed(0)
     src = (torch.randn(20_000) * 4 + 14).clamp(3, 45).long()
@@ -45,8 +45,8 @@ def batches(batch_tokens: int, count: int) -> list[Batch]:
     plan = plan_epoch(src, tgt, batch_tokens, 1, 2)
     return [
         collate(
-            [torch.randint(4, VOCAB, (int(src[i]),)) for i in numbers],
-            [torch.randint(4, VOCAB, (int(tgt[i]),)) for i in numbers],
+            [torch.randint(4, vocab, (int(src[i]),)) for i in numbers],
+            [torch.randint(4, vocab, (int(tgt[i]),)) for i in numbers],
         )
         for numbers in plan[:count]
     ]
