@@ -66,7 +66,7 @@ def test_an_entry_without_the_language_gets_it_in_its_place(indent: int | None) 
         "a b": {"comment": "c d", "extractionState": "manual", "shouldTranslate": True},
         "key": {"localizations": {"ar": unit("x"), "en": unit("Two dogs"), "fr": unit("x")}},
         "n": {"localizations": {"en": forms("%lld dog", "%lld dogs")}},
-        "old": {"localizations": {"de": unit("", "new")}},
+        "old": {"localizations": {"de": unit("old", "new")}},
     }
     after: dict[str, Any] = json.loads(json.dumps(before))
     after["%@ has a dog"] = {"localizations": {"de": unit("dog a has %@", review)}}
