@@ -149,6 +149,16 @@ def test_links_are_those_of_the_words_that_a_reader_counts() -> None:
     assert line.translations[0].alignment == ((0, 1), (2, 0))
 
 
+def test_the_words_of_a_copied_line_are_linked_to_themselves() -> None:
+    """So that a tag stays where it is between them."""
+    stage, line = WriteCodes(required=False), Line(1, "<3 &nope; <")
+    line.protected = [(0, 2), (3, 9), (10, 11)]
+    stage.before([line])
+    line.translations = [Translation("", 0.0, 0.0, True, alignment=())]
+    stage.after([line])
+    assert (line.translations[0].text, line.translations[0].alignment) == (line.text, ((0, 0), (1, 1), (2, 2)))
+
+
 def test_words_keep_their_alignment() -> None:
     masked = Protection().masked("see<b>`a b c`</b> now")
     assert masked.masked.split() == ["see", *masked.texts, "now"]

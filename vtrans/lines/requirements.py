@@ -62,9 +62,11 @@ class WriteCodes(Stage):
 
 
 def _copied(line: Masked, translation: Translation) -> Translation:
-    """Returns the line itself as its translation."""
-    words = None if translation.word_confidences is None else (1.0,) * len(line.text.split())
-    return replace(translation, text=one_line(line.text), word_confidences=words)
+    """Returns the line itself as its translation. Each word is linked to itself."""
+    count = len(line.text.split())
+    links = None if translation.alignment is None else tuple((i, i) for i in range(count))
+    words = None if translation.word_confidences is None else (1.0,) * count
+    return replace(translation, text=one_line(line.text), alignment=links, word_confidences=words)
 
 
 def _restored(line: Masked, translation: Translation) -> Translation:
