@@ -17,10 +17,10 @@ from rich.console import Console
 from rich.text import Text
 
 SESSION = (
-    'echo "Two dogs play in the snow." | vtrans translate --quiet --model tatoeba-en-de',
-    'echo "I don\'t know." | vtrans translate --quiet --model tatoeba-en-de --nbest 3 --scores',
-    'echo "WHERE ARE YOU? 🎉" | vtrans translate --quiet --model tatoeba-en-de',
-    'vtrans attend tatoeba-en-de "Two dogs play in the snow."',
+    'echo "Two dogs play in the snow." | vtrans translate --quiet --model en-de',
+    'echo "I don\'t know." | vtrans translate --quiet --model en-de --nbest 3 --scores',
+    'echo "WHERE ARE YOU? 🎉" | vtrans translate --quiet --model en-de',
+    'vtrans attend en-de "Two dogs play in the snow."',
 )
 WIDTH = 84  # columns
 

@@ -10,7 +10,7 @@ from cli_runner import Done
 import vtrans
 from vtrans.storage.run_folder import shipped_models
 
-NAME = "tatoeba-en-de"
+NAME = "en-de"
 
 
 def test_the_model_is_small_enough_for_a_repository() -> None:

@@ -19,7 +19,7 @@ from vtrans.files import file_sha256
 
 HERE = Path(os.path.relpath(Path(__file__).parent))
 VOCABULARY = 4000
-SHIPPED = "tatoeba-en-de"
+SHIPPED = "en-de"
 SENTENCES = (  # none is in the excerpt
     "What did your brother say to you yesterday?",
     "I don't know where he works.",

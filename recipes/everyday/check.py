@@ -123,7 +123,7 @@ def read_suite() -> list[Line]:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m recipes.everyday.check", description="Score on everyday text.")
-    parser.add_argument("--model", default="tatoeba-en-de", help="a run folder, a model file, or the name of a model")
+    parser.add_argument("--model", default="en-de", help="a run folder, a model file, or the name of a model")
     parser.add_argument("--tgt", default="de", help="the language of the translations")
     parser.add_argument("--show", nargs="*", default=[], metavar="KIND", help="print the wrong lines of these kinds")
     options, lines = parser.parse_args(arguments), read_suite()

@@ -46,7 +46,7 @@ if __name__ == "__main__":
     threading.Thread(target=give, args=(writer,)).start()
     threading.setprofile(count)
     sys.setprofile(count)
-    sys.argv = ["vtrans", "translate", "--model", "tatoeba-en-de", "--threads", "1"]
+    sys.argv = ["vtrans", "translate", "--model", "en-de", "--threads", "1"]
     try:
         main()
     finally:

@@ -1,6 +1,6 @@
 """Print how long a first translation takes, compared with `import torch`, in turns.
 
-    python tests/bench/startup.py [--model tatoeba-en-de] [--turns 5]
+    python tests/bench/startup.py [--model en-de] [--turns 5]
 
 Each turn starts three processes: Python that imports torch, `vtrans translate` with one sentence, and `vtrans serve`
 until it answers. The peak memory is that of the largest process. Linux only.
@@ -51,7 +51,7 @@ def translated_memory(model: str) -> int:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="tatoeba-en-de")
+    parser.add_argument("--model", default="en-de")
     parser.add_argument("--turns", type=int, default=5)
     options = parser.parse_args()
     torch, first, ready, memory = [], [], [], []

@@ -110,8 +110,8 @@ def test_the_shell_gets_completions(tmp_path: Path) -> None:
     assert completions("vtrans tra") == ["train", "translate"]
     assert completions("vtrans translate --len") == ["--length-penalty"]
     assert "multi30k-tiny" in completions("vtrans train --recipe multi")
-    assert "tatoeba-en-de" in completions("vtrans translate --model tato")
-    assert "tatoeba-en-de" in completions("vtrans inspect tato")
+    assert "en-de" in completions("vtrans translate --model en-")
+    assert "en-de" in completions("vtrans inspect en-")
     assert completions("vtrans translate --engine ") == ["compiled", "torch"]
     assert completions("vtrans export --to ct") == ["ctranslate2"]
     run = tmp_path / "a run"

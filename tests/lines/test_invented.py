@@ -68,12 +68,12 @@ def test_only_lines_with_invented_codes_are_searched_again(vocab: Vocabulary) ->
 
 
 def test_codes_that_the_translation_must_contain_are_written() -> None:
-    made, line = vtrans.load("tatoeba-en-de"), ["Please open the door."]
+    made, line = vtrans.load("en-de"), ["Please open the door."]
     assert "B7" in next(made.translate(line, constraints=[{"constraints": ["B7"]}]))
     assert next(made.translate(line, prefixes=["B7 und"])).startswith("B7 und")
 
 
 @pytest.mark.parametrize("line", ["Please open room A-12.", "v1.2.3 is out", "The version 1.2 of B-52 is out."])
 def test_the_shipped_model_invents_no_codes(line: str) -> None:
-    (translation,) = vtrans.load("tatoeba-en-de").translate([line])
+    (translation,) = vtrans.load("en-de").translate([line])
     assert not re.search(r"\b[A-Z]\d+\b", translation)

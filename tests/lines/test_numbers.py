@@ -91,7 +91,7 @@ def test_without_a_second_search_lines_are_counted_only(vocab: Vocabulary) -> No
 
 
 def test_the_shipped_model_keeps_numbers() -> None:
-    made, lines = vtrans.load("tatoeba-en-de"), ["The temperature is -12 degrees.", "He has 987 books."]
+    made, lines = vtrans.load("en-de"), ["The temperature is -12 degrees.", "He has 987 books."]
     (cold,), (books,) = made.nbest(lines)
     assert "-12" in cold.text
     assert "987" in books.text
@@ -104,7 +104,7 @@ def test_the_shipped_model_keeps_numbers() -> None:
 
 
 def test_codes_of_protected_text_are_no_numbers() -> None:
-    made = vtrans.load("tatoeba-en-de")
+    made = vtrans.load("en-de")
     made.translate_window([Line(1, "See https://example.com/12?a=34 today.")], TranslateOptions(protect=Protection()))
     assert isinstance(made, Translator)
     assert made.counts.numbers == 0

@@ -96,7 +96,7 @@ def main() -> int:
         for name, content in FILES.items():
             (folder / "source" / name).write_text(content, encoding="utf-8")
         command = [sys.executable, "-m", "vtrans", "translate", str(folder / "source"), "-o", str(folder / "result")]
-        subprocess.run([*command, "--model", "tatoeba-en-de", "--quiet"], check=True)
+        subprocess.run([*command, "--model", "en-de", "--quiet"], check=True)
         source, result = (read_by_toolkit(python, folder / part) for part in ("source", "result"))
         wrong = [line for name in FILES for line in differences(name, source[name], result[name])]
         for name in FILES:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-SHIPPED = "tatoeba-en-de"
+SHIPPED = "en-de"
 ALONE = "--threads 1"  # one process with one thread, on any machine
 INPUTS = Path(__file__).parent / "frozen_inputs"
 TABLES: dict[str, Any] = tomllib.loads((INPUTS / "cases.toml").read_text(encoding="utf-8"))

@@ -1,6 +1,6 @@
 """Installs Weblate, and lets its machine translation for DeepL and LibreTranslate use `vtrans serve`.
 
-    python tests/soak/in_weblate.py                        # the model tatoeba-en-de; Debian 12 or later
+    python tests/soak/in_weblate.py                        # the model en-de; Debian 12 or later
     python tests/soak/in_weblate.py --model run --folder weblate
 
 Weblate needs packages that have no wheel: Debian's are unpacked in the folder, and what only backups and screenshots
@@ -159,7 +159,7 @@ def refused(errors: Any, call: Any, word: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="tatoeba-en-de", help="a model from English to German")
+    parser.add_argument("--model", default="en-de", help="a model from English to German")
     parser.add_argument("--folder", type=Path, help="a folder for Weblate, which is kept")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:

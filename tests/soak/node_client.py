@@ -1,6 +1,6 @@
 """Installs deepl-node, DeepL's client for Node.js, and lets it call every method that `vtrans serve` serves.
 
-    python tests/soak/node_client.py                        # the model tatoeba-en-de; needs node and npm
+    python tests/soak/node_client.py                        # the model en-de; needs node and npm
     python tests/soak/node_client.py --model run --folder client
 
 The exit code is 1 if the server does not answer as it should, and 2 if the client cannot be installed.
@@ -20,7 +20,7 @@ PROGRAM = Path(__file__).with_suffix(".mjs")
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="tatoeba-en-de", help="a model from English to German")
+    parser.add_argument("--model", default="en-de", help="a model from English to German")
     parser.add_argument("--folder", type=Path, help="a folder for the client, which is kept")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:

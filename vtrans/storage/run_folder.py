@@ -188,7 +188,7 @@ def choose_model(path: str | Path) -> ChosenModel:
     models = shipped_models()
     if str(path) not in models:
         names = f", or a model that ships with vtrans ({', '.join(sorted(models))})" if models else ""
-        close = difflib.get_close_matches(str(path), models, n=1)
+        close = [name for name in models if name in str(path)] or difflib.get_close_matches(str(path), models, n=1)
         advice = f"name a run folder that `vtrans train` made, or a model file{names}."
         raise FileError(f"there is no model {path}; " + (f"did you mean {close[0]}?" if close else advice))
     return ChosenModel(models[str(path)], "")
