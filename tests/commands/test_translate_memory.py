@@ -30,7 +30,8 @@ def model(ending_run: RunFolder, tmp_path: Path) -> Path:
     loaded = load_model(ending_run.path / "last.safetensors")
     path = tmp_path / "able.safetensors"
     save_model(path, dataclasses.replace(loaded, matches=True, languages=(Languages("en", "de"),)))
-    assert read_abilities(path) == ((Languages("en", "de"),), True, False)
+    abilities = read_abilities(path)
+    assert (abilities.languages, abilities.matches, abilities.codes) == ((Languages("en", "de"),), True, False)
     assert load_model(path).matches
     return path
 

@@ -15,11 +15,10 @@ from translators import (
 )
 
 from vtrans.config import SearchConfig
-from vtrans.data.preparation.learn_vocabulary import learn
 from vtrans.engines.engine import Source
 from vtrans.errors import InputError
 from vtrans.lines.line import MOST_PHRASES, Line, Piece
-from vtrans.lines.pieces import EXTRA_LENGTH, CutIntoPieces, SourceReader, cut_long
+from vtrans.lines.pieces import EXTRA_LENGTH, CutIntoPieces, SourceReader, cut_long, sentences
 from vtrans.search.loop import Hypothesis
 from vtrans.translate.translation import TranslateOptions
 from vtrans.wording.phrases import Wording
@@ -37,21 +36,48 @@ def test_pieces_are_within_the_limit_and_lose_nothing(line: str, limit: int) -> 
 
 
 @pytest.mark.parametrize(
-    "sentences",
+    "parts",
     [
-        ["Mr. dog runs in the park.", "a dog. a cat sleeps in the park?", "in the park a dog"],
-        ['a dog runs a cat sleeps a dog runs.")', '"in the park a cat runs a cat sleeps!"', "a dog"],
-        ["a dog runs in the park a cat sleeps 。", "a dog runs."],
-        ["a 5.5 a dog runs in the park a cat: a", "dog"],  # no sentence ends, so it is cut before the last word
+        [
+            "Hello.  ",
+            "We met Dr. Smith in St. Paul.\t",
+            "He said: \u201cGo!\u201d ",
+            "\u201cWhy?\u201d ",
+            "12 people left.",
+        ],
+        ["Version 4.11.3 fixes 128 bugs. ", "Use e.g. Python... I think."],
+        ["Wir haben z. B. Hunde. ", "Am 3. Mai um 5 Uhr. ", "Ja!"],
+        ["the U.S. Army is here. and J. F. Kennedy, No. 5"],
+        ["\u4f60\u597d\u3002", "\u4e16\u754c\uff01", "\u201c\u597d\u3002\u201d", "\u4ed6\u8bf4\u3002"],
+        [""],
     ],
 )
-def test_a_long_line_is_cut_at_the_ends_of_sentences(sentences: list[str]) -> None:
-    line = " ".join(sentences)
-    vocab = learn([line] * 20, size=None, kind="bpe", coverage=1.0, normalization="nmt_nfkc")
-    ids = vocab.encode(line.replace(" 。 ", "。"))
-    pieces = [vocab.decode(piece).strip() for piece in cut_long(ids, len(ids) - 1, vocab)]
-    assert pieces == [sentence.replace(" 。", "。") for sentence in sentences]
-    assert cut_long(ids, len(ids), vocab) == [ids]
+def test_sentences_end_at_marks_but_not_at_abbreviations(parts: list[str]) -> None:
+    assert sentences("".join(parts)) == parts
+
+
+def test_a_line_that_is_longer_than_usual_is_translated_sentence_by_sentence() -> None:
+    made, line = translator(), "A dog runs.  A cat sleeps in the park.\tA dog sleeps."
+    parts = [part.strip() for part in sentences(line)]
+
+    def stage(usual: int, **options: Any) -> CutIntoPieces:
+        return CutIntoPieces(made.reader, vocabulary(), TranslateOptions(**options), usual)
+
+    def piece_texts(stage: CutIntoPieces, asked: Line) -> list[str]:
+        stage.before([asked])
+        return [vocabulary().decode(piece.source.tokens[:-1]) for piece in asked.pieces]
+
+    length, cut = len(vocabulary().encode(line)), Line(1, line)
+    assert piece_texts(stage(length - 1), cut) == [vocabulary().decode(vocabulary().encode(part)) for part in parts]
+    assert cut.ids == vocabulary().encode(line)
+    assert (cut.counts.cut, cut.warnings) == (0, [])
+    for other in (stage(length), stage(0), stage(5, raw=True)):
+        assert len(piece_texts(other, Line(1, line))) == 1
+    assert len(piece_texts(stage(5), Line(1, line, prefix="x"))) == 1
+    for piece in cut.pieces:
+        piece.hypotheses = [Hypothesis(tuple(vocabulary().encode("ein Hund")), -1.0, -1.0, True, ())]
+    stage(5).after([cut])
+    assert cut.translations[0].text == "ein Hund  ein Hund\tein Hund"
 
 
 @pytest.mark.parametrize(
@@ -106,8 +132,8 @@ def test_the_limit_is_above_the_source_or_a_multiple_of_it(search: SearchConfig,
     engine: Any = SimpleNamespace(src_vocab=vocabulary(), tgt_vocab=vocabulary(), max_length=70, tags={}, languages=[])
     line = Line(1, "")
     line.ids = [4, 5, 6, 7]
-    (source,) = SourceReader(engine, search).sources(line)
-    assert source.limit == limit
+    (piece,) = SourceReader(engine, search).pieces(line, 70, None)
+    assert piece.source.limit == limit
 
 
 @pytest.mark.parametrize(("times", "required"), [(MOST_PHRASES, True), (MOST_PHRASES + 1, False)])
@@ -117,9 +143,9 @@ def test_the_search_must_not_require_one_code_too_often(times: int, required: bo
     line = Line(1, "")
     line.ids = vocabulary().encode("dog " * times)
     line.wording = Wording(terms=(("cat",),), codes={"dog": times})
-    (source,) = SourceReader(engine, SearchConfig(max_source=999)).sources(line)
-    assert len(source.phrases) == 1 + required
-    assert not required or source.phrases[1].times == times
+    (piece,) = SourceReader(engine, SearchConfig(max_source=999)).pieces(line, 999, None)
+    assert len(piece.source.phrases) == 1 + required
+    assert not required or piece.source.phrases[1].times == times
 
 
 @pytest.mark.parametrize(

@@ -296,7 +296,7 @@ def test_only_models_that_learned_codes_copy_by_default() -> None:
     learned = SimpleNamespace(
         **{name: getattr(engine, name) for name in ("src_vocab", "tgt_vocab", "languages", "tags")}
     )
-    learned.max_length, learned.models = engine.max_length, [SimpleNamespace(codes=True)]
+    learned.max_length, learned.models = engine.max_length, [SimpleNamespace(codes=True, usual_length=0)]
 
     def kinds(engine: Any, **options: Any) -> list[type]:
         stages = Stages(engine, made.search, retry=True).of(TranslateOptions(**options))

@@ -112,6 +112,7 @@ class Inspection:
             "tags": ", ".join(f"{tag} for {code}" for code, tag in report["tags"].items()) or "none",
             "fuzzy matches": "used" if self.loaded.matches else "not used",
             "codes": "learned: protected text is copied by default" if self.loaded.codes else "not learned",
+            "usual length": f"{self.loaded.usual_length:,} subwords" if self.loaded.usual_length else "unknown",
             "formality": " and ".join(FORMALITY.values()) if self.loaded.src_vocab.formality else "not learned",
             "search": _settings({k: v for k, v in report["search"].items() if v != defaults[k]}) or "the defaults",
             "vocabulary": _vocabulary_text(report["vocabulary"]),

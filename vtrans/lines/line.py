@@ -103,6 +103,8 @@ class Piece:
     line: Line
     source: Source
     hypotheses: list[Hypothesis] = field(default_factory=list)
+    gap: str = ""
+    """The white space after it, if the line continues."""
 
 
 class Kept(Generic[T]):

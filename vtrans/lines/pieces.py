@@ -4,11 +4,12 @@ translations of the pieces."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
+import regex
 from numpy.typing import NDArray
 
 from vtrans.config import SearchConfig
@@ -25,9 +26,17 @@ from vtrans.translate.translation import NO_TRANSLATION, TranslateOptions, Trans
 from vtrans.wording.avoid import Avoid, Spelling
 from vtrans.wording.phrases import NO_WORDING, Wording, encoded
 
-FEWEST = 8  # subwords of a piece that ends with a sentence: abbreviations end with a full stop, too
-STOPS, FULL_STOPS = ".!?\u2026", "\u3002\uff01\uff1f"  # a sentence ends with them before a space, and anywhere
-CLOSING = "\"'\u00bb\u201c\u201d\u2019)]\u300d\u300f"  # may stand between the mark and the next sentence
+# The white space after a sentence, unless an abbreviation ends there. Quotes and brackets may stand before it.
+_END = regex.compile(
+    r"(?<=(?<!\.)[.!?][\"'\u00bb\u201c\u201d\u2019)\]]*)\s+(?=[\"'(\[\u00ab\u00bf\u00a1\u2018\u201c\u201e]?[\p{Lu}\p{Lt}\p{Lo}\d])"
+    r"|(?<=[\u3002\uff01\uff1f][\u201d\u2019\u300d\u300f\uff09]*)\s*(?![\s\u201d\u2019\u300d\u300f\uff09]|$)"
+)
+_ABBREVIATION = regex.compile(
+    r"(?<!\w)(?:\p{L}|(?:\p{L}\.\s?)+\p{L}|\d{1,2}|M(?:rs?|s|me|lle)|Dr|Prof|St|Sr|Jr|Gen|Sen|Rev|Capt|Lt|Col|Mt|No|Nos|Nr"
+    r"|vs|etc|cf|ca|approx|Fig|Vol|pp?|ed|eds|Inc|Ltd|Co|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec|bzw|usw|evtl|ggf"
+    r"|inkl|Str|Hr|Fr|Tel|Abs|Art|Bd|Sra|Mio|Mrd)\.$"
+)
+_LONGEST_ABBREVIATION = 20  # characters
 SHORT_FROM, SHORT = 40, 4  # a piece of that many subwords is translated by far less if these are so many times fewer
 EXTRA_LENGTH = 50  # target subwords allowed beyond the length of the source (Vaswani et al. 2017, section 6.1)
 
@@ -102,22 +111,29 @@ class SourceReader:
         (ids,) = (vocab or self._src_vocab).encode_batch([text], tags=to is None)
         return ids
 
-    def sources(self, line: Line) -> list[Source]:
-        """Returns the sources of a line with subwords: one, or the pieces of a long line.
+    def pieces(self, line: Line, most: int, to: str | None) -> list[Piece]:
+        """Returns the pieces of a line with subwords: one, or its sentences if it has more than `most` subwords.
 
         The translation of the first piece begins with the prefix and contains the phrases. Raises InputError if they
         leave no room for EOS.
         """
-        pieces = cut_long(line.ids, self.max_source, self._src_vocab)
-        sources = []
-        for k, piece in enumerate(pieces):
-            source = Source([*line.before, *piece, EOS_ID], self._limit(len(piece)), f"{line.number}/{k}")
+        parts = [(line.ids, "")] if line.ids else []
+        if len(line.ids) > most:
+            texts = sentences(line.model_text)
+            parts = []
+            for k, text in enumerate(texts):
+                ids = self.encode(text, line.number, to="" if k else to)
+                cut, gap = cut_long(ids, self.max_source, self._src_vocab), text[len(text.rstrip()) :] or " "
+                parts += [(piece, gap if piece is cut[-1] else " ") for piece in cut]
+            line.ids = [id for ids, _ in parts for id in ids]
+        pieces = []
+        for k, (ids, gap) in enumerate(parts):
+            source = Source([*line.before, *ids, EOS_ID], self._limit(len(ids)), f"{line.number}/{k}")
             if line.prefix or line.wording != NO_WORDING:
-                text = self._src_vocab.decode(piece)
-                wording = line.wording if len(pieces) == 1 else line.wording.of_piece(k, text)
-                source = self._worded(source, wording, "" if k else line.prefix, len(piece), line.number)
-            sources.append(source)
-        return sources
+                wording = line.wording if len(parts) == 1 else line.wording.of_piece(k, self._src_vocab.decode(ids))
+                source = self._worded(source, wording, "" if k else line.prefix, len(ids), line.number)
+            pieces.append(Piece(line, source, gap=gap))
+        return pieces
 
     def _worded(self, source: Source, wording: Wording, prefix: str, length: int, number: int) -> Source:
         """Returns the source of a piece of `length` subwords, of line `number`, with what its translation must obey."""
@@ -192,11 +208,17 @@ class SourceReader:
 
 
 class CutIntoPieces(Stage):
-    """Makes a source of each line, or several of a long one, and joins the translations of their pieces."""
+    """Makes a source of each line, or several of a long one, and joins the translations of their pieces.
 
-    def __init__(self, reader: SourceReader, vocab: Vocabulary, options: TranslateOptions) -> None:
+    The sentences of a line are translated one by one if it has more than `usual` subwords, unless something is asked of
+    its translation as a whole. A model that has seen single sentences leaves out some of several, and one that has seen
+    documents does better with all of them.
+    """
+
+    def __init__(self, reader: SourceReader, vocab: Vocabulary, options: TranslateOptions, usual: int = 0) -> None:
         self._reader, self._vocab, self._to, self._nbest = reader, vocab, options.to, options.nbest
         self._beginning = reader.beginning(options.to, options.formality)
+        self._usual = min(usual, reader.max_source) if usual and not options.raw else reader.max_source
 
     def before(self, lines: Sequence[Line]) -> None:
         for line in lines:
@@ -206,13 +228,14 @@ class CutIntoPieces(Stage):
             line.match = line.match if match else None
             line.before = [*self._beginning, *match]
             line.counts.matched = int(bool(match))
+            is_whole = line.prefix or match or line.wording.phrases or line.wording.terms
             if text.strip():
-                line.pieces = [Piece(line, source) for source in self._reader.sources(line)]
-            if (pieces := len(line.pieces)) > 1:
+                line.pieces = self._reader.pieces(line, self._reader.max_source if is_whole else self._usual, self._to)
+            if len(line.ids) > self._reader.max_source:
                 line.counts.cut = 1
                 line.warnings.append(
                     f"line {line.number} has {len(line.ids):,} subwords, more than {self._reader.max_source:,}; it is "
-                    f"translated in {pieces} pieces"
+                    f"translated in {len(line.pieces)} pieces"
                 )
 
     def _match(self, text: str, line: Line) -> list[int]:
@@ -250,7 +273,7 @@ class CutIntoPieces(Stage):
             line.counts.short = int(any(_is_short(piece) for piece in line.pieces))
             line.counts.tgt_tokens = len(tokens)
         return Translation(
-            one_line(" ".join(t for t in texts if t)),
+            one_line("".join(t + piece.gap for t, piece in zip(texts, line.pieces, strict=True) if t).rstrip(" ")),
             math.fsum(h.logprob for h in hyps),
             math.fsum(h.score for h in hyps) / len(hyps),
             finished,
@@ -271,34 +294,26 @@ def named(code: str) -> str:
     return code if language_name(code) == code else f"{code} ({language_name(code)})"
 
 
+def sentences(text: str) -> list[str]:
+    """Returns the sentences of a text, each with the white space after it."""
+    parts, begin = [], 0
+    for end in _END.finditer(text):
+        if not _ABBREVIATION.search(text[max(begin, end.start() - _LONGEST_ABBREVIATION) : end.start()]):
+            parts.append(text[begin : end.end()])
+            begin = end.end()
+    return [*parts, text[begin:]]
+
+
 def cut_long(ids: list[int], limit: int, vocab: Vocabulary) -> list[list[int]]:
-    """Returns the subwords in pieces of at most `limit`. If there are more, each sentence is a piece, and short ones
-    are one with the next. A long sentence is cut before the last word that begins in the second half of a piece, if
-    there is one."""
+    """Returns the subwords in pieces of at most `limit`. Each ends before the last word that begins in its second half,
+    if there is one."""
     pieces, begin = [], 0
-    for stop in _sentence_ends(ids, vocab) if len(ids) > limit else [len(ids)]:
-        while stop - begin > limit:
-            least, end = begin + limit // 2, begin + limit
-            while end > least and not vocab.text_of(ids[end]).startswith(" "):
-                end -= 1
-            if end == least:
-                end = begin + limit
-            pieces.append(ids[begin:end])
-            begin = end
-        if stop > begin:
-            pieces.append(ids[begin:stop])
-            begin = stop
-    return pieces
-
-
-def _sentence_ends(ids: list[int], vocab: Vocabulary) -> Iterator[int]:
-    """Yields where sentences end, with at least FEWEST subwords between two places, and where the text ends."""
-    begin, mark = 0, ""
-    for place, token in enumerate(ids):
-        text = vocab.text_of(token)
-        ends = mark in FULL_STOPS or (mark in STOPS and text.startswith(" "))
-        if mark and ends and place - begin >= FEWEST:
-            yield place
-            begin = place
-        mark = text.rstrip(CLOSING)[-1:] or mark
-    yield len(ids)
+    while len(ids) - begin > limit:
+        least, end = begin + limit // 2, begin + limit
+        while end > least and not vocab.text_of(ids[end]).startswith(" "):
+            end -= 1
+        if end == least:
+            end = begin + limit
+        pieces.append(ids[begin:end])
+        begin = end
+    return [*pieces, ids[begin:]] if ids else []

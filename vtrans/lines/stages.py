@@ -33,6 +33,8 @@ class Stages:
         self.reader = SourceReader(engine, search)
         self._engine, self._search = engine, search
         self._has_codes = all(model.codes for model in engine.models)
+        lengths = [model.usual_length for model in engine.models]
+        self._usual_length = max(lengths) if lengths and all(lengths) else 0
         characters = Characters(engine.src_vocab, engine.tgt_vocab)
         self._drop_invisible = DropInvisible(characters)
         self._copy_unknown, self._characters = CopyUnknown(characters), characters
@@ -73,7 +75,7 @@ class Stages:
             numbers if options.check_numbers and not options.raw else None,
             RateConfidence(options.calibration, vocab) if options.calibration else None,
             AlignWords(engine, search.batch_tokens) if options.alignments else None,
-            CutIntoPieces(self.reader, vocab, options),
+            CutIntoPieces(self.reader, vocab, options, self._usual_length),
             SearchAgain(None if drawn else self._second, engine.src_vocab),
             DraftTerms(engine, options.nbest) if options.glossary and not options.mbr else None,
             ForbidInvented(vocab),

@@ -10,6 +10,7 @@ import dataclasses
 import platform
 from typing import Any
 
+import numpy as np
 import torch
 
 from vtrans.checkpoint import LoadedModel, load_model, save_model
@@ -39,8 +40,8 @@ def save(job: Job, learner: Learner, progress: Progress) -> None:
         if job.leads:
             vocabularies, search = (data.src_vocab, data.tgt_vocab), job.recipe.search
             model = LoadedModel(whole.model, *vocabularies, search, training, None, data.languages, data.tags)
-            codes = job.recipe.train.noise > 0
-            model = dataclasses.replace(model, matches=data.matches, codes=codes)
+            codes, usual = job.recipe.train.noise > 0, int(np.quantile(data.train.src_lengths, 0.9))
+            model = dataclasses.replace(model, matches=data.matches, codes=codes, usual_length=usual)
             save_model(run.step_file(progress.step), model)
     save_progress(job, learner, progress)
 

@@ -8,6 +8,7 @@ import pytest
 
 from vtrans.data.cleaning.options import RULES, CleanOptions
 from vtrans.data.cleaning.rules import Rules, key_of, words_of
+from vtrans.errors import InputError
 
 SAMPLE = [
     ("The dog runs through the big park.", "Der Hund läuft durch den großen Park."),
@@ -88,9 +89,18 @@ def test_contractions_are_two_words() -> None:
     assert words_of("Tom's rock 'n' roll") == ["tom", "'s", "rock", "'", "n", "'", "roll"]
 
 
+def test_invented_numbers_drop_a_pair_only_if_they_are_asked_for() -> None:
+    src, tgt = "The train leaves at half past six.", "Der Zug f\u00e4hrt um 6:45."
+    assert rules().reason(src, tgt) is None
+    assert rules(also=("invented",)).reason(src, tgt) == "invented"
+    assert rules(also=("invented",)).reason(src, "Der Zug f\u00e4hrt um 6:30.") is None
+    with pytest.raises(InputError, match="`also`"):
+        CleanOptions("text.en", "text.de", also=("numbers",)).checked()
+
+
 def test_each_rule_without_models_has_cases() -> None:
     missing = RULES.keys() - {rule for rule, *_ in DROPPED}
-    assert missing == {"mojibake", "duplicate", "misaligned", "incomplete", "cross-entropy"}
+    assert missing == {"invented", "mojibake", "duplicate", "misaligned", "incomplete", "cross-entropy"}
 
 
 def test_the_sides_are_treated_alike() -> None:
