@@ -19,7 +19,7 @@ THREADS = 8
 
 def test_threads_get_what_they_would_get_alone() -> None:
     translator = made()
-    lines = [sentences(12, seed=n) for n in range(THREADS)]
+    lines = [sentences(6, seed=n) for n in range(THREADS)]
     alone = [list(translator.nbest(each, 2)) for each in lines]
     before = translator.counts.lines
     with ThreadPoolExecutor(THREADS) as pool:
