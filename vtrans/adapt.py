@@ -4,8 +4,7 @@ result only if it is better.
 Training on new pairs alone makes a model forget what it knew, so as many old pairs are mixed in (Chu et al. 2017). If
 the translations of the old text are not given, they are the model's own. A model that loses too much on old text is
 averaged with the one that it began as (Wortsman et al. 2022), which keeps most of what was learned. Measurements on
-pairs that are held out decide: the validation pairs between these two, and the test pairs between the chosen one and
-the model that was given.
+pairs that are held out decide.
 """
 
 from __future__ import annotations
@@ -103,9 +102,11 @@ def adapt(options: AdaptOptions, pairs: Pairs, old: OldText | None, console: Con
         before, after = scores[f"{part} {options.model}"], scores[f"{part} {file}"]
         return after["new"] <= before["new"] or before.get("old", 0.0) - after.get("old", 0.0) > options.guard
 
-    tuned = RunFolder(options.out / "run").averaged
-    chosen = work.averaged_with_given(tuned) if loses_too_much(tuned, "valid") else tuned
-    kept = not loses_too_much(chosen, "test")
+    chosen = RunFolder(options.out / "run").averaged
+    kept = not (loses_too_much(chosen, "valid") or loses_too_much(chosen, "test"))
+    if not kept:
+        chosen = work.averaged_with_given(chosen)
+        kept = not loses_too_much(chosen, "test")
     file = options.out / "model.safetensors"
     with replaced(file, "model") as path:
         shutil.copyfile(chosen if kept else choose_model(options.model).file, path)
