@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +13,10 @@ from typing import Any
 import pytest
 from services import DE_EN, EN_DE, FORM, JSON, Blocked, Client, serving
 
+from vtrans.documents.document import Translated
+from vtrans.errors import InputError
+from vtrans.lines.line import Line
+from vtrans.server.batching import RequestOptions
 from vtrans.server.limits import Keys, Limits
 
 
@@ -125,8 +129,8 @@ def test_codes_match_whatever_their_case(client: Client) -> None:
 
 def test_languages(both_ways: Client) -> None:
     assert both_ways.get("/languages").json == [
-        {"code": "en", "name": "English", "targets": ["de"]},
-        {"code": "de", "name": "German", "targets": ["en"]},
+        {"code": "en", "name": "English", "targets": ["de"], "formality": ["de"], "confidence": ["de"]},
+        {"code": "de", "name": "German", "targets": ["en"], "formality": ["en"], "confidence": ["en"]},
     ]
 
 
@@ -314,3 +318,50 @@ def test_html_keeps_its_tags(client: Client) -> None:
     assert reply == {"translatedText": "<p>I &amp; dog <b>big</b> The</p>"}
     reply = client.translate("<code>x</code>The little <i>dog</i> runs.", source="auto", format="html").json
     assert reply["detectedLanguage"]["language"] == "en"
+
+
+def rated(lines: Sequence[Line], options: RequestOptions, ready: object) -> list[list[Translated]]:
+    """Writes the form of address before the words, which get confidences of 0, 0.1, 0.2 and so on if asked for."""
+    found = []
+    for line in lines:
+        text = f"{options.formality} {line.text}" if options.formality else line.text
+        values = tuple(k / 10 for k in range(len(text.split()))) if options.confidence else None
+        found.append([Translated(text, word_confidences=values)])
+    return found
+
+
+def test_words_get_a_confidence_if_a_request_asks_for_it() -> None:
+    with serving(translate=rated) as client:
+        text = "A \U0001f600 dog runs.  The cat.\n5\nOne"
+        reply = client.translate(text, confidence=True).json
+        assert reply["translatedText"] == text
+        words = [(text[begin:end], value) for begin, end, value in reply["confidences"]]
+        assert words == [
+            *zip(["A", "😀", "dog", "runs.", "The", "cat.", "One"], [0, 0.1, 0.2, 0.3, 0, 0.1, 0], strict=True)
+        ]
+        assert "confidences" not in client.translate(text).json
+        assert client.translate("<b>a b</b>", format="html", confidence=True).json["confidences"] == []
+        assert client.translate("a", confidence="maybe").status == 400
+
+
+def test_a_request_may_have_a_form_of_address() -> None:
+    with serving(translate=rated) as client:
+        assert client.translate("dog", formality="more").json == {"translatedText": "more dog"}
+        assert client.form("/translate", {"q": "dog", "source": "en", "target": "de", "formality": "less"}).json == {
+            "translatedText": "less dog"
+        }
+        for wrong in ("polite", 1, ["more"]):
+            refused = client.translate("dog", formality=wrong)
+            assert (refused.status, "formality" in refused.json["error"]) == (400, True)
+
+
+def test_what_a_model_cannot_do_is_refused_and_not_listed() -> None:
+    def check(options: RequestOptions) -> None:
+        if options.formality or options.confidence:
+            raise InputError("not learned")
+
+    with serving(check=check) as client:
+        listed = client.get("/languages").json[0]
+        assert (listed["formality"], listed["confidence"]) == ([], [])
+        assert client.translate("dog", formality="more").status == 400
+        assert client.translate("dog", confidence=True).status == 400

@@ -391,3 +391,28 @@ def test_the_policy_allows_no_other_host(client: Client) -> None:
     assert "unsafe" not in policy
     assert b"http" not in reply.body.replace(b"http-equiv", b"")
     assert b"http" not in client.get("/page.css").body + client.get("/page.js").body
+
+
+def test_doubtful_words_are_marked_and_listed_and_a_form_of_address_is_chosen(driver: Any) -> None:
+    def model(lines: Sequence[Line], options: RequestOptions, ready: object) -> list[list[Translated]]:
+        made = [f"{options.formality or 'plain'} {line.text}" for line in lines]
+        return [[Translated(t, (), tuple(0.1 if "dog" in word else 0.9 for word in t.split()))] for t in made]
+
+    with serving(translate=model) as client:
+        page = Page(driver, client.url)
+        page.open()
+        page.type("a dog, runs")
+        page.wait(lambda: page.text("output") == "plain a dog, runs")
+        assert [word.text for word in driver.find_elements("css selector", "#output .doubtful")] == ["dog,"]
+        assert page.text("doubts").endswith(": dog")
+        page.choose("formality", "less")
+        page.wait(lambda: page.text("output") == "less a dog, runs")
+
+
+def test_a_file_that_is_dropped_is_translated(page: Page) -> None:
+    page.choose("source", "en")
+    page.driver.execute_script(
+        "const data = new DataTransfer(); data.items.add(new File(['one two'], 'a.txt'));"
+        "document.body.dispatchEvent(new DragEvent('drop', {bubbles: true, cancelable: true, dataTransfer: data}))"
+    )
+    page.wait(lambda: page.find("download").find_elements("tag name", "a"))

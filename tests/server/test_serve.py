@@ -60,7 +60,13 @@ def served(*words: str | Path) -> Iterator[tuple[subprocess.Popen[bytes], Client
 
 def test_a_run_is_served_and_what_was_accepted_is_answered_before_it_stops(ending_run: RunFolder) -> None:
     with served(ending_run.path) as (process, client):
-        assert client.get("/languages").json[0] == {"code": "en", "name": "English", "targets": ["de"]}
+        assert client.get("/languages").json[0] == {
+            "code": "en",
+            "name": "English",
+            "targets": ["de"],
+            "formality": [],
+            "confidence": [],
+        }
         assert client.translate(SENTENCE).json["translatedText"].strip()
         assert "A-17" in client.translate("The big dog sees A-17 today.").json["translatedText"]
         assert len(client.translate(SENTENCE, alternatives=1).json["alternatives"]) == 1
@@ -124,7 +130,7 @@ def test_a_pair_names_the_languages_of_a_model(ending_run: RunFolder) -> None:
 def test_a_model_of_several_languages_is_served_once_for_all(run_cli: Any, tmp_path: Path) -> None:
     made(two_languages(tmp_path, vocab_size=320))
     run = tiny_train(DataFolder.open(tmp_path / "data"), tmp_path / "run", "train.max_steps=10")
-    translators = _translators([run.path], [f"pt-fr={run.path}"], Console(quiet=True), device="cpu")
+    translators, _ = _translators([run.path], [f"pt-fr={run.path}"], Console(quiet=True), device="cpu")
     assert len({id(translator) for translator in translators.values()}) == 1
     with workers_for(translators, {}, Division(1, 1, False), print) as workers:
         for pair, worker in workers.items():
@@ -135,9 +141,9 @@ def test_a_model_of_several_languages_is_served_once_for_all(run_cli: Any, tmp_p
     assert (done.code, "de, fr" in done.err) == (2, True)
     with served(run.path) as (_, client):
         assert client.get("/languages").json == [
-            {"code": "en", "name": "English", "targets": ["de", "fr"]},
-            {"code": "de", "name": "German", "targets": []},
-            {"code": "fr", "name": "French", "targets": []},
+            {"code": "en", "name": "English", "targets": ["de", "fr"], "formality": [], "confidence": []},
+            {"code": "de", "name": "German", "targets": [], "formality": [], "confidence": []},
+            {"code": "fr", "name": "French", "targets": [], "formality": [], "confidence": []},
         ]
         assert [client.translate(SENTENCE, target=code).status for code in ("de", "fr", "it")] == [200, 200, 400]
 

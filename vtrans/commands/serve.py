@@ -12,12 +12,13 @@ from vtrans.command_line.generated import Given, argument, generated, option
 from vtrans.command_line.options import GLOSSARY, STORED, Processes, Quiet, Threads
 from vtrans.config import DEFAULT_RUN, EngineConfig, SearchConfig
 from vtrans.console import Console
-from vtrans.errors import InputError, missing_extra
+from vtrans.errors import FileError, InputError, missing_extra
 from vtrans.server.limits import Keys, Limits
 from vtrans.text.languages import Languages, languages_in
 
 if TYPE_CHECKING:
     from vtrans.server.access import Access
+    from vtrans.translate.confidence import Calibration
     from vtrans.translate.translator import Translator
     from vtrans.wording.glossary import Glossary
 
@@ -89,10 +90,12 @@ def serve(
     listen(host, port).close()  # a wrong address is reported before the models are loaded
     division = divide(processes, threads)
     settings = {**engine, **search}
-    translators = _translators(models or [], pairs or [], console, **settings)
+    translators, paths = _translators(models or [], pairs or [], console, **settings)
+    calibrations = _calibrations(translators, paths, EngineConfig(**engine), console)
     # The copies of this process must not have its socket: clients could connect to it until the last copy ends.
     terms = _glossaries(glossaries or [], translators)
-    with workers_for(translators, terms, division, console.warn) as workers, listen(host, port) as made:
+    making = workers_for(translators, terms, division, console.warn, calibrations)
+    with making as workers, listen(host, port) as made:
         corrections = Memory(memory) if memory else None
         fuzzy = [pair for pair, translator in translators.items() if translator.uses_matches]
         service = Service(workers, corrections, fuzzy)
@@ -120,9 +123,9 @@ def _check_memory(path: Path, access: Access) -> None:
 
 def _translators(
     models: list[Path], pairs: list[str], console: Console, **settings: Any
-) -> dict[Languages, Translator]:
+) -> tuple[dict[Languages, Translator], dict[Languages, Path]]:
     """Returns the model of each pair of languages, in the order of the options, loaded with these settings of
-    `vtrans.load`."""
+    `vtrans.load`, and its path."""
     from vtrans.translate.loading import load
 
     named = [_pair(text) for text in pairs]
@@ -130,6 +133,7 @@ def _translators(
         models = [Path(DEFAULT_RUN)]
     loaded: dict[Path, Translator] = {}
     translators: dict[Languages, Translator] = {}
+    paths: dict[Languages, Path] = {}
     for asked, path in [*((None, path) for path in models), *named]:
         if path not in loaded:
             loaded[path] = load(path, console=console, **settings)
@@ -144,8 +148,29 @@ def _translators(
                 raise InputError(
                     f"--pair must name a target language of {path} ({', '.join(tags)}), got {languages.tgt}."
                 )
-            translators[languages] = translator
-    return translators
+            translators[languages], paths[languages] = translator, path
+    return translators, paths
+
+
+def _calibrations(
+    translators: dict[Languages, Translator], paths: dict[Languages, Path], engine: EngineConfig, console: Console
+) -> dict[Languages, Calibration]:
+    """Returns the calibrations of the models that have one. If one cannot be used, there is a warning."""
+    from vtrans.storage.run_folder import choose_model
+    from vtrans.translate.confidence import Calibration, made_with
+
+    loaded: dict[Path, Calibration] = {}
+    for path, languages in {path: languages for languages, path in paths.items()}.items():
+        file = choose_model(path).file
+        if not Calibration.path([file]).exists():
+            continue
+        try:
+            loaded[path] = Calibration.load([file])
+        except FileError as error:
+            console.warn(f"no word gets a confidence: {error}")
+            continue
+        loaded[path].check(made_with(translators[languages].search, engine, ()), console)
+    return {languages: loaded[path] for languages, path in paths.items() if path in loaded}
 
 
 def _glossaries(options: list[str], translators: dict[Languages, Translator]) -> dict[Languages, Glossary]:

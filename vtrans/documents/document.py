@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, groupby, islice
 from typing import Protocol
@@ -18,10 +18,11 @@ from vtrans.text.matches import Kind, Known
 
 @dataclass(frozen=True)
 class Translated:
-    """A translation of a line, and its word alignment if that was asked for."""
+    """A translation of a line, and its word alignment and the confidence of its words if these were asked for."""
 
     text: str
     alignment: tuple[tuple[int, int], ...] | None = None
+    word_confidences: tuple[float, ...] | None = None
 
     @classmethod
     def unchanged(cls, line: str) -> Translated:
@@ -52,17 +53,30 @@ class PlainDocument:
 
     def links(self, translations: Sequence[Translated]) -> list[tuple[int, int, int, int]]:
         """Returns the linked words: where each begins and ends in the text, and where in the translated text."""
-        linked, here, there = [], 0, 0
-        for between, line, translation in zip(self._split.between[:-1], self.lines, translations, strict=True):
-            here, there = here + len(between), there + len(between)
-            src, tgt = (
-                [(place + match.start(), place + match.end()) for match in re.finditer(r"\S+", text)]
-                for place, text in ((here, line), (there, translation.text))
-            )
+        sources, targets = self._words(self.lines), self._words([translation.text for translation in translations])
+        linked = []
+        for src, tgt, translation in zip(sources, targets, translations, strict=True):
             links = translation.alignment or ()
             linked += [(*src[i], *tgt[j]) for i, j in links if i < len(src) and j < len(tgt)]
-            here, there = here + len(line), there + len(translation.text)
         return linked
+
+    def confidences(self, translations: Sequence[Translated]) -> list[tuple[int, int, float]]:
+        """Returns the words of the translated text that have a confidence: where each begins and ends, and its
+        confidence."""
+        rated = []
+        for words, translation in zip(self._words([t.text for t in translations]), translations, strict=True):
+            if translation.word_confidences:
+                values = (round(value, 4) for value in translation.word_confidences)
+                rated += [(*word, value) for word, value in zip(words, values, strict=True)]
+        return rated
+
+    def _words(self, lines: Sequence[str]) -> Iterator[list[tuple[int, int]]]:
+        """Yields where the words of each line begin and end in the text that consists of these lines."""
+        place = 0
+        for between, line in zip(self._split.between[:-1], lines, strict=True):
+            place += len(between)
+            yield [(place + match.start(), place + match.end()) for match in re.finditer(r"\S+", line)]
+            place += len(line)
 
 
 @dataclass(frozen=True)

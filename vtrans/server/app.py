@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -33,6 +33,7 @@ from vtrans.server.parameters import (
     FORM_BYTES,
     TranslateRequest,
     file_request,
+    form_of_address,
     is_json,
     required_text,
     search_settings,
@@ -59,9 +60,18 @@ class Api:
         self._spec = specification(version, limits)
 
     async def languages(self, request: Request) -> Response:
-        service = self.service
+        """Answers with LibreTranslate's fields. `formality` and `confidence` are ours: the targets for which a request
+        may have them."""
+        lists: dict[str, Callable[[str], list[str]]] = {
+            "targets": self.service.targets,
+            "formality": functools.partial(self.service.able, options=RequestOptions(formality="more")),
+            "confidence": functools.partial(self.service.able, options=RequestOptions(confidence=True)),
+        }
         return JSONResponse(
-            [{"code": code, "name": language_name(code), "targets": service.targets(code)} for code in service.codes]
+            [
+                {"code": code, "name": language_name(code), **{name: find(code) for name, find in lists.items()}}
+                for code in self.service.codes
+            ]
         )
 
     async def health(self, request: Request) -> Response:
@@ -112,17 +122,23 @@ class Api:
             read = functools.partial(PlainDocument, aligned=True)
         detected = await service.sources(asked.texts, target, read) if source == AUTO else []
         sources = [detection.language for detection in detected] or [source] * len(asked.texts)
-        options = RequestOptions(1 + asked.alternatives, glossary=asked.glossary, search=asked.search)
+        options = RequestOptions(
+            1 + asked.alternatives,
+            glossary=asked.glossary,
+            search=asked.search,
+            formality=asked.formality,
+            confidence=asked.confidence,
+        )
         answers = await service.translate(asked.texts, sources, target, read, options, owner)
         return _as_json(asked, answers, detected)
 
     async def translate_file(self, call: Call) -> Response:
         upload, asked_source, asked_target = file_request(call.fields)
         source, target = self.service.source(asked_source), self.service.code(asked_target)
-        search = search_settings(call.fields)
+        options = RequestOptions(search=search_settings(call.fields), formality=form_of_address(call.fields))
         file = await uploaded_file(self.service, self.limits, upload, source, target)
         self._usage.check(call.owner, file.characters)
-        work = file.translated(self.service, RequestOptions(search=search), call.owner)
+        work = file.translated(self.service, options, call.owner)
         content = await unless_gone(call.request, work)
         self._usage.add(call.owner, file.characters)
         key = self._results.add(translated_name(upload.name, file.source, target), content)
@@ -218,7 +234,8 @@ def make_app(
 
 
 def _as_json(asked: TranslateRequest, answers: Sequence[Answer], detected: Sequence[Detection]) -> dict[str, Any]:
-    """Returns the JSON of LibreTranslate: lists for a list of texts, else single values. `alignments` is ours."""
+    """Returns the JSON of LibreTranslate: lists for a list of texts, else single values. `alignments` and
+    `confidences` are ours."""
     fields: dict[str, list[Any]] = {"translatedText": [answer.text for answer in answers]}
     if detected:
         fields["detectedLanguage"] = [detection.as_dict() for detection in detected]
@@ -226,4 +243,6 @@ def _as_json(asked: TranslateRequest, answers: Sequence[Answer], detected: Seque
         fields["alternatives"] = [answer.alternatives for answer in answers]
     if asked.alignments:
         fields["alignments"] = [answer.links for answer in answers]
+    if asked.confidence:
+        fields["confidences"] = [answer.confidences for answer in answers]
     return fields if asked.many else {name: values[0] for name, values in fields.items()}

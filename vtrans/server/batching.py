@@ -35,14 +35,15 @@ SearchSettings = tuple[tuple[str, Any], ...]
 @dataclass(frozen=True)
 class RequestOptions:
     """What a request asks of each line: the number of translations, whether with word alignments, the request's own
-    glossary, search settings, and a form of address. Only lines of requests with equal options are translated
-    together."""
+    glossary, search settings, a form of address, and whether with the confidence of words. Only lines of requests with
+    equal options are translated together."""
 
     nbest: int = 1
     alignments: bool = False
     glossary: Glossary | None = None
     search: SearchSettings = ()
     formality: Formality | None = None
+    confidence: bool = False
 
 
 class Ready(Protocol):

@@ -16,6 +16,7 @@ from vtrans.processes.threads import set_threads
 from vtrans.processes.workers import DiedError, Done, WorkerPool
 from vtrans.server.batching import Ready, RequestOptions, SearchSettings, Slots, Worker
 from vtrans.text.languages import Languages
+from vtrans.translate.confidence import Calibration
 from vtrans.translate.division import Division
 from vtrans.translate.translation import TranslateOptions, Translation
 from vtrans.translate.translator import Translator
@@ -34,14 +35,15 @@ def workers_for(
     glossaries: Mapping[Languages, Glossary],
     division: Division,
     warn: Callable[[str], None],
+    calibrations: Mapping[Languages, Calibration] | None = None,
 ) -> Iterator[dict[Languages, Worker]]:
-    """Yields a worker for each model, some of which have glossaries. `warn` is called when a copy dies; another copy
-    then translates its lines, once.
+    """Yields a worker for each model, some of which have glossaries and calibrations. `warn` is called when a copy
+    dies; another copy then translates its lines, once.
 
     All models on the CPU share the copies, and so the processors. Enter the block before this process starts
     other threads.
     """
-    requested = _Requested(translators, glossaries)
+    requested = _Requested(translators, glossaries, calibrations or {})
     numbers = {pair: division.copies(translator.engine) for pair, translator in translators.items()}
 
     def answer(request: BatchRequest, done: Done) -> list[Nbest]:
@@ -94,13 +96,23 @@ def workers_for(
 class _Requested:
     """What requests ask for: the translators with their settings of the search, and their options."""
 
-    def __init__(self, translators: Mapping[Languages, Translator], glossaries: Mapping[Languages, Glossary]) -> None:
-        self._translators, self._glossaries = translators, glossaries
+    def __init__(
+        self,
+        translators: Mapping[Languages, Translator],
+        glossaries: Mapping[Languages, Glossary],
+        calibrations: Mapping[Languages, Calibration],
+    ) -> None:
+        self._translators, self._glossaries, self._calibrations = translators, glossaries, calibrations
         self._others: dict[tuple[Translator, SearchSettings], Translator] = {}
 
     def options(self, pair: Languages, options: RequestOptions) -> tuple[Translator, TranslateOptions]:
         """Returns the translator of a request, and its options. The terms of a request come before those of the model's
-        glossary."""
+        glossary. Raises InputError for a request with confidence if the model has no calibration."""
+        calibration = self._calibrations.get(pair) if options.confidence else None
+        if options.confidence and calibration is None:
+            raise InputError(
+                f"`confidence` needs a calibrated model, and that from {pair.src} to {pair.tgt} is not; leave it out."
+            )
         translator, glossary = self._translator(pair, options.search), self._glossaries.get(pair)
         if options.glossary is not None:
             glossary = glossary.with_terms(options.glossary) if glossary else options.glossary
@@ -112,6 +124,7 @@ class _Requested:
             protect=PROTECTION,
             to=to,
             formality=options.formality,
+            calibration=calibration,
         )
 
     def _translator(self, pair: Languages, search: SearchSettings) -> Translator:
@@ -129,4 +142,4 @@ class _Requested:
 
 def _nbest(translations: Sequence[Translation]) -> Nbest:
     """Returns what a request needs of translations; a copy sends little else back."""
-    return [Translated(translation.text, translation.alignment) for translation in translations]
+    return [Translated(t.text, t.alignment, t.word_confidences) for t in translations]

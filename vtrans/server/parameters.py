@@ -13,7 +13,7 @@ import re
 from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast, get_args
 from urllib.parse import parse_qsl
 
 from starlette.exceptions import HTTPException
@@ -26,6 +26,7 @@ from vtrans.errors import InputError
 from vtrans.keys import check_value, keys_of
 from vtrans.server.limits import Limits
 from vtrans.server.refusals import Refusal, is_deepl
+from vtrans.text.vocabulary import Formality
 from vtrans.wording.glossary import Glossary, pair_of
 
 FORM, MULTIPART = "application/x-www-form-urlencoded", "multipart/form-data"
@@ -165,7 +166,9 @@ class TranslateRequest:
     format: str
     alternatives: int
     alignments: bool
+    confidence: bool
     glossary: Glossary | None
+    formality: Formality | None
     search: tuple[tuple[str, Any], ...]  # settings that replace the model's, by name
 
 
@@ -178,10 +181,27 @@ def translate_request(fields: Mapping[str, Any], limits: Limits) -> TranslateReq
     form = fields.get("format") or "text"
     if not isinstance(form, str) or form not in READERS:
         raise Refusal(400, f"format must be one of {', '.join(READERS)}.")
-    alternatives, alignments = _count(fields.get("alternatives", 0)), flag(fields, "alignments")
-    glossary = _glossary(fields.get("glossary"))
-    search = search_settings(fields)
-    return TranslateRequest(texts, many, source, target, form, alternatives, alignments, glossary, search)
+    return TranslateRequest(
+        texts,
+        many,
+        source,
+        target,
+        form,
+        alternatives=_count(fields.get("alternatives", 0)),
+        alignments=flag(fields, "alignments"),
+        confidence=flag(fields, "confidence"),
+        glossary=_glossary(fields.get("glossary")),
+        formality=form_of_address(fields),
+        search=search_settings(fields),
+    )
+
+
+def form_of_address(fields: Mapping[str, Any]) -> Formality | None:
+    """Returns the form of address that a request asks for, if any."""
+    value = fields.get("formality") or None
+    if value is not None and value not in get_args(Formality):
+        raise Refusal(400, f"formality must be one of {', '.join(get_args(Formality))}.")
+    return cast("Formality | None", value)
 
 
 def search_settings(fields: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:

@@ -32,11 +32,12 @@ Read = Callable[[str, str], Document]
 
 @dataclass(frozen=True)
 class Answer:
-    """A translated text, and where its words come from if that was asked for."""
+    """A translated text, and where its words come from and their confidence if these were asked for."""
 
     text: str
     alternatives: list[str]
     links: list[tuple[int, int, int, int]]
+    confidences: list[tuple[int, int, float]]
 
 
 class Service:
@@ -55,6 +56,10 @@ class Service:
     def targets(self, source: str) -> list[str]:
         """Returns the languages into which texts of this one are translated."""
         return [pair.tgt for pair in self.workers if pair.src == source]
+
+    def able(self, source: str, options: RequestOptions) -> list[str]:
+        """Returns those of the targets whose models can do what a request asks."""
+        return [target for target in self.targets(source) if self.supports(Languages(source, target), options)]
 
     def code(self, asked: str) -> str:
         """Returns the served language that a client means. Case and `_` for `-` do not matter. Raises a Refusal if
@@ -125,7 +130,7 @@ class Service:
         alternative consists of the k-th alternatives of the sentences. The glossary of a request adds to that of the
         model.
         """
-        answers = [Answer(text, [], []) for text in texts]
+        answers = [Answer(text, [], [], []) for text in texts]
         for source in dict.fromkeys(sources):
             if source == target:
                 continue
@@ -134,7 +139,7 @@ class Service:
             if worker is None:
                 raise Refusal(400, f"{target} is not available as a target language from {source}")
             options = replace(asked, nbest=min(asked.nbest, dict(asked.search).get("beam", worker.nbest)))
-            if asked.glossary or asked.search or asked.formality:
+            if asked.glossary or asked.search or asked.formality or asked.confidence:
                 _check(worker, options)
             known = partial(self.memory.get, pair, owner=owner) if self.memory is not None else None
             places = [i for i, code in enumerate(sources) if code == source]
@@ -142,7 +147,7 @@ class Service:
             documents = dict(zip(places, made, strict=True))
             for i in places:
                 if known and isinstance(documents[i], PlainDocument) and (corrected := known(texts[i])) is not None:
-                    answers[i] = Answer(corrected, [], [])
+                    answers[i] = Answer(corrected, [], [], [])
                     del documents[i]
             matches = await asyncio.to_thread(self._lookup, pair, owner) if pair in self._fuzzy else None
             lines = await _translated([*documents.values()], worker, options, known, matches)
@@ -171,8 +176,10 @@ async def _computed(calls: Sequence[Callable[[], T]], texts: Sequence[str]) -> l
 def _answer(document: Document, lines: Sequence[Nbest], nbest: int) -> Answer:
     best, *others = (document.joined(_rank(lines, rank)) for rank in range(nbest))
     unique = [other for other in dict.fromkeys(others) if other and other != best]
-    links = document.links(_rank(lines, 0)) if isinstance(document, PlainDocument) else []
-    return Answer(best, unique, links)
+    if not isinstance(document, PlainDocument):
+        return Answer(best, unique, [], [])
+    chosen = _rank(lines, 0)
+    return Answer(best, unique, document.links(chosen), document.confidences(chosen))
 
 
 async def _translated(

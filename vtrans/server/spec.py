@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 from vtrans.documents.document import READERS
 from vtrans.documents.files import FORMATS
 from vtrans.keys import Key
 from vtrans.server.limits import Limits
 from vtrans.server.parameters import GLOSSARY_TERMS, SEARCH_KEYS
+from vtrans.text.vocabulary import Formality
 
 Schema = dict[str, Any]
 
@@ -28,6 +29,17 @@ _LINK: Schema = {
     "minItems": 4,
     "maxItems": 4,
     "description": "Where a word begins and ends in the text, and where its translation does, in characters.",
+}
+_RATED: Schema = {
+    "type": "array",
+    "items": {"type": "number"},
+    "minItems": 3,
+    "maxItems": 3,
+    "description": "Where a word of the translation begins and ends, in characters, and how probably it is right.",
+}
+_FORMALITY: Schema = {
+    "enum": list(get_args(Formality)),
+    "description": "The form of address, for a target under formality in /languages.",
 }
 _ERRORS = {
     400: "A parameter is missing or wrong.",
@@ -51,15 +63,18 @@ def specification(version: str, limits: Limits) -> Schema:
             "detectedLanguage": _or_list(_DETECTED) | {"description": "If the source is auto."},
             "alternatives": _or_list(_list(_TEXT)) | {"description": "If alternatives are asked for."},
             "alignments": _or_list(_list(_LINK)) | {"description": "If alignments are asked for."},
+            "confidences": _or_list(_list(_RATED)) | {"description": "If confidence is asked for."},
         },
         ["translatedText"],
     )
     ending = f"The ending of its name tells the format: {', '.join(FORMATS)}."
     file = {"file": {"type": "string", "format": "binary", "description": ending}}
     posted_file = _object(
-        {**file, "source": _SOURCE, "target": _CODE, **search, "api_key": _KEY}, ["file", "source", "target"]
+        {**file, "source": _SOURCE, "target": _CODE, "formality": _FORMALITY, **search, "api_key": _KEY},
+        ["file", "source", "target"],
     )
-    language = _object({"code": _CODE, "name": _TEXT, "targets": _list(_CODE)}, ["code", "name", "targets"])
+    lists = {name: _list(_CODE) for name in ("targets", "formality", "confidence")}
+    language = _object({"code": _CODE, "name": _TEXT, **lists}, ["code", "name", *lists])
     detect = _object({"q": _TEXT, "api_key": _KEY}, ["q"])
     queue = {"type": "integer", "minimum": 0, "description": "The sentences that wait to be translated."}
     health = _object({"status": {"const": "ok"}, "queue": queue}, ["status", "queue"])
@@ -104,6 +119,12 @@ def _translate_request(limits: Limits, search: Schema) -> Schema:
             "format": {"enum": list(READERS), "default": "text"},
             "alternatives": {"type": "integer", "minimum": 0, "default": 0, "description": "The most alternatives."},
             "alignments": {"type": "boolean", "default": False, "description": "Whether to link words (text only)."},
+            "confidence": {
+                "type": "boolean",
+                "default": False,
+                "description": "Whether to rate words (text only), for a target under confidence in /languages.",
+            },
+            "formality": _FORMALITY,
             "glossary": {
                 "type": "object",
                 "additionalProperties": _TEXT,

@@ -4,6 +4,7 @@
 
 const PAUSE = 300; // milliseconds without typing before text is translated
 const ALTERNATIVES = 3;
+const DOUBTFUL = 0.25; // a word that is right with a smaller probability is marked
 const SURE = 70; // percent: a language detected with less confidence is shown as a guess
 
 const at = (id) => document.getElementById(id);
@@ -74,6 +75,13 @@ function fill(select, codes, chosen) {
   select.value = codes.includes(chosen) ? chosen : codes[0];
 }
 
+// Whether all models that may translate the text can do something, one of the lists in /languages.
+function everyModel(ability) {
+  const from = languages.filter((language) => source.value === "auto" || language.code === source.value);
+  const able = from.filter((language) => language.targets.includes(target.value));
+  return able.length > 0 && able.every((language) => language[ability].includes(target.value));
+}
+
 const noWayBack = () => `This server does not translate from ${named(target.value)}, so the languages cannot be swapped.`;
 
 function fillTargets(chosen) {
@@ -83,6 +91,7 @@ function fillTargets(chosen) {
   at("swap").ariaDisabled = String(!back);
   at("swap").title = back ? "Swap the languages" : noWayBack();
   text.lang = source.value === "auto" ? "" : source.value;
+  at("address").hidden = !everyModel("formality");
 }
 
 function chooseLanguages(from, to) {
@@ -119,7 +128,7 @@ function changed() {
 function outdate() {
   output.classList.add("stale");
   at("copy").disabled = at("correct").disabled = true;
-  at("others").hidden = true;
+  at("others").hidden = at("doubts").hidden = true;
 }
 
 // There is no translation.
@@ -128,15 +137,26 @@ function withdraw() {
   listAlternatives([]);
 }
 
-function put(translation, links) {
+function put(translation, links, confidences = []) {
   shown = translation;
   output.lang = target.value;
   output.classList.remove("stale");
-  show(output, shown, links.map(([, , begin, end]) => [begin, end]), links.map(([begin, , from]) => [begin, from]));
+  const doubtful = confidences.filter(([, , confidence]) => confidence < DOUBTFUL);
+  show(output, shown, links.map(([, , begin, end]) => [begin, end]), links.map(([begin, , from]) => [begin, from]), doubtful);
+  listDoubtful(doubtful);
   show(mirror, text.value, links.map(([begin, end]) => [begin, end]), links.map(([begin, , from]) => [begin, from]));
   at("links-hint").hidden = !links.length;
   at("copy").disabled = at("correct").disabled = !shown;
   at("copy").textContent = "Copy";
+}
+
+// Lists the doubtful words for those who do not see the marks.
+function listDoubtful(doubtful) {
+  const characters = [...shown];
+  const words = doubtful.map(([begin, end]) => characters.slice(begin, end).join("").replace(/^[^\p{L}\p{N}]+|[^\p{L}\p{N}]+$/gu, ""));
+  const list = [...new Set(words)].filter(Boolean).join(", ");
+  at("doubts").textContent = list && `Probably wrong: ${list}`;
+  at("doubts").hidden = !list;
 }
 
 // Alternatives of several sentences would be arbitrary combinations.
@@ -152,6 +172,8 @@ async function translate() {
   running = request;
   const asked = { q: text.value, source: source.value, target: target.value, alignments: true };
   if (isOneSentence(text.value)) asked.alternatives = ALTERNATIVES;
+  if (everyModel("formality") && at("formality").value) asked.formality = at("formality").value;
+  if (everyModel("confidence")) asked.confidence = true;
   if (at("key").value) asked.api_key = at("key").value;
   at("status").textContent = "Translating…";
   try {
@@ -181,7 +203,7 @@ function present(answer) {
     return;
   }
   textLanguage = detected && source.value === "auto" ? detected.language : source.value;
-  put(answer.translatedText, answer.alignments || []);
+  put(answer.translatedText, answer.alignments || [], answer.confidences || []);
   if (textLanguage === target.value) at("correct").disabled = true; // the text stays as it is
   if (unlikely) at("status").textContent = `This may not be ${only[0]}`;
   else if (!detected || !detected.confidence || (only && detected.confidence >= SURE)) at("status").textContent = "";
@@ -274,18 +296,20 @@ at("correction").addEventListener("keydown", (event) => {
 
 // Linked words. Places are counted in characters, of which JavaScript's strings may need two units each.
 
-function show(pane, content, places, links = []) {
+function show(pane, content, places, links = [], doubtful = []) {
   const characters = [...content];
   const words = new Map(places.map((place, i) => [place[0], { end: place[1], links: [] }]));
   places.forEach((place, i) => words.get(place[0]).links.push(links[i].join(" ")));
+  for (const [begin, end] of doubtful) words.set(begin, { end, links: [], ...words.get(begin), doubtful: true });
   const parts = [];
   let done = 0;
   for (const begin of [...words.keys()].sort((a, b) => a - b)) {
-    const { end, links: linked } = words.get(begin);
+    const { end, links: linked, doubtful: isDoubtful } = words.get(begin);
     if (begin < done) continue;
     parts.push(characters.slice(done, begin).join(""));
     const word = made("span", characters.slice(begin, end).join(""));
-    word.dataset.links = linked.join(",");
+    if (linked.length) word.dataset.links = linked.join(",");
+    if (isDoubtful) word.className = "doubtful";
     parts.push(word);
     done = end;
   }
@@ -332,6 +356,7 @@ async function translateFile(file) {
   form.append("file", file);
   form.append("source", source.value);
   form.append("target", target.value);
+  if (everyModel("formality") && at("formality").value) form.append("formality", at("formality").value);
   if (at("key").value) form.append("api_key", at("key").value);
   const tell = (...parts) => { at("download").replaceChildren(...parts); at("download").hidden = !parts.length; };
   tell();
@@ -370,6 +395,7 @@ document.addEventListener("drop", (event) => {
 text.addEventListener("input", changed);
 source.addEventListener("change", () => { chooseLanguages(source.value, target.value); changed(); });
 target.addEventListener("change", () => { chooseLanguages(source.value, target.value); changed(); });
+at("formality").addEventListener("change", () => { remember("formality", at("formality").value); changed(); });
 at("key").addEventListener("change", changed);
 at("key-form").addEventListener("submit", (event) => { event.preventDefault(); changed(); });
 at("clear").addEventListener("click", () => { text.value = ""; changed(); text.focus(); });
@@ -400,6 +426,7 @@ at("copy").addEventListener("click", () => copy(shown, at("copy")));
   if (only) at("pair").textContent = only.join(" → ");
   at("pair").hidden = !only;
   at("languages").hidden = Boolean(only);
+  at("formality").value = remembered("formality") || "";
   chooseLanguages((!only && remembered("source")) || "auto", remembered("target") || settings.language.target.code);
   changed();
 })();
