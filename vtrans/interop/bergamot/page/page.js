@@ -62,21 +62,10 @@ async function keep() {
   document.body.dataset.offline = "ready";
 }
 
-// Models that have learned from clean text answer capitals and emoji with nonsense. So a line in capitals or title case
-// is translated in lower case, and emoji are copied, as vtrans itself does.
+// Models that have learned from clean text answer emoji with nonsense. So emoji are copied, as vtrans itself does.
 const EMOJI = /((?:\s*(?:\p{Emoji_Presentation}|\p{Extended_Pictographic}\ufe0f)(?:\p{Emoji_Modifier}|[\u200d\ufe0f])*)+\s*)/u;
 const SENTENCE_END = /[.!?…。！？]["'”’)\]]*$/;
-const FEWEST_WORDS = 4; // fewer words with initial capitals may be a name
-const capitals = (line) => line.toUpperCase();
-const title = (line) => line.replace(/(?<!\S)[^\p{L}\p{N}\s]*\p{L}/gu, (start) => start.toUpperCase());
 const wordsOf = (line) => line.split(/\s+/).filter(Boolean);
-
-function caseOf(line) {
-  const words = (line.match(/\p{L}[\p{L}\p{M}]*/gu) ?? []).filter((word) => word.toLowerCase() !== word.toUpperCase());
-  if (words.length > 1 && words.every((word) => word === word.toUpperCase())) return capitals;
-  const isTitle = (word) => word[0] !== word[0].toLowerCase() && word.slice(1) === word.slice(1).toLowerCase();
-  return words.length >= FEWEST_WORDS && words.every(isTitle) ? title : null;
-}
 
 // Returns the texts of a line, between which are the emoji at the ends of its sentences. A text lists the emoji inside
 // it, each with the number of words before it.
@@ -104,14 +93,12 @@ function withEmoji(translation, { text, inside }) {
 
 // Returns what the model is given of a line, and a function that makes the line's translation of its answers.
 function read(line) {
-  const { texts, between } = divided(line), restore = caseOf(line);
-  const small = (part) => part.toLowerCase().replace(/\p{L}/u, (letter) => letter.toUpperCase());
+  const { texts, between } = divided(line);
   return {
-    texts: texts.map((part) => part.text).filter((part) => part.trim()).map((part) => (restore ? small(part) : part)),
+    texts: texts.map((part) => part.text).filter((part) => part.trim()),
     written: (answers) => {
       const translated = texts.map((part) => (part.text.trim() ? withEmoji(answers.shift(), part) : part.text));
-      const whole = translated.map((part, i) => part + (between[i] ?? "")).join("");
-      return line.trim() ? restore?.(whole) ?? whole : "";
+      return line.trim() ? translated.map((part, i) => part + (between[i] ?? "")).join("") : "";
     },
   };
 }
