@@ -311,17 +311,14 @@ class Differences:
     equal: int
     lost: dict[int, float]
     """By the number of the source, how much less the other translation scores if it differs."""
+    missed: list[int]
+    """The sources whose translations differ by more than rounding."""
     cut: int
     """Translations that differ and are not in `lost`, because they reach the limit and must be equal."""
 
     @property
     def ties(self) -> int:
-        return sum(abs(loss) <= TIE for loss in self.lost.values())
-
-    @property
-    def missed(self) -> list[int]:
-        """The sources whose translations differ by more than rounding."""
-        return [i for i, loss in self.lost.items() if not abs(loss) <= TIE]
+        return len(self.lost) - len(self.missed)
 
 
 def differences(
@@ -333,14 +330,39 @@ def differences(
     *,
     exact: bool,
 ) -> Differences:
-    """Compares our translations with others. `exact` leaves out other ones that reach the limit."""
+    """Compares our translations with others. They tie if rounding may have decided between them: if their scores are
+    equal, or the probabilities of the first subwords that differ.
+
+    `exact` leaves out other ones that reach the limit: those of a beam search, which have rules of their own there, and
+    those of a greedy one that are equal to ours as far as both go.
+    """
     different = [i for i, (a, b) in enumerate(zip(mine, theirs, strict=True)) if a != b]
-    judged = [i for i in different if not exact or len(theirs[i]) < search.max_length]
-    ours, others = (
-        _scores(score, [(sources[i], targets[i]) for i in judged], search, exact) for targets in (mine, theirs)
+
+    def with_end(tokens: Sequence[int]) -> Sequence[int]:
+        return tokens if len(tokens) >= search.max_length else [*tokens, EOS_ID]
+
+    first = {i: _first_difference(with_end(mine[i]), with_end(theirs[i])) for i in different}
+    judged = [
+        i
+        for i in different
+        if not exact or len(theirs[i]) < search.max_length or (search.beam == 1 and first[i] is not None)
+    ]
+    rows, other_rows = (
+        _logprobs(score, [(sources[i], with_end(targets[i])) for i in judged]) for targets in (mine, theirs)
     )
-    lost = {i: a - b for i, a, b in zip(judged, ours, others, strict=True)}
-    return Differences(len(mine) - len(different), lost, len(different) - len(judged))
+    lost, missed = dict[int, float](), list[int]()
+    for i, row, other in zip(judged, rows, other_rows, strict=True):
+        lost[i] = _score(row, search) - _score(other, search)
+        place = first[i]
+        tied = place is not None and abs(row[place] - other[place]) <= TIE
+        if not tied and not abs(lost[i]) <= TIE:  # also for NaN
+            missed.append(i)
+    return Differences(len(mine) - len(different), lost, missed, len(different) - len(judged))
+
+
+def _first_difference(tokens: Sequence[int], others: Sequence[int]) -> int | None:
+    """Returns where two translations differ first; None if one is the beginning of the other."""
+    return next((k for k, (a, b) in enumerate(zip(tokens, others, strict=False)) if a != b), None)
 
 
 def _begins(whole: Sequence[int], source: Sequence[int], longest: int) -> bool:
@@ -350,17 +372,13 @@ def _begins(whole: Sequence[int], source: Sequence[int], longest: int) -> bool:
     )
 
 
-def _scores(score: Score, targets: Sequence[IdPair], search: SearchConfig, exact: bool) -> list[float]:
-    """Returns the scores of translations. They end in EOS, unless they were cut at the limit and are not `exact`."""
-    pairs: list[IdPair] = [
-        (source, [*tokens, EOS_ID] if exact or len(tokens) < search.max_length else tokens)
-        for source, tokens in targets
-    ]
-    logprobs = score(pairs) if pairs else []
-    return [
-        math.fsum(row) / length_penalty(len(target), search.alpha, search.length_penalty)
-        for row, (_, target) in zip(logprobs, pairs, strict=True)
-    ]
+def _logprobs(score: Score, pairs: Sequence[IdPair]) -> Sequence[Sequence[float]]:
+    return score(pairs) if pairs else []
+
+
+def _score(logprobs: Sequence[float], search: SearchConfig) -> float:
+    """Returns the score of a translation by the log-probabilities of its subwords, and of EOS if it has one."""
+    return math.fsum(logprobs) / length_penalty(len(logprobs), search.alpha, search.length_penalty)
 
 
 @contextmanager

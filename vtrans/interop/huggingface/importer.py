@@ -197,7 +197,7 @@ def _search_config(
     path = folder / names.GENERATION
     # transformers reads no setting of the search from config.json if there is the other file.
     settings = Settings(read_object(path), str(path)) if path.is_file() else config
-    advice = "remove it from the file to import the model without this rule"
+    advice = "remove it from the file to import the model without this rule, which may change translations"
     settings.check({"forced_bos_token_id": (None,)}, advice)
     settings.check({"forced_eos_token_id": (config.get("eos_token_id"), None)}, advice)
     given = settings.values

@@ -1,0 +1,42 @@
+"""Which different translations of two programs rounding explains."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from vtrans.config import SearchConfig
+from vtrans.interop.verification import IdPair, differences
+from vtrans.text.vocabulary import EOS_ID
+
+SOURCE = [9, EOS_ID]
+
+
+def score(pairs: Sequence[IdPair]) -> list[list[float]]:
+    """Log-probabilities by subword: 11 is as likely as 10 but for rounding; 20 and the end are likelier."""
+    logprobs = {10: -1.0, 11: -1.00005, 12: -2.0, 20: -0.5, EOS_ID: -0.5}
+    return [[logprobs[id] for id in target] for _, target in pairs]
+
+
+@pytest.mark.parametrize(
+    ("beam", "mine", "theirs", "kind"),
+    [
+        (1, [10, 20], [10, 20], "equal"),
+        (1, [10, 20], [11, 20], "ties"),
+        (1, [10, 20], [11, 12, 12], "ties"),  # what follows the near-tie differs
+        (4, [10, 12], [12, 10], "ties"),  # equal scores
+        (1, [10, 20], [12, 20], "missed"),
+        (1, [10], [10, 12], "missed"),  # the end is likelier
+        (1, [10, 20], [10, 12, 12, 12], "missed"),  # it reaches the limit, but differs before
+        (1, [10, 20], [11, 12, 12, 12], "ties"),
+        (4, [10, 20], [10, 12, 12, 12], "cut"),
+    ],
+)
+def test_a_difference_is_excused_where_rounding_or_the_limit_explains_it(
+    beam: int, mine: list[int], theirs: list[int], kind: str
+) -> None:
+    search = SearchConfig(beam=beam, alpha=0.0, max_length=4)
+    found = differences(score, [SOURCE], search, [mine], [theirs], exact=True)
+    counts = {"equal": found.equal, "ties": found.ties, "missed": len(found.missed), "cut": found.cut}
+    assert counts == {"equal": 0, "ties": 0, "missed": 0, "cut": 0, kind: 1}
