@@ -112,6 +112,18 @@ def test_cuts_that_always_have_the_same_form_are_found(tmp_path: Path) -> None:
     assert len(dropped - {*cut}) < 0.03 * 3000
 
 
+def test_what_many_lines_begin_or_end_with_and_nothing_translates_is_found(tmp_path: Path) -> None:
+    pairs = [(src[:-1], tgt[:-1]) for src, tgt in toy_text(2000)]
+    pages = {i: ("start our | menu", "all rights kept here")[i % 2] for i in range(0, 400, 5)}
+    for i, phrase in pages.items():
+        sides = list(pairs[i])
+        sides[i // 2 % 2] = f"{phrase} {sides[i // 2 % 2]}" if i % 4 < 2 else f"{sides[i // 2 % 2]} {phrase}"
+        pairs[i] = (sides[0], sides[1])
+    cleaned(tmp_path, pairs, without=("language", "misaligned"))
+    dropped = {i for i, reason in reasons(tmp_path).items() if reason != "duplicate"}
+    assert len(dropped & pages.keys()) > 0.9 * len(pages)
+
+
 def test_a_sound_text_loses_next_to_nothing(tmp_path: Path) -> None:
     cleaned(tmp_path, toy_text(2000))
     counts = Counter(reasons(tmp_path).values())
