@@ -123,3 +123,50 @@ def _weights(config: dict[str, Any], sizes: list[int], seed: int, separate: bool
     weights["final_logits_bias"] = normal(1, sizes[-1], scale=0.5)
     weights["final_logits_bias"][0, 0] += EOS_BIAS + separate * 1.1
     return weights
+
+
+M2M100_CODES = ("en", "ha", "is", "ja", "cs", "ru", "zh", "de")  # those that transformers calls wmt21
+MULTILINGUAL: dict[str, Any] = {key: value for key, value in CONFIG.items() if key in {
+    "d_model", "encoder_layers", "decoder_layers", "encoder_ffn_dim", "decoder_ffn_dim", "encoder_attention_heads",
+    "decoder_attention_heads", "max_position_embeddings",
+}}  # fmt: skip
+
+
+def multilingual_folder(
+    folder: Path, *, m2m100: bool = False, seed: int = 3, shards: bool = False, **changes: Any
+) -> Path:
+    """A folder of NLLB or M2M100 with random weights and a tokenizer of a few languages, as transformers writes it.
+    `changes` are those of config.json."""
+    import transformers
+    from transformers.tokenization_utils_base import generate_merges
+
+    folder.mkdir(parents=True)
+    stream = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([*TEXT, *TARGET_TEXT]), model_writer=stream, model_type="bpe", vocab_size=90,
+        hard_vocab_limit=False, minloglevel=2, normalization_rule_name="nmt_nfkc",
+    )  # fmt: skip
+    spm = stream.getvalue()
+    (folder / "sentencepiece.bpe.model").write_bytes(spm)
+    pieces = ["<s>", "<pad>", "</s>", "<unk>", *pieces_of(spm)]
+    ids = {piece: i for i, piece in enumerate(pieces)}
+    codes = [f"__{code}__" for code in M2M100_CODES] if m2m100 else ["eng_Latn", "deu_Latn", "fra_Latn"]
+    if m2m100:
+        (folder / "vocab.json").write_text(json.dumps(ids))
+        settings: dict[str, Any] = {"tokenizer_class": "M2M100Tokenizer", "additional_special_tokens": codes}
+        settings |= {"language_codes": "wmt21"}
+        (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    else:
+        special: dict[str, Any] = {"extra_special_tokens": codes, "src_lang": "eng_Latn"}
+        merges = generate_merges(ids)
+        transformers.NllbTokenizer(vocab=ids, merges=merges, **special).save_pretrained(folder)
+    config = transformers.M2M100Config(**MULTILINGUAL | {"vocab_size": len(pieces) + len(codes) + 8} | changes)
+    torch.manual_seed(seed)
+    model = transformers.M2M100ForConditionalGeneration(config)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            scale = 0.3 if weight.ndim == 1 else 0.25 if "shared" in name or "embed" in name else 0.4
+            weight.copy_(torch.randn_like(weight) * scale + ("norm.weight" in name))
+        model.model.shared.weight[1] = 0
+    model.save_pretrained(folder, max_shard_size="20KB" if shards else "1GB")
+    return folder

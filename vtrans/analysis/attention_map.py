@@ -117,9 +117,10 @@ def _target_tokens(translator: Translator, sentence: str, target: str | None, to
     if target is None:
         ((best,),) = translator.translate_window([Line(1, sentence)], TranslateOptions(to=to, raw=True))
         return best.tokens
-    tokens, most = [*translator.tgt_vocab.encode(one_line(target)), EOS_ID], translator.reader.max_source + EXTRA_LENGTH
-    if len(tokens) == 1:
+    tokens, most = translator.tgt_vocab.encode(one_line(target)), translator.reader.max_source + EXTRA_LENGTH
+    if not tokens:
         raise InputError("`target` must not be blank; leave it out for the model's own translation.")
+    tokens = [*translator.reader.begin, *tokens, EOS_ID]
     if len(tokens) > most:
         raise InputError(f"`target` must have at most {most:,} subwords with EOS, got {len(tokens):,}.")
     return tokens

@@ -11,15 +11,18 @@ from vtrans.command_line.options import BadUtf8, Json, Quiet, bad_utf8
 from vtrans.console import Console
 
 MODEL = (
-    "Hugging Face Marian folder (such as OPUS-MT), CTranslate2 folder, Marian model (the .npz file or its folder), or "
-    "Bergamot model (the .bin file or its folder)."
+    "Hugging Face folder of Marian (such as OPUS-MT), M2M100 or NLLB, CTranslate2 folder, Marian model (the .npz "
+    "file or its folder), or Bergamot model (the .bin file or its folder)."
 )
+FROM = "Language that a model of M2M100 or NLLB translates from, such as en or eng_Latn."
 SAMPLES = "Text in the source language to compare both programs on.  [default: sentences of vtrans]"
 SRC_SPM = "SentencePiece model of the source, for a CTranslate2 folder without one."
 
 
 def import_(
     model: Annotated[Path, argument(MODEL, "PATH")],
+    from_: Annotated[str | None, option(FROM, "CODE", flag="--from")] = None,
+    to: Annotated[str | None, option("Language that it translates into, likewise.", "CODE")] = None,
     out: Annotated[Path, option("Model file to write.", "FILE")] = Path("model.safetensors"),
     sample_file: Annotated[Path | None, option(SAMPLES, "FILE")] = None,
     src_spm: Annotated[Path | None, option(SRC_SPM, "FILE")] = None,
@@ -39,6 +42,7 @@ def import_(
     samples = read_all(sample_file, how, console) if sample_file else None
     from vtrans.interop.formats import import_model
 
-    verified = import_model(model, out, console, samples, src_spm, tgt_spm)
+    direction = {side: code for side, code in (("from", from_), ("to", to)) if code is not None}
+    verified = import_model(model, out, console, samples, src_spm, tgt_spm, direction)
     if as_json:
         print_json(verified.as_dict() if verified else None)

@@ -122,6 +122,12 @@ class SearchConfig:
     suppress: tuple[str, ...] = _texts(
         "Subwords that no translation contains.", metavar="PIECE", unset="none", request=100
     )
+    begin: tuple[str, ...] = _texts(
+        "Subwords with which every translation begins, such as the language code of a multilingual model. They cost "
+        "nothing, and the text does not show those that are tags.",
+        metavar="PIECE",
+        unset="none",
+    )
     max_source: int = _number(
         1024,
         1,
@@ -143,7 +149,9 @@ class SearchConfig:
     @property
     def has_rules(self) -> bool:
         """Whether rules forbid tokens or change their probabilities."""
-        return bool(self.min_length or self.no_repeat_ngram or self.suppress) or self.repetition_penalty != 1
+        return (
+            bool(self.min_length or self.no_repeat_ngram or self.suppress or self.begin) or self.repetition_penalty != 1
+        )
 
     def with_beam(self, beam: int) -> SearchConfig:
         """These settings with one beam of that width."""

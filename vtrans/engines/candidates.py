@@ -20,9 +20,12 @@ from vtrans.text.vocabulary import EOS_ID, PAD_ID
 class Candidates:
     """Lists the subwords for each sentence: the frequent ones, the translations of its source subwords, EOS, and, with
     a joint vocabulary, the source subwords themselves, because names and numbers are copied. `tags` are never
-    listed. `common_V` says which subwords all sentences list."""
+    listed, except those of `begin`, with which all translations begin. `common_V` says which subwords all sentences
+    list."""
 
-    def __init__(self, shortlist: Shortlist, tgt_size: int, joint: bool, tags: Sequence[int] = ()) -> None:
+    def __init__(
+        self, shortlist: Shortlist, tgt_size: int, joint: bool, tags: Sequence[int] = (), begin: Sequence[int] = ()
+    ) -> None:
         self.lists_SX = shortlist.translations.astype(np.int64)  # of each source subword
         if joint:
             self.lists_SX = np.hstack((self.lists_SX, np.arange(len(self.lists_SX))[:, None]))
@@ -31,6 +34,7 @@ class Candidates:
         self.common_V[shortlist.frequent] = True
         self.common_V[EOS_ID] = True
         self.common_V[never] = False
+        self.common_V[list(begin)] = True
         self.others_V = ~self.common_V
         self.others_V[never] = False
 

@@ -24,7 +24,7 @@ from vtrans.search.ensemble import Ensemble
 from vtrans.search.lexical import phrase_tokens
 from vtrans.search.loop import Hypothesis, SearchTask
 from vtrans.search.options import Sampling
-from vtrans.search.rules import RuleSet, rules_of
+from vtrans.search.rules import RuleSet, begin_ids, rules_of
 from vtrans.search.sampling import sample
 from vtrans.storage.model_file import Model
 from vtrans.text.vocabulary import EOS_ID
@@ -68,7 +68,8 @@ class ModelEngine(ABC):
                 )
             joint = first.joint
             tags = [id for tag in first.tags.values() if joint and (id := self.tgt_vocab.id_of(tag)) is not None]
-            self._candidates = Candidates(first.shortlist, len(self.tgt_vocab), joint, tags)
+            begin = begin_ids(first.search, self.tgt_vocab)
+            self._candidates = Candidates(first.shortlist, len(self.tgt_vocab), joint, tags, begin)
 
     @abstractmethod
     def _listed_decoders(self, candidates: Candidates, forced: Sequence[Sequence[int]]) -> Sequence[Decoder[Any]]:

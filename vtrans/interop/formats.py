@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 import vtrans.interop.bergamot.importer as bergamot_importer
 import vtrans.interop.ctranslate2.importer as ctranslate2_importer
@@ -14,6 +15,7 @@ from vtrans.checkpoint import save_model
 from vtrans.console import Console
 from vtrans.errors import FileError, InputError
 from vtrans.files import check_path, destination, explained, replaced
+from vtrans.interop.huggingface.multilingual import refuse_direction
 from vtrans.interop.imported import Imported, install
 from vtrans.interop.plain_call import compare_plain, plain_outputs
 from vtrans.interop.verification import Verified, outputs, progress, refuse_different, verify
@@ -22,16 +24,22 @@ from vtrans.processes.memory import release_memory
 from vtrans.storage.run_folder import run_of
 
 
-def read_model(path: Path, src_spm: Path | None = None, tgt_spm: Path | None = None) -> Imported:
+def read_model(
+    path: Path,
+    src_spm: Path | None = None,
+    tgt_spm: Path | None = None,
+    direction: Mapping[str, str] = MappingProxyType({}),
+) -> Imported:
     """Returns the model in a file or folder of another program.
 
-    `src_spm` and `tgt_spm` are SentencePiece models for a folder of CTranslate2, which may have none. Raises
-    FileError if no reader recognises the path.
+    `src_spm` and `tgt_spm` are SentencePiece models for a folder of CTranslate2, which may have none. `direction` has
+    the languages `from` and `to` of a model of M2M100 or NLLB. Raises FileError if no reader recognises the path.
     """
     check_path(path)
     if not path.exists():
         raise FileError(f"there is no model {path}.")
     if ctranslate2_importer.recognises(path):  # its folder may have the tokenizer's files of Hugging Face as well
+        refuse_direction(path, direction)
         return ctranslate2_importer.read(path, src_spm, tgt_spm)
     if src_spm or tgt_spm:
         raise InputError(
@@ -39,14 +47,15 @@ def read_model(path: Path, src_spm: Path | None = None, tgt_spm: Path | None = N
             "have their SentencePiece models."
         )
     if huggingface_importer.recognises(path):
-        return huggingface_importer.read(path)
+        return huggingface_importer.read(path, direction)
+    refuse_direction(path, direction)
     if bergamot_importer.recognises(path):
         return bergamot_importer.read(path)
     if marian_importer.recognises(path):
         return marian_importer.read(path)
     raise FileError(
-        f"{path} is not a model that vtrans can import: it must be a Hugging Face Marian folder, a CTranslate2 folder, "
-        "an .npz model of Marian or its folder, or a .bin model of Bergamot or its folder."
+        f"{path} is not a model that vtrans can import: it must be a Hugging Face folder of Marian, M2M100 or NLLB, a "
+        "CTranslate2 folder, an .npz model of Marian or its folder, or a .bin model of Bergamot or its folder."
     )
 
 
@@ -57,17 +66,19 @@ def import_model(
     samples: Sequence[str] | None = None,
     src_spm: Path | None = None,
     tgt_spm: Path | None = None,
+    direction: Mapping[str, str] = MappingProxyType({}),
 ) -> Verified | None:
     """Writes the model of another program as a model file, and returns how it compares with the original.
 
-    `read_model` explains the SentencePiece models. The two programs are compared if the other one is installed; its
-    model is loaded after ours is released. Raises FileError for a model that cannot be imported, InputError for an
-    `out` that is a file of training, and VtransError, leaving `out` as it was, if the two differ by more than rounding.
+    `read_model` explains the SentencePiece models and `direction`. The two programs are compared if the other one is
+    installed; its model is loaded after ours is released. Raises FileError for a model that cannot be imported,
+    InputError for an `out` that is a file of training, and VtransError, leaving `out` as it was, if the two differ by
+    more than rounding.
     """
     destination(out, "model")  # before the work
     if run_of(out):
         raise InputError(f"`out` must be a file outside a run folder, got {out}.")
-    imported = read_model(path, src_spm, tgt_spm)
+    imported = read_model(path, src_spm, tgt_spm, direction)
     loaded = install(imported)
     release_memory()
     console.info(f"{path} is {imported.kind}: {count_parameters(loaded.model):,} parameters, {imported.model.summary}")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from vtrans.checkpoint import LoadedModel
 from vtrans.config import SearchConfig
-from vtrans.interop.samples import real_sentences
+from vtrans.interop.samples import real_sentences, tagged
 from vtrans.interop.verification import PlainCall, Program, differences, reach_of, translated
 from vtrans.lines.pieces import EXTRA_LENGTH
 from vtrans.text.vocabulary import EOS_ID
@@ -35,8 +35,9 @@ def plain_outputs(loaded: LoadedModel, lines: Sequence[str] | None = None) -> Pl
     Sources are cut at the length that the model translates in one piece. At least one line must not be blank.
     """
     if lines is None:
-        tag = next(iter((loaded.tags or {}).values()), "")
+        tag = "" if loaded.search.begin else next(iter((loaded.tags or {}).values()), "")
         lines = [f"{tag} {line}".strip() for line in real_sentences([pair.src for pair in loaded.languages])]
+    lines = tagged(loaded, lines)
     longest = min(loaded.search.max_source, reach_of(loaded) - 1)
     encoded = [
         (line, [*ids[:longest], EOS_ID])

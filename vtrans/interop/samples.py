@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from vtrans.checkpoint import LoadedModel
 from vtrans.text.languages import base
@@ -51,6 +51,13 @@ def real_sentences(languages: Collection[str]) -> list[str]:
     """Returns the sentences in these languages; those in all languages if none of them is here."""
     known = [language for language in REAL if language in map(base, languages)]
     return [sentence for language in known or REAL for sentence in REAL[language]]
+
+
+def tagged(loaded: LoadedModel, lines: Sequence[str]) -> list[str]:
+    """Returns the lines that are not blank, each with the tag of the source language if translations begin with that of
+    the target language."""
+    tag = next(iter(loaded.tags.values()), "") if loaded.search.begin else ""
+    return [f"{tag} {line}".strip() for line in lines if line.strip()] if tag else list(lines)
 
 
 def generated_sentences(vocab: Vocabulary) -> list[str]:

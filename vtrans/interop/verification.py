@@ -19,7 +19,7 @@ from vtrans.console import Console
 from vtrans.engines.engine import Source
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import InputError, VtransError
-from vtrans.interop.samples import LONGEST_SAMPLE, generated_sentences, longest_pair
+from vtrans.interop.samples import LONGEST_SAMPLE, generated_sentences, longest_pair, tagged
 from vtrans.lines.pieces import EXTRA_LENGTH
 from vtrans.search.loop import length_penalty
 from vtrans.text.vocabulary import EOS_ID
@@ -221,6 +221,7 @@ def outputs(
         lines = lines if thorough else lines[5 :: len(lines) // SAMPLES][:SAMPLES]
     if not thorough:
         longest = min(LONGEST, longest)
+    lines = tagged(loaded, lines)
     every = loaded.src_vocab.encode_batch(list(lines))
     encoded = [(line, ids[:longest]) for line, ids in zip(lines, every, strict=True) if ids]
     if not encoded:
@@ -377,8 +378,9 @@ def _logprobs(score: Score, pairs: Sequence[IdPair]) -> Sequence[Sequence[float]
 
 
 def _score(logprobs: Sequence[float], search: SearchConfig) -> float:
-    """Returns the score of a translation by the log-probabilities of its subwords, and of EOS if it has one."""
-    return math.fsum(logprobs) / length_penalty(len(logprobs), search.alpha, search.length_penalty)
+    """Returns the score of a translation by the log-probabilities of its subwords, and of EOS if it has one. The
+    first subwords cost nothing if the search is forced to begin with them."""
+    return math.fsum(logprobs[len(search.begin) :]) / length_penalty(len(logprobs), search.alpha, search.length_penalty)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from vtrans.engines.engine import Engine, Source
 from vtrans.errors import InputError
 from vtrans.lines.line import MOST_PHRASES, Line, Piece, Stage
 from vtrans.search.lexical import least_tokens
-from vtrans.search.rules import Prefix, Rule, suppressed_ids
+from vtrans.search.rules import Prefix, Rule, begin_ids, suppressed_ids
 from vtrans.text.languages import language_name
 from vtrans.text.lines import one_line
 from vtrans.text.matches import SEPARATOR_ID
@@ -56,6 +56,7 @@ class SourceReader:
         }
         self._known = self._tags or {pair.tgt: None for pair in engine.languages}
         self._suppressed = suppressed_ids(search, engine.tgt_vocab)
+        self.begin = begin_ids(search, engine.tgt_vocab)
         # EOS and what `beginning` returns.
         others = 1 + bool(self._tags) + max(map(len, engine.src_vocab.formality.values()), default=0)
         self.max_source = search.max_source if self._most is None else min(search.max_source, self._most - others)
@@ -76,8 +77,8 @@ class SourceReader:
         address: those of a tag and of a symbol, or none.
 
         `to` may be None for a model of one target language, and for one with a foreign vocabulary, whose lines may name
-        their languages themselves. Raises InputError for any other value that is not a language of the model, and for a
-        form of address that the model has not learned.
+        their languages themselves unless `search.begin` does. Raises InputError for any other value that is not a
+        language of the model, and for a form of address that the model has not learned.
         """
         forms = self._src_vocab.formality
         if formality and formality not in forms:
@@ -88,7 +89,7 @@ class SourceReader:
         form = forms[formality] if formality else []
         if to in self._known:
             id = self._known[to]
-        elif to is None and self._src_vocab.table:
+        elif to is None and self._src_vocab.table and not self.begin:
             id = None
         elif to is None and len(self._tags) < 2:
             id = next(iter(self._tags.values()), None)
@@ -108,7 +109,7 @@ class SourceReader:
             text.encode()
         except UnicodeEncodeError:
             raise InputError(f"line {number} contains an unpaired surrogate.") from None
-        (ids,) = (vocab or self._src_vocab).encode_batch([text], tags=to is None)
+        (ids,) = (vocab or self._src_vocab).encode_batch([text], tags=to is None and not self.begin)
         return ids
 
     def pieces(self, line: Line, most: int, to: str | None) -> list[Piece]:
@@ -163,7 +164,7 @@ class SourceReader:
     def _prefix(self, text: str) -> Prefix | None:
         """Returns the rule that a translation begins with this text, whose last word may be continued unless whitespace
         follows it; None for a blank text."""
-        tokens = tuple(self._tgt_vocab.encode(text)) if text.strip() else ()
+        tokens = (*self.begin, *self._tgt_vocab.encode(text)) if text.strip() else ()
         return Prefix(tokens, self._starts_V if text[-1].isspace() else None) if tokens else None
 
     @cached_property

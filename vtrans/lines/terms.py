@@ -24,7 +24,7 @@ from vtrans.lines.case import CASE, WRITTEN
 from vtrans.lines.line import MOST_PHRASES, Kept, Line, Piece, Search, Stage
 from vtrans.lines.retry import quality
 from vtrans.search.loop import Hypothesis, length_penalty
-from vtrans.search.rules import suppressed_ids
+from vtrans.search.rules import begin_ids, suppressed_ids, with_certain
 from vtrans.text.lines import one_line
 from vtrans.text.vocabulary import EOS_ID
 from vtrans.text.words import words_of_ids, words_of_line
@@ -173,10 +173,12 @@ class DraftTerms(Stage):
         tokens = [(rewriting.draft.piece.source, rewriting.written.tokens) for rewriting in kept]
         for rewriting, hypothesis in zip(kept, self._scored(tokens, config), strict=True):
             rewriting.written = hypothesis
-        suppressed = set(suppressed_ids(config, vocab))
+        suppressed, begin = set(suppressed_ids(config, vocab)), begin_ids(config, vocab)
         while todo := [rewriting for rewriting in rewritings if rewriting.places]:
             tries = [(rewriting, text) for rewriting in todo for text in rewriting.places.pop().texts(rewriting.words)]
-            tokens = [(rewriting.draft.piece.source, tuple(vocab.encode(" ".join(text)))) for rewriting, text in tries]
+            tokens = [
+                (rewriting.draft.piece.source, (*begin, *vocab.encode(" ".join(text)))) for rewriting, text in tries
+            ]
             best = dict.fromkeys(todo, -math.inf)
             for (rewriting, text), hypothesis in zip(tries, self._scored(tokens, config), strict=True):
                 if hypothesis.score > best[rewriting] + _TIE and suppressed.isdisjoint(hypothesis.tokens):
@@ -187,10 +189,12 @@ class DraftTerms(Stage):
         pairs = [(source.tokens[:-1], (*tokens, EOS_ID)) for source, tokens in tries]
         scored = []
         found = self._engine.token_logprobs(pairs, config.batch_tokens)
-        for (_, target), logprobs in zip(pairs, found, strict=True):
+        begin = begin_ids(config, self._engine.tgt_vocab)
+        for (_, target), given in zip(pairs, found, strict=True):
+            logprobs = with_certain(begin, target, given)
             total = math.fsum(logprobs)
             score = total / length_penalty(len(logprobs), config.alpha, config.length_penalty)
-            scored.append(Hypothesis(target[:-1], total, score, True, tuple(logprobs)))
+            scored.append(Hypothesis(target[:-1], total, score, True, logprobs))
         return scored
 
 

@@ -69,6 +69,13 @@ class Step:
         self.keep_only(allowed_V)
         self._open_n[:] = False
 
+    def begin(self, rows_x: Ints, token: int) -> None:
+        """Makes this token of these rows certain."""
+        assert self.ids_nv is None, "a rule that may forbid any number of tokens needs all of them"
+        self.logprobs_nv[rows_x] = -math.inf
+        self.logprobs_nv[rows_x, token] = 0.0
+        self._open_n[rows_x] = False
+
     def _places(self, rows_x: Ints, tokens_x: Ints) -> tuple[Ints, Ints]:
         """Returns the rows and columns of the tokens that the block has and rules may change."""
         open_x = self._open_n[rows_x]
@@ -165,6 +172,22 @@ class MinimumLength:
 
 
 @dataclass(frozen=True)
+class Begin:
+    """Makes the first tokens of all sentences certain, whatever a prefix of theirs says."""
+
+    tokens: tuple[int, ...]
+    most_forbidden: int | None = None
+
+    @property
+    def steps(self) -> int:
+        return len(self.tokens)
+
+    def apply(self, step: Step) -> None:
+        for place, token in enumerate(self.tokens):
+            step.begin(np.flatnonzero(step.ages_n == place), token)
+
+
+@dataclass(frozen=True)
 class Prefix:
     """Determines the first tokens of one sentence. If its last word is complete, `next_V` says which tokens may
     follow."""
@@ -186,8 +209,11 @@ class Prefix:
 
 
 def rules_of(config: SearchConfig, vocab: Vocabulary) -> list[Rule]:
-    """Returns the rules that the search settings make for all sentences. Raises InputError as `suppressed_ids`."""
+    """Returns the rules that the search settings make for all sentences. Raises InputError as `suppressed_ids` and
+    `begin_ids`."""
     rules: list[Rule] = []
+    if begin := begin_ids(config, vocab):
+        rules.append(Begin(begin))
     if config.repetition_penalty != 1.0:
         rules.append(RepetitionPenalty(config.repetition_penalty))
     if config.no_repeat_ngram:
@@ -202,13 +228,29 @@ def rules_of(config: SearchConfig, vocab: Vocabulary) -> list[Rule]:
 def suppressed_ids(config: SearchConfig, vocab: Vocabulary) -> tuple[int, ...]:
     """Returns the ids of the subwords that `config.suppress` names. Raises InputError for one that is not in the
     vocabulary, and for the end of sentence, without which no translation would end."""
+    return tuple(sorted(set(_ids(config.suppress, "suppress", vocab))))
+
+
+def begin_ids(config: SearchConfig, vocab: Vocabulary) -> tuple[int, ...]:
+    """Returns the ids of the subwords that `config.begin` names. Raises InputError as `suppressed_ids`."""
+    return tuple(_ids(config.begin, "begin", vocab))
+
+
+def with_certain(begin: tuple[int, ...], tokens: Sequence[int], logprobs: Sequence[float]) -> tuple[float, ...]:
+    """Returns the log-probabilities of a target's tokens with 0 for those of `begin`, as in the search, if it begins
+    with them. A target that was not given to the model has none."""
+    begun = min(len(begin), len(logprobs)) if tuple(tokens[: len(begin)]) == begin else 0
+    return (*[0.0] * begun, *logprobs[begun:])
+
+
+def _ids(pieces: Sequence[str], name: str, vocab: Vocabulary) -> list[int]:
     ids = []
-    for piece in config.suppress:
+    for piece in pieces:
         id = vocab.id_of(piece)
         if id is None or id in (PAD_ID, EOS_ID):
-            raise InputError(f"`suppress` must name subwords of the target vocabulary except </s>, got {piece!r}.")
+            raise InputError(f"`{name}` must name subwords of the target vocabulary except </s>, got {piece!r}.")
         ids.append(id)
-    return tuple(sorted(set(ids)))
+    return ids
 
 
 @dataclass(frozen=True)

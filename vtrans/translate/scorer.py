@@ -13,6 +13,7 @@ from vtrans.errors import InputError
 from vtrans.lines.line import Kept, Line
 from vtrans.lines.pieces import SourceReader
 from vtrans.search.loop import length_penalty
+from vtrans.search.rules import with_certain
 from vtrans.text.lines import one_line
 from vtrans.text.vocabulary import EOS_ID, PAD_ID
 from vtrans.translate.translation import Translation
@@ -63,7 +64,9 @@ class Scorer:
                 )
         pairs = [([*tag, *line.ids], () if line in known else targets[line]) for line in lines]
         scored = self.engine.token_logprobs(pairs, self.search.batch_tokens, done)
+        begin = reader.begin
         for line, logprobs in zip(lines, scored, strict=True):
+            logprobs = with_certain(begin, targets[line], logprobs)
             line.counts.tgt_tokens = len(logprobs)
             line.translations = [self._scored(targets[line], known.get(line, math.fsum(logprobs)), logprobs)]
 
@@ -71,7 +74,7 @@ class Scorer:
         """Returns the subwords of the target of a line, with EOS if it is a text."""
         target, vocab = TARGET.get(line), self.engine.tgt_vocab
         if isinstance(target, str):
-            return [*self.reader.encode(target, line.number, vocab, to=to), EOS_ID]
+            return [*self.reader.begin, *self.reader.encode(target, line.number, vocab, to=to), EOS_ID]
         return checked_target(target or (), line.number, len(vocab))
 
     def _scored(self, tokens: Sequence[int], logprob: float, logprobs: Sequence[float]) -> Translation:

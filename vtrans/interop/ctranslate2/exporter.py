@@ -55,6 +55,11 @@ def write(
     if quantization not in TOLERANCES:
         raise InputError(f"`quantization` must be one of {', '.join(TOLERANCES)}, got {quantization!r}.")
     check_model(loaded.model.config, CTRANSLATE2)
+    if loaded.search.begin:
+        raise InputError(
+            "a model that stores search.begin cannot be exported to CTranslate2, which does not have it; translate "
+            "with the model itself."
+        )
     ctranslate2()
     loaded = without_suppressed(loaded, console)
     write_files(loaded, folder, quantization)

@@ -1,4 +1,5 @@
-"""Reads the folder of a Hugging Face Marian model, such as OPUS-MT, or of a Pegasus model with Marian's tokenizer.
+"""Reads the folder of a Hugging Face Marian model, such as OPUS-MT, of a Pegasus model with Marian's tokenizer, or of
+M2M100 and NLLB (multilingual.py).
 
 Read in transformers' `modeling_marian.py`, `modeling_pegasus.py` and `tokenization_marian.py`, version 5.23. Marian
 models are post-norm without a norm of the embeddings; Pegasus is the same network with pre-norm. The decoder starts
@@ -10,8 +11,10 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -28,7 +31,7 @@ from vtrans.interop.foreign_files import (
     read_bytes,
     read_object,
 )
-from vtrans.interop.huggingface import names
+from vtrans.interop.huggingface import multilingual, names
 from vtrans.interop.huggingface.original import load
 from vtrans.interop.imported import ABSENT_BIAS, Imported, rows_of
 from vtrans.interop.settings import Settings, shown
@@ -54,7 +57,7 @@ EXPECTED: dict[str, tuple[Any, ...]] = {
 }
 
 
-NAMES = {"marian": "Marian", "pegasus": "Pegasus"}  # by model_type
+NAMES = {"marian": "Marian", "pegasus": "Pegasus", multilingual.KIND: "M2M100"}  # by model_type
 EXPECTED_NORMS = {
     "marian": {"normalize_before": (False,), "add_final_layer_norm": (False,)},
     "pegasus": {"normalize_before": (True,), "add_final_layer_norm": (True,)},
@@ -85,13 +88,19 @@ def recognises(path: Path) -> bool:
     )
 
 
-def read(folder: Path) -> Imported:
-    """Returns the model of a folder. Raises FileError if it is damaged or vtrans does not support it."""
+def read(folder: Path, direction: Mapping[str, str] = MappingProxyType({})) -> Imported:
+    """Returns the model of a folder. `direction` has the languages of multilingual.py, and is empty for other models.
+    Raises FileError if the folder is damaged or vtrans does not support it."""
     path = file_in(folder, names.CONFIG)
-    config = Settings({"model_type": "marian", **read_object(path)}, str(path))
+    given = {"model_type": "marian", **read_object(path)}
+    is_multilingual = given["model_type"] == multilingual.KIND
+    config = Settings(multilingual.DEFAULTS | given if is_multilingual else given, str(path))
     config.check({"model_type": tuple(NAMES)})
-    config.check(EXPECTED | EXPECTED_NORMS[config.values["model_type"]])
+    config.check(EXPECTED | EXPECTED_NORMS.get(config.values["model_type"], {}))
     tokenizer = read_object(folder / names.TOKENIZER) if (folder / names.TOKENIZER).is_file() else {}
+    if is_multilingual:
+        return _read_multilingual(folder, config, tokenizer, direction)
+    multilingual.refuse_direction(folder, direction)
     src, tgt = _vocabularies(folder, config)
     model = _model_config(config)
     search, left_out = _search_config(folder, config, tokenizer, tgt, model)
@@ -107,6 +116,27 @@ def read(folder: Path) -> Imported:
     return Imported(
         folder, kind, tuple(notes), model, search, src, tgt, weights,
         partial(load, folder, src.order, tgt.order), {"imported": "Hugging Face Marian"}, languages,
+    )  # fmt: skip
+
+
+def _read_multilingual(
+    folder: Path, config: Settings, tokenizer: Mapping[str, Any], direction: Mapping[str, str]
+) -> Imported:
+    """Returns the model of a folder of M2M100 or NLLB for one direction."""
+    vocab = multilingual.vocabulary(folder, config, tokenizer)
+    languages = multilingual.languages_of(vocab, direction)
+    model = _model_config(config)
+    search, left_out = _search_config(folder, config, tokenizer, vocab, model)
+    search = replace(search, begin=(languages.forced,))
+    tensors = _tensors(folder)
+    weights = _weights(tensors, config, model, vocab, vocab)
+    table = partial(multilingual.positions, model.max_positions, model.d_model, config.size("pad_token_id", least=0))
+    weights["src_positions.weight"] = table
+    notes = [f"weights: {tensors.path.name}", *left_out, *_ignored(folder, config)]
+    return Imported(
+        folder, "a Hugging Face M2M100 folder", tuple(notes), model, search, vocab, vocab, weights,
+        partial(load, folder, vocab.order, vocab.order, languages.theirs), {"imported": "Hugging Face M2M100"},
+        (languages.pair,), {languages.pair.tgt: languages.begins_source},
     )  # fmt: skip
 
 
@@ -179,7 +209,7 @@ def _model_config(config: Settings) -> ModelConfig:
         "decoder_layers": numbers["decoder_layers"],
         "activation": ACTIVATIONS[config.text("activation_function", "gelu")],
         "tie": "none" if not tied else "src-tgt-softmax" if shared else "tgt-softmax",
-        "norm": "pre" if config.get("model_type") == "pegasus" else "post",
+        "norm": "post" if config.get("model_type") == "marian" else "pre",
         "positions": "stored",
         "max_positions": numbers["max_position_embeddings"],
         "share_positions": True,
@@ -198,7 +228,8 @@ def _search_config(
     # transformers reads no setting of the search from config.json if there is the other file.
     settings = Settings(read_object(path), str(path)) if path.is_file() else config
     advice = "remove it from the file to import the model without this rule, which may change translations"
-    settings.check({"forced_bos_token_id": (None,)}, advice)
+    if config.get("model_type") != multilingual.KIND:  # its first token is that of the direction
+        settings.check({"forced_bos_token_id": (None,)}, advice)
     settings.check({"forced_eos_token_id": (config.get("eos_token_id"), None)}, advice)
     given = settings.values
     early = given.get("early_stopping") or False

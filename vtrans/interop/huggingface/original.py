@@ -15,6 +15,7 @@ from vtrans.config import SearchConfig
 from vtrans.errors import InputError, VtransError, missing_extra
 from vtrans.interop.huggingface.names import STOPS
 from vtrans.interop.verification import ROUNDING
+from vtrans.text.piece_table import split_language
 from vtrans.text.vocabulary import EOS_ID
 
 BATCH, FORCED_BATCH = 16, 2  # sentences; the logits of a forced batch are in memory at once
@@ -23,8 +24,9 @@ Ids = Sequence[int | None]
 """The id in Hugging Face of each of our ids, or None."""
 
 
-def load(folder: Path, src_places: Ids, tgt_places: Ids) -> TransformersModel:
-    """Returns the model of a folder. Raises InputError without transformers."""
+def load(folder: Path, src_places: Ids, tgt_places: Ids, direction: tuple[str, int] | None = None) -> TransformersModel:
+    """Returns the model of a folder. `direction` is the source language and the forced first token of a multilingual
+    one. Raises InputError without transformers."""
     try:
         transformers = importlib.import_module("transformers")
     except ImportError:
@@ -43,17 +45,23 @@ def load(folder: Path, src_places: Ids, tgt_places: Ids) -> TransformersModel:
             raise InputError(f"transformers cannot load {folder}: {words}.") from None
     # With it, a translation that reaches its limit would count as finished.
     model.generation_config.forced_eos_token_id = None
+    if direction:
+        tokenizer.src_lang, model.generation_config.forced_bos_token_id = direction
     return TransformersModel(
-        f"transformers {transformers.__version__}", model.eval(), tokenizer, src_places, tgt_places
+        f"transformers {transformers.__version__}", model.eval(), tokenizer, src_places, tgt_places, bool(direction)
     )
 
 
 class TransformersModel:
-    """Implements `verification.Program`. `src_places` and `tgt_places` have its ids of our subwords."""
+    """Implements `verification.Program`. `src_places` and `tgt_places` have its ids of our subwords. If it
+    `adds_language`, its tokenizer puts the source language before each line; lines begin with our tag of it."""
 
     tolerance = ROUNDING
 
-    def __init__(self, name: str, model: Any, tokenizer: Any, src_places: Ids, tgt_places: Ids) -> None:
+    def __init__(
+        self, name: str, model: Any, tokenizer: Any, src_places: Ids, tgt_places: Ids, adds_language: bool = False
+    ) -> None:
+        self.adds_language = adds_language
         self.name, self.model, self.tokenizer = name, model, tokenizer
         self.src_places, self.tgt_places = src_places, tgt_places
         self.start: int = model.config.decoder_start_token_id
@@ -63,7 +71,8 @@ class TransformersModel:
         ids = {place: id for id, place in enumerate(self.src_places)}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            rows = self.tokenizer(list(lines))["input_ids"]
+            lines = [split_language(line)[1].lstrip() for line in lines] if self.adds_language else list(lines)
+            rows = self.tokenizer(lines)["input_ids"]
         return [[ids[place] for place in places] for places in rows]
 
     @torch.inference_mode()

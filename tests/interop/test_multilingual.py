@@ -1,0 +1,102 @@
+"""Imports of M2M100 and NLLB, compared with transformers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import foreign
+import pytest
+from cli_runner import Done
+from foreign import multilingual_folder
+
+from vtrans import load
+from vtrans.console import Console
+from vtrans.errors import FileError, InputError
+from vtrans.interop.formats import import_model, read_model
+from vtrans.interop.imported import install
+
+pytest.importorskip("transformers", reason="transformers is not installed: pip install transformers")
+QUIET = Console(quiet=True)
+LINES = [*foreign.TEXT[:4], "", "a dog \u6771 cat", "die Katze"]
+NLLB, M2M100 = {"from": "eng_Latn", "to": "deu_Latn"}, {"from": "en", "to": "de"}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "NLLB": {},
+    "NLLB in shards, unscaled, with gelu": {
+        "shards": True, "scale_embedding": False, "activation_function": "gelu", "seed": 4
+    },
+    "NLLB with separate matrices": {"tie_word_embeddings": False, "seed": 5},
+    "M2M100": {"m2m100": True},
+}  # fmt: skip
+
+
+def direction(settings: dict[str, Any]) -> dict[str, str]:
+    return M2M100 if settings.get("m2m100") else NLLB
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_an_import_equals_its_original(name: str, tmp_path: Path) -> None:
+    settings = VARIANTS[name]
+    folder, out = multilingual_folder(tmp_path / "hf", **settings), tmp_path / "model.safetensors"
+    verified = import_model(folder, out, QUIET, LINES, direction=direction(settings))
+    assert verified is not None
+    assert verified.largest < 2e-5
+    assert verified.split_alike == verified.sentences == 6
+    assert verified.missed == 0
+    assert verified.cut < verified.sentences
+    assert verified.plain is not None
+    assert verified.plain.first is None
+    assert verified.plain.equal > 0
+
+
+@pytest.mark.parametrize("m2m100", [False, True])
+def test_both_engines_begin_with_the_language_and_do_not_show_it(m2m100: bool, tmp_path: Path) -> None:
+    folder, out = multilingual_folder(tmp_path / "hf", m2m100=m2m100), tmp_path / "model.safetensors"
+    wanted = direction({"m2m100": m2m100})
+    import_model(folder, out, QUIET, LINES, direction=wanted)
+    tag = f">>{wanted['to']}<<"
+    found = []
+    for engine in ("torch", "compiled"):
+        translator = load(out, engine=engine)
+        assert dict(translator.engine.tags) == {wanted["to"].replace("_", "-"): f">>{wanted['from']}<<"}
+        ((result,),) = translator.nbest(["a dog sees a cat"], 1, raw=True)
+        found.append((result.text, result.subwords))
+        assert result.subwords[0] == tag
+        assert result.token_logprobs[0] == 0.0
+        assert ">>" not in result.text
+        (scored,) = translator.logprob(["a dog sees a cat"], [result.tokens])
+        assert scored.token_logprobs[0] == 0.0
+        assert scored.logprob == pytest.approx(result.logprob, abs=1e-3)
+        ((begun,),) = translator.nbest(["a dog sees a cat"], 1, prefixes=["die"], raw=True)
+        assert begun.subwords[0] == tag
+        assert begun.text.startswith("die")
+    assert found[0] == found[1]
+
+
+def test_languages_are_required_and_must_be_known(tmp_path: Path, run_cli: Callable[..., Done]) -> None:
+    folder = multilingual_folder(tmp_path / "hf")
+    for wrong in ({}, {"from": "eng_Latn"}, {"from": "eng_Latn", "to": "xxx_Latn"}):
+        with pytest.raises(InputError, match="deu_Latn"):
+            read_model(folder, direction=wrong)
+    marian = foreign.hugging_face_folder(tmp_path / "marian")
+    done = run_cli("import", marian, "--from", "en", "--to", "de", "--out", tmp_path / "x.safetensors")
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert "--from" in done.err
+
+
+def test_a_tokenizer_that_puts_the_language_after_the_text_is_refused(tmp_path: Path) -> None:
+    folder = multilingual_folder(tmp_path / "hf")
+    file = folder / "tokenizer_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"legacy_behaviour": True}))
+    with pytest.raises(FileError, match="legacy_behaviour"):
+        read_model(folder, direction=NLLB)
+
+
+def test_positions_start_after_the_padding_id(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    loaded = install(read_model(multilingual_folder(tmp_path / "hf"), direction=NLLB))
+    original = transformers.M2M100ForConditionalGeneration.from_pretrained(tmp_path / "hf")
+    theirs = original.model.encoder.embed_positions.weights
+    assert (loaded.model.src_positions(20) == theirs[2:22]).all()

@@ -1,0 +1,134 @@
+"""What sets M2M100 and NLLB apart from Marian's folders: the language codes, the vocabulary and the positions.
+
+Read in transformers' `modeling_m2m_100.py`, `tokenization_m2m_100.py` and `tokenization_nllb.py`, version 5.23. A
+source is its language code, the text and `</s>`. The decoder starts with `</s>`, and its first token is forced to be
+the code of the target language. A code is a tag here: `>>eng_Latn<<` is the piece `eng_Latn` of NLLB, and `>>en<<` the
+piece `__en__` of M2M100. A model file has one direction: each source begins with the tag of its language, and
+`search.begin` is that of the target language.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from vtrans.errors import FileError, InputError
+from vtrans.interop.foreign_files import file_in, read_bytes, read_object
+from vtrans.interop.huggingface import names
+from vtrans.interop.settings import Settings
+from vtrans.text.languages import Languages
+from vtrans.text.piece_table import pack
+from vtrans.text.vocabulary import Vocabulary
+
+KIND = "m2m_100"
+LARGEST_SPM = 1 << 28  # bytes
+SPM, FAST = "sentencepiece.bpe.model", "tokenizer.json"
+# Those of M2M100Config; a folder that transformers has written lacks the keys that have them.
+DEFAULTS: dict[str, Any] = {
+    "d_model": 1024, "max_position_embeddings": 1024, "vocab_size": 128112, "encoder_layers": 12, "decoder_layers": 12,
+    "encoder_ffn_dim": 4096, "decoder_ffn_dim": 4096, "encoder_attention_heads": 16, "decoder_attention_heads": 16,
+    "activation_function": "relu", "scale_embedding": True, "dropout": 0.1, "attention_dropout": 0.1,
+    "decoder_start_token_id": 2, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2,
+}  # fmt: skip
+_NLLB_CODE, _M2M100_CODE = re.compile("[a-z]{3}_[A-Z][a-z]{3}"), re.compile("__([a-z]{2,3})__")
+
+
+class Direction(NamedTuple):
+    """The languages of an import."""
+
+    pair: Languages
+    begins_source: str
+    """The tag with which sources begin."""
+    forced: str
+    """The tag with which translations begin."""
+    theirs: tuple[str, int]
+    """The source language and the id of the forced token in transformers."""
+
+
+def refuse_direction(path: Path, direction: Mapping[str, str]) -> None:
+    """Raises InputError if languages are given for a model that has no codes of languages."""
+    if direction:
+        raise InputError(f"`from` and `to` must be left out, because {path} is not a model of M2M100 or NLLB.")
+
+
+def languages_of(vocab: Vocabulary, direction: Mapping[str, str]) -> Direction:
+    """Returns the direction between the languages `from` and `to`. Raises InputError unless both are known."""
+    codes = {tag[2:-2]: tag for tag in vocab.tags}
+    for side in ("from", "to"):
+        if (code := direction.get(side)) not in codes:
+            known = ", ".join(codes)
+            raise InputError(
+                f"`{side}` must be one of the model's languages, {known}, got {'none' if code is None else repr(code)}."
+            )
+    src, tgt = direction["from"], direction["to"]
+    place = vocab.order[vocab.id_of(codes[tgt]) or 0]
+    assert place is not None, "a tag is a piece of the table"
+    pair = Languages(*(code.replace("_", "-") for code in (src, tgt)))
+    return Direction(pair, codes[src], codes[tgt], (src, place))
+
+
+def vocabulary(folder: Path, config: Settings, tokenizer: Mapping[str, Any]) -> Vocabulary:
+    """Returns the vocabulary of both sides. Raises FileError for a tokenizer that does not fit the model, or that puts
+    the code of the source language after the text."""
+    Settings(tokenizer, str(folder / names.TOKENIZER)).check({"legacy_behaviour": (False, None)})
+    size = config.size("vocab_size")
+    is_m2m100 = (folder / names.VOCAB).is_file()
+    path = file_in(folder, names.VOCAB if is_m2m100 else FAST)
+    ids = _m2m100_ids(folder, path) if is_m2m100 else _nllb_ids(path)
+    pieces: list[str] = [f"<unused {place}>" for place in range(size)]  # rows beyond the tokenizer's
+    for piece, id in ids.items():
+        if type(id) is not int or not 0 <= id < size:
+            raise FileError(f"{path} must give each piece an id from 0 to {size - 1:,}, got {str(id)[:80]}.")
+        pieces[id] = piece
+    places = {piece: place for place, piece in enumerate(pieces)}
+    for piece, key in (("</s>", "eos_token_id"), ("</s>", "decoder_start_token_id"), ("<pad>", "pad_token_id")):
+        if config.get(key) != places.get(piece) or piece not in places:
+            raise config.wrong(key, f"the id of {piece} in {path}")
+    special = {"unk": places.get("<unk>"), "eos": places["</s>"]}
+    data = read_bytes(file_in(folder, SPM), LARGEST_SPM)
+    if not data:
+        raise FileError(f"{folder / SPM} is empty.")
+    return Vocabulary(pack(pieces, special, data), str(folder / SPM))
+
+
+def _nllb_ids(path: Path) -> dict[str, Any]:
+    """Returns the ids of the pieces in a tokenizer.json."""
+    content = read_object(path)
+    try:
+        ids = {str(piece): id for piece, id in content["model"]["vocab"].items()}
+        added = {str(token["content"]): token["id"] for token in content["added_tokens"]}
+    except (KeyError, TypeError, AttributeError):
+        raise FileError(f"{path} must hold a tokenizer of the kind BPE with its added tokens.") from None
+    codes = {piece: f">>{piece}<<" if _NLLB_CODE.fullmatch(piece) else piece for piece in added}
+    return {piece: id for piece, id in ids.items() if piece not in added} | {codes[p]: id for p, id in added.items()}
+
+
+def _m2m100_ids(folder: Path, path: Path) -> dict[str, Any]:
+    """Returns the ids of the pieces in vocab.json, and after them those of the languages, which are in the order of
+    the tokenizer's special tokens."""
+    ids = read_object(path)
+    for name in (names.TOKENIZER, "special_tokens_map.json"):
+        settings = read_object(folder / name) if (folder / name).is_file() else {}
+        listed = settings.get("additional_special_tokens") or settings.get("extra_special_tokens") or ()
+        codes = [match[1] for token in listed if (match := _M2M100_CODE.fullmatch(str(token)))]
+        if codes:
+            return ids | {f">>{code}<<": len(ids) + i for i, code in enumerate(dict.fromkeys(codes))}
+    raise FileError(f"{folder} lacks a {names.TOKENIZER} whose additional_special_tokens are languages such as __en__.")
+
+
+def positions(length: int, D: int, pad: int) -> Tensor:
+    """Returns the position table [length, D]: sines in the first half, cosines in the second, from `pad` + 1 on.
+
+    As in tensor2tensor, the last frequency is exactly 1/10000. Computed in float32, as transformers does.
+    """
+    half = D // 2
+    frequencies = torch.exp(torch.arange(half).float() * -(math.log(10000) / (half - 1)))
+    angles = torch.arange(pad + 1, pad + 1 + length).float()[:, None] * frequencies
+    table = torch.cat([angles.sin(), angles.cos()], 1)
+    return table if D % 2 == 0 else torch.cat([table, torch.zeros(length, 1)], 1)
