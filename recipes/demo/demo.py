@@ -54,8 +54,8 @@ def score(folder: Path) -> None:
     ours, others = str(folder / "test.hyp.de"), str(folder / f"test.{SHIPPED}.de")
     run(["vtrans", "translate", "--model", str(folder / "run"), "--input", text("test.en"), "--output", ours])
     say(
-        f"The model that comes with vtrans, {SHIPPED}, was trained for some 95 minutes on three times as much of Tatoeba.\n"
-        "It has not seen these test sentences either."
+        f"The model that comes with vtrans, {SHIPPED}, was trained for an hour and a half on three times as much of\n"
+        "Tatoeba. It has not seen these test sentences either."
     )
     run(["vtrans", "translate", "--quiet", "--model", SHIPPED, "--input", text("test.en"), "--output", others])
     run(["vtrans", "score", text("test.de"), "--hyp", others])
