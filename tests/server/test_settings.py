@@ -45,7 +45,7 @@ def test_a_request_may_have_any_allowed_value_of_a_setting_and_no_other(name: st
 
 def test_no_request_can_make_a_search_much_more_expensive() -> None:
     assert SEARCH_KEYS["beam"].high <= 16
-    assert set(keys_of(SearchConfig)) - set(SEARCH_KEYS) == {"max_source", "batch_tokens"}
+    assert set(keys_of(SearchConfig)) - set(SEARCH_KEYS) == {"begin", "max_source", "batch_tokens"}
     with serving(translate=settings) as client:
         assert client.translate("x", max_source=9).json["translatedText"] == repr(({}, 1))
 

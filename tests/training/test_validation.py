@@ -98,6 +98,7 @@ def test_the_signature_has_exactly_the_settings_that_translations_depend_on() ->
         "no_repeat_ngram": 3,
         "repetition_penalty": 1.5,
         "suppress": ("a",),
+        "begin": ("a",),
         "max_ratio": 3.0,
         "max_source": 9,
         "beam": 7,  # validation has its own, in one group
