@@ -15,7 +15,7 @@ import random
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
@@ -49,11 +49,15 @@ SEED = 1
 
 @dataclass(frozen=True)
 class OldText:
-    """Text of the kind that the model was trained on. Without `targets`, the model translates the sources, and what it
-    forgets is not measured."""
+    """Text of the kind that the model was trained on. Without `targets`, the model translates the sources.
+
+    What the model forgets is measured with the pairs `held_out`, which it should not have learned from. Without them, a
+    part of the text is held out if it has targets.
+    """
 
     sources: Sequence[str]
     targets: Sequence[str] | None = None
+    held_out: Pairs = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -84,8 +88,8 @@ class Adapted:
 
 
 def adapt(options: AdaptOptions, pairs: Pairs, old: OldText | None, console: Console) -> Adapted:
-    """Adapts a model, and writes the better one to `options.out`/model.safetensors. A call that was interrupted goes on
-    when it is repeated.
+    """Adapts a model, and writes the better one to `options.out`/model.safetensors. Repeating an interrupted call
+    continues it.
 
     Raises InputError for fewer than FEWEST_PAIRS different pairs, and for a folder with other text or another model.
     """
@@ -140,7 +144,7 @@ class _Adaptation:
             "model": file_sha256(choose_model(self._options.model).file),
             "to": self._options.to,
             "new": _digest(pairs),
-            "old": old and [_digest(old.sources), old.targets and _digest(old.targets)],
+            "old": old and [_digest(old.sources), old.targets and _digest(old.targets), _digest(old.held_out)],
         }
         record = self._options.out / "text" / "made-from.json"
         with suppress(FileNotFoundError):
@@ -157,11 +161,16 @@ class _Adaptation:
             )
         number = len(parts["new.train"])
         if old and old.targets:
-            parts |= _parts("old", list(zip(old.sources, old.targets, strict=True)))
+            pairs = list(zip(old.sources, old.targets, strict=True))
+            parts |= {"old.train": _shuffled(pairs)} if old.held_out else _parts("old", pairs)
             parts["old.train"] = parts["old.train"][:number]
         elif old:
             sources = [line for line in dict.fromkeys(old.sources) if line.strip()]
             parts["old.train"] = self._translated(random.Random(SEED).sample(sources, min(number, len(sources))))
+        if old and old.held_out:
+            held_out = _shuffled(old.held_out)
+            count = min(HELD_OUT["valid"][1], len(held_out) // 4)
+            parts |= {"old.valid": held_out[:count], "old.test": held_out[count:][: HELD_OUT["test"][1]]}
         for name, part in parts.items():
             for file, lines in zip(self._files(name), zip(*part, strict=True), strict=True):
                 file.parent.mkdir(parents=True, exist_ok=True)
@@ -257,6 +266,12 @@ def _parts(kind: str, pairs: Pairs) -> dict[str, Pairs]:
     for part, (share, most) in HELD_OUT.items():
         parts[f"{kind}.{part}"] = [group[0] for group in islice(left, min(int(share * len(groups)), most))]
     return {f"{kind}.train": [pair for group in left for pair in group], **parts}
+
+
+def _shuffled(pairs: Pairs) -> Pairs:
+    different = [pair for pair in dict.fromkeys(pairs) if all(side.strip() for side in pair)]
+    random.Random(SEED).shuffle(different)
+    return different
 
 
 def _digest(lines: Sequence[object]) -> str:

@@ -106,6 +106,16 @@ def test_old_text_without_translations_is_translated_by_the_model(model: Path, t
     assert targets == list(vtrans.load(model, device="cpu").translate(sources))
 
 
+def test_old_pairs_that_are_given_for_it_measure_what_the_model_forgets(model: Path, tmp_path: Path) -> None:
+    held_out = [(english, german) for english, german in tiny_pairs()[:40]]
+    old = OldText(OLD.sources[40:], None, held_out)
+    made = adapt(options(model, tmp_path, "train.max_steps=1"), NEW, old, QUIET)
+    assert set(made.scores) == {"new", "old"}
+    assert (made.counts["old.valid"], made.counts["old.test"]) == (10, 30)
+    texts = {part: (tmp_path / "text" / f"old.{part}.en").read_text().split("\n")[:-1] for part in ("valid", "test")}
+    assert {*texts["valid"], *texts["test"]} == {english for english, _ in held_out}
+
+
 def test_a_folder_of_other_pairs_and_too_few_pairs_are_refused(model: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="100"):
         adapt(options(model, tmp_path), NEW[:99], None, QUIET)

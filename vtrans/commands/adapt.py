@@ -27,7 +27,12 @@ PAIRS = (
 SRC = "Source text of new pairs, one sentence per line."
 TGT = "Translation of `--src`, line by line."
 OLD_SRC = "Source text of the kind that the model was trained on. As many old pairs as new ones are trained on."
-OLD_TGT = "Translation of `--old-src`.  [default: the model translates it, and what it forgets is not measured]"
+OLD_TGT = "Translation of `--old-src`.  [default: the model translates it]"
+OLD_TEST_SRC = (
+    "Source text of old pairs that the model has not learned from, which measure what it forgets.  [default: a part of "
+    "`--old-src` and `--old-tgt`]"
+)
+OLD_TEST_TGT = "Translation of `--old-test-src`."
 GUARD = "Keep the old model if the adapted one loses more BLEU on held-out old pairs."
 OUT = "Folder to write. If it holds an adaptation of the same model to the same pairs, that is resumed."
 SET = "Replace a value of the training, such as train.learning_rate=0.0001. May be repeated."
@@ -40,6 +45,8 @@ def adapt(
     tgt: Annotated[Path | None, option(TGT, "FILE", "Text")] = None,
     old_src: Annotated[Path | None, option(OLD_SRC, "FILE", "Text")] = None,
     old_tgt: Annotated[Path | None, option(OLD_TGT, "FILE", "Text")] = None,
+    old_test_src: Annotated[Path | None, option(OLD_TEST_SRC, "FILE", "Text")] = None,
+    old_test_tgt: Annotated[Path | None, option(OLD_TEST_TGT, "FILE", "Text")] = None,
     on_bad_utf8: BadUtf8 = "error",
     to: To = None,
     out: Annotated[Path, option(OUT, "FOLDER", "Output")] = Path("adapted"),
@@ -57,9 +64,16 @@ def adapt(
     before and after. The better model is OUT/model.safetensors: the old one if the new pairs did not gain, or if the
     old ones lost more than --guard.
     """
-    for name, given, other in (("--tgt", src, tgt), ("--src", tgt, src), ("--old-src", old_tgt, old_src)):
+    texts = (
+        ("--tgt", src, tgt),
+        ("--src", tgt, src),
+        ("--old-src", old_tgt or old_test_src, old_src),
+        ("--old-test-src", old_test_tgt, old_test_src),
+        ("--old-test-tgt", old_test_src, old_test_tgt),
+    )
+    for name, given, other in texts:
         if given and not other:
-            raise InputError(f"{name} is missing: each text needs its translation.")
+            raise InputError(f"{name} is missing: each text needs its translation, and old pairs need --old-src.")
     if not (pairs or src):
         raise InputError("there are no pairs to adapt to; name documents with --pairs, or text with --src and --tgt.")
     console, how = Console(quiet=quiet), bad_utf8(on_bad_utf8)
@@ -69,9 +83,12 @@ def adapt(
     found = _of_documents(pairs, model, to, console) if pairs else []
     if src and tgt:
         found += _of_text(src, tgt, how, console)
-    old = OldText(read_all(old_src, how, console)) if old_src else None
-    if old_src and old_tgt:
-        old = OldText(*zip(*_of_text(old_src, old_tgt, how, console), strict=True))
+    old = None
+    if old_src:
+        sides = zip(*_of_text(old_src, old_tgt, how, console), strict=True) if old_tgt else ()
+        sources, targets = sides or (read_all(old_src, how, console), None)
+        held_out = _of_text(old_test_src, old_test_tgt, how, console) if old_test_src and old_test_tgt else []
+        old = OldText(sources, targets, held_out)
     options = AdaptOptions(
         model, out, guard, to, overrides=overrides or [], device=device, processes=processes, threads=threads
     )
@@ -81,7 +98,9 @@ def adapt(
     rows = [(kind, f"{before:.1f}", f"{after:.1f}") for kind, (before, after) in made.scores.items()]
     console.table("BLEU of the test pairs", rows, header=("", "before", "after"))
     if "old" not in made.scores:
-        console.warn("what the model forgets was not measured; give pairs of its old text with --old-src and --old-tgt")
+        console.warn(
+            "what the model forgets was not measured; give pairs of its old text with --old-test-src and --old-test-tgt"
+        )
     result = "the adapted model" if made.kept else "the old model, because the adapted one is not better"
     console.info(f"{made.file}: {result}")
     if as_json:
