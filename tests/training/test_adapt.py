@@ -20,7 +20,7 @@ from vtrans.errors import InputError
 from vtrans.score import corpus_scores
 
 NEW = [(f"Often {english}", german.replace("Der ", "Ein ").replace("mich", "uns")) for english, german in tiny_pairs()]
-OLD = OldText(*zip(*tiny_pairs(), strict=True))
+OLD = OldText([src for src, _ in tiny_pairs()], [tgt for _, tgt in tiny_pairs()])
 QUICK = ("train.max_steps=120", "train.learning_rate=0.01", "train.checkpoint_every=60", "train.batch_tokens=240")
 QUIET = Console(quiet=True)
 Bleu = tuple[float, float]
