@@ -17,13 +17,12 @@ from vtrans.engines.engine import Engine
 from vtrans.lines.line import MOST_PHRASES, Line, Piece, Search, Stage
 from vtrans.search.lexical import Form, Phrase, least_tokens
 from vtrans.text.languages import Languages, base
-from vtrans.text.values import WORDS, Difference, compare
+from vtrans.text.values import SWAPPED_MARKS, WORDS, Difference, compare
 from vtrans.text.vocabulary import UNK_ID
 from vtrans.wording.avoid import Avoid, Spelling
 
 FAR_WORSE = 5.0  # nats per subword, about
 
-_MARKS = str.maketrans(".,", ",.")
 _AMOUNT = re.compile(r"\d{1,3}(?:,\d{3})*(?:\.\d+)?")
 
 
@@ -93,7 +92,7 @@ class KeepNumbers(Stage):
         if before[:1].isalpha():
             written = [(before + number + after).rstrip(".,;:!?)]}\"'")]
         elif self._languages.tgt and _AMOUNT.fullmatch(number) and _decimal_comma(self._languages.tgt):
-            written.append(number.translate(_MARKS))
+            written.append(number.translate(SWAPPED_MARKS))
         for spelled in dict.fromkeys(written):
             tokens = tuple(self._tgt_vocab.encode(spelled))
             if tokens and UNK_ID not in tokens and self._tgt_vocab.decode(tokens) == spelled:

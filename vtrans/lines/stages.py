@@ -84,7 +84,7 @@ class Stages:
         return [stage for stage in stages if stage]
 
     def _languages(self, to: str | None) -> Languages:
-        """Returns the languages of the model for a target language; "" for those of which there are several or none."""
+        """Returns the source and the target language, given `to`. One that the model leaves open is ""."""
         pairs = [pair for pair in self._engine.languages if to in (None, pair.tgt)]
         sides = {pair.src for pair in pairs}, {pair.tgt for pair in pairs}
         return Languages(*(next(iter(codes)) if len(codes) == 1 else "" for codes in sides))

@@ -124,6 +124,8 @@ def _values(words: str) -> dict[str, Decimal]:
     return {word: Decimal(value) for alternatives, value in pairs for word in alternatives.split("|")}
 
 
+SWAPPED_MARKS = str.maketrans(".,", ",.")
+"""Writes a number of a language with decimal points as one with decimal commas does, and the other way round."""
 WORDS = {
     "en": Words(
         _values(

@@ -17,7 +17,7 @@ import regex
 
 from vtrans.text.case import lower
 from vtrans.text.languages import Languages, base
-from vtrans.text.values import WORDS
+from vtrans.text.values import SWAPPED_MARKS, WORDS
 from vtrans.text.vocabulary import Vocabulary
 from vtrans.wording.glossary import begins_sentence
 
@@ -35,7 +35,6 @@ _MEASURE = regex.compile(
     r"(?<![\w.,$\u20ac\u00a3-])(\d+(?:[.,]\d+)*)[\s\u00a0]?"
     r"([cdkm]?m[\u00b2\u00b3]|[cdkm]m|km/h|m/s|[km]g|[cdhm]l|[kMGT]B|[kMG]Hz|k[WJ]|kWh|kcal|mAh|\u00b0[CF])(?![\w/])"
 )
-_MARKS = str.maketrans(".,", ",.")
 _PARTS = re.compile(r"Al|D[ei]|Del|El|L[ae]|L[ao]s|New|San|Santa|Sri|V[ao]n")  # of names
 _OTHER_SCRIPTS = re.compile(
     "a[mr]|b[egn]|el|fa|gu|h[eiy]|ja|k[akmnoy]|lo|m[klnry]|ne|or|p[as]|ru|s[dir]|t[aehgi]|u[gkr]|yi|zh"
@@ -76,7 +75,7 @@ class Names:
         self._vocab, self._in_german = vocab, base(languages.tgt) == "de"
         self._has_names = base(languages.src) == "en" and not _OTHER_SCRIPTS.fullmatch(base(languages.tgt))
         words = [WORDS.get(base(code)) for code in languages]
-        self._marks = _MARKS if None not in words and len({side.comma for side in words if side}) > 1 else {}
+        self._marks = SWAPPED_MARKS if None not in words and len({side.comma for side in words if side}) > 1 else {}
 
     def of(self, line: str) -> Iterator[Name]:
         """Yields the measures and names of a line. A line whose words mostly begin with capitals has no names."""
