@@ -273,8 +273,12 @@ class CutIntoPieces(Stage):
             line.counts.empty = int(not all(text.strip() for text in texts))
             line.counts.short = int(any(_is_short(piece) for piece in line.pieces))
             line.counts.tgt_tokens = len(tokens)
+        text, gap = "", ""
+        for translated, piece in zip(texts, line.pieces, strict=True):
+            if translated:
+                text, gap = text + gap + translated, piece.gap
         return Translation(
-            one_line("".join(t + piece.gap for t, piece in zip(texts, line.pieces, strict=True) if t).rstrip(" ")),
+            one_line(text),
             math.fsum(h.logprob for h in hyps),
             math.fsum(h.score for h in hyps) / len(hyps),
             finished,
