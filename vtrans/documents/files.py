@@ -12,18 +12,18 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import PurePath
 
-from vtrans.documents.android import android_document
-from vtrans.documents.apple_strings import strings_document, strings_encoding
+from vtrans.documents.app_strings.android import android_document
+from vtrans.documents.app_strings.apple_strings import strings_document, strings_encoding
+from vtrans.documents.app_strings.json_files import arb_languages, json_document
+from vtrans.documents.app_strings.qt import ts_document, ts_encoding, ts_languages
+from vtrans.documents.app_strings.xcstrings import xcstrings_document, xcstrings_languages
 from vtrans.documents.document import READERS, Document
 from vtrans.documents.html import escape, html_encoding
-from vtrans.documents.json_files import arb_languages, json_document
 from vtrans.documents.markdown import markdown_document
 from vtrans.documents.office import docx_document, odt_document
 from vtrans.documents.po import charset, po_document, po_languages
-from vtrans.documents.qt import ts_document, ts_encoding, ts_languages
 from vtrans.documents.subtitles import SubtitleDocument
 from vtrans.documents.tmx import tmx_document
-from vtrans.documents.xcstrings import xcstrings_document, xcstrings_languages
 from vtrans.documents.xliff import xliff_document, xliff_languages
 from vtrans.documents.xml import encoding
 from vtrans.errors import DocumentError, DocumentSizeError

@@ -10,14 +10,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import PurePath
 
+from vtrans.documents.app_strings.qt import ts_languages, ts_pairs
+from vtrans.documents.app_strings.xcstrings import xcstrings_languages, xcstrings_pairs
 from vtrans.documents.document import MarkedDocument, Paired
 from vtrans.documents.files import open_file
 from vtrans.documents.po import po_languages, po_pairs
-from vtrans.documents.qt import ts_languages, ts_pairs
 from vtrans.documents.remembered import Remembered, TextPair
 from vtrans.documents.sentences import PROTECTION, has_words
 from vtrans.documents.tmx import tmx_languages, tmx_pairs
-from vtrans.documents.xcstrings import xcstrings_languages, xcstrings_pairs
 from vtrans.documents.xliff import xliff_languages, xliff_pairs
 from vtrans.errors import DocumentError
 from vtrans.text.languages import Languages, base
