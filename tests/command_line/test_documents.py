@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -105,6 +106,26 @@ def test_what_makes_no_sense_is_refused(translate: Run, words: str, named: str) 
 def test_a_result_that_is_replaced_is_named(translate: Run) -> None:
     assert "new.po" not in translate("a.po", "-o", "new.po").err
     assert "new.po" in translate("a.po", "-o", "new.po").err
+
+
+def test_an_existing_translation_of_app_strings_is_completed(translate: Run) -> None:
+    source, edited = {"a": "The dog.", "b": "The cat."}, {"a": "Der Hund!", "b": ""}
+    Path("en.json").write_text(json.dumps(source), encoding="utf-8")
+    Path("de.json").write_text(json.dumps(edited), encoding="utf-8")
+    assert translate("en.json", "-o", "de.json").code == 0
+    first = Path("de.json").read_bytes()
+    values = json.loads(first)
+    assert values["a"] == edited["a"]
+    assert values["b"]
+    assert translate("en.json", "-o", "de.json").code == 0
+    assert Path("de.json").read_bytes() == first
+    assert translate("en.json", "-o", "de.json", "--overwrite").code == 0
+    assert Path("de.json").read_bytes() == translate("en.json").out
+    Path("de.json").write_bytes(b"{")
+    done = translate("en.json", "-o", "de.json")
+    assert done.code == 2
+    assert "de.json" in done.err
+    assert Path("de.json").read_bytes() == b"{"
 
 
 def test_nothing_is_written_if_one_document_is_broken(translate: Run) -> None:

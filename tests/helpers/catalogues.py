@@ -51,10 +51,16 @@ def rotated(line: str) -> Translated:
 
 
 def filled(
-    name: str, content: bytes, translate: Translate = reverse, *, tgt: str = "de", overwrite: bool = False
+    name: str,
+    content: bytes,
+    translate: Translate = reverse,
+    *,
+    tgt: str = "de",
+    overwrite: bool = False,
+    existing: bytes = b"",
 ) -> bytes:
-    """Returns a file with its translations."""
-    opened = open_file(name, content, 10_000_000, Filling(tgt, overwrite))
+    """Returns a file with its translations, or an existing translation with those that it lacks."""
+    opened = open_file(name, content, 10_000_000, Filling(tgt, overwrite, existing=existing))
     documents = [opened.read(text, "en") for text in opened.texts]
     lines = Lines(documents)
     answers = {line: [translate(line.text)] for group in lines.groups.values() for line in group}

@@ -103,14 +103,25 @@ class Documents:
             raise InputError(f"{file} must end in one of {known}; name its `format`, or use `input` for lines of text.")
         return ending
 
-    def opened(self, file: Path, source: str, target: str) -> Opened:
+    def completes(self, file: Path, output: Path | None) -> bool:
+        """Returns whether the translations of an existing output are kept."""
+        from vtrans.documents.files import COPIES
+
+        copied = self.ending(file) in COPIES and not self.overwrite
+        return copied and output is not None and output.is_file() and output.stat().st_size > 0
+
+    def opened(self, file: Path, output: Path | None, source: str, target: str) -> Opened:
         """Returns a document that is read for translation between languages. Raises InputError for a broken one."""
         from vtrans.documents.files import Filling, open_file
 
+        name, filling = f"x{self.ending(file)}", Filling(target, self.overwrite, source)
+        if output and self.completes(file, output):
+            filling = replace(filling, existing=content_of(output))
+            with named(output):
+                existing = open_file(name, filling.existing, LARGEST_DOCUMENT)
+                existing.read(existing.texts[0], target)
         with named(file):
-            return open_file(
-                f"x{self.ending(file)}", content_of(file), LARGEST_DOCUMENT, Filling(target, self.overwrite, source)
-            )
+            return open_file(name, content_of(file), LARGEST_DOCUMENT, filling)
 
 
 def check_packages(purpose: str) -> None:
@@ -230,15 +241,18 @@ def translate_files(
     todo = {file: target for file, target in targets.items() if not (written and written.has(file, target))}
     if len(todo) < len(targets):
         console.info(f"{many(len(targets) - len(todo), 'document', 'translated by an earlier run')}")
-    if replaced := [target for target in todo.values() if target and target.is_file()]:
-        console.info(f"{many(len(replaced), 'existing file', 'to be replaced')}, such as {replaced[0]}")
+    existing = {file: target for file, target in todo.items() if target and target.is_file()}
+    for completes, end in ((False, "to be replaced"), (True, "whose translations stay")):
+        if found := [target for file, target in existing.items() if documents.completes(file, target) == completes]:
+            console.info(f"{many(len(found), 'existing file', end)}, such as {found[0]}")
     with ended_by_signals():
         translator = load()
         translator.check(options)
         languages = _languages(translator, options.to)
         opened = {}
         for file in todo:
-            one = documents.opened(file, languages.src if translator.engine.languages else "", languages.tgt)
+            source = languages.src if translator.engine.languages else ""
+            one = documents.opened(file, todo[file], source, languages.tgt)
             with named(file):
                 opened[file] = one, [one.read(text, languages.src) for text in one.texts]
         lines = Lines([document for _, parts in opened.values() for document in parts], options.known)

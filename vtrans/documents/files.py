@@ -33,6 +33,7 @@ MOST_UNPACKED = 10  # times the largest file that is accepted; a zip file may no
 MOST_TAGS = 10**6  # of the text in a zip file; each needs about 1 kB of memory
 MOST_MEMBERS = 1000  # of a zip file
 ROOTS = {".xml": b"<resources", ".ts": b"<TS"}  # what a file must have, if others with its ending have another format
+COPIES = (".json", ".arb", ".xml", ".strings")  # endings of files of strings in one language
 MARK = "\ufeff"  # the byte order mark
 REFERENCES = "xmlcharrefreplace"  # Python's name for writing characters that an encoding lacks as `&#8364;`
 
@@ -52,11 +53,12 @@ class Opened:
 @dataclass(frozen=True)
 class Filling:
     """How the entries of a file are filled: the languages, if they are known, and whether also those that are filled
-    already."""
+    already. `existing` is the content of an earlier translation, for a format of COPIES."""
 
     target: str = ""
     overwrite: bool = False
     source: str = ""
+    existing: bytes = b""
 
 
 Open = Callable[[bytes, int, Filling], Opened]
@@ -85,18 +87,27 @@ def _text(
     errors: str = "strict",
     *,
     entries: bool = False,
+    copies: bool = False,
     named: Callable[[str], list[tuple[str, str]]] = lambda text: [],
 ) -> Open:
     """Returns how a file that is a text is opened: `encoding` returns its encoding, and `errors` says what Python does
     with characters that this lacks. Its byte order mark and line ends stay. With `entries`, `read` fills them, and
-    `named` returns pairs of languages that the file names, empty where it names none."""
+    `named` returns pairs of languages that the file names, empty where it names none. With `copies`, `read` completes
+    an earlier translation, which names its language in place of the source language."""
 
     def opened(content: bytes, most: int, filling: Filling) -> Opened:
         text, encoded = _decoded(content, encoding(content), errors)
-        if entries:
+        if entries or copies:
             for languages in named(text) if filling.source or filling.target else ():
                 _check_languages(languages, filling)
-            reader = partial(read, target=filling.target, overwrite=filling.overwrite)
+            reader = partial(read, target=filling.target)
+            if entries:
+                reader = partial(reader, overwrite=filling.overwrite)
+            elif filling.existing:
+                existing, encoded = _decoded(filling.existing, encoding(filling.existing), errors)
+                for language, _ in named(existing) if filling.target else ():
+                    _check_languages(("", language), filling, "existing translation")
+                reader = partial(reader, existing=existing)
             return Opened([text], reader, lambda texts: encoded(texts[0]))
         newline = "\r\n" if "\r\n" in text else "\n"
         plain = text.replace("\r\n", "\n")
@@ -105,14 +116,14 @@ def _text(
     return opened
 
 
-def _check_languages(named: tuple[str, str], filling: Filling) -> None:
+def _check_languages(named: tuple[str, str], filling: Filling, what: str = "file") -> None:
     """Raises DocumentError for a file in other languages than those of the translations."""
     ours = filling.source, filling.target
     both = [(base(theirs.replace("_", "-")), base(mine)) for theirs, mine in zip(named, ours, strict=True)]
     if any(theirs and mine and theirs != mine for theirs, mine in both):
         wanted, got = (" to ".join(filter(None, codes)) for codes in (ours, named))
         raise DocumentError(
-            f"The file names {got}, but the translations are {wanted}; choose a model for the file's languages, or "
+            f"The {what} names {got}, but the translations are {wanted}; choose a model for the file's languages, or "
             "correct those that it names."
         )
 
@@ -209,10 +220,10 @@ FORMATS: dict[str, Open] = {
     ),
     ".tmx": _text(tmx_document, encoding, REFERENCES, entries=True),
     **dict.fromkeys((".md", ".markdown"), _text(markdown_document, _utf8, entries=True)),
-    ".json": _text(json_document, _utf8, entries=True),
-    ".arb": _text(partial(json_document, arb=True), _utf8, entries=True, named=arb_languages),
-    ".xml": _text(android_document, encoding, REFERENCES, entries=True),
-    ".strings": _text(strings_document, strings_encoding, entries=True),
+    ".json": _text(json_document, _utf8, copies=True),
+    ".arb": _text(partial(json_document, arb=True), _utf8, copies=True, named=arb_languages),
+    ".xml": _text(android_document, encoding, REFERENCES, copies=True),
+    ".strings": _text(strings_document, strings_encoding, copies=True),
     ".xcstrings": _text(
         xcstrings_document, _utf8, entries=True, named=lambda text: [(xcstrings_languages(text)[0], "")]
     ),

@@ -1,4 +1,4 @@
-"""Reads the strings of Android (`strings.xml`): the result is the same file in another language."""
+"""Reads the strings of Android (`strings.xml`): a translation is a copy in another language."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator
 from xml.sax.saxutils import escape
 
-from vtrans.documents.document import Document, FilledDocument, Slot
+from vtrans.documents.app_strings.copies import Copy, Found, Node, completed
+from vtrans.documents.document import Document
 from vtrans.documents.markup import Item
 from vtrans.documents.program_strings import ProgramString, format_flags, paired, slot_of
 from vtrans.documents.xml import Element, inline_items, parse
@@ -14,6 +15,8 @@ from vtrans.errors import DocumentError
 
 _HTML = "a annotation b big cite dfn em font i s small span strike strong sub sup tt u"
 _TAGS = frozenset(_HTML.split())
+_PARTS = {"resources": ("string", "string-array", "plurals"), "string-array": ("item",), "plurals": ("item",)}
+_NAMESPACE = re.compile(r"""\s+xmlns:([\w.-]+)\s*=\s*(?:"[^"]*"|'[^']*')""")
 _REFERENCE = re.compile(r"\s*[@?][\w:.]+/\S+\s*")  # to another resource
 _QUOTES = re.compile(r'((?:[^"\\]|\\.)+)', re.DOTALL)
 _ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|(.))", re.DOTALL)
@@ -21,27 +24,63 @@ _LETTERS = {"n": "\n", "t": "\t"}
 _WRITTEN = {"\\": "\\\\", '"': '\\"', "'": "\\'", "\n": "\\n", "\t": "\\t"}
 
 
-def android_document(text: str, language: str, *, target: str = "", overwrite: bool = False) -> Document:
-    """Returns a file of strings, arrays of strings and plural forms, which are slots unless they are not to be
-    translated. Raises DocumentError for other XML."""
+def android_document(text: str, language: str, *, target: str = "", existing: str | None = None) -> Document:
+    """Returns a file of strings, arrays of strings and plural forms, or its existing translation, in which those are
+    slots that are to be translated. Raises DocumentError for other XML."""
+    copy = Copy(text)
+    if existing is not None:
+        copy = _completed(text, existing)
+    return copy.document(_strings(copy.text, language))
+
+
+def _completed(text: str, existing: str) -> Copy:
+    """Returns a translation with what it lacks, and with the namespaces that this has."""
+    ours, theirs = _root(text), _root(existing)
+    copy = completed(text, _tree(ours), existing, _tree(theirs))
+    bounds = copy.bounds or []
+    added = "".join(copy.text[begin:end] for begin, end in zip(bounds[::2], bounds[1::2], strict=True))
+    declared = [match for match in _NAMESPACE.finditer(ours.opening) if f"{match[1]}:" in added]
+    lacking = "".join(match.group() for match in declared if f"xmlns:{match[1]}" not in theirs.opening)
+    if not lacking or not theirs.children:
+        return copy
+    end = theirs.begin + len(theirs.opening) - 1
+    return _completed(text, existing[:end] + lacking + existing[end:])
+
+
+def _strings(text: str, language: str) -> Iterator[Found]:
+    for part in _parts(_root(text)):
+        for string in [part] if part.name == "string" else _parts(part):
+            begin = string.begin + len(string.opening)
+            if _decoded(string.inside) is None:
+                yield begin, None
+            elif not string.is_blank and not _REFERENCE.fullmatch(string.inside):
+                yield begin, slot_of(begin, string.inside, [_AndroidString(string, language)])
+
+
+def _root(text: str) -> Element:
     root = parse(text, ("",), doctype=True).child("resources")
     if root is None:
         raise DocumentError("The root element of the file's XML must be resources, as in strings.xml of Android.")
-    slots, left = list[Slot](), 0
-    for element in _strings(root):
-        if _decoded(element.inside) is None:
-            left += 1
-        elif not element.is_blank and not _REFERENCE.fullmatch(element.inside):
-            string = _AndroidString(element, language)
-            slots.append(slot_of(element.begin + len(element.opening), element.inside, [string]))
-    return FilledDocument(text, slots, left=left)
+    return root
 
 
-def _strings(root: Element) -> Iterator[Element]:
-    for element in root.children:
-        parts = {"string": [element], "string-array": element.children, "plurals": element.children}
-        if element.attributes.get("translatable") != "false":
-            yield from (part for part in parts.get(element.name, ()) if part.name in ("string", "item"))
+def _parts(element: Element) -> list[Element]:
+    """Returns the children of an element that are to be translated, or have children that are."""
+    children = [child for child in element.children if child.name in _PARTS.get(element.name, ())]
+    return [child for child in children if child.attributes.get("translatable") != "false"]
+
+
+def _tree(element: Element, key: str = "", before: int = 0) -> Node:
+    """Returns an element with its parts as members."""
+    text = element.inside if element.name in ("string", "item") and not element.is_blank else ""
+    node, place = Node(element.begin, element.end, key, text, before=before), element.begin + len(element.opening)
+    parts = {part.begin for part in _parts(element)}
+    for child in element.children:
+        if child.name and child.begin in parts:
+            names = (child.attributes.get(name, "") for name in ("name", "product", "quantity"))
+            node.members.append(_tree(child, " ".join((child.name, *names)), place))
+        place = child.end if child.name else place
+    return node
 
 
 class _AndroidString(ProgramString):

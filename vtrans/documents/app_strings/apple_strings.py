@@ -1,17 +1,21 @@
-"""Reads the `.strings` files of iOS and macOS: the result is the same file in another language."""
+"""Reads the `.strings` files of iOS and macOS: a translation is a copy in another language."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
-from vtrans.documents.document import Document, FilledDocument, Slot
+from vtrans.documents.app_strings.copies import Copy, Found, Node, completed
+from vtrans.documents.document import Document
 from vtrans.documents.program_strings import ProgramString, format_flags, paired, slot_of
 from vtrans.documents.xml import encoding
 from vtrans.errors import DocumentError
 
 _SPACE = r"(?:\s|/\*.*?\*/|//[^\n]*+)*+"
 _STRING = r'(?:"[^"\\]*(?:\\.[^"\\]*)*+"|[\w.$:-]++)'
-_PAIR = re.compile(rf"{_SPACE}(?:{_STRING}{_SPACE}(?:={_SPACE}(?P<value>{_STRING}){_SPACE})?;|\Z)", re.DOTALL)
+_PAIR = re.compile(
+    rf"{_SPACE}(?:(?P<pair>(?P<key>{_STRING}){_SPACE}(?:={_SPACE}(?P<value>{_STRING}){_SPACE})?;)|\Z)", re.DOTALL
+)
 _ESCAPE = re.compile(r"\\(?:U([0-9A-Fa-f]{4})|(.))", re.DOTALL)
 _LETTERS = {"n": "\n", "t": "\t", "r": "\r"}
 _WRITTEN = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
@@ -25,22 +29,52 @@ def strings_encoding(content: bytes) -> str:
     return zeros.get(b"\0") or encoding(content)
 
 
-def strings_document(text: str, language: str, *, target: str = "", overwrite: bool = False) -> Document:
-    """Returns a `.strings` file with its values as slots. Raises DocumentError with the line of what has another
-    form."""
-    slots, left, place = list[Slot](), 0, 0
+def strings_document(text: str, language: str, *, target: str = "", existing: str | None = None) -> Document:
+    """Returns a `.strings` file, or its existing translation, with the values that are to be translated as slots.
+    Raises DocumentError with the line of what has another form."""
+    copy = Copy(text)
+    if existing is not None:
+        copy = completed(text, _tree(text), existing, _tree(existing))
+    return copy.document(_strings(copy.text, language))
+
+
+def _strings(text: str, language: str) -> Iterator[Found]:
+    for pair in _pairs(text):
+        place, value = pair.start("value"), _value(pair)
+        if value is None:
+            yield place, None
+        elif value.strip():
+            string = ProgramString(value, format_flags(value, "objc-format"), language)
+            yield place, slot_of(place, pair["value"], [string], _quoted)
+
+
+def _tree(text: str) -> Node:
+    """Returns the pairs as members of a group."""
+    root = Node(0, len(text))
+    for pair in _pairs(text):
+        key, value = pair["key"].strip('"'), _value(pair)
+        shown = pair["value"] if value is None else value
+        root.members.append(Node(*pair.span("pair"), key, shown, before=pair.start()))
+    return root
+
+
+def _pairs(text: str) -> Iterator[re.Match[str]]:
+    """Yields the pairs, each with the white space and the comments before it."""
+    place = 0
     while place < len(text):
         pair = _PAIR.match(text, place)
         if pair is None:
             line = text.count("\n", 0, len(text) - len(text[place:].lstrip())) + 1
             raise DocumentError('a comment or a pair such as "key" = "value"; is needed.', line)
-        raw, place = pair["value"] or "", pair.end()
-        value = paired(_ESCAPE.sub(_character, raw[1:-1] if raw[:1] == '"' else raw))
-        left += value is None
-        if value and value.strip():
-            string = ProgramString(value, format_flags(value, "objc-format"), language)
-            slots.append(slot_of(pair.start("value"), raw, [string], _quoted))
-    return FilledDocument(text, slots, left=left)
+        if pair["pair"]:
+            yield pair
+        place = pair.end()
+
+
+def _value(pair: re.Match[str]) -> str | None:
+    """Returns the value of a pair, which is empty if it has only a key; None if it has half a character."""
+    raw = pair["value"] or ""
+    return paired(_ESCAPE.sub(_character, raw[1:-1] if raw[:1] == '"' else raw))
 
 
 def _character(escape: re.Match[str]) -> str:

@@ -1,14 +1,14 @@
-"""Reads the strings of apps in JSON and ARB, the JSON of Flutter: the result is the same file in another language."""
+"""Reads the strings of apps in JSON and ARB, the JSON of Flutter: a translation is a copy in another language."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from functools import partial
 
-from vtrans.documents.document import Document, FilledDocument, Slot
+from vtrans.documents.app_strings.copies import Copy, Found, Node, completed
+from vtrans.documents.document import Document, Slot
 from vtrans.documents.icu import IcuString, UnclearMessage, icu_strings
 from vtrans.documents.placeholders import has_icu
 from vtrans.documents.program_strings import ProgramString, format_flags, paired, slot_of
@@ -20,27 +20,6 @@ _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]]|[^\s{}\[\],:"]+')
 # i18next refers to other texts with $t(key), and Vue with @:key. Vue separates plural forms with a bar.
 _ATOMS = re.compile(r"\$t\([^()]*\)|@(?:\.\w+)?:(?:\([^()]*\)|[\w.]*\w)|\{\s*[\w.-]+\s*,[^{}]*\}")
 _BAR = re.compile(r"(\s\|\s)")
-
-
-@dataclass
-class Node:
-    """A value: where it is, its key if it is a member of an object, its text if it is a string, and its members."""
-
-    begin: int
-    end: int
-    key: str = ""
-    text: str = ""
-    members: list[Node] = field(default_factory=list)
-
-    def get(self, key: str) -> Node | None:
-        """Returns the member with a key; of several the last one, as most programs do."""
-        return next((member for member in reversed(self.members) if member.key == key), None)
-
-    def strings(self) -> Iterator[Node]:
-        """Yields the strings in this value."""
-        yield from [self] if self.text else []
-        for member in self.members:
-            yield from member.strings()
 
 
 def read_json(text: str) -> Node:
@@ -57,13 +36,15 @@ def read_json(text: str) -> Node:
         sign, parent = match.group(), stack[-1]
         if sign in "}]":
             stack.pop().end = match.end()
-        elif key is None and parent is not root and text[parent.begin] == "{":
+        elif key is None and parent.kind == "{":
             key = json.loads(sign)
         else:
-            node = Node(*match.span(), key or "", json.loads(sign) if sign[0] == '"' else "")
+            before = parent.members[-1].end if parent.members else parent.begin + 1
+            node = Node(*match.span(), key or "", json.loads(sign) if sign[0] == '"' else "", before=before)
             parent.members.append(node)
             key = None
             if sign in "{[":
+                node.kind = sign
                 stack.append(node)
         if len(stack) > DEEPEST:
             raise DocumentError(f"The file's JSON must be nested at most {DEEPEST} values deep.")
@@ -75,24 +56,34 @@ def _refuse(constant: str) -> None:
 
 
 def json_document(
-    text: str, language: str, *, target: str = "", overwrite: bool = False, arb: bool = False
+    text: str, language: str, *, target: str = "", existing: str | None = None, arb: bool = False
 ) -> Document:
-    """Returns a file with its strings as slots. Those of ARB are messages, and its locale becomes the target language,
-    if that is known. Raises DocumentError with the line of what is not JSON."""
-    root, left, slots = read_json(text), 0, list[Slot]()
-    escaped = text.isascii() and "\\u" in text
+    """Returns a file, or its existing translation, with the strings that are to be translated as slots. Those of ARB
+    are messages, and its locale becomes the target language, if that is known. Raises DocumentError with the line of
+    what is not JSON."""
+    copy = Copy(text)
+    if existing is not None:
+        ours, theirs = read_json(text), read_json(existing)
+        if arb:
+            # Translations may lack the descriptions of their messages.
+            ours.members = [node for node in ours.members if node.key[:1] != "@" or not theirs.get(node.key[1:])]
+        copy = completed(text, ours, existing, theirs)
+    return copy.document(_strings(copy.text, language, target, arb))
+
+
+def _strings(text: str, language: str, target: str, arb: bool) -> Iterator[Found]:
+    root, escaped = read_json(text), text.isascii() and "\\u" in text
     named = json.dumps(target.replace("-", "_"))
     for node in root.members if arb else root.strings():
         if arb and node.key[:1] == "@":
             if node.key == "@@locale" and target:
-                slots.append(Slot(node.begin, node.end, [], lambda _: named))
+                yield node.begin, Slot(node.begin, node.end, [], lambda _: named)
         elif node.text.strip():
             try:
                 parts, encoded = _parts(node.text, language, arb), partial(json.dumps, ensure_ascii=escaped)
-                slots.append(slot_of(node.begin, text[node.begin : node.end], parts, encoded))
+                yield node.begin, slot_of(node.begin, text[node.begin : node.end], parts, encoded)
             except UnclearMessage:
-                left += 1
-    return FilledDocument(text, slots, left=left)
+                yield node.begin, None
 
 
 def arb_languages(text: str) -> list[tuple[str, str]]:

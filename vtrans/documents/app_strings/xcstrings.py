@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from vtrans.documents.app_strings.json_files import Node, read_json
+from vtrans.documents.app_strings.copies import Node
+from vtrans.documents.app_strings.json_files import read_json
 from vtrans.documents.document import Document, FilledDocument, Paired, Slot
 from vtrans.documents.program_strings import ProgramString, format_flags, paired
 from vtrans.errors import DocumentError

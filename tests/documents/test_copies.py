@@ -1,0 +1,246 @@
+"""Earlier translations of strings of apps: what they have stays byte for byte, and what they lack is added."""
+
+from __future__ import annotations
+
+import json
+import re
+from xml.etree import ElementTree
+
+import hypothesis.strategies as st
+import pytest
+from catalogues import filled
+from hypothesis import given
+
+from vtrans.documents.document import Translated
+from vtrans.documents.files import COPIES, Filling, open_file
+from vtrans.errors import DocumentError
+
+SOURCES = {
+    "app.json": """{
+  "title": "Big dogs",
+  "menu": {
+    "open": "Open the file",
+    "items_one": "{{count}} big dog",
+    "items_other": "{{count}} big dogs"
+  },
+  "steps": ["Wash it", "Dry it", 3],
+  "empty": ""
+}
+""",
+    "app.arb": """{
+  "@@locale": "en",
+  "title": "Big dogs",
+  "@title": {"description": "Shown above the page"},
+  "dogs": "{n, plural, one {# big dog} other {# big dogs}}",
+  "@dogs": {"placeholders": {"n": {}}}
+}
+""",
+    "strings.xml": """<?xml version="1.0" encoding="utf-8"?>
+<resources xmlns:xliff="urn:oasis:names:tc:xliff:document:1.2">
+    <!-- The page -->
+    <string name="title">Big dogs</string>
+    <string name="version" translatable="false">1.0 beta</string>
+    <string name="hello">Hello <xliff:g id="name">%1$s</xliff:g> there</string>
+    <string-array name="steps">
+        <item>Wash it</item>
+        <item>Dry it</item>
+    </string-array>
+    <plurals name="dogs">
+        <item quantity="one">%d big dog</item>
+        <item quantity="other">%d big dogs</item>
+    </plurals>
+</resources>
+""",
+    "app.strings": """/* The page */
+"title" = "Big dogs";
+
+/* A menu */
+"open" = "Open the file";  // soon
+"count" = "%d big dogs";
+""",
+}
+
+
+def completed(name: str, existing: str, source: str = "", mark: str = "new") -> str:
+    """Returns an existing translation with new ones, which contain the mark."""
+
+    def translate(line: str) -> Translated:
+        return Translated(f"{mark} {line}", ())
+
+    return filled(name, (source or SOURCES[name]).encode(), translate, existing=existing.encode()).decode()
+
+
+def first(name: str) -> str:
+    return filled(name, SOURCES[name].encode()).decode()
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_second_run_changes_nothing(name: str) -> None:
+    translated = first(name)
+    assert translated != SOURCES[name]
+    assert completed(name, translated) == translated
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_what_a_person_wrote_stays(name: str) -> None:
+    edited = first(name).replace("dogs Big", "Große Hunde").replace("it Wash", "Waschen").replace("    ", "\t") + "\n"
+    assert edited.count("Große Hunde") == 1
+    assert completed(name, edited) == edited
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "without"),
+    [
+        ("app.json", '"dogs Big"', '""'),
+        ("app.json", '"dogs Big"', "null"),
+        ("app.arb", '"dogs Big"', '" "'),
+        ("strings.xml", ">dogs Big</string>", "/>"),
+        ("strings.xml", ">dog big %d<", "> <"),
+        ("strings.xml", "<item>it Dry</item>", "<item/>"),
+        ("app.strings", '"dogs Big"', '""'),
+    ],
+)
+def test_what_is_empty_is_translated(name: str, old: str, without: str) -> None:
+    translated = first(name)
+    assert old in translated
+    made = completed(name, translated.replace(old, without))
+    assert made.count("new ") == 1
+    assert _without_text(made) == _without_text(translated)
+
+
+def _without_text(text: str) -> str:
+    return re.sub(r"[\w%]+ [\w%]+( [\w%]+)*", "", text)
+
+
+@pytest.mark.parametrize(
+    ("name", "existing", "expected"),
+    [
+        (
+            "app.json",
+            '{\n\t"menu": {"open": "Öffnen", "old": "Alt"},\n\t"steps": ["Waschen"]\n}',
+            '{\n\t"menu": {"open": "Öffnen",\n    "items_one": "new {{count}} big dog",\n    "items_other": '
+            '"new {{count}} big dogs", "old": "Alt"},\n\t"steps": ["Waschen", "new Dry it", 3],\n  "title": '
+            '"new Big dogs",\n  "empty": ""\n}',
+        ),
+        ("app.json", '{"menu": "Menü", "steps": {}, "empty": "x", "title": 5}', None),
+        (
+            "app.arb",
+            '{"@@locale": "de", "dogs": "Hunde"}',
+            '{"@@locale": "de",\n  "title": "new Big dogs",\n  "@title": {"description": "Shown above the page"}'
+            ', "dogs": "Hunde"}',
+        ),
+        ("app.arb", "{}", None),
+        (
+            "strings.xml",
+            '<resources>\n    <string name="title">Hunde</string> <!-- gut -->\n    <plurals name="dogs">\n'
+            '        <item quantity="few">%d Hunde</item>\n        <item quantity="one">%d Hund</item></plurals>\n'
+            "</resources>",
+            '<resources xmlns:xliff="urn:oasis:names:tc:xliff:document:1.2">\n    <string name="title">Hunde</string>\n'
+            '    <string name="hello">new Hello <xliff:g id="name">%1$s</xliff:g> there</string>\n'
+            '    <string-array name="steps">\n        <item>new Wash it</item>\n        <item>new Dry it</item>\n'
+            '    </string-array> <!-- gut -->\n    <plurals name="dogs">\n'
+            '        <item quantity="few">%d Hunde</item>\n        <item quantity="one">%d Hund</item>\n'
+            '        <item quantity="other">new %d big dogs</item></plurals>\n</resources>',
+        ),
+        ("strings.xml", "<resources/>", None),
+        ("strings.xml", "<resources></resources>", None),
+        (
+            "app.strings",
+            'open = "Öffnen"; // gut\n"old"="Alt";',
+            'open = "Öffnen";  // soon\n"count" = "new %d big dogs"; // gut\n"old"="Alt";\n/* The page */\n"title" = '
+            '"new Big dogs";',
+        ),
+        ("app.strings", "\n", None),
+    ],
+)  # fmt: skip
+def test_what_is_missing_is_added_after_what_is_before_it(name: str, existing: str, expected: str | None) -> None:
+    made = completed(name, existing)
+    assert expected is None or made == expected
+    assert completed(name, made, mark="newer") == made
+    if name == "app.json":
+        values = json.loads(made)
+        assert list(values["menu"])[:3] == ["open", "items_one", "items_other"]
+        assert len(values["steps"]) == 3
+
+
+def test_a_text_that_became_a_group_is_replaced() -> None:
+    """The app would not find the texts of the group."""
+    assert completed("a.json", '{"a": "alt", "b": "B"}', '{"a": {"c": "d e"}, "b": "f"}') == (
+        '{"a": {"c": "new d e"}, "b": "B"}'
+    )
+
+
+def test_repeated_keys_are_told_apart() -> None:
+    assert completed("a.strings", '"a"="eins";', '"a"="one";"a"="two";') == '"a"="eins";\n"a"="new two";'
+    source = "<resources><string name='a'>one</string><string name='a' product='tablet'>two</string></resources>"
+    existing = "<resources><string name='a' product='tablet'>zwei</string></resources>"
+    assert completed("a.xml", existing, source).count("new one") == 1
+
+
+def test_the_existing_file_keeps_its_line_ends_and_character_set() -> None:
+    source = b'"a" = "one";\n/* x\ny */\n"b" = "two";\n'
+    existing = '\ufeff"a" = "größer";\r\n'
+    made = filled("a.strings", source, existing=existing.encode("utf-16-le")).decode("utf-16-le")
+    assert made == existing.replace(";", ';\r\n/* x\r\ny */\r\n"b" = "two";')
+    latin = '<?xml version="1.0" encoding="iso-8859-1"?><resources><string name="a">größer</string></resources>'
+    source = "<resources><string name='a'>b</string><string name='c'>Ω</string></resources>".encode()
+    assert b"gr\xf6\xdfer</string>\n<string name='c'>&#937;</string>" in filled(
+        "a.xml", source, existing=latin.encode("latin-1")
+    )
+
+
+def test_only_new_texts_that_cannot_be_translated_are_counted() -> None:
+    unclear = "the {n, selectordinal, one {#st} other {#th}} dog"
+    source = json.dumps({"a": unclear, "b": unclear, "c": "d e"})
+    opened = open_file("a.json", source.encode(), 1000, Filling("de", existing=b'{"a": "x {"}'))
+    document = opened.read(opened.texts[0], "en")
+    assert document.lines == ["d e"]
+    assert getattr(document, "left", 0) == 1
+
+
+@pytest.mark.parametrize("existing", ["[]x", '["a"]', '"a"', '{"@@locale": "fr", "a": "b"}'])
+def test_an_existing_file_that_does_not_fit_is_refused(existing: str) -> None:
+    with pytest.raises(DocumentError, match=r"^[^\n]{10,200}\.$"):
+        completed("app.arb", existing)
+
+
+TEXTS = st.sampled_from(["one dog", "Two. Three", "{0} x", "a \\ b", 'a "b" c', "é", " ", "", "a & <b>c</b>"])
+KEYS = st.text(st.sampled_from("abcd.-"), min_size=1, max_size=3)
+
+
+@given(st.sampled_from(COPIES), st.dictionaries(KEYS, TEXTS, min_size=1), st.data())
+def test_every_text_is_kept_or_translated(ending: str, texts: dict[str, str], data: st.DataObject) -> None:
+    kept = data.draw(st.dictionaries(KEYS, TEXTS), label="existing")
+    made = completed(f"a{ending}", written(ending, kept), written(ending, texts))
+    values = read(ending, made)
+    assert values.keys() == kept.keys() | texts.keys()
+    for key, value in values.items():
+        if kept.get(key, "").strip() or key not in texts or not texts[key].strip():
+            assert value == (kept if key in kept else texts)[key]
+        else:
+            assert value.startswith("new ")
+    assert completed(f"a{ending}", made, written(ending, texts), mark="newer") == made
+
+
+def written(ending: str, texts: dict[str, str]) -> str:
+    """Returns a file with these texts by their keys."""
+    if ending in (".json", ".arb"):
+        return json.dumps(texts, indent=2)
+    if ending == ".xml":
+        root = ElementTree.Element("resources")
+        for key, text in texts.items():
+            ElementTree.SubElement(root, "string", name=key).text = text.replace("\\", "\\\\").replace('"', '\\"')
+        return ElementTree.tostring(root, encoding="unicode")
+    escaped = {key: text.replace("\\", "\\\\").replace('"', '\\"') for key, text in texts.items()}
+    return "\n".join(f'/* {key} */ "{key}" = "{text}";' for key, text in escaped.items())
+
+
+def read(ending: str, content: str) -> dict[str, str]:
+    """Returns the texts of a file by their keys, with another program if there is one."""
+    if ending in (".json", ".arb"):
+        return dict(json.loads(content))
+    if ending == ".xml":
+        found = {element.attrib["name"]: element.text or "" for element in ElementTree.fromstring(content)}
+    else:
+        found = dict(re.findall(r'"([^"]*)" = "((?:[^"\\]|\\.)*)";', content))
+    return {key: re.sub(r"\\(.)", r"\1", text) for key, text in found.items()}
