@@ -1,0 +1,187 @@
+"""Makes English and German pairs of ordinary words that Tatoeba lacks, with numbers, times, dates, prices and codes.
+
+    python -m recipes.tatoeba.phrases EN DE
+
+The templates are in `phrases.tsv`: English, a tab, and German, with slots such as <time>. A template with slots is
+filled FILLS times; the others are written PLAIN times. `<x>` and `<y>` become the codes by which vtrans represents text
+that it copies. The same templates give the same files.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+FILLS, PLAIN = 12, 4
+SEED = 1
+
+Filled = tuple[str, str]
+"""The English and the German of a slot."""
+
+SLOT = re.compile(r"<(\w+)>")
+_BEFORE_VOWEL = re.compile(r"\b([Aa])(?= (?:8|11|18)\b)")
+
+WORDS: dict[str, dict[str, str]] = tomllib.loads(Path(__file__).with_name("phrases.toml").read_text("utf-8"))
+
+
+def integer(numbers: random.Random) -> Filled:
+    """A number of one to five digits; from 1,000 on mostly with separators."""
+    value = numbers.randrange(2, 10 ** numbers.randrange(1, 6) + 8)
+    if value < 10_000 and numbers.random() < 0.3:
+        return str(value), str(value)
+    return f"{value:,}", f"{value:,}".replace(",", ".")
+
+
+def word(numbers: random.Random) -> Filled:
+    """A number from two to ninety-nine in words."""
+    tens, ones = divmod(numbers.randrange(2, 100), 10)
+    if tens < 2:
+        return list(WORDS["ones"].items())[10 * tens + ones - 1]
+    english, german = list(WORDS["tens"].items())[tens - 2]
+    if not ones:
+        return english, german
+    one, eins = list(WORDS["ones"].items())[ones - 1]
+    return f"{english}-{one}", f"{eins.replace('eins', 'ein')}und{german}"
+
+
+def decimal(numbers: random.Random) -> Filled:
+    """A number with one or two decimal places."""
+    whole, part = (numbers.randrange(1, 10 ** numbers.randrange(1, 3)) for _ in range(2))
+    text = f"{whole}.{part}" if numbers.random() < 0.9 else f"0.{part}"
+    return text, text.replace(".", ",")
+
+
+def ordinal(numbers: random.Random) -> Filled:
+    """An ordinal number in digits."""
+    value = numbers.randrange(1, 40)
+    return english_ordinal(value), f"{value}."
+
+
+def english_ordinal(value: int) -> str:
+    """Returns 1st for 1."""
+    return f"{value}{'th' if value in (11, 12, 13) else {1: 'st', 2: 'nd', 3: 'rd'}.get(value % 10, 'th')}"
+
+
+def time(numbers: random.Random) -> Filled:
+    """A time of the day: 9am, 9:30 PM, 14:30. Noon and midnight are 12:15 at least, as people disagree on 12 pm."""
+    hour, minute = numbers.randrange(24), numbers.choice([0, 0, 5, 10, 15, 15, 20, 25, 30, 30, 40, 45, 50, 55])
+    if hour % 12 == 0:
+        minute = minute or 15
+    german = f"{hour}:{minute:02} Uhr" if minute else f"{hour} Uhr"
+    if numbers.random() < 0.3:
+        return f"{hour:02}:{minute:02}" if numbers.random() < 0.5 else f"{hour}:{minute:02}", german
+    half = numbers.choice(["am", " am", " a.m.", "AM", " AM"]).translate(str.maketrans("aA", "pP") if hour > 11 else {})
+    clock = hour % 12 or 12
+    return (f"{clock}:{minute:02}{half}" if minute else f"{clock}{half}"), german
+
+
+def date(numbers: random.Random) -> Filled:
+    """A day of a month."""
+    day, (english, german) = numbers.randrange(1, 29), one_of("months")(numbers)
+    form = numbers.choice([f"{english} {day}", f"{english} {english_ordinal(day)}", f"{day} {english}"])
+    return form, f"{day}. {german}"
+
+
+def price(numbers: random.Random) -> Filled:
+    """An amount of money."""
+    sign, name = one_of("currencies")(numbers)
+    if numbers.random() < 0.6:
+        english, german = integer(numbers)
+    else:
+        value = f"{numbers.randrange(1, 10 ** numbers.randrange(1, 5)):,}.{numbers.randrange(1, 100):02}"
+        english, german = value, value.translate(str.maketrans(",.", ".,"))
+    return f"{sign}{english}", f"{german} {name}"
+
+
+def percent(numbers: random.Random) -> Filled:
+    """A share."""
+    english, german = small(numbers) if numbers.random() < 0.6 else decimal(numbers)
+    return numbers.choice([(f"{english}%", f"{german} %"), (f"{english} percent", f"{german} Prozent")])
+
+
+def measure(numbers: random.Random) -> Filled:
+    """A number above one, or a decimal fraction, and a unit."""
+    english, german = numbers.choice([small, decimal, integer])(numbers)
+    unit, einheit = one_of("units")(numbers)
+    joined = len(unit) < 3 and numbers.random() < 0.3
+    return f"{english}{unit}" if joined else f"{english} {unit}", f"{german} {einheit}"
+
+
+def small(numbers: random.Random) -> Filled:
+    """A number from 2 to 30 in digits."""
+    value = str(numbers.randrange(2, 31))
+    return value, value
+
+
+def decade(numbers: random.Random) -> Filled:
+    """Ten years of a century."""
+    value = f"{numbers.choice([18, 19, 19, 19, 20])}{numbers.randrange(10)}0"
+    return f"{value}s", f"{value}er"
+
+
+def year(numbers: random.Random) -> Filled:
+    """A year."""
+    value = str(numbers.randrange(1500, 2040))
+    return value, value
+
+
+def one_of(table: str) -> Callable[[random.Random], Filled]:
+    """Returns what fills a slot with the words of a table."""
+    pairs = list(WORDS[table].items())
+
+    def chosen(numbers: random.Random) -> Filled:
+        return numbers.choice(pairs)
+
+    return chosen
+
+
+SLOTS: dict[str, Callable[[random.Random], Filled]] = {
+    "small": small,
+    "int": integer,
+    "word": word,
+    "decimal": decimal,
+    "ordinal": ordinal,
+    "time": time,
+    "date": date,
+    "weekday": one_of("weekdays"),
+    "month": one_of("months"),
+    "year": year,
+    "decade": decade,
+    "price": price,
+    "percent": percent,
+    "measure": measure,
+    "city": one_of("cities"),
+    "x": lambda _: ("A1", "A1"),
+    "y": lambda _: ("B2", "B2"),
+}
+"""What fills each slot."""
+
+
+def filled(english: str, german: str, numbers: random.Random) -> Filled:
+    """Returns a pair of a template. The codes are in the order of the English."""
+    names = SLOT.findall(english)
+    if sorted(names) != sorted(SLOT.findall(german)) or len(set(names)) < len(names):
+        raise ValueError(f"the slots of {english!r} and {german!r} differ, or a slot is there twice")
+    forms = {name: SLOTS[name](numbers) for name in names}
+    src = SLOT.sub(lambda slot: forms[slot[1]][0], english)
+    tgt = SLOT.sub(lambda slot: forms[slot[1]][1], german)
+    return _BEFORE_VOWEL.sub(r"\1n", src).replace("m..", "m."), tgt
+
+
+def main(english: str, german: str) -> None:
+    """Writes the pairs."""
+    numbers, pairs = random.Random(SEED), []
+    for row in (Path(__file__).parent / "phrases.tsv").read_text("utf-8").splitlines():
+        src, tgt = row.split("\t")
+        pairs += [filled(src, tgt, numbers) for _ in range(FILLS if SLOT.search(src) else PLAIN)]
+    numbers.shuffle(pairs)
+    for path, side in ((english, 0), (german, 1)):
+        Path(path).write_text("".join(f"{pair[side]}\n" for pair in pairs), "utf-8")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
