@@ -16,7 +16,7 @@ import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
-FILLS, PLAIN = 12, 4
+FILLS, PLAIN = 8, 5
 SEED = 1
 
 Filled = tuple[str, str]
