@@ -13,7 +13,7 @@ import random
 import re
 import sys
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 FILLS, PLAIN = 8, 5
@@ -161,11 +161,18 @@ SLOTS: dict[str, Callable[[random.Random], Filled]] = {
 """What fills each slot."""
 
 
+def templates() -> Iterator[Filled]:
+    """Yields the English and the German of each template."""
+    for row in Path(__file__).with_name("phrases.tsv").read_text("utf-8").splitlines():
+        src, tgt = row.split("\t")
+        yield src, tgt
+
+
 def filled(english: str, german: str, numbers: random.Random) -> Filled:
-    """Returns a pair of a template. The codes are in the order of the English."""
+    """Returns a pair of a template. Raises ValueError if its sides have other slots or a slot twice."""
     names = SLOT.findall(english)
-    if sorted(names) != sorted(SLOT.findall(german)) or len(set(names)) < len(names):
-        raise ValueError(f"the slots of {english!r} and {german!r} differ, or a slot is there twice")
+    if sorted(names) != sorted(SLOT.findall(german)) or len(set(names)) < len(names) or not SLOTS.keys() >= set(names):
+        raise ValueError(f"the slots of {english!r} and {german!r} differ, are unknown, or one is there twice")
     forms = {name: SLOTS[name](numbers) for name in names}
     src = SLOT.sub(lambda slot: forms[slot[1]][0], english)
     tgt = SLOT.sub(lambda slot: forms[slot[1]][1], german)
@@ -174,10 +181,9 @@ def filled(english: str, german: str, numbers: random.Random) -> Filled:
 
 def main(english: str, german: str) -> None:
     """Writes the pairs."""
-    numbers, pairs = random.Random(SEED), []
-    for row in (Path(__file__).parent / "phrases.tsv").read_text("utf-8").splitlines():
-        src, tgt = row.split("\t")
-        pairs += [filled(src, tgt, numbers) for _ in range(FILLS if SLOT.search(src) else PLAIN)]
+    numbers, pairs = random.Random(SEED), list[Filled]()
+    for template in templates():
+        pairs += [filled(*template, numbers) for _ in range(FILLS if SLOT.search(template[0]) else PLAIN)]
     numbers.shuffle(pairs)
     for path, side in ((english, 0), (german, 1)):
         Path(path).write_text("".join(f"{pair[side]}\n" for pair in pairs), "utf-8")

@@ -1,0 +1,76 @@
+"""Tests of the program that makes pairs of ordinary words, numbers and codes from templates."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from pathlib import Path
+
+import pytest
+
+from recipes.tatoeba.phrases import SLOTS, filled, main, templates
+from vtrans.text.languages import Languages
+from vtrans.text.values import compare
+from vtrans.text.words import codes_for
+from vtrans.wording.protect import EVERYDAY as PROTECTION
+
+EVERYDAY = Path(__file__).parents[2] / "recipes/everyday"
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, str]]:
+    files = [tmp_path_factory.mktemp("phrases") / name for name in ("a.en", "a.de")]
+    main(*map(str, files))
+    sides = [path.read_text("utf-8").splitlines() for path in files]
+    return list(zip(*sides, strict=True))
+
+
+def test_both_sides_of_each_pair_have_the_same_values(pairs: list[tuple[str, str]]) -> None:
+    different = [pair for pair in pairs if compare(*pair, Languages("en", "de"))]
+    assert len(pairs) > 15_000
+    assert different == []
+
+
+def test_no_slot_is_left_and_codes_are_those_of_protected_text(pairs: list[tuple[str, str]]) -> None:
+    codes = codes_for("")
+    first, second = next(codes), next(codes)
+    for src, tgt in pairs:
+        assert "<" not in src + tgt
+        assert min(len(src), len(tgt)) > 1
+        for code in (first, second):
+            assert len(re.findall(rf"\b{code}\b", src)) == len(re.findall(rf"\b{code}\b", tgt))
+
+
+def test_the_same_templates_give_the_same_pairs(pairs: list[tuple[str, str]], tmp_path: Path) -> None:
+    main(str(tmp_path / "b.en"), str(tmp_path / "b.de"))
+    assert (tmp_path / "b.en").read_text("utf-8").splitlines() == [src for src, _ in pairs]
+
+
+@pytest.mark.parametrize("rows", [("a <x>", "b"), ("<x> <x>", "<x> <x>"), ("<nothing>", "<nothing>")])
+def test_slots_that_differ_are_an_error(rows: tuple[str, str]) -> None:
+    with pytest.raises(ValueError, match="slots"):
+        filled(*rows, random.Random(1))
+
+
+def test_no_line_of_the_everyday_suite_is_learned() -> None:
+    """No template can make a line of the suite, whatever fills its slots."""
+    patterns = [re.sub(r"<\w+>", _slot, re.sub(r"[^\w\s<>]", r"\\\g<0>", src)) for src, _ in templates()]
+    some_of_them = [re.compile("|".join(patterns[k::50]), re.I) for k in range(50)]
+    lines = [
+        json.loads(row)["source"]
+        for name in ("lines.jsonl", "held-out.jsonl")
+        for row in (EVERYDAY / name).read_text("utf-8").splitlines()
+    ]
+    assert len(lines) == 1000
+    seen = [PROTECTION.masked(line).masked for line in lines]
+    assert [line for line in seen if any(pattern.fullmatch(line) for pattern in some_of_them)] == []
+
+
+def _slot(slot: re.Match[str]) -> str:
+    """Returns an expression that matches all that can fill a slot."""
+    return {"<x>": "A1", "<y>": "B2", "<word>": "[a-z-]+"}.get(slot[0], r"[^ ]+(?: [^ ]+)?")
+
+
+def test_every_slot_is_used() -> None:
+    assert set(SLOTS) == {slot for src, _ in templates() for slot in re.findall(r"<(\w+)>", src)}
