@@ -23,7 +23,7 @@ from vtrans.storage.run_folder import RunFolder
 from vtrans.translate.translation import TranslateOptions, Translation
 from vtrans.wording.glossary import Glossary, pair_of, read_glossary
 from vtrans.wording.phrases import occurrences
-from vtrans.wording.protect import EVERYDAY, Protection
+from vtrans.wording.protect import EVERYDAY, Protection, masked
 
 TERMS = Glossary(
     (
@@ -129,12 +129,24 @@ def test_codes_that_are_lost_or_repeated_are_put_right() -> None:
         ("{a}x{b} big", "groß A1 x B2", "groß {a}x{b}"),
         ("{a}{b} of {c}", "C3 und A1 B2", "{c} und {a}{b}"),
         ("{a}x{b} big", "groß B2 x A1", "groß {b} x {a}"),
+        ('a "{b}" now', 'jetzt " A1"', 'jetzt "{b}"'),
+        ("see ({a})", "„ A1“ sehen", "„{a}“ sehen"),
+        ("a {b} now", 'jetzt " A1"', 'jetzt " {b}"'),
+        ("a ({b}) now", "so - A1", "so - {b}"),
     ],
 )
 def test_words_are_joined_to_protected_text_only_if_they_are_in_the_source(
     line: str, translation: str, expected: str
 ) -> None:
     assert Protection().masked(line).restored(translation).text == expected
+
+
+def test_protected_texts_that_touch_each_other_have_one_space_between_their_codes() -> None:
+    """As `[X13X]` has if the vocabulary lacks brackets."""
+    read = masked("see [X1X] x", [(4, 5), (5, 8), (8, 9)])
+    assert read.masked == "see A1 B2 C3 x"
+    assert read.restored("x A1 B2 C3 y").text == "x [X1X] y"
+    assert masked("a([x])", [(1, 2), (2, 3), (3, 4), (4, 5), (5, 6)]).masked == "a A1 B2 C3 D4 E5"
 
 
 def test_links_are_those_of_the_words_that_a_reader_counts() -> None:

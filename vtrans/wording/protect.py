@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 from vtrans.errors import InputError
 from vtrans.text.words import codes_for
@@ -61,6 +62,7 @@ CODE = r"(?<![\w-])(?=[A-Z./-]{0,30}\d)(?=[\d./-]{0,30}[A-Z])[A-Z\d]{1,30}(?:[./
 """A word of capitals and digits, such as A-17, COVID-19 or 4K."""
 
 _CODE = re.compile(r"[A-Z]\d{1,5}")
+_OPENING = re.compile(r"""(?:^|\s)["'\u2018\u201a\u201c\u201e\xab\xbb([{#*]+ $""")  # a bracket or a quotation mark
 
 
 @dataclass(frozen=True)
@@ -110,8 +112,9 @@ def masked(line: str, spans: Iterable[Span], known: Mapping[str, str] | None = N
             code_of[text] = next(codes)
         before = line[end:begin]
         parts.append((before, before))
-        # A code stands apart from the words beside it.
-        if line[:begin][-1:].isalnum() or (end and begin == end):
+        # A code stands apart from the words and codes beside it. A code before a letter has a space already.
+        follows = begin == end > 0
+        if (follows or line[:begin][-1:].isalnum()) and not (follows and line[begin].isalnum()):
             parts.append((" ", ""))
         parts.append((code_of[text], text))
         if line[stop : stop + 1].isalnum():
@@ -185,6 +188,8 @@ class Masked:
         if not self.texts:
             return Masked.plain(translation)
         left, parts, end, joined, glued = self.counts(), list[Part](), 0, self._joined(), self._glued()
+        pairs = pairwise(part for part in self.parts if part[0])
+        opened = {code for (_, before), (code, text) in pairs if code != text and _OPENING.search(f"{before} ")}
         closed = False  # whether the text so far ends with protected text that a word must not touch
         before = ""  # the code before
         for begin, code in (*self._codes_in(translation), (len(translation), "")):
@@ -193,7 +198,8 @@ class Masked:
             if between[:1] == " " and (before, words[0] if words else code) in glued:
                 parts.append((" ", ""))
                 between = between[1:]
-            gap = between[-1:] == " " and bool(words) and (words[-1], code) in glued
+            joins = bool(words) and ((words[-1], code) in glued or (code in opened and _OPENING.search(between)))
+            gap = between[-1:] == " " and joins
             between = between[:-1] if gap else between
             if closed and between[:1].isalnum():
                 parts.append(("", " "))
