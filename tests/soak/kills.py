@@ -1,7 +1,7 @@
 """Kills trainings at random instants, resumes them and compares their bytes with those of a run that nothing stopped.
 
     python tests/soak/kills.py --kills 50                # SIGKILL, also while a checkpoint is being written
-    python tests/soak/kills.py --folders                 # run and data folders that vanish or change; read-only ones
+    python tests/soak/kills.py --folders                 # run folders that vanish; read-only ones
     python tests/soak/kills.py --together 10             # two commands at a time that write to one place
 
 Each training makes 22 updates with checkpoints at 7, 14, 21 and 22. Nothing may be lost: after any number of kills, the
@@ -21,7 +21,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -166,46 +165,6 @@ def at_line(words: Sequence[str], run: RunFolder, line: int, act: Callable[[], o
     return child.returncode, said.split("\n")[-1]
 
 
-def changed_data(folder: Path) -> bool:
-    """Removes, replaces and changes the data folder of a training, restores it, and resumes."""
-    made = make_data(folder).path
-    whole = RunFolder(folder / "whole-data")
-    assert run_command(train_words(made, whole.path)).returncode == 0
-    good = True
-
-    def overwrite(store: Path) -> None:
-        raw = store.read_bytes()
-        with store.open("r+b") as file:  # in place, as `cp` does
-            file.seek(len(raw) // 2)
-            file.write(bytes(len(raw) // 2))
-
-    def replace(store: Path) -> None:
-        (store.parent / "new").write_bytes(bytes(100))
-        (store.parent / "new").replace(store)
-
-    deeds: dict[str, tuple[Callable[[Path], object], tuple[int, ...]]] = {
-        "removed": (lambda store: shutil.rmtree(store.parent), (0,)),
-        "replaced by a rename": (replace, (0,)),
-        "touched": (lambda store: os.utime(store), (0,)),
-        "overwritten": (overwrite, (2,)),
-        "cut": (lambda store: os.truncate(store, 100), (2,)),
-    }
-    for what, (deed, codes) in deeds.items():
-        for line in (1, 5, 12):
-            data, run = folder / "copy", RunFolder(folder / "run-data")
-            shutil.copytree(made, data)
-            act = partial(deed, data / "train.safetensors")
-            code, last = at_line(train_words(data, run.path), run, line, act)
-            shutil.rmtree(data, ignore_errors=True)
-            resumed = run_command(train_words(made, run.path)).returncode
-            fine = code in codes and resumed == 0 and same_runs(run, whole)
-            result = "equal" if fine else "DIFFERENT"
-            print(f"data {what} after {line} lines: exit code {code}; resumed {result}: {last}", flush=True)
-            good &= fine
-            shutil.rmtree(run.path)
-    return good
-
-
 def read_only(folder: Path) -> bool:
     """Makes a run folder read-only during a training, as a disk does that fails. The training resumes once the folder
     can be written again."""
@@ -292,7 +251,6 @@ def main() -> None:
             good &= kills(Path(folder), options.kills, options.seed)
         if options.folders:
             good &= folders(Path(folder))
-            good &= changed_data(Path(folder))
             good &= read_only(Path(folder))
         if options.together:
             good &= together(Path(folder), options.together)

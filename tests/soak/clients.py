@@ -1,12 +1,14 @@
-"""Installs Weblate, and lets its machine translation for DeepL and LibreTranslate use `vtrans serve`.
+"""Installs programs that translate with DeepL or LibreTranslate, and lets them use `vtrans serve`.
 
-    python tests/soak/in_weblate.py                        # the model en-de; Debian 12 or later
-    python tests/soak/in_weblate.py --model run --folder weblate
+    python tests/soak/clients.py weblate       # the model en-de; Debian 12 or later
+    python tests/soak/clients.py deepl-node    # needs node and npm
+    python tests/soak/clients.py weblate --model run --folder weblate
 
-Weblate needs packages that have no wheel: Debian's are unpacked in the folder, and what only backups and screenshots
-need is left out. Nothing outside the folder changes. Weblate's own classes send all requests; its database is not used:
-the strings come from the fake units of its tests, and the glossary from this program. The exit code is 1 if something
-is not as it should be, and 2 if Weblate cannot be installed.
+Weblate's own classes for machine translation send all requests; its database is not used: the strings come from the
+fake units of its tests, and the glossary from this program. It needs packages that have no wheel: Debian's are unpacked
+in the folder, and what only backups and screenshots need is left out. deepl-node, DeepL's client for Node.js, calls
+every method that the server serves. Nothing outside the folder changes. The exit code is 1 if something is not as it
+should be, and 2 if the client cannot be installed.
 """
 
 from __future__ import annotations
@@ -39,27 +41,28 @@ DATA_DIR = CACHE_DIR = "."
 INSIDE = "--inside"
 
 
-def install(folder: Path) -> dict[str, str]:
+def step(folder: Path, name: str, *words: str | Path) -> None:
+    """Runs a command of an installation, and ends the program if it fails."""
+    print(f"{name} ...", flush=True)
+    done = subprocess.run(words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode:
+        print(f"{name} answered {done.returncode}:\n{done.stdout[-2000:]}")
+        raise SystemExit(2)
+
+
+def install_weblate(folder: Path) -> dict[str, str]:
     """Makes an environment with Weblate in a folder. Returns the variables with which its programs run."""
-
-    def step(name: str, *words: str | Path) -> None:
-        print(f"{name} ...", flush=True)
-        done = subprocess.run(words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        if done.returncode:
-            print(f"{name} answered {done.returncode}:\n{done.stdout[-2000:]}")
-            raise SystemExit(2)
-
     pip: list[str | Path] = [folder / "env/bin/pip", "install", "--quiet", "--prefer-binary"]
-    step("making an environment with Debian's Python", "/usr/bin/python3", "-m", "venv", "env")
-    step("installing Weblate itself", *pip, "--no-deps", "Weblate")
+    step(folder, "making an environment with Debian's Python", "/usr/bin/python3", "-m", "venv", "env")
+    step(folder, "installing Weblate itself", *pip, "--no-deps", "Weblate")
     (metadata,) = folder.glob("env/lib/python3*/site-packages/[Ww]eblate-*.dist-info/METADATA")
     lines = re.findall(r"(?m)^Requires-Dist: (.*)$", metadata.read_text(encoding="utf-8"))
     needed = [line for line in lines if "extra ==" not in line and not line.lower().startswith(WITHOUT_WHEEL)]
     (folder / "needed.txt").write_text("\n".join(needed), encoding="utf-8")
-    step("installing what it needs", *pip, "-r", "needed.txt")
-    step("fetching packages of Debian", "apt-get", "download", *DEBIAN.split())
+    step(folder, "installing what it needs", *pip, "-r", "needed.txt")
+    step(folder, "fetching packages of Debian", "apt-get", "download", *DEBIAN.split())
     for package in folder.glob("*.deb"):
-        step(f"unpacking {package.name}", "dpkg", "-x", package, "debian")
+        step(folder, f"unpacking {package.name}", "dpkg", "-x", package, "debian")
     (folder / "weblate_settings.py").write_text(SETTINGS, encoding="utf-8")
     (libraries,) = folder.glob("debian/usr/lib/*-linux-gnu*")
     return {
@@ -157,19 +160,34 @@ def refused(errors: Any, call: Any, word: str) -> None:
     assert word in said, said
 
 
+def weblate(folder: Path, model: str) -> int:
+    variables = install_weblate(folder)
+    with served(folder, model) as url:
+        words = [str(folder / "env/bin/python"), __file__, INSIDE, url]
+        return subprocess.run(words, env={**os.environ, **variables}).returncode
+
+
+def deepl_node(folder: Path, model: str) -> int:
+    step(folder, "installing deepl-node", "npm", "install", "--no-fund", "deepl-node")
+    with served(folder, model) as url:
+        return subprocess.run(["node", Path(__file__).with_name("deepl_node.mjs"), url], cwd=folder).returncode
+
+
+CLIENTS = {"weblate": weblate, "deepl-node": deepl_node}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("client", choices=CLIENTS)
     parser.add_argument("--model", default="en-de", help="a model from English to German")
-    parser.add_argument("--folder", type=Path, help="a folder for Weblate, which is kept")
+    parser.add_argument("--folder", type=Path, help="a folder for the client, which is kept")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = (options.folder or Path(temporary)).resolve()
         folder.mkdir(exist_ok=True)
-        variables = install(folder)
-        with served(folder, options.model) as url:
-            done = subprocess.run([folder / "env/bin/python", __file__, INSIDE, url], env={**os.environ, **variables})
-    print("Weblate translates with the server" if done.returncode == 0 else "Weblate does not translate as it should")
-    raise SystemExit(bool(done.returncode))
+        failed = CLIENTS[options.client](folder, options.model)
+    print(f"{options.client} {'does not translate as it should' if failed else 'translates with the server'}")
+    raise SystemExit(bool(failed))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-// Calls every method of deepl-node that `vtrans serve` serves. node_client.py runs it.
+// Calls every method of deepl-node that `vtrans serve` serves. clients.py runs it.
 
 import assert from "node:assert/strict";
 import fs from "node:fs";
