@@ -15,10 +15,8 @@ from vtrans.documents.document import Translated
 from vtrans.keys import keys_of
 from vtrans.lines.line import Line
 from vtrans.server.batching import RequestOptions, Slots, Worker
-from vtrans.server.limits import Limits
 from vtrans.server.models import workers_for
 from vtrans.server.parameters import SEARCH_KEYS
-from vtrans.server.spec import specification
 from vtrans.translate.division import Division
 
 
@@ -90,12 +88,3 @@ def test_a_request_gets_what_its_search_finds_and_contradictions_are_refused() -
                 assert (refused.status, next(iter(wrong)) in refused.json["error"]) == (400, True)
             assert client.translate(line, beam=1).status == 200
         worker.close()
-
-
-def test_the_specification_has_the_settings_with_their_bounds() -> None:
-    paths = specification("9.9", Limits())["paths"]
-    for path in ("/translate", "/translate_file"):
-        schema = paths[path]["post"]["requestBody"]["content"]["multipart/form-data"]["schema"]["properties"]
-        assert set(SEARCH_KEYS) <= set(schema)
-        assert schema["beam"]["maximum"] == SEARCH_KEYS["beam"].high
-        assert schema["stop"]["enum"] == list(SEARCH_KEYS["stop"].choices or ())

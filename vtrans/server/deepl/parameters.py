@@ -21,8 +21,8 @@ from vtrans.server.service import Read, Service
 from vtrans.text.languages import Languages, base
 from vtrans.text.vocabulary import Formality
 
-_SPLITTING: dict[str, Splitting] = {"1": "lines", "nonewlines": "sentences", "0": "nothing"}
-_FORMALITY: dict[str, Formality | None] = {
+SPLITTING: dict[str, Splitting] = {"1": "lines", "nonewlines": "sentences", "0": "nothing"}
+FORMALITY: dict[str, Formality | None] = {
     "default": None,
     "more": "more",
     "less": "less",
@@ -45,7 +45,7 @@ class Asked:
     def options(self, service: Service, source: str) -> RequestOptions:
         """Returns the options of a request from this language. Raises a Refusal for a form of address that the model
         has not learned, unless it is only preferred."""
-        options = RequestOptions(formality=_FORMALITY[self.formality])
+        options = RequestOptions(formality=FORMALITY[self.formality])
         languages = Languages(source, self.target)
         if options.formality and languages in service.workers and not service.supports(languages, options):
             if not self.formality.startswith("prefer_"):
@@ -67,7 +67,7 @@ def asked_of(fields: Mapping[str, Any], service: Service) -> Asked:
     source = None
     if fields.get("source_lang"):
         source = language(fields, "source_lang", [pair.src for pair in service.workers])
-    formality = choice(fields, "formality", _FORMALITY, "default")
+    formality = choice(fields, "formality", FORMALITY, "default")
     glossary_id = fields.get("glossary_id") or ""
     if not isinstance(glossary_id, str):
         raise Refusal(400, "Value for 'glossary_id' not supported: it must be a string.")
@@ -106,8 +106,8 @@ def text_request(fields: Mapping[str, Any], service: Service, limits: Limits) ->
 def _reader(fields: Mapping[str, Any]) -> Read:
     """Returns how the texts of a request are read."""
     handling = choice(fields, "tag_handling", ("", "xml", "html"), "")
-    split = choice(fields, "split_sentences", _SPLITTING, "nonewlines" if handling == "html" else "1")
-    splitting = _SPLITTING[split]
+    split = choice(fields, "split_sentences", SPLITTING, "nonewlines" if handling == "html" else "1")
+    splitting = SPLITTING[split]
     ignored = frozenset(_names(fields, "ignore_tags"))
     if handling == "html":
         return partial(html_document, ignored=frozenset(map(str.lower, ignored)), splitting=splitting)

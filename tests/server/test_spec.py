@@ -1,0 +1,133 @@
+"""The description at /spec: it has every endpoint, and says what these answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from services import EN_DE, JSON, Client, Reply, serving
+from starlette.routing import Route
+
+from vtrans.documents.memory import Memory
+from vtrans.server.app import make_app
+from vtrans.server.batching import Worker
+from vtrans.server.limits import Limits
+from vtrans.server.parameters import SEARCH_KEYS
+from vtrans.server.refusals import is_deepl
+from vtrans.server.service import Service
+from vtrans.server.spec import specification
+
+PATHS: dict[str, dict[str, Any]] = specification("9.9", Limits())["paths"]
+OPERATIONS = [(path, method) for path, operations in PATHS.items() for method in operations]
+TERMS = {"source_lang": "en", "target_lang": "de", "entries": "dog\tHund"}
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    with serving(memory=Memory(tmp_path_factory.mktemp("spec") / "m")) as served:
+        yield served
+
+
+def test_the_description_has_every_endpoint() -> None:
+    app = make_app(Service({EN_DE: Worker(lambda *_: [], nbest=4)}), Limits())
+    routes = [route for route in app.routes if isinstance(route, Route)]
+    served = {(route.path, method.lower()) for route in routes for method in (route.methods or set()) - {"HEAD"}}
+    page = {"/", "/page.css", "/page.js", "/icon.svg", "/spec"}
+    assert {(path, method) for path, method in served if path not in page} == set(OPERATIONS)
+
+
+@pytest.mark.parametrize(("path", "method"), OPERATIONS)
+def test_an_endpoint_is_there_and_its_errors_are_sentences(client: Client, path: str, method: str) -> None:
+    reply = send(client, method, path, "x")
+    operation = PATHS[path][method]
+    assert reply.status != 405
+    if reply.status >= 400:
+        assert reply.json["message" if is_deepl(path) else "error"]
+        required = [body["schema"]["required"] for body in operation.get("requestBody", {}).get("content", {}).values()]
+        assert any(required) or "{" in path or reply.status == 400
+    else:
+        check(operation, reply)
+
+
+def test_the_version_and_the_required_parameters_are_named(client: Client) -> None:
+    found = client.get("/spec").json
+    assert found["openapi"].startswith("3.")
+    assert found["info"]["version"] == "9.9"
+    body = found["paths"]["/translate"]["post"]["requestBody"]["content"][JSON]["schema"]
+    assert body["required"] == ["q", "source", "target"]
+    names = [parameter["name"] for parameter in PATHS["/v3/glossaries/{id}/dictionaries"]["delete"]["parameters"]]
+    assert names == ["id", "source_lang", "target_lang"]
+
+
+def test_answers_are_those_that_are_described(client: Client) -> None:
+    q: dict[str, Any] = {"q": "a b", "source": "en", "target": "de"}
+    ask(client, "post", "/translate", **q, alternatives=1, alignments=True)
+    ask(client, "post", "/translate", **{**q, "q": ["a", "b"], "source": "auto"})
+    ask(client, "post", "/detect", q="a b")
+    ask(client, "post", "/suggest", **q, s="c")
+    texts: dict[str, Any] = {"text": ["a"], "target_lang": "DE", "show_billed_characters": True, "model_type": "x"}
+    ask(client, "post", "/v2/translate", **texts)
+    glossary = ask(client, "post", "/v2/glossaries", name="a", **TERMS)
+    ask(client, "get", "/v2/glossaries")
+    ask(client, "get", "/v2/glossaries/{id}", glossary["glossary_id"])
+    ask(client, "delete", "/v2/glossaries/{id}", glossary["glossary_id"])
+    id = ask(client, "post", "/v3/glossaries", name="a", dictionaries=[TERMS])["glossary_id"]
+    ask(client, "patch", "/v3/glossaries/{id}", id, name="b")
+    ask(client, "put", "/v3/glossaries/{id}/dictionaries", id, **TERMS)
+    ask(client, "get", "/v3/glossaries/{id}/entries", id, query="?source_lang=en&target_lang=de")
+    ask(client, "delete", "/v3/glossaries/{id}/dictionaries", id, query="?source_lang=en&target_lang=de")
+
+
+def test_the_settings_of_the_search_have_their_bounds() -> None:
+    for path in ("/translate", "/translate_file"):
+        schema = PATHS[path]["post"]["requestBody"]["content"]["multipart/form-data"]["schema"]["properties"]
+        assert set(SEARCH_KEYS) <= set(schema)
+        assert schema["beam"]["maximum"] == SEARCH_KEYS["beam"].high
+        assert schema["stop"]["enum"] == list(SEARCH_KEYS["stop"].choices or ())
+
+
+def send(client: Client, method: str, path: str, id: str = "", query: str = "", **fields: Any) -> Reply:
+    body = json.dumps(fields).encode() if fields else b""
+    headers = {"Authorization": "DeepL-Auth-Key x"}
+    return client.send(method.upper(), path.format(id=id, filename=id) + query, body, JSON if fields else "", **headers)
+
+
+def ask(client: Client, method: str, path: str, id: str = "", query: str = "", **fields: Any) -> Any:
+    """Sends a request whose parameters are described. Returns its answer, which is as it is described."""
+    operation = PATHS[path][method]
+    if fields:
+        body = operation["requestBody"]["content"][JSON]["schema"]
+        assert set(body["required"]) <= set(fields) <= set(body["properties"])
+    reply = send(client, method, path, id, query, **fields)
+    assert reply.status < 300, reply.body
+    return check(operation, reply)
+
+
+def check(operation: Any, reply: Reply) -> Any:
+    """Returns an answer in JSON, which must have the described schema."""
+    content = operation["responses"][str(reply.status)].get("content")
+    if content is None:
+        return None
+    assert reply.headers.get_content_type() in content
+    assert fits(reply.json, content[JSON]["schema"]), reply.json
+    return reply.json
+
+
+def fits(value: Any, schema: Any) -> bool:
+    """Returns whether a value has a schema of those in the description."""
+    if "oneOf" in schema:
+        return any(fits(value, one) for one in schema["oneOf"])
+    if "enum" in schema or "const" in schema:
+        return value in schema.get("enum", [schema.get("const")])
+    if schema["type"] == "array":
+        return isinstance(value, list) and all(fits(one, schema["items"]) for one in value)
+    if schema["type"] != "object":
+        kinds: dict[str, Any] = {"string": str, "integer": int, "number": (int, float), "boolean": bool}
+        return isinstance(value, kinds[schema["type"]])
+    known = schema.get("properties")
+    if not isinstance(value, dict) or known is None:
+        return isinstance(value, dict)
+    complete = set(schema["required"]) <= set(value) <= set(known)
+    return complete and all(fits(one, known[name]) for name, one in value.items())
