@@ -108,10 +108,10 @@ def heard(data: DataFolder, run: Path, *overrides: str, **options: Any) -> str:
     return stream.getvalue()
 
 
-def set_up_run(data: DataFolder, run: Path, *overrides: str, **options: Any) -> SetUp:
+def set_up_run(data: DataFolder, run: Path, *overrides: str, device: torch.device = CPU, **options: Any) -> SetUp:
     """A run that is ready to train in this process, with TINY and `overrides`."""
     chosen = TrainOptions(overrides=(*TINY, *overrides), **options)
-    return set_up(data, RunFolder(run), Console(quiet=True), Ranks(), CPU, chosen)
+    return set_up(data, RunFolder(run), Console(quiet=True), Ranks(), device, chosen)
 
 
 def run_trainer(trainer: Trainer) -> Progress:

@@ -1,0 +1,107 @@
+"""Training on a pretended device gives what training on the CPU gives. test_pretended.py runs this file."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pretended
+import pytest
+import torch
+from conftest import make_data
+from runs import BRIEF, CPU, SMOOTH, lines, run_trainer, same, set_up_run
+from safetensors.torch import load_file
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from vtrans.data.store import DataFolder
+from vtrans.errors import VtransError
+from vtrans.storage.run_folder import RunFolder
+from vtrans.training.trainer import Trainer
+
+pretended.register()
+DEVICE = torch.device(pretended.NAME)
+FEW = ("train.max_steps=3", "train.checkpoint_every=3", "train.log_every=1", "train.warmup=2", 'train.kernels="blas"')
+FEATURES: dict[str, tuple[str, ...]] = {
+    "plain": (),
+    "muon": (
+        *('train.optimizer="muon"', "train.ema=0.9", "train.clip_norm=0.5", "train.accumulate=2"),
+        "train.guided_alignment=0.1",
+    ),
+    "r-drop": ("train.r_drop=2.0", "model.attention_dropout=0.2", 'model.positions="rotary"', 'model.norm="pre"'),
+    "ssru": ('model.autoregression="ssru"', 'model.positions="marian"', "model.projection_bias=true"),
+    "decoder-only": (
+        *('model.architecture="decoder-only"', "model.encoder_layers=0", 'model.tie="none"'),
+        *("train.bpe_dropout=0.1", "train.noise=0.1"),
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def _same_attention() -> Iterator[None]:
+    """The fused kernels of a CPU round otherwise than the products that the device uses."""
+    with sdpa_kernel(SDPBackend.MATH):
+        yield
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> DataFolder:
+    return make_data(tmp_path_factory.mktemp("linked"), linked=True)
+
+
+def trained(
+    data: DataFolder,
+    run: Path,
+    *overrides: str,
+    device: torch.device = DEVICE,
+    validated: Callable[[], None] = lambda: None,
+) -> RunFolder:
+    ready = set_up_run(data, run, *SMOOTH, *FEW, *BRIEF, *overrides, device=device)
+    run_trainer(Trainer(ready, validated))
+    return ready.job.run
+
+
+def alike(run: RunFolder, other: RunFolder, *, tolerance: float) -> None:
+    """Asserts that two runs have the same weights and metrics, except for rounding."""
+    ours, theirs = load_file(run.last), load_file(other.last)
+    for name, weight in ours.items():
+        torch.testing.assert_close(weight, theirs[name], rtol=0, atol=tolerance, msg=name)
+    for record, expected in zip(lines(run), lines(other), strict=True):
+        assert record.keys() == expected.keys()
+        for key in {"loss", "nll"} & record.keys():
+            assert record[key] == pytest.approx(expected[key], rel=tolerance)
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+def test_training_in_float32_gives_the_results_of_the_cpu(feature: str, data: DataFolder, tmp_path: Path) -> None:
+    run, other = (trained(data, tmp_path / d.type, *FEATURES[feature], device=d) for d in (DEVICE, CPU))
+    alike(run, other, tolerance=1e-5)
+    assert run.translations(3).read_text() == other.translations(3).read_text()
+
+
+def test_training_in_bfloat16_rounds_as_on_the_cpu(data: DataFolder, tmp_path: Path) -> None:
+    everything = (
+        'train.precision="bfloat16"',
+        *FEATURES["muon"],
+        "train.r_drop=1.0",
+        "model.attention_dropout=0.1",
+    )
+    run, other = (trained(data, tmp_path / d.type, *everything, device=d) for d in (DEVICE, CPU))
+    alike(run, other, tolerance=5e-3)
+    exact = trained(data, tmp_path / "exact", *everything, 'train.precision="float32"')
+    assert lines(exact)[0]["loss"] != lines(run)[0]["loss"]
+
+
+def test_a_run_that_was_stopped_resumes_to_equal_bytes(data: DataFolder, tmp_path: Path) -> None:
+    masks = (
+        "train.max_steps=4",
+        "train.checkpoint_every=2",
+        "model.dropout=0.2",
+        "train.ema=0.9",
+        'train.optimizer="muon"',
+    )
+    whole = trained(data, tmp_path / "whole", *masks)
+    with pytest.raises(VtransError, match="SIGTERM after step 3"):
+        trained(data, tmp_path / "parts", *masks, validated=lambda: os.kill(os.getpid(), signal.SIGTERM))
+    same(trained(data, tmp_path / "parts", *masks), whole)
