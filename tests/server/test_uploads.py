@@ -5,13 +5,17 @@ from __future__ import annotations
 import io
 import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from urllib.parse import unquote, urlsplit
 
 import pytest
 from office_files import docx, member, zipped
 from services import Client, Reply, serving
 
+from vtrans.documents.document import Translated
+from vtrans.errors import InputError
+from vtrans.lines.line import Line
+from vtrans.server.batching import RequestOptions
 from vtrans.server.limits import Limits
 from vtrans.server.results import KEPT_SECONDS, MOST_KEPT, Results, safe_name
 
@@ -25,18 +29,20 @@ def client() -> Iterator[Client]:
         assert served.warnings == []
 
 
-def send(client: Client, name: str, content: bytes, source: str = "en", target: str = "de", **headers: str) -> Reply:
+def send(
+    client: Client, name: str, content: bytes, source: str = "en", *, formality: str = "", **headers: str
+) -> Reply:
     fields = "".join(
         f'--x\r\nContent-Disposition: form-data; name="{key}"\r\n\r\n{value}\r\n'
-        for key, value in (("source", source), ("target", target))
+        for key, value in (("source", source), ("target", "de"), ("formality", formality))
     )
     head = f'--x\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n\r\n'
     body = fields.encode() + head.encode() + content + b"\r\n--x--\r\n"
     return client.send("POST", "/translate_file", body, "multipart/form-data; boundary=x", **headers)
 
 
-def translated(client: Client, name: str, content: bytes, source: str = "en") -> bytes:
-    reply = send(client, name, content, source)
+def translated(client: Client, name: str, content: bytes, source: str = "en", formality: str = "") -> bytes:
+    reply = send(client, name, content, source, formality=formality)
     assert reply.status == 200, reply.body
     fetched = client.get(urlsplit(reply.json["translatedFileUrl"]).path)
     assert fetched.status == 200
@@ -56,6 +62,23 @@ def test_the_language_of_a_file_is_detected(client: Client) -> None:
     assert translated(client, "a.txt", content.encode(), "auto") == b"park. the through runs dog little The"
     german = "Der kleine Hund läuft durch den Park."
     assert translated(client, "a.txt", german.encode(), "auto") == german.encode()
+
+
+def test_a_file_may_have_a_form_of_address() -> None:
+    def addressed(lines: Sequence[Line], options: RequestOptions, ready: object) -> list[list[Translated]]:
+        return [[Translated(f"{options.formality} {line.text}")] for line in lines]
+
+    def check(options: RequestOptions) -> None:
+        if options.formality == "less":
+            raise InputError("`formality` needs another model.")
+
+    with serving(translate=addressed, check=check) as client:
+        assert translated(client, "a.txt", b"one\ntwo", formality="more") == b"more one\nmore two"
+        assert translated(client, "a.json", b'{"a": "one"}', formality="more") == b'{"a": "more one"}'
+        assert translated(client, "a.txt", b"one") == b"None one"
+        for wrong in ("less", "polite"):
+            refused = send(client, "a.txt", b"one", formality=wrong)
+            assert (refused.status, "formality" in refused.json["error"]) == (400, True)
 
 
 def test_a_file_of_the_largest_size_is_accepted_and_no_larger_one() -> None:
