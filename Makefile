@@ -22,6 +22,8 @@ SEEDS ?=
 ONLY ?=
 # Option of student: the name of a chain, a TOML file, or the folder of a chain that was stopped.
 CHAIN ?= multi30k
+# Option of everyday-model: PAIRS, a PO file or other document with translations, or a folder of them.
+PAIRS ?=
 # Options of everyday: MODEL, a run folder, a model file or a name; and SHOW="urls prices", kinds to print wrong lines of.
 MODEL ?=
 SHOW ?=
@@ -36,10 +38,10 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
 .PHONY: help install test quick check docs demo multi30k tatoeba iwslt14 wmt14-base wmt14-big study student \
-  everyday serve clean
+  everyday everyday-model serve clean
 
 # The programs read the variables from the environment, so that no shell changes a value.
-export PYTHON DEMO DATA SRC TGT WORK RUN RECIPE SET STUDY STEPS MINUTES SEEDS ONLY CHAIN MODEL SHOW
+export PYTHON DEMO DATA SRC TGT WORK RUN RECIPE SET STUDY STEPS MINUTES SEEDS ONLY CHAIN PAIRS MODEL SHOW
 
 help:
 	@echo 'make install           create .venv with vtrans and the tested versions of its dependencies'
@@ -61,6 +63,7 @@ help:
 	@echo 'make student           train large models, and a small one on their translations: CHAIN=multi30k, tatoeba,'
 	@echo '                       demo or a file of your own; takes an hour or more'
 	@echo 'make everyday          translate 1,000 everyday English lines with MODEL and check numbers, URLs, names, ...'
+	@echo 'make everyday-model    train the model en-de; it also learns the catalogues in PAIRS=folder; takes two hours'
 	@echo
 	@echo 'DATA=folder names a folder with train.en, train.de, valid.en, ... to use. multi30k and tatoeba download theirs.'
 	@echo 'Other options: SRC=en TGT=fr WORK=folder RUN=folder RECIPE=name SET="train.max_steps=500". The top of the'
@@ -97,7 +100,7 @@ docs: $(STAMP)
 demo: $(STAMP)
 	@python recipes/demo/demo.py
 
-multi30k tatoeba iwslt14 wmt14-base wmt14-big study student everyday: $(STAMP)
+multi30k tatoeba iwslt14 wmt14-base wmt14-big study student everyday everyday-model: $(STAMP)
 	@python recipes/make.py $@
 
 serve: $(STAMP)

@@ -18,6 +18,7 @@ from recipes.everyday import check
 from recipes.running import run_program
 from recipes.student import student
 from recipes.studies import study
+from recipes.tatoeba import everyday_model
 
 COMMON = ("DATA", "SRC", "TGT", "WORK", "RECIPE", "SET")
 Main = Callable[[list[str]], int]
@@ -25,6 +26,7 @@ TARGETS: dict[str, tuple[str, tuple[str, ...], Main]] = {
     "study": ("STUDY", (*COMMON, "STEPS", "MINUTES", "SEEDS", "ONLY"), study.main),
     "student": ("CHAIN", ("DATA", "WORK"), student.main),
     "everyday": ("", ("MODEL", "TGT", "SHOW"), check.main),
+    "everyday-model": ("", ("DATA", "PAIRS", "WORK", "SET"), everyday_model.main),
 }
 """The variable of the first argument, those of the options, and the program. Every other target is the name of an
 experiment."""

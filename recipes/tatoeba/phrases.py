@@ -179,14 +179,20 @@ def filled(english: str, german: str, numbers: random.Random) -> Filled:
     return _BEFORE_VOWEL.sub(r"\1n", src).replace("m..", "m."), tgt
 
 
+def pairs() -> list[Filled]:
+    """Returns the pairs of all templates, in random order."""
+    numbers, made = random.Random(SEED), list[Filled]()
+    for template in templates():
+        made += [filled(*template, numbers) for _ in range(FILLS if SLOT.search(template[0]) else PLAIN)]
+    numbers.shuffle(made)
+    return made
+
+
 def main(english: str, german: str) -> None:
     """Writes the pairs."""
-    numbers, pairs = random.Random(SEED), list[Filled]()
-    for template in templates():
-        pairs += [filled(*template, numbers) for _ in range(FILLS if SLOT.search(template[0]) else PLAIN)]
-    numbers.shuffle(pairs)
+    made = pairs()
     for path, side in ((english, 0), (german, 1)):
-        Path(path).write_text("".join(f"{pair[side]}\n" for pair in pairs), "utf-8")
+        Path(path).write_text("".join(f"{pair[side]}\n" for pair in made), "utf-8")
 
 
 if __name__ == "__main__":

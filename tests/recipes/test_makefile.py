@@ -61,6 +61,11 @@ def test_the_everyday_suite_gets_every_value_unchanged(tmp_path: Path) -> None:
     assert words == ["--model", TYPED, "--tgt", "fr", "--show", "urls", "title-case"]
 
 
+def test_the_model_to_try_gets_every_value_unchanged(tmp_path: Path) -> None:
+    words = passed(tmp_path, "everyday-model", f"DATA={ODD}", f"PAIRS={ODD}", "WORK=there", "SET=train.seed=2")
+    assert words == ["--data", TYPED, "--pairs", TYPED, "--work", "there", "--set", "train.seed=2"]
+
+
 @pytest.mark.parametrize("name", ["my demo's", "a;b", "a&b", "(a)", "demo-2.x"])
 def test_a_folder_of_the_demo_may_have_any_name(name: str, tmp_path: Path) -> None:
     folder = tmp_path / name

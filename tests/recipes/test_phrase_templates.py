@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from recipes.tatoeba.phrases import SLOTS, filled, main, templates
+from recipes.tatoeba.phrases import SLOTS, filled, main, pairs, templates
 from vtrans.text.languages import Languages
 from vtrans.text.values import compare
 from vtrans.text.words import codes_for
@@ -19,32 +19,30 @@ EVERYDAY = Path(__file__).parents[2] / "recipes/everyday"
 
 
 @pytest.fixture(scope="module")
-def pairs(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, str]]:
-    files = [tmp_path_factory.mktemp("phrases") / name for name in ("a.en", "a.de")]
-    main(*map(str, files))
-    sides = [path.read_text("utf-8").splitlines() for path in files]
-    return list(zip(*sides, strict=True))
+def made() -> list[tuple[str, str]]:
+    return pairs()
 
 
-def test_both_sides_of_each_pair_have_the_same_values(pairs: list[tuple[str, str]]) -> None:
-    different = [pair for pair in pairs if compare(*pair, Languages("en", "de"))]
-    assert len(pairs) > 15_000
+def test_both_sides_of_each_pair_have_the_same_values(made: list[tuple[str, str]]) -> None:
+    different = [pair for pair in made if compare(*pair, Languages("en", "de"))]
+    assert len(made) > 15_000
     assert different == []
 
 
-def test_no_slot_is_left_and_codes_are_those_of_protected_text(pairs: list[tuple[str, str]]) -> None:
+def test_no_slot_is_left_and_codes_are_those_of_protected_text(made: list[tuple[str, str]]) -> None:
     codes = codes_for("")
     first, second = next(codes), next(codes)
-    for src, tgt in pairs:
+    for src, tgt in made:
         assert "<" not in src + tgt
         assert min(len(src), len(tgt)) > 1
         for code in (first, second):
             assert len(re.findall(rf"\b{code}\b", src)) == len(re.findall(rf"\b{code}\b", tgt))
 
 
-def test_the_same_templates_give_the_same_pairs(pairs: list[tuple[str, str]], tmp_path: Path) -> None:
+def test_the_program_writes_the_same_pairs_each_time(made: list[tuple[str, str]], tmp_path: Path) -> None:
     main(str(tmp_path / "b.en"), str(tmp_path / "b.de"))
-    assert (tmp_path / "b.en").read_text("utf-8").splitlines() == [src for src, _ in pairs]
+    sides = [(tmp_path / name).read_text("utf-8").splitlines() for name in ("b.en", "b.de")]
+    assert list(zip(*sides, strict=True)) == made
 
 
 @pytest.mark.parametrize("rows", [("a <x>", "b"), ("<x> <x>", "<x> <x>"), ("<nothing>", "<nothing>")])

@@ -1,0 +1,71 @@
+"""Trains the model to try, as `make everyday-model` does, on Tatoeba, on what the templates make, and, with --pairs, on
+catalogues of your own.
+
+A model that learned catalogues must not be passed on without a look at their licences. The one that comes with vtrans
+learned none.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from recipes.experiment import EXPERIMENTS, fetched, files_of, lines_of, pairs_of, write_lines
+from recipes.formality import labelled
+from recipes.running import run
+from recipes.tatoeba import phrases
+from vtrans.console import Console
+from vtrans.text.lines import open_bytes
+from vtrans.text.vocabulary import FORMALITY
+
+SRC, TGT = "en", "de"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Train the model to try.")
+    parser.add_argument("--data", help="folder with train, valid and test files (default: download Tatoeba)")
+    parser.add_argument("--pairs", help="document with translations, or a folder of them, to learn as well")
+    parser.add_argument("--work", default="work/everyday-model", help="folder for all results (default: %(default)s)")
+    parser.add_argument(
+        "--set", action="append", default=[], help="section.key=value for vtrans train; may be repeated"
+    )
+    options = parser.parse_args(arguments)
+
+    work = Path(options.work)
+    text = Path(options.data or fetched(EXPERIMENTS["tatoeba"], work / "tatoeba", SRC, TGT, Console()))
+    train, valid, tests = pairs_of(text, SRC, TGT)
+    files = {language: files_of(text, language) for language in (SRC, TGT)}
+    work.mkdir(parents=True, exist_ok=True)
+    made = phrases.pairs()
+    src, tgt = (
+        [line for stem in train for line in _lines(files[language][stem])] + [pair[side] for pair in made]
+        for side, language in enumerate((SRC, TGT))
+    )
+    write_lines(work / f"train.{SRC}", labelled(src, tgt))
+    write_lines(work / f"train.{TGT}", tgt)
+
+    corpora = ["--src", str(work / f"train.{SRC}"), "--tgt", str(work / f"train.{TGT}")]
+    catalogues = ["--pairs", options.pairs] if options.pairs else []
+    held = ["--valid-src", str(files[SRC][valid]), "--valid-tgt", str(files[TGT][valid])]
+    symbols = [word for symbol in FORMALITY.values() for word in ("--symbol", symbol)]
+    data, folder, model = str(work / "data"), str(work / "run"), str(work / "model" / f"{SRC}-{TGT}.safetensors")
+    languages = ["--src-lang", SRC, "--tgt-lang", TGT]
+    run(["vtrans", "prepare-bpe", *corpora, *catalogues, *held, *languages, "--align", *symbols, "--out", data])
+    changes = [
+        word for change in ("train.noise=0.4", "train.max_steps=9000", *options.set) for word in ("--set", change)
+    ]
+    run(["vtrans", "train", "--data", data, "--out", folder, "--recipe", "tatoeba-cpu", *changes])
+    Path(model).parent.mkdir(exist_ok=True)
+    run(["vtrans", "average", folder, "--float16", "--out", model])
+    run(["vtrans", "calibrate", *held[1::2], "--model", model])
+    for stem in tests:
+        hypothesis = str(work / f"{stem}.hyp.{TGT}")
+        run(["vtrans", "translate", "--model", model, "--input", str(files[SRC][stem]), "--output", hypothesis])
+        run(["vtrans", "score", str(files[TGT][stem]), "--hyp", hypothesis])
+    return 0
+
+
+def _lines(path: Path) -> list[str]:
+    with open_bytes(path) as stream:
+        return lines_of(stream)
