@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
-import shutil
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from services import DE_EN, EN_DE, Blocked, Client, reversed_words, serving
+from web_page import KEYS, Page, browser, needs_browser
 
 from vtrans.documents.document import Translated
 from vtrans.documents.memory import Memory
@@ -21,22 +20,7 @@ from vtrans.server.batching import RequestOptions
 from vtrans.server.limits import Keys, Limits
 from vtrans.text.languages import Languages
 
-webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed: pip install selenium")
-BROWSER, DRIVER = shutil.which("chromium") or shutil.which("chromium-browser"), shutil.which("chromedriver")
-NO_BROWSER = "a browser is not installed: apt-get install chromium chromium-driver"
-pytestmark = pytest.mark.skipif(not (BROWSER and DRIVER), reason=NO_BROWSER)
-
-SWITCHES = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-dev-shm-usage",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-quic",
-    "--disable-sync",
-    "--no-first-run",
-)
+pytestmark = needs_browser
 
 
 class Model:
@@ -54,50 +38,6 @@ class Model:
         return reversed_words(lines, options)
 
 
-class Page:
-    """The page in the browser."""
-
-    def __init__(self, driver: Any, url: str) -> None:
-        self.driver, self.url = driver, url
-
-    def open(self) -> None:
-        self.driver.get(self.url + "/")
-        self.wait(lambda: self.find("target").get_attribute("value"))
-
-    def find(self, name: str) -> Any:
-        return self.driver.find_element("id", name)
-
-    def text(self, name: str) -> str:
-        return str(self.find(name).text)
-
-    def value(self, name: str) -> str:
-        return str(self.find(name).get_property("value"))
-
-    def type(self, text: str) -> None:
-        self.find("text").send_keys(text)
-
-    def paste(self, text: str) -> None:
-        """Sets the text as a whole; ChromeDriver cannot type characters beyond U+FFFF."""
-        script = "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new InputEvent('input'))"
-        self.driver.execute_script(script, self.find("text"), text)
-
-    def choose(self, name: str, code: str) -> None:
-        self.find(name).find_element("css selector", f"option[value={code}]").click()
-
-    def wait(self, condition: Callable[[], object], seconds: float = 20) -> None:
-        from selenium.webdriver.support.ui import WebDriverWait
-
-        WebDriverWait(self.driver, seconds, poll_frequency=0.02).until(lambda _: condition())
-
-    def gone(self) -> None:
-        """Checks that no translation is shown, and that none can be copied."""
-        shown = self.text("output"), self.find("copy").is_enabled(), self.find("others").is_displayed()
-        assert shown == ("", False, False)
-
-    def linked(self) -> list[str]:
-        return [element.get_property("textContent") for element in self.driver.find_elements("css selector", ".linked")]
-
-
 @pytest.fixture(scope="module")
 def model() -> Model:
     return Model()
@@ -111,20 +51,8 @@ def client(model: Model) -> Iterator[Client]:
 
 @pytest.fixture(scope="module")
 def driver(client: Client) -> Iterator[Any]:
-    options = webdriver.ChromeOptions()
-    options.binary_location = BROWSER
-    for switch in SWITCHES:
-        options.add_argument(switch)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    made = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
-    try:
+    with browser() as made:
         yield made
-        messages = [json.loads(entry["message"])["message"] for entry in made.get_log("performance")]
-        asked = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
-        assert any("page.js" in url for url in asked)
-        assert [url for url in asked if not url.startswith(("http://127.0.0.1:", "data:", "chrome:"))] == []
-    finally:
-        made.quit()
 
 
 @pytest.fixture
@@ -206,10 +134,12 @@ def test_a_translation_of_an_earlier_text_cannot_be_copied(page: Page, model: Mo
     page.wait(lambda: page.text("output") == "two one")
     assert page.find("copy").is_enabled()
     page.wait(lambda: page.find("others").is_displayed())
-    page.type(" three")
+    model.release.clear()
+    page.type(" slow")
     assert not page.find("copy").is_enabled()
     assert not page.find("others").is_displayed()
-    page.wait(lambda: page.text("output") == "three two one")
+    model.release.set()
+    page.wait(lambda: page.text("output") == "slow two one")
     page.type(" broken")
     page.wait(lambda: page.find("error").is_displayed())
     page.gone()
@@ -252,7 +182,7 @@ def test_an_alternative_takes_the_place_of_the_translation(page: Page) -> None:
 
 def test_a_correction_is_typed_saved_and_applied(driver: Any, tmp_path: Path) -> None:
     with serving(memory=Memory(tmp_path / "m"), pairs=(EN_DE, DE_EN)) as client:
-        page, keys = Page(driver, client.url), webdriver.Keys
+        page, keys = Page(driver, client.url), KEYS
         page.open()
         page.choose("source", "auto")
         page.type("The big dog runs. The cat sleeps.")
@@ -309,6 +239,8 @@ def test_errors_speak_to_a_person(driver: Any, tmp_path: Path, limits: Limits, k
 
 
 def test_a_slow_answer_does_not_replace_a_newer_one(page: Page, model: Model) -> None:
+    model.release.clear()
+    model.waiting.clear()
     page.choose("source", "en")
     page.type("slow one")
     assert model.waiting.wait(20)
@@ -329,7 +261,7 @@ def test_linked_words_are_marked_on_both_sides(page: Page) -> None:
     words = page.driver.find_elements("css selector", "#output [data-links]")
     page.driver.execute_script("arguments[0].dispatchEvent(new PointerEvent('pointerover', {bubbles: true}))", words[1])
     assert page.linked() == ["two", "two"]
-    keys = webdriver.Keys
+    keys = KEYS
     page.find("text").send_keys(keys.CONTROL, keys.HOME)
     page.find("text").send_keys(keys.ARROW_RIGHT)
     page.wait(lambda: page.linked() == ["one", "one"])
