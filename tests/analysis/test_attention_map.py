@@ -31,17 +31,14 @@ from vtrans.analysis.attention_map import (
     as_text,
     attention_map,
 )
-from vtrans.checkpoint import load_model
 from vtrans.console import text_width
 from vtrans.engines.alignments import links
 from vtrans.engines.attention import cross_attention, mean_attention
 from vtrans.engines.forced import forced_batches
-from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import InputError
 from vtrans.storage.run_folder import RunFolder
 from vtrans.text.vocabulary import EOS_ID
 from vtrans.translate.translation import TranslateOptions
-from vtrans.translate.translator import Translator
 
 DEEP = dataclasses.replace(SMALL, decoder_layers=3)
 LINES = [line for line in sentences(12, seed=5) if line]
@@ -111,18 +108,6 @@ def test_source_subwords_are_summed_and_target_subwords_averaged() -> None:
     assert coarse.target == ("Hunden", "läuft", EOS)
     expected = [[fine.shares[np.ix_(t, s)].sum(1).mean() for s in spans(fine.source)] for t in spans(fine.target)]
     np.testing.assert_allclose(coarse.shares, expected, atol=1e-12)
-
-
-def test_the_models_own_translation_gives_the_same_map_as_target(
-    tiny_run: RunFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = Translator(TorchEngine([load_model(tiny_run.last)]))
-    line, target = "The big dog sees me today.", "Der große Hund sieht mich heute."
-    own = next(made.logprob([line], [target]))  # as if the search had found it
-    monkeypatch.setattr(made, "translate_window", lambda lines, options: [[own] for _ in lines])
-    attention = attention_map(made, line)
-    assert attention.target == (*target.split(), EOS)
-    np.testing.assert_array_equal(attention.shares, attention_map(made, line, target).shares)
 
 
 def test_a_decoder_only_model_attends_to_more_than_the_source() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import os
 import re
@@ -70,22 +69,13 @@ def place(
     shutil.copytree(tiny_data.path, place / "data")
     shutil.copytree(tiny_data_separate.path, place / "separate")
     shutil.copytree(tiny_run.path, place / "run")
-    good = tiny_run.last.read_bytes()
-    (place / "model.safetensors").write_bytes(good)
-    (place / "truncated.safetensors").write_bytes(good[: len(good) // 2])
-    (place / "stub.safetensors").write_bytes(good[:5])
-    (place / "empty.safetensors").write_bytes(b"")
+    shutil.copy(tiny_run.last, place / "model.safetensors")
     save_file({"weight": torch.zeros(3)}, place / "foreign.safetensors")
-    shutil.copy(next((tiny_run.path / "state").glob("*.safetensors")), place / "state.safetensors")
     (place / "empty").write_bytes(b"")
     (place / "binary").write_bytes(b"\x00\x01\x02\n" * 180)
     (place / "latin1").write_bytes("ein schöner Hund\n".encode("latin-1"))
-    (place / "cut.gz").write_bytes(gzip.compress((place / "train.en").read_bytes())[:-20])
     (place / "short.de").write_bytes(b"Der Hund.\nDer Kater.\n")
-    (place / "marks.de").write_bytes(b"Der gro@@ \xc3\x9fe Hund\n" * 12)
-    (place / "pieces.de").write_bytes("▁Der ▁Hund\n".encode() * 12)
     (place / "bad.toml").write_bytes(b"[model]\nd_modell = 3\n")
-    (place / "not.toml").write_bytes(b"[model\n")
     (place / "folder").mkdir()
     (place / "folder" / "note").write_bytes(b"mine")
     (place / "folder" / "linked").symlink_to(place / "run" / "best.safetensors")
@@ -110,65 +100,40 @@ TRANSLATE = "translate --model run"
 FAULTS = [
     ("prepare-bpe", "--src"),
     ("prepare-bpe --src nowhere.en --tgt train.de --out new", r"nowhere\.en"),
-    ("prepare-bpe --src folder --tgt train.de --out new", "folder"),
     ("prepare-bpe --src empty --tgt train.de --out new", "empty"),
     ("prepare-bpe --src binary --tgt train.de --out new", "binary: line 1"),
     ("prepare-bpe --src train.en --tgt short.de --out new", r"168 .*\b2\b"),
     ("prepare-bpe --src latin1 --tgt latin1 --out new", "latin1: line 1 .*0xf6 .*offset 7"),
-    ("prepare-bpe --src cut.gz --tgt train.de --out new", r"cut\.gz"),
     (f"{PREPARE} --src valid.en", "--src and --tgt .*2 .*1"),
-    (f"{PREPARE} --valid-src valid.en", "--valid-src and --valid-tgt .*1 .*0"),
     (f"{PREPARE} --valid-src valid.en --valid-tgt nowhere.de", r"nowhere\.de"),
-    (f"{PREPARE} --vocab-size 50000", r"--vocab-size .*\d"),
-    (f"{PREPARE} --vocab-size many", "--vocab-size"),
-    (f"{PREPARE} --subword wpe", "--subword .*bpe, unigram.*wpe"),
-    (f"{PREPARE} --max-tokens 1", "--max-tokens|no training pair|tokens"),
     (f"{PREPARE} --dry-run --quiet", "--dry-run .*--quiet"),
     ("prepare-bpe --src train.en --tgt train.de", "data .*--force"),
     ("prepare-bpe --src train.en --tgt train.de --out folder", "folder"),
     ("train --data nowhere --out new", "nowhere"),
     ("train --out new --recipe smal", r"smal\b.*small\?"),
-    ("train --out new --recipe nowhere.toml", r"nowhere\.toml"),
     ("train --out new --recipe bad.toml", r"bad\.toml.*model\.d_modell.*d_model\?"),
-    ("train --out new --recipe not.toml", r"not\.toml.*TOML"),
-    ("train --out new --set model.heads=5", r"model\.heads .*model\.d_model"),
-    ("train --out new --set train.max_stpes=5", r"train\.max_stpes.*max_steps\?"),
-    ("train --out new --set train.max_steps=0", r"train\.max_steps .*from 1 to"),
     ("train --out new --device nonsense", "--device .*cpu, cuda, .*nonsense"),
     ("train --out new --data separate --set model.tie=src-tgt", r"model\.tie .*src-tgt"),
-    ("train --data separate", r"\brun\b.*separate"),
     ("train --set model.d_model=64", r"model\.d_model 32 -> 64"),
     ("train --out new more", "more"),
     ("average run/step-00000020.safetensors model.safetensors", "--out"),
     ("average model.safetensors --last 2 --out new", "--last"),
     ("average --last 2 --best 2", "--last .*--best"),
     ("train --dry-run --quiet", "--dry-run .*--quiet"),
-    ("average --last 0", "--last"),
-    ("average truncated.safetensors model.safetensors --out new", r"truncated\.safetensors"),
-    ("average model.safetensors state.safetensors --out new", r"state\.safetensors"),
     ("average model.safetensors model.safetensors --out nowhere/new", "nowhere/new"),
     ("translate --model nowhere", "nowhere"),
-    ("translate --model truncated.safetensors", r"truncated\.safetensors"),
     ("translate --model foreign.safetensors", r"foreign\.safetensors"),
-    ("translate --model state.safetensors", r"state\.safetensors"),
-    (f"{TRANSLATE} --model separate/train.safetensors", r"train\.safetensors"),
     (f"{TRANSLATE} --beam 0", r"--beam .*from 1 to 1000.* 0\b"),
-    (f"{TRANSLATE} --alpha nan", "--alpha .*nan"),
     (f"{TRANSLATE} --stop never", "--stop .*count, current, exhaustive.*never"),
-    (f"{TRANSLATE} --nbest 3", "--nbest .*--beam"),
     (f"{TRANSLATE} --temperature 2 --output new", "--temperature .*--sample"),
     (f"{TRANSLATE} --sample --beam 5", "--beam .*--sample"),
-    (f"{TRANSLATE} --sample --epsilon 1", "--epsilon .*below 1, got 1"),
     (f"{TRANSLATE} --mbr chrf --mbr-samples 8", "--mbr-samples .*--sample"),
     (f"{TRANSLATE} --sample --mbr-samples 8", "--mbr-samples .*--mbr"),
-    (f"{TRANSLATE} --mbr bleu --sample --mbr-samples 2 --nbest 3", "--nbest .*--mbr-samples .* 3"),
-    (f"{TRANSLATE} --mbr chrf --beam 1", "--beam .*--mbr.* 1"),
     (f"{TRANSLATE} --scores --json", "--scores"),
     (f"{TRANSLATE} --tsv --json", "--tsv"),
     (f"{TRANSLATE} --device cuda:77", "--device .*cuda:77"),
     (f"{TRANSLATE} --input nowhere", "nowhere"),
     (f"{TRANSLATE} --input latin1 --output new", "latin1: line 1"),
-    (f"{TRANSLATE} --input cut.gz --output train.de", r"cut\.gz"),
     (f"{TRANSLATE} --input train.en --output folder", "folder"),
     (f"{TRANSLATE} --input train.en --output ./train.en", r"--output .*--input.*train\.en"),
     (f"{TRANSLATE} --processes 2 --line-buffered", "--processes .*--line-buffered"),
@@ -184,22 +149,15 @@ FAULTS = [
     (f"{TRANSLATE} --beam x", "--beam must be a whole number, got x; "),
     (f"{TRANSLATE} --alpha=x", "--alpha must be a number, got x; "),
     ("average RUN --last -3", r"--last must be .*1, got -3; "),
-    (f"{TRANSLATE} --min-length 9 --max-length 9", r"--min-length .*\b9\b"),
     (f"{TRANSLATE} --prefix train.de --output train.de", "--prefix"),
     (f"{TRANSLATE} --input train.en --prefix short.de", r"168 .*short\.de .*\b2\b"),
     (f"{TRANSLATE} --prefix empty", "prefix"),
-    (f"{TRANSLATE} --input train.en --prefix train.de --max-length 3", r"prefix .*line \d+"),
     (f"{TRANSLATE} --weight 1", "--weight"),
-    (f"{TRANSLATE} --model run --weight 1 --weight -1", "--weight .*-1"),
     ("logprob train.en", "TGT"),
     ("logprob train.en short.de", r"168 .*short\.de .*\b2\b"),
     ("logprob train.en train.de --output train.de", r"--output .*TGT.*train\.de"),
     ("score", "REF"),
-    ("score valid.de --hyp short.de", r"\b12\b.*\b2\b|\b2\b.*\b12\b"),
-    ("score valid.de --hyp marks.de", "@@"),
-    ("score valid.de --hyp pieces.de", r"U\+2581|▁"),
     ("score valid.de --hyp valid.de --metric blue", "--metric .*bleu.*blue"),
-    ("score empty --hyp empty", "no lines|empty"),
     ("score valid.de --hyp latin1", "latin1: line 1"),
     ("trian", r"trian; .*train\?"),
     ("xyzzy", "xyzzy; .*`vtrans --help`"),
@@ -262,11 +220,10 @@ def test_what_fails_while_running_has_exit_code_1(
 
 def test_score_with_a_terminal_on_stdin_says_how_to_give_a_hypothesis(place: Path) -> None:
     with terminal() as (_, theirs):
-        for files in (("valid.de",), ("valid.de", "valid.en")):
-            process = start("score", *files, cwd=place, stdin=theirs)
-            out, err = process.communicate(timeout=60)
-            assert (process.returncode, out) == (2, b"")
-            assert "--hyp" in err.decode()
+        process = start("score", "valid.de", "valid.en", cwd=place, stdin=theirs)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (2, b"")
+    assert "--hyp" in err.decode()
 
 
 def test_a_wrong_override_of_a_new_run_is_blamed_on_its_recipe(

@@ -37,7 +37,7 @@ def test_forks_can_read_a_store_at_the_same_time(tmp_path: Path) -> None:
     for _ in range(4):
         if (pid := os.fork()) == 0:
             with suppress(BaseException):
-                os._exit(0 if all(store.src(i).equal(whole[i]) for _ in range(200) for i in range(len(whole))) else 1)
+                os._exit(0 if all(store.src(i).equal(whole[i]) for _ in range(25) for i in range(len(whole))) else 1)
             os._exit(2)
         readers.append(pid)
     assert [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in readers] == [0] * 4

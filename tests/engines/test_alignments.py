@@ -10,6 +10,7 @@ import networks
 import numpy as np
 import pytest
 import torch
+from drawn import some
 from networks import SEQUENCES, V, align, make, padded, sequences
 from torch import Tensor
 from translators import SEARCH, SMALL, VARIANTS, loaded, network, sentences, translator, vocabulary, word_vocabulary
@@ -94,7 +95,7 @@ def test_the_averaged_attention_of_several_models_does_not_depend_on_the_batch()
 # The attention.
 
 
-@pytest.mark.parametrize("config", networks.VARIANTS)
+@pytest.mark.parametrize("config", some(networks.VARIANTS, 5))
 def test_the_attention_returned_is_the_one_that_the_model_uses(
     config: ModelConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

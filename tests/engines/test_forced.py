@@ -23,7 +23,6 @@ from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import InputError, VtransError
 from vtrans.model import Transformer
 from vtrans.search.loop import length_penalty
-from vtrans.search.options import Sampling
 from vtrans.text.vocabulary import EOS_ID, PAD_ID
 from vtrans.translate.loading import load
 from vtrans.translate.stream import logprob_stream
@@ -62,13 +61,6 @@ def test_rescoring_with_an_ensemble_gives_the_score_of_its_search(second: str) -
         for t, rescored in zip(translations, made.logprob(LINES, [t.tokens for t in translations]), strict=True):
             assert rescored.token_logprobs == pytest.approx(t.token_logprobs, abs=1e-9)
             assert rescored.score == pytest.approx(t.score, abs=1e-9)
-
-
-def test_rescoring_a_sample_gives_its_logprob() -> None:
-    made = translator()
-    translations = [best[0] for best in made.nbest(LINES, 1, Sampling(seed=3, temperature=2.0, top_k=5))]
-    for t, rescored in zip(translations, made.logprob(LINES, [t.tokens for t in translations]), strict=True):
-        assert rescored.logprob == pytest.approx(t.logprob, abs=1e-9)
 
 
 # Log-probabilities, compared with one full forward pass per prefix.
@@ -271,19 +263,6 @@ def test_the_stream_writes_one_line_per_pair() -> None:
 
 
 # Weights of an ensemble.
-
-
-def test_the_search_uses_the_weights_of_an_ensemble() -> None:
-    models = [loaded(SMALL, 1), loaded(VARIANTS["pre-norm, tgt-softmax"], 2)]
-    equal = [best[0] for best in Translator(TorchEngine(models), SEARCH).nbest(LINES)]
-    for weights in ([0.5, 0.5], [7, 7]):
-        again = [best[0] for best in Translator(TorchEngine(models, weights=weights), SEARCH).nbest(LINES)]
-        assert [t.tokens for t in again] == [t.tokens for t in equal]
-        assert [t.logprob for t in again] == pytest.approx([t.logprob for t in equal], abs=1e-9)
-    nearly = [best[0] for best in Translator(TorchEngine(models, weights=[1e-13, 1.0]), SEARCH).nbest(LINES)]
-    second = [best[0] for best in Translator(TorchEngine(models[1:]), SEARCH).nbest(LINES)]
-    assert [t.tokens for t in nearly] == [t.tokens for t in second]
-    assert [t.tokens for t in nearly] != [t.tokens for t in equal]
 
 
 @pytest.mark.parametrize(

@@ -306,12 +306,6 @@ def test_a_list_holds_frequent_subwords_translations_and_copies() -> None:
     assert lists(apart, sources, [(1,), ()]) == [[1, 2, 3, 6, 7, 8, 9], [2, 3, 5, 7, 8, 9]]
 
 
-def test_a_prefix_need_not_be_listed() -> None:
-    model = loaded(NAME, 1, shortlist(1, k=1, frequent=1))
-    for line, prefix, (t,) in zip(LINES, PREFIXES, made(model).nbest(LINES, prefixes=PREFIXES), strict=True):
-        assert t.text.startswith(prefix.strip()), (line, prefix)
-
-
 # The file and the command.
 
 

@@ -305,16 +305,6 @@ def test_suppressed_subwords_are_left_out_of_the_softmax(bias: bool, tiny_data: 
     assert all(torch.equal(after[name], weight) for name, weight in before.items())
 
 
-def test_padding_is_never_predicted(tiny_data: DataFolder, tmp_path: Path) -> None:
-    loaded = random_model(tiny_data, tie="none")
-    with torch.no_grad():
-        loaded.model.projection.weight[PAD_ID] = loaded.model.projection.weight[EOS_ID] * 20
-    _, program = written(loaded, tmp_path / "out")
-    translations = program.translate(encoded(loaded, LINES), SearchConfig(beam=1, max_length=40))
-    assert translations is not None
-    assert not any(PAD_ID in tokens for tokens in translations)
-
-
 def test_a_damaged_folder_is_refused(ending_run: RunFolder, tmp_path: Path) -> None:
     folder = tmp_path / "out"
     written(load_model(ending_run.last), folder)

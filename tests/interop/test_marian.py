@@ -15,7 +15,7 @@ import torch
 from cli_runner import Done
 from torch.overrides import TorchFunctionMode
 
-from vtrans.checkpoint import LoadedModel, save_model
+from vtrans.checkpoint import LoadedModel
 from vtrans.config import SearchConfig
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import FileError
@@ -149,13 +149,6 @@ def test_paths_of_a_decoder_yml_are_looked_up_in_the_folder(tmp_path: Path) -> N
     (path / "decoder.yml").rename(path / "model.npz.decoder.yml")
     (path / "model.npz.optimizer.npz").write_bytes(b"not a model")
     assert read(path).search.beam == 12
-
-
-def test_importing_twice_gives_equal_bytes(tmp_path: Path) -> None:
-    path = marian.folder(tmp_path / "m")
-    for name in ("a", "b"):
-        save_model(tmp_path / name, imported(path))
-    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
 def spoil(name: str, values: marian.Array | None) -> dict[str, Any]:

@@ -35,16 +35,6 @@ def test_each_head_is_turned_by_the_angles_of_its_position() -> None:
         torch.testing.assert_close(found[at], heads, atol=1e-4, rtol=0)
 
 
-def test_products_of_turned_queries_and_keys_depend_on_their_distance() -> None:
-    torch.manual_seed(1)
-    rows_TD = ComputedPositions("rotary", 8, 1)(40)
-    q, k = torch.randn(2, 8)
-    near = [float(rotate(q, rows_TD[i]) @ rotate(k, rows_TD[i + 3])) for i in (0, 5, 36)]
-    other = float(rotate(q, rows_TD[3]) @ rotate(k, rows_TD[0]))
-    assert near == pytest.approx([near[0]] * 3, abs=1e-5)
-    assert abs(other - near[0]) > 1e-3
-
-
 def test_compiled_training_turns_by_the_same_formula() -> None:
     x_BTD, rows_TD = torch.randn(2, 7, 8, requires_grad=True), ComputedPositions("rotary", 8, 2)(7)
     (gradient,) = torch.autograd.grad(rotate(x_BTD, rows_TD).square().sum(), x_BTD)
@@ -60,17 +50,6 @@ def test_a_model_in_half_precision_turns_in_float32(dtype: torch.dtype) -> None:
     sources, tgt = padded(sequences(6, 4)), torch.tensor([[2, 7, 8], [2, 9, 5]])
     with torch.no_grad():
         torch.testing.assert_close(rounded(*sources, tgt).float(), exact(*sources, tgt), rtol=0.1, atol=0.1)
-
-
-def test_a_rotary_model_knows_the_order_of_its_input_without_a_table() -> None:
-    model = make(ROTARY)
-    assert not any("position" in name for name in model.state_dict())
-    (row,) = sequences(6)
-    src, keep = padded([row, [*row[:6][::-1], row[6]]])
-    with torch.no_grad():
-        forwards, backwards = model.encode(src, keep)
-    # Without positions, the encoder would give each subword the same output at its new place.
-    assert (forwards[:6] - backwards[:6].flip(0)).abs().max() > 1e-3
 
 
 def test_the_sequence_of_a_decoder_only_model_has_no_gap_after_a_short_source() -> None:

@@ -48,12 +48,6 @@ def test_output_and_gradients_are_those_of_the_formula(length: int) -> None:
     )
 
 
-def test_the_gradient_of_the_recurrence_is_that_of_finite_differences() -> None:
-    torch.manual_seed(1)
-    z, f = torch.randn(2, 5, 3, dtype=torch.float64), torch.rand(2, 5, 3, dtype=torch.float64)
-    assert torch.autograd.gradcheck(recurrence, (z.requires_grad_(), f.requires_grad_()))
-
-
 def test_the_state_is_that_of_the_whole_history() -> None:
     """A step replaces the state in place and in its rows only."""
     ssru = unit()

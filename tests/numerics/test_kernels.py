@@ -8,15 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from vtrans.numerics import automatic, kernels
 from vtrans.numerics.attention import batched_attention, dot_product_attention, fused_attention
 from vtrans.numerics.automatic import automatic_kernels, automatic_precision
 from vtrans.numerics.kernels import BMM_KEYS, ONEDNN_PRODUCTS, Kernels
-from vtrans.numerics.products import HAS_ONEDNN, linear
-
-needs_onednn = pytest.mark.skipif(not HAS_ONEDNN, reason="this torch has no oneDNN")
 
 
 def test_the_size_of_a_product_and_the_library_decide() -> None:
@@ -29,31 +25,6 @@ def test_the_size_of_a_product_and_the_library_decide() -> None:
 def test_attention_to_many_keys_is_always_fused() -> None:
     assert not any(Kernels().use_bmm(keys) for keys in (1, BMM_KEYS, 1000))
     assert [Kernels(bmm=True).use_bmm(keys) for keys in (1, BMM_KEYS, BMM_KEYS + 1)] == [True, True, False]
-
-
-@needs_onednn
-@pytest.mark.parametrize("sizes", [(20, 32), (32, 20)])
-def test_products_and_gradients_are_the_same_in_both_libraries(
-    sizes: tuple[int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(kernels, "ONEDNN_PRODUCTS", 1)
-    inputs, outputs = sizes
-    operands = [torch.randn(3, 10, inputs), torch.randn(outputs, inputs), torch.randn(outputs)]
-    for operand in operands:
-        operand.requires_grad_()
-    upstream = torch.randn(3, 10, outputs)
-    theirs = F.linear(*operands)
-    for library in ("onednn", "blas"):
-        kernels.use(Kernels(library))
-        ours = linear(*operands)
-        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
-        assert ("_Product" in type(ours.grad_fn).__name__) == (library == "onednn")
-        for mine, reference in zip(
-            torch.autograd.grad(ours, operands, upstream, retain_graph=True),
-            torch.autograd.grad(theirs, operands, upstream, retain_graph=True),
-            strict=True,
-        ):
-            torch.testing.assert_close(mine, reference, rtol=1e-5, atol=1e-4)
 
 
 def masks(B: int, Q: int, n: int) -> dict[str, Tensor | None]:

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from vtrans.numerics import products
 from vtrans.numerics.kernels import ONEDNN_PRODUCTS
-from vtrans.numerics.products import Linear, bfloat16_products, linear, padded
+from vtrans.numerics.products import bfloat16_products, linear, padded
 
 needs_onednn = pytest.mark.skipif(not products.HAS_ONEDNN, reason="this torch has no oneDNN")
 
@@ -80,13 +80,6 @@ def test_autocast_applies_to_the_product() -> None:
     x, weight, bias = operands(4096, 32, outputs=48)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert linear(x, weight, bias).dtype is torch.bfloat16
-
-
-def test_the_layer_has_the_names_and_values_of_torchs_layer() -> None:
-    layer = Linear(32, 48)
-    assert list(layer.state_dict()) == list(torch.nn.Linear(32, 48).state_dict())
-    x = torch.randn(4096, 32)
-    torch.testing.assert_close(layer(x), F.linear(x, layer.weight, layer.bias), rtol=1e-5, atol=1e-5)
 
 
 def test_padded_rows_come_from_few_numbers() -> None:

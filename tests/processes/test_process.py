@@ -9,6 +9,7 @@ import sys
 
 import pytest
 import torch
+from drawn import some
 
 from vtrans.errors import InputError, VtransError
 from vtrans.processes.process import configure_process
@@ -104,7 +105,8 @@ print(before, known, torch.get_num_threads(), threads.threads())
 
 
 @pytest.mark.parametrize(
-    ("variables", "usual"), [({"OMP_NUM_THREADS": "5,1"}, 5), ({"OMP_NUM_THREADS": "", "MKL_NUM_THREADS": "4"}, 4)]
+    ("variables", "usual"),
+    some([({"OMP_NUM_THREADS": "5,1"}, 5), ({"OMP_NUM_THREADS": "", "MKL_NUM_THREADS": "4"}, 4)], 1),
 )
 def test_threads_that_are_set_before_torch_is_imported_are_told_to_it(variables: dict[str, str], usual: int) -> None:
     assert run("-c", TOLD, **variables).stdout.split() == [str(usual), "3", "3", "3"]

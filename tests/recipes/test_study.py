@@ -19,13 +19,11 @@ from recipes.studies.study import Budget
 from recipes.studies.table import close_rows, markdown, table
 from vtrans import cli
 from vtrans.config import resolve_tie
-from vtrans.console import Console
 from vtrans.data.preparation.writing_systems import script_of
 from vtrans.errors import InputError, VtransError
 from vtrans.model import Transformer, count_parameters
 from vtrans.training.recipe import load_recipe
 
-QUIET = Console(quiet=True)
 SIZES = [f"--set={value}" for value in TINY if "max_steps" not in value]
 
 
@@ -48,37 +46,6 @@ def test_the_rows_of_a_study_are_distinct_and_can_be_trained(name: str) -> None:
     assert len(facts) == len({row.words for row in every}) == len(every) > 1
     for row in every:
         assert built(row, study.recipe) > 0
-
-
-def test_the_rows_of_the_sharing_study_have_the_sizes_that_they_promise() -> None:
-    study = load_study("sharing")
-    sizes = {row.name: built(row, study.recipe) for row in study.rows.values()}
-    for fewer, more in (
-        ("three-way", "two-way"),
-        ("two-way", "untied"),
-        ("embeddings", "untied"),
-        ("shared-positions", "learned-positions"),
-        ("layers-all", "layers-attention"),
-        ("layers-all", "layers-feed-forward"),
-        ("layers-attention", "three-way"),
-        ("stacks", "three-way"),
-        ("depth-12-1", "depth-1-12"),
-    ):
-        assert sizes[fewer] < sizes[more], (fewer, more)
-    for one, other in (
-        ("separate", "two-way"),  # here the separate vocabularies are as large as the joint one
-        ("no-scaling", "sinusoidal-positions"),
-        ("no-cross-residual", "three-way"),
-        ("one-stack-prefix", "one-stack-causal"),
-        ("other-letters-three-way", "three-way"),
-    ):
-        assert sizes[one] == sizes[other], (one, other)
-
-
-def test_embeddings_without_their_scale_are_compared_where_positions_are_added() -> None:
-    rows = load_study("sharing").rows
-    for name in ("no-scaling", "sinusoidal-positions"):
-        assert rows[name].settings["model.positions"] == "sinusoidal"
 
 
 HEAD = 'experiment = "multi30k"\nrecipe = "small"\n'

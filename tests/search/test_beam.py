@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from drawn import each_with
 from fakes import EOS, BrokenDecoder, FakeDecoder, Ids, Table, hashed, scripted, searched
 
 from vtrans.config import SearchConfig
@@ -90,9 +91,11 @@ def plain(hypotheses: Sequence[Hypothesis]) -> list[dict[str, Any]]:
     return [{"tokens": h.tokens, "logprob": h.logprob, "score": h.score, "finished": h.finished} for h in hypotheses]
 
 
+TROUBLES: list[dict[str, Any]] = [{}, {"ties": True}, {"holes": 0.3}, {"ties": True, "holes": 0.5}, {"eos": 2}]
+
+
 @pytest.mark.parametrize("stop", ["count", "current", "exhaustive", "shrink"])
-@pytest.mark.parametrize("kind", ["gnmt", "length"])
-@pytest.mark.parametrize("trouble", [{}, {"ties": True}, {"holes": 0.3}, {"ties": True, "holes": 0.5}, {"eos": 2}])
+@pytest.mark.parametrize(("trouble", "kind"), each_with(TROUBLES, ["gnmt", "length"]))
 def test_the_search_equals_its_definition(stop: str, kind: str, trouble: dict[str, Any]) -> None:
     for seed in range(40):
         numbers = random.Random(seed)
@@ -106,8 +109,7 @@ def test_the_search_equals_its_definition(stop: str, kind: str, trouble: dict[st
         assert plain(hyps) == reference(table, SOURCE, limit, nbest, config), (seed, config, nbest, limit)
 
 
-@pytest.mark.parametrize("kind", ["gnmt", "length"])
-@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 3.0, -1.0])
+@pytest.mark.parametrize(("alpha", "kind"), each_with([0.0, 0.6, 1.0, 3.0, -1.0], ["gnmt", "length"]))
 def test_an_exhaustive_beam_as_wide_as_the_space_equals_enumeration(kind: str, alpha: float) -> None:
     for seed in range(12):
         words, limit = [(2, 5), (3, 4), (5, 3), (1, 7)][seed % 4]
@@ -255,8 +257,7 @@ def test_nan_is_an_error() -> None:
 # The best tokens of a row.
 
 
-@pytest.mark.parametrize("V", [5, 700, 2048, 8000, 8037])
-@pytest.mark.parametrize("count", [1, 2, 5, 17])
+@pytest.mark.parametrize(("V", "count"), each_with([5, 700, 2048, 8000, 8037], [1, 2, 5, 17]))
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_best_tokens_are_those_of_a_stable_sort(V: int, count: int, dtype: torch.dtype) -> None:
     generator = torch.Generator().manual_seed(V)

@@ -12,12 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 from cli_runner import Done
-from conftest import TRAIN_PAIRS
 from drawn import each_with
 from fakes import BOS, EOS, FakeDecoder, Ids, Table, hashed, many_sentences, scripted, searched
 from translators import SMALL, loaded, sentences, translator
 
-import vtrans
 from vtrans.config import Recipe, SearchConfig, check_together
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import InputError, RecipeError
@@ -201,16 +199,6 @@ def test_no_penalty_at_the_limit_because_no_row_lives_on() -> None:
 def bigrams(texts: list[str]) -> int:
     words = [text.split() for text in texts]
     return len({pair for own in words for pair in pairwise(own)})
-
-
-def test_translations_have_the_models_own_probability(tiny_run: RunFolder) -> None:
-    lines = [src for src, _ in TRAIN_PAIRS[:12]]
-    made = vtrans.load(tiny_run.path, beam=6, beam_groups=3, diversity=2.0)
-    pairs = [(line, t) for line, best in zip(lines, made.nbest(lines, 6), strict=True) for t in best if t.finished]
-    assert len(pairs) > len(lines)
-    forced = made.logprob([line for line, _ in pairs], [t.tokens for _, t in pairs])
-    for (_, t), own in zip(pairs, forced, strict=True):
-        assert (own.logprob, own.score) == pytest.approx((t.logprob, t.score), abs=1e-4)
 
 
 def test_rules_prefixes_shortlists_ensembles_and_mbr_combine_with_groups() -> None:

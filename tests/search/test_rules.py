@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from drawn import each_with
 from translators import (
     SEARCH,
     SMALL,
     VARIANTS,
     forward,
-    loaded,
     network,
     same,
     sentences,
@@ -126,8 +126,7 @@ def wide() -> tuple[Transformer, dict[tuple[int, ...], list[float]]]:
     return model, {tokens: forward([model], WIDE_SOURCE, tokens).tolist() for tokens in every}
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("alpha", [0.0, 0.6, -0.5])
+@pytest.mark.parametrize(("name", "alpha"), each_with(CASES, [0.0, 0.6, -0.5]))
 def test_a_constrained_beam_as_wide_as_the_space_equals_enumeration(name: str, alpha: float) -> None:
     V, limit, nbest, source = WIDE_V, WIDE_LIMIT, 8, WIDE_SOURCE
     (model, following), case, scored = wide(), CASES[name], []
@@ -252,17 +251,6 @@ def test_translations_obey_all_rules(sampling: Sampling | None) -> None:
         )
 
 
-def test_tokens_of_a_prefix_keep_the_models_log_probability() -> None:
-    begun = ["Łódź läuft"] * len(LINES)
-    made = translator(max_length=0)
-    translations = [best[0] for best in made.nbest(LINES, prefixes=begun)]
-    again = made.logprob(LINES, [t.tokens for t in translations])
-    for line, t, rescored in zip(LINES, translations, again, strict=True):
-        if line:
-            assert t.text.startswith("Łódź läuft")
-            assert rescored.token_logprobs == pytest.approx(t.token_logprobs, abs=1e-9)
-
-
 def test_any_word_of_a_vocabulary_of_words_follows_a_prefix_that_ends_in_a_space() -> None:
     vocab = word_vocabulary()
     model = LoadedModel(network(SMALL, len(vocab), eos=-9.0), vocab, vocab, SEARCH, {})
@@ -341,10 +329,3 @@ def test_the_stream_takes_prefixes_line_by_line() -> None:
         translate_stream(translator(), lines_of(lines, prefixes=iter(begun)), out, line_buffered=line_buffered)
         assert out.getvalue().decode() == expected
     assert expected != "".join(text + "\n" for text in translator().translate(lines))
-
-
-def test_an_ensemble_can_be_constrained() -> None:
-    models = [loaded(SMALL, 1), loaded(VARIANTS["pre-norm, tgt-softmax"], 2)]
-    made = Translator(TorchEngine(models), translator(**SETTINGS).search)
-    for line, text in zip(LINES, made.translate(LINES, prefixes=["ein Hund"] * len(LINES)), strict=True):
-        assert text.startswith("ein Hund") or not line

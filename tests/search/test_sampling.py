@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from drawn import each_with
 from fakes import BOS, EOS, BrokenDecoder, FakeDecoder, Ids, hashed, many_sentences, scripted
 
 from vtrans.config import SearchConfig
@@ -121,8 +122,7 @@ def test_top_k_and_top_p_keep_the_fewest_most_probable_tokens() -> None:
         assert {h.tokens[0] for h in samples} == support, (top_k, top_p)
 
 
-@pytest.mark.parametrize("top_k", [0, 1, 40])
-@pytest.mark.parametrize("top_p", [0.3171, 0.9137, 0.99991, 1.0])
+@pytest.mark.parametrize(("top_p", "top_k"), each_with([0.3171, 0.9137, 0.99991, 1.0], [0, 1, 40]))
 @pytest.mark.parametrize("temperature", [0.3, 3.0])
 def test_a_large_vocabulary_is_filtered_as_by_sorting_it(top_k: int, top_p: float, temperature: float) -> None:
     V = 200

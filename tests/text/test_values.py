@@ -82,22 +82,8 @@ def test_only_digits_count_without_a_table() -> None:
 def test_the_numbers_below_a_million_are_read_in_both_languages() -> None:
     german = ["null", "ein", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun", "zehn", "elf", "zwölf"]
     german += [f"{one}zehn" for one in ("drei", "vier", "fünf", "sech", "sieb", "acht", "neun")]
-    english = [
-        "zero",
-        "one",
-        "two",
-        "three",
-        "four",
-        "five",
-        "six",
-        "seven",
-        "eight",
-        "nine",
-        "ten",
-        "eleven",
-        "twelve",
-    ]
-    english += [f"{one}teen" for one in ("thir", "four", "fif", "six", "seven", "eigh", "nine")]
+    english = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven"]
+    english += ["twelve", *(f"{one}teen" for one in ("thir", "four", "fif", "six", "seven", "eigh", "nine"))]
     tens = [("twenty", "zwanzig"), ("thirty", "dreißig"), ("forty", "vierzig"), ("fifty", "fünfzig")]
     tens += [("sixty", "sechzig"), ("seventy", "siebzig"), ("eighty", "achtzig"), ("ninety", "neunzig")]
 

@@ -99,7 +99,7 @@ def test_the_guard_chooses_between_the_tuned_model_its_mean_with_the_given_one_a
 
 def test_old_text_without_translations_is_translated_by_the_model(model: Path, tmp_path: Path) -> None:
     old = OldText([english.replace("The", "the") for english in OLD.sources[:40]])
-    made = adapt(options(model, tmp_path), NEW, old, QUIET)
+    made = adapt(options(model, tmp_path, "train.max_steps=1"), NEW, old, QUIET)
     assert set(made.scores) == {"new"}
     sources, targets = ((tmp_path / "text" / f"old.train.{side}").read_text().split("\n")[:-1] for side in ("en", "de"))
     assert sorted(sources) == sorted(set(old.sources))
@@ -142,7 +142,7 @@ def test_the_command_prints_what_was_measured(run_cli: Callable[..., Done], mode
     refused = run_cli(*words)
     assert (refused.code, refused.err.count("\n")) == (2, 1)
     assert run_cli("adapt", model).code == 2
-    sets = [word for value in QUICK for word in ("--set", value)]
+    sets = [word for value in (*QUICK, "train.max_steps=1") for word in ("--set", value)]
     done = run_cli(*words, "--tgt", tgt, "--old-src", src, *sets)
     assert done.code == 0, done.err
     assert "before" in done.err

@@ -44,7 +44,7 @@ def averaged_run(tmp_path_factory: pytest.TempPathFactory, tiny_data: DataFolder
 
 
 @pytest.mark.parametrize(
-    ("owner", "name", "step"), [(Validation, "measure", 22), (Metrics, "write", 14), (Progress, "rank", 14)]
+    ("owner", "name", "step"), some([(Validation, "measure", 22), (Metrics, "write", 14), (Progress, "rank", 14)], 1)
 )
 def test_a_failing_validation_loses_no_update(
     tmp_path: Path, tiny_data: DataFolder, averaged_run: RunFolder, owner: type, name: str, step: int

@@ -131,13 +131,12 @@ def test_a_temperature_shares_an_epoch_by_roots_of_the_sizes(temperature: float)
     assert tempered(sizes, 1) == ()
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.2])
-def test_several_languages_train_with_a_temperature_and_resume_exactly(tmp_path: Path, dropout: float) -> None:
+def test_several_languages_train_with_a_temperature_and_resume_exactly(tmp_path: Path) -> None:
     made(two_languages(tmp_path, vocab_size=320))
     data = DataFolder.open(tmp_path / "data")
     settings = (
         *EVERY_STEP, "train.max_steps=24", "train.valid_sentences=6", "train.corpus_temperature=5",
-        f"train.bpe_dropout={dropout}",
+        "train.bpe_dropout=0.2",
     )  # fmt: skip
     whole = tiny_train(data, tmp_path / "whole", *settings)
     weights = tempered(data.corpora, 5)

@@ -59,15 +59,6 @@ def test_a_run_stopped_after_any_step_ends_with_equal_bytes(
         same(tiny_train(tiny_data, run.path, *EVERY_STEP), every_step_run)
 
 
-def test_accumulation_over_the_end_of_an_epoch_resumes_exactly(tmp_path: Path, tiny_data: DataFolder) -> None:
-    settings = (*EVERY_STEP, "train.accumulate=3", "train.clip_norm=0.5", "train.weight_decay=0.1")
-    whole = tiny_train(tiny_data, tmp_path / "whole", *settings)
-    assert load_model(whole.last).training["epoch"] == 4
-    for step in (3, 5, 8, 13, 15):
-        interrupted(tiny_data, tmp_path / "run", step, *settings, number=signal.SIGINT)
-    same(tiny_train(tiny_data, tmp_path / "run", *settings), whole)
-
-
 def test_a_run_with_every_option_resumes_exactly(
     tmp_path: Path, two_corpora: DataFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

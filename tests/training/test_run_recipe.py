@@ -181,11 +181,3 @@ def test_comments_in_a_recipe_that_stays_the_same_are_kept(run_copy: RunFolder, 
     with pytest.raises(InputError, match=re.escape(str(run_copy.recipe))):
         train(tiny_data, run_copy, Console(quiet=True), TrainOptions(overrides=["train.max_steps=50"], device="cpu"))
     assert run_copy.recipe.read_text() == text
-
-
-def test_separate_vocabularies_refuse_three_way_tying(tmp_path: Path, tiny_data_separate: DataFolder) -> None:
-    with pytest.raises(InputError, match=r"model\.tie"):
-        tiny_train(tiny_data_separate, tmp_path / "run", "model.tie=src-tgt-softmax")
-    assert not (tmp_path / "run").exists()
-    run = tiny_train(tiny_data_separate, tmp_path / "run", "train.max_steps=2")
-    assert load_recipe(str(run.recipe)).model.tie == "tgt-softmax"

@@ -119,10 +119,9 @@ def test_training_ends_when_its_time_is_over(tmp_path: Path, tiny_data: DataFold
     assert load_model(run.last).training["step"] == 7
 
 
-@pytest.mark.parametrize("rate", ["10", "1"])
-def test_the_closing_says_that_training_has_diverged(tmp_path: Path, tiny_data: DataFolder, rate: str) -> None:
+def test_the_closing_says_that_training_has_diverged(tmp_path: Path, tiny_data: DataFolder) -> None:
     settings = (*TINY, "train.max_steps=60", "train.checkpoint_every=30", "train.valid_sentences=2")
-    diverged = heard(tiny_data, tmp_path / "diverged", *settings, f"train.learning_rate={rate}").split("\n")[-2]
+    diverged = heard(tiny_data, tmp_path / "diverged", *settings, "train.learning_rate=10").split("\n")[-2]
     assert "done at step 60" in diverged
     assert "train.learning_rate" in diverged
     assert "vtrans average" not in diverged

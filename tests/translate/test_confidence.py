@@ -25,7 +25,7 @@ from vtrans.translate.confidence import (
     calibration_error,
     right_words,
 )
-from vtrans.translate.stream import translate_stream, workers_for
+from vtrans.translate.stream import translate_stream
 from vtrans.translate.translation import TranslateOptions
 from vtrans.wording.protect import Protection
 
@@ -139,17 +139,6 @@ def test_a_stream_writes_the_confidence(calibration: Calibration) -> None:
     assert [text for _, text in columns] == written["text"]
     details = [json.loads(line)["translations"][0] for line in written["json"]]
     assert [f"{t['confidence']:.6f}" for t in details] == [number for number, _ in columns]
-
-
-def test_processes_count_what_they_leave_blank(calibration: Calibration) -> None:
-    options, lines = TranslateOptions(calibration=calibration, min_confidence=0.5), sentences(40)
-    made, alone = translator(), translator()
-    one, several = io.BytesIO(), io.BytesIO()
-    translate_stream(alone, lines_of(lines), one, options)
-    with workers_for(made, options, 2) as workers:
-        translate_stream(made, lines_of(lines), several, options, workers=workers)
-    assert several.getvalue() == one.getvalue()
-    assert made.counts.doubtful == alone.counts.doubtful > 0
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"sentence": 1}', "\xff", "[" * 100_000])

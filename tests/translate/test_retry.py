@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from translators import SMALL, VARIANTS, loaded, same, sentences, translator, vocabulary, window
+from translators import SMALL, VARIANTS, same, sentences, translator, vocabulary, window
 
-from vtrans.config import RETRY_NGRAM, ModelConfig, SearchConfig
-from vtrans.engines.engine import Source
-from vtrans.engines.torch_engine import TorchEngine
+from vtrans.config import RETRY_NGRAM, ModelConfig
 from vtrans.lines.line import Line
 from vtrans.lines.retry import LOOP_NGRAM, LOOP_TIMES, loops, times_in_a_row
-from vtrans.search.loop import Hypothesis
 from vtrans.search.options import Sampling
 from vtrans.text.vocabulary import EOS_ID
 from vtrans.translate.translation import TranslateOptions, Translation
-from vtrans.translate.translator import Translator
 
 LINES = sentences(40, seed=5)
 
@@ -176,29 +172,3 @@ def test_lines_are_ready_once_when_nothing_can_change_them(retry: bool) -> None:
     told.clear()
     made.translate_window(window(lines), TranslateOptions(1, alignments=True), ready=told.append)
     assert [line.number for line in told] == list(range(1, len(lines) + 1))
-
-
-class LoopingEngine(TorchEngine):
-    """An engine whose translations loop, except with the no-repeat rule."""
-
-    def __init__(self) -> None:
-        super().__init__([loaded()])
-        self.asked = list[int]()
-
-    def search(
-        self, sources: Sequence[Source], config: SearchConfig, **options: Any
-    ) -> Iterator[tuple[int, list[Hypothesis]]]:
-        self.asked.append(config.no_repeat_ngram)
-        tokens = tuple(vocabulary().encode("dog" if config.no_repeat_ngram else "dog " * 9))
-        for i in range(len(sources)):
-            yield i, [Hypothesis(tokens, -1.0, -1.0, True, ())]
-
-
-@pytest.mark.parametrize("retry", [True, False])
-def test_an_engine_searches_again_with_the_rule(retry: bool) -> None:
-    engine = LoopingEngine()
-    made = Translator(engine, retry=retry)
-    answer = "dog" if retry else " ".join(["dog"] * 9)
-    assert list(made.translate(["a", "", "cat"])) == [answer, "", answer]
-    assert engine.asked == ([0, RETRY_NGRAM] if retry else [0])
-    assert (made.counts.retried, made.counts.looping) == ((2, 0) if retry else (0, 2))

@@ -17,17 +17,6 @@ from vtrans.translate.translator import Translator
 THREADS = 8
 
 
-def test_threads_get_what_they_would_get_alone() -> None:
-    translator = made()
-    lines = [sentences(6, seed=n) for n in range(THREADS)]
-    alone = [list(translator.nbest(each, 2)) for each in lines]
-    before = translator.counts.lines
-    with ThreadPoolExecutor(THREADS) as pool:
-        together = list(pool.map(lambda each: [list(translator.nbest(each, 2)) for _ in range(3)], lines))
-    assert together == [[each] * 3 for each in alone]
-    assert translator.counts.lines - before == 3 * sum(map(len, lines))
-
-
 @pytest.mark.parametrize("call", ["translate", "logprob"])
 def test_one_thread_at_a_time_is_in_the_engine(monkeypatch: pytest.MonkeyPatch, call: str) -> None:
     """Buffers and tables of a model, such as sinusoidal positions that grow, belong to one search at a time."""

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from drawn import some
+from drawn import each_with, some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from near_ties import Plain, equal_or_tied, plain
@@ -25,7 +25,6 @@ from translators import (
     SMALL,
     VARIANTS,
     WORDS,
-    forward,
     loaded,
     network,
     same,
@@ -41,16 +40,13 @@ from vtrans.config import SearchConfig
 from vtrans.console import Console
 from vtrans.data.preparation.learn_vocabulary import learn
 from vtrans.engines.engine import Source
-from vtrans.engines.incremental import IncrementalDecoder
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import InputError
 from vtrans.lines.line import Line, Piece, lines_of
 from vtrans.lines.pieces import CutIntoPieces, cut_long
-from vtrans.model import Transformer
-from vtrans.search.beam import beam_search
 from vtrans.search.decoder import Logprobs
 from vtrans.search.history import Ints
-from vtrans.search.loop import Hypothesis, SearchTask
+from vtrans.search.loop import Hypothesis
 from vtrans.search.options import Sampling
 from vtrans.text.lines import one_line
 from vtrans.text.vocabulary import EOS_ID
@@ -96,29 +92,6 @@ def test_in_float32_the_batch_changes_only_the_last_bits(name: str) -> None:
             assert [t.logprob for t in a] == pytest.approx([t.logprob for t in b], abs=1e-4), batch_tokens
 
 
-def greedy(models: Sequence[Transformer], source: Sequence[int], limit: int) -> tuple[list[int], float]:
-    tokens: list[int] = []
-    logprob = 0.0
-    while len(tokens) < limit:
-        best = forward(models, source, tokens).max(-1)
-        logprob += float(best.values)
-        if best.indices == EOS_ID:
-            break
-        tokens.append(int(best.indices))
-    return tokens, logprob
-
-
-@pytest.mark.parametrize("second", ["pre-norm, tgt-softmax", "decoder-only, prefix"])
-def test_an_ensemble_averages_probabilities(second: str) -> None:
-    vocab, models = vocabulary(), [loaded(SMALL, 1), loaded(VARIANTS[second], 2)]
-    lines = [line for line in sentences(12) if line]
-    both = Translator(TorchEngine(models), dataclasses.replace(SEARCH, beam=1), retry=False)
-    for line, (found,) in zip(lines, both.nbest(lines), strict=True):
-        tokens, logprob = greedy([m.model for m in models], vocab.encode(line), SEARCH.max_length)
-        assert found.text == vocab.decode(tokens)
-        assert found.logprob == pytest.approx(logprob, abs=1e-9)
-
-
 def test_the_models_of_an_ensemble_must_have_equal_vocabularies() -> None:
     other = learn(["xyz zyx"] * 5, size=None, kind="bpe", coverage=1.0, normalization="nmt_nfkc")
     second = LoadedModel(network(SMALL, len(other)), other, other, SEARCH, {})
@@ -140,26 +113,6 @@ def test_samples_depend_only_on_seed_and_line() -> None:
     assert list(translator().translate(lines, Sampling(seed=8))) != [best[0].text for best in draws]
     assert any(a.text != b.text for a, b in draws)
     assert len(set(translator().translate(["a dog runs"] * 20, Sampling()))) > 5
-
-
-def test_samples_do_not_depend_on_the_window() -> None:
-    lines = sentences(9)
-    whole = io.BytesIO()
-    translate_stream(translator(), lines_of(lines), whole, TranslateOptions(sampling=Sampling(seed=3)))
-    singly = io.BytesIO()
-    translate_stream(
-        translator(), lines_of(lines), singly, TranslateOptions(sampling=Sampling(seed=3)), line_buffered=True
-    )
-    assert singly.getvalue() == whole.getvalue()
-
-
-def test_sampling_only_the_most_probable_subword_is_greedy_search() -> None:
-    lines = sentences(20)
-    expected = list(translator(retry=False, beam=1).translate(lines))
-    assert list(translator().translate(lines, Sampling(top_k=1))) == expected
-    for temperature in (1e-4, 1e-40, 5e-324):
-        assert list(translator().translate(lines, Sampling(temperature=temperature))) == expected
-    assert list(translator().translate(lines, Sampling(top_p=1e-9))) == expected
 
 
 @pytest.mark.parametrize(
@@ -254,8 +207,10 @@ def test_lines_that_are_only_copied_are_not_blank_ones() -> None:
     assert (made.counts.lines, made.counts.blank, made.counts.copied) == (4, 1, 2)
 
 
-@pytest.mark.parametrize("end", ["\n", "\r", "\r\n", "\v", "\f", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"])
-@pytest.mark.parametrize("form", ["text", "scores", "tsv", "json"])
+ENDS = ["\n", "\r", "\r\n", "\v", "\f", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"]
+
+
+@pytest.mark.parametrize(("end", "form"), each_with(ENDS, ["text", "scores", "tsv", "json"]))
 def test_a_translation_with_line_ends_in_it_is_one_line(end: str, form: Any) -> None:
     made, _ = scripted(f"x{end}y".encode())
     spaces = " " * len(end)
@@ -327,14 +282,6 @@ def test_a_lost_line_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
 # n-best.
 
 
-def test_nbest_is_sorted_and_begins_with_the_best() -> None:
-    lines = sentences(20)
-    for best, found in zip(translator().translate(lines), translator().nbest(lines, 3), strict=True):
-        assert len(found) == 3
-        assert found[0].text == best
-        assert [t.score for t in found] == sorted((t.score for t in found), reverse=True)
-
-
 def test_places_without_a_hypothesis_are_empty_and_counted() -> None:
     made, _ = scripted(b"", beam=3)
     (found,) = made.nbest(["a dog runs"], 3)
@@ -377,11 +324,6 @@ def test_a_piece_that_came_out_empty_is_counted() -> None:
 def test_an_invalid_nbest_is_refused_at_once(n: int) -> None:
     with pytest.raises(InputError, match="`nbest`"):
         translator().nbest(["a"], n)
-
-
-def test_samples_may_be_more_than_the_beam() -> None:
-    (found,) = translator(beam=1).nbest(["a dog"], 7, Sampling())
-    assert len(found) == 7
 
 
 # Long lines.
@@ -439,16 +381,3 @@ def test_a_translation_has_at_most_fifty_subwords_more_than_its_source() -> None
         made, _ = scripted(b"x" * 200, retry=False, max_length=0)
         (found,) = made.translate([source])
         assert len(found) == len(vocabulary().encode(source)) + 50
-
-
-def test_the_hypotheses_of_a_line_are_those_of_the_search() -> None:
-    line = "a dog runs in the park"
-    source = vocabulary().encode(line)
-    decoder = IncrementalDecoder(loaded().model)
-    with torch.inference_mode():
-        ((_, hypotheses),) = beam_search(decoder, SearchTask([[*source, EOS_ID]], [14], SEARCH, 3))
-    expected: list[Hypothesis] = hypotheses
-    (found,) = translator(retry=False).nbest([line], 3)
-    assert [t.text for t in found if t.score > -math.inf] == [vocabulary().decode(h.tokens) for h in expected]
-    assert [t.score for t in found[: len(expected)]] == pytest.approx([h.score for h in expected], abs=1e-9)
-    assert translator().counts.lines == 0

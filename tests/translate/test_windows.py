@@ -29,24 +29,6 @@ def test_windows_hold_every_line_in_order() -> None:
     assert list(windows([], 7)) == []
 
 
-def test_windows_read_ahead_no_more_than_two() -> None:
-    read = itertools.count()
-    taken = 0
-
-    def endless() -> Iterator[str]:
-        nonlocal taken
-        for number in read:
-            taken = number + 1
-            yield str(number)
-
-    stream = windows(endless(), 10)
-    for windows_handed_out in range(1, 4):
-        assert len(next(stream)) <= 10
-        time.sleep(0.1)  # time for an unbounded reader to run away
-        assert taken <= 10 * windows_handed_out + 20 + 1
-    stream.close()  # type: ignore[attr-defined]  # a generator
-
-
 def test_reading_stops_when_the_windows_are_closed() -> None:
     before = set(threading.enumerate())
     stream = windows(map(str, itertools.count()), 3)

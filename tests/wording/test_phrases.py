@@ -330,15 +330,6 @@ def test_lines_without_constraints_are_translated_as_before() -> None:
     assert same(list(translator().nbest(LINES, 2, constraints=[{}] * len(LINES))), free)
 
 
-def test_log_probabilities_are_those_of_the_model() -> None:
-    lines = [line for line in LINES if line]
-    made = translator(max_length=0)
-    translations = [best[0] for best in made.nbest(lines, constraints=constraints_of(lines, 3))]
-    for t, again in zip(translations, made.logprob(lines, [t.tokens for t in translations]), strict=True):
-        assert again.token_logprobs == pytest.approx(t.token_logprobs, abs=1e-9)
-        assert again.score == pytest.approx(t.score, abs=1e-9)
-
-
 def test_prefixes_rules_shortlists_and_ensembles_combine_with_phrases() -> None:
     lines, V = [line for line in LINES if line], len(vocabulary())
     asked = [{"constraints": ["the park"], "avoid": ["dog"]}] * len(lines)

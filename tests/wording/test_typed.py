@@ -30,7 +30,7 @@ from vtrans.text.vocabulary import Vocabulary
 from vtrans.translate.translation import TranslateOptions, Translation
 from vtrans.translate.translator import Translator
 from vtrans.wording.glossary import Glossary, pair_of
-from vtrans.wording.phrases import Wording, wording_of
+from vtrans.wording.phrases import Wording
 from vtrans.wording.protect import Masked, Protection
 
 
@@ -343,14 +343,6 @@ def test_constraints_on_a_line_in_capitals(asked: dict[str, Any], phrase: str, c
     assert phrase in best.text.split()
     assert best.text.replace("Hund", "HUND").isupper()
     assert made.counts.unmet == counted, "Echo avoids nothing"
-
-
-def test_a_phrase_in_capitals_may_be_written_small_if_the_line_is_in_capitals() -> None:
-    read = Line(1, "A DOG")
-    read.wording = wording_of({"constraints": ["HUND"]}, read.text, 1)
-    LowerCase(Characters(LATIN, LATIN), "en", "de").before([read])
-    (forms,) = read.wording.phrases
-    assert {"HUND", "Hund", "hund"} <= set(forms)
 
 
 @pytest.mark.parametrize(

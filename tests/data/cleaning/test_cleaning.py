@@ -124,12 +124,6 @@ def test_what_many_lines_begin_or_end_with_and_nothing_translates_is_found(tmp_p
     assert len(dropped & pages.keys()) > 0.9 * len(pages)
 
 
-def test_a_sound_text_loses_next_to_nothing(tmp_path: Path) -> None:
-    cleaned(tmp_path, toy_text(2000))
-    counts = Counter(reasons(tmp_path).values())
-    assert counts.total() - counts["duplicate"] < 0.02 * 2000
-
-
 def test_short_pairs_survive(tmp_path: Path) -> None:
     """A dictionary has nothing but short pairs, and each word once."""
     words = [a + b for a in WORDS for b in WORDS[:40]]
@@ -253,17 +247,6 @@ def test_equal_runs_give_equal_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyP
     cleaned(tmp_path, pairs, src=packed, out=tmp_path / "packed")
     assert gzip.decompress((tmp_path / "packed" / "text.en.gz").read_bytes()) == first["text.en"]
     assert (tmp_path / "packed" / "dropped.tsv").read_bytes() == first["dropped.tsv"]
-
-
-def test_chunks_of_cells_do_not_change_what_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pairs = toy_text(1200)
-    pairs[::7] = [(pairs[i][0], pairs[i - 3][1]) for i in range(0, 1200, 7)]
-    cleaned(tmp_path, pairs)
-    whole = reasons(tmp_path)
-    monkeypatch.setattr(vtrans.data.aligner, "CHUNK", 999)
-    cleaned(tmp_path, pairs)
-    assert reasons(tmp_path) == whole
-    assert "misaligned" in whole.values()
 
 
 # The folder.

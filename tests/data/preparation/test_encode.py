@@ -107,6 +107,6 @@ def test_a_data_folder_does_not_depend_on_the_number_of_workers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, always_workers: None
 ) -> None:
     monkeypatch.setattr(vtrans.data.preparation.prepare, "_BATCH_PAIRS", 16)
-    made = [prepared(tmp_path, threads=n, out=tmp_path / str(n), max_tokens=20) for n in (1, 2, 3)]
+    made = [prepared(tmp_path, threads=n, out=tmp_path / str(n), max_tokens=20) for n in (1, 3)]
     assert json.loads(made[0]["data.json"])["train"]["dropped"]["empty"] > 0
-    assert made[0] == made[1] == made[2]
+    assert made[0] == made[1]

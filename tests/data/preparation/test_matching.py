@@ -72,12 +72,6 @@ def test_a_source_with_its_match_is_not_too_long(tmp_path: Path) -> None:
     assert max(len(data.train.src(i)) for i in range(len(data.train))) <= 20
 
 
-def test_without_the_option_there_are_no_matches(tmp_path: Path) -> None:
-    report = made(options(tmp_path))
-    assert "matches" not in report["train"]
-    assert not DataFolder.open(tmp_path / "data").matches
-
-
 def test_a_model_records_that_it_has_learned_to_use_matches(tmp_path: Path, tiny_data: DataFolder) -> None:
     made(options(tmp_path, TRAIN[:80], fuzzy=True))
     run = tiny_train(DataFolder.open(tmp_path / "data"), tmp_path / "run", "train.max_steps=2")

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from corpora import TRAIN, heard, made, options, refused, snapshot
+from drawn import each_with
 
 import vtrans.data.preparation.output_folder
 import vtrans.data.preparation.parallel_text
@@ -106,8 +107,7 @@ STEPS = [
 ]
 
 
-@pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize("old", [False, True])
+@pytest.mark.parametrize(("step", "old"), each_with(STEPS, [False, True]))
 def test_an_interrupted_run_leaves_no_folder_that_looks_complete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, old: bool
 ) -> None:
@@ -199,20 +199,6 @@ def test_a_full_disk_gives_exit_code_1(tmp_path: Path, monkeypatch: pytest.Monke
         made(opts)
     assert caught.value.exit_code == 1
     assert not (tmp_path / "data").exists()
-
-
-def test_a_disk_that_is_full_at_the_end_keeps_the_old_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opts = options(tmp_path)
-    made(opts)
-    before = snapshot(tmp_path / "data")
-
-    def full(path: Path, data: bytes) -> None:
-        raise WriteError(path, "No space left on device")
-
-    monkeypatch.setattr(vtrans.data.preparation.output_folder, "write_atomically", full)
-    with pytest.raises(WriteError):
-        made(dataclasses.replace(opts, force=True, max_tokens=9))
-    assert snapshot(tmp_path / "data") == before
 
 
 def test_what_an_error_leaves_in_memory_is_let_go_before_the_folder_is_removed(tmp_path: Path) -> None:

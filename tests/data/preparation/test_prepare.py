@@ -170,13 +170,6 @@ def test_symbols_are_counted_and_a_missing_one_is_named(tmp_path: Path) -> None:
     assert decoded(data, data.train) == pairs
 
 
-def test_every_character_survives_the_trained_vocabulary(tmp_path: Path) -> None:
-    made(options(tmp_path))
-    vocabulary = DataFolder.open(tmp_path / "data").src_vocab
-    hard = "Łódź 東京 costs 5€ 🙂"
-    assert vocabulary.decode(vocabulary.encode(hard)) == hard
-
-
 def test_the_vocabulary_is_not_learned_from_validation_text(tmp_path: Path) -> None:
     """The vocabulary is the same for any validation text."""
     vocabularies = set()

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import signal
-from pathlib import Path
-
 import pytest
 import torch
-from conftest import EVERY_STEP, tiny_train
 from networks import make
-from runs import interrupted, same
 from torch import Tensor, nn
 
 from vtrans.config import TrainConfig
-from vtrans.data.store import DataFolder
 from vtrans.training.optimization.muon import Muon
 from vtrans.training.optimization.optimizer import begin, make_optimizer
 
@@ -89,17 +83,3 @@ def test_every_matrix_of_the_layers_and_nothing_else_is_muons() -> None:
     assert {names[p].rpartition(".")[0].rpartition(".")[2]: n for p, n in model.matrices().items()} == {
         "qkv": 3, "kv": 2, "query": 1, "out": 1, "inner": 1, "outer": 1,
     }  # fmt: skip
-
-
-def test_a_run_resumes_exactly(tmp_path: Path, tiny_data: DataFolder) -> None:
-    settings = (
-        *EVERY_STEP,
-        "train.optimizer=muon",
-        "train.weight_decay=0.1",
-        "train.ema=0.9",
-        "train.precision=bfloat16",
-    )
-    whole = tiny_train(tiny_data, tmp_path / "whole", *settings)
-    for step in (1, 6):
-        interrupted(tiny_data, tmp_path / "run", step, *settings, number=signal.SIGINT)
-    same(tiny_train(tiny_data, tmp_path / "run", *settings), whole)

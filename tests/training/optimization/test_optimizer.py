@@ -8,8 +8,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from vtrans.config import SCHEDULES, ModelConfig, TrainConfig
-from vtrans.model import Transformer
+from vtrans.config import SCHEDULES, TrainConfig
 from vtrans.training.optimization.optimizer import MovingAverage, learning_rate, make_optimizer
 from vtrans.training.recipe import load_recipe
 
@@ -58,19 +57,6 @@ def test_a_schedule_follows_the_clock_if_that_is_ahead_of_the_steps() -> None:
     assert learning_rate(20, config, 64, 300) == pytest.approx(0.002)
     assert learning_rate(910, config, 64, 300) == pytest.approx(0.0004)
     assert learning_rate(20, config, 64, 700) == 0
-
-
-def test_a_shared_weight_has_one_state_and_one_update() -> None:
-    config = ModelConfig(d_model=8, d_ff=8, heads=2, encoder_layers=1, decoder_layers=1, tie="src-tgt-softmax")
-    model = Transformer(config, 20, 20, joint=True, pad_id=0)
-    optimizer = make_optimizer(model.parameters(), TrainConfig())
-    optimizer.param_groups[0]["lr"] = 0.01
-    before = model.src_embedding.weight.detach().clone()
-    model.src_embedding.weight.grad = torch.ones_like(before)
-    optimizer.step()
-    assert len(optimizer.state) == 1
-    # Adam's first update is the rate times the sign of the gradient; twice would be 0.02.
-    torch.testing.assert_close(model.projection.weight, before - 0.01)
 
 
 def test_weight_decay_is_decoupled() -> None:
