@@ -23,7 +23,7 @@ from vtrans.config import ModelConfig, SearchConfig
 from vtrans.errors import AbandonedError, LogprobsError
 from vtrans.search.beam import beam_search
 from vtrans.search.loop import SearchTask
-from vtrans.search.rules import MinimumLength, NoRepeatedNgram, RuleSet, Suppressed
+from vtrans.search.rules import Begin, MinimumLength, NoRepeatedNgram, RuleSet, Suppressed
 
 COMPILER = shutil.which(shlex.split(os.environ.get("CXX") or "g++")[0])
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="a C++ compiler is not installed: apt-get install g++")
@@ -62,6 +62,8 @@ def case(numbers: random.Random, config: ModelConfig) -> SearchTask:
         batch_tokens=numbers.choice((1, 20, 60, 4000)),
     )
     rules: list[Any] = []
+    if numbers.random() < 0.3:  # the first rule, as in `rules_of`
+        rules.append(Begin(tuple(numbers.choices(range(4, V), k=numbers.choice((1, 2, 6))))))
     if numbers.random() < 0.3:
         rules.append(Suppressed(tuple(sorted(numbers.sample(range(4, V), numbers.choice((1, 5, 30)))))))
     if numbers.random() < 0.3:
@@ -128,7 +130,7 @@ def test_other_searches_are_not_plain() -> None:
     def plain(rules: RuleSet, **config: Any) -> bool:
         return is_plain(SearchTask([], [], SearchConfig(beam=4, **config), 1, rules))
 
-    assert plain(RuleSet([Suppressed((7,)), MinimumLength(3)]))
+    assert plain(RuleSet([Begin((5,)), Suppressed((7,)), MinimumLength(3)]))
     assert not plain(RuleSet(), beam_groups=2)
     assert not plain(RuleSet([NoRepeatedNgram(2)]))
     assert not plain(RuleSet([], [[MinimumLength(3)], []]))

@@ -138,6 +138,7 @@ def test_a_sample_that_the_original_splits_otherwise_is_quoted(tmp_path: Path) -
 def test_a_comparison_finds_what_differs(tmp_path: Path) -> None:
     pytest.importorskip("transformers", reason="transformers is not installed: pip install transformers")
     imported = read_model(hugging_face_folder(tmp_path / "hf"))
+    assert imported.original
     original, right = imported.original(), outputs(install(imported), LINES[:-1])
     assert verify(right, original).problem() is None
     wrong = install(imported)

@@ -265,6 +265,7 @@ def test_a_vocabulary_of_pieces_must_have_each_id_once(tmp_path: Path, name: str
 def test_marian_itself_gives_the_same(tmp_path: Path, kind: str) -> None:
     changes, separate = KINDS[kind]
     imported = read(marian.folder(tmp_path, changes, separate=separate))
+    assert imported.original
     loaded, original = install(imported), imported.original()
     sources = [[*loaded.src_vocab.encode(line), EOS_ID] for line in marian.TEXTS["source"] * 2]
     targets = [[*loaded.tgt_vocab.encode(line), EOS_ID] for line in marian.TEXTS["target"] * 2]

@@ -29,7 +29,8 @@ from vtrans.storage.run_folder import RunFolder, choose_model
 from vtrans.storage.states import read_progress, read_state
 from vtrans.storage.tensors import FORMAT
 from vtrans.storage.writing import write_tensors
-from vtrans.text.vocabulary import Vocabulary, _fields
+from vtrans.text.spm import fields
+from vtrans.text.vocabulary import Vocabulary
 
 
 @pytest.fixture(scope="module")
@@ -346,9 +347,9 @@ def test_reading_a_file_opens_no_other_and_runs_nothing(tmp_path: Path, tiny_dat
 
 def charsmap(proto: bytes) -> tuple[int, int]:
     """Where the units of the trie of a SentencePiece model's normalization rules begin, and their bytes."""
-    rules = next(value for number, value in _fields(proto) if number == 3)
+    rules = next(value for number, value in fields(proto) if number == 3)
     assert isinstance(rules, bytes)
-    packed = next(value for number, value in _fields(rules) if number == 2)
+    packed = next(value for number, value in fields(rules) if number == 2)
     assert isinstance(packed, bytes)
     return proto.index(packed) + 4, int.from_bytes(packed[:4], "little")
 

@@ -16,6 +16,12 @@ MODEL = (
 )
 FROM = "Language that a model of M2M100 or NLLB translates from, such as en or eng_Latn."
 SAMPLES = "Text in the source language to compare both programs on.  [default: sentences of vtrans]"
+TRIM = "A smaller vocabulary"
+KEEP = (
+    "Text of your own, the source language first. Only the subwords that it needs stay, and the characters of its "
+    "languages. The model may also be a model file of vtrans. May be repeated."
+)
+FREQUENT = "Most frequent subwords, in the scripts of the text, that stay in any case."
 SRC_SPM = "SentencePiece model of the source, for a CTranslate2 folder without one."
 
 
@@ -27,6 +33,8 @@ def import_(
     sample_file: Annotated[Path | None, option(SAMPLES, "FILE")] = None,
     src_spm: Annotated[Path | None, option(SRC_SPM, "FILE")] = None,
     tgt_spm: Annotated[Path | None, option("SentencePiece model of the target, likewise.", "FILE")] = None,
+    keep_text: Annotated[list[Path] | None, option(KEEP, "FILE", TRIM)] = None,
+    keep_frequent: Annotated[int, option(FREQUENT, "N", TRIM, min=0)] = 4000,
     on_bad_utf8: BadUtf8 = "error",
     as_json: Json = False,
     quiet: Quiet = False,
@@ -40,9 +48,12 @@ def import_(
     console = Console(quiet=quiet)
     how = bad_utf8(on_bad_utf8)
     samples = read_all(sample_file, how, console) if sample_file else None
+    texts = [line for file in keep_text or () for line in read_all(file, how, console)] + (samples or [])
     from vtrans.interop.formats import import_model
+    from vtrans.interop.trimming import Keep
 
     direction = {side: code for side, code in (("from", from_), ("to", to)) if code is not None}
-    verified = import_model(model, out, console, samples, src_spm, tgt_spm, direction)
+    keep = Keep(texts, keep_frequent) if keep_text else None
+    verified = import_model(model, out, console, samples, src_spm, tgt_spm, direction, keep)
     if as_json:
         print_json(verified.as_dict() if verified else None)

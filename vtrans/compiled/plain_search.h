@@ -1,5 +1,5 @@
 // The plain beam search, for plain_search.py: beam.py defines it. Neither groups nor phrases are possible, and no rules
-// but those that forbid some tokens.
+// but those that forbid some tokens or determine the first ones of all hypotheses.
 //
 // Legend: B places of sentences in the batch, K rows of a sentence, m best tokens of a row.
 
@@ -16,8 +16,8 @@ enum Stop { COUNT, CURRENT, EXHAUSTIVE, SHRINK };
 // `Request` of plain_search.py, whose arrays outlive the search.
 struct Request {
     double alpha;
-    const int64_t* suppressed;
-    int32_t suppressed_count, beam, nbest, stop, by_length, min_length, bos, eos;
+    const int64_t *suppressed, *begin;  // `begin` has the first tokens of all hypotheses, which cost nothing
+    int32_t suppressed_count, begin_count, beam, nbest, stop, by_length, min_length, bos, eos;
 };
 
 // A token of a hypothesis, after its parent; -1: the first one.
@@ -122,6 +122,10 @@ class SentenceSearch {
     // Ranks the extensions, and returns how many of them the step may choose from.
     size_t rank(const int64_t* ids, const float* logprobs, int m) {
         ranked.clear();
+        if (age < request.begin_count) {  // the only row so far
+            ranked.push_back({live[0].sum, 0, 0, request.begin[age]});
+            return 1;
+        }
         for (int k = 0; k < int(live.size()); k++)
             for (int i = k * m; i < (k + 1) * m; i++)
                 if (logprobs[i] > -INFINITE && possible(ids[i]))

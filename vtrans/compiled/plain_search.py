@@ -1,5 +1,5 @@
 """The plain search in compiled code: beam search by one model without phrases and groups, and with no rules but those
-that forbid some tokens.
+that forbid some tokens or determine the first ones of all sentences.
 
 It finds what search/beam.py finds, which is the definition.
 
@@ -20,7 +20,7 @@ from vtrans.search.beam import Choice, beam_search
 from vtrans.search.decoder import Decoder, bad_logprobs
 from vtrans.search.history import Floats
 from vtrans.search.loop import Hypothesis, SearchTask, run
-from vtrans.search.rules import MinimumLength, Suppressed
+from vtrans.search.rules import Begin, MinimumLength, Suppressed
 
 STOPS = ("count", "current", "exhaustive", "shrink")
 # Source tokens of a batch for each thread, at most: what a step computes then stays in the cache. They do not change
@@ -33,9 +33,9 @@ class Request(ctypes.Structure):
 
     _fields_ = (
         ("alpha", ctypes.c_double),
-        ("suppressed", ctypes.POINTER(ctypes.c_int64)),
-        *((name, ctypes.c_int32) for name in ("suppressed_count", "beam", "nbest", "stop", "by_length", "min_length")),
-        *((name, ctypes.c_int32) for name in ("bos", "eos")),
+        *((name, ctypes.POINTER(ctypes.c_int64)) for name in ("suppressed", "begin")),
+        *((name, ctypes.c_int32) for name in ("suppressed_count", "begin_count", "beam", "nbest", "stop")),
+        *((name, ctypes.c_int32) for name in ("by_length", "min_length", "bos", "eos")),
     )
 
 
@@ -51,7 +51,7 @@ class Ending(ctypes.Structure):
 
 def is_plain(task: SearchTask) -> bool:
     """Returns whether `plain_search` can search with these settings and rules."""
-    simple = all(isinstance(rule, Suppressed | MinimumLength) for rule in task.rules.common)
+    simple = all(isinstance(rule, Suppressed | MinimumLength | Begin) for rule in task.rules.common)
     return task.config.beam_groups == 1 and not task.rules.own and simple
 
 
@@ -68,10 +68,13 @@ def plain_search(decoder: CompiledDecoder, task: SearchTask) -> Iterator[tuple[i
     """As `beam_search`, if the settings and rules are plain."""
     config, rules = task.config, task.rules.common
     suppressed = [id for rule in rules if isinstance(rule, Suppressed) for id in rule.tokens]
+    begin = [id for rule in rules if isinstance(rule, Begin) for id in rule.tokens]
     request = Request(
         alpha=config.alpha,
         suppressed=(ctypes.c_int64 * len(suppressed))(*suppressed),
+        begin=(ctypes.c_int64 * len(begin))(*begin),
         suppressed_count=len(suppressed),
+        begin_count=len(begin),
         beam=config.beam,
         nbest=task.nbest,
         stop=STOPS.index(config.stop),

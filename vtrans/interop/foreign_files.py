@@ -159,11 +159,16 @@ class ForeignTensors:
 
 
 def open_safetensors(path: Path) -> ForeignTensors:
-    """Returns the tensors of a safetensors file. A tensor is copied when it is read, so that no weight of a model
-    depends on the file."""
+    """Returns the tensors of a safetensors file. Each reading maps the file again, so that its pages leave the memory
+    with the tensor. Copy what the model keeps, so that it does not depend on the file."""
     file = TensorFile(path, mapped(path, "pt"), framework="pt")
-    tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-    return ForeignTensors(path, facts_of(tensors), lambda name: tensors[name].clone())
+    facts = facts_of({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118 - not a mapping
+
+    def read(name: str) -> Tensor:
+        tensor: Tensor = TensorFile(path, mapped(path, "pt"), framework="pt").get_tensor(name)
+        return tensor
+
+    return ForeignTensors(path, facts, read)
 
 
 def facts_of(tensors: Mapping[str, Tensor]) -> dict[str, Facts]:

@@ -18,10 +18,14 @@ from vtrans.files import check_path, destination, explained, replaced
 from vtrans.interop.huggingface.multilingual import refuse_direction
 from vtrans.interop.imported import Imported, install
 from vtrans.interop.plain_call import compare_plain, plain_outputs
+from vtrans.interop.trimming import Keep, model_file, trimmed
 from vtrans.interop.verification import Verified, outputs, progress, refuse_different, verify
 from vtrans.model import count_parameters
 from vtrans.processes.memory import release_memory
 from vtrans.storage.run_folder import run_of
+
+MODEL_SUFFIX = ".safetensors"
+_TRIMMED_SAMPLES = 6  # lines of the text to keep
 
 
 def read_model(
@@ -51,11 +55,14 @@ def read_model(
     refuse_direction(path, direction)
     if bergamot_importer.recognises(path):
         return bergamot_importer.read(path)
+    if path.suffix == MODEL_SUFFIX:
+        return model_file(path)
     if marian_importer.recognises(path):
         return marian_importer.read(path)
     raise FileError(
         f"{path} is not a model that vtrans can import: it must be a Hugging Face folder of Marian, M2M100 or NLLB, a "
-        "CTranslate2 folder, an .npz model of Marian or its folder, or a .bin model of Bergamot or its folder."
+        "CTranslate2 folder, an .npz model of Marian or its folder, a .bin model of Bergamot or its folder, or a model "
+        "file of vtrans."
     )
 
 
@@ -67,18 +74,26 @@ def import_model(
     src_spm: Path | None = None,
     tgt_spm: Path | None = None,
     direction: Mapping[str, str] = MappingProxyType({}),
+    keep: Keep | None = None,
 ) -> Verified | None:
     """Writes the model of another program as a model file, and returns how it compares with the original.
 
-    `read_model` explains the SentencePiece models and `direction`. The two programs are compared if the other one is
-    installed; its model is loaded after ours is released. Raises FileError for a model that cannot be imported,
-    InputError for an `out` that is a file of training, and VtransError, leaving `out` as it was, if the two differ by
-    more than rounding.
+    `read_model` explains the SentencePiece models and `direction`. `keep` trims the vocabulary, also that of a model
+    file of vtrans. The two programs are compared if the other one is installed; its model is loaded after ours is
+    released. With `keep`, it is limited to the subwords that stay, and the samples are some of the lines. Raises
+    FileError for a model that cannot be imported, InputError for an `out` that is a file of training, and VtransError,
+    leaving `out` as it was, if the two differ by more than rounding.
     """
     destination(out, "model")  # before the work
     if run_of(out):
         raise InputError(f"`out` must be a file outside a run folder, got {out}.")
     imported = read_model(path, src_spm, tgt_spm, direction)
+    if keep:
+        imported = trimmed(imported, keep)
+        texts = [line for line in keep.lines if line.strip()]
+        samples = samples or texts[:: -(-len(texts) // _TRIMMED_SAMPLES)]
+    elif path.suffix == MODEL_SUFFIX:
+        raise InputError(f"{path} is a model of vtrans already; give `keep_text` to trim its vocabulary.")
     loaded = install(imported)
     release_memory()
     console.info(f"{path} is {imported.kind}: {count_parameters(loaded.model):,} parameters, {imported.model.summary}")
@@ -95,18 +110,18 @@ def import_model(
     with replaced(out, "model") as temporary, progress(console) as done:
         with explained(out):
             save_model(temporary, loaded)
-        ours = outputs(loaded, samples, done)
-        plain = plain_outputs(loaded, samples)
+        ours = (outputs(loaded, samples, done), plain_outputs(loaded, samples)) if imported.original else None
         del loaded
         release_memory()
+        verified = None
         try:
-            original = imported.original()
+            original = imported.original() if imported.original else None
         except InputError as error:
             console.warn(f"not compared with the original: {error}")
-            verified = None
         else:
-            verified = replace(verify(ours, original, done), plain=compare_plain(plain, original))
-            refuse_different(verified, out)
+            if ours and original:
+                verified = replace(verify(ours[0], original, done), plain=compare_plain(ours[1], original))
+                refuse_different(verified, out)
     console.info(f"wrote {out}")
     if verified:
         verified.show(console)

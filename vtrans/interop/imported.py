@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,11 +19,13 @@ from vtrans.errors import FileError, InputError
 from vtrans.interop.foreign_files import Read
 from vtrans.interop.verification import Program
 from vtrans.model import Transformer
+from vtrans.processes.memory import release_memory
 from vtrans.storage.layout import Shape, layout_of
 from vtrans.storage.model_file import Shortlist, check_finite
 from vtrans.text.languages import Languages, tags_among
 from vtrans.text.vocabulary import BOS_ID, PAD_ID, Vocabulary, have_one_table
 
+_LARGE = 1 << 28  # bytes
 ABSENT_BIAS = -1e4
 """The projection's bias of a subword that the other program does not have. Its probability is exactly 0."""
 
@@ -42,14 +45,17 @@ class Imported:
     src_vocab: Vocabulary
     tgt_vocab: Vocabulary
     weights: Mapping[str, Read]
-    original: Callable[[], Program]
-    """Loads the program that the model comes from, to compare with it. Raises InputError if it is not installed."""
-    training: Mapping[str, str] = field(default_factory=dict)
+    original: Callable[[], Program] | None
+    """Loads the program that the model comes from, to compare with it. Raises InputError if it is not installed. None
+    for a model of vtrans."""
+    training: Mapping[str, Any] = field(default_factory=dict)
     """Where the model comes from, for the header of its file."""
     languages: Sequence[Languages] = ()
     tags: Mapping[str, str] | None = None
     """The tags of target languages; None: those that the pieces of the vocabulary name, such as `>>de<<`."""
     shortlist: Shortlist | None = None
+    learned: Mapping[str, Any] = field(default_factory=dict)
+    """`matches`, `codes` and `usual_length` of a model of vtrans."""
 
 
 def install(imported: Imported) -> LoadedModel:
@@ -74,9 +80,14 @@ def install(imported: Imported) -> LoadedModel:
             )
         check_finite(imported.path, name, value.numpy())
         weight.data.copy_(value)
+        del value
+        if weight.nbytes > _LARGE:
+            release_memory()
     tags = tags_among(src.tags) if imported.tags is None else imported.tags
     training, languages = dict(imported.training), imported.languages
-    return LoadedModel(model.eval(), src, tgt, imported.search, training, imported.shortlist, languages, tags)
+    return LoadedModel(
+        model.eval(), src, tgt, imported.search, training, imported.shortlist, languages, tags, **imported.learned
+    )  # fmt: skip
 
 
 def shapes_of(path: Path, config: ModelConfig, src: Vocabulary, tgt: Vocabulary) -> dict[str, Shape]:

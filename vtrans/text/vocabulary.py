@@ -8,14 +8,14 @@ word, becomes a space.
 from __future__ import annotations
 
 import hashlib
-import itertools
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Literal
+from collections.abc import Iterable, Sequence
+from typing import Literal
 
 import sentencepiece
 
 from vtrans.errors import FileError, InputError
 from vtrans.text.piece_table import MAGIC, PieceTable, is_byte, is_language, split_language, unpack
+from vtrans.text.spm import BPE, added_pieces, model_type, normalization
 
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
 # The names of SentencePiece models in a data folder.
@@ -25,8 +25,6 @@ Kind = Literal["bpe", "unigram", "table"]
 Formality = Literal["more", "less"]
 FORMALITY: dict[Formality, str] = {"more": "<formal>", "less": "<informal>"}
 """The symbols that ask for a form of address, such as `Sie` and `du`. A source begins with one, after its tag."""
-
-_CONTROL, _USER_DEFINED = 3, 4  # a piece's type in SentencePiece's sentencepiece_model.proto
 
 
 class Vocabulary:
@@ -59,10 +57,10 @@ class Vocabulary:
             self.spm = model
             if model:
                 self._model.LoadFromSerializedProto(model)
-                self.normalization = str(_in_spec(model, 3, 1, "")) or "none"
+                self.normalization = normalization(model) or "none"
             if self.table is None:
-                self.kind: Kind = "bpe" if _in_spec(model, 2, 3, 1) == 2 else "unigram"
-                self.symbols, self.tags = _added_pieces(model)
+                self.kind: Kind = "bpe" if model_type(model) == BPE else "unigram"
+                self.symbols, self.tags = added_pieces(model, len(SPECIAL_PIECES))
             else:
                 self.kind = "table"
         except (RuntimeError, ValueError, IndexError):
@@ -176,66 +174,3 @@ def have_one_table(src: Vocabulary, tgt: Vocabulary) -> bool:
     """Returns whether an id stands for the same piece on both sides, so that they can share an embedding: there is one
     vocabulary, or two SentencePiece models split the text into the pieces of one table."""
     return src is tgt or (src.table is not None and src.table == tgt.table)
-
-
-def _in_spec(proto: bytes, message: int, field: int, default: int | str) -> int | str:
-    """Returns a field of a message in a serialised ModelProto.
-
-    It reads model_type (3) of trainer_spec (2), which is 1 for unigram and 2 for BPE, and for the name (1) of the rule
-    in normalizer_spec (3). The reader in SentencePiece needs the protobuf package.
-    """
-    for number, value in _fields(proto):
-        if number == message and isinstance(value, bytes):
-            content = next((v for n, v in _fields(value) if n == field), default)
-            return content.decode() if isinstance(content, bytes) else content
-    raise ValueError("no such message")
-
-
-def _added_pieces(proto: bytes) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Returns the user-defined pieces and the control pieces of a serialised ModelProto, which follow the special ones.
-
-    The fields are ModelProto.pieces (1), and .piece (1) and .type (3) of each piece.
-    """
-    names: dict[Any, list[str]] = {_USER_DEFINED: [], _CONTROL: []}
-    pieces = (value for field, value in _fields(proto) if field == 1 and isinstance(value, bytes))
-    for message in itertools.islice(pieces, len(SPECIAL_PIECES), None):
-        piece = dict(_fields(message))
-        name = piece.get(1)
-        if piece.get(3) not in names or not isinstance(name, bytes):
-            break
-        names[piece[3]].append(name.decode())
-    return tuple(names[_USER_DEFINED]), tuple(names[_CONTROL])
-
-
-def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yields the number and value (bytes or an integer) of each field of a protobuf message, in order.
-
-    The wire format: https://protobuf.dev/programming-guides/encoding/
-    """
-
-    def varint(at: int) -> tuple[int, int]:
-        value = shift = 0
-        while True:
-            byte = message[at]
-            at, value, shift = at + 1, value | (byte & 0x7F) << shift, shift + 7
-            if byte < 0x80:
-                return value, at
-
-    at = 0
-    while at < len(message):
-        key, at = varint(at)
-        number, wire = key >> 3, key & 7
-        if wire == 0:
-            value, at = varint(at)
-            yield number, value
-            continue
-        if wire == 2:
-            length, at = varint(at)
-        elif wire in (1, 5):
-            length = 8 if wire == 1 else 4
-        else:
-            raise ValueError(f"wire type {wire}")
-        if at + length > len(message):
-            raise ValueError("truncated")
-        yield number, message[at : at + length]
-        at += length

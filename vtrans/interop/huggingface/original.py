@@ -16,7 +16,7 @@ from vtrans.errors import InputError, VtransError, missing_extra
 from vtrans.interop.huggingface.names import STOPS
 from vtrans.interop.verification import ROUNDING
 from vtrans.text.piece_table import split_language
-from vtrans.text.vocabulary import EOS_ID
+from vtrans.text.vocabulary import EOS_ID, UNK_ID
 
 BATCH, FORCED_BATCH = 16, 2  # sentences; the logits of a forced batch are in memory at once
 Item = TypeVar("Item")
@@ -67,13 +67,23 @@ class TransformersModel:
         self.start: int = model.config.decoder_start_token_id
         self.pad: int = model.config.pad_token_id
 
+    def limit(self, src_ids: Sequence[int], tgt_ids: Sequence[int]) -> None:
+        """Makes all other subwords impossible. Ids then count these ones."""
+        self.src_places, self.tgt_places = (
+            [places[id] for id in ids] for places, ids in ((self.src_places, src_ids), (self.tgt_places, tgt_ids))
+        )
+        projection = self.model.get_output_embeddings()
+        absent = torch.full((len(projection.weight),), -torch.inf)
+        absent[[place for place in self.tgt_places if place is not None]] = 0.0
+        projection.register_forward_hook(lambda module, inputs, logits: logits + absent)
+
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         ids = {place: id for id, place in enumerate(self.src_places)}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             lines = [split_language(line)[1].lstrip() for line in lines] if self.adds_language else list(lines)
             rows = self.tokenizer(lines)["input_ids"]
-        return [[ids[place] for place in places] for places in rows]
+        return [[ids.get(place, UNK_ID) for place in places] for places in rows]
 
     @torch.inference_mode()
     def logprobs(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[list[float]]:

@@ -1,0 +1,126 @@
+"""Serialised SentencePiece models: settings and pieces that SentencePiece itself shows only with the protobuf package.
+
+The numbers of fields are those of SentencePiece's `sentencepiece_model.proto`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from collections.abc import Collection, Iterator
+from typing import Any, NamedTuple
+
+BPE = 2
+"""The `model_type` of BPE; 1 is unigram."""
+_PIECES, _SELF_TEST = 1, 4
+_NORMAL, _CONTROL, _USER_DEFINED = 1, 3, 4
+
+
+class _Piece(NamedTuple):
+    text: str
+    score: float
+    type: int
+
+
+def model_type(proto: bytes) -> int:
+    """Returns the model_type (3) of the trainer_spec (2)."""
+    return int(_in_spec(proto, 2, 3, 1))
+
+
+def normalization(proto: bytes) -> str:
+    """Returns the name (1) of the rule in the normalizer_spec (3)."""
+    return str(_in_spec(proto, 3, 1, ""))
+
+
+def _in_spec(proto: bytes, message: int, field: int, default: int | str) -> int | str:
+    for number, value in fields(proto):
+        if number == message and isinstance(value, bytes):
+            content = next((v for n, v in fields(value) if n == field), default)
+            return content.decode() if isinstance(content, bytes) else content
+    raise ValueError("no such message")
+
+
+def added_pieces(proto: bytes, first: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Returns the user-defined pieces and the control pieces, which follow the `first` special ones."""
+    texts: dict[int, list[str]] = {_USER_DEFINED: [], _CONTROL: []}
+    for piece in itertools.islice(_pieces(proto), first, None):
+        if piece.type not in texts:
+            break
+        texts[piece.type].append(piece.text)
+    return tuple(texts[_USER_DEFINED]), tuple(texts[_CONTROL])
+
+
+def ordinary_pieces(proto: bytes) -> dict[str, float]:
+    """Returns the score of each piece that is neither special, a byte nor user-defined, in order."""
+    return {piece.text: piece.score for piece in _pieces(proto) if piece.type == _NORMAL}
+
+
+def with_pieces(proto: bytes, kept: Collection[str]) -> bytes:
+    """Returns the model with only those ordinary pieces that are `kept`. It has no samples of a self-test, as those
+    may have other pieces."""
+    parts = []
+    for number, content in fields(proto):
+        dropped = number == _SELF_TEST
+        if number == _PIECES and isinstance(content, bytes):
+            piece = _piece(content)
+            dropped = piece.type == _NORMAL and piece.text not in kept
+        if not dropped and isinstance(content, bytes):  # a model has no other fields
+            parts += [_varint(number << 3 | 2), _varint(len(content)), content]
+    return b"".join(parts)
+
+
+def _pieces(proto: bytes) -> Iterator[_Piece]:
+    return (_piece(value) for field, value in fields(proto) if field == _PIECES and isinstance(value, bytes))
+
+
+def _piece(message: bytes) -> _Piece:
+    """Returns the piece (1), the score (2) and the type (3) of a message."""
+    values: dict[int, Any] = dict(fields(message))
+    text, score = values.get(1), values.get(2, bytes(4))
+    if not isinstance(text, bytes) or not isinstance(score, bytes) or len(score) != 4:
+        raise ValueError("a piece has no text, or no number as its score")
+    (number,) = struct.unpack("<f", score)
+    return _Piece(text.decode(), number, values.get(3, _NORMAL))
+
+
+def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Yields the number and value (bytes or an integer) of each field of a protobuf message, in order.
+
+    The wire format: https://protobuf.dev/programming-guides/encoding/
+    """
+
+    def varint(at: int) -> tuple[int, int]:
+        value = shift = 0
+        while True:
+            byte = message[at]
+            at, value, shift = at + 1, value | (byte & 0x7F) << shift, shift + 7
+            if byte < 0x80:
+                return value, at
+
+    at = 0
+    while at < len(message):
+        key, at = varint(at)
+        number, wire = key >> 3, key & 7
+        if wire == 0:
+            value, at = varint(at)
+            yield number, value
+            continue
+        if wire == 2:
+            length, at = varint(at)
+        elif wire in (1, 5):
+            length = 8 if wire == 1 else 4
+        else:
+            raise ValueError(f"wire type {wire}")
+        if at + length > len(message):
+            raise ValueError("truncated")
+        yield number, message[at : at + length]
+        at += length
+
+
+def _varint(number: int) -> bytes:
+    """Returns an integer as `fields` reads it."""
+    parts = []
+    while number > 0x7F:
+        parts.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*parts, number])
