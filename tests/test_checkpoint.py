@@ -78,20 +78,6 @@ def test_a_tie_is_one_matrix_wherever_the_model_goes(tmp_path: Path, tiny_data: 
     check_ties(own, tie)
 
 
-@pytest.mark.parametrize("tie", TIE_FORMS)
-def test_writing_through_one_alias_is_read_through_the_others(tmp_path: Path, tiny_data: DataFolder, tie: str) -> None:
-    save_model(tmp_path / "m.safetensors", make(tiny_data, tie))
-    model = load_model(tmp_path / "m.safetensors").model
-    for name, shared in OWNERS[tie].items():
-        for place in [name, *shared]:
-            with torch.no_grad():
-                weight(model, place)[4, 3] += 1.5
-            for other in [name, *shared]:
-                assert weight(model, other)[4, 3] == weight(model, place)[4, 3]
-    values = {weight(model, name)[4, 3].item() for name in OWNERS[tie]}
-    assert len(values) == len(OWNERS[tie])  # other matrices do not change
-
-
 def test_the_file_of_a_three_way_tie_holds_one_matrix(tmp_path: Path, tiny_data: DataFolder) -> None:
     V, D = len(tiny_data.src_vocab), SHAPE["d_model"]
     sizes = {}
@@ -137,14 +123,6 @@ def test_the_optimizer_has_one_state_per_unique_weight(tmp_path: Path, tiny_data
     for name, parameter in loaded.model.named_parameters():
         for part, value in optimizer.state[parameter].items():
             assert torch.equal(value, again[name][part])
-
-
-def test_shared_positions_are_in_the_file_once(tmp_path: Path, tiny_data: DataFolder) -> None:
-    shared = make(tiny_data, "none", positions="learned", max_positions=64, share_positions=True)
-    save_model(tmp_path / "m", shared)
-    assert len(aliases(shared.model)) == 1
-    model = load_model(tmp_path / "m").model
-    assert model.src_positions is model.tgt_positions
 
 
 def test_saving_twice_gives_equal_bytes(tmp_path: Path, tiny_data: DataFolder) -> None:

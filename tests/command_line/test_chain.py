@@ -191,7 +191,7 @@ def test_input_and_output_may_be_files(tiny_run: RunFolder, tmp_path: Path, run_
     assert expected.out.count(b"\n") == 4
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(raw=st.binary(max_size=60), n=st.integers(1, 2))
 def test_any_bytes_in_lines_in_equal_lines_out(
     raw: bytes, n: int, tiny_run: RunFolder, run_cli: Callable[..., Done]

@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 from cli_runner import SENTENCE, read_line, start, terminal
+from drawn import some
 from forking import start_python
 
 from vtrans.storage.run_folder import RunFolder
@@ -120,7 +121,8 @@ def test_progress_is_not_drawn_over_the_translations(tiny_run: RunFolder, tmp_pa
 
 
 def test_progress_knows_how_long_a_file_is(tiny_run: RunFolder, tmp_path: Path) -> None:
-    for name, pack in (("in", bytes), ("in.gz", gzip.compress), ("in.xz", lzma.compress), ("in.bz2", bz2.compress)):
+    packed = [("in.gz", gzip.compress), ("in.xz", lzma.compress), ("in.bz2", bz2.compress)]
+    for name, pack in (("in", bytes), *some(packed, 1)):
         source = tmp_path / name
         source.write_bytes(pack(SENTENCE * 60))
         with terminal() as (ours, theirs):

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from drawn import each_with
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -76,8 +77,7 @@ HOSTILE_ARRAYS = {
 }
 
 
-@pytest.mark.parametrize("name", HOSTILE_ARRAYS)
-@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+@pytest.mark.parametrize(("name", "compression"), each_with(HOSTILE_ARRAYS, [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED]))
 def test_a_hostile_array_is_refused_before_it_is_read(tmp_path: Path, name: str, compression: int) -> None:
     with zipfile.ZipFile(tmp_path / "x.npz", "w", compression) as archive:
         archive.writestr("w.npy", HOSTILE_ARRAYS[name])

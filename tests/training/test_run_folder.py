@@ -73,9 +73,8 @@ BUSY = "another `vtrans train`"
 
 
 def test_a_second_training_in_the_same_folder_is_refused(
-    tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, tiny_data: DataFolder, tiny_run: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = tiny_train(tiny_data, tmp_path / "whole")
     run, refusals = RunFolder(tmp_path / "run"), []
     measure = Validation.measure
 
@@ -88,7 +87,7 @@ def test_a_second_training_in_the_same_folder_is_refused(
         return measure(validation, step, cancelled)
 
     monkeypatch.setattr(Validation, "measure", meanwhile)
-    same(tiny_train(tiny_data, run.path), whole)
+    same(tiny_train(tiny_data, run.path), tiny_run)
     assert refusals == [2] * 9
 
 
