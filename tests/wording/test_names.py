@@ -49,6 +49,8 @@ def translations(names: Names, line: str) -> dict[str, str]:
         ("Mrs. O'Brien left Scotland Yard and South Africa.", {"Mrs. O'Brien": "Frau O'Brien"}),
         ("The Austrian Parliament likes Chemistry on Thursday.", {}),
         ("The Old House And The Okafor", {}),
+        ("The Okafor House in London", {}),
+        ("I met Ana Okafor.", {"Ana Okafor": "Ana Okafor"}),
         ("THE OKAFOR LIVES", {}),
         (
             "it is 1,200.5 km, 5kg or 8 m\u00b2, not $5 ml or 12 kmh",
@@ -86,3 +88,18 @@ def test_terms_and_constraints_win_over_names() -> None:
     assert [line.text[begin:end] for begin, end in line.protected] == ["Wuppdi"]
     assert not begun.protected
     assert [*TO_GERMAN.of("x Wuppdi")] == [Name(2, 8, "Wuppdi")]
+
+
+@pytest.mark.parametrize(
+    ("protected", "masked"),
+    [
+        ((10, 16), "I saw A1"),  # a word that the vocabulary lacks is a part of the name
+        ((0, 13), "A1 for"),  # a part of the name is a part of other protected text
+    ],
+)
+def test_a_name_that_overlaps_with_protected_text(protected: tuple[int, int], masked: str) -> None:
+    line = Line(1, "I saw Ana Okafor")
+    line.protected = [protected]
+    for stage in (CopyNames(TO_GERMAN, None), WriteCodes(required=True)):
+        stage.before([line])
+    assert line.seen.masked == masked

@@ -16,8 +16,9 @@ _NAMED = Kept[dict[str, str]]()
 
 
 class CopyNames(Stage):
-    """Protects names outside of protected text and terms of a glossary, and writes those translations that a table has.
-    A line whose translation must have a prefix or phrases is left to the model."""
+    """Protects names, which may have protected words in them but lie outside of other protected text and of terms of a
+    glossary, and writes those translations that a table has. A line whose translation must have a prefix or phrases is
+    left to the model."""
 
     def __init__(self, names: Names, glossary: Glossary | None) -> None:
         self._names, self._glossary = names, glossary
@@ -28,10 +29,13 @@ class CopyNames(Stage):
                 continue
             text, names = line.seen.text, list(self._names.of(line.seen.text))
             terms = self._glossary.terms_in(text) if names and self._glossary else ()
-            taken = [*line.protected, *((term.begin, term.end) for term in terms)]
-            names = [name for name in names if all(name.end <= begin or end <= name.begin for begin, end in taken)]
+            for begin, end in line.protected:
+                names = [name for name in names if name.holds(begin, end) or name.is_outside(begin, end)]
+            for term in terms:
+                names = [name for name in names if name.is_outside(term.begin, term.end)]
             if names:
-                line.protected = sorted([*line.protected, *((name.begin, name.end) for name in names)])
+                others = [span for span in line.protected if not any(name.holds(*span) for name in names)]
+                line.protected = sorted([*others, *((name.begin, name.end) for name in names)])
                 found = {text[name.begin : name.end]: name.translation for name in names}
                 _NAMED.put(line, {name: form for name, form in found.items() if form != name})
 
