@@ -31,13 +31,17 @@ SHOW ?=
 # whole suite runs in one process per core, at most four.
 TESTS ?=
 
+# What `make check-cpus` runs.
+NUMERICAL := tests/compiled tests/engines tests/model tests/numerics tests/search tests/training/optimization \
+  tests/training/test_kernel_choice.py
+
 BIN := .venv/bin
 STAMP := .venv/.installed
 # Put .venv first on the path, so that the commands run exactly as they are printed.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help install test quick check docs demo multi30k tatoeba iwslt14 wmt14-base wmt14-big study student \
+.PHONY: help install test quick check-cpus check docs demo multi30k tatoeba iwslt14 wmt14-base wmt14-big study student \
   everyday everyday-model serve clean
 
 # The programs read the variables from the environment, so that no shell changes a value.
@@ -49,6 +53,7 @@ help:
 	@echo 'make test              run the tests'
 	@echo 'make quick             run the tests that take no more than a moment each'
 	@echo 'make check             run the linter, the formatter and the type checker, and build the documentation'
+	@echo 'make check-cpus        run the numerical tests with AVX-512, AVX2 and plain x86'
 	@echo 'make docs              build the documentation in build/site'
 	@echo 'make serve             serve the model in run/, or the one of the demo, with a web page'
 	@printf 'make clean             delete %s/\n' "$$DEMO"
@@ -87,6 +92,14 @@ test: $(STAMP)
 
 quick: $(STAMP)
 	$(BIN)/python -m pytest --quick -n auto --maxprocesses 4 --dist worksteal
+
+# The first word of each limit is for torch and the compiled decoder, the others are for oneDNN and MKL.
+check-cpus: $(STAMP)
+	for limits in 'avx512 AVX512_CORE AVX512' 'avx2 AVX2 AVX2' 'default SSE41 SSE4_2'; do \
+	  set -- $$limits; \
+	  ATEN_CPU_CAPABILITY=$$1 ONEDNN_MAX_CPU_ISA=$$2 MKL_ENABLE_INSTRUCTIONS=$$3 \
+	    $(BIN)/python -m pytest $(or $(TESTS),$(NUMERICAL)) || exit; \
+	done
 
 check: $(STAMP) docs
 	$(BIN)/ruff check

@@ -5,7 +5,6 @@ It imports only hatchling and what vtrans/compiled/compiler.py needs, the standa
 
 from __future__ import annotations
 
-import platform
 import sys
 import sysconfig
 import tempfile
@@ -24,16 +23,17 @@ class CompiledDecoder(BuildHookInterface[Any]):
             return
         sys.path.insert(0, self.root)
         from vtrans.compiled import SOURCES
-        from vtrans.compiled.compiler import CompilerError, compile_for_wheel, wheel_platform
+        from vtrans.compiled.compiler import CompilerError, compile_for_wheel, wheel_machine, wheel_platform
 
+        target = sysconfig.get_platform()  # or $_PYTHON_HOST_PLATFORM, for which $CXX must then compile
         try:
-            libraries = compile_for_wheel(SOURCES, Path(self.folder.name))
+            libraries = compile_for_wheel(SOURCES, Path(self.folder.name), wheel_machine(target))
         except CompilerError as error:
             self.app.display_warning(f"the wheel has no compiled decoder: {error}")
             return
         build_data["force_include"] |= {str(path): f"vtrans/compiled/{path.name}" for path in libraries}
         build_data["pure_python"] = False
-        build_data["tag"] = f"py3-none-{wheel_platform(sysconfig.get_platform(), platform.machine())}"
+        build_data["tag"] = f"py3-none-{wheel_platform(target)}"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         self.folder.cleanup()

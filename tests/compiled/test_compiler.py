@@ -181,9 +181,40 @@ def test_a_library_of_macos_and_its_wheel_are_for_the_same_version() -> None:
     for system, version in (("darwin", compiler.MACOS), ("linux", "")):
         options = [word for word in compiler.compile_command("baseline", system) if word.startswith("-mmacosx")]
         assert options == ([f"-mmacosx-version-min={version}"] if version else [])
-    for python, machine, expected in (
-        ("macosx-10.13-universal2", "x86_64", "macosx_11_0_x86_64"),
-        ("macosx-14.2-arm64", "arm64", "macosx_11_0_arm64"),
-        ("linux-x86_64", "x86_64", "linux_x86_64"),
-    ):
-        assert compiler.wheel_platform(python, machine) == expected
+    assert compiler.wheel_platform("macosx-14.2-arm64") == "macosx_11_0_arm64"
+
+
+@pytest.mark.parametrize(
+    ("python", "expected"),
+    [
+        ("macosx-10.13-x86_64", "macosx_11_0_x86_64"),
+        ("linux-x86_64", "linux_x86_64"),
+        ("linux-aarch64", "linux_aarch64"),
+        ("win-amd64", "win_amd64"),
+    ],
+)
+def test_the_platform_of_a_wheel_is_that_of_python(python: str, expected: str) -> None:
+    assert compiler.wheel_platform(python) == expected
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "arm64"])
+def test_a_wheel_for_a_python_of_several_machines_is_for_this_one(
+    machine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    assert compiler.wheel_platform("macosx-10.13-universal2") == f"macosx_11_0_{machine}"
+
+
+@pytest.mark.parametrize(
+    ("machine", "sets"),
+    [("x86_64", list(compiler.INSTRUCTIONS)), ("amd64", list(compiler.INSTRUCTIONS)), ("arm64", ["baseline"])],
+)
+def test_a_wheel_has_code_for_the_instruction_sets_of_its_machine(
+    source: Path, tmp_path: Path, machine: str, sets: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "cross-compiler"
+    script.write_text("#!/bin/sh\nexit 0\n")
+    script.chmod(0o755)
+    monkeypatch.setenv("CXX", str(script))
+    made = compiler.compile_for_wheel([source], tmp_path, machine)
+    assert [path.name.split("-")[1] for path in made] == sets

@@ -47,7 +47,8 @@ def texts_of(path: Path | None, on_bad_utf8: OnBadUtf8, console: Console) -> Ite
 def _stdin() -> BinaryIO:
     """Returns stdin as unbuffered bytes, so that a thread that still waits for it at exit holds no lock."""
     try:
-        os.set_blocking(0, True)  # otherwise a pipe that is empty for a moment would look like the end
+        if sys.platform != "win32":  # where it fails for files and consoles
+            os.set_blocking(0, True)  # otherwise a pipe that is empty for a moment would look like the end
         return cast(BinaryIO, open(0, "rb", buffering=0, closefd=False))
     except OSError as error:
         raise FileError(f"stdin cannot be read: {error.strerror}.") from None

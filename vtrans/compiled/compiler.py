@@ -58,7 +58,7 @@ def compiled_library(sources: Sequence[Path], console: Console | None) -> ctypes
     if library := _loaded(sources[0].resolve().parent / _brought_name(sources, instructions()), console):
         return library
     if not hasattr(os, "geteuid"):
-        raise CompilerError(f"it needs Linux or macOS, not {sys.platform}")
+        raise CompilerError(f"this installation has no code for {sys.platform}; install a wheel that has")
     command = compile_command(instructions(), sys.platform)
     made_by = "\0".join((*command, sys.platform, platform.machine()))
     name = f"{sources[0].stem}-{_hash(sources, made_by)}.so"
@@ -80,12 +80,11 @@ def compiled_library(sources: Sequence[Path], console: Console | None) -> ctypes
     return library
 
 
-def compile_for_wheel(sources: Sequence[Path], folder: Path) -> list[Path]:
-    """Compiles the code for each instruction set of this machine's architecture, and returns the libraries, whose names
+def compile_for_wheel(sources: Sequence[Path], folder: Path, machine: str) -> list[Path]:
+    """Compiles the code for each instruction set of a machine, such as x86_64, and returns the libraries, whose names
     are those that `compiled_library` looks for beside the code. Raises CompilerError."""
-    x86 = platform.machine().lower() in ("x86_64", "amd64")
     paths = []
-    for name in INSTRUCTIONS if x86 else ("baseline",):
+    for name in INSTRUCTIONS if machine in ("x86_64", "amd64") else ("baseline",):
         paths.append(folder / _brought_name(sources, name))
         _compile(paths[-1], sources[0], compile_command(name, sys.platform))
     return paths
@@ -98,9 +97,16 @@ def compile_command(instructions: str, system: str) -> list[str]:
     return [*_compiler(), *OPTIONS, *oldest, *INSTRUCTIONS[instructions]]
 
 
-def wheel_platform(platform_of_python: str, machine: str) -> str:
-    """Returns the platform of a wheel with libraries for a machine, such as linux_x86_64, on which Python says of
-    itself that it is for `platform_of_python`, such as linux-x86_64."""
+def wheel_machine(platform_of_python: str) -> str:
+    """Returns the machine that a wheel is for: the one that is part of `platform_of_python`, such as linux-x86_64, or
+    this one if Python is for several, as on macOS."""
+    named = re.search("-(x86_64|amd64|aarch64|arm64)$", platform_of_python)
+    return named[1] if named else platform.machine().lower()
+
+
+def wheel_platform(platform_of_python: str) -> str:
+    """Returns the platform of a wheel with libraries, such as linux_x86_64."""
+    machine = wheel_machine(platform_of_python)
     if platform_of_python.startswith("macosx"):
         platform_of_python = f"macosx-{MACOS}-{machine}"
     return re.sub(r"[-.]", "_", platform_of_python)

@@ -200,7 +200,7 @@ class CompiledDecoder:
 
     def _advance(self, state: CompiledState, tokens_BK: Ints) -> None:
         rows_PD = self.tgt_positions(self.library.batch_positions(state.pointer))
-        self.library.batch_step(state.pointer, memory(np.ascontiguousarray(tokens_BK)), memory(rows_PD))
+        self.library.batch_step(state.pointer, memory(np.ascontiguousarray(tokens_BK, np.int64)), memory(rows_PD))
 
     def _logprobs(self, state: CompiledState, live_n: Ints) -> Logprobs:
         out_nV = np.empty((len(live_n), self.vocabulary), dtype=np.float32)
@@ -215,7 +215,7 @@ class CompiledDecoder:
         return Best(values_rm, ids_rm)
 
     def reorder(self, state: CompiledState, parents_BK: Ints) -> None:
-        self.library.batch_reorder(state.pointer, memory(np.ascontiguousarray(parents_BK)))
+        self.library.batch_reorder(state.pointer, memory(np.ascontiguousarray(parents_BK, np.int64)))
 
     def drop(self, state: CompiledState, sentences: Sequence[int]) -> None:
         self.library.batch_drop(state.pointer, memory(np.array(sentences, dtype=np.int64)), len(sentences))

@@ -93,7 +93,7 @@ def _pass(
     eos = (EOS_ID,) if config.source_eos else ()
     sources, targets = [(*source, *eos) for source, _ in pairs], [target for _, target in pairs]
     fed = [(BOS_ID, *target)[: len(target)] for target in targets]
-    source_lengths, target_lengths = np.array([*map(len, sources)]), np.array([*map(len, targets)])
+    source_lengths, target_lengths = (np.array([len(row) for row in rows], np.int64) for rows in (sources, targets))
     before = source_lengths if config.architecture == "decoder-only" else 0
     src_positions = decoder.src_positions(int(source_lengths.max()))
     tgt_positions = decoder.tgt_positions(int((before + target_lengths).max()))
