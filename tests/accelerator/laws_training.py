@@ -5,20 +5,28 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from itertools import islice
 from pathlib import Path
 
 import pretended
 import pytest
 import torch
 from conftest import make_data
+from pretended import waits
 from runs import BRIEF, CPU, SMOOTH, lines, run_trainer, same, set_up_run
 from safetensors.torch import load_file
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from vtrans.checkpoint import load_model
+from vtrans.config import SearchConfig
 from vtrans.data.store import DataFolder
+from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import VtransError
 from vtrans.storage.run_folder import RunFolder
+from vtrans.training.resume import save
 from vtrans.training.trainer import Trainer
+from vtrans.translate.translator import Translator
 
 pretended.register()
 DEVICE = torch.device(pretended.NAME)
@@ -78,6 +86,10 @@ def test_training_in_float32_gives_the_results_of_the_cpu(feature: str, data: Da
     run, other = (trained(data, tmp_path / d.type, *FEATURES[feature], device=d) for d in (DEVICE, CPU))
     alike(run, other, tolerance=1e-5)
     assert run.translations(3).read_text() == other.translations(3).read_text()
+    search = SearchConfig(beam=2, max_length=4)
+    engines = [TorchEngine([load_model(run.last, device)]) for device in (DEVICE, CPU)]
+    ours, theirs = ([*Translator(engine, search).translate(["The big dog sees me."])] for engine in engines)
+    assert ours == theirs
 
 
 def test_training_in_bfloat16_rounds_as_on_the_cpu(data: DataFolder, tmp_path: Path) -> None:
@@ -105,3 +117,25 @@ def test_a_run_that_was_stopped_resumes_to_equal_bytes(data: DataFolder, tmp_pat
     with pytest.raises(VtransError, match="SIGTERM after step 3"):
         trained(data, tmp_path / "parts", *masks, validated=lambda: os.kill(os.getpid(), signal.SIGTERM))
     same(trained(data, tmp_path / "parts", *masks), whole)
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+def test_updates_wait_only_where_their_losses_are_read(feature: str, data: DataFolder, tmp_path: Path) -> None:
+    settings = (*SMOOTH, *FEW, *FEATURES[feature], 'train.precision="bfloat16"')
+    trainer = Trainer(set_up_run(data, tmp_path / "run", *settings, device=DEVICE))
+    with closing(trainer._batches()) as batches, waits() as waited:
+        for _ in range(3):
+            trainer.updates.update([*islice(batches, 2)])
+    assert not waited
+    with waits() as waited:
+        trainer.updates.read()
+    assert len(waited) == 1
+
+
+def test_a_checkpoint_waits_once_besides_for_each_tensor_that_it_writes(data: DataFolder, tmp_path: Path) -> None:
+    ready = set_up_run(data, tmp_path / "run", *SMOOTH, *FEW, device=DEVICE)
+    run = ready.job.run
+    run.states.mkdir(parents=True)
+    with waits() as waited:
+        save(ready.job, ready.learner, ready.progress)
+    assert len(waited) <= 1 + sum(len(load_file(path)) for path in (run.step_file(0), run.state_file(0)))

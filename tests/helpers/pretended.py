@@ -251,6 +251,7 @@ def register() -> None:
 
     _setup_privateuseone_for_python_backend(NAME, backend_module=Module())
     torch.__future__.set_swap_module_params_on_conversion(True)  # so that moving a module keeps its ties
+    Tensor.pin_memory = Tensor.clone  # type: ignore[method-assign, assignment]
     LIBRARY.impl("_copy_from", copy_from, "PrivateUse1")
     for name in ("empty.memory_format", "empty_strided", "arange", "arange.start", "arange.start_step"):
         LIBRARY.impl(name, made(name), "PrivateUse1")

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vtrans.errors import RecipeError
+from vtrans.numerics.devices import to_device
 from vtrans.numerics.seeds import derived_seed
 from vtrans.text.vocabulary import BOS_ID, EOS_ID, PAD_ID
 
@@ -79,14 +80,14 @@ class Batch:
         return self.src_tokens + len(self.src_BS) + self.tgt_tokens
 
     def pinned(self) -> Batch:
-        """Returns the batch in page-locked memory, from which CUDA copies asynchronously."""
+        """Returns the batch in page-locked memory, from which a GPU copies asynchronously."""
         return self._mapped(Tensor.pin_memory)
 
     def to(self, device: torch.device) -> Batch:
         """Returns the batch on another device."""
         if device.type == "cpu":
             return self
-        return self._mapped(lambda x: x.to(device, non_blocking=device.type == "cuda"))
+        return self._mapped(lambda x: to_device(x, device))
 
     def _mapped(self, move: Callable[[Tensor], Tensor]) -> Batch:
         tensors = (self.src_BS, self.keep_BS, self.tgt_in_BT, self.real_N, self.targets_N)

@@ -82,5 +82,5 @@ def _logprobs(model: Transformer, batch: Batch) -> Tensor:
         if logits_nV.dtype in (torch.bfloat16, torch.float16):
             logits_nV = logits_nV.float()
         chosen_n = logits_nV.gather(1, targets_n[:, None])[:, 0] - logits_nV.logsumexp(1)
-        parts.append(chosen_n.cpu().double())
-    return torch.cat(parts)
+        parts.append(chosen_n)
+    return torch.cat(parts).cpu().double()

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from vtrans.errors import InputError
 from vtrans.model import Cache, SourceCache, Transformer
-from vtrans.search.decoder import Best, LogprobBlock
+from vtrans.numerics.devices import to_device
+from vtrans.search.decoder import Best, LogprobBlock, Logprobs
 from vtrans.search.history import Ints
 from vtrans.search.ranking import checked
 
@@ -50,8 +52,9 @@ class IncrementalDecoder:
     def _source(self, sources: Sequence[Sequence[int]]) -> SourceCache:
         lengths = [len(source) for source in sources]
         S, pad_id = max(lengths), self.model.pad_id
-        src_BS = torch.tensor([[*s] + [pad_id] * (S - len(s)) for s in sources], device=self.device)
-        keep_BS = torch.arange(S, device=self.device) < torch.tensor(lengths, device=self.device)[:, None]
+        src_BS = torch.tensor([[*s] + [pad_id] * (S - len(s)) for s in sources])
+        keep_BS = torch.arange(S) < torch.tensor(lengths)[:, None]
+        src_BS, keep_BS = to_device(src_BS, self.device), to_device(keep_BS, self.device)
         return self.model.source(src_BS, keep_BS, lengths)
 
     @torch.inference_mode()
@@ -61,13 +64,12 @@ class IncrementalDecoder:
 
     def hidden(self, cache: Cache, tokens_BK: Ints, live_r: Ints) -> Tensor:
         """Computes a step up to the projection: the decoder's output [r, D] of the live rows."""
-        # Copy both now; a copy after the layers would synchronise the GPU.
-        fed_BK, at_r = torch.from_numpy(tokens_BK).to(self.device), torch.from_numpy(live_r).to(self.device)
+        fed_BK, at_r = (to_device(torch.from_numpy(array), self.device) for array in (tokens_BK, live_r))
         return self.model.step(fed_BK, cache).flatten(0, 1)[at_r]
 
     @torch.inference_mode()
     def reorder(self, cache: Cache, parents_BK: Ints) -> None:
-        cache.reorder(torch.from_numpy(parents_BK))
+        cache.reorder(to_device(torch.from_numpy(parents_BK), self.device))
 
     @torch.inference_mode()
     def drop(self, cache: Cache, sentences: Sequence[int]) -> None:
@@ -99,10 +101,19 @@ def block_of(logprobs_nV: Tensor, best: int | None) -> LogprobBlock:
 def best_of(logprobs_nV: Tensor, count: int) -> Best:
     """Returns the `count` most probable tokens of each row, or all. Equal ones are ordered by id. Raises LogprobsError
     for NaN."""
-    values_nx, ids_nx = logprobs_nV.topk(min(count + 1, logprobs_nV.shape[1]))
+    values_nx, ids_nx = on_host(*logprobs_nV.topk(min(count + 1, logprobs_nV.shape[1])))
     # topk returns any of equal values, in any order.
-    tied_n = ((values_nx[:, 1:] == values_nx[:, :-1]) & (values_nx[:, 1:] > -torch.inf)).any(1)
-    if tied_n.any():
-        values, ids = logprobs_nV[tied_n].sort(dim=1, descending=True, stable=True)
-        values_nx[tied_n], ids_nx[tied_n] = values[:, : values_nx.shape[1]], ids[:, : ids_nx.shape[1]]
-    return Best(checked(values_nx[:, :count].cpu().numpy()), ids_nx[:, :count].cpu().numpy())
+    tied_n = ((values_nx[:, 1:] == values_nx[:, :-1]) & (values_nx[:, 1:] > -np.inf)).any(1).nonzero()[0]
+    if len(tied_n):
+        tied_nV = logprobs_nV[to_device(torch.from_numpy(tied_n), logprobs_nV.device)]
+        values, ids = tied_nV.sort(dim=1, descending=True, stable=True)
+        x = values_nx.shape[1]
+        values_nx[tied_n], ids_nx[tied_n] = on_host(values[:, :x].contiguous(), ids[:, :x])
+    return Best(checked(values_nx[:, :count]), ids_nx[:, :count])
+
+
+def on_host(values: Tensor, ids: Tensor) -> tuple[Logprobs, Ints]:
+    """Returns numbers and whole numbers as arrays. One copy has both, so that a GPU is waited for once."""
+    bits = torch.int32 if values.element_size() == 4 else torch.int64
+    both = torch.stack((values.view(bits), ids.to(bits))).cpu()
+    return both[0].view(values.dtype).numpy(), both[1].long().numpy()

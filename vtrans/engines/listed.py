@@ -16,6 +16,7 @@ from torch import Tensor
 
 from vtrans.engines.candidates import Listing
 from vtrans.engines.incremental import IncrementalDecoder, block_of, logprobs
+from vtrans.numerics.devices import to_device
 from vtrans.numerics.products import linear
 from vtrans.search.decoder import LogprobBlock
 from vtrans.search.history import Ints
@@ -51,7 +52,7 @@ class Shortlisted:
         self, state: ShortlistedState, tokens_BK: Ints, live_r: Ints, best: int | None = None
     ) -> Iterator[LogprobBlock]:
         h_rD, rows = self.decoder.hidden(state.inner, tokens_BK, live_r), self.decoder.rows
-        sentence_r = torch.from_numpy(live_r // state.width).to(h_rD.device)
+        sentence_r = to_device(torch.from_numpy(live_r // state.width), h_rD.device)
         for h_nD, sentence_n in zip(torch.split(h_rD, rows), torch.split(sentence_r, rows), strict=True):
             logits_nv = linear(h_nD, state.weight_vD) + state.bias_Bv[sentence_n]
             listed_nv = logprobs(logits_nv)
@@ -60,9 +61,10 @@ class Shortlisted:
             yield block_of(every_nV, best)
 
     def _projection(self, listed_BV: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        ids_v = listed_BV.any(0).nonzero().squeeze(1).to(self.decoder.device)
-        projection = self.decoder.model.projection
-        bias_Bv = torch.where(listed_BV.to(ids_v.device)[:, ids_v], 0.0, -torch.inf).to(projection.weight)
+        projection, device = self.decoder.model.projection, self.decoder.device
+        host_v = listed_BV.any(0).nonzero().squeeze(1)
+        ids_v, listed_Bv = to_device(host_v, device), to_device(listed_BV[:, host_v], device)
+        bias_Bv = torch.where(listed_Bv, 0.0, -torch.inf).to(projection.weight)
         if projection.bias is not None:
             bias_Bv += projection.bias[ids_v]
         return ids_v, projection.weight[ids_v], bias_Bv

@@ -18,6 +18,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vtrans.numerics.devices import to_device
+
 # The number of slots in use is a multiple of SLOTS and at least MIN_SLOTS: on a CPU torch's softmax takes ten times as
 # long for a row that is shorter than a vector register.
 SLOTS, MIN_SLOTS = 8, 16
@@ -78,10 +80,10 @@ class Slots:
     """Keys and values of all layers in slots, and which slots each row attends to. This class is the memory of
     cross-attention: a source fills the first slots of its sentence, and all rows attend to it."""
 
-    def __init__(self, width: int) -> None:
-        self.width = width
-        self.kv_L2BHCd = torch.empty(1, 2, 0, 1, 0, 1)
-        self.attended_BKn = torch.empty(0, width, 0, dtype=torch.bool)
+    def __init__(self, width: int, device: torch.device) -> None:
+        self.width, self.device = width, device
+        self.kv_L2BHCd = torch.empty(1, 2, 0, 1, 0, 1, device=device)
+        self.attended_BKn = torch.empty(0, width, 0, dtype=torch.bool, device=device)
         self.ends: list[int] = []  # of each sentence, a bound on the slots in use
         self._layers: list[LayerSlots] | None = None  # None: sliced in the next step
 
@@ -93,7 +95,7 @@ class Slots:
     def layers(self) -> list[LayerSlots]:
         """Returns each layer's part for this step."""
         if self._layers is None:
-            self._layers = self._sliced(torch.empty(0, dtype=torch.long, device=self.kv_L2BHCd.device))
+            self._layers = self._sliced(torch.empty(0, dtype=torch.long, device=self.device))
         return self._layers
 
     def _sliced(self, newest: Tensor) -> list[LayerSlots]:
@@ -112,15 +114,15 @@ class Slots:
         self.kv_L2BHCd = self.kv_L2BHCd.index_select(2, at_b)
         self._use(self._needed())
 
-    def admit(self, source: SourceCache, places: Sequence[int], B: int) -> None:
-        """Puts the sources of new sentences into these places of now `B` sentences."""
+    def admit(self, source: SourceCache, places: Sequence[int], at_b: Tensor, B: int) -> None:
+        """Puts the sources of new sentences into these places of now `B` sentences. `at_b` holds the places, too."""
         kv_L2bHSd, keep_bS, lengths = source
         self.ends += [0] * (B - len(self.ends))
         for b, length in zip(places, lengths, strict=True):
             self.ends[b] = length
-        S, at_b = keep_bS.shape[1], torch.tensor(places, device=keep_bS.device)
+        S = keep_bS.shape[1]
         if len(self.attended_BKn) < B:
-            self.attended_BKn = pad_to(self.attended_BKn.to(keep_bS.device), B, 0)
+            self.attended_BKn = pad_to(self.attended_BKn, B, 0)
         self._use(max(self._needed(), whole_slots(S)))
         self._reserve(B, self.used, kv_L2bHSd)
         self.kv_L2BHCd[:, :, :, :, :S].index_copy_(2, at_b, kv_L2bHSd)
@@ -130,7 +132,7 @@ class Slots:
         """Returns how many slots suffice for all sentences."""
         return whole_slots(max(self.ends, default=0))
 
-    def drop(self, sentences: Sequence[int]) -> None:
+    def drop(self, sentences: Sequence[int], at_b: Tensor) -> None:
         """Ends these sentences. They still attend to their sources: a row that attends to nothing would be NaN."""
         for b in sentences:
             self.ends[b] = 0
@@ -177,11 +179,11 @@ class DecoderSlots(Slots):
     Row 0 now stands for "Der Hund" and row 1 for "Ein Mann"; slot 0 belongs to both.
     """
 
-    def __init__(self, width: int, *, reuse_slots: bool) -> None:
-        super().__init__(width)
+    def __init__(self, width: int, device: torch.device, *, reuse_slots: bool) -> None:
+        super().__init__(width, device)
         self.reuse_slots = reuse_slots
-        self.itself_KK = torch.eye(width, dtype=torch.bool)
-        self.next_B = torch.empty(0, dtype=torch.long)  # the first slot that was never taken
+        self.itself_KK = torch.eye(width, dtype=torch.bool, device=device)
+        self.next_B = torch.empty(0, dtype=torch.long, device=device)  # the first slot that was never taken
 
     def layers(self) -> list[LayerSlots]:
         """Takes a slot for each row's newest subword, and returns each layer's part for this step."""
@@ -209,7 +211,7 @@ class DecoderSlots(Slots):
         return taken_Bn
 
     def _next_slots(self) -> Tensor:
-        slots_BK = self.next_B[:, None] + torch.arange(self.width, device=self.next_B.device)
+        slots_BK = self.next_B[:, None] + torch.arange(self.width, device=self.device)
         self.next_B += self.width
         self.ends = [end + self.width for end in self.ends]
         self._use(whole_slots(max(self.ends)))
@@ -221,55 +223,51 @@ class DecoderSlots(Slots):
 
     def reorder(self, parents_BK: Tensor) -> None:
         """Row k of each sentence continues the old row `parents_BK[:, k]`."""
-        at_B1 = torch.arange(len(parents_BK), device=self.attended_BKn.device)[:, None]
-        self.attended_BKn = self.attended_BKn[at_B1, parents_BK.to(self.attended_BKn.device)]
+        at_B1 = torch.arange(len(parents_BK), device=self.device)[:, None]
+        self.attended_BKn = self.attended_BKn[at_B1, parents_BK]
 
     def select(self, sentences: Sequence[int], at_b: Tensor) -> None:
         self.next_B = self.next_B[at_b]
         super().select(sentences, at_b)
 
-    def admit(self, source: SourceCache, places: Sequence[int], B: int) -> None:
-        super().admit(source, places, B)
-        device = self.attended_BKn.device
-        self.itself_KK = self.itself_KK.to(device)
-        self.next_B = pad_to(self.next_B.to(device), B, 0)
-        self.next_B[list(places)] = torch.tensor(source.lengths, device=device)
+    def admit(self, source: SourceCache, places: Sequence[int], at_b: Tensor, B: int) -> None:
+        super().admit(source, places, at_b, B)
+        starts_b = to_device(torch.tensor(source.lengths), self.device)
+        self.next_B = pad_to(self.next_B, B, 0).index_copy(0, at_b, starts_b)
 
-    def drop(self, sentences: Sequence[int]) -> None:
-        super().drop(sentences)
-        self.attended_BKn[list(sentences)] = False  # their slots are free
-        self.next_B[list(sentences)] = 0
+    def drop(self, sentences: Sequence[int], at_b: Tensor) -> None:
+        super().drop(sentences, at_b)
+        self.attended_BKn.index_fill_(0, at_b, False)  # their slots are free
+        self.next_B.index_fill_(0, at_b, 0)
 
 
 class States:
     """The states of the SSRUs of all layers after the subwords fed so far, [L, B, K, D], in float32 at least."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, device: torch.device) -> None:
         self.width = width
-        self.states_LBKD = torch.empty(1, 0, width, 1)
+        self.states_LBKD = torch.empty(1, 0, width, 1, device=device)
 
     def layers(self) -> list[Tensor]:
         return list(self.states_LBKD.unbind())
 
     def reorder(self, parents_BK: Tensor) -> None:
         B, K = parents_BK.shape
-        rows_BK = parents_BK + torch.arange(0, B * K, K)[:, None]
-        states_LND = self.states_LBKD.flatten(1, 2)
-        chosen_LND = states_LND.index_select(1, rows_BK.flatten().to(states_LND.device))
+        rows_BK = parents_BK + torch.arange(0, B * K, K, device=parents_BK.device)[:, None]
+        chosen_LND = self.states_LBKD.flatten(1, 2).index_select(1, rows_BK.flatten())
         self.states_LBKD = chosen_LND.view_as(self.states_LBKD)
 
     def select(self, sentences: Sequence[int], at_b: Tensor) -> None:
         self.states_LBKD = self.states_LBKD.index_select(1, at_b)
 
-    def admit(self, source: SourceCache, places: Sequence[int], B: int) -> None:
+    def admit(self, source: SourceCache, places: Sequence[int], at_b: Tensor, B: int) -> None:
         L, _, _, H, _, d = source.kv_L2bHSd.shape
         dtype = torch.promote_types(source.kv_L2bHSd.dtype, torch.float32)
         states_LBKD = source.kv_L2bHSd.new_zeros(L, B, self.width, H * d, dtype=dtype)
         states_LBKD[:, : self.states_LBKD.shape[1]] = self.states_LBKD
-        states_LBKD[:, list(places)] = 0
-        self.states_LBKD = states_LBKD
+        self.states_LBKD = states_LBKD.index_fill_(1, at_b, 0)
 
-    def drop(self, sentences: Sequence[int]) -> None:
+    def drop(self, sentences: Sequence[int], at_b: Tensor) -> None:
         """Does nothing: `admit` resets the states."""
 
 
@@ -280,11 +278,11 @@ class Cache:
     decoder-only model has none, and its history begins with the source. The methods are those of `search.Decoder`.
     """
 
-    def __init__(self, history: DecoderSlots | States, memory: Slots | None) -> None:
-        self.history, self.memory = history, memory
+    def __init__(self, history: DecoderSlots | States, memory: Slots | None, device: torch.device) -> None:
+        self.history, self.memory, self.device = history, memory, device
         # Of the next subword of each sentence, on the host and on the device. Dropped sentences count from 0 again.
         self.positions: list[int] = []
-        self.position_B = torch.empty(0, dtype=torch.long)
+        self.position_B = torch.empty(0, dtype=torch.long, device=device)
 
     @property
     def parts(self) -> list[Slots | States]:
@@ -304,15 +302,16 @@ class Cache:
 
     def drop(self, sentences: Sequence[int]) -> None:
         """Ends these sentences, which keep their places."""
+        at_b = self._numbers(sentences)
         for part in self.parts:
-            part.drop(sentences)
+            part.drop(sentences, at_b)
         for b in sentences:
             self.positions[b] = 0
-        self.position_B[list(sentences)] = 0
+        self.position_B.index_fill_(0, at_b, 0)
 
     def select(self, sentences: Sequence[int]) -> None:
         """Keeps only these sentences, in this order."""
-        at_b = torch.tensor(sentences, dtype=torch.long, device=self.position_B.device)
+        at_b = self._numbers(sentences)
         self.positions, self.position_B = [self.positions[b] for b in sentences], self.position_B[at_b]
         for part in self.parts:
             part.select(sentences, at_b)
@@ -322,17 +321,18 @@ class Cache:
         one_sequence, first = self.memory is None, len(self.positions)
         B = first + len(source.lengths) - len(places)
         taken = [*places, *range(first, B)]
-        nothing = source.without_positions()
-        self.history.admit(source if one_sequence else nothing, taken, B)
+        at_b, nothing = self._numbers(taken), source.without_positions()
+        self.history.admit(source if one_sequence else nothing, taken, at_b, B)
         if self.memory is not None:
-            self.memory.admit(source, taken, B)
+            self.memory.admit(source, taken, at_b, B)
         starts = source.lengths if one_sequence else nothing.lengths
         self.positions += [0] * (B - first)
         for b, start in zip(taken, starts, strict=True):
             self.positions[b] = start
-        device = source.kv_L2bHSd.device
-        self.position_B = pad_to(self.position_B.to(device), B, 0)
-        self.position_B[taken] = torch.tensor(starts, device=device)
+        self.position_B = pad_to(self.position_B, B, 0).index_copy(0, at_b, self._numbers(starts))
+
+    def _numbers(self, numbers: Sequence[int]) -> Tensor:
+        return to_device(torch.tensor(numbers, dtype=torch.long), self.device)
 
 
 def whole_slots(slots: int) -> int:

@@ -123,9 +123,11 @@ class Transformer(Module):
 
     def new_cache(self, width: int, *, reuse_slots: bool) -> Cache:
         """Returns an empty cache for `width` rows per sentence. See DecoderSlots for `reuse_slots`."""
-        config = self.config
-        history = States(width) if config.autoregression == "ssru" else DecoderSlots(width, reuse_slots=reuse_slots)
-        return Cache(history, None if config.architecture == "decoder-only" else Slots(width))
+        config, device = self.config, self.device
+        history: DecoderSlots | States = DecoderSlots(width, device, reuse_slots=reuse_slots)
+        if config.autoregression == "ssru":
+            history = States(width, device)
+        return Cache(history, None if config.architecture == "decoder-only" else Slots(width, device), device)
 
     def source(self, src_BS: Tensor, keep_BS: Tensor, lengths: Sequence[int]) -> SourceCache:
         """Returns what a cache keeps of new sentences, for `Cache.admit`; `lengths` are those of the sources."""

@@ -14,6 +14,7 @@ from vtrans.errors import InputError
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
 # A driver of a GPU makes one of them: NVIDIA's, AMD's, and that of Windows in its Linux.
 _DRIVERS = ("dev/nvidiactl", "dev/kfd", "dev/dxg")
@@ -38,6 +39,17 @@ def check_device(name: str) -> None:
     """Raises InputError for a name that no device has."""
     if not re.fullmatch(r"cpu|mps|cuda(:\d{1,3})?", name):
         raise InputError(f"`device` must be cpu, cuda, cuda:N or mps, got {name!r}.")
+
+
+def is_gpu(device: torch.device) -> bool:
+    """Returns whether the device has memory of its own, to which torch copies without waiting for it."""
+    return device.type not in ("cpu", "mps")
+
+
+def to_device(x: Tensor, device: torch.device) -> Tensor:
+    """Copies a tensor from main memory to a device, without waiting for what a GPU has left to do. `x` may change
+    afterwards, unless it is in page-locked memory."""
+    return x.to(device, non_blocking=is_gpu(device))
 
 
 def pick_device(name: str | None) -> torch.device:

@@ -20,6 +20,7 @@ from vtrans.config import Recipe
 from vtrans.data.augmentation import Augmentation
 from vtrans.data.batches import Batch, Mixture, collate, plan_epoch, tempered
 from vtrans.data.store import DataFolder, TokenStore
+from vtrans.numerics.devices import is_gpu
 from vtrans.numerics.seeds import derived_seed
 from vtrans.processes.cores import usable_processors
 from vtrans.processes.ranks import Ranks
@@ -79,7 +80,7 @@ class BatchLoader:
                     pairs = mine or numbers[:1].tolist()
                     links = [store.links(i) for i in pairs] if self.config.guided_alignment > 0 else None
                     batch = collate([store.src(i) for i in pairs], [store.tgt(i) for i in pairs], links)
-                    batch = batch.pinned() if self.device.type == "cuda" else batch
+                    batch = batch.pinned() if is_gpu(self.device) else batch
                     tokens = int(store.tgt_lengths[numbers].sum()) + len(numbers)
                     yield Cursor(epoch, drawn, following), RankBatch(batch, tokens, bool(mine))
                 position = 0

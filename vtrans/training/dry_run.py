@@ -10,6 +10,7 @@ from itertools import islice
 
 from vtrans.config import TrainConfig
 from vtrans.console import duration
+from vtrans.numerics.devices import is_gpu
 from vtrans.processes.memory import peak_memory
 from vtrans.training.batch_loader import BatchLoader, Cursor, RankBatch
 from vtrans.training.log import planned_steps
@@ -53,9 +54,7 @@ def estimate(
     each = seconds / positions * size.padded / updates
     # On a CPU, memory grows later with validations and with kernels for more shapes: from 0.64 to 0.98 GB (4+4 layers,
     # D 128, 60 updates of 1,024 tokens), from 1.35 to 1.5 GB (3+3 layers, D 256).
-    rest = (
-        " on the GPU" if loader.device.type == "cuda" else "; a long run with its validations takes about 0.3 GB more"
-    )
+    rest = " on the GPU" if is_gpu(loader.device) else "; a long run with its validations takes about 0.3 GB more"
     each_process = f" in each of {loader.ranks.world} processes" if loader.ranks.world > 1 else ""
     peak = peak_memory(loader.device) / 1e9
     say(f"memory: {peak:.2f} GB{each_process}, measured with the largest batch{rest}")

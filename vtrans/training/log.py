@@ -12,6 +12,7 @@ from vtrans.data.store import DataFolder
 from vtrans.keys import idle_messages, keys_of
 from vtrans.model import Transformer, count_parameters
 from vtrans.numerics import kernels
+from vtrans.numerics.devices import is_gpu
 from vtrans.training.optimization.job import Job
 from vtrans.training.optimization.optimizer import learning_rate
 from vtrans.training.progress import Metrics, Progress
@@ -57,8 +58,8 @@ def introduce(job: Job, model: Transformer, progress: Progress, *, resumed: bool
         )
     if resumed:
         say(f"resuming {job.run.path} after step {progress.step:,}, epoch {progress.epoch}")
-        if job.device.type == "cuda":
-            say("resuming is bit-exact on the CPU only; on CUDA the last bits may differ")
+        if is_gpu(job.device):
+            say("resuming is bit-exact on the CPU only; on a GPU the last bits may differ")
 
 
 def _vocabulary(data: DataFolder) -> str:

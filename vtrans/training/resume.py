@@ -47,7 +47,8 @@ def save(job: Job, learner: Learner, progress: Progress) -> None:
 
 
 def _check_finite(job: Job, learner: Learner, step: int) -> None:
-    spoilt = [float(not weight.isfinite().all()) for weight in learner.parameters.values()]
+    finite = torch.stack([weight.isfinite().all() for weight in learner.parameters.values()])
+    spoilt = (~finite).float().tolist()  # one wait for the device, not one per weight
     for name, ranks in zip(learner.parameters, job.ranks.summed(spoilt, job.device), strict=True):
         if ranks:
             raise diverged(job.run, f"after step {step:,} {name} has values that are not finite (NaN or infinity)")

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from vtrans.checkpoint import LoadedModel
 from vtrans.config import Recipe, SearchConfig, TrainConfig
@@ -206,7 +207,7 @@ class Validation:
     def _nll(self, raise_if_cancelled: Callable[[], None]) -> float:
         """The mean negative log-likelihood per target token, with EOS, over all pairs."""
         store, config = self.data.valid, self.recipe.train
-        loss, tokens = 0.0, 0
+        losses, tokens = list[Tensor](), 0  # read at the end, so that no batch waits for the device
         with torch.inference_mode():
             budget = max(config.batch_tokens, int(torch.maximum(store.src_lengths, store.tgt_lengths).max()) + 1)
             for numbers in plan_epoch(store.src_lengths, store.tgt_lengths, budget, 0, 1):
@@ -214,6 +215,6 @@ class Validation:
                 pairs = numbers.tolist()
                 batch = collate([store.src(i) for i in pairs], [store.tgt(i) for i in pairs]).to(self.device)
                 with autocast(self.device, config.precision):
-                    loss += self.objective(batch)[1].item()
+                    losses.append(self.objective(batch)[1])
                 tokens += batch.tgt_tokens
-        return loss / tokens
+        return float(sum(torch.stack(losses).tolist())) / tokens
