@@ -108,7 +108,11 @@ def test_a_result_that_is_replaced_is_named(translate: Run) -> None:
     assert "new.po" in translate("a.po", "-o", "new.po").err
 
 
-def test_an_existing_translation_of_app_strings_is_completed(translate: Run) -> None:
+def test_an_existing_translation_is_completed(translate: Run) -> None:
+    Path("new.po").write_text(PO[:-3] + '"Der <b>Hund</b> sieht %s."\n', encoding="utf-8")
+    corrected = Path("new.po").read_bytes()
+    assert translate("a.po", "-o", "new.po").code == 0
+    assert Path("new.po").read_bytes() == corrected
     source, edited = {"a": "The dog.", "b": "The cat."}, {"a": "Der Hund!", "b": ""}
     Path("en.json").write_text(json.dumps(source), encoding="utf-8")
     Path("de.json").write_text(json.dumps(edited), encoding="utf-8")
@@ -156,13 +160,15 @@ def test_one_that_fails_is_named_and_a_second_run_does_the_rest(translate: Run) 
     assert "K\u00e4tze" in Path("out/a.po").read_text(encoding="utf-8")
     assert [path.read_text(encoding="utf-8") == "corrected" for path in made] == [True, False]
     assert not list(Path("out").glob(".*"))
+    made[0].unlink()
+    made[1].write_text("corrected", encoding="utf-8")
     assert translate(*words).code == 0  # all again
-    assert made[0].read_text(encoding="utf-8") != "corrected"
+    assert made[1].read_text(encoding="utf-8") != "corrected"
 
 
 def test_another_command_does_not_continue_what_is_missing(translate: Run) -> None:
     Path("out/b.po").mkdir(parents=True)
     assert translate("a.po", "docs", "-o", "out").code == 1
-    Path("out/a.po").write_text("corrected", encoding="utf-8")
+    Path("out/deep/c.txt").write_text("corrected", encoding="utf-8")
     assert translate("a.po", "docs", "-o", "out", "--beam", "1").code == 1
-    assert Path("out/a.po").read_text(encoding="utf-8") != "corrected"
+    assert Path("out/deep/c.txt").read_text(encoding="utf-8") != "corrected"

@@ -12,7 +12,7 @@ from catalogues import filled
 from hypothesis import given
 
 from vtrans.documents.document import Translated
-from vtrans.documents.files import COPIES, Filling, open_file
+from vtrans.documents.files import Filling, open_file
 from vtrans.errors import DocumentError
 
 SOURCES = {
@@ -208,7 +208,7 @@ TEXTS = st.sampled_from(["one dog", "Two. Three", "{0} x", "a \\ b", 'a "b" c', 
 KEYS = st.text(st.sampled_from("abcd.-"), min_size=1, max_size=3)
 
 
-@given(st.sampled_from(COPIES), st.dictionaries(KEYS, TEXTS, min_size=1), st.data())
+@given(st.sampled_from([".json", ".arb", ".xml", ".strings"]), st.dictionaries(KEYS, TEXTS, min_size=1), st.data())
 def test_every_text_is_kept_or_translated(ending: str, texts: dict[str, str], data: st.DataObject) -> None:
     kept = data.draw(st.dictionaries(KEYS, TEXTS), label="existing")
     made = completed(f"a{ending}", written(ending, kept), written(ending, texts))
@@ -244,3 +244,108 @@ def read(ending: str, content: str) -> dict[str, str]:
     else:
         found = dict(re.findall(r'"([^"]*)" = "((?:[^"\\]|\\.)*)";', content))
     return {key: re.sub(r"\\(.)", r"\1", text) for key, text in found.items()}
+
+
+# Catalogues, whose source files have places for translations.
+
+TEMPLATE = r"""# Title
+#, fuzzy
+msgid ""
+msgstr ""
+"Language: \n"
+"Content-Type: text/plain; charset=CHARSET\n"
+"Plural-Forms: nplurals=INTEGER; plural=EXPRESSION;\n"
+
+#: a.c:1
+msgid "A dog"
+msgstr ""
+
+#: a.c:2
+#, c-format
+msgctxt "menu"
+msgid "Open %s"
+msgstr ""
+
+msgid "one cat"
+msgid_plural "%d cats"
+msgstr[0] ""
+msgstr[1] ""
+"""
+XLIFF = """<?xml version="1.0"?>
+<xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2">
+<file original="a" source-language="en" target-language="de" datatype="plaintext"><body>
+<trans-unit id="1"><source>A dog</source></trans-unit>
+<trans-unit id="2"><source>Open <x id="a"/></source></trans-unit>
+<trans-unit id="3"><source>A dog</source></trans-unit>
+</body></file></xliff>
+"""
+XLIFF_2 = """<?xml version="1.0"?>
+<xliff version="2.0" srcLang="en" trgLang="de" xmlns="urn:oasis:names:tc:xliff:document:2.0"><file id="f">
+<unit id="1"><segment><source>A dog</source></segment></unit>
+<unit id="2"><segment><source>Two dogs</source></segment></unit>
+</file></xliff>
+"""
+QT = """<?xml version="1.0" encoding="utf-8"?>
+<!DOCTYPE TS>
+<TS version="2.1" language="de" sourcelanguage="en">
+<context><name>A</name>
+<message><source>A dog</source><translation type="unfinished"></translation></message>
+<message><source>Two dogs</source><comment>x</comment><translation type="unfinished"></translation></message>
+</context>
+<context><name>B</name>
+<message><source>A dog</source><translation type="unfinished"></translation></message>
+</context>
+</TS>
+"""
+CATALOGUES = {"a.pot": TEMPLATE, "a.xlf": XLIFF, "b.xlf": XLIFF_2, "a.ts": QT}
+
+
+@pytest.mark.parametrize("name", CATALOGUES)
+def test_a_second_run_changes_nothing_in_catalogues(name: str) -> None:
+    first = completed(name, "", CATALOGUES[name])
+    assert first.count("new ") > 1
+    assert completed(name, first, CATALOGUES[name], mark="newer") == first
+    edited = first.replace("new A dog", "Ein Hund", 1).replace("fuzzy", "").replace("needs-review-translation", "final")
+    edited = edited.replace(' type="unfinished"', "").replace("# Title", "# Title\n# Translator: Anna")
+    assert completed(name, edited, CATALOGUES[name], mark="newer") == edited
+
+
+@pytest.mark.parametrize("name", CATALOGUES)
+def test_changed_and_empty_entries_of_catalogues_are_translated(name: str) -> None:
+    source = CATALOGUES[name]
+    first = completed(name, "", source)
+    changed = completed(name, first, source.replace("A dog", "A cat", 1), mark="newer")
+    assert changed.count("newer A cat") == 1
+    assert changed.count("newer") == 1
+    emptied = completed(name, first.replace("new A dog", "", 1), source, mark="newer")
+    assert emptied.count("newer") == 1
+
+
+def test_an_existing_po_file_keeps_its_header_forms_flags_and_obsolete_entries() -> None:
+    header = 'msgid ""\nmsgstr ""\n"Last-Translator: Anna\\n"\n"Content-Type: text/plain; charset=UTF-8\\n"\n%s\n'
+    forms = '"Plural-Forms: nplurals=3; plural=(n==1 ? 0 : n<5 ? 1 : 2);\\n"\n'
+    plural = 'msgid "one cat"\nmsgid_plural "%d cats"\nmsgstr[0] "a"\nmsgstr[1] "b"\nmsgstr[2] "c"\n'
+    old = '# by Anna\nmsgid "Gone"\nmsgstr "Weg"\n'
+    other = 'msgctxt "other"\nmsgid "A dog"\nmsgstr "nicht dieser"\n'
+    obsolete = '\n#~ msgid "Older"\n#~ msgstr "x"\n'
+    made = completed("a.pot", f"{header % forms}{plural}\n{old}\n{other}{obsolete}", TEMPLATE)
+    assert made.startswith(header % forms)
+    assert plural in made
+    assert 'msgid "A dog"\nmsgstr "new A dog"' in made
+    assert made.endswith(
+        f'{obsolete}\n# by Anna\n#~ msgid "Gone"\n#~ msgstr "Weg"\n\n'
+        '#~ msgctxt "other"\n#~ msgid "A dog"\n#~ msgstr "nicht dieser"\n'
+    )
+    assert completed("a.pot", made, TEMPLATE, mark="newer") == made
+
+
+def test_entries_that_the_source_has_translated_stay_as_they_are_there() -> None:
+    source = TEMPLATE.replace('msgid "A dog"\nmsgstr ""', 'msgid "A dog"\nmsgstr "Hund"')
+    made = completed("a.pot", completed("a.pot", "", TEMPLATE), source)
+    assert 'msgstr "Hund"' in made
+
+
+def test_an_existing_catalogue_in_another_language_is_refused() -> None:
+    french = TEMPLATE.replace("Language: ", "Language: fr")
+    with pytest.raises(DocumentError, match="fr"):
+        completed("a.pot", french, TEMPLATE)

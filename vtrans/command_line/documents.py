@@ -105,10 +105,10 @@ class Documents:
 
     def completes(self, file: Path, output: Path | None) -> bool:
         """Returns whether the translations of an existing output are kept."""
-        from vtrans.documents.files import COPIES
+        from vtrans.documents.files import COMPLETED
 
-        copied = self.ending(file) in COPIES and not self.overwrite
-        return copied and output is not None and output.is_file() and output.stat().st_size > 0
+        kept = self.ending(file) in COMPLETED and not self.overwrite
+        return kept and output is not None and output.is_file() and output.stat().st_size > 0
 
     def opened(self, file: Path, output: Path | None, source: str, target: str) -> Opened:
         """Returns a document that is read for translation between languages. Raises InputError for a broken one."""

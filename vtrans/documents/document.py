@@ -92,6 +92,11 @@ class Slot:
     approved: Callable[[list[str]], str | None] | None = None
 
 
+def filled_slot(begin: int, end: int, text: str) -> Slot:
+    """Returns a slot whose text is known."""
+    return Slot(begin, end, [], lambda _: text)
+
+
 class FilledDocument:
     """A text with slots, in order. Everything outside them stays as it is, and so does a slot with a line that has
     no translation. `kind` is that of the strings, and `left` counts what is not translated, besides those slots whose
@@ -108,17 +113,13 @@ class FilledDocument:
     def take(self, known: Known) -> int:
         """Fills the slots of which a memory knows all sources. Returns how many it has filled."""
         filled = 0
-
-        def filling(text: str) -> Callable[[list[str]], str]:
-            return lambda texts: text
-
         for number, slot in enumerate(self.slots):
             texts = [text for source in slot.sources if (text := source.known(known, self._kind))]
             # The plural forms of one source differ, but the memory has only one translation of it.
             if texts and len(texts) == len({source.raw for source in slot.sources}) == len(slot.sources):
                 written = (slot.approved or slot.written)(texts)
                 if written is not None:
-                    self.slots[number] = Slot(slot.begin, slot.end, [], filling(written))
+                    self.slots[number] = filled_slot(slot.begin, slot.end, written)
                     filled += 1
         self._collect()
         return filled

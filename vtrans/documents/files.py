@@ -33,7 +33,8 @@ MOST_UNPACKED = 10  # times the largest file that is accepted; a zip file may no
 MOST_TAGS = 10**6  # of the text in a zip file; each needs about 1 kB of memory
 MOST_MEMBERS = 1000  # of a zip file
 ROOTS = {".xml": b"<resources", ".ts": b"<TS"}  # what a file must have, if others with its ending have another format
-COPIES = (".json", ".arb", ".xml", ".strings")  # endings of files of strings in one language
+# Endings of files of strings, whose existing translations are completed.
+COMPLETED = (".json", ".arb", ".xml", ".strings", ".po", ".pot", ".xlf", ".xliff", ".ts")
 MARK = "\ufeff"  # the byte order mark
 REFERENCES = "xmlcharrefreplace"  # Python's name for writing characters that an encoding lacks as `&#8364;`
 
@@ -53,7 +54,7 @@ class Opened:
 @dataclass(frozen=True)
 class Filling:
     """How the entries of a file are filled: the languages, if they are known, and whether also those that are filled
-    already. `existing` is the content of an earlier translation, for a format of COPIES."""
+    already. `existing` is the content of an earlier translation, for a format of COMPLETED."""
 
     target: str = ""
     overwrite: bool = False
@@ -87,26 +88,27 @@ def _text(
     errors: str = "strict",
     *,
     entries: bool = False,
-    copies: bool = False,
+    completes: bool = False,
     named: Callable[[str], list[tuple[str, str]]] = lambda text: [],
 ) -> Open:
     """Returns how a file that is a text is opened: `encoding` returns its encoding, and `errors` says what Python does
     with characters that this lacks. Its byte order mark and line ends stay. With `entries`, `read` fills them, and
-    `named` returns pairs of languages that the file names, empty where it names none. With `copies`, `read` completes
-    an earlier translation, which names its language in place of the source language."""
+    `named` returns pairs of languages that the file names, empty where it names none. If it `completes` an earlier
+    translation, this names the same languages; one without `entries` names its own where the file names the source."""
 
     def opened(content: bytes, most: int, filling: Filling) -> Opened:
         text, encoded = _decoded(content, encoding(content), errors)
-        if entries or copies:
+        if entries or completes:
             for languages in named(text) if filling.source or filling.target else ():
                 _check_languages(languages, filling)
             reader = partial(read, target=filling.target)
             if entries:
                 reader = partial(reader, overwrite=filling.overwrite)
-            elif filling.existing:
+            if completes and filling.existing:
                 existing, encoded = _decoded(filling.existing, encoding(filling.existing), errors)
-                for language, _ in named(existing) if filling.target else ():
-                    _check_languages(("", language), filling, "existing translation")
+                for languages in named(existing) if filling.target else ():
+                    theirs = languages if entries else ("", languages[0])
+                    _check_languages(theirs, filling, "existing translation")
                 reader = partial(reader, existing=existing)
             return Opened([text], reader, lambda texts: encoded(texts[0]))
         newline = "\r\n" if "\r\n" in text else "\n"
@@ -213,19 +215,23 @@ FORMATS: dict[str, Open] = {
     ".odt": _zipped(lambda name: name == "content.xml", odt_document),
     **dict.fromkeys(
         (".po", ".pot"),
-        _text(po_document, charset, entries=True, named=lambda text: [("", po_languages(text)[1])]),  # no source
+        # A PO file names no source language.
+        _text(po_document, charset, entries=True, completes=True, named=lambda text: [("", po_languages(text)[1])]),
     ),
     **dict.fromkeys(
-        (".xlf", ".xliff"), _text(xliff_document, encoding, REFERENCES, entries=True, named=xliff_languages)
+        (".xlf", ".xliff"),
+        _text(xliff_document, encoding, REFERENCES, entries=True, completes=True, named=xliff_languages),
     ),
     ".tmx": _text(tmx_document, encoding, REFERENCES, entries=True),
     **dict.fromkeys((".md", ".markdown"), _text(markdown_document, _utf8, entries=True)),
-    ".json": _text(json_document, _utf8, copies=True),
-    ".arb": _text(partial(json_document, arb=True), _utf8, copies=True, named=arb_languages),
-    ".xml": _text(android_document, encoding, REFERENCES, copies=True),
-    ".strings": _text(strings_document, strings_encoding, copies=True),
+    ".json": _text(json_document, _utf8, completes=True),
+    ".arb": _text(partial(json_document, arb=True), _utf8, completes=True, named=arb_languages),
+    ".xml": _text(android_document, encoding, REFERENCES, completes=True),
+    ".strings": _text(strings_document, strings_encoding, completes=True),
     ".xcstrings": _text(
         xcstrings_document, _utf8, entries=True, named=lambda text: [(xcstrings_languages(text)[0], "")]
     ),
-    ".ts": _text(ts_document, ts_encoding, REFERENCES, entries=True, named=lambda text: [ts_languages(text)]),
+    ".ts": _text(
+        ts_document, ts_encoding, REFERENCES, entries=True, completes=True, named=lambda text: [ts_languages(text)]
+    ),
 }

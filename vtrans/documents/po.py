@@ -14,7 +14,7 @@ from functools import partial
 
 from polib import escape, unescape
 
-from vtrans.documents.document import Document, FilledDocument, Paired, Slot
+from vtrans.documents.document import Document, FilledDocument, Paired, Slot, filled_slot
 from vtrans.documents.placeholders import has_icu, placeholders
 from vtrans.documents.program_strings import ProgramString
 from vtrans.errors import DocumentError
@@ -60,10 +60,11 @@ class OneThing:
 
 @dataclass
 class Entry:
-    """An entry: its line number, its flags and where they begin, where the lines after its comments begin, and its
-    strings by keyword."""
+    """An entry: its line number, where it begins with its comments, its flags and where they begin, where the lines
+    after its comments begin, and its strings by keyword."""
 
     line: int
+    first: int | None = None
     flags: list[str] = field(default_factory=list)
     flagged: int | None = None
     begin: int | None = None
@@ -72,6 +73,16 @@ class Entry:
     @property
     def is_header(self) -> bool:
         return not self.strings["msgid"].text and "msgctxt" not in self.strings
+
+    @property
+    def key(self) -> tuple[str | None, ...]:
+        """What tells entries apart: the context and what is translated."""
+        names = "msgctxt", "msgid", "msgid_plural"
+        return tuple(self.strings[name].text if name in self.strings else None for name in names)
+
+    @property
+    def end(self) -> int:
+        return max(string.end for string in self.strings.values())
 
     @property
     def targets(self) -> dict[str, String]:
@@ -98,24 +109,42 @@ def charset(content: bytes) -> str:
     return "utf-8" if name == "CHARSET" else name
 
 
-def po_document(text: str, language: str, *, target: str = "", overwrite: bool = False) -> Document:
+def po_document(
+    text: str, language: str, *, target: str = "", overwrite: bool = False, existing: str | None = None
+) -> Document:
     """Returns a PO file with its untranslated entries as slots, with `overwrite` all of them. Filled entries get the
-    flag `fuzzy`, except those that a memory fills. The header of a template is filled, too. Raises DocumentError with
-    the line of what is not PO."""
+    flag `fuzzy`, except those that a memory fills. The header of a template is filled, too. Entries that an existing
+    translation has stay as they are there, and those that only it has become obsolete. Raises DocumentError with the
+    line of what is not PO."""
     form, left = OneThing(), 0
-    slots = []
-    for entry in read_po(text):
-        if entry.is_header:
+    earlier = list(read_po(existing)) if existing is not None else []
+    kept = {entry.key: entry for entry in earlier if any(string.text for string in entry.targets.values())}
+    entries, slots = list(read_po(text)), list[Slot]()
+    for entry in entries:
+        names = [name for name, string in entry.targets.items() if overwrite or not string.text]
+        if existing is not None and (entry.is_header or names) and (old := kept.get(entry.key)):
+            form = _form_of_one(old) if entry.is_header else form
+            slots.append(filled_slot(entry.first or 0, entry.end, existing[old.first or 0 : old.end]))
+        elif entry.is_header:
             form = _form_of_one(entry, target)
             if header := _header_slot(text, entry, target):
                 slots.append(header)
-            continue
-        names = [name for name, string in entry.targets.items() if overwrite or not string.text]
-        if names and any(has_icu(string.text) for string in entry.strings.values()):
+        elif names and any(has_icu(string.text) for string in entry.strings.values()):
             left += 1
         elif names:
             slots.append(_slot(text, entry, names, form, language))
+    if existing is not None and earlier and entries:
+        known = {entry.key for entry in entries}
+        obsolete = [existing[old.first or 0 : old.end] for key, old in kept.items() if key not in known]
+        tail = existing[earlier[-1].end :] + "".join(map(_obsolete, obsolete))
+        slots.append(filled_slot(entries[-1].end, len(text), tail))
     return FilledDocument(text, slots, left=left)
+
+
+def _obsolete(entry: str) -> str:
+    """Returns an entry as gettext writes one that is not in use."""
+    lines = re.split(r"(?<=\n)", entry)
+    return "\n" + "".join(line if line.startswith("#") else f"#~ {line}" for line in lines) + "\n"
 
 
 def po_pairs(text: str, languages: Languages) -> Iterator[Paired]:
@@ -152,6 +181,8 @@ def read_po(text: str) -> Iterator[Entry]:
         if entry.targets and (stripped[:1] == "#" or (match and match[1] in ("msgctxt", "msgid"))):
             yield _checked(entry)
             entry, last = Entry(number), ""
+        if stripped and entry.first is None:
+            entry.first = begin
         if stripped.startswith("#,"):
             entry.flags += [flag.strip() for flag in stripped[2:].split(",")]
             entry.flagged = entry.flagged or begin + line.index("#,") + 2
@@ -211,7 +242,7 @@ def _header_slot(text: str, header: Entry, target: str) -> Slot | None:
         return None
     if target:
         filled = _NO_LANGUAGE.sub(f" {target.replace('-', '_')}", filled)
-    return Slot(string.begin, string.end, [], lambda _: filled)
+    return filled_slot(string.begin, string.end, filled)
 
 
 def _slot(text: str, entry: Entry, names: Sequence[str], form: OneThing, language: str) -> Slot:

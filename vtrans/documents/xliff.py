@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from xml.sax.saxutils import quoteattr
 
-from vtrans.documents.document import Document, FilledDocument, Paired, Slot
+from vtrans.documents.document import Document, FilledDocument, Paired, Slot, filled_slot
 from vtrans.documents.placeholders import has_icu
 from vtrans.documents.program_strings import XmlString
 from vtrans.documents.xml import SPACE, Element, parse
@@ -20,8 +20,11 @@ _DONE = {"final", "signed-off"}  # states of targets that even `overwrite` leave
 _NEW = {"new", "needs-translation", "initial"}  # states of targets that may only repeat their source
 
 
-def xliff_document(text: str, language: str, *, target: str = "", overwrite: bool = False) -> Document:
+def xliff_document(
+    text: str, language: str, *, target: str = "", overwrite: bool = False, existing: str | None = None
+) -> Document:
     """Returns an XLIFF file with its untranslated units as slots, with `overwrite` all that are not approved or final.
+    Those that an existing translation has, with the same source, stay as they are there.
 
     A new target has the state `needs-review-translation`, in XLIFF 2 its segment the state `translated` and the
     substate `vtrans:review`, which an editor must change with the state. One from a memory has the state `translated`
@@ -30,10 +33,13 @@ def xliff_document(text: str, language: str, *, target: str = "", overwrite: boo
     """
     root, second = _root(text)
     slots, left = [], 0
-    for unit, keep_space in _units(root, second):
+    kept = _translated(existing) if existing is not None else {}
+    for key, unit, keep_space in _units(root, second):
         if not (slot := _slot(text, unit, language, second, keep_space, overwrite)):
             continue
-        if any(has_icu(source.raw) for source in slot.sources):
+        if old := kept.get((key, _source(text, unit).inside)):
+            slots.append(filled_slot(unit.begin, unit.end, old))
+        elif any(has_icu(source.raw) for source in slot.sources):
             left += 1
         else:
             slots.append(slot)
@@ -41,13 +47,23 @@ def xliff_document(text: str, language: str, *, target: str = "", overwrite: boo
         if not target:
             raise DocumentError("The element xliff needs the attribute trgLang, as the target language is not known.")
         end = root.begin + len(root.opening) - 1
-        slots.insert(0, Slot(end, end, [], lambda _: f" trgLang={quoteattr(target)}"))
+        slots.insert(0, filled_slot(end, end, f" trgLang={quoteattr(target)}"))
     return FilledDocument(text, slots, "xml", left)
+
+
+def _translated(text: str) -> dict[tuple[str, str], str]:
+    """Returns the units of a file that have a translation, by what names them and their source."""
+    found = {}
+    for key, unit, _ in _units(*_root(text)):
+        target = unit.child("target")
+        if target and not target.is_blank and not _is_copy(unit, target):
+            found[key, _source(text, unit).inside] = unit.raw
+    return found
 
 
 def xliff_pairs(text: str, languages: Languages) -> Iterator[Paired]:
     """Yields the translated units of an XLIFF file. Raises DocumentError for a file that is no XLIFF."""
-    for unit, keep_space in _units(*_root(text)):
+    for _, unit, keep_space in _units(*_root(text)):
         source, target = _source(text, unit), unit.child("target")
         states = [part.attributes.get("state", "") for part in (unit, target) if part]
         if target is None or target.is_blank or source.is_blank:
@@ -89,16 +105,17 @@ def _root(text: str) -> tuple[Element, bool]:
 
 
 def _units(
-    element: Element, second: bool, keep_space: bool = False, translate: bool = True
-) -> Iterator[tuple[Element, bool]]:
-    """Yields the units that are to be translated, and whether white space matters in them."""
+    element: Element, second: bool, keep_space: bool = False, translate: bool = True, path: str = ""
+) -> Iterator[tuple[str, Element, bool]]:
+    """Yields the units that are to be translated, with what names them and whether white space matters in them."""
     keep_space = element.attributes.get(SPACE, "preserve" if keep_space else "") == "preserve"
     translate = element.attributes.get("translate", "yes" if translate else "no") == "yes"
+    path += "".join(f"/{element.attributes.get(name, '')}" for name in ("original", "id"))
     if element.name != ("segment" if second else "trans-unit"):
         for child in element.children:
-            yield from _units(child, second, keep_space, translate)
+            yield from _units(child, second, keep_space, translate, path)
     elif translate:
-        yield element, keep_space
+        yield path, element, keep_space
 
 
 def _slot(text: str, unit: Element, language: str, second: bool, keep_space: bool, overwrite: bool) -> Slot | None:

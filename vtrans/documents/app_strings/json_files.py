@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from vtrans.documents.app_strings.copies import Copy, Found, Node, completed
-from vtrans.documents.document import Document, Slot
+from vtrans.documents.document import Document, filled_slot
 from vtrans.documents.icu import IcuString, UnclearMessage, icu_strings
 from vtrans.documents.placeholders import has_icu
 from vtrans.documents.program_strings import ProgramString, format_flags, paired, slot_of
@@ -77,7 +77,7 @@ def _strings(text: str, language: str, target: str, arb: bool) -> Iterator[Found
     for node in root.members if arb else root.strings():
         if arb and node.key[:1] == "@":
             if node.key == "@@locale" and target:
-                yield node.begin, Slot(node.begin, node.end, [], lambda _: named)
+                yield node.begin, filled_slot(node.begin, node.end, named)
         elif node.text.strip():
             try:
                 parts, encoded = _parts(node.text, language, arb), partial(json.dumps, ensure_ascii=escaped)

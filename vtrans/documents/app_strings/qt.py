@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-from vtrans.documents.document import Document, FilledDocument, Paired, Slot
+from vtrans.documents.document import Document, FilledDocument, Paired, Slot, filled_slot
 from vtrans.documents.program_strings import XmlString
 from vtrans.documents.xml import Element, encoding, parse
 from vtrans.errors import DocumentError
@@ -20,17 +20,26 @@ def ts_encoding(content: bytes) -> str:
     return encoding(content)
 
 
-def ts_document(text: str, language: str, *, target: str = "", overwrite: bool = False) -> Document:
+def ts_document(
+    text: str, language: str, *, target: str = "", overwrite: bool = False, existing: str | None = None
+) -> Document:
     """Returns a Qt file with its untranslated messages as slots, with `overwrite` all of them. A new translation is
-    unfinished, one from a memory is finished. Raises DocumentError for a file that is no XML of Qt Linguist."""
-    messages = list(_messages(_root(text)))
-    empty = [message for message in messages if overwrite or all(form.is_blank for _, form in message[1])]
-    return FilledDocument(text, [_slot(*message, language) for message in empty], "xml")
+    unfinished, one from a memory is finished, and one that an existing translation has stays as it is there. Raises
+    DocumentError for a file that is no XML of Qt Linguist."""
+    messages = _messages(_root(existing)) if existing is not None else ()
+    kept = {key: translation.raw for key, translation, pairs in messages if not _is_empty(pairs)}
+    slots = []
+    for key, translation, pairs in _messages(_root(text)):
+        if key in kept and _is_empty(pairs):
+            slots.append(filled_slot(translation.begin, translation.end, kept[key]))
+        elif overwrite or _is_empty(pairs):
+            slots.append(_slot(translation, pairs, language))
+    return FilledDocument(text, slots, "xml")
 
 
 def ts_pairs(text: str, languages: Languages) -> Iterator[Paired]:
     """Yields the translated messages of a Qt file. Raises DocumentError for a file that is no XML of Qt Linguist."""
-    for translation, pairs in _messages(_root(text)):
+    for _, translation, pairs in _messages(_root(text)):
         for sides in pairs:
             if sides[1].is_blank:
                 yield "untranslated"
@@ -54,25 +63,39 @@ def _root(text: str) -> Element:
     return root
 
 
-def _messages(element: Element) -> Iterator[tuple[Element, list[tuple[Element, Element]]]]:
-    """Yields the translations that are in use, each with its forms and what these translate."""
+Pairs = list[tuple[Element, Element]]
+"""What a message translates, and its forms."""
+
+
+def _messages(element: Element, context: str = "") -> Iterator[tuple[tuple[str, ...], Element, Pairs]]:
+    """Yields the translations that are in use, each with what names it and its forms."""
     for child in element.children:
         source, translation = child.child("source"), child.child("translation")
         if child.name == "context":
-            yield from _messages(child)
+            yield from _messages(child, _inside(child, "name"))
         elif source and translation and translation.attributes.get("type") not in ("vanished", "obsolete"):
             forms = [form for form in translation.children if form.name == "numerusform"]
             # Of `%n file(s)`, the first of several forms is for one file.
             endings = ["" if number == 0 and len(forms) > 1 else "s" for number in range(len(forms))]
             sources = [_with_ending(source, ending) for ending in endings] or [source]
-            yield translation, list(zip(sources, forms or [translation], strict=True))
+            key = context, child.attributes.get("id", ""), source.inside, _inside(child, "comment")
+            yield key, translation, list(zip(sources, forms or [translation], strict=True))
+
+
+def _inside(element: Element, name: str) -> str:
+    child = element.child(name)
+    return child.inside if child else ""
+
+
+def _is_empty(pairs: Pairs) -> bool:
+    return all(form.is_blank for _, form in pairs)
 
 
 def _with_ending(source: Element, ending: str) -> Element:
     return replace(source, children=[replace(part, text=part.text.replace("(s)", ending)) for part in source.children])
 
 
-def _slot(translation: Element, pairs: list[tuple[Element, Element]], language: str) -> Slot:
+def _slot(translation: Element, pairs: Pairs, language: str) -> Slot:
     strings = [XmlString(source, language) for source, _ in pairs]
 
     def written(texts: list[str], kind: str | None = "unfinished") -> str | None:
