@@ -298,12 +298,9 @@ def test_the_command_prints_characters_or_json_or_writes_svg(
 
 def test_the_map_fits_the_width_of_the_terminal(tiny_run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ("The big dog sees me today.", "--target", "Der große Hund sieht mich heute.", "--quiet")
-    shown = []
-    for columns in ("80", "16"):
-        monkeypatch.setenv("COLUMNS", columns)
-        with terminal() as (ours, theirs):
-            process = start("attend", tiny_run.last, *words, stdout=theirs)
-            process.communicate(timeout=120)
-            shown.append(os.read(ours, 65536).decode().replace("\r\n", "\n"))
-        assert process.returncode == 0
-    assert [text.count("große") for text in shown] == [1, 2]
+    monkeypatch.setenv("COLUMNS", "16")
+    with terminal() as (ours, theirs):
+        process = start("attend", tiny_run.last, *words, stdout=theirs)
+        process.communicate(timeout=120)
+        shown = os.read(ours, 65536).decode()
+    assert (process.returncode, shown.count("große")) == (0, 2)

@@ -13,6 +13,7 @@ import pytest
 import sentencepiece
 import torch
 from cli_runner import Done
+from drawn import each_with
 from torch.overrides import TorchFunctionMode
 
 from vtrans.checkpoint import LoadedModel
@@ -208,12 +209,11 @@ def test_what_vtrans_cannot_express_is_refused_by_name(tmp_path: Path, name: str
 EVERY_SETTING = {**EXPECTED, **EXPECTED_OF_EARLIER, **EXPECTED_OF_RNN}
 
 
-@pytest.mark.parametrize("key", EVERY_SETTING)
-def test_every_setting_that_changes_the_network_is_refused_by_name(tmp_path: Path, key: str) -> None:
-    for value in ("something-else", 7, "[1, 1]", "true"):
-        claims = {**(SSRU if key in EXPECTED_OF_RNN else {}), key: value}
-        with pytest.raises(FileError, match=rf"special:model\.yml: {key} must be .*, got "):
-            imported(marian.folder(tmp_path, claims=claims))
+@pytest.mark.parametrize(("key", "value"), each_with(EVERY_SETTING, ["something-else", 7, "[1, 1]", "true"]))
+def test_every_setting_that_changes_the_network_is_refused_by_name(tmp_path: Path, key: str, value: object) -> None:
+    claims = {**(SSRU if key in EXPECTED_OF_RNN else {}), key: value}
+    with pytest.raises(FileError, match=rf"special:model\.yml: {key} must be .*, got "):
+        imported(marian.folder(tmp_path, claims=claims))
 
 
 def remove(name: str) -> Callable[[Path], object]:
