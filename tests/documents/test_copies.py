@@ -163,6 +163,31 @@ def test_what_is_missing_is_added_after_what_is_before_it(name: str, existing: s
         assert len(values["steps"]) == 3
 
 
+@pytest.mark.parametrize(
+    ("name", "source", "existing", "added"),
+    [
+        ("a.json", '{"a_one": "b c", "a_other": "d e"}', '{"a_other": "x"}', 0),
+        ("a.json", '{"a": {"one": "b c", "other": "d e"}}', '{"a": {"few": "y", "other": "x"}}', 0),
+        ("a.json", '{"a_one": "b c", "a_two": "d e"}', '{"a_one": "x"}', 1),
+        ("a.json", '{"a_one": "b c", "a_other": "d e"}', '{"a_one": "x"}', 1),
+        ("a.strings", '"a_two" = "b c";', '"b_other" = "x";', 1),
+        ("a.xml", '<resources><plurals name="a"><item quantity="one">b</item><item quantity="other">c</item></plurals>'
+         '</resources>', '<resources><plurals name="a"><item quantity="other">x</item></plurals></resources>', 0),
+        ("a.xml", '<resources><string name="a_one">b c</string></resources>',
+         '<resources><string name="a_other">x</string></resources>', 1),
+    ],
+)  # fmt: skip
+def test_a_language_with_fewer_plural_forms_gets_no_more(name: str, source: str, existing: str, added: int) -> None:
+    assert completed(name, existing, source).count("new ") == added
+
+
+def test_a_text_is_added_before_an_empty_one_that_touches_the_text_before_it() -> None:
+    source = "<resources><string name='b'>b</string><string name='a'>a</string><string name='c'>c</string></resources>"
+    existing = "<resources><string name='a'>A</string><string name='b'/></resources>"
+    made = completed("a.xml", existing, source)
+    assert [element.text for element in ElementTree.fromstring(made)] == ["A", "new c", "new b"]
+
+
 def test_a_text_that_became_a_group_is_replaced() -> None:
     """The app would not find the texts of the group."""
     assert completed("a.json", '{"a": "alt", "b": "B"}', '{"a": {"c": "d e"}, "b": "f"}') == (

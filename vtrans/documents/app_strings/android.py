@@ -77,8 +77,8 @@ def _tree(element: Element, key: str = "", before: int = 0) -> Node:
     parts = {part.begin for part in _parts(element)}
     for child in element.children:
         if child.name and child.begin in parts:
-            names = (child.attributes.get(name, "") for name in ("name", "product", "quantity"))
-            node.members.append(_tree(child, " ".join((child.name, *names)), place))
+            names = [child.name, *(child.attributes.get(name, "") for name in ("name", "product"))]
+            node.members.append(_tree(child, child.attributes.get("quantity") or " ".join(names), place))
         place = child.end if child.name else place
     return node
 

@@ -3,6 +3,7 @@ and only what it lacks is added."""
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -10,6 +11,8 @@ from dataclasses import dataclass, field
 
 from vtrans.documents.document import FilledDocument, Slot
 from vtrans.errors import DocumentError
+
+_FORM = re.compile("(.*_)?(?:zero|one|two|few|many)", re.DOTALL)  # of a plural, which always has `other`
 
 Found = tuple[int, Slot | None]
 """Where a string is, and its slot, or None if it cannot be translated."""
@@ -62,7 +65,7 @@ def completed(source: str, ours: Node, translation: str, theirs: Node) -> Copy:
     newline = "\r\n" if "\r\n" in translation else "\n"
     parts, bounds, place, length = list[str](), list[int](), 0, 0
     edits = _missing(source, Node(0, 0, members=[ours]), Node(0, 0, members=[theirs]))
-    for begin, end, text in sorted(edits, key=lambda edit: edit[0]):
+    for begin, end, text in sorted(edits, key=lambda edit: edit[:2]):
         new = text.replace("\r\n", "\n").replace("\n", newline)
         length += begin - place
         bounds += [length, length + len(new)]
@@ -74,10 +77,13 @@ def completed(source: str, ours: Node, translation: str, theirs: Node) -> Copy:
 
 def _missing(source: str, ours: Node, theirs: Node) -> Iterator[Edit]:
     """Yields how a group of the translation gets what it lacks: after the value that is before it in the source, or at
-    the end of the group."""
+    the end of the group. A language may have fewer plural forms."""
     known, place = dict(_numbered(theirs)), theirs.members[-1].end
     for key, node in _numbered(ours):
         if not (other := known.get(key)):
+            form = _FORM.fullmatch(key[0])
+            if form and (f"{form[1] or ''}other", 0) in known:
+                continue
             part = source[node.before : node.end]
             if ours.kind:
                 part = part if part.lstrip()[0] == "," else f",{part}"
