@@ -181,7 +181,7 @@ def made(*models: LoadedModel, listed: bool = True, **search: Any) -> Translator
 
 
 NAME = "pre-norm, untied"
-LINES = [line for line in sentences(40) if line]
+LINES = [line for line in sentences(20) if line]
 PREFIXES = [("", "Łódź", "park 5€ ", "läuft ")[i % 4] for i in range(len(LINES))]
 
 
