@@ -18,8 +18,9 @@ from vtrans.config import SearchConfig
 from vtrans.engines.engine import Source
 from vtrans.errors import InputError
 from vtrans.lines.line import MOST_PHRASES, Line, Piece
-from vtrans.lines.pieces import EXTRA_LENGTH, CutIntoPieces, SourceReader, cut_long, sentences
+from vtrans.lines.pieces import EXTRA_LENGTH, CutIntoPieces, SourceReader, cut_long
 from vtrans.search.loop import Hypothesis
+from vtrans.text.sentences import sentences
 from vtrans.translate.translation import TranslateOptions
 from vtrans.wording.phrases import Wording
 

@@ -16,7 +16,7 @@ from vtrans.data.noise import FINAL_MARKS
 from vtrans.lines.line import Kept, Line, Stage
 from vtrans.lines.unknowns import Characters
 from vtrans.text.case import WORD, SentenceCase, lower, upper
-from vtrans.wording.glossary import begins_sentence
+from vtrans.text.sentences import begins_sentence
 from vtrans.wording.phrases import Wording
 from vtrans.wording.protect import Masked
 

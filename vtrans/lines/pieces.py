@@ -9,7 +9,6 @@ from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
-import regex
 from numpy.typing import NDArray
 
 from vtrans.config import SearchConfig
@@ -21,22 +20,12 @@ from vtrans.search.rules import Prefix, Rule, begin_ids, suppressed_ids
 from vtrans.text.languages import language_name
 from vtrans.text.lines import one_line
 from vtrans.text.matches import SEPARATOR_ID
+from vtrans.text.sentences import sentences
 from vtrans.text.vocabulary import EOS_ID, FORMALITY, Formality, Vocabulary
 from vtrans.translate.translation import NO_TRANSLATION, TranslateOptions, Translation
 from vtrans.wording.avoid import Avoid, Spelling
 from vtrans.wording.phrases import NO_WORDING, Wording, encoded
 
-# The white space after a sentence, unless an abbreviation ends there. Quotes and brackets may stand before it.
-_END = regex.compile(
-    r"(?<=(?<!\.)[.!?][\"'\u00bb\u201c\u201d\u2019)\]]*)\s+(?=[\"'(\[\u00ab\u00bf\u00a1\u2018\u201c\u201e]?[\p{Lu}\p{Lt}\p{Lo}\d])"
-    r"|(?<=[\u3002\uff01\uff1f][\u201d\u2019\u300d\u300f\uff09]*)\s*(?![\s\u201d\u2019\u300d\u300f\uff09]|$)"
-)
-_ABBREVIATION = regex.compile(
-    r"(?<!\w)(?:\p{L}|(?:\p{L}\.\s?)+\p{L}|\d{1,2}|M(?:rs?|s|me|lle)|Dr|Prof|St|Sr|Jr|Gen|Sen|Rev|Capt|Lt|Col|Mt|No|Nos|Nr"
-    r"|vs|etc|cf|ca|approx|Fig|Vol|pp?|ed|eds|Inc|Ltd|Co|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec|bzw|usw|evtl|ggf"
-    r"|inkl|Str|Hr|Fr|Tel|Abs|Art|Bd|Sra|Mio|Mrd)\.$"
-)
-_LONGEST_ABBREVIATION = 20  # characters
 SHORT_FROM, SHORT = 40, 4  # a piece of that many subwords is translated by far less if these are so many times fewer
 EXTRA_LENGTH = 50  # target subwords allowed beyond the length of the source (Vaswani et al. 2017, section 6.1)
 
@@ -297,16 +286,6 @@ def _is_short(piece: Piece) -> bool:
 def named(code: str) -> str:
     """Returns a language's code with its name."""
     return code if language_name(code) == code else f"{code} ({language_name(code)})"
-
-
-def sentences(text: str) -> list[str]:
-    """Returns the sentences of a text, each with the white space after it."""
-    parts, begin = [], 0
-    for end in _END.finditer(text):
-        if not _ABBREVIATION.search(text[max(begin, end.start() - _LONGEST_ABBREVIATION) : end.start()]):
-            parts.append(text[begin : end.end()])
-            begin = end.end()
-    return [*parts, text[begin:]]
 
 
 def cut_long(ids: list[int], limit: int, vocab: Vocabulary) -> list[list[int]]:

@@ -17,9 +17,9 @@ from vtrans.data.noise import FINAL_MARKS
 from vtrans.lines.line import Kept, Line, Stage
 from vtrans.text.lines import one_line
 from vtrans.text.piece_table import split_language
+from vtrans.text.sentences import BETWEEN, SENTENCE_ENDS
 from vtrans.text.vocabulary import Vocabulary
 from vtrans.translate.translation import Translation
-from vtrans.wording.glossary import BETWEEN, SENTENCE_ENDS
 from vtrans.wording.phrases import has_spaces
 from vtrans.wording.protect import Masked, Span
 

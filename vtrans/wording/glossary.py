@@ -11,10 +11,8 @@ from typing import NamedTuple
 from vtrans.errors import FileError
 from vtrans.text.case import lower
 from vtrans.text.lines import open_bytes, read_lines
+from vtrans.text.sentences import begins_sentence
 from vtrans.wording.phrases import FIRST, Forms, is_word
-
-SENTENCE_ENDS = ".!?:\u2026"
-BETWEEN = " \"'\u00ab\u00bb\u201c\u201d\u201e\u2018\u2019\u00bf\u00a1()[]-\u2013\u2014"  # after the end of a sentence
 
 
 class Term(NamedTuple):
@@ -93,12 +91,6 @@ def _term_at(begin: int, end: int, line: str, terms: Mapping[str, list[tuple[str
         if line.startswith(term, begin) and not inside and not (initial and not begins_sentence(line[:begin])):
             return Term(begin, end, forms)
     return None
-
-
-def begins_sentence(before: str) -> bool:
-    """Returns whether a sentence begins after this part of a line."""
-    rest = before.rstrip(BETWEEN)
-    return not rest or rest[-1] in SENTENCE_ENDS
 
 
 def pair_of(term: str, target: str) -> tuple[str, Forms]:

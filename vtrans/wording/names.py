@@ -17,9 +17,9 @@ import regex
 
 from vtrans.text.case import lower
 from vtrans.text.languages import Languages, base
+from vtrans.text.sentences import begins_sentence, ends_in_abbreviation
 from vtrans.text.values import SWAPPED_MARKS, WORDS
 from vtrans.text.vocabulary import Vocabulary
-from vtrans.wording.glossary import begins_sentence
 
 _WORD = regex.compile(
     r"(?<![\w\p{M}@#./\\-])(?:\p{Lu}['\u2019])?\p{Lu}[\p{L}\p{M}]+(?:-\p{Lu}[\p{L}\p{M}]+)*+"
@@ -28,7 +28,6 @@ _WORD = regex.compile(
 _GENITIVE = regex.compile(r"['\u2019]s(?!\w)")
 _LISTED = regex.compile(r" and \p{Lu}")
 _TITLE = regex.compile(r"(?<!\w)(Mrs?|Ms|Dr|Prof)\.? $")
-_ABBREVIATION = regex.compile(r"(?<!\w)(?:\p{Lu}|St|Sr|Jr|Capt|Gen|Sen|Rev)\. $")
 _ADJECTIVE = regex.compile(r".{3,}(?:ian|[^l]ean|ese|ish|ism)s?")
 _AFTER_VERB = regex.compile(r"\b(?!am|are|is|was|and)\w+ $")
 _MEASURE = regex.compile(
@@ -120,7 +119,7 @@ class Names:
             return _Word(match.start(), match.end(), form, is_name=True) if is_rare else None
         if word in _TITLES or any(part in _table() or _ADJECTIVE.fullmatch(part) for part in word.split("-")):
             return None
-        begins = begins_sentence(before) and not titled and not _ABBREVIATION.search(before)
+        begins = begins_sentence(before) and not titled and not ends_in_abbreviation(before.rstrip())
         is_rare = titled or self._is_rare(word)
         return _Word(match.start(), match.end(), word, is_name=not begins) if is_rare else None
 
