@@ -46,7 +46,7 @@ def translations(names: Names, line: str) -> dict[str, str]:
         ),
         ("She works for NASA in New Orleans.", {"NASA": "NASA", "New Orleans": "New Orleans"}),
         ("We saw Mr. Tom and Dr. Okafor.", {"Mr. Tom": "Herrn Tom", "Dr. Okafor": "Dr. Okafor"}),
-        ("They say that Mt. Okafor is high.", {"Okafor": "Okafor"}),
+        ("They say that Mt. Okafor is high.", {"Mt": "Mt", "Okafor": "Okafor"}),
         ("Mrs. O'Brien left Scotland Yard and South Africa.", {"Mrs. O'Brien": "Frau O'Brien"}),
         ("The Austrian Parliament likes Chemistry on Thursday.", {}),
         ("The Old House And The Okafor", {}),
