@@ -167,8 +167,8 @@ def multilingual_folder(
         for name, weight in model.named_parameters():
             scale = 0.3 if weight.ndim == 1 else 0.25 if "shared" in name or "embed" in name else 0.4
             weight.copy_(torch.randn_like(weight) * scale + ("norm.weight" in name))
-        model.model.shared.weight[1] = 0
         towards = model.model.decoder.layer_norm.bias  # EOS is likely enough that translations end
         model.lm_head.weight[2] += 2 * towards / towards.dot(towards)
+        model.lm_head.weight[1] = 0  # a <pad> in a translation would have no position in transformers
     model.save_pretrained(folder, max_shard_size="20KB" if shards else "1GB")
     return folder

@@ -48,7 +48,7 @@ def import_(
     console = Console(quiet=quiet)
     how = bad_utf8(on_bad_utf8)
     samples = read_all(sample_file, how, console) if sample_file else None
-    texts = [line for file in keep_text or () for line in read_all(file, how, console)] + (samples or [])
+    texts = [line for file in keep_text or () for line in read_all(file, how, console)]
     from vtrans.interop.formats import import_model
     from vtrans.interop.trimming import Keep
 

@@ -89,7 +89,7 @@ def import_model(
         raise InputError(f"`out` must be a file outside a run folder, got {out}.")
     imported = read_model(path, src_spm, tgt_spm, direction)
     if keep:
-        imported = trimmed(imported, keep)
+        imported = trimmed(imported, keep._replace(lines=[*keep.lines, *(samples or [])]))
         texts = [line for line in keep.lines if line.strip()]
         samples = samples or texts[:: -(-len(texts) // _TRIMMED_SAMPLES)]
     elif path.suffix == MODEL_SUFFIX:

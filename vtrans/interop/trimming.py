@@ -63,8 +63,7 @@ def trimmed(imported: Imported, keep: Keep) -> Imported:
     ids = [_old_ids(*pair) for pair in zip(smaller, sides, strict=True)]
     for vocab, old, places in zip(smaller, sides, ids, strict=True):
         _check(imported.path, vocab, old, places, keep.lines)
-    names = {smaller[-1].piece(id) for id in range(len(smaller[-1]))}
-    suppress = tuple(piece for piece in imported.search.suppress if piece in names)
+    suppress = tuple(piece for piece in imported.search.suppress if smaller[-1].id_of(piece) is not None)
     before = shapes_of(imported.path, imported.model, src, tgt)
     after = shapes_of(imported.path, imported.model, smaller[0], smaller[-1])
     weights = {

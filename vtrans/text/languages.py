@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from vtrans.errors import InputError
 
-_CODE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})*")
+_CODE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})*|[a-z]{3}_[A-Z][a-z]{3}")  # the latter are those of NLLB
 _PACKED = (".gz", ".xz", ".bz2")
 UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 """The characters of scripts that are written without spaces between words, for a character class of `regex`."""
@@ -56,8 +56,8 @@ def check_language(name: str, code: str) -> str:
 
 
 def base(code: str) -> str:
-    """Returns a language code without its region."""
-    return code.partition("-")[0].lower()
+    """Returns a language code without its region or script."""
+    return code.replace("_", "-").partition("-")[0].lower()
 
 
 def languages_in(codes: str) -> Languages | None:

@@ -8,18 +8,12 @@ from __future__ import annotations
 import itertools
 import struct
 from collections.abc import Collection, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 BPE = 2
 """The `model_type` of BPE; 1 is unigram."""
 _PIECES, _SELF_TEST = 1, 4
 _NORMAL, _CONTROL, _USER_DEFINED = 1, 3, 4
-
-
-class _Piece(NamedTuple):
-    text: str
-    score: float
-    type: int
 
 
 def model_type(proto: bytes) -> int:
@@ -43,16 +37,16 @@ def _in_spec(proto: bytes, message: int, field: int, default: int | str) -> int 
 def added_pieces(proto: bytes, first: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Returns the user-defined pieces and the control pieces, which follow the `first` special ones."""
     texts: dict[int, list[str]] = {_USER_DEFINED: [], _CONTROL: []}
-    for piece in itertools.islice(_pieces(proto), first, None):
-        if piece.type not in texts:
+    for text, _, type in itertools.islice(_pieces(proto), first, None):
+        if type not in texts:
             break
-        texts[piece.type].append(piece.text)
+        texts[type].append(text)
     return tuple(texts[_USER_DEFINED]), tuple(texts[_CONTROL])
 
 
 def ordinary_pieces(proto: bytes) -> dict[str, float]:
     """Returns the score of each piece that is neither special, a byte nor user-defined, in order."""
-    return {piece.text: piece.score for piece in _pieces(proto) if piece.type == _NORMAL}
+    return {text: score for text, score, type in _pieces(proto) if type == _NORMAL}
 
 
 def with_pieces(proto: bytes, kept: Collection[str]) -> bytes:
@@ -60,27 +54,27 @@ def with_pieces(proto: bytes, kept: Collection[str]) -> bytes:
     may have other pieces."""
     parts = []
     for number, content in fields(proto):
-        dropped = number == _SELF_TEST
-        if number == _PIECES and isinstance(content, bytes):
-            piece = _piece(content)
-            dropped = piece.type == _NORMAL and piece.text not in kept
-        if not dropped and isinstance(content, bytes):  # a model has no other fields
+        assert isinstance(content, bytes), "the fields of a model are messages"
+        if number == _PIECES:
+            text, _, type = _piece(content)
+            if type == _NORMAL and text not in kept:
+                continue
+        if number != _SELF_TEST:
             parts += [_varint(number << 3 | 2), _varint(len(content)), content]
     return b"".join(parts)
 
 
-def _pieces(proto: bytes) -> Iterator[_Piece]:
+def _pieces(proto: bytes) -> Iterator[tuple[str, float, int]]:
     return (_piece(value) for field, value in fields(proto) if field == _PIECES and isinstance(value, bytes))
 
 
-def _piece(message: bytes) -> _Piece:
+def _piece(message: bytes) -> tuple[str, float, int]:
     """Returns the piece (1), the score (2) and the type (3) of a message."""
     values: dict[int, Any] = dict(fields(message))
     text, score = values.get(1), values.get(2, bytes(4))
     if not isinstance(text, bytes) or not isinstance(score, bytes) or len(score) != 4:
         raise ValueError("a piece has no text, or no number as its score")
-    (number,) = struct.unpack("<f", score)
-    return _Piece(text.decode(), number, values.get(3, _NORMAL))
+    return text.decode(), *struct.unpack("<f", score), values.get(3, _NORMAL)
 
 
 def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:

@@ -69,8 +69,7 @@ def languages_of(vocab: Vocabulary, direction: Mapping[str, str]) -> Direction:
     src, tgt = direction["from"], direction["to"]
     place = vocab.order[vocab.id_of(codes[tgt]) or 0]
     assert place is not None, "a tag is a piece of the table"
-    pair = Languages(*(code.replace("_", "-") for code in (src, tgt)))
-    return Direction(pair, codes[src], codes[tgt], (src, place))
+    return Direction(Languages(src, tgt), codes[src], codes[tgt], (src, place))
 
 
 def vocabulary(folder: Path, config: Settings, tokenizer: Mapping[str, Any]) -> Vocabulary:
