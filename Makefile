@@ -27,6 +27,8 @@ PAIRS ?=
 # Options of everyday: MODEL, a run folder, a model file or a name; and SHOW="urls prices", kinds to print wrong lines of.
 MODEL ?=
 SHOW ?=
+# Option of gpu-check: cuda, cuda:N, mps or cpu.
+DEVICE ?= cuda
 # Options of pytest, such as TESTS="tests/test_score.py -k bleu". With them pytest runs in one process; without them the
 # whole suite runs in one process per core, at most four.
 TESTS ?=
@@ -42,10 +44,10 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
 .PHONY: help install test quick check-cpus check docs demo multi30k tatoeba iwslt14 wmt14-base wmt14-big study student \
-  everyday everyday-model serve clean
+  everyday everyday-model serve gpu-check clean
 
 # The programs read the variables from the environment, so that no shell changes a value.
-export PYTHON DEMO DATA SRC TGT WORK RUN RECIPE SET STUDY STEPS MINUTES SEEDS ONLY CHAIN PAIRS MODEL SHOW
+export PYTHON DEMO DATA SRC TGT WORK RUN RECIPE SET STUDY STEPS MINUTES SEEDS ONLY CHAIN PAIRS MODEL SHOW DEVICE
 
 help:
 	@echo 'make install           create .venv with vtrans and the tested versions of its dependencies'
@@ -56,6 +58,7 @@ help:
 	@echo 'make check-cpus        run the numerical tests with AVX-512, AVX2 and plain x86'
 	@echo 'make docs              build the documentation in build/site'
 	@echo 'make serve             serve the model in run/, or the one of the demo, with a web page'
+	@echo 'make gpu-check         check and measure a GPU in ten minutes, and write gpu-check.json to send'
 	@printf 'make clean             delete %s/\n' "$$DEMO"
 	@echo
 	@echo 'Experiments, from text to scores:'
@@ -121,6 +124,9 @@ serve: $(STAMP)
 	  if [ -e "$$model/recipe.toml" ]; then exec vtrans serve "$$model"; fi; \
 	done; \
 	echo "There is no model in run/ or $$DEMO/run/. Train one first: make demo" >&2; exit 1
+
+gpu-check: $(STAMP)
+	@python tests/gpu_check.py --device "$$DEVICE"
 
 clean:
 	rm -rf -- "$$DEMO"

@@ -9,6 +9,7 @@ from contextlib import closing
 from itertools import islice
 from pathlib import Path
 
+import gpu_check
 import pretended
 import pytest
 import torch
@@ -139,3 +140,12 @@ def test_a_checkpoint_waits_once_besides_for_each_tensor_that_it_writes(data: Da
     with waits() as waited:
         save(ready.job, ready.learner, ready.progress)
     assert len(waited) <= 1 + sum(len(load_file(path)) for path in (run.step_file(0), run.state_file(0)))
+
+
+def test_the_check_of_a_gpu_passes_and_counts_what_the_documentation_says(tmp_path: Path) -> None:
+    size = gpu_check.Size(60, 2, (), 2, (2048,), 0.0, 8)
+    check = gpu_check.Check(DEVICE, size, tmp_path, waits)
+    assert check.equal_results()["passed"]
+    found = check.waits()
+    assert [found["per update"], found["per read of losses"]] == [0, 1]
+    assert 1 <= found["per step of a search"] < 1.2  # a little more for rows with equal subwords

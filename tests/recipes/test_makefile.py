@@ -66,6 +66,10 @@ def test_the_model_to_try_gets_every_value_unchanged(tmp_path: Path) -> None:
     assert words == ["--data", TYPED, "--pairs", TYPED, "--work", "there", "--set", "train.seed=2"]
 
 
+def test_the_check_of_a_gpu_gets_its_device(tmp_path: Path) -> None:
+    assert passed(tmp_path, "gpu-check", f"DEVICE={ODD}") == ["tests/gpu_check.py", "--device", TYPED]
+
+
 @pytest.mark.parametrize("name", ["my demo's", "a;b", "a&b", "(a)", "demo-2.x"])
 def test_a_folder_of_the_demo_may_have_any_name(name: str, tmp_path: Path) -> None:
     folder = tmp_path / name
