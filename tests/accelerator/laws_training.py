@@ -120,7 +120,7 @@ def test_a_run_that_was_stopped_resumes_to_equal_bytes(data: DataFolder, tmp_pat
     same(trained(data, tmp_path / "parts", *masks), whole)
 
 
-@pytest.mark.parametrize("feature", FEATURES)
+@pytest.mark.parametrize("feature", ["muon", "r-drop"])
 def test_updates_wait_only_where_their_losses_are_read(feature: str, data: DataFolder, tmp_path: Path) -> None:
     settings = (*SMOOTH, *FEW, *FEATURES[feature], 'train.precision="bfloat16"')
     trainer = Trainer(set_up_run(data, tmp_path / "run", *settings, device=DEVICE))
@@ -149,3 +149,10 @@ def test_the_check_of_a_gpu_passes_and_counts_what_the_documentation_says(tmp_pa
     found = check.waits()
     assert [found["per update"], found["per read of losses"]] == [0, 1]
     assert 1 <= found["per step of a search"] < 1.2  # a little more for rows with equal subwords
+
+
+def test_the_likelihood_of_a_validation_waits_once(data: DataFolder, tmp_path: Path) -> None:
+    trainer = Trainer(set_up_run(data, tmp_path / "run", *SMOOTH, *FEW, "train.batch_tokens=60", device=DEVICE))
+    with waits() as waited:
+        trainer.validation._nll(lambda: None)
+    assert len(waited) == 1
