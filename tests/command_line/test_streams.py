@@ -12,6 +12,7 @@ import select
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from cli_runner import SENTENCE, read_line, start, terminal
@@ -121,8 +122,12 @@ def test_progress_is_not_drawn_over_the_translations(tiny_run: RunFolder, tmp_pa
 
 
 def test_progress_knows_how_long_a_file_is(tiny_run: RunFolder, tmp_path: Path) -> None:
-    packed = [("in.gz", gzip.compress), ("in.xz", lzma.compress), ("in.bz2", bz2.compress)]
-    for name, pack in (("in", bytes), *some(packed, 1)):
+    packed: list[tuple[str, Callable[[bytes], bytes]]] = [
+        ("in.gz", gzip.compress),
+        ("in.xz", lzma.compress),
+        ("in.bz2", bz2.compress),
+    ]
+    for name, pack in [("in", bytes), *some(packed, 1)]:
         source = tmp_path / name
         source.write_bytes(pack(SENTENCE * 60))
         with terminal() as (ours, theirs):
