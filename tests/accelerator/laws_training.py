@@ -102,7 +102,7 @@ def test_training_in_bfloat16_rounds_as_on_the_cpu(data: DataFolder, tmp_path: P
     )
     run, other = (trained(data, tmp_path / d.type, *everything, device=d) for d in (DEVICE, CPU))
     alike(run, other, tolerance=5e-3)
-    exact = trained(data, tmp_path / "exact", *everything, 'train.precision="float32"')
+    exact = trained(data, tmp_path / "exact", *everything, 'train.precision="float32"', device=CPU)
     assert lines(exact)[0]["loss"] != lines(run)[0]["loss"]
 
 
