@@ -164,7 +164,8 @@ def test_text_and_models_that_cannot_be_used(tiny_run: RunFolder, tmp_path: Path
     blank, text = tmp_path / "blank.en", tmp_path / "text.en"
     blank.write_text("\n \n")
     text.write_text("a dog\n")
-    for options in ((), ("--keep-text", blank), ("--keep-text", text, "--keep-frequent", -1)):
+    refused = ((), ("--keep-frequent", 5), ("--keep-text", blank), ("--keep-text", text, "--keep-frequent", -1))
+    for options in refused:
         done = run_cli("import", tiny_run.last, *options, "--out", tmp_path / "x.safetensors")
         assert done.code == 2
         assert "keep-" in done.err

@@ -9,6 +9,7 @@ from vtrans.command_line.generated import argument, option
 from vtrans.command_line.lines import print_json, read_all
 from vtrans.command_line.options import BadUtf8, Json, Quiet, bad_utf8
 from vtrans.console import Console
+from vtrans.errors import InputError
 
 MODEL = (
     "Hugging Face folder of Marian (such as OPUS-MT), M2M100 or NLLB, CTranslate2 folder, Marian model (the .npz "
@@ -18,10 +19,11 @@ FROM = "Language that a model of M2M100 or NLLB translates from, such as en or e
 SAMPLES = "Text in the source language to compare both programs on.  [default: sentences of vtrans]"
 TRIM = "A smaller vocabulary"
 KEEP = (
-    "Text of your own, the source language first. Only the subwords that it needs stay, and the characters of its "
-    "languages. The model may also be a model file of vtrans. May be repeated."
+    "Text of your own, in both languages. Only the subwords that it needs stay, and the characters of its languages. "
+    "The model may also be a model file of vtrans. May be repeated."
 )
-FREQUENT = "Most frequent subwords, in the scripts of the text, that stay in any case."
+FREQUENT = "Most frequent subwords, in the scripts of the text, that stay in any case.  [default: 4000]"
+FIRST = 4000
 SRC_SPM = "SentencePiece model of the source, for a CTranslate2 folder without one."
 
 
@@ -34,7 +36,7 @@ def import_(
     src_spm: Annotated[Path | None, option(SRC_SPM, "FILE")] = None,
     tgt_spm: Annotated[Path | None, option("SentencePiece model of the target, likewise.", "FILE")] = None,
     keep_text: Annotated[list[Path] | None, option(KEEP, "FILE", TRIM)] = None,
-    keep_frequent: Annotated[int, option(FREQUENT, "N", TRIM, min=0)] = 4000,
+    keep_frequent: Annotated[int | None, option(FREQUENT, "N", TRIM, min=0)] = None,
     on_bad_utf8: BadUtf8 = "error",
     as_json: Json = False,
     quiet: Quiet = False,
@@ -45,6 +47,8 @@ def import_(
     other program is installed, both translate and score sample sentences, with the same search and each with its own
     defaults, and the file is written only if they agree.
     """
+    if keep_frequent is not None and not keep_text:
+        raise InputError("`keep_frequent` needs `keep_text`, whose subwords stay as well.")
     console = Console(quiet=quiet)
     how = bad_utf8(on_bad_utf8)
     samples = read_all(sample_file, how, console) if sample_file else None
@@ -53,7 +57,7 @@ def import_(
     from vtrans.interop.trimming import Keep
 
     direction = {side: code for side, code in (("from", from_), ("to", to)) if code is not None}
-    keep = Keep(texts, keep_frequent) if keep_text else None
+    keep = Keep(texts, FIRST if keep_frequent is None else keep_frequent) if keep_text else None
     verified = import_model(model, out, console, samples, src_spm, tgt_spm, direction, keep)
     if as_json:
         print_json(verified.as_dict() if verified else None)
