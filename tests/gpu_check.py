@@ -80,7 +80,7 @@ LARGE = Size(
         *("model.d_model=512", "model.d_ff=2048", "model.heads=8", "model.encoder_layers=6", "model.decoder_layers=6"),
         *("train.batch_tokens=25000", "train.valid_sentences=100"),
     ),
-    2000,
+    1000,
     (2048, 16_384),
     20.0,
     8192,
@@ -108,6 +108,7 @@ class Check:
     def __init__(self, device: torch.device, size: Size, folder: Path, count: Counter) -> None:
         self.device, self.size, self.folder, self.count = device, size, folder, count
         self.lines = random_text(folder, size.pairs)
+        self.few = self.lines[: min(50, size.lines)]
         self.data = DataFolder.open(folder / "data")
 
     def parts(self) -> dict[str, Callable[[], dict[str, Any]]]:
@@ -136,7 +137,7 @@ class Check:
         texts = []
         for device in devices:
             engine = TorchEngine([load_model(runs[0].last, device)])
-            texts.append(translated(engine, self.lines[: self.size.lines]))
+            texts.append(translated(engine, self.few))
         apart = {
             "loss": abs(losses[0] / losses[1] - 1),
             "weights": max(float((ours[name].float() - theirs[name].float()).abs().max()) for name in ours),
@@ -168,7 +169,7 @@ class Check:
         decoder = Counting(engine.models[0].model)
         engine.decoders = [decoder]
         with self.count() as steps:
-            translated(engine, self.lines[: self.size.lines])
+            translated(engine, self.few)
         return {
             "per update": len(updates) / len(some),
             "per read of losses": len(reads),
