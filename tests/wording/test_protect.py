@@ -291,6 +291,7 @@ def test_the_command_takes_a_glossary_and_protects(
         ("Version 4.11.3 follows v1.2.3-rc1.", ["4.11.3", "v1.2.3-rc1"]),
         ("ISBN 978-3-16-148410-0, on 2026-11-24", ["978-3-16-148410-0", "2026-11-24"]),
         ("See example.com. Then write to me@a.de!", ["example.com", "me@a.de"]),
+        ("I like it :-) and you ;D (note: D or:D)", [":-)", ";D"]),
         ("Flight LH586 to room B95C, not 5KG at 10AM for $5M.", ["LH586", "B95C"]),
         (
             "Open src/main.py or main.cpp of 2.9.2rc2 in [[a page]].",
