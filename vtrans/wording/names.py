@@ -8,7 +8,7 @@ sentence. The others are left to the model, and any name that the table does not
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
@@ -42,12 +42,6 @@ _BEFORE = 40  # characters before a word that show whether it begins a sentence
 _REGION = regex.compile(r"\b(?:Ancient|Central|Great|Lower|New|Saudi|Upper|(?:North|South|East|West)(?:ern)?) $")
 _SMALL_IN_TITLES = re.compile("an?|and|as|at|but|by|for|from|in|into|of|off|on|or|over|per|the|to|up|vs|with")
 _TITLES = {"Mr": "Herr", "Mrs": "Frau", "Ms": "Frau", "Dr": "Dr.", "Prof": "Prof."}
-
-
-def _is_title(words: Sequence[str]) -> bool:
-    """Returns whether a few of a line's words are in small letters, and only such as titles have."""
-    small = [word for word in words if word[:1].islower()]
-    return 4 * len(small) < len(words) and all(map(_SMALL_IN_TITLES.fullmatch, small))
 
 
 class Name(NamedTuple):
@@ -92,10 +86,14 @@ class Names:
         self._marks = SWAPPED_MARKS if None not in words and len({side.comma for side in words if side}) > 1 else {}
 
     def of(self, line: str) -> Iterator[Name]:
-        """Yields the measures and names of a line. A title, whose words mostly begin with capitals, has no names."""
+        """Yields the measures and names of a line. A title has no names: its words mostly begin with capitals, and the
+        others are such as titles have in small letters."""
         for measure in _MEASURE.finditer(line) if any(map(str.isdigit, line)) else ():
             yield Name(measure.start(), measure.end(), f"{measure[1].translate(self._marks)} {measure[2]}")
-        if not self._has_names or _is_title(line.split()):
+        words = line.split()
+        small = [word for word in words if word[:1].islower()]
+        may_be_title = 4 * len(small) < len(words)
+        if not self._has_names or (may_be_title and all(map(_SMALL_IN_TITLES.fullmatch, small))):
             return
         run: list[_Word] = []
         for match in _WORD.finditer(line):
