@@ -1,0 +1,50 @@
+"""Tests of the program that trains the model to try: what its commands get."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from recipes.tatoeba import everyday_model, phrases
+
+
+@pytest.fixture
+def commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The commands that the program runs."""
+    run: list[list[str]] = []
+    monkeypatch.setattr(everyday_model, "run", run.append)
+    return run
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    for stem in ("train", "valid", "test"):
+        (tmp_path / f"{stem}.en").write_text("Can you help me?\nI do.\n")
+        (tmp_path / f"{stem}.de").write_text("Kannst du mir helfen?\nJa.\n")
+    return tmp_path
+
+
+def test_it_learns_the_text_and_the_templates_with_forms_of_address(commands: list[list[str]], text: Path) -> None:
+    assert everyday_model.main(["--data", str(text), "--work", str(text / "work"), "--set", "train.seed=2"]) == 0
+    src, tgt = ((text / "work" / f"train.{language}").read_text("utf-8").splitlines() for language in ("en", "de"))
+    made = phrases.pairs()
+    assert (src[1], tgt[:2]) == ("I do.", ["Kannst du mir helfen?", "Ja."])
+    assert [line.split("> ")[-1] for line in src[2:]] == [pair[0] for pair in made]
+    assert tgt[2:] == [pair[1] for pair in made]
+    assert any(line.startswith("<formal> ") for line in src)
+    prepare = commands[0]
+    assert "--pairs" not in prepare
+    assert {"--align", "<formal>", "<informal>"} <= set(prepare)
+    assert "train.seed=2" in commands[1]
+
+
+def test_each_command_reads_what_the_one_before_wrote(commands: list[list[str]], text: Path) -> None:
+    everyday_model.main(["--data", str(text), "--work", str(text / "work"), "--pairs", "my.po"])
+    assert commands[0][commands[0].index("--pairs") + 1] == "my.po"
+    written = str(text / "train.en")
+    for command in commands:
+        assert command[0] == "vtrans"
+        if command[1] in ("train", "average", "calibrate", "score"):
+            assert written in command
+        written = command[-1] if "--out" not in command else command[command.index("--out") + 1]
