@@ -22,8 +22,8 @@ KEEP = (
     "Text of your own, in both languages. Only the subwords that it needs stay, and the characters of its languages. "
     "The model may also be a model file of vtrans. May be repeated."
 )
-FREQUENT = "Most frequent subwords, in the scripts of the text, that stay in any case.  [default: 4000]"
-FIRST = 4000
+FREQUENT_PIECES = 4000
+FREQUENT = f"Most frequent subwords, in the scripts of the text, that stay in any case.  [default: {FREQUENT_PIECES}]"
 SRC_SPM = "SentencePiece model of the source, for a CTranslate2 folder without one."
 
 
@@ -57,7 +57,7 @@ def import_(
     from vtrans.interop.trimming import Keep
 
     direction = {side: code for side, code in (("from", from_), ("to", to)) if code is not None}
-    keep = Keep(texts, FIRST if keep_frequent is None else keep_frequent) if keep_text else None
+    keep = Keep(texts, FREQUENT_PIECES if keep_frequent is None else keep_frequent) if keep_text else None
     verified = import_model(model, out, console, samples, src_spm, tgt_spm, direction, keep)
     if as_json:
         print_json(verified.as_dict() if verified else None)
