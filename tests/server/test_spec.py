@@ -4,23 +4,44 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from services import EN_DE, JSON, Client, Reply, serving
 from starlette.routing import Route
 
+from vtrans.documents.document import READERS
 from vtrans.documents.memory import Memory
 from vtrans.server.app import make_app
 from vtrans.server.batching import Worker
+from vtrans.server.deepl.glossaries import FORMATS
+from vtrans.server.deepl.parameters import FORMALITY, SPLITTING
 from vtrans.server.limits import Limits
-from vtrans.server.parameters import SEARCH_KEYS
+from vtrans.server.parameters import GLOSSARY_TERMS, SEARCH_KEYS
 from vtrans.server.refusals import is_deepl
 from vtrans.server.service import Service
 from vtrans.server.spec import specification
+from vtrans.text.vocabulary import Formality
 
-PATHS: dict[str, dict[str, Any]] = specification("9.9", Limits())["paths"]
-OPERATIONS = [(path, method) for path, operations in PATHS.items() for method in operations]
+SPEC = specification("9.9", Limits())
+
+
+def resolved(part: Any) -> Any:
+    """Returns a part of the description with what its references name."""
+    if isinstance(part, list):
+        return [resolved(one) for one in part]
+    if not isinstance(part, dict):
+        return part
+    if "$ref" not in part:
+        return {name: resolved(one) for name, one in part.items()}
+    found = SPEC
+    for name in part["$ref"].removeprefix("#/").split("/"):
+        found = found[name]
+    return resolved(found)
+
+
+PATHS: dict[str, dict[str, Any]] = resolved(SPEC["paths"])
+OPERATIONS = [(path, method) for path, operations in PATHS.items() for method in operations if method != "parameters"]
 TERMS = {"source_lang": "en", "target_lang": "de", "entries": "dog\tHund"}
 
 
@@ -45,8 +66,8 @@ def test_an_endpoint_is_there_and_its_errors_are_sentences(client: Client, path:
     assert reply.status != 405
     if reply.status >= 400:
         assert reply.json["message" if is_deepl(path) else "error"]
-        required = [body["schema"]["required"] for body in operation.get("requestBody", {}).get("content", {}).values()]
-        assert any(required) or "{" in path or reply.status == 400
+        bodies = operation.get("requestBody", {}).get("content", {}).values()
+        assert any("required" in body["schema"] for body in bodies) or "{" in path or reply.status == 400
     else:
         check(operation, reply)
 
@@ -55,10 +76,23 @@ def test_the_version_and_the_required_parameters_are_named(client: Client) -> No
     found = client.get("/spec").json
     assert found["openapi"].startswith("3.")
     assert found["info"]["version"] == "9.9"
-    body = found["paths"]["/translate"]["post"]["requestBody"]["content"][JSON]["schema"]
+    assert found == SPEC
+    body = PATHS["/translate"]["post"]["requestBody"]["content"][JSON]["schema"]
     assert body["required"] == ["q", "source", "target"]
-    names = [parameter["name"] for parameter in PATHS["/v3/glossaries/{id}/dictionaries"]["delete"]["parameters"]]
+    dictionary = PATHS["/v3/glossaries/{id}/dictionaries"]
+    names = [parameter["name"] for parameter in (*dictionary["parameters"], *dictionary["delete"]["parameters"])]
     assert names == ["id", "source_lang", "target_lang"]
+
+
+def test_the_values_that_are_named_are_those_that_the_server_accepts() -> None:
+    parts = SPEC["components"]["schemas"]
+    ours, deepl = parts["TranslateRequest"]["properties"], parts["DeepLTranslateRequest"]["properties"]
+    assert ours["format"]["enum"] == list(READERS)
+    assert ours["glossary"]["maxProperties"] == GLOSSARY_TERMS
+    assert parts["Formality"]["enum"] == list(get_args(Formality))
+    assert parts["DeepLFormality"]["enum"] == list(FORMALITY)
+    assert deepl["split_sentences"]["enum"] == list(SPLITTING)
+    assert parts["DeepLEntriesFormat"]["enum"] == list(FORMATS)
 
 
 def test_answers_are_those_that_are_described(client: Client) -> None:
@@ -99,7 +133,7 @@ def ask(client: Client, method: str, path: str, id: str = "", query: str = "", *
     operation = PATHS[path][method]
     if fields:
         body = operation["requestBody"]["content"][JSON]["schema"]
-        assert set(body["required"]) <= set(fields) <= set(body["properties"])
+        assert set(body.get("required", ())) <= set(fields) <= set(body["properties"])
     reply = send(client, method, path, id, query, **fields)
     assert reply.status < 300, reply.body
     return check(operation, reply)
@@ -129,5 +163,5 @@ def fits(value: Any, schema: Any) -> bool:
     known = schema.get("properties")
     if not isinstance(value, dict) or known is None:
         return isinstance(value, dict)
-    complete = set(schema["required"]) <= set(value) <= set(known)
+    complete = set(schema.get("required", ())) <= set(value) <= set(known)
     return complete and all(fits(one, known[name]) for name, one in value.items())
