@@ -29,7 +29,7 @@ LAYERS = (
     ("data",),
     ("model",),
     ("checkpoint",),
-    ("average", "score", "comet"),
+    ("average", "score"),
     ("search",),
     ("wording",),
     ("compiled",),
