@@ -1,4 +1,4 @@
-"""The overlap of two sides: a case by hand, a language in other letters, and the command."""
+"""The overlap of two sides: a language in other letters, and the command."""
 
 from __future__ import annotations
 
@@ -6,28 +6,16 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from cli_runner import Done
 from conftest import TRAIN_PAIRS, write_pairs
 
 from recipes.sharing import transliterate
 from vtrans.console import Console
 from vtrans.data.options import PrepareOptions
-from vtrans.data.preparation.overlap import OVERLAP_DEFINITION, overlap
+from vtrans.data.preparation.overlap import OVERLAP_DEFINITION
 from vtrans.data.preparation.prepare import prepare
 from vtrans.data.preparation.writing_systems import script_of
 from vtrans.data.store import DataFolder
-
-
-def test_the_overlap_of_a_small_example() -> None:
-    src, tgt = {"a": 10, "b": 4, "c": 6}, {"a": 5, "b": 9, "d": 20}
-    once, often, very_often = overlap(src, tgt)
-    assert (once.threshold, once.both, once.either, once.share) == (1, 2, 4, 0.5)
-    assert once.token_share == pytest.approx((10 + 5 + 4 + 9) / 54)
-    assert (often.threshold, often.both, often.either) == (5, 1, 4)
-    assert often.token_share == pytest.approx(15 / 54)
-    assert (very_often.threshold, very_often.both, very_often.either, very_often.share) == (20, 0, 1, 0)
-    assert [row.share for row in overlap({}, {})] == [0.0, 0.0, 0.0]
 
 
 def test_transliteration_leaves_little_in_common(tmp_path: Path, tiny_data: DataFolder) -> None:
