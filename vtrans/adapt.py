@@ -15,11 +15,12 @@ import random
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
 from vtrans.average import average, usual_checkpoints
+from vtrans.checkpoint import load_model, save_model
 from vtrans.console import Console
 from vtrans.data.options import PrepareOptions
 from vtrans.data.preparation.prepare import prepare
@@ -27,9 +28,11 @@ from vtrans.data.store import DataFolder
 from vtrans.errors import InputError
 from vtrans.files import file_sha256, replaced, write_atomically
 from vtrans.score import corpus_scores
+from vtrans.storage.model_file import read_abilities
 from vtrans.storage.run_folder import RunFolder, choose_model
-from vtrans.text.languages import Languages
+from vtrans.text.languages import Languages, check_language
 from vtrans.text.lines import write_line, writing
+from vtrans.text.piece_table import is_language
 from vtrans.training.recipe import recipe_of_run
 from vtrans.training.setup import TrainOptions
 from vtrans.training.trainer import train
@@ -62,12 +65,13 @@ class OldText:
 
 @dataclass(frozen=True)
 class AdaptOptions:
-    """The adapted model may lose up to `guard` BLEU on old text. `to` is the target language, for a model of several.
-    The others are those of `TrainOptions`."""
+    """The adapted model may lose up to `guard` BLEU on old text. `from_` and `to` are the languages of the pairs, for a
+    model of several or one that does not record them. The others are those of `TrainOptions`."""
 
     model: Path
     out: Path
     guard: float = 1.0
+    from_: str | None = None
     to: str | None = None
     overrides: Sequence[str] = ()
     device: str | None = None
@@ -113,7 +117,7 @@ def adapt(options: AdaptOptions, pairs: Pairs, old: OldText | None, console: Con
         kept = not loses_too_much(chosen, "test")
     file = options.out / "model.safetensors"
     with replaced(file, "model") as path:
-        shutil.copyfile(chosen if kept else choose_model(options.model).file, path)
+        work.write(chosen if kept else choose_model(options.model).file, path)
     before, after = scores[f"test {options.model}"], scores[f"test {chosen}"]
     return Adapted(
         kept,
@@ -130,10 +134,12 @@ class _Adaptation:
         self._options, self._console = options, console
         self._given = self._load(options.model)
         engine = self._given.engine
-        named = [pair for pair in engine.languages if options.to in (None, pair.tgt)]
-        self._languages = named[0] if len(named) == 1 else Languages("", "")
-        self._tag = self._given.engine.tags.get(options.to or self._languages.tgt)
+        self._languages = direction(engine.languages, bool(engine.tags), options.from_, options.to)
+        self._tag = engine.tags.get(self._languages.tgt)
         self._given.reader.beginning(options.to)  # raises InputError for a wrong language
+        begins = [piece for piece in self._given.search.begin if is_language(piece)]
+        self._begins = "".join(f"{tag} " for tag in begins)
+        """What the targets in the files begin with: the tag of a model such as NLLB."""
 
     def _load(self, model: Path) -> Translator:
         return load(model, device=self._options.device)
@@ -146,6 +152,8 @@ class _Adaptation:
             "new": _digest(pairs),
             "old": old and [_digest(old.sources), old.targets and _digest(old.targets), _digest(old.held_out)],
         }
+        if self._options.from_:
+            facts["from"] = self._options.from_
         record = self._options.out / "text" / "made-from.json"
         with suppress(FileNotFoundError):
             if json.loads(record.read_bytes()) != facts:
@@ -172,11 +180,12 @@ class _Adaptation:
             count = min(HELD_OUT["valid"][1], len(held_out) // 4)
             parts |= {"old.valid": held_out[:count], "old.test": held_out[count:][: HELD_OUT["test"][1]]}
         for name, part in parts.items():
-            for file, lines in zip(self._files(name), zip(*part, strict=True), strict=True):
+            sides = zip(*part, strict=True)
+            for file, begins, lines in zip(self._files(name), ("", self._begins), sides, strict=True):
                 file.parent.mkdir(parents=True, exist_ok=True)
                 with writing(file) as stream:
                     for line in lines:
-                        write_line(stream, line)
+                        write_line(stream, begins + line)
         write_atomically(record, json.dumps(facts, indent=2).encode())
         return parts
 
@@ -189,9 +198,9 @@ class _Adaptation:
         """Returns the sources with the translations of the model, which an earlier call may have written."""
         src, tgt = self._files("old.train")
         with suppress(FileNotFoundError):
-            pairs = [tuple(path.read_text(encoding="utf-8").split("\n")[:-1]) for path in (src, tgt)]
-            if pairs[0] == tuple(sources) and len(pairs[1]) == len(sources):
-                return list(zip(*pairs, strict=True))
+            lines, targets = (path.read_text(encoding="utf-8").split("\n")[:-1] for path in (src, tgt))
+            if lines == list(sources) and len(targets) == len(lines):
+                return list(zip(lines, (text.removeprefix(self._begins) for text in targets), strict=True))
         return list(zip(sources, self._translations(self._given, sources), strict=True))
 
     def _translations(self, translator: Translator, sources: Sequence[str]) -> list[str]:
@@ -208,11 +217,13 @@ class _Adaptation:
         codes, uses_matches = all(model.codes for model in models), all(model.matches for model in models)
         texts = [[self._files(name) for name in parts if name.endswith(part)] for part in (".train", ".valid")]
         tags, valid_tags = ((self._tag,) * len(files) if self._tag else () for files in texts)
+        languages = self._languages if self._tag else ()  # those of others are in the names of the files
         (src, tgt), (valid_src, valid_tgt) = (tuple(zip(*files, strict=True)) for files in texts)
         vocabularies = self._given.engine.src_vocab.proto, self._given.engine.tgt_vocab.proto
         prepared = PrepareOptions(
-            src, tgt, valid_src, valid_tgt, align=codes, tags=tags, valid_tags=valid_tags,
-            vocabularies=vocabularies, fuzzy=uses_matches, out=str(options.out / "data"),
+            src, tgt, valid_src, valid_tgt, align=codes, src_lang=tuple(languages[:1]), tgt_lang=tuple(languages[1:]),
+            tags=tags, valid_tags=valid_tags, vocabularies=vocabularies, fuzzy=uses_matches,
+            out=str(options.out / "data"),
         )  # fmt: skip
         report = prepare(prepared, self._console)
         updates = max(1, max(report["train"]["tokens"].values()) // BATCH_TOKENS)
@@ -238,6 +249,15 @@ class _Adaptation:
         assert recipe is not None
         average(usual_checkpoints(run, recipe.train), run.averaged, max(run.steps()))
 
+    def write(self, model: Path, out: Path) -> None:
+        """Writes a model with the languages and tags of the given one. The training knows one direction only."""
+        engine = self._given.engine
+        made = read_abilities(model) if self._tag else None
+        if made and made.languages != tuple(engine.languages):
+            save_model(out, replace(load_model(model), languages=tuple(engine.languages), tags=dict(engine.tags)))
+        else:
+            shutil.copyfile(model, out)
+
     def averaged_with_given(self, tuned: Path) -> Path:
         """Returns the mean of the given and the trained model."""
         file = self._options.out / "halfway.safetensors"
@@ -251,6 +271,26 @@ class _Adaptation:
             sources, references = zip(*parts[name], strict=True)
             scores[name.split(".")[0]] = corpus_scores(self._translations(translator, sources), references)["bleu"]
         return scores
+
+
+def direction(known: Sequence[Languages], tagged: bool, src: str | None, tgt: str | None) -> Languages:
+    """Returns the languages of the pairs: those of a model that has `known` ones, as far as `src` and `tgt` are given.
+    They are empty for a model of unknown languages that is not `tagged`. Raises InputError if the model has no such
+    direction or several."""
+    found = [pair for pair in known if src in (None, pair.src) and tgt in (None, pair.tgt)]
+    if not known and src and tgt:
+        return Languages(check_language("`from`", src), check_language("`to`", tgt))
+    if len(found) == 1:
+        return found[0]
+    if known and (tagged or not found):
+        pairs = ", ".join("-".join(pair) for pair in known)
+        raise InputError(f"`from` and `to` must name one direction of the model, {pairs}, got {src} and {tgt}.")
+    if tagged:
+        raise InputError(
+            "`from` and `to` are missing: the model has tags of languages, but does not record the languages that it "
+            "translates from."
+        )
+    return Languages("", "")
 
 
 def _parts(kind: str, pairs: Pairs) -> dict[str, Pairs]:

@@ -52,14 +52,19 @@ def tokenizer(texts: list[Path]) -> bytes:
         sentence_iterator=iter(lines), model_writer=stream, model_type="bpe", vocab_size=LEARNED, minloglevel=2,
         normalization_rule_name="nmt_nfkc", hard_vocab_limit=False,
     )  # fmt: skip
-    model = sentencepiece.SentencePieceProcessor(model_proto=stream.getvalue())
+    return filled(stream.getvalue(), PIECES)
+
+
+def filled(proto: bytes, size: int) -> bytes:
+    """The SentencePiece model with other pieces at its end, so that it has this size."""
+    model = sentencepiece.SentencePieceProcessor(model_proto=proto)
     known = {model.id_to_piece(id) for id in range(model.get_piece_size())}
     numbers, others = random.Random(1), dict[str, None]()
-    while len(known) + len(others) < PIECES:
+    while len(known) + len(others) < size:
         piece = "".join(numbers.choices(LETTERS, k=6))
         if piece not in known:
             others[piece] = None
-    parts = [stream.getvalue()]
+    parts = [proto]
     for rank, piece in enumerate(others, len(known)):
         text = piece.encode()
         message = b"\x0a" + varint(len(text)) + text + b"\x15" + struct.pack("<f", -rank)

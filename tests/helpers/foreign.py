@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 
 from vtrans.config import ModelConfig
 from vtrans.interop.huggingface.names import EMBEDDINGS, weights_of_layers
+from vtrans.text.spm import normalization_table
 
 TEXT = ["a dog sees a cat", "the cat runs in the park", "two dogs sleep", "the old man hears me"] * 5
 TARGET_TEXT = ["ein Hund sieht eine Katze", "die Katze rennt im Park", "zwei Hunde schlafen", "der alte Mann"] * 5
@@ -158,6 +159,7 @@ def multilingual_folder(
         (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     else:
         special: dict[str, Any] = {"extra_special_tokens": codes, "src_lang": "eng_Latn"}
+        special["_spm_precompiled_charsmap"] = normalization_table(spm)
         merges = generate_merges(ids)
         transformers.NllbTokenizer(vocab=ids, merges=merges, **special).save_pretrained(folder)
     config = transformers.M2M100Config(**MULTILINGUAL | {"vocab_size": len(pieces) + len(codes) + 8} | changes)

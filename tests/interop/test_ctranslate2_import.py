@@ -173,7 +173,7 @@ def largest_difference(imported: Imported, loaded: LoadedModel) -> float:
     """Returns the largest difference of a log-probability. Asserts that the translations at beams 1 and 4 are equal or
     near-ties."""
     assert imported.original
-    original, ours = imported.original(), TorchEngine([loaded])
+    original, ours = imported.original.load(), TorchEngine([loaded])
     sources = [[*ids, EOS_ID] for ids in loaded.src_vocab.encode_batch(LINES)]
     largest = 0.0
     for beam in (1, 4):

@@ -139,7 +139,7 @@ def test_a_comparison_finds_what_differs(tmp_path: Path) -> None:
     pytest.importorskip("transformers", reason="transformers is not installed: pip install transformers")
     imported = read_model(hugging_face_folder(tmp_path / "hf"))
     assert imported.original
-    original, right = imported.original(), outputs(install(imported), LINES[:-1])
+    original, right = imported.original.load(), outputs(install(imported), LINES[:-1])
     assert verify(right, original).problem() is None
     wrong = install(imported)
     with torch.no_grad():

@@ -7,7 +7,6 @@ import io
 import random
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import foreign
 import pytest
@@ -66,12 +65,8 @@ def random_vocabulary(numbers: Law, kind: str, letters: str, known: list[str]) -
 
 def only_vocabulary(vocab: Vocabulary) -> Imported:
     """A model of which only the vocabulary is trimmed."""
-
-    def none() -> Any:
-        raise NotImplementedError
-
     shape = ModelConfig(tie="src-tgt-softmax")
-    return Imported(Path("model"), "", (), shape, SearchConfig(), vocab, vocab, {}, none)
+    return Imported(Path("model"), "", (), shape, SearchConfig(), vocab, vocab, {}, None)
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])

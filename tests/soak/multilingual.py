@@ -1,8 +1,10 @@
-"""Imports random models of M2M100 and NLLB and compares them with transformers: `python tests/soak/multilingual.py`.
+"""Imports random models of M2M100 and NLLB, exports them, and compares both with transformers:
+`python tests/soak/multilingual.py`.
 
 Each model has other sizes, settings and random weights. Half of the imports have a trimmed vocabulary. Both programs
 translate random lines without any option, as `import` compares them: the model file's search and transformers' plain
-call. Translations may differ by ties, and where the length limit cut one off. It ends at the first other difference.
+call. Translations may differ by ties, and where the length limit cut one off. Half of the exports are of models whose
+biases have been changed, as by training. It ends at the first other difference.
 """
 
 from __future__ import annotations
@@ -17,8 +19,11 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
 
 import foreign
+import torch
 
+from vtrans.checkpoint import load_model, weights_of
 from vtrans.console import Console
+from vtrans.interop.exports import export_model
 from vtrans.interop.formats import import_model
 from vtrans.interop.trimming import Keep
 
@@ -51,6 +56,10 @@ def main() -> None:
                 verified = import_model(
                     hf, Path(folder) / "model.safetensors", Console(quiet=True), lines, direction=direction, keep=keep
                 )
+                loaded = load_model(Path(folder) / "model.safetensors")
+                if numbers.random() < 0.5:
+                    weights_of(loaded.model)["projection.bias"].data += torch.randn(len(loaded.tgt_vocab)) * 0.1
+                export_model(loaded, "huggingface", Path(folder) / "exported", Console(quiet=True), lines)
             except Exception as error:
                 sys.exit(f"seed {seed}, {changes}, {'M2M100' if m2m100 else 'NLLB'}, trimmed {bool(keep)}: {error}")
         assert verified is not None, "transformers is not installed"

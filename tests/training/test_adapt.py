@@ -1,22 +1,29 @@
-"""`vtrans adapt`: how pairs are divided, which model is kept, and that a repeated call goes on."""
+"""`vtrans adapt`: how pairs are divided, which model is kept, models with tags, and that a repeated call goes on."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from cli_runner import Done
-from conftest import make_data, tiny_pairs, tiny_train, write_pairs
+from conftest import TRAIN_PAIRS, make_data, tiny_pairs, tiny_train, write_pairs
+from foreign import multilingual_folder
 from hypothesis import given
 from hypothesis import strategies as st
 
 import vtrans
 from vtrans import adapt as module
 from vtrans.adapt import AdaptOptions, OldText, _parts, adapt
+from vtrans.checkpoint import load_model, save_model
 from vtrans.console import Console
+from vtrans.data.options import PrepareOptions
+from vtrans.data.preparation.prepare import prepare
 from vtrans.data.store import DataFolder
 from vtrans.errors import InputError
+from vtrans.interop.formats import read_model
+from vtrans.interop.imported import install
 from vtrans.score import corpus_scores
 
 NEW = [(f"Often {english}", german.replace("Der ", "Ein ").replace("mich", "uns")) for english, german in tiny_pairs()]
@@ -156,3 +163,46 @@ def test_the_data_keep_the_vocabulary_and_the_languages(model: Path, tmp_path: P
     data = DataFolder.open(tmp_path / "data")
     engine = vtrans.load(model, device="cpu").engine
     assert (data.src_vocab.digest, tuple(data.languages)) == (engine.src_vocab.digest, tuple(engine.languages))
+
+
+def first_pieces(out: Path) -> tuple[str, str]:
+    """The first subwords of the first pair that an adaptation trains on."""
+    data = DataFolder.open(out / "data")
+    return data.src_vocab.piece(int(data.train.src(0)[0])), data.tgt_vocab.piece(int(data.train.tgt(0)[0]))
+
+
+def test_a_model_of_several_languages_is_adapted_in_one_direction_and_keeps_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    english, german = write_pairs(tmp_path, "train", TRAIN_PAIRS)
+    both = PrepareOptions(
+        (english, german), (german, english), tags=(">>de<<", ">>en<<"), vocab_size=320, out=tmp_path / "both"
+    )
+    prepare(both, QUIET)
+    given = tiny_train(DataFolder.open(tmp_path / "both"), tmp_path / "given", "train.max_steps=1").last
+    asked = options(given, tmp_path / "out", "train.max_steps=1")
+    for src, tgt in ((None, None), (None, "fr"), ("fr", "de"), ("de", "de")):
+        with pytest.raises(InputError, match="en-de, de-en"):
+            adapt(replace(asked, from_=src, to=tgt), NEW, None, QUIET)
+    gains = {True: 1.0, False: 2.0}  # whether it is the given model
+    monkeypatch.setattr("vtrans.adapt._Adaptation.scores", lambda self, file, *rest: {"new": gains[file == given]})
+    made = adapt(replace(asked, to="de"), NEW, None, QUIET)
+    assert made.kept
+    assert made.file.read_bytes() != given.read_bytes()
+    assert first_pieces(tmp_path / "out")[0] == ">>de<<"
+    before, after = load_model(given), load_model(made.file)
+    assert (after.languages, after.tags) == (before.languages, before.tags)
+
+
+def test_a_model_of_nllb_is_adapted_with_both_languages(tmp_path: Path) -> None:
+    pytest.importorskip("transformers", reason="transformers is not installed: pip install transformers")
+    folder, given = multilingual_folder(tmp_path / "hf"), tmp_path / "given.safetensors"
+    loaded = install(read_model(folder, direction={"from": "eng_Latn", "to": "deu_Latn"}))
+    save_model(given, loaded)
+    old = OldText(OLD.sources[:20])
+    for _ in range(2):  # the second call goes on where the first one has ended
+        made = adapt(options(given, tmp_path / "out", "train.max_steps=1"), NEW[:110], old, QUIET)
+        assert made.counts["old.train"] == 20
+        assert first_pieces(tmp_path / "out") == (">>eng_Latn<<", ">>deu_Latn<<")
+    tuned = load_model(tmp_path / "out" / "run" / "averaged.safetensors")
+    assert (tuned.search, tuned.languages, tuned.tags) == (loaded.search, loaded.languages, loaded.tags)

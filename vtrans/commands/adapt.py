@@ -34,6 +34,7 @@ OLD_TEST_SRC = (
 )
 OLD_TEST_TGT = "Translation of `--old-test-src`."
 GUARD = "Keep the old model if the adapted one loses more BLEU on held-out old pairs."
+FROM = "Source language of the pairs, if the model has several or does not record its own."
 OUT = "Folder to write. If it holds an adaptation of the same model to the same pairs, that is resumed."
 SET = "Replace a value of the training, such as train.learning_rate=0.0001. May be repeated."
 
@@ -48,6 +49,7 @@ def adapt(
     old_test_src: Annotated[Path | None, option(OLD_TEST_SRC, "FILE", "Text")] = None,
     old_test_tgt: Annotated[Path | None, option(OLD_TEST_TGT, "FILE", "Text")] = None,
     on_bad_utf8: BadUtf8 = "error",
+    from_: Annotated[str | None, option(FROM, "CODE", "Text", flag="--from")] = None,
     to: To = None,
     out: Annotated[Path, option(OUT, "FOLDER", "Output")] = Path("adapted"),
     guard: Annotated[float, option(GUARD, "BLEU", "Output", min=0)] = 1.0,
@@ -80,7 +82,7 @@ def adapt(
     from vtrans.adapt import AdaptOptions, OldText
     from vtrans.adapt import adapt as run_adapt
 
-    found = _of_documents(pairs, model, to, console) if pairs else []
+    found = _of_documents(pairs, model, Languages(from_ or "", to or ""), console) if pairs else []
     if src and tgt:
         found += _of_text(src, tgt, how, console)
     old = None
@@ -90,7 +92,7 @@ def adapt(
         held_out = _of_text(old_test_src, old_test_tgt, how, console) if old_test_src and old_test_tgt else []
         old = OldText(sources, targets, held_out)
     options = AdaptOptions(
-        model, out, guard, to, overrides=overrides or [], device=device, processes=processes, threads=threads
+        model, out, guard, from_, to, overrides=overrides or [], device=device, processes=processes, threads=threads
     )
     with ended_by_signals():
         made = run_adapt(options, found, old, console)
@@ -107,17 +109,19 @@ def adapt(
         print_line(json.dumps(asdict(made), default=str, indent=2))
 
 
-def _of_documents(files: list[Path], model: Path, to: str | None, console: Console) -> Pairs:
-    """Returns the pairs of documents, in the languages of the model as far as it records them."""
+def _of_documents(files: list[Path], model: Path, wanted: Languages, console: Console) -> Pairs:
+    """Returns the pairs of documents, in the languages of the model as far as it records them, and otherwise in those
+    that are `wanted`."""
     check_packages("`pairs`")
     from vtrans.documents.pairs import Taken
     from vtrans.storage.model_file import read_abilities
     from vtrans.storage.run_folder import choose_model
 
-    named = [pair for pair in read_abilities(choose_model(model).file).languages if to in (None, pair.tgt)]
+    known = read_abilities(choose_model(model).file).languages
+    named = [pair for pair in known if wanted.src in ("", pair.src) and wanted.tgt in ("", pair.tgt)]
     found: Pairs = []
     for file in files:
-        taken = Taken(named[0] if len(named) == 1 else Languages("", to or ""))
+        taken = Taken(named[0] if len(named) == 1 else wanted)
         take(file, taken)
         console.info(f"{file}: {taken}")
         found += taken.pairs

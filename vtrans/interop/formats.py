@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
+from typing import TypeVar
 
 import vtrans.interop.bergamot.importer as bergamot_importer
 import vtrans.interop.ctranslate2.importer as ctranslate2_importer
@@ -17,15 +19,16 @@ from vtrans.errors import FileError, InputError
 from vtrans.files import check_path, destination, explained, replaced
 from vtrans.interop.huggingface.multilingual import refuse_direction
 from vtrans.interop.imported import Imported, install
-from vtrans.interop.plain_call import compare_plain, plain_outputs
+from vtrans.interop.plain_call import PlainOutputs, compare_plain, plain_outputs
 from vtrans.interop.trimming import Keep, model_file, trimmed
-from vtrans.interop.verification import Verified, outputs, progress, refuse_different, verify
+from vtrans.interop.verification import Outputs, Program, Verified, outputs, progress, refuse_different, verify
 from vtrans.model import count_parameters
 from vtrans.processes.memory import release_memory
 from vtrans.storage.run_folder import run_of
 
 MODEL_SUFFIX = ".safetensors"
 _TRIMMED_SAMPLES = 6  # lines of the text to keep
+T = TypeVar("T")
 
 
 def read_model(
@@ -107,20 +110,18 @@ def import_model(
         console.info(f"tags of {len(loaded.tags):,} target languages: {', '.join(loaded.tags)}")
     with explained(out):
         out.parent.mkdir(parents=True, exist_ok=True)
-    with replaced(out, "model") as temporary, progress(console) as done:
+    load = _unless_refused(imported.original.found, console) if imported.original else None
+    verified = None
+    with replaced(out, "model") as temporary:
         with explained(out):
             save_model(temporary, loaded)
-        ours = (outputs(loaded, samples, done), plain_outputs(loaded, samples)) if imported.original else None
-        del loaded
-        release_memory()
-        verified = None
-        try:
-            original = imported.original() if imported.original else None
-        except InputError as error:
-            console.warn(f"not compared with the original: {error}")
-        else:
-            if ours and original:
-                verified = replace(verify(ours[0], original, done), plain=compare_plain(ours[1], original))
+        if load:
+            with progress(console) as done:
+                ours = outputs(loaded, samples, done), plain_outputs(loaded, samples)
+                del loaded
+                release_memory()
+                verified = _unless_refused(partial(_verified, load, *ours, done), console)
+            if verified:
                 refuse_different(verified, out)
     console.info(f"wrote {out}")
     if verified:
@@ -130,3 +131,18 @@ def import_model(
             "translation loops or reaches its limit, unless --no-retry is given"
         )
     return verified
+
+
+def _verified(load: Callable[[], Program], ours: Outputs, plain: PlainOutputs, done: Callable[[], None]) -> Verified:
+    """Compares what vtrans gives with what the other program gives. Raises InputError if that cannot be loaded."""
+    program = load()
+    return replace(verify(ours, program, done), plain=compare_plain(plain, program))
+
+
+def _unless_refused(make: Callable[[], T], console: Console) -> T | None:
+    """Returns what `make` returns, or None with a warning if it refuses to compare the two programs."""
+    try:
+        return make()
+    except InputError as error:
+        console.warn(f"not compared with the original: {error}")
+        return None

@@ -275,9 +275,9 @@ def verify(
 
     `score` scores the translations that differ. By default the program does; for an export our model should.
     """
+    split = program.encode(ours.lines)  # before the weights are in memory, because a tokenizer may be large
     theirs = program.logprobs(ours.pairs)
     gaps = [abs(a - b) for rows in zip(ours.logprobs, theirs, strict=True) for a, b in zip(*rows, strict=True)]
-    split = program.encode(ours.lines)
     exact = program.tolerance.lost is None
     compared: dict[int, Differences] = {}
     for search, mine in zip(ours.searches, ours.translations, strict=True):

@@ -23,14 +23,18 @@ def model_type(proto: bytes) -> int:
 
 def normalization(proto: bytes) -> str:
     """Returns the name (1) of the rule in the normalizer_spec (3)."""
-    return str(_in_spec(proto, 3, 1, ""))
+    return bytes(_in_spec(proto, 3, 1, b"")).decode()
 
 
-def _in_spec(proto: bytes, message: int, field: int, default: int | str) -> int | str:
+def normalization_table(proto: bytes) -> bytes:
+    """Returns the precompiled_charsmap (2) of the normalizer_spec (3); empty for a model that does not normalize."""
+    return bytes(_in_spec(proto, 3, 2, b""))
+
+
+def _in_spec(proto: bytes, message: int, field: int, default: int | bytes) -> int | bytes:
     for number, value in fields(proto):
         if number == message and isinstance(value, bytes):
-            content = next((v for n, v in fields(value) if n == field), default)
-            return content.decode() if isinstance(content, bytes) else content
+            return next((content for n, content in fields(value) if n == field), default)
     raise ValueError("no such message")
 
 

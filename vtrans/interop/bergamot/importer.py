@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 from vtrans.errors import InputError
 from vtrans.interop.bergamot.binary import open_model, read_shortlist
 from vtrans.interop.bergamot.folder import ALPHA, FIREFOX, SETTINGS
 from vtrans.interop.foreign_files import file_in, read_bytes
-from vtrans.interop.imported import Imported
+from vtrans.interop.imported import Imported, Original
 from vtrans.interop.marian.importer import CONFIG, LONGEST_CONFIG, imported_from, named_file, typed_settings
 from vtrans.interop.marian.yaml import Value, read_mapping
 from vtrans.interop.settings import Settings, wrong
-from vtrans.interop.verification import Program
 from vtrans.text.languages import Languages
 
 _MODELS, _SETTINGS = "*intgemm*.bin", "config*.yml"
@@ -50,7 +50,7 @@ def read(path: Path) -> Imported:
         imported,
         kind="a Bergamot model",
         notes=tuple(notes),
-        original=_original,
+        original=Original(_refuse, _refuse),
         training={"imported": "Bergamot"},
         languages=[Languages(pair[1], pair[2])] if pair else [],
         shortlist=read_shortlist(files[0], imported.src_vocab, imported.tgt_vocab) if files else None,
@@ -73,5 +73,5 @@ def _settings(folder: Path, model: str) -> Settings:
     return typed_settings(values, str(folder / SETTINGS))
 
 
-def _original() -> Program:
+def _refuse() -> NoReturn:
     raise InputError("Bergamot rounds activations to 8 bits, so that its translations are near those of the import")

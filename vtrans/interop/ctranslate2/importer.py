@@ -18,12 +18,12 @@ from vtrans.config import ModelConfig, SearchConfig, section_from
 from vtrans.errors import FileError, InputError
 from vtrans.interop.ctranslate2.architecture import newest_names, read_architecture, refuse_others
 from vtrans.interop.ctranslate2.binary import Binary
-from vtrans.interop.ctranslate2.folder import DESCRIPTION, is_exported, read_exported
+from vtrans.interop.ctranslate2.folder import DESCRIPTION, ctranslate2, is_exported, read_exported
 from vtrans.interop.ctranslate2.names import weight_names
 from vtrans.interop.ctranslate2.original import CTranslate2Model
 from vtrans.interop.ctranslate2.settings import Tokens, read_settings, read_vocabularies
 from vtrans.interop.foreign_files import Read, file_in, read_bytes
-from vtrans.interop.imported import ABSENT_BIAS, Imported, rows_of, shapes_of
+from vtrans.interop.imported import ABSENT_BIAS, Imported, Original, rows_of, shapes_of
 from vtrans.storage.tensors import check_training
 from vtrans.text.languages import languages_from, tags_from
 from vtrans.text.piece_table import pack
@@ -162,12 +162,15 @@ class _Model:
             src_vocab=src,
             tgt_vocab=tgt,
             weights={name: self._reader(name, shape) for name, shape in wanted.items()},
-            original=partial(
-                CTranslate2Model,
-                self.folder,
-                (self._tokens(src), self._tokens(tgt)),
-                source_end=[settings.eos] if settings.source_eos and not settings.adds_eos else [],
-                has_plain=self.foreign,
+            original=Original(
+                partial(
+                    CTranslate2Model,
+                    self.folder,
+                    (self._tokens(src), self._tokens(tgt)),
+                    source_end=[settings.eos] if settings.source_eos and not settings.adds_eos else [],
+                    has_plain=self.foreign,
+                ),
+                ctranslate2,
             ),
             training={"imported": "CTranslate2"},
         )

@@ -1,16 +1,17 @@
-"""Writes a model as a Hugging Face folder: MarianMTModel for post-norm, Pegasus for pre-norm.
+"""Writes a model as a Hugging Face folder: MarianMTModel for post-norm, Pegasus for pre-norm, and M2M100 for a model
+that was imported from M2M100 or NLLB (multilingual_exporter.py).
 
-Both have our layers exactly. Pegasus is Marian with the norm before the sublayers and a norm after the stacks. M2M100,
-the other pre-norm model of transformers, has positions of other frequencies. Both have the sines of a position in the
-first half of the columns and the cosines in the second, while our columns alternate. The layers treat all columns
-alike, so the columns of every weight are reordered, which changes only the order of sums.
+All have our layers exactly. Pegasus is Marian with the norm before the sublayers and a norm after the stacks. M2M100 is
+like Pegasus, with positions of other frequencies. Marian and Pegasus have the sines of a position in the first half of
+the columns and the cosines in the second, while our columns alternate. The layers treat all columns alike, so the
+columns of every weight are reordered, which changes only the order of sums.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +25,7 @@ from vtrans.config import ModelConfig, SearchConfig
 from vtrans.console import Console
 from vtrans.errors import InputError
 from vtrans.interop.expressible import HUGGING_FACE, check_model, nearest_search
-from vtrans.interop.huggingface import names
+from vtrans.interop.huggingface import multilingual, multilingual_exporter, names
 from vtrans.interop.huggingface.original import load
 from vtrans.interop.imported import ABSENT_BIAS, rows_there
 from vtrans.interop.verification import Program
@@ -51,7 +52,10 @@ def write(loaded: LoadedModel, folder: Path, console: Console) -> tuple[LoadedMo
     # In transformers, greedy search applies the penalty to logits; beam search applies it to log-probabilities, as ours
     # does.
     greedy = {"repetition_penalty": 1.0} if loaded.search.beam == 1 else {}
-    search = nearest_search(loaded.search, HUGGING_FACE, console, **greedy)
+    search = nearest_search(replace(loaded.search, begin=()), HUGGING_FACE, console, **greedy)
+    (folder / CARD).write_text(_card(loaded), encoding="utf-8")
+    if loaded.search.begin:
+        return _write_multilingual(loaded, folder, replace(search, begin=loaded.search.begin))
     order = _column_order(loaded)
     shared = config.tie == "src-tgt-softmax"
     embedding = loaded.model.tgt_embedding.weight
@@ -63,42 +67,73 @@ def write(loaded: LoadedModel, folder: Path, console: Console) -> tuple[LoadedMo
                 f"Hugging Face's tokenizer knows only tags such as >>de<<, so no text can begin with {tag} there"
             )
     _write_vocabularies(loaded, folder, places, shared=shared)
-    save_tensors(folder / names.WEIGHTS, _tensors(loaded, places, order, shared=shared), {"format": "pt"})
+    save_tensors(folder / names.WEIGHTS, _separate(_tensors(loaded, places, order, shared=shared)), {"format": "pt"})
     description = _config(config, places, length, shared=shared)
     _write_json(folder / names.CONFIG, description)
-    _write_json(folder / names.GENERATION, _generation(loaded, search, places[1], length))
-    (folder / CARD).write_text(_card(loaded), encoding="utf-8")
+    forced = {"forced_eos_token_id": places[1].eos}
+    _write_json(folder / names.GENERATION, _generation(loaded, search, places[1], length) | forced)
     return replace(loaded, search=search), partial(load, folder, places[0].of_ours, places[1].of_ours)
+
+
+def _write_multilingual(
+    loaded: LoadedModel, folder: Path, search: SearchConfig
+) -> tuple[LoadedModel, Callable[[], Program]]:
+    """Writes a model of M2M100's shape for one direction."""
+    vocab, config = loaded.tgt_vocab, loaded.model.config
+    direction = multilingual_exporter.direction_of(loaded)
+    places = _Places(vocab, loaded.model.tgt_embedding.weight, multilingual.unused(len(vocab.pieces)))
+    longest = loaded.search.max_source + 1  # with the end
+    _write_json(
+        folder / names.TOKENIZER,
+        multilingual_exporter.write_tokenizer(folder, vocab, places.pieces, direction, longest),
+    )
+    tensors = dict(_layers(loaded, None))
+    tensors |= multilingual_exporter.embeddings(loaded, places.rows)
+    save_tensors(folder / names.WEIGHTS, _separate(tensors), {"format": "pt"})
+    special = places.special | {"bos_token_id": places.pieces.index("<s>")}
+    description = {
+        "architectures": ["M2M100ForConditionalGeneration"],
+        "model_type": multilingual.KIND,
+        "vocab_size": len(places.pieces),
+        "tie_word_embeddings": names.EMBEDDINGS["projection.weight"] not in tensors,
+        **_sizes(config, config.max_positions),
+        **special,
+    }
+    _write_json(folder / names.CONFIG, description)
+    forced = {"forced_bos_token_id": direction.theirs[1], "bos_token_id": special["bos_token_id"]}
+    _write_json(folder / names.GENERATION, _generation(loaded, search, places, config.max_positions) | forced)
+    return replace(loaded, search=search), partial(load, folder, places.of_ours, places.of_ours, direction.theirs)
 
 
 class _Places:
     """The ids of a vocabulary in Hugging Face. A vocabulary with a table keeps the ids of the table.
 
-    A missing start becomes a piece with the same row, such as `</s>`, or else a new `<pad>` at the end, as in the
+    A missing start becomes a piece with the same row, such as `</s>`, or else a new piece at the end, `<pad>` as in the
     conversions of OPUS-MT. Missing padding becomes `<pad>` or the start.
     """
 
-    def __init__(self, vocab: Vocabulary, weight_VD: Tensor | None) -> None:
-        """`weight_VD` is the embedding of a decoder; None: the vocabulary is only an encoder's, which has no start."""
+    def __init__(self, vocab: Vocabulary, weight_VD: Tensor | None, new: str = "<pad>") -> None:
+        """`weight_VD` is the embedding of a decoder; None: the vocabulary is only an encoder's, which has no start.
+        `new` names the piece of a missing start."""
         self.pieces, self.of_ours = list(vocab.pieces), vocab.order
         self.eos, self.unk = self._at(EOS_ID), self._at(UNK_ID)
         pad = self.pieces.index("<pad>") if "<pad>" in self.pieces else None
         start = self.of_ours[BOS_ID]
         if start is None and weight_VD is not None:
-            start = self._new_start(weight_VD)
+            start = self._new_start(weight_VD, new)
         self.start = self.eos if start is None else start
         self.pad = self.start if pad is None else pad
 
-    def _new_start(self, weight_VD: Tensor) -> int:
+    def _new_start(self, weight_VD: Tensor, new: str) -> int:
         for id in (weight_VD == weight_VD[BOS_ID]).all(1).nonzero().flatten().tolist():
             place = self.of_ours[int(id)]
             if place is not None:
                 return place
-        if "<pad>" in self.pieces:
+        if new in self.pieces:
             raise InputError(
-                "the vocabulary has <pad> as an ordinary piece, so the start of a translation can get no piece."
+                f"the vocabulary has {new} as an ordinary piece, so the start of a translation can get no piece."
             )
-        self.pieces.append("<pad>")
+        self.pieces.append(new)
         place = len(self.pieces) - 1
         self.of_ours = [place if id == BOS_ID else other for id, other in enumerate(self.of_ours)]
         return place
@@ -112,8 +147,7 @@ class _Places:
     @property
     def special(self) -> dict[str, int]:
         """The special ids of a decoder, as config.json and generation_config.json name them."""
-        ids = {"decoder_start_token_id": self.start, "pad_token_id": self.pad, "eos_token_id": self.eos}
-        return ids | {"forced_eos_token_id": self.eos}
+        return {"decoder_start_token_id": self.start, "pad_token_id": self.pad, "eos_token_id": self.eos}
 
     def rows(self, weight: Tensor) -> Tensor:
         """Returns our rows in the order of Hugging Face."""
@@ -144,10 +178,7 @@ def _column_order(loaded: LoadedModel) -> Tensor | None:
 
 def _tensors(loaded: LoadedModel, places: list[_Places], order: Tensor | None, *, shared: bool) -> dict[str, Tensor]:
     config, ours = loaded.model.config, loaded.model.state_dict()
-    tensors: dict[str, Tensor] = {}
-    for name, parts, _ in names.weights_of_layers(config):
-        weight = _ordered(name, ours[name].float(), order)
-        tensors |= dict(zip(parts, weight.chunk(len(parts)), strict=True))
+    tensors = dict(_layers(loaded, order))
     embeddings = {"src_embedding.weight": names.SHARED} if shared else dict(names.EMBEDDINGS)
     if config.tie == "tgt-softmax":
         embeddings.pop("projection.weight")
@@ -158,6 +189,19 @@ def _tensors(loaded: LoadedModel, places: list[_Places], order: Tensor | None, *
     bias = torch.zeros(len(loaded.tgt_vocab)) if bias is None else bias.float().clone()
     bias[PAD_ID] = ABSENT_BIAS
     tensors[names.LOGITS_BIAS] = places[1].rows(bias)[None]
+    return tensors
+
+
+def _layers(loaded: LoadedModel, order: Tensor | None) -> Iterator[tuple[str, Tensor]]:
+    """Yields the tensors of the layers, whose columns have this order."""
+    ours = loaded.model.state_dict()
+    for name, parts, _ in names.weights_of_layers(loaded.model.config):
+        weight = _ordered(name, ours[name].float(), order)
+        yield from zip(parts, weight.chunk(len(parts)), strict=True)
+
+
+def _separate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Returns the tensors, of which no two share memory, as safetensors requires."""
     return {name: value.contiguous().clone() for name, value in tensors.items()}
 
 
@@ -183,16 +227,24 @@ def _config(config: ModelConfig, places: list[_Places], length: int, *, shared: 
         "decoder_vocab_size": len(tgt.pieces),
         "share_encoder_decoder_embeddings": shared,
         "tie_word_embeddings": config.tie.endswith("softmax"),
+        "static_position_embeddings": True,
+        **_sizes(config, length),
+        **tgt.special,
+        "forced_eos_token_id": tgt.eos,
+    }
+
+
+def _sizes(config: ModelConfig, length: int) -> dict[str, Any]:
+    """Returns the settings that all architectures have."""
+    return {
         "d_model": config.d_model,
         **{f"{side}_layers": getattr(config, f"{side}_layers") for side in ("encoder", "decoder")},
         **{f"{side}_ffn_dim": config.d_ff for side in ("encoder", "decoder")},
         **{f"{side}_attention_heads": config.heads for side in ("encoder", "decoder")},
         "max_position_embeddings": length,
-        "static_position_embeddings": True,
         "activation_function": config.activation,
         "scale_embedding": config.scale_embedding,
         **{key: getattr(config, key) for key in ("dropout", "attention_dropout", "activation_dropout")},
-        **tgt.special,
         "is_encoder_decoder": True,
     }
 

@@ -28,18 +28,15 @@ from vtrans.interop.foreign_files import (
     facts_of,
     file_in,
     open_safetensors,
-    read_bytes,
     read_object,
 )
 from vtrans.interop.huggingface import multilingual, names
-from vtrans.interop.huggingface.original import load
+from vtrans.interop.huggingface.original import original
 from vtrans.interop.imported import ABSENT_BIAS, Imported, rows_of
 from vtrans.interop.settings import Settings, shown
-from vtrans.text.languages import languages_from, tags_among
-from vtrans.text.piece_table import pack
+from vtrans.text.languages import Languages, languages_from, tags_among
 from vtrans.text.vocabulary import EOS_ID, Vocabulary
 
-LARGEST_SPM = 1 << 28  # bytes
 ACTIVATIONS = {"gelu": "gelu", "swish": "swish", "silu": "swish", "relu": "relu"}  # the first is the default there
 # Other names that transformers has for keys of config.json.
 ALIASES = {
@@ -98,46 +95,41 @@ def read(folder: Path, direction: Mapping[str, str] = MappingProxyType({})) -> I
     config.check({"model_type": tuple(NAMES)})
     config.check(EXPECTED | EXPECTED_NORMS.get(config.values["model_type"], {}))
     tokenizer = read_object(folder / names.TOKENIZER) if (folder / names.TOKENIZER).is_file() else {}
+    wanted = None
     if is_multilingual:
-        return _read_multilingual(folder, config, tokenizer, direction)
-    multilingual.refuse_direction(folder, direction)
-    src, tgt = _vocabularies(folder, config)
+        src = tgt = multilingual.vocabulary(folder, config, tokenizer)
+        wanted = multilingual.languages_of(src, direction)
+    else:
+        multilingual.refuse_direction(folder, direction)
+        src, tgt = _vocabularies(folder, config)
     model = _model_config(config)
     search, left_out = _search_config(folder, config, tokenizer, tgt, model)
     tensors = _tensors(folder)
     weights = _weights(tensors, config, model, src, tgt)
+    forced = wanted and wanted.theirs[1]
+    notes = (f"weights: {tensors.path.name}", *left_out, *_ignored(folder, config, forced))
+    name = f"Hugging Face {NAMES[config.values['model_type']]}"
+    program = original(folder, src.order, tgt.order, wanted and wanted.theirs)
+    imported = Imported(
+        folder, f"a {name} folder", notes, model, search, src, tgt, weights, program, {"imported": name},
+        _languages(tokenizer, src),
+    )  # fmt: skip
+    if wanted is None:
+        return imported
+    table = partial(multilingual.positions, model.max_positions, model.d_model, config.size("pad_token_id", least=0))
+    return replace(
+        imported, search=replace(search, begin=(wanted.forced,)), weights=weights | {"src_positions.weight": table},
+        languages=(wanted.pair,), tags={wanted.pair.tgt: wanted.begins_source},
+    )  # fmt: skip
+
+
+def _languages(tokenizer: Mapping[str, Any], src: Vocabulary) -> tuple[Languages, ...]:
+    """Returns the languages of a Marian model; none for unknown ones and for names that are not codes of languages."""
     codes = [tokenizer.get(f"{side}_lang") for side in ("source", "target")]
     try:
-        languages = languages_from([[codes[0], code] for code in tags_among(src.tags)] or codes)
-    except InputError:  # unknown, or not codes of languages
-        languages = ()
-    notes = [f"weights: {tensors.path.name}", *left_out, *_ignored(folder, config)]
-    kind = f"a Hugging Face {NAMES[config.values['model_type']]} folder"
-    return Imported(
-        folder, kind, tuple(notes), model, search, src, tgt, weights,
-        partial(load, folder, src.order, tgt.order), {"imported": "Hugging Face Marian"}, languages,
-    )  # fmt: skip
-
-
-def _read_multilingual(
-    folder: Path, config: Settings, tokenizer: Mapping[str, Any], direction: Mapping[str, str]
-) -> Imported:
-    """Returns the model of a folder of M2M100 or NLLB for one direction."""
-    vocab = multilingual.vocabulary(folder, config, tokenizer)
-    languages = multilingual.languages_of(vocab, direction)
-    model = _model_config(config)
-    search, left_out = _search_config(folder, config, tokenizer, vocab, model)
-    search = replace(search, begin=(languages.forced,))
-    tensors = _tensors(folder)
-    weights = _weights(tensors, config, model, vocab, vocab)
-    table = partial(multilingual.positions, model.max_positions, model.d_model, config.size("pad_token_id", least=0))
-    weights["src_positions.weight"] = table
-    notes = [f"weights: {tensors.path.name}", *left_out, *_ignored(folder, config)]
-    return Imported(
-        folder, "a Hugging Face M2M100 folder", tuple(notes), model, search, vocab, vocab, weights,
-        partial(load, folder, vocab.order, vocab.order, languages.theirs), {"imported": "Hugging Face M2M100"},
-        (languages.pair,), {languages.pair.tgt: languages.begins_source},
-    )  # fmt: skip
+        return languages_from([[codes[0], code] for code in tags_among(src.tags)] or codes)
+    except InputError:
+        return ()
 
 
 # Vocabularies.
@@ -177,10 +169,7 @@ def _vocabulary(folder: Path, config: Settings, spm: str, pieces: list[str], sta
     if config.get("eos_token_id") != eos:
         raise config.wrong("eos_token_id", f"{eos}, the id of </s>")
     special = {"unk": unk, "eos": eos, "bos": None if start in (eos, unk) else start}
-    data = read_bytes(file_in(folder, spm), LARGEST_SPM)
-    if not data:
-        raise FileError(f"{folder / spm} is empty.")
-    return Vocabulary(pack(pieces, special, data), str(folder / spm))
+    return multilingual.packed(folder / spm, pieces, special)
 
 
 # Settings.
@@ -257,9 +246,11 @@ def _search_config(
     return settings.section(SearchConfig, values), left_out
 
 
-def _ignored(folder: Path, config: Settings) -> list[str]:
-    """Returns a note about each setting of the folder that is ignored and may change a translation."""
+def _ignored(folder: Path, config: Settings, forced: int | None) -> list[str]:
+    """Returns a note about each setting of the folder that is ignored and may change a translation. `forced` is the
+    token with which translations begin."""
     neutral = NEUTRAL | {key: config.get(key) for key in ("decoder_start_token_id", "pad_token_id", "eos_token_id")}
+    neutral["forced_bos_token_id"] = forced
     files = {names.CONFIG: config.values}
     if (folder / names.GENERATION).is_file():
         files[names.GENERATION] = read_object(folder / names.GENERATION)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,7 +36,7 @@ DEFAULTS: dict[str, Any] = {
     "activation_function": "relu", "scale_embedding": True, "dropout": 0.1, "attention_dropout": 0.1,
     "decoder_start_token_id": 2, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2,
 }  # fmt: skip
-_NLLB_CODE, _M2M100_CODE = re.compile("[a-z]{3}_[A-Z][a-z]{3}"), re.compile("__([a-z]{2,3})__")
+NLLB_CODE, _M2M100_CODE = re.compile("[a-z]{3}_[A-Z][a-z]{3}"), re.compile("__([a-z]{2,3})__")
 
 
 class Direction(NamedTuple):
@@ -80,20 +80,36 @@ def vocabulary(folder: Path, config: Settings, tokenizer: Mapping[str, Any]) -> 
     is_m2m100 = (folder / names.VOCAB).is_file()
     path = file_in(folder, names.VOCAB if is_m2m100 else FAST)
     ids = _m2m100_ids(folder, path) if is_m2m100 else _nllb_ids(path)
-    pieces: list[str] = [f"<unused {place}>" for place in range(size)]  # rows beyond the tokenizer's
+    pieces = list(map(unused, range(size)))  # rows beyond the tokenizer's
     for piece, id in ids.items():
         if type(id) is not int or not 0 <= id < size:
             raise FileError(f"{path} must give each piece an id from 0 to {size - 1:,}, got {str(id)[:80]}.")
         pieces[id] = piece
     places = {piece: place for place, piece in enumerate(pieces)}
-    for piece, key in (("</s>", "eos_token_id"), ("</s>", "decoder_start_token_id"), ("<pad>", "pad_token_id")):
+    for piece, key in (("</s>", "eos_token_id"), ("<pad>", "pad_token_id")):
         if config.get(key) != places.get(piece) or piece not in places:
             raise config.wrong(key, f"the id of {piece} in {path}")
-    special = {"unk": places.get("<unk>"), "eos": places["</s>"]}
-    data = read_bytes(file_in(folder, SPM), LARGEST_SPM)
+    special = {"unk": places.get("<unk>"), "eos": places["</s>"], "bos": None}
+    start = config.size("decoder_start_token_id", least=0, largest=size - 1)
+    if pieces[start] == unused(start):  # an export of a model that was trained has a row of its own
+        special["bos"] = start
+    elif start != special["eos"]:
+        raise config.wrong("decoder_start_token_id", f"the id of </s> in {path}, or of no piece")
+    return packed(folder / SPM, pieces, special)
+
+
+def packed(path: Path, pieces: Sequence[str], special: Mapping[str, int | None]) -> Vocabulary:
+    """Returns a table with a SentencePiece model. Raises FileError if that is missing or empty, or the table is not
+    sound."""
+    data = read_bytes(file_in(path.parent, path.name), LARGEST_SPM)
     if not data:
-        raise FileError(f"{folder / SPM} is empty.")
-    return Vocabulary(pack(pieces, special, data), str(folder / SPM))
+        raise FileError(f"{path} is empty.")
+    return Vocabulary(pack(pieces, special, data), str(path))
+
+
+def unused(place: int) -> str:
+    """Returns the piece of a row that the tokenizer does not have."""
+    return f"<unused {place}>"
 
 
 def _nllb_ids(path: Path) -> dict[str, Any]:
@@ -104,7 +120,7 @@ def _nllb_ids(path: Path) -> dict[str, Any]:
         added = {str(token["content"]): token["id"] for token in content["added_tokens"]}
     except (KeyError, TypeError, AttributeError):
         raise FileError(f"{path} must hold a tokenizer of the kind BPE with its added tokens.") from None
-    codes = {piece: f">>{piece}<<" if _NLLB_CODE.fullmatch(piece) else piece for piece in added}
+    codes = {piece: f">>{piece}<<" if NLLB_CODE.fullmatch(piece) else piece for piece in added}
     return {piece: id for piece, id in ids.items() if piece not in added} | {codes[p]: id for p, id in added.items()}
 
 

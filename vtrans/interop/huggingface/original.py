@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,55 +16,78 @@ from torch import Tensor
 from vtrans.config import SearchConfig
 from vtrans.errors import InputError, VtransError, missing_extra
 from vtrans.interop.huggingface.names import STOPS
+from vtrans.interop.imported import Original
 from vtrans.interop.verification import ROUNDING
+from vtrans.processes.memory import release_memory
 from vtrans.text.piece_table import split_language
 from vtrans.text.vocabulary import EOS_ID, UNK_ID
 
-BATCH, FORCED_BATCH = 16, 2  # sentences; the logits of a forced batch are in memory at once
+BATCH = 16  # sentences
 Item = TypeVar("Item")
 Ids = Sequence[int | None]
 """The id in Hugging Face of each of our ids, or None."""
 
 
+def check_installed() -> None:
+    """Raises InputError without transformers."""
+    if importlib.util.find_spec("transformers") is None:
+        raise missing_extra("transformers is not installed", "huggingface")
+
+
+def original(folder: Path, src_places: Ids, tgt_places: Ids, direction: tuple[str, int] | None = None) -> Original:
+    """Returns what compares an import with the model of a folder, as `load` loads it."""
+    return Original(partial(load, folder, src_places, tgt_places, direction), check_installed, TransformersModel.limit)
+
+
 def load(folder: Path, src_places: Ids, tgt_places: Ids, direction: tuple[str, int] | None = None) -> TransformersModel:
     """Returns the model of a folder. `direction` is the source language and the forced first token of a multilingual
-    one. Raises InputError without transformers."""
-    try:
-        transformers = importlib.import_module("transformers")
-    except ImportError:
-        raise missing_extra("transformers is not installed", "huggingface") from None
+    one. Raises InputError without transformers, and for a folder that it cannot read."""
+    check_installed()
+    transformers = importlib.import_module("transformers")
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        # Only classes of the package run: no code of the folder, and no network.
-        options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
-        try:
-            model = transformers.AutoModelForSeq2SeqLM.from_pretrained(str(folder), dtype=torch.float32, **options)
-            tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), **options)
-        except Exception as error:  # of any kind, for a folder that it cannot read
-            words = " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
-            raise InputError(f"transformers cannot load {folder}: {words}.") from None
+    model = _loaded(transformers.AutoModelForSeq2SeqLM, folder, dtype=torch.float32)
     # With it, a translation that reaches its limit would count as finished.
     model.generation_config.forced_eos_token_id = None
     if direction:
-        tokenizer.src_lang, model.generation_config.forced_bos_token_id = direction
-    return TransformersModel(
-        f"transformers {transformers.__version__}", model.eval(), tokenizer, src_places, tgt_places, bool(direction)
-    )
+        model.generation_config.forced_bos_token_id = direction[1]
+    name, language = f"transformers {transformers.__version__}", direction[0] if direction else None
+    tokenizer = partial(_loaded, transformers.AutoTokenizer, folder)
+    return TransformersModel(name, model.eval(), tokenizer, src_places, tgt_places, language)
+
+
+def _loaded(kind: Any, folder: Path, **options: Any) -> Any:
+    """Returns what a class of transformers reads from a folder. Raises InputError if it cannot read that."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            # Only classes of the package run: no code of the folder, and no network.
+            return kind.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False, **options)
+        except Exception as error:  # of any kind
+            raise InputError(f"transformers cannot load {folder}: {_words(error)}.") from None
+
+
+def _words(error: Exception) -> str:
+    return " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
 
 
 class TransformersModel:
-    """Implements `verification.Program`. `src_places` and `tgt_places` have its ids of our subwords. If it
-    `adds_language`, its tokenizer puts the source language before each line; lines begin with our tag of it."""
+    """Implements `verification.Program`. `src_places` and `tgt_places` have its ids of our subwords. The tokenizer of
+    a model of several languages puts `language` before each line, and our lines begin with our tag of it. It is loaded
+    for each `encode`, because that of NLLB takes some hundred megabytes."""
 
     tolerance = ROUNDING
 
     def __init__(
-        self, name: str, model: Any, tokenizer: Any, src_places: Ids, tgt_places: Ids, adds_language: bool = False
+        self,
+        name: str,
+        model: Any,
+        tokenizer: Callable[[], Any],
+        src_places: Ids,
+        tgt_places: Ids,
+        language: str | None = None,
     ) -> None:
-        self.adds_language = adds_language
-        self.name, self.model, self.tokenizer = name, model, tokenizer
+        self.name, self.model, self.tokenizer, self.language = name, model, tokenizer, language
         self.src_places, self.tgt_places = src_places, tgt_places
         self.start: int = model.config.decoder_start_token_id
         self.pad: int = model.config.pad_token_id
@@ -75,29 +100,30 @@ class TransformersModel:
         projection = self.model.get_output_embeddings()
         absent = torch.full((len(projection.weight),), -torch.inf)
         absent[[place for place in self.tgt_places if place is not None]] = 0.0
-        projection.register_forward_hook(lambda module, inputs, logits: logits + absent)
+        projection.register_forward_hook(lambda module, inputs, logits: logits.add_(absent))
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
-        ids = {place: id for id, place in enumerate(self.src_places)}
+        ids, tokenizer = {place: id for id, place in enumerate(self.src_places)}, self.tokenizer()
+        if self.language:
+            tokenizer.src_lang = self.language
+            lines = [split_language(line)[1].lstrip() for line in lines]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            lines = [split_language(line)[1].lstrip() for line in lines] if self.adds_language else list(lines)
-            rows = self.tokenizer(lines)["input_ids"]
+            rows = tokenizer(list(lines))["input_ids"]
+        del tokenizer
+        release_memory()
         return [[ids.get(place, UNK_ID) for place in places] for places in rows]
 
     @torch.inference_mode()
     def logprobs(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[list[float]]:
         logprobs = []
-        for batch in _batches(pairs, FORCED_BATCH):
-            targets = [[self.tgt_places[i] for i in target] for _, target in batch]
-            inputs, keep = self._padded([source for source, _ in batch])
-            begun = [[self.start, *target[:-1]] for target in targets]
-            width = max(map(len, begun))
-            decoder_input = torch.tensor([[*row, *[self.pad] * (width - len(row))] for row in begun])
-            logits = self.model(input_ids=inputs, attention_mask=keep, decoder_input_ids=decoder_input).logits
-            for row, target in zip(logits, targets, strict=True):
-                row = row[: len(target)]
-                logprobs.append((row[range(len(target)), target] - row.logsumexp(-1)).tolist())
+        for source, target in pairs:  # one at a time, whose logits are in memory at once
+            places = [self.tgt_places[i] for i in target]
+            inputs, _ = self._padded([source])
+            begun = torch.tensor([[self.start, *places[:-1]]])
+            (logits,) = self.model(input_ids=inputs, decoder_input_ids=begun).logits
+            rows = zip(logits, places, strict=True)
+            logprobs.append([float(row[place] - row.logsumexp(-1)) for row, place in rows])
         return logprobs
 
     def translate(self, sources: Sequence[Sequence[int]], search: SearchConfig) -> list[list[int]]:
@@ -113,8 +139,9 @@ class TransformersModel:
         try:
             return self._generated(sources, max_length)
         except Exception as error:  # of any kind, such as for settings that need code from the network
-            words = " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
-            raise VtransError(f"{self.name} cannot translate with the settings of the folder: {words}.") from None
+            raise VtransError(
+                f"{self.name} cannot translate with the settings of the folder: {_words(error)}."
+            ) from None
 
     @torch.inference_mode()
     def _generated(self, sources: Sequence[Sequence[int]], longest: int, **settings: Any) -> list[list[int]]:

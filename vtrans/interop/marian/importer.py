@@ -14,10 +14,10 @@ from torch import Tensor
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.errors import FileError
 from vtrans.interop.foreign_files import ForeignTensors, Read, file_in, read_bytes, read_object
-from vtrans.interop.imported import ABSENT_BIAS, Imported, rows_of
+from vtrans.interop.imported import ABSENT_BIAS, Imported, Original, rows_of
 from vtrans.interop.marian.layout import EPSILON, decodes_as_trained, join, padded, stored, weights_of_layers
 from vtrans.interop.marian.npz import open_npz
-from vtrans.interop.marian.original import MarianModel
+from vtrans.interop.marian.original import MarianModel, check_installed
 from vtrans.interop.marian.yaml import Value, read_mapping
 from vtrans.interop.settings import Settings, wrong
 from vtrans.lines.pieces import EXTRA_LENGTH
@@ -96,7 +96,9 @@ def imported_from(
         src_vocab=src,
         tgt_vocab=tgt,
         weights=weights,
-        original=partial(MarianModel, tensors.path, src, tgt, translates=decodes_as_trained(config)),
+        original=Original(
+            partial(MarianModel, tensors.path, src, tgt, translates=decodes_as_trained(config)), check_installed
+        ),
         training={"imported": "Marian"},
     )
 

@@ -28,6 +28,12 @@ _SETTINGS = ("--cpu-threads", "1", "--workspace", "512", "--quiet", "--max-lengt
 _BATCHES = ("--mini-batch", str(BATCH), "--maxi-batch", "1", "--maxi-batch-sort", "none")
 
 
+def check_installed() -> None:
+    """Raises InputError without pymarian."""
+    if importlib.util.find_spec(_MODULE) is None:
+        raise missing_extra("pymarian is not installed", "marian")
+
+
 class MarianModel:
     """Implements `verification.Program` for an `.npz` file. With `translates=False` it only scores: see
     `decodes_as_trained` of layout.py."""
@@ -35,9 +41,6 @@ class MarianModel:
     tolerance = ROUNDING
 
     def __init__(self, model: Path, src: Vocabulary, tgt: Vocabulary, *, translates: bool) -> None:
-        """Raises InputError without pymarian."""
-        if importlib.util.find_spec(_MODULE) is None:
-            raise missing_extra("pymarian is not installed", "marian")
         self.model, self.translates = model.absolute(), translates
         self._src, self._tgt = _Words(src), _Words(tgt)
         self.name = "Marian"
