@@ -193,6 +193,18 @@ def test_progress_lines_are_at_least_ten_seconds_apart(clock: list[float]) -> No
     ]
 
 
+def test_the_first_of_many_units_tells_no_time(clock: list[float]) -> None:
+    """Before it, models are loaded and indexes are built."""
+    out = io.StringIO()
+    with Console(stream=out).progress("reading", 1600, "lines") as counter:
+        clock[0] += 11
+        counter.advance()
+        assert "left" not in out.getvalue()
+        clock[0] += 11
+        counter.advance(399)
+    assert "25%, 1 min 06 s left" in out.getvalue()
+
+
 def test_progress_without_a_total(clock: list[float]) -> None:
     out = io.StringIO()
     with Console(stream=out).progress("reading") as counter:

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 PLAIN_SECONDS = 10.0
 """The least time between two progress lines without a terminal."""
 
+LEAST_SHARE = 0.01
+"""The least share of the work from which a progress line estimates the time left. The time of the first unit includes
+what came before it, such as loading a model."""
+
 DRAW_SECONDS = 0.1
 """The least time between two updates of a display. A caller may count every line of a corpus."""
 
@@ -143,7 +147,7 @@ class _Lines(Counter):
         parts.append(_per_second(self._done, seconds))
         if share is not None:
             parts.append(f"{share:.0%}")
-            if 0 < share < 1:
+            if LEAST_SHARE <= share < 1:
                 parts.append(f"{duration((1 - share) / share * seconds)} left")
         self._console.info(f"{self._description}: {', '.join(parts)}")
 
