@@ -3,7 +3,7 @@
     python -m recipes.tatoeba.phrases EN DE
 
 The templates are in `phrases.tsv`: English, a tab, and German, with slots such as <time>. A template with slots is
-filled FILLS times; the others are written PLAIN times. `<x>` and `<y>` become the codes by which vtrans represents text
+filled FILLS times, or as often as MORE says; the others are written PLAIN times. `<x>` and `<y>` become the codes by which vtrans represents text
 that it copies. The same templates give the same files.
 """
 
@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 FILLS, PLAIN = 8, 5
+MORE = {"time": 40, "price": 24, "int": 12, "org": 40}
+"""How often a template with one of these slots is filled: they have many forms, which Tatoeba rarely has."""
 SEED = 1
 
 Filled = tuple[str, str]
@@ -29,8 +31,8 @@ WORDS: dict[str, dict[str, str]] = tomllib.loads(Path(__file__).with_name("phras
 
 
 def integer(numbers: random.Random) -> Filled:
-    """A number of one to five digits; from 1,000 on mostly with separators."""
-    value = numbers.randrange(2, 10 ** numbers.randrange(1, 6) + 8)
+    """A number of one to seven digits; from 1,000 on mostly with separators."""
+    value = numbers.randrange(2, 10 ** numbers.choice([1, 2, 3, 4, 4, 5, 5, 6, 7]) + 8)
     if value < 10_000 and numbers.random() < 0.3:
         return str(value), str(value)
     return f"{value:,}", f"{value:,}".replace(",", ".")
@@ -155,6 +157,7 @@ SLOTS: dict[str, Callable[[random.Random], Filled]] = {
     "percent": percent,
     "measure": measure,
     "city": one_of("cities"),
+    "org": one_of("organizations"),
     "x": lambda _: ("A1", "A1"),
     "y": lambda _: ("B2", "B2"),
 }
@@ -183,7 +186,9 @@ def pairs() -> list[Filled]:
     """Returns the pairs of all templates, in random order."""
     numbers, made = random.Random(SEED), list[Filled]()
     for template in templates():
-        made += [filled(*template, numbers) for _ in range(FILLS if SLOT.search(template[0]) else PLAIN)]
+        slots = SLOT.findall(template[0])
+        times = max((MORE.get(slot, FILLS) for slot in slots), default=PLAIN)
+        made += [filled(*template, numbers) for _ in range(times)]
     numbers.shuffle(made)
     return made
 
