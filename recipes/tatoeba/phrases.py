@@ -3,8 +3,8 @@
     python -m recipes.tatoeba.phrases EN DE
 
 The templates are in `phrases.tsv`: English, a tab, and German, with slots such as <time>. A template with slots is
-filled FILLS times, or as often as MORE says; the others are written PLAIN times. `<x>` and `<y>` become the codes by which vtrans represents text
-that it copies. The same templates give the same files.
+filled FILLS times, or as often as MORE says; the others are written PLAIN times. `<x>` and `<y>` become the codes by
+which vtrans represents text that it copies. The same templates give the same files.
 """
 
 from __future__ import annotations

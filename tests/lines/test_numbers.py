@@ -29,6 +29,8 @@ SEARCHES = {  # the translation of the first search, and that of the second one 
     "18 dogs": ("Hunde", ("Katzen", -1.0)),  # no better
     "19 dogs": ("Hunde", ("19 19 19", -1.0 - 2 * FAR_WORSE)),  # far worse
     "A-12 dogs": ("Hunde", ("A-12 Hunde", -1.0)),
+    "dogs at 8 pm": ("Hunde um 8 Uhr", ("Hunde um 20 Uhr", -1.0)),
+    "dogs at 11:30 pm": ("Hunde um 11:30 Uhr", ("Hunde um 23:30 Uhr", -1.0)),
 }
 
 
@@ -73,6 +75,8 @@ def test_the_second_result_is_kept_if_its_numbers_are_better(vocab: Vocabulary) 
             "17 dogs": [["17"]],
             "1,500 dogs and 3 cats": [["1,500", "1.500"], ["3"]],
             "A-12 dogs": [["A-12"]],
+            "dogs at 8 pm": [["20"]],
+            "dogs at 11:30 pm": [["23:30"]],
         }.get(piece.line.text, [])
         assert len(piece.source.rules) == (piece.line.text in ("dogs", "1,500 dogs and 3 cats"))
 

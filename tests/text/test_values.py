@@ -40,6 +40,13 @@ KEPT = [
     ("3 dogs and 3 cats", "3 Hunde und drei Katzen"),
     ("before 2:30, a few things", "bis halb drei ein paar Dinge"),
     ("April fifth or sixth", "5. oder 6. April"),
+    ("at 8 pm", "um 20 Uhr"),
+    ("at 8 p.m.", "abends um 8 Uhr"),
+    ("on Friday night at 8:30pm", "am Freitagabend um 8:30 Uhr"),
+    ("at 11 am", "um 11 Uhr"),
+    ("12 pm", "12 Uhr"),
+    ("12:30 am", "0:30 Uhr"),
+    ("from 9am to 5pm", "von 9 bis 17 Uhr"),
     ("no number", "keine Zahl"),
     ("a word", "dreißig Wörter"),  # the check is for digits
 ]
@@ -54,6 +61,14 @@ WRONG = [
     ("There are dogs.", "Es gibt 2 Hunde.", [], ["2"]),
     ("2,000 books", "200 Bücher", ["2,000"], ["200"]),
     ("6:30", "halb acht", ["6:30"], []),
+    ("at 8 pm", "um 8 Uhr", ["8"], []),
+    ("at 7:30 pm", "Das Abendessen ist um 7:30 Uhr.", ["7:30"], []),
+    ("at 8 am", "um 20 Uhr", ["8"], []),
+    ("at 8 pm", "vormittags um 8 Uhr", ["8"], []),
+    ("12 am", "12 Uhr", ["12"], []),
+    ("$1,299.99", "1,299,99 Dollar", ["1,299.99"], []),
+    ("1,234,567 people", "1.234,567 Menschen", ["1,234,567"], []),
+    ("$1,250,000", "1.250,00 Dollar", ["1,250,000"], []),
 ]
 
 

@@ -146,6 +146,8 @@ def test_protected_texts_that_touch_each_other_have_one_space_between_their_code
     read = masked("see [X1X] x", [(4, 5), (5, 8), (8, 9)])
     assert read.masked == "see A1 B2 C3 x"
     assert read.restored("x A1 B2 C3 y").text == "x [X1X] y"
+    read = masked("Open [Test] now", [(5, 6), (10, 11)])  # and the model translates what is in them
+    assert read.restored("Öffne A1 Prüfung B2 jetzt").text == "Öffne [Prüfung] jetzt"
     assert masked("a([x])", [(1, 2), (2, 3), (3, 4), (4, 5), (5, 6)]).masked == "a A1 B2 C3 D4 E5"
 
 

@@ -17,7 +17,7 @@ from vtrans.engines.engine import Engine
 from vtrans.lines.line import MOST_PHRASES, Line, Piece, Search, Stage
 from vtrans.search.lexical import Form, Phrase, least_tokens
 from vtrans.text.languages import Languages, base
-from vtrans.text.values import SWAPPED_MARKS, WORDS, Difference, compare
+from vtrans.text.values import SWAPPED_MARKS, WORDS, Difference, amounts, compare
 from vtrans.text.vocabulary import UNK_ID
 from vtrans.wording.avoid import Avoid, Spelling
 
@@ -85,11 +85,14 @@ class KeepNumbers(Stage):
         piece.source = source
 
     def _forms(self, number: str, text: str) -> Iterator[Form]:
-        """Yields the subwords of a number as the text has it, and as the target language separates its digits."""
+        """Yields the subwords of a number as the text has it, and as the target language separates its digits. A time
+        of day is written as the target language counts the hours."""
         match = re.search(rf"(\S*?){re.escape(number)}(\S*)", text)
         before, after = match.groups() if match else ("", "")
         written = [number]
-        if before[:1].isalpha():
+        if times := self._times(number, text):
+            written, after = times, ""
+        elif before[:1].isalpha():
             written = [(before + number + after).rstrip(".,;:!?)]}\"'")]
         elif self._languages.tgt and _AMOUNT.fullmatch(number) and _decimal_comma(self._languages.tgt):
             written.append(number.translate(SWAPPED_MARKS))
@@ -97,6 +100,12 @@ class KeepNumbers(Stage):
             tokens = tuple(self._tgt_vocab.encode(spelled))
             if tokens and UNK_ID not in tokens and self._tgt_vocab.decode(tokens) == spelled:
                 yield Form(tokens, whole=not after[:1].isalpha())
+
+    def _times(self, number: str, text: str) -> list[str]:
+        """Returns the times of day that a number stands for if the target language counts 24 hours."""
+        words = WORDS.get(base(self._languages.tgt))
+        found = amounts(text, self._languages.src) if words and words.late else ()
+        return [time for amount in found if amount.text == number and (time := amount.to_24_hours())]
 
 
 def _without_codes(line: Line, text: str) -> str:

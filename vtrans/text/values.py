@@ -1,9 +1,10 @@
 """The numbers of a text, and whether a translation keeps those of its source.
 
 A number is kept if the translation has the same digits, or the same value in another form: with other separators, as a
-word, an ordinal or a time of day, or with `million` in place of zeros. It is missing otherwise. A number of the
-translation in digits is invented if nothing in the source has its value. Words count in the languages of `WORDS`;
-elsewhere digits only.
+word, an ordinal or a time of day, or with `million` in place of zeros. It is missing otherwise; so is a time in the
+other half of the day (8 pm: 8 Uhr), and a number in thousands with separators that change its value (1,299.99:
+1,299,99). A number of the translation in digits is invented if nothing in the source has its value. Words count in the
+languages of `WORDS`; elsewhere digits only.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from functools import cached_property
 
 from vtrans.text.languages import Languages, base
 
-HALF_DAY = 12 * 60  # minutes
+NOON = 12
+HALF_DAY = NOON * 60  # minutes
 _HOURS = range(25)
 LONGEST_BEFORE = 20  # characters of words before a number
 LONGEST = 30  # digits of a number that has a value, besides its digits
@@ -28,7 +30,7 @@ _NUMBER = re.compile(r"\d+(?:(?:[.,:/'\u2019\u00a0\u202f-]|[ ](?=\d{3}(?!\d)))\d
 _DIGITS = re.compile(r"\d+")
 _SIGN = re.compile(r"(?:^|[\s($\u20ac\u00a3])[-\u2212]$")
 _CLOCK = re.compile(r"(\d{1,2})[:.](\d\d)")
-_GROUPED = re.compile(r"\d{1,3}(?:(?P<mark>\D)\d{3})(?:(?P=mark)\d{3})*(?:\D(?P<rest>\d+))?")
+_GROUPED = re.compile(r"\d{1,3}(?:(?P<mark>[.,'\u2019\s])\d{3})(?:(?P=mark)\d{3})*(?:(?!(?P=mark))[.,](?P<rest>\d+))?")
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,10 @@ class Words:
     """Words before an hour, and the minutes that they add to it."""
     hour: str
     """What follows an hour."""
+    halves: tuple[str, str]
+    """What follows an hour before noon and one after noon; empty if hours count to 24."""
+    late: str
+    """What says in words that a time is after noon, if hours count to 24."""
     comma: bool
     """Whether a comma, and not a point, stands before decimals."""
 
@@ -79,6 +85,20 @@ class Words:
     def after_hour(self) -> re.Pattern[str]:
         """What makes a number an hour, and the minutes after it."""
         return re.compile(rf"\s?(?:{self.hour})(?:\s(\d\d)(?!\d))?")
+
+    def half(self, number: str, small: str, end: int) -> bool | None:
+        """Returns whether a time of day in digits, which ends there, is one after noon; None if that is not said or the
+        number is no time."""
+        clock, after = _CLOCK.fullmatch(number), self.after_hour.match(small, end)
+        if not (clock or (after and _DIGITS.fullmatch(number))) or int(_DIGITS.findall(number)[0]) not in _HOURS[:-1]:
+            return None
+        early, late = (bool(form) and bool(re.match(rf"\s?{form}", small[end:])) for form in self.halves)
+        hour = int(_DIGITS.findall(number)[0])
+        if early or late:
+            return late
+        if hour > NOON or (hour == NOON and self.late):
+            return True
+        return False if self.late and not re.search(self.late, small) else None
 
     def value(self, match: re.Match[str]) -> Decimal:
         """Returns the value of what matches `number`."""
@@ -144,6 +164,8 @@ WORDS = {
         "minus|negative",
         {"half past": 30, "quarter past": 15, "quarter after": 15, "quarter to": -15},
         r"a\.?m\b|p\.?m\b|o['\u2019]clock|hours?\b",
+        (r"a\.?m\b", r"p\.?m\b"),
+        "",
         comma=False,
     ),
     "de": Words(
@@ -163,6 +185,8 @@ WORDS = {
         "minus",
         {"halb": -30, "viertel nach": 15, "viertel vor": -15, "dreiviertel": -15, "drei viertel": -15},
         r"uhr\b|h\b",
+        ("", ""),
+        r"(?:(?<!vor)mittag|abend|nacht)s?\b",
         comma=True,
     ),
 }
@@ -176,6 +200,25 @@ class Amount:
     runs: tuple[str, ...]
     """Its runs of digits; none for words."""
     values: frozenset[Value]
+    late: bool | None = None
+    """Whether a time of day is one after noon."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its runs of digits mean nothing apart, as those of a time of day or of a number in thousands."""
+        return ":" in self.text or self.late is not None or self.is_grouped
+
+    @property
+    def is_grouped(self) -> bool:
+        """Whether it has separators of thousands."""
+        return _GROUPED.fullmatch(self.text) is not None
+
+    def to_24_hours(self) -> str:
+        """Returns a time of day as it is written where hours count to 24; an empty string for other numbers."""
+        if self.late is None:
+            return ""
+        hour, *minutes = self.runs
+        return ":".join([str(int(hour) % NOON + NOON * self.late), *minutes])
 
     def alone(self) -> list[Amount]:
         """Returns an amount for each run of digits."""
@@ -214,17 +257,19 @@ def compare(src: str, tgt: str, languages: Languages | None = None) -> Differenc
     left = _untaken(left, free, _same_words)  # the name of a month keeps that month, not a three
     left = _untaken(left, free, _same_value)
     free = [part for amount in free for part in amount.alone()]
-    # The parts of a time of day mean nothing apart: "um 17 Uhr ab. 45".
-    parts = [part for amount in left for part in ([amount] if ":" in amount.text else amount.alone())]
+    parts = [part for amount in left for part in ([amount] if amount.is_whole else amount.alone())]
     left = _untaken(parts, free, _same_value)
     known = [part for amount in given for part in (amount, *amount.alone())]
-    invented = [part.text for part in free if part.runs and not any(_same_value(part, other) for other in known)]
+    explained = {value for part in known for value in part.values}
+    invented = [part.text for part in free if part.runs and explained.isdisjoint(part.values)]
     missing = [part.text for part in left if part.runs]
     return Difference(tuple(dict.fromkeys(missing)), tuple(dict.fromkeys(invented)), tuple(kept))
 
 
 def _same_digits(amount: Amount, other: Amount) -> bool:
-    return bool(amount.runs) and sorted(amount.runs) == sorted(other.runs) and _sign(amount) == _sign(other)
+    if not amount.runs or sorted(amount.runs) != sorted(other.runs) or _sign(amount) != _sign(other):
+        return False
+    return _same_value(amount, other) if amount.is_grouped else _same_half(amount, other)
 
 
 def _same_words(amount: Amount, other: Amount) -> bool:
@@ -232,7 +277,11 @@ def _same_words(amount: Amount, other: Amount) -> bool:
 
 
 def _same_value(amount: Amount, other: Amount) -> bool:
-    return not amount.values.isdisjoint(other.values)
+    return not amount.values.isdisjoint(other.values) and _same_half(amount, other)
+
+
+def _same_half(amount: Amount, other: Amount) -> bool:
+    return None in (amount.late, other.late) or amount.late == other.late
 
 
 def _sign(amount: Amount) -> bool:
@@ -263,7 +312,8 @@ def amounts(text: str, language: str = "") -> Iterator[Amount]:
             values = {-value for value in values if isinstance(value, Decimal)}
         elif words:
             values = words.meanings(values, small, begin, end)
-        yield Amount(sign + match[0], tuple(_DIGITS.findall(match[0])), frozenset(values))
+        late = words.half(match[0], small, end) if words and not sign else None
+        yield Amount(sign + match[0], tuple(_DIGITS.findall(match[0])), frozenset(values), late)
     if not words:
         return
     for match in words.number.finditer(small):

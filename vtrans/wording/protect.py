@@ -8,6 +8,7 @@ the length limit ended the translation, missing text is put at the end, so that 
 from __future__ import annotations
 
 import re
+import unicodedata
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -191,15 +192,18 @@ class Masked:
         left, parts, end, joined, glued = self.counts(), list[Part](), 0, self._joined(), self._glued()
         pairs = pairwise(part for part in self.parts if part[0])
         opened = {code for (_, before), (code, text) in pairs if code != text and _OPENING.search(f"{before} ")}
+        opening = {code for code, _ in glued if unicodedata.category(self.texts.get(code, " ")[-1]) in ("Ps", "Pi")}
+        closing = {code for _, code in glued if unicodedata.category(self.texts.get(code, " ")[0]) in ("Pe", "Pf")}
         closed = False  # whether the text so far ends with protected text that a word must not touch
         before = ""  # the code before
         for begin, code in (*self._codes_in(translation), (len(translation), "")):
             between, kept = translation[end:begin], left[code] > 0
             words = between.split()
-            if between[:1] == " " and (before, words[0] if words else code) in glued:
+            if between[:1] == " " and (before in opening or (before, words[0] if words else code) in glued):
                 parts.append((" ", ""))
                 between = between[1:]
-            joins = bool(words) and ((words[-1], code) in glued or (code in opened and _OPENING.search(between)))
+            glues = code in closing or (words and (words[-1], code) in glued)
+            joins = bool(words) and (glues or (code in opened and _OPENING.search(between)))
             gap = between[-1:] == " " and joins
             between = between[:-1] if gap else between
             if closed and between[:1].isalnum():
