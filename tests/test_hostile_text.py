@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import tempfile
@@ -112,11 +113,12 @@ def test_prepare_bpe_counts_every_line_of_any_bytes(pair: tuple[bytes, bytes], t
 # Kinds of files.
 
 
-def commands(run: Path, src: Path, tgt: Path) -> dict[str, tuple[Any, ...]]:
+def commands(run: Path, data: Path, src: Path, tgt: Path) -> dict[str, tuple[Any, ...]]:
     return {
         "translate": ("translate", "--model", run, "--input", src, "--max-length", "2", "--beam", "1", "--quiet"),
         "logprob": ("logprob", "--model", run, src, tgt, "--quiet"),
         "score": ("score", tgt, "--hyp", src),
+        "overlap": ("overlap", src, tgt, "--data", data, "--json"),
         "prepare-bpe": ("prepare-bpe", "--src", src, "--tgt", tgt, "--out", src.parent / "made"),
     }
 
@@ -138,7 +140,7 @@ KINDS: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_no_text_file_gets_one_sentence(
-    kind: str, tiny_run: RunFolder, run_cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, tiny_run: RunFolder, tiny_data: DataFolder, run_cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("vtrans.text.lines._LONGEST_LINE", 1 << 20)
     src, tgt = tmp_path / "src", tmp_path / "tgt"
@@ -146,7 +148,7 @@ def test_what_is_no_text_file_gets_one_sentence(
     KINDS[kind](src)
     if kind == "a name that is too long":
         src = tmp_path / ("x" * 300)
-    for name, words in commands(tiny_run.path, src, tgt).items():
+    for name, words in commands(tiny_run.path, tiny_data.path, src, tgt).items():
         done = run_cli(*words)
         assert (done.code, done.out) == (2, b""), (name, done.err)
         assert done.err.count("error: ") == 1
@@ -154,12 +156,15 @@ def test_what_is_no_text_file_gets_one_sentence(
         assert "Error" not in done.err.replace("Input/output error", "")
 
 
-def test_long_lines_and_many_blank_ones_are_all_there(tiny_run: RunFolder, run_cli: Run, tmp_path: Path) -> None:
+def test_long_lines_and_many_blank_ones_are_all_there(
+    tiny_run: RunFolder, tiny_data: DataFolder, run_cli: Run, tmp_path: Path
+) -> None:
     src, tgt = tmp_path / "src", tmp_path / "tgt"
     src.write_bytes(b"The big dog sees me. " * 10_000 + b"\n" * 5_000 + "🙂".encode() * 50_000)
     tgt.write_bytes(b"Der Hund.\n" * 5_001)
-    words = commands(tiny_run.path, src, tgt)
+    words = commands(tiny_run.path, tiny_data.path, src, tgt)
     assert run_cli(*words["logprob"]).out.count(b"\n") == 5_001
+    assert json.loads(run_cli(*words["overlap"]).out)["sides"]["src"]["lines"] == 5_001
     done = run_cli("prepare-bpe", *words["prepare-bpe"][1:], "--valid-src", src, "--valid-tgt", tgt)
     assert (done.code, done.out) == (2, b"")  # no pair of similar lengths is left
     src.write_bytes(b"\n" * 20_000)

@@ -29,7 +29,7 @@ LAYERS = (
     ("data",),
     ("model",),
     ("checkpoint",),
-    ("average", "score"),
+    ("average", "score", "comet"),
     ("search",),
     ("wording",),
     ("compiled",),

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import gpu_check
 import pretended
@@ -28,7 +27,6 @@ from vtrans.errors import VtransError
 from vtrans.storage.run_folder import RunFolder
 from vtrans.training.resume import save
 from vtrans.training.trainer import Trainer
-from vtrans.training.validation import Validation
 from vtrans.translate.translator import Translator
 
 pretended.register()
@@ -61,9 +59,15 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> DataFolder:
     return make_data(tmp_path_factory.mktemp("linked"), linked=True)
 
 
-def trained(data: DataFolder, run: Path, *overrides: str, device: torch.device = DEVICE) -> RunFolder:
+def trained(
+    data: DataFolder,
+    run: Path,
+    *overrides: str,
+    device: torch.device = DEVICE,
+    validated: Callable[[], None] = lambda: None,
+) -> RunFolder:
     ready = set_up_run(data, run, *SMOOTH, *FEW, *BRIEF, *overrides, device=device)
-    run_trainer(Trainer(ready))
+    run_trainer(Trainer(ready, validated))
     return ready.job.run
 
 
@@ -102,9 +106,7 @@ def test_training_in_bfloat16_rounds_as_on_the_cpu(data: DataFolder, tmp_path: P
     assert lines(exact)[0]["loss"] != lines(run)[0]["loss"]
 
 
-def test_a_run_that_was_stopped_resumes_to_equal_bytes(
-    data: DataFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_was_stopped_resumes_to_equal_bytes(data: DataFolder, tmp_path: Path) -> None:
     masks = (
         "train.max_steps=4",
         "train.checkpoint_every=2",
@@ -113,17 +115,8 @@ def test_a_run_that_was_stopped_resumes_to_equal_bytes(
         'train.optimizer="muon"',
     )
     whole = trained(data, tmp_path / "whole", *masks)
-    measure = Validation.measure
-
-    def interrupted(self: Validation, *given: Any) -> dict[str, Any] | None:
-        record = measure(self, *given)
-        os.kill(os.getpid(), signal.SIGTERM)
-        return record
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Validation, "measure", interrupted)
-        with pytest.raises(VtransError, match="SIGTERM after step 2"):
-            trained(data, tmp_path / "parts", *masks)
+    with pytest.raises(VtransError, match="SIGTERM after step 3"):
+        trained(data, tmp_path / "parts", *masks, validated=lambda: os.kill(os.getpid(), signal.SIGTERM))
     same(trained(data, tmp_path / "parts", *masks), whole)
 
 

@@ -1,19 +1,36 @@
-"""Attention maps: the shares by definition, and blocks of characters."""
+"""Attention maps: the shares by definition, SVG pictures with room for every label, and blocks of characters."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
+import re
 from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 import torch
 from cli_runner import Done, start, terminal
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from translators import SMALL, loaded, sentences, translator, window
 
-from vtrans.analysis.attention_map import AXES, EOS, AttentionMap, as_text, attention_map
+from vtrans.analysis.attention_map import (
+    AXES,
+    CELL,
+    EOS,
+    FONT,
+    LETTER,
+    SLOPE,
+    AttentionMap,
+    as_svg,
+    as_text,
+    attention_map,
+)
 from vtrans.console import text_width
 from vtrans.engines.alignments import links
 from vtrans.engines.attention import cross_attention, mean_attention
@@ -128,6 +145,66 @@ def picture(source: list[str], target: list[str]) -> AttentionMap:
     return AttentionMap(tuple(source), tuple(target), shares, "cross-attention, mean of 4 heads of layers 2-3")
 
 
+LONG = "Donaudampfschifffahrtsgesellschaftskapitänsmütze"
+# Words as str.split() returns them.
+WORDS = st.lists(st.text(min_size=1, max_size=20).filter(lambda word: word.split() == [word]), min_size=1, max_size=6)
+NOT_XML = re.compile("[^\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+@settings(deadline=None)
+@given(WORDS, WORDS)
+def test_the_picture_is_valid_xml_for_any_words(source: list[str], target: list[str]) -> None:
+    root = ElementTree.fromstring(as_svg(picture(source, target)))
+    labels = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")][: len(source) + len(target)]
+    assert labels == [NOT_XML.sub("\ufffd", word) for word in (*source, *target)]
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        (["A", "dog", "runs", EOS], ["Ein", "Hund", "läuft", EOS]),
+        ([LONG, "b", LONG], ["a", LONG]),
+        (["a", LONG], ["a"]),
+        (["a"], ["犬" * 30, "e\u0301" * 30]),
+        (["犬が走る" * 5, "a"], ["b"]),
+    ],
+)
+def test_every_label_is_inside_the_picture(source: list[str], target: list[str]) -> None:
+    """A letter is at most LETTER times the font size wide, and a wide letter twice that."""
+    root = ElementTree.fromstring(as_svg(picture(source, target)))
+    width, height = float(root.attrib["width"]), float(root.attrib["height"])
+    texts = list(root.iter("{http://www.w3.org/2000/svg}text"))
+    cells = [cell for cell in root.iter("{http://www.w3.org/2000/svg}rect") if cell.get("class") == "cell"]
+    assert len(cells) == len(source) * len(target)
+    assert [float(cell.attrib["fill-opacity"]) for cell in cells] == pytest.approx(
+        np.linspace(0, 1, len(cells)).tolist(), abs=1e-3
+    )
+    tops = min(float(cell.attrib["y"]) for cell in cells)
+    lefts = min(float(cell.attrib["x"]) for cell in cells)
+    for text, word in zip(texts, (*source, *target), strict=False):
+        room = text_width(word) * FONT * LETTER
+        if "transform" in text.attrib:
+            x, y = map(float, re.findall(r"[\d.]+", text.attrib["transform"])[:2])
+            angle = math.radians(SLOPE)
+            # The four corners of the slanted word, whose letters are FONT high.
+            corners = [
+                (x + along * math.cos(angle) - up * math.sin(angle), y - along * math.sin(angle) - up * math.cos(angle))
+                for along in (0, room)
+                for up in (0, FONT)
+            ]
+            assert max(v for _, v in corners) <= tops
+        else:
+            x, y = float(text.attrib["x"]), float(text.attrib["y"])
+            corners = [(x - room, y - FONT), (x, y)]
+            assert x < lefts
+        assert 0 <= min(u for u, _ in corners) <= max(u for u, _ in corners) <= width
+        assert 0 <= min(v for _, v in corners) <= max(v for _, v in corners) <= height
+    notes = texts[len(source) + len(target) :]
+    assert [note.text for note in notes] == ["Cross-attention, mean of 4 heads of layers 2-3.", AXES]
+    assert max(float(note.attrib["y"]) for note in notes) < height
+    assert max(float(cell.attrib["y"]) for cell in cells) + CELL < min(float(n.attrib["y"]) for n in notes)
+
+
 def test_shades_follow_the_shares_and_source_words_end_at_the_bottom() -> None:
     shares = np.array([[0.0, 0.05, 0.95], [0.2, 0.4, 0.7], [0.049, 0.399, 0.199]])
     found = AttentionMap(("do\u0302g", "犬", EOS), ("Hund", "犬", "x"), shares, "cross-attention, head 1 of layer 1")
@@ -176,19 +253,47 @@ def test_columns_beyond_the_width_are_continued_below() -> None:
     assert len(as_text(attention, width=1).split("\n\n")) == 7, "at least one column at a time"
 
 
-def test_the_command_prints_characters_or_json(tiny_run: RunFolder, run_cli: Callable[..., Done]) -> None:
+def test_the_command_prints_characters_or_json_or_writes_svg(
+    tiny_run: RunFolder,
+    tmp_path: Path,
+    run_cli: Callable[..., Done],
+) -> None:
     done = run_cli("attend", tiny_run.path, "The big dog sees me today.")
     assert done.code == 0
     assert "mean of 2 heads of layer 1" in done.out.decode()
     assert str(tiny_run.best) in done.err
-    done = run_cli("attend", tiny_run.last, "The big dog.", "--target", "Der <große> Hund.", "--json", "-q")
+    done = run_cli(
+        "attend",
+        tiny_run.last,
+        "The big dog.",
+        "--target",
+        "Der <große> Hund.",
+        "--json",
+        "-q",
+        "--out",
+        tmp_path / "a.svg",
+    )
     assert (done.code, done.err) == (0, "")
     record = json.loads(done.out)
     assert record["source"] == ["The", "big", "dog.", EOS]
     assert record["target"] == ["Der", "<große>", "Hund.", EOS]
     assert [sum(row) for row in record["attention"]] == pytest.approx([1] * 4, abs=1e-5)
-    done = run_cli("attend", tiny_run.last, "The big dog.", "--head", "1", "--layer", "1", "--subwords")
-    assert "head 1 of layer 1" in done.out.decode()
+    assert "&lt;große&gt;" in (tmp_path / "a.svg").read_text("utf-8")
+    done = run_cli(
+        "attend",
+        tiny_run.last,
+        "The big dog.",
+        "--head",
+        "1",
+        "--layer",
+        "1",
+        "--subwords",
+        "--out",
+        tmp_path / "b.svg",
+    )
+    assert (done.code, done.out) == (0, b"")
+    assert "b.svg" in done.err
+    assert "head 1 of layer 1" in (tmp_path / "b.svg").read_text("utf-8")
 
 
 def test_the_map_fits_the_width_of_the_terminal(tiny_run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """The parts of a model and the report on a model file.
 
-Counts add up however weights are shared, and every kind of sharing is found.
+Counts add up however weights are shared, every kind of sharing is found, and the matrices of the heads are those that
+the attention uses.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ from cli_runner import Done
 from drawn import each_with
 from torch import nn
 
-from vtrans.analysis.inspection import Inspection
-from vtrans.analysis.parts import part_rows, parts_of, shared_groups, shared_rows
+from vtrans.analysis.inspection import Inspection, part_rows, shared_rows, training_overlap
+from vtrans.analysis.parts import Part, part_tree, shared_groups
 from vtrans.checkpoint import LoadedModel, load_model, save_model
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
+from vtrans.errors import InputError
 from vtrans.model import Transformer, count_parameters, module_list
+from vtrans.numerics.attention import split_heads
 from vtrans.storage.run_folder import RunFolder
 
 SMALL = ModelConfig(d_model=16, d_ff=24, heads=2, encoder_layers=4, decoder_layers=4, tie="src-tgt-softmax")
@@ -88,13 +91,18 @@ SHARINGS: dict[Callable[[Transformer], None], list[tuple[str, ...]]] = {
 }
 
 
+def leaves(part: Part) -> list[Part]:
+    return [leaf for below in part.parts for leaf in leaves(below)] if part.parts else [part]
+
+
 @pytest.mark.parametrize(
     ("share", "tie"), each_with([*SHARINGS, everywhere], ["src-tgt-softmax", "tgt-softmax", "src-tgt", "none"])
 )
 def test_counts_add_up_however_weights_are_shared(share: Callable[[Transformer], None], tie: str) -> None:
     model = build(tie=tie)
     share(model)
-    assert sum(part.parameters for part in parts_of(model)) == count_parameters(model)
+    tree = part_tree(model)
+    assert tree.parameters == sum(leaf.parameters for leaf in leaves(tree)) == count_parameters(model)
     without_sharing = sum(p.numel() for _, p in model.named_parameters(remove_duplicate=False))
     assert without_sharing - count_parameters(model) == sum(group.saved for group in shared_groups(model))
     assert (without_sharing > count_parameters(model)) == (tie != "none" or share is not plain)
@@ -112,8 +120,9 @@ def test_counts_add_up_however_weights_are_shared(share: Callable[[Transformer],
 def test_tied_embeddings_are_named(tie: str, groups: list[tuple[str, ...]]) -> None:
     model = build(tie=tie, positions="learned", share_positions=True)
     assert [group.places for group in shared_groups(model)] == [*groups, ("src_positions", "tgt_positions")]
-    again = {part.path for part in parts_of(model) if not part.parameters}
-    assert again == {place for group in [*groups, ("src_positions", "tgt_positions")] for place in group[1:]}
+    again = {leaf.path: leaf.same_as for leaf in leaves(part_tree(model)) if leaf.same_as}
+    expected = {place: group[0] for group in [*groups, ("src_positions", "tgt_positions")] for place in group[1:]}
+    assert again == expected
 
 
 def test_a_weight_of_a_module_with_submodules_is_a_part() -> None:
@@ -124,18 +133,96 @@ def test_a_weight_of_a_module_with_submodules_is_a_part() -> None:
 
     weight = nn.Parameter(torch.zeros(7))
     model = nn.ModuleList([Both(weight), Both(weight)])
-    parts = [(part.path, part.parameters) for part in parts_of(model)]
-    assert parts == [("0", 7), ("0.inner", 20), ("1", 0), ("1.inner", 20)]
+    parts = leaves(part_tree(model))
+    assert [(leaf.path, leaf.parameters, leaf.same_as) for leaf in parts] == [
+        ("0.weight", 7, None),
+        ("0.inner", 20, None),
+        ("1.weight", 0, "0.weight"),
+        ("1.inner", 20, None),
+    ]
     assert [group.places for group in shared_groups(model)] == [("0.weight", "1.weight")]
 
 
+def test_head_matrices_compute_what_the_attention_computes() -> None:
+    """x W_i, with W_i taken from the reported rows, is the projection of head i."""
+    model = build().double()
+    x_BTD = torch.randn(2, 5, 16, dtype=torch.float64)
+    found = {leaf.path: leaf for leaf in leaves(part_tree(model))}
+    for path in (
+        "encoder.layers.1.self_attention.qkv",
+        "decoder.layers.0.cross_attention.kv",
+        "decoder.layers.3.cross_attention.query",
+    ):
+        leaf, fused = found[path], cast(nn.Linear, model.get_submodule(path))
+        parts = dict(zip(leaf.matrices, fused(x_BTD).chunk(len(leaf.matrices), -1), strict=True))
+        assert len(leaf.slices) == 2 * len(leaf.matrices)
+        for head_matrix in leaf.slices:
+            rows = slice(head_matrix.rows[0], head_matrix.rows[1] + 1)
+            W_Dd = fused.weight[rows].T
+            assert tuple(W_Dd.shape) == head_matrix.shape == (16, 8)
+            torch.testing.assert_close(
+                x_BTD @ W_Dd + fused.bias[rows], split_heads(parts[head_matrix.matrix], 2)[:, head_matrix.head - 1]
+            )
+    assert found["decoder.layers.0.feed_forward.outer"].matrices == ("W_2",)
+    assert found["decoder.layers.0.cross_attention.out"].slices == ()
+
+
+def notes(model: Transformer, *, full: bool = False) -> list[tuple[str, str, str]]:
+    """The name, the count and the note of each row of the table of parts."""
+    return [(name.strip(), count, note) for name, count, _, note in part_rows(part_tree(model), full=full)]
+
+
 def test_equal_layers_are_one_row() -> None:
-    rows = list(part_rows(parts_of(build(share_layers="attention"))))
-    assert ("src_embedding", "640", "[40, 16]") in rows
-    assert ("projection", "0", "[40, 16]") in rows
-    assert ("encoder.layers.0-3.self_attention.qkv", f"{48 * 16 + 48:,}", "[48, 16] + [48]") in rows
-    assert ("decoder.layers.0-3.feed_forward.inner", f"{4 * (24 * 16 + 24):,}", "[24, 16] + [24]") in rows
-    assert sum(int(count.replace(",", "")) for _, count, _ in rows) == count_parameters(build(share_layers="attention"))
+    rows = notes(build())
+    parameters = 4 * 16 * 16 + 4 * 16 + 2 * 16 * 24 + 24 + 16 + 4 * 16
+    assert ("layers 1-4 (layers.0-3 in the file)", f"4 x {parameters:,}", "not shared") in rows
+    assert [note for _, _, note in rows].count("W_Q, W_K, W_V of 2 heads: [16, 8] each") == 2
+    assert ("src_embedding", "640", "shared with tgt_embedding, projection") in rows
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        (  # a norm that shares a row with its residual
+            {"share_layers": "attention"},
+            {
+                ("self_attention_residual.norm", "shared with encoder.layers.1-3.self_attention_residual"),
+                ("cross_attention_residual.norm", "shared with decoder.layers.1-3.cross_attention_residual"),
+            },
+        ),
+        (  # groups of more than two layers
+            {"share_layers": "all", "share_group": 3, "encoder_layers": 6},
+            {
+                ("layers 1, 4 (layers.0, 3 in the file)", "shared with encoder.layers.1-2, 4-5"),
+                ("layers 2-3, 5-6 (layers.1-2, 4-5 in the file)", "same as encoder.layers.0, 3"),
+            },
+        ),
+        (  # the last group has one layer, which shares nothing
+            {"share_layers": "all", "share_group": 2, "encoder_layers": 5},
+            {
+                ("layers 1, 3 (layers.0, 2 in the file)", "shared with encoder.layers.1, 3"),
+                ("layers 2, 4 (layers.1, 3 in the file)", "same as encoder.layers.0, 2"),
+                ("layer 5 (layers.4 in the file)", ""),
+            },
+        ),
+        (  # places in both stacks
+            {"share_layers": "all", "share_group": 2, "share_stacks": True},
+            {
+                (
+                    "self_attention",
+                    "shared with encoder.layers.1, 3.self_attention, decoder.layers.0-3.self_attention",
+                ),
+            },
+        ),
+    ],
+)
+def test_each_shared_part_names_all_the_places_that_use_it(
+    config: dict[str, object], expected: set[tuple[str, str]]
+) -> None:
+    model = build(**config)
+    assert {(name, note) for name, _, note in notes(model)} >= expected
+    full = notes(model, full=True)
+    assert sum("shared with" in note for _, _, note in full) == len(shared_groups(model))
 
 
 @pytest.mark.parametrize(
@@ -160,7 +247,8 @@ def test_equal_layers_are_one_row() -> None:
 )
 def test_groups_that_repeat_in_each_layer_are_one_row(config: dict[str, object], places: list[str]) -> None:
     groups = shared_groups(build(tie="none", **config))
-    assert [row[2] for row in shared_rows(groups)] == places
+    assert [row[2] for row in shared_rows(groups, full=False)] == places
+    assert len(list(shared_rows(groups, full=True))) == len(groups)
 
 
 def inspection(tmp_path: Path, data: DataFolder, model: Transformer) -> Inspection:
@@ -196,6 +284,26 @@ def test_the_facts_are_shown_and_fit_the_terminal(tmp_path: Path, tiny_data: Dat
     assert len(facts) > len(shown(inspected)[: shown(inspected).index("parts")])
 
 
+def test_the_overlap_comes_from_the_data_folder(tiny_run: RunFolder, tiny_data: DataFolder) -> None:
+    loaded = load_model(tiny_run.last)
+    measured = training_overlap(tiny_data.path, loaded)
+    assert measured == tiny_data.report["overlap"]
+    with_it, without = (shown(Inspection(tiny_run.last, "", loaded, each)) for each in (measured, None))
+    (line,) = (line for line in with_it if line.startswith("overlap  "))
+    assert f"{measured['rows'][0]['share']:.0%}" in line
+    assert line not in without
+
+
+def test_a_folder_of_other_data_is_refused(
+    tiny_run: RunFolder, tiny_data: DataFolder, tiny_data_separate: DataFolder
+) -> None:
+    loaded = load_model(tiny_run.last)
+    with pytest.raises(InputError, match=r"`data`.*vocabulary"):
+        training_overlap(tiny_data_separate.path, loaded)
+    with pytest.raises(InputError, match=r"`data`.*pairs"):
+        training_overlap(tiny_data.path, dataclasses.replace(loaded, training={"step": 3, "data": "0" * 64}))
+
+
 def test_the_command_prints_tables_or_json(
     tiny_run: RunFolder,
     tiny_data: DataFolder,
@@ -207,17 +315,38 @@ def test_the_command_prints_tables_or_json(
     assert "\x1b" not in text
     assert str(tiny_run.best) in text
     assert "src_embedding = tgt_embedding = projection" in text
-    record = json.loads(run_cli("inspect", tiny_run.last, "--json").out)
+    done = run_cli(
+        "inspect", tiny_run.last, "--data", tiny_data.path, "--word", "Hund", "--sentence", "The dog.", "--json"
+    )
+    record = json.loads(done.out)
     model = load_model(tiny_run.last).model
-    assert record["parameters"] == sum(part["parameters"] for part in record["parts"]) == count_parameters(model)
+    assert record["parameters"] == record["tree"]["parameters"] == count_parameters(model)
+    assert record["overlap"] == tiny_data.report["overlap"]
     assert record["vocabulary"]["src"]["sha256"] == tiny_data.src_vocab.digest
     assert record["training"]["step"] == 30
+    assert len(record["nearest"][0]["rows"]) == 10
+    assert len(record["steps"][0]["by_dot"]) == 3
 
 
-def test_a_damaged_file_is_refused(run_copy: RunFolder, run_cli: Callable[..., Done]) -> None:
-    raw = bytearray(run_copy.step_file(20).read_bytes())
-    raw[-1] ^= 4
-    run_copy.step_file(20).write_bytes(raw)
-    done = run_cli("inspect", run_copy.step_file(20))
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["--nearest", "3"], "--nearest"),
+        (["--word", "a", "--full"], "--full"),
+        (["--word", " "], "--word"),
+        (["--sentence", ""], "sentence"),
+        (["--sentence", "dog " * 2000], "1,024"),
+        (["--nearest", "0", "--word", "a"], "--nearest"),
+        (["--data", "{other}"], "--data"),
+    ],
+)
+def test_an_invalid_option_is_refused_by_name(
+    words: list[str],
+    named: str,
+    tiny_run: RunFolder,
+    tiny_data_separate: DataFolder,
+    run_cli: Callable[..., Done],
+) -> None:
+    done = run_cli("inspect", tiny_run.path, *(word.format(other=tiny_data_separate.path) for word in words))
     assert (done.code, done.out) == (2, b"")
-    assert str(run_copy.step_file(20)) in done.err
+    assert named in done.err

@@ -16,8 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vtrans.analysis.charts import Series, line_chart, ticks
-from vtrans.analysis.report import POLICY, marked, report
+from vtrans.analysis.report import POLICY, ReportOptions, marked, report
 from vtrans.analysis.run_history import histories
+from vtrans.data.store import DataFolder
 from vtrans.errors import FileError, InputError
 from vtrans.storage.run_folder import RunFolder
 
@@ -54,23 +55,24 @@ class Page(HTMLParser):
         self.text += data
 
 
-def test_the_page_shows_the_run_and_loads_nothing(tiny_run: RunFolder) -> None:
+def test_the_page_shows_the_run_and_loads_nothing(tiny_run: RunFolder, tiny_data: DataFolder) -> None:
     (history,) = histories([tiny_run.path])
-    page = Page(report([history], sentences=2))
-    assert not page.loaded
-    assert POLICY.startswith("default-src 'none'")
-    assert page.tags.count("svg") == 6
+    page = Page(report([history], ReportOptions(sentences=2, data=tiny_data.path)))
+    assert all(each.startswith("data:image/") for each in page.loaded)
+    assert "img-src data:" in POLICY  # which blocks everything else
+    assert "img" in page.tags  # the attention
+    assert page.tags.count("svg") == 2 * 6  # curves over updates and over time
     assert history.sources is not None
-    for shown in (*history.sources[:2], "Results", "train.max_steps"):
+    for shown in (*history.sources[:2], "Results", "train.max_steps", "Overlap"):
         assert shown in page.text
     assert history.best is not None
     assert f"{history.best['bleu']:.2f}" in page.text
 
 
 def test_every_region_that_scrolls_can_be_reached_by_keyboard(tiny_run: RunFolder) -> None:
-    shown = report(histories([tiny_run.path]))
+    shown = report(histories([tiny_run.path]), ReportOptions())
     regions = re.findall(r'<div class="scroll"[^>]*>', shown)
-    assert len(regions) == len(re.findall("<table", shown))
+    assert len(regions) == len(re.findall("<table|<img", shown))
     assert all('tabindex="0" role="region" aria-label="' in region for region in regions)
     assert shown.count("<main>") == 1
 
@@ -78,8 +80,9 @@ def test_every_region_that_scrolls_can_be_reached_by_keyboard(tiny_run: RunFolde
 def test_the_curves_mark_the_best_validation(tiny_run: RunFolder) -> None:
     (history,) = histories([tiny_run.path])
     assert history.best is not None
-    shown = report([history], sentences=0)
+    shown = report([history], ReportOptions(sentences=0))
     assert shown.count(f"best model of run: {history.best['step']} updates") == 6
+    assert len(re.findall(r"best model of run: [\d.e-]+ minutes", shown)) == 6
 
 
 def test_text_of_the_user_is_escaped(run_copy: RunFolder) -> None:
@@ -89,7 +92,7 @@ def test_text_of_the_user_is_escaped(run_copy: RunFolder) -> None:
         path.write_text(f"{evil}\n" * len(path.read_text().splitlines()))
     renamed = run_copy.path.rename(run_copy.path.with_name("<b>&run"))
     (history,) = histories([renamed])
-    page = Page(report([history], sentences=1))
+    page = Page(report([history], ReportOptions(sentences=1)))
     assert page.tags.count("script") == 1
     assert "b" not in page.tags
     assert evil in page.text
@@ -100,16 +103,29 @@ def test_several_runs_are_compared(tiny_run: RunFolder, run_copy: RunFolder) -> 
     run_copy.recipe.write_text(recipe.replace("max_steps = 30", "max_steps = 31"))
     first, second = histories([tiny_run.path, run_copy.path])
     assert first.name != second.name
-    page = Page(report([first, second], sentences=0))
+    page = Page(report([first, second], ReportOptions(sentences=0)))
     text = " ".join(page.text.split())
+    assert "Differences between the runs" in text
+    assert "+0.00" in text  # the runs are equal
     changed = text.split("Recipes")[1].split("All ")[0]
     assert re.findall(r"(?:model|train|search)\.[a-z_]+", changed) == ["train.max_steps"]
 
 
 def test_a_run_without_kept_translations_has_a_report(run_copy: RunFolder) -> None:
     shutil.rmtree(run_copy.validation)
-    page = Page(report(histories([run_copy.path])))
+    page = Page(report(histories([run_copy.path]), ReportOptions()))
     assert "Translations through" not in page.text
+
+
+def test_minutes_are_those_of_the_training_records(tiny_run: RunFolder) -> None:
+    (history,) = histories([tiny_run.path])
+    total = 0.0
+    for record in history.train:
+        total += record["seconds"]
+        assert history.minutes(record["step"]) == pytest.approx(total / 60)
+    minutes = [history.minutes(step) for step in range(40)]
+    assert minutes[0] == 0
+    assert minutes == sorted(minutes)
 
 
 @pytest.mark.parametrize("line", ["{", "[]", '{"kind": "train", "step": "x", "seconds": 1}', '{"kind": "valid"}'])
@@ -161,29 +177,49 @@ def test_ticks_cover_the_range_in_equal_steps(a: float, b: float) -> None:
 
 
 def test_a_chart_holds_every_value_in_place() -> None:
-    chart = line_chart("loss", [Series("a", 0, [(0, 4.0), (10, 2.0), (20, 1.0)])])
+    chart = line_chart("loss", [Series("a", 0, [(0, 4.0), (10, 2.0), (20, 1.0)])], x_name="updates")
     (data,) = json.loads(re.search('data-series="([^"]*)"', chart)[1].replace("&quot;", '"'))  # type: ignore[index]
     assert [point[2:] for point in data["points"]] == [["0", "4"], ["10", "2"], ["20", "1"]]
     xs, ys = zip(*(point[:2] for point in data["points"]), strict=True)
     assert xs[2] - xs[1] == pytest.approx(xs[1] - xs[0])
     assert ys[1] - ys[0] == pytest.approx(2 * (ys[2] - ys[1]), abs=0.2)  # y grows downwards
-    assert line_chart("loss", [Series("a", 0, [])]) == ""
-    large = line_chart("loss", [Series("a", 0, [(1, 1.0), (2e6, 2e6)])])
+    assert line_chart("loss", [Series("a", 0, [])], x_name="updates") == ""
+    large = line_chart("loss", [Series("a", 0, [(1, 1.0), (2e6, 2e6)])], x_name="updates")
     assert large.count(">2,000,000<") == 2
 
 
 def test_a_long_series_keeps_its_ends() -> None:
     points = [(float(x), 1.0 + x) for x in range(5000)]
-    chart = line_chart("loss", [Series("a", 0, points)])
+    chart = line_chart("loss", [Series("a", 0, points)], x_name="updates")
     (data,) = json.loads(re.search('data-series="([^"]*)"', chart)[1].replace("&quot;", '"'))  # type: ignore[index]
     shown = data["points"]
     assert len(shown) < 500
     assert (shown[0][2], shown[-1][2]) == ("0", "4,999")
 
 
+def test_training_keeps_the_report_up_to_date(
+    tiny_data: DataFolder, run_copy: RunFolder, run_cli: Callable[..., Done]
+) -> None:
+    args = ("train", "--data", tiny_data.path, "--out", run_copy.path, "--quiet")
+    done = run_cli(*args, "--set", "train.max_steps=40", "--report")
+    assert done == Done(0, b"", "")
+    page = Page(run_copy.report.read_text())
+    assert histories([run_copy.path])[0].valid[-1]["step"] == 40
+    assert ">40<" in run_copy.report.read_text()
+    assert "Curves" in page.text
+    # A report that cannot be written ends no training.
+    run_copy.report.unlink()
+    run_copy.report.mkdir()
+    done = run_cli(*args, "--set", "train.max_steps=50", "--report")
+    assert done.code == 0
+    assert "report" in done.err
+    assert max(run_copy.steps()) == 50
+
+
 def test_the_command_writes_one_page(tiny_run: RunFolder, tmp_path: Path, run_cli: Callable[..., Done]) -> None:
     out = tmp_path / "report.html"
     assert run_cli("report", tiny_run.path, "--out", out, "--quiet") == Done(0, b"", "")
-    assert "svg" in Page(out.read_text()).tags
+    assert "img" in Page(out.read_text()).tags
     assert run_cli("report", tiny_run.path, "--out", tmp_path / "report.txt").code == 2
     assert run_cli("report", tmp_path, "--out", out).code == 2
+    assert run_cli("report", tiny_run.path, "--out", tiny_run.recipe.with_suffix(".html"), "--data", tmp_path).code == 2

@@ -58,12 +58,12 @@ def test_several_documents_and_folders_go_to_a_folder(translate: Run) -> None:
 
 def test_files_of_other_formats_with_the_same_ending_are_left_out_of_a_folder(translate: Run) -> None:
     android = '<resources><string name="a">The cat.</string></resources>'
-    for name, content in {"app/b.xml": "<b/>", "app/c.xml": android}.items():
+    for name, content in {"app/a.ts": "let a", "app/b.xml": "<b/>", "app/c.xml": android, "app/d.ts": "<TS/>"}.items():
         Path(name).parent.mkdir(exist_ok=True)
         Path(name).write_text(content, encoding="utf-8")
     assert translate("app", "-o", "new").code == 0
-    assert sorted(path.name for path in Path("new").iterdir()) == ["c.xml"]
-    for name in ("app/b.xml",):
+    assert sorted(path.name for path in Path("new").iterdir()) == ["c.xml", "d.ts"]
+    for name in ("app/a.ts", "app/b.xml"):
         done = translate(name)
         assert done.code == 2
         assert name in done.err

@@ -40,7 +40,7 @@ def test_a_result_that_does_not_fit_is_an_error(
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 def test_a_table_that_does_not_fit_is_an_error(tiny_data: DataFolder) -> None:
     with Path("/dev/full").open("wb") as full:
-        process = start("overlap", tiny_data.path, stdout=full)
+        process = start("overlap", "--data", tiny_data.path, stdout=full)
         _, said = process.communicate(timeout=120)
     assert process.returncode == 1
     assert said == b"error: stdout cannot be written: No space left on device.\n"

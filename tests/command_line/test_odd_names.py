@@ -32,14 +32,17 @@ def test_a_text_file_may_have_any_name(odd: Path, tiny_run: RunFolder, run_cli: 
     run, src, tgt = tiny_run.path, os.fsdecode(b"a\xff.en"), os.fsdecode(b"a\xff.de")
     for words in (
         ("prepare-bpe", "--src", src, "--tgt", tgt, "--vocab-size", "320", "--json"),
+        ("overlap", src, tgt, "--vocab-size", "320", "--json"),
         ("translate", "--model", run, "--input", src, "--output", os.fsdecode(b"hyp\xff"), "--beam", "1"),
         ("logprob", src, tgt, "--model", run),
         ("score", tgt, "--hyp", os.fsdecode(b"hyp\xff"), "--json"),
+        ("attend", run, "The big dog sees me today.", "--out", os.fsdecode(b"\xff.svg")),
     ):
         done = run_cli(*words)
         assert done.code == 0, done.err
         if "--json" in words:
             json.loads(done.out)
+    assert (odd / os.fsdecode(b"\xff.svg")).exists()
     assert [pair["src"]["name"] for pair in DataFolder.open("data").report["inputs"]["train"]] == ["a\\xff.en"]
 
 
@@ -60,8 +63,9 @@ def test_a_folder_or_model_whose_name_is_not_utf8_is_refused_first(
         ("average", model, "--out", "new"),
         ("shortlist", run, "--data", data, "--out", model),
         ("shortlist", run, "--data", name, "--out", "new"),
-        ("overlap", name),
+        ("overlap", "--data", name),
         ("inspect", model),
+        ("inspect", run, "--data", name),
         ("attend", name, "A dog."),
         ("export", name),
         ("export", run, "--out", name),
@@ -75,7 +79,9 @@ def test_a_folder_or_model_whose_name_is_not_utf8_is_refused_first(
         assert sorted(odd.rglob("*")) == before, words
 
 
-@pytest.mark.parametrize("words", [("attend", "A dog.", "--target", "\udcff"), ("attend", "\udcff")])
+@pytest.mark.parametrize(
+    "words", [("inspect", "--word", "\udcff"), ("attend", "A dog.", "--target", "\udcff"), ("attend", "\udcff")]
+)
 def test_an_argument_that_is_not_utf8_is_refused(
     words: tuple[str, ...], tiny_run: RunFolder, run_cli: Callable[..., Done]
 ) -> None:

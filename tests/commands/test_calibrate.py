@@ -19,11 +19,13 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_work(
     run_cli: Callable[..., Done], run_copy: RunFolder, tmp_path: Path
 ) -> None:
     (run_copy.path / "confidence.json").mkdir()
+    (tmp_path / "map.svg").mkdir()
     (tmp_path / "file").touch()
     (tmp_path / "text").write_bytes(SENTENCE)
     text = tmp_path / "text"
     for words in (
         ("calibrate", text, text, "--model", run_copy.path, "--device", "cpu"),
+        ("attend", run_copy.path, "a dog", "--out", tmp_path / "map.svg"),
         ("export", run_copy.path, "--out", tmp_path / "file"),
     ):
         done = run_cli(*words)

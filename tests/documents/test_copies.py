@@ -310,7 +310,19 @@ XLIFF_2 = """<?xml version="1.0"?>
 <unit id="2"><segment><source>Two dogs</source></segment></unit>
 </file></xliff>
 """
-CATALOGUES = {"a.pot": TEMPLATE, "a.xlf": XLIFF, "b.xlf": XLIFF_2}
+QT = """<?xml version="1.0" encoding="utf-8"?>
+<!DOCTYPE TS>
+<TS version="2.1" language="de" sourcelanguage="en">
+<context><name>A</name>
+<message><source>A dog</source><translation type="unfinished"></translation></message>
+<message><source>Two dogs</source><comment>x</comment><translation type="unfinished"></translation></message>
+</context>
+<context><name>B</name>
+<message><source>A dog</source><translation type="unfinished"></translation></message>
+</context>
+</TS>
+"""
+CATALOGUES = {"a.pot": TEMPLATE, "a.xlf": XLIFF, "b.xlf": XLIFF_2, "a.ts": QT}
 
 
 @pytest.mark.parametrize("name", CATALOGUES)
@@ -319,7 +331,7 @@ def test_a_second_run_changes_nothing_in_catalogues(name: str) -> None:
     assert first.count("new ") > 1
     assert completed(name, first, CATALOGUES[name], mark="newer") == first
     edited = first.replace("new A dog", "Ein Hund", 1).replace("fuzzy", "").replace("needs-review-translation", "final")
-    edited = edited.replace("# Title", "# Title\n# Translator: Anna")
+    edited = edited.replace(' type="unfinished"', "").replace("# Title", "# Title\n# Translator: Anna")
     assert completed(name, edited, CATALOGUES[name], mark="newer") == edited
 
 

@@ -138,6 +138,7 @@ def commands(folder: Path) -> dict[str, Command]:
             earlier=lambda out: [*prepare, "300", "--out", str(out)],
         ),
         "train": Command(lambda out: train_words(data, out)[3:], "run"),
+        "train --report": Command(lambda out: [*train_words(data, out)[3:], "--report"], "run"),
         "average": Command(lambda out: ["average", str(whole), "--out", str(out)], "mean.safetensors"),
         "translate --output": Command(lambda out: [*plain, "--output", str(out)], "out.de"),
         "translate --output x.gz": Command(lambda out: [*plain, "--output", str(out)], "out.de.gz"),
@@ -148,8 +149,8 @@ def commands(folder: Path) -> dict[str, Command]:
         "score --json": Command(lambda out: ["score", str(tgt), "--hyp", hyp, "--json"], "score.json", True),
         "inspect": Command(lambda out: ["inspect", str(whole)], "report.txt", True),
         "inspect --json": Command(lambda out: ["inspect", str(whole), "--json"], "report.json", True),
-        "overlap": Command(lambda out: ["overlap", str(data)], "overlap.txt", True),
-        "attend": Command(lambda out: ["attend", str(whole), "A dog sees me."], "map.txt", True),
+        "overlap": Command(lambda out: ["overlap", "--data", str(data)], "overlap.txt", True),
+        "attend --out": Command(lambda out: ["attend", str(whole), "A dog sees me.", "--out", str(out)], "map.svg"),
         "report": Command(lambda out: ["report", str(whole), "--out", str(out)], "report.html"),
         "shortlist": Command(
             lambda out: ["shortlist", str(whole), "--data", str(data), "--out", str(out)], "short.safetensors"

@@ -13,6 +13,7 @@ from networks import align
 from translators import SEARCH, SMALL, VARIANTS, WORDS, loaded, network, sentences, translator, window
 
 from vtrans.analysis.attention_map import attention_map
+from vtrans.analysis.neighbours import steps
 from vtrans.checkpoint import LoadedModel
 from vtrans.data.preparation.learn_vocabulary import learn
 from vtrans.engines.alignments import NO_WORD
@@ -150,6 +151,7 @@ def test_a_model_of_several_languages_needs_one_of_them(to: str | None, named: s
         lambda: made.logprob(["dog"], ["Hund"], to=to),
         lambda: made.translate_window(window(["dog"]), TranslateOptions(to=to)),
         lambda: attention_map(made, "dog", to=to),
+        lambda: steps(made, "dog", to=to),
     ):
         with pytest.raises(InputError, match=rf"`to`.*de \(German\), fr \(French\).*{named}"):
             call()
@@ -195,6 +197,7 @@ def test_the_attention_to_the_tag_has_a_column_of_its_own() -> None:
     assert attention.shares.sum(1) == pytest.approx(1)
     whole = attention_map(speaking(), "a dog runs", to="fr", subwords=True)
     assert attention.shares[:, 0].max() == pytest.approx(whole.shares[:, 0].max(), rel=0.5)
+    assert steps(speaking(), "a dog runs", to="fr")[0] == next(speaking().translate(["a dog runs"], to="fr"))
 
 
 def test_lines_for_a_foreign_vocabulary_name_their_language_or_get_its_tag() -> None:

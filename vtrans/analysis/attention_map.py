@@ -1,4 +1,4 @@
-"""The cross-attention of one sentence and its translation, as a table of shares, in characters.
+"""The cross-attention of one sentence and its translation, as a table of shares, in characters or as SVG.
 
 A map has a row for each word of the translation and a column for each word of the source. As in alignments.py, the
 shares of a source word's subwords are added up, and those of a translated word's subwords are averaged. EOS has a
@@ -9,9 +9,11 @@ Legend: S source length with EOS, T target length, H heads, I columns, J rows.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -186,3 +188,77 @@ def _printable(word: str) -> str:
 
 
 _REPLACED = dict.fromkeys((*STEERING, *b"\t\n"), "\ufffd")
+
+
+# The sizes of the SVG picture, in pixels. The font has a fixed width, so the width of each word is known. In most such
+# fonts a letter is 0.6 times as wide as the font size, and never wider than LETTER times that size.
+FONT, CELL, LETTER, GAP = 14, 26, 0.64, 8
+SLOPE = 60  # degrees by which the words of the source rise
+
+STYLE = """\
+  text { font: 14px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; fill: #1b1f24; }
+  .page { fill: #ffffff; }
+  .cell { fill: #0b5cad; }
+  .grid { fill: none; stroke: #d0d4da; }
+  .note { font-size: 12px; fill: #57606a; }
+  @media (prefers-color-scheme: dark) {
+    text { fill: #e6e9ed; }
+    .page { fill: #14171c; }
+    .cell { fill: #6cb2ff; }
+    .grid { stroke: #343a43; }
+    .note { fill: #9aa4b0; }
+  }"""
+
+
+def as_svg(attention: AttentionMap) -> str:
+    """Returns the map as SVG: a grid of cells with the share as opacity, which also appears as a tooltip."""
+    sine, cosine = np.sin(np.radians(SLOPE)), np.cos(np.radians(SLOPE))
+    rise = max(_label_width(word) * sine + FONT * cosine for word in attention.source)
+    left, top = GAP + max(map(_label_width, attention.target)) + GAP, GAP + rise + GAP
+    columns, rows = len(attention.source), len(attention.target)
+    right, bottom = left + columns * CELL, top + rows * CELL
+    # The slanted words of the source reach beyond the last column.
+    reach = max(
+        left + (i + 0.5) * CELL + FONT / 2 + _label_width(word) * cosine for i, word in enumerate(attention.source)
+    )
+    notes = [attention.title, AXES]
+    width = max(right, reach, *(GAP + len(note) * 12 * LETTER for note in notes)) + GAP
+    height = bottom + GAP + 2 * 18 + GAP
+    title = _xml(f"{attention.title} {AXES}")
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
+        f'viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label="{title}">',
+        f"<title>{title}</title>",
+        f"<style>\n{STYLE}\n</style>",
+        f'<rect class="page" width="{width:.0f}" height="{height:.0f}"/>',
+    ]
+    for i, word in enumerate(attention.source):
+        x, y = left + (i + 0.5) * CELL + FONT / 2 - 2, top - GAP / 2
+        lines.append(f'<text transform="translate({x:.1f} {y:.1f}) rotate(-{SLOPE})">{_xml(word)}</text>')
+    for j, word in enumerate(attention.target):
+        y = top + (j + 0.5) * CELL + 0.35 * FONT
+        lines.append(f'<text x="{left - GAP:.1f}" y="{y:.1f}" text-anchor="end">{_xml(word)}</text>')
+    for j, (word, shares) in enumerate(zip(attention.target, attention.shares, strict=True)):
+        for i, (other, share) in enumerate(zip(attention.source, shares, strict=True)):
+            place = f'x="{left + i * CELL:.1f}" y="{top + j * CELL:.1f}" width="{CELL}" height="{CELL}"'
+            figure = f"<title>{_xml(word)}, {_xml(other)}: {share:.1%}</title>"
+            lines.append(f'<rect class="cell" {place} fill-opacity="{share:.3f}">{figure}</rect>')
+    across = "".join(f"M{left:.1f} {top + j * CELL:.1f}H{right:.1f}" for j in range(rows + 1))
+    down = "".join(f"M{left + i * CELL:.1f} {top:.1f}V{bottom:.1f}" for i in range(columns + 1))
+    lines.append(f'<path class="grid" d="{across}{down}"/>')
+    for number, note in enumerate(notes, 1):
+        lines.append(f'<text class="note" x="{GAP}" y="{bottom + GAP + number * 18 - 4:.1f}">{_xml(note)}</text>')
+    return "\n".join([*lines, "</svg>", ""])
+
+
+def _label_width(word: str) -> float:
+    """Returns the largest width of a label, in pixels."""
+    return text_width(word) * FONT * LETTER
+
+
+# Characters that XML cannot hold, not even escaped.
+_NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def _xml(text: str) -> str:
+    return escape(_NO_XML.sub("\ufffd", text))

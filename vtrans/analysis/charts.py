@@ -35,9 +35,15 @@ class Series:
         return f"c{self.number % COLOURS}" + (" dashed" if self.number >= COLOURS else "")
 
 
-def line_chart(title: str, series: Sequence[Series], *, logarithmic: bool = False) -> str:
-    """Returns a chart of figures over updates as an SVG element, or "" if no series has a point. `logarithmic` scales y
-    by its logarithm; all values must then be above 0."""
+def line_chart(
+    title: str,
+    series: Sequence[Series],
+    *,
+    x_name: str,
+    logarithmic: bool = False,
+) -> str:
+    """Returns a chart as an SVG element, or "" if no series has a point. `logarithmic` scales y by its logarithm; all
+    values must then be above 0."""
     series = [_thinned(line) for line in series if line.points]
     if not series:
         return ""
@@ -65,7 +71,7 @@ def line_chart(title: str, series: Sequence[Series], *, logarithmic: bool = Fals
     ]
     parts = [
         f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" tabindex="0" aria-label="{escape(title)}" '
-        f'data-x="updates" data-series="{escape(json.dumps(data, ensure_ascii=False))}">'
+        f'data-x="{escape(x_name)}" data-series="{escape(json.dumps(data, ensure_ascii=False))}">'
     ]
     for y in y_ticks:
         height = place(0, y)[1]
@@ -74,10 +80,10 @@ def line_chart(title: str, series: Sequence[Series], *, logarithmic: bool = Fals
     for x in x_ticks:
         across = place(x, y_ticks[0])[0]
         parts.append(f'<text x="{across:.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">{number(x)}</text>')
-    parts.append(f'<text class="axis" x="{WIDTH - RIGHT}" y="{HEIGHT - 2}" text-anchor="end">updates</text>')
+    parts.append(f'<text class="axis" x="{WIDTH - RIGHT}" y="{HEIGHT - 2}" text-anchor="end">{escape(x_name)}</text>')
     for line in series:
         if line.best is not None and line.best <= right:
-            name = f"best model of {line.name}: {number(line.best)} updates"
+            name = f"best model of {line.name}: {number(line.best)} {x_name}"
             line_at = f"M{place(line.best, y_ticks[0])[0]:.1f} {TOP}V{HEIGHT - BOTTOM}"
             parts.append(f'<path class="best {line.style}" d="{line_at}"><title>{escape(name)}</title></path>')
         pixels = [place(x, y) for x, y in line.points]

@@ -6,26 +6,60 @@ and what is shared is then named by the largest parts that have all their weight
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import chain
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from torch import nn
 
 from vtrans.checkpoint import aliases
-from vtrans.model import DecoderOnly
+from vtrans.model import SSRU, CrossAttention, DecoderOnly, FeedForward, SelfAttention
 
-Shapes = tuple[tuple[int, ...], ...]
+# The paper's names for the weights of a sublayer, in the order in which a fused weight holds them.
+MATRICES: tuple[tuple[type[nn.Module], str, tuple[str, ...]], ...] = (
+    (SelfAttention, "qkv", ("W_Q", "W_K", "W_V")),
+    (SelfAttention, "out", ("W_O",)),
+    (SSRU, "zf", ("W", "W_f")),
+    (CrossAttention, "query", ("W_Q",)),
+    (CrossAttention, "kv", ("W_K", "W_V")),
+    (CrossAttention, "out", ("W_O",)),
+    (FeedForward, "inner", ("W_1",)),
+    (FeedForward, "outer", ("W_2",)),
+)
+SPLIT_BY_HEAD = {"W_Q", "W_K", "W_V"}
+
+
+@dataclass(frozen=True)
+class HeadMatrix:
+    """The matrix W_i of one head in the paper's form, [D, d]: the rows from the first to the last of `rows` of a fused
+    weight [n * D, D], transposed."""
+
+    matrix: str
+    head: int  # counted from 1
+    rows: tuple[int, int]
+    shape: tuple[int, int]
 
 
 @dataclass(frozen=True)
 class Part:
-    """A part that has weights itself, such as a linear layer. Each weight counts in the first part that has it, so the
-    counts of all parts add up to that of the model."""
+    """A part of the model. Each parameter counts in the first part that has it, so the counts of all parts add up
+    to that of the model."""
 
+    name: str  # within its parent
     path: str
-    parameters: int
-    shapes: Shapes  # of its tensors, as in the file
+    kind: str
+    parameters: int = 0
+    shapes: tuple[tuple[int, ...], ...] = ()  # only of a part without parts: its tensors, as in the file
+    same_as: str | None = None  # the earlier part that has all the weights of this one
+    shared_with: tuple[str, ...] = ()  # the later parts that have the weights of this one
+    matrices: tuple[str, ...] = ()  # the paper's names
+    slices: tuple[HeadMatrix, ...] = ()
+    parts: tuple[Part, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the fields that have a value, without `shared_with`, which can be found from `same_as`."""
+        return asdict(
+            self, dict_factory=lambda items: {k: v for k, v in items if v not in (None, ()) and k != "shared_with"}
+        )
 
 
 @dataclass(frozen=True)
@@ -40,14 +74,50 @@ class SharedGroup:
         return self.parameters * (len(self.places) - 1)
 
 
-def parts_of(model: nn.Module) -> Iterator[Part]:
-    """Yields the parts of a model at all their places, in order."""
-    counted = set[int]()
-    for path, module in model.named_modules(remove_duplicate=False):
-        if weights := list(module.parameters(recurse=False)):
-            new = sum(weight.numel() for weight in weights if id(weight) not in counted)
-            counted.update(map(id, weights))
-            yield Part(path, new, tuple(tuple(weight.shape) for weight in weights))
+def part_tree(model: nn.Module) -> Part:
+    """Returns the model as a tree of the parts that have parameters."""
+    first_names = aliases(model)
+    shared_with = {group.places[0]: group.places[1:] for group in shared_groups(model)}
+
+    def visit(module: nn.Module, name: str, path: str, matrices: tuple[str, ...] = (), heads: int = 0) -> Part:
+        weights = dict(module.named_parameters(remove_duplicate=False))
+        direct = {key: weight for key, weight in weights.items() if "." not in key}
+        children = {key: child for key, child in _children(module) if any(True for _ in child.parameters())}
+        shapes = tuple(tuple(weight.shape) for weight in direct.values()) if not children else ()
+        part = Part(name, path, type(module).__name__, shapes=shapes, shared_with=shared_with.get(path, ()))
+        earlier = {_owner(first_names.get(_join(path, key), ""), key) for key in weights}
+        if len(earlier) == 1 and (same_as := earlier.pop()):
+            return replace(part, same_as=same_as)
+        if not children:
+            new = sum(weight.numel() for key, weight in direct.items() if _join(path, key) not in first_names)
+            by_head = _head_matrices(module, matrices, heads) if SPLIT_BY_HEAD.issuperset(matrices) else ()
+            return replace(part, parameters=new, matrices=matrices, slices=by_head)
+        parts = []
+        for key, weight in direct.items():
+            place = _join(path, key)
+            first = first_names.get(place)
+            new, shape = 0 if first else weight.numel(), (tuple(weight.shape),)
+            parts.append(Part(key, place, "Parameter", new, shape, first, shared_with.get(place, ())))
+        for key, child in children.items():
+            names = next((names for kind, name, names in MATRICES if name == key and isinstance(module, kind)), ())
+            parts.append(visit(child, key, _join(path, key), names, getattr(module, "heads", 0)))
+        if len(parts) == 1 and not isinstance(module, nn.ModuleList):
+            only = parts[0]  # show both on one line, as residual.norm
+            return replace(only, name=f"{name}.{only.name}", shared_with=part.shared_with or only.shared_with)
+        return replace(part, parameters=sum(part.parameters for part in parts), parts=tuple(parts))
+
+    return visit(model, "model", "")
+
+
+def _head_matrices(module: nn.Module, matrices: tuple[str, ...], heads: int) -> tuple[HeadMatrix, ...]:
+    """Returns the matrices of each head in a fused weight, which holds all heads of W_Q, then all of W_K, and so on."""
+    if not matrices:
+        return ()
+    assert isinstance(module, nn.Linear)
+    rows, D = module.weight.shape
+    d = rows // (len(matrices) * heads)
+    starts = [(matrix, head, (i * heads + head) * d) for i, matrix in enumerate(matrices) for head in range(heads)]
+    return tuple(HeadMatrix(matrix, head + 1, (first, first + d - 1), (D, d)) for matrix, head, first in starts)
 
 
 def shared_groups(model: nn.Module) -> list[SharedGroup]:
@@ -75,12 +145,16 @@ def shared_groups(model: nn.Module) -> list[SharedGroup]:
         for key, weight in weights.items():
             if "." not in key and (name := _join(path, key)) in places:
                 groups.append(SharedGroup((name, *sorted(places[name] - {name})), weight.numel()))
-        for key, child in module._modules.items():  # `named_children()` would list a module only once
-            if child is not None:
-                visit(child, _join(path, key))
+        for key, child in _children(module):
+            visit(child, _join(path, key))
 
     visit(model, "")
     return groups
+
+
+def _children(module: nn.Module) -> list[tuple[str, nn.Module]]:
+    """Returns the submodules like `named_children()`, but lists a module again at each of its places."""
+    return [(key, child) for key, child in module._modules.items() if child is not None]
 
 
 def _join(path: str, key: str) -> str:
@@ -90,61 +164,3 @@ def _join(path: str, key: str) -> str:
 def _owner(name: str, key: str) -> str:
     """Returns the path of the part whose weight `key` has this full name, or "" if the name does not end in `key`."""
     return name.removesuffix(f".{key}") if name.endswith(f".{key}") else ""
-
-
-# Tables.
-
-
-def part_rows(parts: Iterable[Part]) -> Iterator[tuple[str, str, str]]:
-    """Yields the rows of the table of parts: places, number of parameters, shapes in the file. Parts that differ only
-    in their layer have one row."""
-    alike: dict[tuple[str, Shapes], list[Part]] = {}
-    for part in parts:
-        alike.setdefault((_layer_of(part.path)[0], part.shapes), []).append(part)
-    for (_, shapes), same in alike.items():
-        (places,) = _folded(part.path for part in same)
-        yield places, f"{sum(part.parameters for part in same):,}", " + ".join(str(list(shape)) for shape in shapes)
-
-
-def shared_rows(groups: Sequence[SharedGroup]) -> Iterator[tuple[str, str, str]]:
-    """Yields the rows of the table of shared weights. Groups that differ only in their layer number have one row."""
-    alike: dict[object, list[SharedGroup]] = {}
-    for group in groups:
-        form = group.parameters, *(_layer_of(place)[0] for place in group.places)
-        alike.setdefault(form, []).append(group)
-    for same in alike.values():
-        first, times = same[0], f"{len(same)} x " if len(same) > 1 else ""
-        text = " = ".join(_folded(first.places))
-        if times:
-            columns = zip(*(group.places for group in same), strict=True)
-            text = " = ".join(chain.from_iterable(map(_folded, columns))) + ", layer by layer"
-        yield f"{times}{first.parameters:,}", f"{times}{first.saved:,}", text
-
-
-def _layer_of(place: str) -> tuple[str, int]:
-    """Returns a place with `{}` for its layer number, and that number; -1 for a place outside the layers."""
-    names = place.split(".")
-    layer = next((i for i, name in enumerate(names) if name.isdigit()), None)
-    if layer is None:
-        return place, -1
-    return ".".join((*names[:layer], "{}", *names[layer + 1 :])), int(names[layer])
-
-
-def _folded(places: Iterable[str]) -> list[str]:
-    """Returns the places as text. Those that differ only in their layer are one entry: encoder.layers.0-5."""
-    layers: dict[str, list[int]] = {}
-    for place in places:
-        form, layer = _layer_of(place)
-        layers.setdefault(form, []).append(layer)
-    return [form.format(_ranges(numbers)) for form, numbers in layers.items()]
-
-
-def _ranges(numbers: Iterable[int]) -> str:
-    """Returns the numbers as text: `0-2, 5` for 0, 1, 2 and 5."""
-    ranges: list[list[int]] = []
-    for number in sorted(set(numbers)):
-        if ranges and number == ranges[-1][-1] + 1:
-            ranges[-1].append(number)
-        else:
-            ranges.append([number])
-    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in ranges)

@@ -1,31 +1,38 @@
-"""One HTML page about one or several runs: scores, curves, translations and recipes.
+"""One HTML page about one or several runs: scores, curves, translations, attention, sharing and recipes.
 
 The page holds everything that it shows: it loads nothing from elsewhere, and its text is escaped.
 """
 
 from __future__ import annotations
 
+import base64
 import difflib
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from vtrans.analysis.attention_map import as_svg, attention_map
 from vtrans.analysis.charts import Series, line_chart
-from vtrans.analysis.run_history import RunHistory, histories
+from vtrans.analysis.inspection import Inspection, shared_rows, training_overlap
+from vtrans.analysis.parts import shared_groups
+from vtrans.analysis.run_history import Point, RunHistory, histories
 from vtrans.checkpoint import load_model
 from vtrans.console import Console, duration
+from vtrans.engines.torch_engine import TorchEngine
+from vtrans.errors import InputError
 from vtrans.files import write_atomically
-from vtrans.model import count_parameters
+from vtrans.score import compare
 from vtrans.storage.run_folder import choose_model
+from vtrans.translate.translator import Translator
 
-SENTENCES = 3  # of the validation, whose translations are followed through the training
 FEW_RUNS = 3  # whose results are columns, which fit a narrow window
 MOST_STEPS = 6  # validations whose translations of a sentence are shown
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 
 # Title, kind of record, key, whether the scale is logarithmic.
 CURVES = (
@@ -38,20 +45,34 @@ CURVES = (
 )
 
 
-def write_report(runs: Sequence[Path], out: Path, sentences: int = SENTENCES, console: Console | None = None) -> None:
+@dataclass(frozen=True)
+class ReportOptions:
+    """What a report shows besides the records of the runs."""
+
+    sentences: int = 3
+    """Validation sentences whose translations are followed through the training."""
+    data: Path | None = None
+    """The data folder of the runs, for the overlap of its vocabulary; None leaves it out."""
+
+
+def write_report(runs: Sequence[Path], out: Path, options: ReportOptions, console: Console | None = None) -> None:
     """Writes the page about these run folders; the console shows the progress. Raises FileError for a folder that holds
-    no run."""
-    write_atomically(out, report(histories(runs), sentences, console).encode())
+    no run, and InputError for a data folder that is not that of the runs."""
+    write_atomically(out, report(histories(runs), options, console).encode())
 
 
-def report(runs: Sequence[RunHistory], sentences: int = SENTENCES, console: Console | None = None) -> str:
-    """Returns the page, with the translations of that many validation sentences through the training."""
+def report(runs: Sequence[RunHistory], options: ReportOptions, console: Console | None = None) -> str:
+    """Returns the page. Raises InputError for a data folder that is not that of the runs."""
     title = ", ".join(run.name for run in runs)
+    models = {run.name: load_inspection(run, options.data) for run in runs}
     parts = (
         _legend(runs),
-        _results(runs),
+        _results(runs, models),
         _curves(runs),
-        _translations(runs, sentences),
+        _significance(runs),
+        _translations(runs, options.sentences),
+        _attention(runs, models, options.sentences),
+        _sharing(models),
         _recipes(runs),
         _records(runs),
     )
@@ -71,10 +92,18 @@ def report(runs: Sequence[RunHistory], sentences: int = SENTENCES, console: Cons
     )
 
 
+def load_inspection(run: RunHistory, data: Path | None) -> Inspection | None:
+    """Returns the model of a run that `vtrans translate` would choose, or None before the first checkpoint."""
+    if not run.run.steps():
+        return None
+    chosen = choose_model(run.run.path)
+    loaded = load_model(chosen.file)
+    return Inspection(chosen.file, chosen.reason, loaded, training_overlap(data, loaded) if data else None)
+
+
 def table(name: str, header: Sequence[str], rows: Iterable[Sequence[object]], *, figures: bool = False) -> str:
-    """Returns a table with this name for screen readers. It scrolls if the window is narrow; the keyboard can reach it.
-    Columns whose cells look like numbers are aligned right; with `figures`, all but the first are. Cells of type `Html`
-    are not escaped."""
+    """Returns a table with this name for screen readers. Columns whose cells look like numbers are aligned right; with
+    `figures`, all but the first are. Cells of type `Html` are not escaped."""
     cells = [[cell if isinstance(cell, Html) else Html(escape(str(cell))) for cell in row] for row in rows]
     numeric = [all(_NUMBER.fullmatch(row[i]) for row in cells) and bool(cells) for i in range(len(header))]
     if figures:
@@ -85,10 +114,12 @@ def table(name: str, header: Sequence[str], rows: Iterable[Sequence[object]], *,
         "<tr>" + "".join(f"<td{mark}>{cell}</td>" for cell, mark in zip(row, marks, strict=True)) + "</tr>"
         for row in cells
     ]
-    return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(name)}">'
-        f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
-    )
+    return scrolled(name, f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>")
+
+
+def scrolled(name: str, content: str) -> str:
+    """Returns HTML in a region of this name that scrolls if the window is narrow. The keyboard can reach it."""
+    return f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(name)}">{content}</div>'
 
 
 _NUMBER = re.compile(r"[-+−]?[\d,.]*\d(?:e-?\d+)?|–|")
@@ -109,17 +140,17 @@ def _legend(runs: Sequence[RunHistory]) -> Iterator[str]:
     yield f'<ul class="legend">{"".join(items)}</ul>'
 
 
-def _results(runs: Sequence[RunHistory]) -> Iterator[str]:
+def _results(runs: Sequence[RunHistory], models: Mapping[str, Inspection | None]) -> Iterator[str]:
     yield "<h2>Results</h2>"
     rows = []
     for run in runs:
-        best, train = run.best, run.train
+        best, model, train = run.best, models[run.name], run.train
         seconds = sum(record["seconds"] for record in train)
         tokens = sum(record["tgt_tokens"] for record in train)
         rows.append(
             (
                 run.name,
-                f"{count_parameters(load_model(choose_model(run.run.path).file).model):,}" if run.run.steps() else "–",
+                f"{model.parameters:,}" if model else "–",
                 f"{max(record['step'] for record in (*train, *run.valid)):,}",
                 duration(seconds),
                 f"{tokens / seconds:,.0f}" if seconds else "–",
@@ -150,17 +181,54 @@ def _figure(record: Mapping[str, Any] | None, key: str) -> str:
 
 def _curves(runs: Sequence[RunHistory]) -> Iterator[str]:
     yield "<h2>Curves</h2>"
+    yield (
+        '<div class="choice" role="radiogroup" aria-label="Horizontal axis">'
+        '<label><input type="radio" name="axis" id="by-steps" checked> by updates</label>'
+        '<label><input type="radio" name="axis" id="by-time"> by training time</label></div>'
+    )
     if any(run.best for run in runs):
         yield '<p class="note">A dotted vertical line is at the best validation.</p>'
-    figures = []
-    for title, kind, key, logarithmic in CURVES:
-        series = []
-        for number, run in enumerate(runs):
-            points = run.speed() if kind == "speed" else run.curve(kind, key)
-            series.append(Series(run.name, number, points, run.best["step"] if run.best else None))
-        if chart := line_chart(title, series, logarithmic=logarithmic):
-            figures.append(f"<figure><figcaption>{escape(title)}</figcaption>{chart}</figure>")
-    yield f'<div class="charts">{"".join(figures)}</div>'
+    for name, unit in (("by-steps", "updates"), ("by-time", "minutes")):
+        figures = []
+        for title, kind, key, logarithmic in CURVES:
+            series = []
+            for number, run in enumerate(runs):
+                points = run.speed() if kind == "speed" else run.curve(kind, key)
+                best = None if run.best is None else Point(run.best["step"], run.minutes(run.best["step"]), 0.0)
+                mark = None if best is None else _xy(best, unit)[0]
+                series.append(Series(run.name, number, [_xy(point, unit) for point in points], mark))
+            if chart := line_chart(title, series, x_name=unit, logarithmic=logarithmic):
+                figures.append(f"<figure><figcaption>{escape(title)}</figcaption>{chart}</figure>")
+        yield f'<div class="charts {name}">{"".join(figures)}</div>'
+
+
+def _xy(point: Point, unit: str) -> tuple[float, float]:
+    return (point.step if unit == "updates" else point.minutes), point.value
+
+
+def _significance(runs: Sequence[RunHistory]) -> Iterator[str]:
+    rows = []
+    for first, second in itertools.combinations(runs, 2):
+        texts = [run.translations(run.best["step"]) if run.best else None for run in (first, second)]
+        references = first.references
+        if references is None or references != second.references or None in texts:
+            continue
+        baseline, system = (text or [] for text in texts)
+        try:
+            comparisons = compare(baseline, system, [references], baseline_name=first.name, hyp_name=second.name)
+        except InputError:  # subword marks in the text of an untrained model
+            continue
+        for each in comparisons:
+            difference = f"{each.value - each.baseline_value:+.2f}"
+            values = (f"{each.baseline_value:.2f}", f"{each.value:.2f}", difference, f"{each.p_value:.4f}")
+            rows.append((first.name, second.name, each.name, *values))
+    if rows:
+        yield "<h2>Differences between the runs</h2>"
+        yield table("Differences", ("run A", "run B", "metric", "A", "B", "B − A", "p"), rows)
+        yield (
+            '<p class="note">Paired bootstrap resampling (Koehn 2004) of the best validations. p is the probability of '
+            "a difference at least this large by chance.</p>"
+        )
 
 
 def _translations(runs: Sequence[RunHistory], count: int) -> Iterator[str]:
@@ -213,6 +281,53 @@ def marked(before: str, after: str) -> Html:
         if c < d:
             parts.append(f"<ins>{escape(' '.join(new[c:d]))}</ins>")
     return Html(" ".join(parts))
+
+
+def _attention(runs: Sequence[RunHistory], models: Mapping[str, Inspection | None], sentences: int) -> Iterator[str]:
+    pictures = []
+    for run in runs:
+        model = models[run.name]
+        if model is None or not run.sources:
+            continue
+        translator = Translator(TorchEngine([model.loaded]))
+        for sentence in run.sources[:sentences]:
+            try:
+                attention = attention_map(translator, sentence, to=next(iter(model.loaded.tags), None))
+            except InputError:  # blank, or too long to be translated in one piece
+                continue
+            data = base64.b64encode(as_svg(attention).encode()).decode()
+            label = f"{run.name}: attention of “{sentence}”"
+            picture = f'<img src="data:image/svg+xml;base64,{data}" alt="{escape(label)}">'
+            pictures.append(f"<h3>{escape(run.name)}</h3>{scrolled(label, picture)}")
+    if pictures:
+        yield "<h2>Attention</h2>"
+        yield '<p class="note">The model that `vtrans translate` would use. Its own translations are the rows.</p>'
+        summary = f"{len(pictures)} sentence{'s' * (len(pictures) != 1)}"
+        yield f"<details><summary>{summary}</summary>{''.join(pictures)}</details>"
+
+
+def _sharing(models: Mapping[str, Inspection | None]) -> Iterator[str]:
+    known = {name: model for name, model in models.items() if model is not None}
+    if not known:
+        return
+    yield "<h2>What is shared</h2>"
+    for name, model in known.items():
+        unshared, parameters = model.parameters_without_sharing, model.parameters
+        saved = f"; {unshared:,} without sharing, which saves {1 - parameters / unshared:.0%}" * (unshared > parameters)
+        yield f"<p>{escape(name)}: {parameters:,} parameters{saved}.</p>"
+        if groups := shared_groups(model.loaded.model):
+            yield table(f"What {name} shares", ("parameters", "saved", "places"), list(shared_rows(groups, full=False)))
+    overlap = next((model.overlap for model in known.values() if model.overlap), None)
+    if overlap:
+        rows = [
+            (f"{row['threshold']}+ times", f"{row['both']:,}", f"{row['either']:,}", f"{row['share']:.1%}",
+             f"{row['token_share']:.1%}")
+            for row in overlap["rows"]
+        ]  # fmt: skip
+        yield "<h3>Overlap of the two sides' subwords</h3>"
+        yield table(
+            "Overlap", ("types seen", "on both sides", "on either side", "overlap", "share of running tokens"), rows
+        )
 
 
 def _recipes(runs: Sequence[RunHistory]) -> Iterator[str]:

@@ -15,8 +15,14 @@ from vtrans.storage.run_folder import RunFolder
 from vtrans.text.lines import open_bytes, read_lines
 from vtrans.training.progress import records_of
 
-Curve = list[tuple[float, float]]
-"""Steps, each with a figure."""
+
+@dataclass(frozen=True)
+class Point:
+    """A figure of a curve."""
+
+    step: int
+    minutes: float  # of training, without validations
+    value: float
 
 
 @dataclass(frozen=True)
@@ -29,19 +35,42 @@ class RunHistory:
     valid: Sequence[Mapping[str, Any]]
     recipe: Mapping[str, Mapping[str, Any]]
 
-    def curve(self, kind: str, key: str) -> Curve:
+    @cached_property
+    def _seconds(self) -> dict[int, float]:
+        """The seconds of training up to each step that has a training record."""
+        seconds, total = {}, 0.0
+        for record in self.train:
+            total += record["seconds"]
+            seconds[record["step"]] = total
+        return seconds
+
+    def minutes(self, step: int) -> float:
+        """Returns the minutes of training up to a step, interpolated between the training records."""
+        before = after = (0, 0.0)
+        for at in self._seconds.items():
+            before, after = after, at
+            if at[0] >= step:
+                break
+        (step_0, seconds_0), (step_1, seconds_1) = before, after
+        if step >= step_1 or step_1 == step_0:
+            return seconds_1 / 60
+        return (seconds_0 + (seconds_1 - seconds_0) * (step - step_0) / (step_1 - step_0)) / 60
+
+    def curve(self, kind: str, key: str) -> list[Point]:
         """Returns a figure of the training records or of the validations; values that are not finite are left out."""
         records = self.train if kind == "train" else self.valid
         return [
-            (record["step"], float(record[key]))
+            Point(record["step"], self.minutes(record["step"]), float(record[key]))
             for record in records
             if record.get(key) is not None and math.isfinite(record[key])
         ]
 
-    def speed(self) -> Curve:
+    def speed(self) -> list[Point]:
         """Returns the target tokens per second of each training record."""
         return [
-            (record["step"], record["tgt_tokens"] / record["seconds"]) for record in self.train if record["seconds"] > 0
+            Point(record["step"], self.minutes(record["step"]), record["tgt_tokens"] / record["seconds"])
+            for record in self.train
+            if record["seconds"] > 0
         ]
 
     @property

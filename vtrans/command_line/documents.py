@@ -132,7 +132,7 @@ def check_packages(purpose: str) -> None:
 
 def documents_in(folder: Path, endings: tuple[str, ...]) -> Iterator[Path]:
     """Yields the files of a folder whose names have one of the endings, or all files without endings. Hidden files and
-    folders are left out, and so are other files with the ending of a format, such as other XML than Android's."""
+    folders are left out, and so are other files with the ending of a format, such as TypeScript beside Qt's."""
     from vtrans.documents.files import ROOTS
 
     for path in sorted(folder.rglob("*")):

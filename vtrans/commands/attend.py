@@ -1,4 +1,4 @@
-"""`vtrans attend`: the attention of one translation, in characters or as JSON."""
+"""`vtrans attend`: the attention of one translation, drawn or as JSON."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from typing import Annotated
 
 from vtrans.command_line.generated import argument, option
 from vtrans.command_line.lines import print_json, print_line, terminal_width
-from vtrans.command_line.options import Json, Quiet, To
+from vtrans.command_line.options import Json, Quiet, To, check_output
 from vtrans.console import Console
+from vtrans.errors import InputError
+from vtrans.files import destination, write_atomically
 
 LAYER = "Decoder layer, counted from 1 at the bottom.  [default: the mean of the upper half]"
 HEAD = "Attention head of that layer, counted from 1.  [default: the mean of all heads]"
 SUBWORDS = "Show subwords instead of words on both axes."
+OUT = "SVG file to write.  [default: print characters on stdout]"
 
 
 def attend(
@@ -25,14 +28,20 @@ def attend(
     layer: Annotated[int | None, option(LAYER, "N", "Attention")] = None,
     head: Annotated[int | None, option(HEAD, "N", "Attention")] = None,
     subwords: Annotated[bool, option(SUBWORDS, panel="Attention", flag="--subwords")] = False,
+    out: Annotated[Path | None, option(OUT, "FILE", "Output")] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Show which source words each word of a translation attends to.
 
-    The cross-attention of one sentence is drawn in characters.
+    The cross-attention of one sentence is drawn in the terminal, or as an SVG picture with --out.
     """
-    from vtrans.analysis.attention_map import as_text, attention_map
+    if out and out.suffix.lower() != ".svg":
+        raise InputError(f"--out must be an SVG file, such as attend.svg, got {out}.")
+    check_output(out, [("MODEL", model)], "--out")
+    if out:
+        destination(out, "file")
+    from vtrans.analysis.attention_map import as_svg, as_text, attention_map
     from vtrans.checkpoint import load_model
     from vtrans.engines.torch_engine import TorchEngine
     from vtrans.storage.run_folder import choose_model
@@ -51,7 +60,10 @@ def attend(
         head=head,
         subwords=subwords,
     )
+    if out:
+        write_atomically(out, as_svg(attention).encode())
+        console.info(f"{out}: {attention.which}, {len(attention.target)} rows and {len(attention.source)} columns")
     if as_json:
         print_json(attention.as_dict())
-    else:
+    elif not out:
         print_line(as_text(attention, terminal_width()))

@@ -1,29 +1,69 @@
-"""`vtrans overlap`: the subwords that the two sides of a data folder have in common."""
+"""`vtrans overlap`: the subwords that two texts, or the sides of a data folder, have in common."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated
 
-from vtrans.command_line.generated import argument
+from vtrans.command_line.generated import argument, option
 from vtrans.command_line.lines import print_json, result_console, terminal_width
-from vtrans.command_line.options import Json
-from vtrans.data.options import PrepareOptions
+from vtrans.command_line.options import BadUtf8, Json, Quiet, bad_utf8
+from vtrans.console import Console
+from vtrans.data.options import DEFAULT_VOCAB_SIZE, PrepareOptions
+from vtrans.errors import InputError
+
+DATA = (
+    "Data folder whose vocabulary to use; without SRC and TGT, compare its training pairs.  [default without SRC and "
+    f"TGT: {PrepareOptions.out}]"
+)
+VOCAB = "Joint SentencePiece model to use, as made by prepare-bpe."
+VOCAB_SIZE = (
+    f"Number of subwords to learn if no vocabulary is given.  [default: {DEFAULT_VOCAB_SIZE}, or what the text allows]"
+)
 
 
 def overlap(
-    data: Annotated[Path, argument("Folder that prepare-bpe wrote.", "FOLDER")] = Path(PrepareOptions.out),
+    src: Annotated[Path | None, argument("Text in the source language.", "SRC")] = None,
+    tgt: Annotated[Path | None, argument("Text in the target language; it need not be parallel.", "TGT")] = None,
+    data: Annotated[Path | None, option(DATA, "FOLDER", "Vocabulary")] = None,
+    vocab: Annotated[Path | None, option(VOCAB, "FILE", "Vocabulary")] = None,
+    vocab_size: Annotated[int | None, option(VOCAB_SIZE, "N", "Vocabulary")] = PrepareOptions.vocab_size,
+    on_bad_utf8: BadUtf8 = PrepareOptions.on_bad_utf8,
     as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Show the subwords that two languages have in common, as prepare-bpe has counted them.
+    """Count the subwords that two languages have in common.
 
-    It also says whether a joint vocabulary with one matrix suits the texts.
+    The figures show, for each script, how many subwords of a joint vocabulary both languages use. No model is needed.
+    Unless a vocabulary is given, a joint one is learned from both texts with the defaults of prepare-bpe.
     """
-    from vtrans.data.preparation.overlap import show_overlap
+    if (src is None) != (tgt is None) or (src is None and (vocab or vocab_size is not None)):
+        raise InputError("overlap compares two texts: give SRC and TGT, or --data FOLDER for its training pairs.")
+    if src is None:
+        data = data or Path(PrepareOptions.out)
+    if data and vocab:
+        raise InputError("--data and --vocab both name a vocabulary; give one of them.")
+    if vocab_size is not None and (data or vocab):
+        raise InputError(
+            f"--vocab-size is for learning a vocabulary; leave it out with --{'data' if data else 'vocab'}."
+        )
+    how, console = bad_utf8(on_bad_utf8), Console(quiet=quiet)
+    from vtrans.analysis.overlap import Vocabularies, learn_joint, overlap_of_data, overlap_of_files
     from vtrans.data.store import DataFolder
 
-    report = DataFolder.open(data).report["overlap"]
-    if as_json:
-        print_json(report)
+    folder = DataFolder.open(data) if data else None
+    if src and tgt:
+        if folder:
+            vocabularies = Vocabularies.of_data(folder)
+        elif vocab:
+            vocabularies = Vocabularies.of_file(vocab)
+        else:
+            vocabularies = learn_joint(src, tgt, console, vocab_size, how)
+        counted = overlap_of_files(src, tgt, vocabularies, console, how)
     else:
-        show_overlap(report, result_console(), terminal_width())
+        assert folder
+        counted = overlap_of_data(folder)
+    if as_json:
+        print_json(counted.as_dict())
+    else:
+        counted.show(result_console(), terminal_width())

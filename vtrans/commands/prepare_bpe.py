@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 VOCAB_FROM = "Use the vocabulary of this model, to fine-tune it, or of this data folder, instead of learning one."
 PAIRS = (
-    "Document with translations (PO, XLIFF or TMX), or a folder of them, whose translated entries become "
+    "Document with translations (PO, XLIFF, TMX, Xcode or Qt), or a folder of them, whose translated entries become "
     "training pairs. Each is a corpus like a `src` and `tgt`. May be repeated."
 )
 VALID_PAIRS = "Document, or a folder of them, whose translated entries are for validation. May be repeated."

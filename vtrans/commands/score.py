@@ -15,8 +15,13 @@ REFERENCES = "Reference translations. Give several files for several references 
 METRICS = "bleu, chrf, chrf++ or ter. May be repeated.  [default: bleu and chrf]"
 BASELINE = "Translations of another system, to test whether the difference is significant (paired bootstrap)."
 SOURCE = (
-    "Source text, for the share of lines with digits whose numbers are kept. The languages are those that the names "
-    "of this file and of the first reference end in."
+    "Source text, for the share of lines with digits whose numbers are kept, and for COMET. The languages are those "
+    "that the names of this file and of the first reference end in."
+)
+COMET = (
+    "Also compute COMET with this model on disk: a folder with hparams.yaml and checkpoints/model.ckpt. It needs the "
+    "extra comet and the tokenizer that the model names; nothing is downloaded. A checkpoint can run code, so use only "
+    "models that you trust."
 )
 
 
@@ -30,6 +35,7 @@ def score(
     lowercase: Annotated[bool, option("Ignore case.", panel="Scoring", flag="--lowercase")] = False,
     baseline: Annotated[Path | None, option(BASELINE, "FILE", "Scoring")] = None,
     src: Annotated[Path | None, option(SOURCE, "FILE", "Scoring")] = None,
+    comet: Annotated[Path | None, option(COMET, "PATH", "Scoring")] = None,
     on_bad_utf8: BadUtf8 = "error",
     as_json: Json = False,
     quiet: Quiet = False,
@@ -38,12 +44,15 @@ def score(
 
     sacrebleu computes BLEU, chrF and TER. Each score is printed with its signature.
     """
+    from vtrans.comet import comet_score
     from vtrans.score import DEFAULT_METRICS, compare, data_warnings, numbers_score
     from vtrans.score import score as run_score
     from vtrans.text.languages import Languages, language_of_file
 
+    if comet and src is None:
+        raise InputError("--comet needs the source text; add --src FILE.")
     if src and baseline:
-        raise InputError("--baseline tests BLEU, chrF and TER only; leave it or --src out.")
+        raise InputError("--baseline tests BLEU, chrF and TER only; leave it or --src and --comet out.")
     console = Console(quiet=quiet)
     how = bad_utf8(on_bad_utf8)
     if hyp is None and stdin_is_terminal():
@@ -59,13 +68,15 @@ def score(
     chosen = metrics or DEFAULT_METRICS
     other = read_all(baseline, how, console) if baseline else []
     sources = read_all(src, how, console) if src else []
-    with console.progress("comparing" if baseline else "scoring", len(chosen), "metrics") as counter:
+    with console.progress("comparing" if baseline else "scoring", len(chosen) + bool(comet), "metrics") as counter:
         labels["done"] = counter.advance
         if baseline is None:
             results = list(run_score(hypotheses, refs, chosen, **settings, **labels))
             if src:
                 given = [language_of_file(str(path)) or "" for path in (src, references[0])]
                 results.append(numbers_score(sources, hypotheses, Languages(*given) if all(given) else None))
+            if comet:
+                results.append(comet_score(comet, sources, hypotheses, refs))
         else:
             labels["baseline_name"] = str(baseline)
             results = list(compare(other, hypotheses, refs, chosen, **settings, **labels))

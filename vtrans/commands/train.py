@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from vtrans.command_line.generated import option
 from vtrans.command_line.options import Device, Quiet, TrainProcesses, TrainThreads
 from vtrans.config import DEFAULT_RECIPE, DEFAULT_RUN
 from vtrans.console import Console
 from vtrans.data.options import PrepareOptions
-from vtrans.errors import InputError
+from vtrans.errors import InputError, VtransError
+
+if TYPE_CHECKING:
+    from vtrans.storage.run_folder import RunFolder
 
 OUT = "Run folder to write. If it holds a run, that run is resumed."
 RECIPE = f"Name of a recipe, or a TOML file.  [default: the recipe of the run that is resumed, else {DEFAULT_RECIPE}]"
@@ -19,6 +22,7 @@ SET = "Replace a value of the recipe, such as train.max_steps=500. May be repeat
 FOR = "Refuse a recipe whose model `vtrans export --to FORMAT` could not write."
 INIT_FROM = "Start a new run with the weights of this model. Its vocabulary may differ."
 COMPILE = "Compile the layers for a GPU; resuming is then not bit-exact. On a CPU, steps take twice as long."
+REPORT = "After each validation, write report.html to the run folder, as `vtrans report` does."
 DRY_RUN = "Estimate the time and memory that training takes, and write nothing."
 
 
@@ -33,6 +37,7 @@ def train(
         bool, option("Delete the run in the run folder and start over.", panel="Run", flag="--fresh")
     ] = False,
     compile_: Annotated[bool, option(COMPILE, panel="Speed", flag="--compile")] = False,
+    report: Annotated[bool, option(REPORT, panel="Run", flag="--report")] = False,
     dry_run: Annotated[bool, option(DRY_RUN, panel="Run", flag="--dry-run")] = False,
     device: Device = None,
     processes: TrainProcesses = None,
@@ -65,5 +70,16 @@ def train(
         compile=compile_,
         dry_run=dry_run,
         check=partial(check_model, program=PROGRAMS[export_to]) if export_to else lambda model: None,
+        validated=partial(_write_report, RunFolder(out), data, console) if report else lambda: None,
     )
     run_training(DataFolder.open(data), RunFolder(out), console, options)
+
+
+def _write_report(run: RunFolder, data: Path, console: Console) -> None:
+    """Writes the report of a run that is still training. A failure ends neither the training nor later reports."""
+    from vtrans.analysis.report import ReportOptions, write_report
+
+    try:
+        write_report([run.path], run.report, ReportOptions(data=data))
+    except (VtransError, OSError) as error:
+        console.warn(f"the report was not written: {error}")

@@ -76,8 +76,8 @@ class Reading:
     )
     memory: Path | None = path(
         None,
-        "Memory of translations: a file that `vtrans serve --memory` wrote, a document with translations (PO, XLIFF "
-        "or TMX), or a folder of these. What it has is not translated again. A model that has learned it "
+        "Memory of translations: a file that `vtrans serve --memory` wrote, a document with translations (PO, XLIFF, "
+        "TMX, Xcode or Qt), or a folder of these. What it has is not translated again. A model that has learned it "
         "from `prepare-bpe --fuzzy` also uses similar translations.",
         metavar="FILE|FOLDER",
     )

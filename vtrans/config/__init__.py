@@ -24,6 +24,8 @@ __all__ = [
     "MBR_BEAM",
     "MBR_METRICS",
     "MBR_SAMPLES",
+    "NEAREST",
+    "NEAREST_OF_STEP",
     "PRECISIONS",
     "RETRY_NGRAM",
     "SCHEDULES",
@@ -48,3 +50,5 @@ MBR_BEAM, MBR_SAMPLES = 16, 64  # candidates of a search by `vtrans translate`, 
 RETRY_NGRAM = 3  # `no_repeat_ngram` of a second search
 # Sizes of a shortlist: target subwords per source subword, and those that every sentence may use.
 DEFAULT_TRANSLATIONS, DEFAULT_FREQUENT = 8, 1500
+# Neighbours that `vtrans inspect` shows of a subword, and of a step of a translation.
+NEAREST, NEAREST_OF_STEP = 10, 3

@@ -15,6 +15,8 @@ from pathlib import PurePath
 from vtrans.documents.app_strings.android import android_document
 from vtrans.documents.app_strings.apple_strings import strings_document, strings_encoding
 from vtrans.documents.app_strings.json_files import arb_languages, json_document
+from vtrans.documents.app_strings.qt import ts_document, ts_encoding, ts_languages
+from vtrans.documents.app_strings.xcstrings import xcstrings_document, xcstrings_languages
 from vtrans.documents.document import READERS, Document
 from vtrans.documents.html import escape, html_encoding
 from vtrans.documents.markdown import markdown_document
@@ -30,9 +32,9 @@ from vtrans.text.languages import base
 MOST_UNPACKED = 10  # times the largest file that is accepted; a zip file may not unpack to more
 MOST_TAGS = 10**6  # of the text in a zip file; each needs about 1 kB of memory
 MOST_MEMBERS = 1000  # of a zip file
-ROOTS = {".xml": b"<resources"}  # what a file must have, if others with its ending have another format
+ROOTS = {".xml": b"<resources", ".ts": b"<TS"}  # what a file must have, if others with its ending have another format
 # Endings of files of strings, whose existing translations are completed.
-COMPLETED = (".json", ".arb", ".xml", ".strings", ".po", ".pot", ".xlf", ".xliff")
+COMPLETED = (".json", ".arb", ".xml", ".strings", ".po", ".pot", ".xlf", ".xliff", ".ts")
 MARK = "\ufeff"  # the byte order mark
 REFERENCES = "xmlcharrefreplace"  # Python's name for writing characters that an encoding lacks as `&#8364;`
 
@@ -226,4 +228,10 @@ FORMATS: dict[str, Open] = {
     ".arb": _text(partial(json_document, arb=True), _utf8, completes=True, named=arb_languages),
     ".xml": _text(android_document, encoding, REFERENCES, completes=True),
     ".strings": _text(strings_document, strings_encoding, completes=True),
+    ".xcstrings": _text(
+        xcstrings_document, _utf8, entries=True, named=lambda text: [(xcstrings_languages(text)[0], "")]
+    ),
+    ".ts": _text(
+        ts_document, ts_encoding, REFERENCES, entries=True, completes=True, named=lambda text: [ts_languages(text)]
+    ),
 }

@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import PurePath
 
+from vtrans.documents.app_strings.qt import ts_languages, ts_pairs
+from vtrans.documents.app_strings.xcstrings import xcstrings_languages, xcstrings_pairs
 from vtrans.documents.document import MarkedDocument, Paired
 from vtrans.documents.files import open_file
 from vtrans.documents.po import po_languages, po_pairs
@@ -34,14 +36,18 @@ _LANGUAGES: dict[str, Callable[[str], tuple[str, str]]] = {
     ".po": po_languages,
     **dict.fromkeys((".xlf", ".xliff"), lambda text: next(iter(xliff_languages(text)), ("", ""))),
     ".tmx": tmx_languages,
+    ".xcstrings": xcstrings_languages,
+    ".ts": ts_languages,
 }
 _READERS: dict[str, Callable[[str, Languages], Iterator[Paired]]] = {
     ".po": po_pairs,
     ".xlf": xliff_pairs,
     ".xliff": xliff_pairs,
     ".tmx": tmx_pairs,
+    ".xcstrings": xcstrings_pairs,
+    ".ts": ts_pairs,
 }
-XML = (".xlf", ".xliff", ".tmx")
+XML = (".xlf", ".xliff", ".tmx", ".ts")
 ENDINGS = tuple(_READERS)
 """The endings of the names of documents that have translations."""
 

@@ -36,7 +36,7 @@ class ChosenModel(NamedTuple):
 class RunFolder:
     """The files that `vtrans train` and `vtrans average` write: recipe.toml, metrics.jsonl, step-*.safetensors, best,
     last and averaged.safetensors; validation/, the translations of each validation; state/, which only resuming needs;
-    tensorboard/ if the user asks for it. Raises FileError for a path that is not UTF-8."""
+    report.html and tensorboard/ if the user asks for them. Raises FileError for a path that is not UTF-8."""
 
     def __init__(self, path: str | Path) -> None:
         check_path(path)
@@ -48,6 +48,7 @@ class RunFolder:
         self.averaged = self.path / "averaged.safetensors"
         self.events = self.path / "tensorboard"
         self.validation = self.path / "validation"
+        self.report = self.path / "report.html"
         self.valid_src = self.validation / "source.txt"
         self.valid_ref = self.validation / "reference.txt"
         self.states = self.path / "state"

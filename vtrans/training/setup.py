@@ -69,6 +69,8 @@ class TrainOptions:
     """Compile the layers. Resuming is not bit-exact then."""
     check: Callable[[ModelConfig], None] = lambda model: None
     """Called with the architecture before training. It may raise InputError."""
+    validated: Callable[[], None] = lambda: None
+    """Called after each validation, on rank 0."""
     dry_run: bool = False
     """Measure a few updates, say how much time and memory training takes, and write nothing."""
 
@@ -208,6 +210,7 @@ def remove_run(run: RunFolder, progress: Progress) -> None:
         else:
             path.unlink(missing_ok=True)
     remove(run.events)
+    run.report.unlink(missing_ok=True)
     _remove_translations(run)
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import signal
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from datetime import timedelta
 from itertools import islice
@@ -70,14 +70,15 @@ def train(data: DataFolder, run: RunFolder, console: Console, options: TrainOpti
         ready = set_up(data, run, console, ranks, device, options)
         ready.job.ranks.limit_silence(ready.job.recipe.train.rank_timeout)
         with closing(ready.metrics), _memory_advice(ready.job), _explained(run):
-            trainer = Trainer(ready)
+            trainer = Trainer(ready, options.validated)
             return trainer.dry_run() if options.dry_run else trainer.run(lock, fresh=options.fresh)
 
 
 class Trainer:
     """The training loop of one run."""
 
-    def __init__(self, ready: SetUp) -> None:
+    def __init__(self, ready: SetUp, validated: Callable[[], None] = lambda: None) -> None:
+        self.validated = validated  # called after each validation
         self.ready, self.job, self.learner, self.progress = ready, ready.job, ready.learner, ready.progress
         job = self.job
         self.loader = BatchLoader(job.data, job.recipe, job.ranks, job.device)
@@ -250,6 +251,8 @@ class Trainer:
             if self._complete:
                 self.log.write()  # time or patience may end the training between two lines
             save_progress(job, self.learner, progress)
+            if job.leads:
+                self.validated()
         self.updates.restart_clock()  # validation is not training time
         return validated
 

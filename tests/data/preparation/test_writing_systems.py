@@ -1,10 +1,13 @@
-"""The script of a subword."""
+"""The script of a subword, and the overlap of two sides per script."""
 
 from __future__ import annotations
 
 import pytest
 
-from vtrans.data.preparation.writing_systems import SCRIPTS, script_of
+from vtrans.data.preparation.overlap import OVERLAP_THRESHOLDS
+from vtrans.data.preparation.writing_systems import SCRIPTS, ScriptRow, overlap_by_script, script_of
+
+PIECES = ("▁the", "er", "дом", "▁дом", "犬", "12", "½", ".", "▁", "▁-", "aд", "ひ", "한", "́", "ー", "𐌰")
 
 
 @pytest.mark.parametrize(
@@ -43,3 +46,15 @@ def test_every_script_has_a_letter_that_belongs_to_it() -> None:
     assert {script_of(letter) for letter in "aαбաაאابסܐއߊአⴰअবਅઅଅதతಕകසกກកကཀᠠꦲ犬あアㄅ한ꀀᎠᐃ"} == {
         script.replace("_", " ") for script in SCRIPTS
     }
+
+
+def test_overlap_by_script_on_a_small_example() -> None:
+    src = {"▁a": 10, "b": 4, "c": 6, "1": 7, ".": 5}
+    tgt = {"▁a": 5, "b": 9, "д": 8, ".": 2}
+    assert overlap_by_script(src, tgt, [5]) == [
+        ScriptRow("Latin", 5, 2, 2, 1, 3, 1 / 3, 20, 14, 0.5, 5 / 14),
+        ScriptRow("Cyrillic", 5, 0, 1, 0, 1, 0.0, 0, 8, 0.0, 0.0),
+        ScriptRow("digits", 5, 1, 0, 0, 1, 0.0, 7, 0, 0.0, 0.0),
+        ScriptRow("punctuation and symbols", 5, 1, 0, 0, 1, 0.0, 5, 2, 0.0, 0.0),
+    ]
+    assert overlap_by_script({}, {}, OVERLAP_THRESHOLDS) == []

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from vtrans.console import Console
+from vtrans.data.preparation.writing_systems import SCRIPT_DEFINITION, SCRIPT_THRESHOLD, overlap_by_script, script_table
 from vtrans.text.vocabulary import Vocabulary
 
 OVERLAP_THRESHOLDS = (1, 5, 20)
@@ -76,8 +77,14 @@ def overlap(src_counts: Mapping[str, int], tgt_counts: Mapping[str, int]) -> lis
 
 
 def overlap_report(src_counts: Mapping[str, int], tgt_counts: Mapping[str, int]) -> dict[str, Any]:
-    """Returns the overlap of the two sides, as data.json records it."""
-    return {"definition": OVERLAP_DEFINITION, "rows": [asdict(row) for row in overlap(src_counts, tgt_counts)]}
+    """Returns the overlap of the two sides in total and by script, as data.json records it."""
+    scripts = overlap_by_script(src_counts, tgt_counts, OVERLAP_THRESHOLDS)
+    return {
+        "definition": OVERLAP_DEFINITION,
+        "rows": [asdict(row) for row in overlap(src_counts, tgt_counts)],
+        "script_definition": SCRIPT_DEFINITION,
+        "scripts": [asdict(row) for row in scripts],
+    }
 
 
 def show_overlap(report: Mapping[str, Any], console: Console, width: int | None = None) -> None:
@@ -93,6 +100,9 @@ def show_overlap(report: Mapping[str, Any], console: Console, width: int | None 
     ]  # fmt: skip
     console.table("vocabulary overlap", totals, header=("N", "both", "either", "overlap", "tokens"))
     say(f"({report['definition']}.)")
+    rows, header = script_table(report["scripts"])
+    console.table(f"by script, N = {SCRIPT_THRESHOLD}", rows, header=header)
+    say(f"({report['script_definition']}.)")
     say(tying_advice(report["rows"]))
 
 

@@ -1,4 +1,4 @@
-"""The writing system (script) of a subword.
+"""The writing system (script) of a subword, and the vocabulary overlap of two sides per script.
 
 Scripts are Unicode's Script property (Unicode Standard Annex 24), which the package `regex` knows and Python's
 unicodedata does not.
@@ -6,6 +6,8 @@ unicodedata does not.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -17,7 +19,35 @@ SCRIPTS = (
     "Bopomofo", "Hangul", "Yi", "Cherokee", "Canadian_Aboriginal",
 )
 # fmt: on
-"""The scripts that have names; letters of all others belong to "other script"."""
+"""The scripts that are counted separately; letters of all others count as "other script"."""
+
+SCRIPT_THRESHOLD = 5
+"""The threshold of the rows that are printed. Below it, most shared types are names, and words of one language in the
+text of the other."""
+
+SCRIPT_DEFINITION = (
+    "script: Unicode's Script property of a subword's characters, without digits and characters of the scripts Common "
+    "and Inherited (punctuation, symbols); mixed: several scripts; word start: U+2581, the word-start mark, alone; "
+    "source, target: types seen at least N times on that side; shared: share of that side's running tokens in the "
+    "script whose type is in both"
+)
+
+
+@dataclass(frozen=True)
+class ScriptRow:
+    """The overlap of two sides in one script. It counts types seen at least `threshold` times, and all tokens."""
+
+    script: str
+    threshold: int
+    src: int  # types on the source side
+    tgt: int
+    both: int
+    either: int
+    share: float  # both / either; 0 if there are none
+    src_tokens: int  # running tokens on the source side, rare types included
+    tgt_tokens: int
+    src_shared: float  # the share of src_tokens whose type is in `both`; 0 if there are none
+    tgt_shared: float
 
 
 def script_of(piece: str) -> str:
@@ -44,3 +74,58 @@ def _characters() -> Any:
     common = r"[\p{Script=Common}\p{Script=Inherited}\p{Script=Unknown}]"
     digits = rf"(?P<digits>\p{{Nd}}|(?=\p{{N}}){common})"
     return regex.compile(rf"{digits}|{names}|(?P<common>{common})|(?P<other_script>.)", regex.DOTALL)
+
+
+def overlap_by_script(
+    src_counts: Mapping[str, int], tgt_counts: Mapping[str, int], thresholds: Collection[int]
+) -> list[ScriptRow]:
+    """Returns the rows of each threshold, those of the script with the most running tokens first. The counts are per
+    surface piece, as from `subword_counts`."""
+    pieces: dict[str, list[str]] = {}
+    for piece in dict.fromkeys((*src_counts, *tgt_counts)):
+        pieces.setdefault(script_of(piece), []).append(piece)
+    rows = []
+    for threshold in thresholds:
+        for script, members in pieces.items():
+            src, tgt = ({p: counts[p] for p in members if p in counts} for counts in (src_counts, tgt_counts))
+            rows.append(_row(script, threshold, src, tgt))
+    return sorted(rows, key=lambda row: (row.threshold, -row.src_tokens - row.tgt_tokens, row.script))
+
+
+def _row(script: str, threshold: int, src: Mapping[str, int], tgt: Mapping[str, int]) -> ScriptRow:
+    src_types, tgt_types = ({piece for piece, n in side.items() if n >= threshold} for side in (src, tgt))
+    both, either = src_types & tgt_types, src_types | tgt_types
+    running, covered = [sum(side.values()) for side in (src, tgt)], [sum(side[p] for p in both) for side in (src, tgt)]
+    return ScriptRow(
+        script,
+        threshold,
+        src=len(src_types),
+        tgt=len(tgt_types),
+        both=len(both),
+        either=len(either),
+        share=len(both) / len(either) if either else 0.0,
+        src_tokens=running[0],
+        tgt_tokens=running[1],
+        src_shared=covered[0] / running[0] if running[0] else 0.0,
+        tgt_shared=covered[1] / running[1] if running[1] else 0.0,
+    )
+
+
+def script_table(rows: Collection[Mapping[str, Any]]) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
+    """Returns the rows of SCRIPT_THRESHOLD as text, and their header."""
+    header = ("script", "source", "target", "both", "overlap", "source tokens", "shared", "target tokens", "shared")
+    return [
+        (
+            row["script"],
+            f"{row['src']:,}",
+            f"{row['tgt']:,}",
+            f"{row['both']:,}",
+            f"{row['share']:.0%}",
+            f"{row['src_tokens']:,}",
+            f"{row['src_shared']:.0%}" if row["src_tokens"] else "",
+            f"{row['tgt_tokens']:,}",
+            f"{row['tgt_shared']:.0%}" if row["tgt_tokens"] else "",
+        )
+        for row in rows
+        if row["threshold"] == SCRIPT_THRESHOLD
+    ], header

@@ -1,1 +1,1 @@
-"""Files of the strings of apps: JSON, ARB, Android and iOS."""
+"""Files of the strings of apps: JSON, ARB, Android, iOS, Xcode and Qt."""

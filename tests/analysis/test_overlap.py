@@ -1,0 +1,154 @@
+"""The overlap of two sides and their scripts: cases by hand, the figures of prepare-bpe, and other alphabets."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cli_runner import Done
+from conftest import TRAIN_PAIRS, make_data, write_pairs
+
+from recipes.sharing import transliterate
+from vtrans.analysis.overlap import (
+    Overlap,
+    Side,
+    Vocabularies,
+    learn_joint,
+    overlap_of_data,
+    overlap_of_files,
+)
+from vtrans.console import Console
+from vtrans.data.preparation.overlap import OVERLAP_DEFINITION
+from vtrans.data.preparation.writing_systems import script_of
+from vtrans.data.store import DataFolder
+from vtrans.errors import FileError, InputError
+
+QUIET = Console(quiet=True)
+
+
+def files(folder: Path) -> tuple[Path, Path]:
+    return folder / "train.en", folder / "train.de"
+
+
+@pytest.mark.parametrize("separate", [False, True])
+def test_the_figures_equal_those_of_prepare_bpe(tmp_path: Path, separate: bool) -> None:
+    data = make_data(tmp_path, separate=separate)
+    assert data.report["train"]["kept"] == len(TRAIN_PAIRS), "nothing was dropped"
+    expected = [data.report["overlap"][key] for key in ("rows", "scripts")]
+    text = files(tmp_path)
+    same = [overlap_of_data(data), overlap_of_files(*text, Vocabularies.of_data(data), QUIET)]
+    if not separate:
+        same += [
+            overlap_of_files(*text, learn_joint(*text, QUIET, 320), QUIET),
+            overlap_of_files(*text, Vocabularies.of_file(data.path / "vocab.model"), QUIET),
+        ]
+    for found in same:
+        report = found.as_dict()
+        assert [report["rows"], report["scripts"]] == expected
+        assert [side.tokens for side in (found.src, found.tgt)] == list(data.report["train"]["tokens"].values())
+    lengths = [sum(map(len, side)) for side in zip(*TRAIN_PAIRS, strict=True)]
+    assert [same[1].src.characters, same[1].tgt.characters] == lengths
+
+
+def test_transliteration_leaves_only_punctuation_in_common(tmp_path: Path) -> None:
+    src, tgt = write_pairs(tmp_path, "train", TRAIN_PAIRS)
+    cyrillic = tmp_path / "train.cyr.gz"
+    cyrillic.write_bytes(gzip.compress(transliterate.transliterated(tgt.read_text("utf-8")).encode()))
+    latin, found = (overlap_of_files(src, path, learn_joint(src, path, QUIET, 320), QUIET) for path in (tgt, cyrillic))
+    scripts = {row["script"]: row for row in found.as_dict()["scripts"] if row["threshold"] == 1}
+    assert scripts["Latin"]["src"] > 0
+    assert scripts["Cyrillic"]["tgt"] > 0
+    assert {scripts[name][key] for name in ("Latin", "Cyrillic") for key in ("both", "share")} == {0}
+    assert scripts["punctuation and symbols"]["both"] == 1
+    both = [report.as_dict()["rows"][0]["both"] for report in (latin, found)]
+    assert both[0] > 10 * both[1]
+
+
+def test_files_need_not_be_parallel_but_must_hold_text(tmp_path: Path) -> None:
+    src, tgt = write_pairs(tmp_path, "train", TRAIN_PAIRS)
+    tgt.write_bytes(b"\n".join(tgt.read_bytes().split(b"\n")[:50]))
+    vocabularies = learn_joint(src, tgt, QUIET, 300)
+    measured = overlap_of_files(src, tgt, vocabularies, QUIET)
+    assert (measured.src.lines, measured.tgt.lines) == (len(TRAIN_PAIRS), 50)
+    tgt.write_bytes(b"\n \n")
+    with pytest.raises(InputError, match=r"train\.de"):
+        overlap_of_files(src, tgt, vocabularies, QUIET)
+
+
+def test_learning_from_a_pipe_is_refused(tmp_path: Path) -> None:
+    src, _ = write_pairs(tmp_path, "train", TRAIN_PAIRS)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(FileError, match="pipe"):
+        learn_joint(src, tmp_path / "pipe", QUIET)
+
+
+def test_the_most_shared_pieces_are_frequent_on_both_sides() -> None:
+    counts = ({".": 10, "a": 80, "b": 10}, {".": 100, "a": 10, "c": 890})
+    src, tgt = (Side("", 1, 1, sum(side.values()), side) for side in counts)
+    assert Overlap("", src, tgt).most_shared(5) == [".", "a"], (
+        "10% on both sides comes before 80% on one and 1% on the other"
+    )
+    assert Overlap("", src, tgt).most_shared(1) == ["."]
+
+
+def test_transliteration_replaces_each_letter_by_another() -> None:
+    text = "Zwölf Boxkämpfer jagen Viktor quer über den großen Sylter Deich; ÇÀ œuvre ẞ Ø 12.\r\n"
+    onto = transliterate.transliterated(text)
+    assert not {script_of(letter) for letter in onto if letter.isalpha()} - {"Cyrillic"}
+    assert onto.split()[-1] == "12."
+    assert len(onto.split()) == len(text.split())
+    assert len(set(transliterate.CYRILLIC)) == len(transliterate.LATIN)
+
+
+def test_the_command_prints_tables_or_json(
+    tmp_path: Path, tiny_data: DataFolder, run_cli: Callable[..., Done], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    src, tgt = files(tiny_data.path.parent)
+    done = run_cli("overlap", src, tgt, "--vocab-size", "320")
+    assert done.code == 0
+    assert "168" in done.err, "the number of lines to learn from"
+    out = done.out.decode()
+    assert "Latin" in out
+    assert OVERLAP_DEFINITION in out
+    assert "\x1b" not in out
+    done = run_cli("overlap", "--data", tiny_data.path, "--json", "--quiet")
+    (tmp_path / "data").symlink_to(tiny_data.path)
+    monkeypatch.chdir(tmp_path)
+    assert json.loads(run_cli("overlap", "--json", "--quiet").out)["rows"] == json.loads(done.out)["rows"]
+    assert (done.code, done.err) == (0, "")
+    report = json.loads(done.out)
+    assert report["rows"] == tiny_data.report["overlap"]["rows"]
+    assert report["sides"]["src"]["lines"] == len(TRAIN_PAIRS)
+    assert "320" in report["vocabulary"]
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["{src}"], "TGT"),
+        (["--vocab", "{src}"], "TGT"),
+        (["{src}", "{tgt}", "--data", "{data}", "--vocab", "x"], "--vocab"),
+        (["{src}", "{tgt}", "--data", "{data}", "--vocab-size", "90"], "--vocab-size"),
+        (["{src}", "{tgt}", "--vocab", "{src}", "--vocab-size", "90"], "--vocab-size"),
+        (["{src}", "{tgt}", "--vocab", "{src}"], "train.en"),
+        (["{src}", "missing"], "missing"),
+        (["{src}", "{tgt}", "--vocab-size", "9000"], "9000"),
+        (["{src}", "{tgt}", "--vocab-size", "1"], "--vocab-size"),
+        (["{src}", "{tgt}", "--on-bad-utf8", "no"], "--on-bad-utf8"),
+        (["--data", "missing"], "missing"),
+    ],
+)
+def test_an_invalid_option_is_refused_by_name(
+    words: list[str],
+    named: str,
+    tiny_data: DataFolder,
+    run_cli: Callable[..., Done],
+) -> None:
+    src, tgt = files(tiny_data.path.parent)
+    done = run_cli("overlap", *(word.format(src=src, tgt=tgt, data=tiny_data.path) for word in words))
+    assert (done.code, done.out) == (2, b"")
+    assert named in done.err
