@@ -20,6 +20,11 @@ from vtrans.text.lines import open_bytes
 from vtrans.text.vocabulary import FORMALITY
 
 SRC, TGT = "en", "de"
+STAGES = {
+    "run": ("train.noise=0.4", "train.max_steps=9000"),
+    "second": ("train.noise=0.3", "train.max_steps=3000", "train.warmup=100", "train.learning_rate=0.002"),
+}
+"""The folders of the two trainings, and what they change in the recipe. The second begins with the weights of the first."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -49,13 +54,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     catalogues = ["--pairs", options.pairs] if options.pairs else []
     held = ["--valid-src", str(files[SRC][valid]), "--valid-tgt", str(files[TGT][valid])]
     symbols = [word for symbol in FORMALITY.values() for word in ("--symbol", symbol)]
-    data, folder, model = str(work / "data"), str(work / "run"), str(work / "model" / f"{SRC}-{TGT}.safetensors")
+    data, model = str(work / "data"), str(work / "model" / f"{SRC}-{TGT}.safetensors")
     languages = ["--src-lang", SRC, "--tgt-lang", TGT]
     run(["vtrans", "prepare-bpe", *corpora, *catalogues, *held, *languages, "--align", *symbols, "--out", data])
-    changes = [
-        word for change in ("train.noise=0.4", "train.max_steps=9000", *options.set) for word in ("--set", change)
-    ]
-    run(["vtrans", "train", "--data", data, "--out", folder, "--recipe", "tatoeba-cpu", *changes])
+    folder, start = "", list[str]()
+    for name, own in STAGES.items():
+        folder = str(work / name)
+        changes = [word for change in (*own, *options.set) for word in ("--set", change)]
+        run(["vtrans", "train", "--data", data, *start, "--out", folder, "--recipe", "tatoeba-cpu", *changes])
+        start = ["--init-from", f"{folder}/last.safetensors"]
     Path(model).parent.mkdir(exist_ok=True)
     run(["vtrans", "average", folder, "--float16", "--out", model])
     run(["vtrans", "calibrate", *held[1::2], "--model", model])

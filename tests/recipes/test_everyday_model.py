@@ -36,7 +36,7 @@ def test_it_learns_the_text_and_the_templates_with_forms_of_address(commands: li
     prepare = commands[0]
     assert "--pairs" not in prepare
     assert {"--align", "<formal>", "<informal>"} <= set(prepare)
-    assert "train.seed=2" in commands[1]
+    assert all("train.seed=2" in command for command in commands[1:3])
 
 
 def test_each_command_reads_what_the_one_before_wrote(commands: list[list[str]], text: Path) -> None:
@@ -46,5 +46,5 @@ def test_each_command_reads_what_the_one_before_wrote(commands: list[list[str]],
     for command in commands:
         assert command[0] == "vtrans"
         if command[1] in ("train", "average", "calibrate", "score"):
-            assert written in command
+            assert any(part.startswith(written) for part in command)
         written = command[-1] if "--out" not in command else command[command.index("--out") + 1]
