@@ -28,10 +28,15 @@ inline float exponential(float x) {
     return p * power;
 }
 
+// clang does not vectorise a loop over all numbers, which must leave out those that are NaN.
 float largest(const float* x, int n) {
+    Vector mosts = Vector{} - INFINITE;
+    int i = 0;
+    for (; i + LANES <= n; i += LANES) mosts = widened(x + i) > mosts ? widened(x + i) : mosts;
     float most = -INFINITE;
 #pragma omp simd reduction(max : most)
-    for (int i = 0; i < n; i++) most = x[i] > most ? x[i] : most;
+    for (int l = 0; l < LANES; l++) most = mosts[l] > most ? mosts[l] : most;
+    for (; i < n; i++) most = x[i] > most ? x[i] : most;
     return most;
 }
 

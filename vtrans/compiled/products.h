@@ -136,16 +136,19 @@ inline float single(uint16_t x) {
     return value;
 }
 
-// The size of a step of int8 for n numbers: NaN if one of them is not finite.
+// The size of a step of int8 for n numbers: NaN if one of them is not finite. It compares the bits of absolute values as
+// integers, which have the same order, with infinity and NaN above all others.
 inline float step_of(const float* x, int n) {
-    float most = 1e-30f * STEPS, finite = 0;
-#pragma omp simd reduction(max : most) reduction(+ : finite)
+    int32_t most = 0;
     for (int i = 0; i < n; i++) {
-        float size = std::fabs(x[i]);
-        most = size > most ? size : most;
-        finite += x[i] * 0;
+        int32_t bits;
+        std::memcpy(&bits, x + i, sizeof bits);
+        bits &= 0x7fffffff;
+        most = bits > most ? bits : most;
     }
-    return most / STEPS + finite;
+    float size;
+    std::memcpy(&size, &most, sizeof size);
+    return std::max(size, 1e-30f * STEPS) / STEPS + size * 0;
 }
 
 // x rounded to an integer, ties to even, for |x| < 2^22.
