@@ -29,6 +29,8 @@ MODEL ?=
 SHOW ?=
 # Option of gpu-check: cuda, cuda:N, mps or cpu.
 DEVICE ?= cuda
+# Options of check-versions, such as VERSIONS="--python 3.11 3.14 --torch 2.6.0 2.13.0".
+VERSIONS ?= --lowest
 # Options of pytest, such as TESTS="tests/test_score.py -k bleu". With them pytest runs in one process; without them the
 # whole suite runs in one process per core, at most four.
 TESTS ?=
@@ -43,8 +45,8 @@ STAMP := .venv/.installed
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help install test quick check-cpus check docs demo multi30k tatoeba iwslt14 wmt14-base wmt14-big study student \
-  everyday everyday-model serve gpu-check clean
+.PHONY: help install test quick check-cpus check-versions check docs demo multi30k tatoeba iwslt14 wmt14-base wmt14-big \
+  study student everyday everyday-model serve gpu-check clean
 
 # The programs read the variables from the environment, so that no shell changes a value.
 export PYTHON DEMO DATA SRC TGT WORK RUN RECIPE SET STUDY STEPS MINUTES SEEDS ONLY CHAIN PAIRS MODEL SHOW DEVICE
@@ -56,6 +58,7 @@ help:
 	@echo 'make quick             run the tests that take no more than a moment each'
 	@echo 'make check             run the linter, the formatter and the type checker, and build the documentation'
 	@echo 'make check-cpus        run the numerical tests with AVX-512, AVX2 and plain x86'
+	@echo 'make check-versions    run a part of the tests with the lowest versions of the dependencies; it needs uv'
 	@echo 'make docs              build the documentation in build/site'
 	@echo 'make serve             serve the model in run/, or the one of the demo, with a web page'
 	@echo 'make gpu-check         check and measure a GPU in ten minutes, and write gpu-check.json to send'
@@ -103,6 +106,9 @@ check-cpus: $(STAMP)
 	  ATEN_CPU_CAPABILITY=$$1 ONEDNN_MAX_CPU_ISA=$$2 MKL_ENABLE_INSTRUCTIONS=$$3 \
 	    $(BIN)/python -m pytest $(or $(TESTS),$(NUMERICAL)) || exit; \
 	done
+
+check-versions: $(STAMP)
+	$(BIN)/python tests/soak/versions.py $(VERSIONS)
 
 check: $(STAMP) docs
 	$(BIN)/ruff check
