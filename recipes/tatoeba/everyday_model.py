@@ -24,7 +24,7 @@ STAGES = {
     "run": ("train.noise=0.4", "train.max_steps=9000"),
     "second": ("train.noise=0.3", "train.max_steps=3000", "train.warmup=100", "train.learning_rate=0.002"),
 }
-"""The folders of the two trainings, and what they change in the recipe. The second begins with the weights of the first."""
+"""The folder of each training, and what it changes in the recipe. The second begins with the weights of the first."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

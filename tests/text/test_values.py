@@ -47,6 +47,7 @@ KEPT = [
     ("12 pm", "12 Uhr"),
     ("12:30 am", "0:30 Uhr"),
     ("from 9am to 5pm", "von 9 bis 17 Uhr"),
+    ("on March 3rd", "am 3. 3."),
     ("no number", "keine Zahl"),
     ("a word", "dreißig Wörter"),  # the check is for digits
 ]
@@ -62,6 +63,8 @@ WRONG = [
     ("2,000 books", "200 Bücher", ["2,000"], ["200"]),
     ("6:30", "halb acht", ["6:30"], []),
     ("at 8 pm", "um 8 Uhr", ["8"], []),
+    ("on the 5th", "am 5. 5.", [], ["5. 5"]),
+    ("5 dogs", "5 5 Hunde", [], ["5 5"]),
     ("at 7:30 pm", "Das Abendessen ist um 7:30 Uhr.", ["7:30"], []),
     ("at 8 am", "um 20 Uhr", ["8"], []),
     ("at 8 pm", "vormittags um 8 Uhr", ["8"], []),

@@ -3,8 +3,8 @@
 A number is kept if the translation has the same digits, or the same value in another form: with other separators, as a
 word, an ordinal or a time of day, or with `million` in place of zeros. It is missing otherwise; so is a time in the
 other half of the day (8 pm: 8 Uhr), and a number in thousands with separators that change its value (1,299.99:
-1,299,99). A number of the translation in digits is invented if nothing in the source has its value. Words count in the
-languages of `WORDS`; elsewhere digits only.
+1,299,99). A number of the translation in digits is invented if nothing in the source has its value, or if it is there
+twice in a row. Words count in the languages of `WORDS`; elsewhere digits only.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ Value = Decimal | str
 
 _NUMBER = re.compile(r"\d+(?:(?:[.,:/'\u2019\u00a0\u202f-]|[ ](?=\d{3}(?!\d)))\d+)*")
 _DIGITS = re.compile(r"\d+")
+_REPEATED = re.compile(r"(?<![\d.,:])(\d{1,9})\.? \1(?![\d,:])")
 _SIGN = re.compile(r"(?:^|[\s($\u20ac\u00a3])[-\u2212]$")
 _CLOCK = re.compile(r"(\d{1,2})[:.](\d\d)")
 _GROUPED = re.compile(r"\d{1,3}(?:(?P<mark>[.,'\u2019\s])\d{3})(?:(?P=mark)\d{3})*(?:(?!(?P=mark))[.,](?P<rest>\d+))?")
@@ -234,7 +235,7 @@ class Difference:
     missing: tuple[str, ...] = ()
     """Numbers of the source in digits that the translation lacks."""
     invented: tuple[str, ...] = ()
-    """Numbers of the translation in digits that nothing in the source explains."""
+    """Numbers of the translation in digits that nothing in the source explains, and those that are there twice in a row."""
     kept: tuple[str, ...] = ()
     """Numbers of the source that the translation has with the same digits."""
 
@@ -262,8 +263,14 @@ def compare(src: str, tgt: str, languages: Languages | None = None) -> Differenc
     known = [part for amount in given for part in (amount, *amount.alone())]
     explained = {value for part in known for value in part.values}
     invented = [part.text for part in free if part.runs and explained.isdisjoint(part.values)]
+    invented += [match[0] for match in _REPEATED.finditer(tgt) if _times(match[1], given) < 2]
     missing = [part.text for part in left if part.runs]
     return Difference(tuple(dict.fromkeys(missing)), tuple(dict.fromkeys(invented)), tuple(kept))
+
+
+def _times(number: str, given: Iterable[Amount]) -> int:
+    """Returns how often a number is among these."""
+    return sum(Decimal(number) in amount.values for amount in given)
 
 
 def _same_digits(amount: Amount, other: Amount) -> bool:
