@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from cli_runner import Done
 from drawn import each_with
-from fakes import BOS, EOS, FakeDecoder, Ids, Table, hashed, many_sentences, scripted, searched
+from fakes import BOS, EOS, FakeDecoder, Ids, Table, hashed
 from translators import SMALL, loaded, sentences, translator
 
 from vtrans.config import Recipe, SearchConfig, check_together
@@ -135,62 +135,6 @@ def test_the_search_equals_its_definition(stop: str, trouble: dict[str, Any]) ->
             assert found(FakeDecoder(table), [SOURCE], [limit], nbest, **config)[0] == best[:nbest]
         different += plain(best) != plain(found(FakeDecoder(table), [SOURCE], [limit], **config | {"diversity": 0})[0])
     assert different > 10
-
-
-@pytest.mark.parametrize(("trouble", "stop"), each_with(TROUBLES, STOPS))
-def test_one_group_is_beam_search_and_without_penalty_so_is_each_group(stop: str, trouble: dict[str, Any]) -> None:
-    for seed in range(5):
-        table = hashed(seed, words=9, **trouble)
-        sources, limits = many_sentences(seed)
-        config: dict[str, Any] = {"stop": stop, "batch_tokens": 60}
-        expected = searched(FakeDecoder(table), sources, limits, 3, beam=3, **config)
-        assert found(FakeDecoder(table), sources, limits, beam=3, diversity=2.0, **config) == expected
-        assert found(FakeDecoder(table), sources, limits, beam=6, beam_groups=2, diversity=0.0, **config) == expected
-
-
-@pytest.mark.parametrize("config", [{}, {"stop": "exhaustive"}, {"beam": 3, "beam_groups": 3}, {"alpha": -1.0}])
-@pytest.mark.parametrize("trouble", [{}, {"ties": True, "holes": 0.2}])
-def test_results_do_not_depend_on_the_batch(config: dict[str, Any], trouble: dict[str, Any]) -> None:
-    config = {"beam": 4, "beam_groups": 2, **config}
-    table = hashed(1, words=25, **trouble)
-    sources, limits = many_sentences(1)
-    alone = [
-        found(FakeDecoder(table), [source], [limit], **config)[0] for source, limit in zip(sources, limits, strict=True)
-    ]
-    for batch_tokens in (1, 7, 100, 1000):
-        decoder = FakeDecoder(table, limits=dict(zip(sources, limits, strict=True)), batch_tokens=batch_tokens)
-        assert found(decoder, sources, limits, batch_tokens=batch_tokens, **config) == alone
-
-
-def test_scores_and_order_by_hand() -> None:
-    chances = {(): {2: 0.6, 3: 0.4}, (2,): {4: 0.7, 5: 0.3}, (3,): {4: 0.6, 5: 0.4}}
-    for diversity, second in [(0.1, (2, 4)), (0.3, (2, 4)), (0.5, (3, 5)), (0.45, (3, 5)), (1.0, (3, 5))]:
-        # log 0.6 - log 0.4 is 0.405: from there on, the second group begins with 3 and then avoids 4.
-        [best] = found(
-            FakeDecoder(scripted(4, chances)), [SOURCE], [5], beam=2, beam_groups=2, diversity=diversity, alpha=0.0
-        )
-        assert [h.tokens for h in best] == list(dict.fromkeys([(2, 4), second]))
-        assert best[0].logprob == best[0].score == pytest.approx(math.log(0.42))
-        assert best[-1].logprob == best[-1].score == pytest.approx(math.log(0.42 if second == (2, 4) else 0.16))
-    # Two rows of the first group have chosen 4, so the second group loses it at half the strength.
-    table = scripted(5, {(): {2: 0.5, 3: 0.5}, (2,): {4: 0.7, 5: 0.3}, (3,): {4: 0.7, 5: 0.3}})
-    for diversity, expected in [(0.4, {(2, 4), (3, 4)}), (0.45, {(2, 4), (3, 4), (2, 5), (3, 5)})]:
-        [best] = found(FakeDecoder(table), [SOURCE], [5], beam=4, beam_groups=2, diversity=diversity, alpha=0.0)
-        assert {h.tokens for h in best} == expected
-
-
-def test_eos_is_not_penalised() -> None:
-    table = scripted(3, {(): {2: 1.0}, (2,): {EOS: 0.6, 3: 0.4}})
-    [best] = found(FakeDecoder(table), [SOURCE], [5], beam=3, beam_groups=3, diversity=100.0)
-    assert [h.tokens for h in best] == [(2,)]
-
-
-def test_no_penalty_at_the_limit_because_no_row_lives_on() -> None:
-    rules = {(): {2: 0.3, 3: 0.28, 4: 0.22, 5: 0.2}, (2,): {6: 0.1}, (3,): {6: 0.1}, (4,): {6: 0.9}, (5,): {7: 0.3}}
-    [[best]] = found(FakeDecoder(scripted(6, rules)), [SOURCE], [2], beam=4, beam_groups=2, diversity=1.0)
-    # The second group begins with 4 and 5. A penalty of 6, which the first group chooses twice, would put 7 first.
-    assert (best.tokens, best.finished) == ((4, 6), False)
-    assert best.logprob == pytest.approx(math.log(0.198))
 
 
 # Translators.
