@@ -18,7 +18,6 @@ from vtrans.documents.translating import Lines
 from vtrans.errors import DocumentError
 from vtrans.text.languages import Languages
 
-EN_DE = Languages("en", "de")
 QT = (
     '<?xml version="1.0" encoding="utf-8"?>\n<!DOCTYPE TS>\n<TS version="2.1" language="de_DE" sourcelanguage="en">\n'
     "<context>\n    <name>Main &lt;a b&gt;</name>\n%s</context>\n</TS>\n"

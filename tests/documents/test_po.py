@@ -72,11 +72,6 @@ def test_filled_entries_stay_unless_they_are_overwritten() -> None:
     assert filled("a.po", po(body), overwrite=True) == po(expected)
 
 
-def test_an_empty_translation_leaves_the_entry_as_it_is() -> None:
-    body = po('msgid "a b"\nmsgstr ""\n')
-    assert filled("a.po", body, lambda line: Translated("")) == body
-
-
 @pytest.mark.parametrize(
     ("plural", "forms", "expected"),
     [
@@ -189,51 +184,37 @@ def test_a_program_never_gets_its_arguments_in_another_order(flag: str, source: 
     assert entry(f'#, {flag}\nmsgid "{source}"\nmsgstr ""\n').msgstr == expected
 
 
+# Placeholders by the flag of their entry.
+PLACEHOLDERS = {
+    "c-format": ["%1$*2$d", "%-5.2f", "%<PRId64>"],
+    "gcc-internal-format": ["%<", "%qD"],
+    "ruby-format": ["%{name}", "%<n>05.2f"],
+    "qt-format": ["%n"],
+    "qt-plural-format": ["%Ln"],
+    "kde-format": ["%12"],
+    "sh-format": ["$file", "${file}"],
+    "scheme-format": ["~a"],
+    "lisp-format": ["~2,'0d"],
+    "object-pascal-format": ["%0:s"],
+    "go-format": ["%[1]d"],
+    "javascript-format": ["%s"],
+    "perl-format": ["%s"],
+    "perl-brace-format": ["{name}"],
+    "php-format": ["%1$s"],
+    "boost-format": ["%1%", "%|1$5|"],
+    "java-format": ["{0,number,#.##}"],
+    "csharp-format": ["{0:0.0 x}"],
+    "python-brace-format": ["{0!r:>{1}}"],
+    "": [
+        "%{name}", "%<name>s", "%n", "%Y-%m-%d", "$file", "$HOME", "%0:s", "%1$*2$d", "{0!r:>{1}}",
+        "--verbose=LEVEL", "Ctrl+Shift+S", "C:\\\\Users\\\\me", "\\\\(aq", "\\\\f[CR]", "<0/>",
+    ],
+}  # fmt: skip
+
+
 # Where a placeholder is kept whole, the reversed translation has it, and no word of it, at its end.
 @pytest.mark.parametrize(
-    ("flag", "placeholder"),
-    [
-        ("c-format", "%1$*2$d"),
-        ("c-format", "%-5.2f"),
-        ("c-format", "%<PRId64>"),
-        ("gcc-internal-format", "%<"),
-        ("gcc-internal-format", "%qD"),
-        ("ruby-format", "%{name}"),
-        ("ruby-format", "%<n>05.2f"),
-        ("qt-format", "%n"),
-        ("qt-plural-format", "%Ln"),
-        ("kde-format", "%12"),
-        ("sh-format", "$file"),
-        ("sh-format", "${file}"),
-        ("scheme-format", "~a"),
-        ("lisp-format", "~2,'0d"),
-        ("object-pascal-format", "%0:s"),
-        ("go-format", "%[1]d"),
-        ("javascript-format", "%s"),
-        ("perl-format", "%s"),
-        ("perl-brace-format", "{name}"),
-        ("php-format", "%1$s"),
-        ("boost-format", "%1%"),
-        ("boost-format", "%|1$5|"),
-        ("java-format", "{0,number,#.##}"),
-        ("csharp-format", "{0:0.0 x}"),
-        ("python-brace-format", "{0!r:>{1}}"),
-        ("", "%{name}"),
-        ("", "%<name>s"),
-        ("", "%n"),
-        ("", "%Y-%m-%d"),
-        ("", "$file"),
-        ("", "$HOME"),
-        ("", "%0:s"),
-        ("", "%1$*2$d"),
-        ("", "{0!r:>{1}}"),
-        ("", "--verbose=LEVEL"),
-        ("", "Ctrl+Shift+S"),
-        ("", "C:\\\\Users\\\\me"),
-        ("", "\\\\(aq"),
-        ("", "\\\\f[CR]"),
-        ("", "<0/>"),
-    ],
+    ("flag", "placeholder"), [(flag, placeholder) for flag, own in PLACEHOLDERS.items() for placeholder in own]
 )
 def test_placeholders_are_kept_whole(flag: str, placeholder: str) -> None:
     body = f'#, {flag or "x"}\nmsgid "{placeholder} a dog"\nmsgstr ""\n'

@@ -105,14 +105,11 @@ def test_lines_that_want_something_else_are_another_batch() -> None:
         model.gate.release(4)
         first = asyncio.ensure_future(worker.translate(window(["x"]), ONE))
         await until_busy(model)
-        answers = await asyncio.gather(
-            worker.translate(window(["a"]), ONE),
-            worker.translate(window(["b"]), RequestOptions(3)),
-            worker.translate(window(["c"]), ONE),
-            first,
-        )
-        assert [len(answer[0]) for answer in answers] == [1, 3, 1, 1]
-        assert ["b"] in model.batches
+        wishes = [ONE, RequestOptions(3), ONE, RequestOptions(search=(("beam", 2),))]
+        asked = (worker.translate(window([line]), wish) for line, wish in zip("abcd", wishes, strict=True))
+        answers = await asyncio.gather(*asked, first)
+        assert [len(answer[0]) for answer in answers] == [1, 3, 1, 1, 1]
+        assert sorted(model.batches) == [["a", "c"], ["b"], ["d"], ["x"]]
         worker.close()
 
     run(ask())

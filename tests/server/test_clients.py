@@ -99,22 +99,6 @@ def test_libretranslate_aio(client: Client, guarded: Client, tmp_path: Path) -> 
     asyncio.run(ask())
 
 
-def test_weblate(client: Client) -> None:
-    """Replays the requests of weblate/machinery/libretranslate.py, which needs a whole Weblate to run."""
-    codes = [language["code"] for language in client.get("/languages").json]
-    assert codes == ["en", "de"]
-    texts = ["Hello, world!", "%s files", "Cancel"]
-    payload = {"api_key": "", "q": texts, "source": "en", "target": "de"}
-    reply = client.send("POST", "/translate", json.dumps(payload).encode(), JSON)
-    assert [reply.json["translatedText"][index] for index, _ in enumerate(texts)] == [
-        "world! Hello,",
-        "files %s",
-        "Cancel",
-    ]
-    before_2022 = {"api_key": "", "q": texts[0], "source": "en", "target": "de"}
-    assert client.form("/translate", before_2022).json["translatedText"] == "world! Hello,"
-
-
 def test_the_client_of_npm(client: Client) -> None:
     """Sends what the package libretranslate 1.0.1 sends: `apiKey` instead of `api_key`, which a server ignores."""
     payload = {"q": "a b", "source": "auto", "target": "de", "format": "text", "apiKey": ""}

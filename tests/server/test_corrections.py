@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import sqlite3
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -205,26 +201,6 @@ def test_all_threads_find_what_all_have_added(tmp_path: Path) -> None:
         thread.join()
     assert all(memory.get(EN_DE, f"{part} {i}") == f"{i} {part}" for part in range(4) for i in range(50))
     assert len(memory) == 200
-
-
-def test_what_was_added_survives_a_kill(tmp_path: Path) -> None:
-    program = (
-        "import sys; from pathlib import Path; from vtrans.text.languages import Languages\n"
-        "from vtrans.documents.memory import Memory\n"
-        "memory, n = Memory(Path(sys.argv[1])), 0\n"
-        "while True:\n"
-        "    memory.add(Languages('en', 'de'), f'{n}', f'x{n}'); n += 1; print(n, flush=True)\n"
-    )
-    command = [sys.executable, "-c", program, str(tmp_path / "m")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-        assert process.stdout
-        for _ in range(20):
-            process.stdout.readline()
-        os.kill(process.pid, signal.SIGKILL)
-        added = 20 + len(process.stdout.read().split())
-    memory = Memory(tmp_path / "m")
-    assert all(memory.get(EN_DE, f"{n}") == f"x{n}" for n in range(added))
-    assert len(memory) - added in (0, 1)
 
 
 def test_a_memory_becomes_training_text(run_cli: Callable[..., Done], tmp_path: Path) -> None:

@@ -146,20 +146,6 @@ def test_a_text_is_translated_copied_and_cleared(page: Page) -> None:
     assert (focused(page), page.value("text"), page.text("output")) == ("text", "", "")
 
 
-def test_languages_and_the_form_of_address_are_chosen(page: Page) -> None:
-    go_to(page, "formality")
-    press(page, "Inf")
-    page.wait(lambda: page.text("output") == "less A DOG RUNS")
-    assert focused(page) == "formality"
-    go_to(page, "source")
-    press(page, "Eng")
-    go_to(page, "swap")
-    press(page, KEYS.SPACE)
-    page.wait(lambda: (page.value("source"), page.value("target")) == ("de", "en"))
-    page.wait(lambda: page.text("output") == "less LESS A DOG RUNS")
-    assert focused(page) == "swap"
-
-
 def test_a_translation_is_corrected_and_a_correction_cancelled(page: Page) -> None:
     for key in (KEYS.ESCAPE, KEYS.ENTER):
         go_to(page, "correct")

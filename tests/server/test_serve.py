@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import re
 import signal
@@ -19,7 +18,7 @@ from typing import Any
 
 import pytest
 from cli_runner import copies_of, start
-from conftest import make_data, tiny_train
+from conftest import tiny_train
 from corpora import made, two_languages
 from services import Client
 from translators import window
@@ -205,19 +204,3 @@ def test_a_model_without_languages_needs_a_pair(run_cli: Any, tmp_path: Path, en
     done = run_cli("serve", tmp_path / "old.safetensors")
     assert done.code == 2
     assert "--pair" in done.err
-
-
-def test_a_model_records_the_languages_of_its_data(tiny_data: DataFolder, ending_run: RunFolder) -> None:
-    from vtrans.checkpoint import load_model
-
-    report = json.loads((tiny_data.path / "data.json").read_bytes())
-    assert report["languages"] == ["en", "de"]
-    assert load_model(ending_run.last).languages == (("en", "de"),)
-
-
-def test_data_without_languages_gives_a_model_without(tmp_path: Path) -> None:
-    data = make_data(tmp_path)
-    report = json.loads((data.path / "data.json").read_bytes())
-    report["languages"] = None
-    (data.path / "data.json").write_text(json.dumps(report), encoding="utf-8")
-    assert DataFolder.open(data.path).languages == ()

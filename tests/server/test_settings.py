@@ -14,7 +14,7 @@ from vtrans.config import SearchConfig
 from vtrans.documents.document import Translated
 from vtrans.keys import keys_of
 from vtrans.lines.line import Line
-from vtrans.server.batching import RequestOptions, Slots, Worker
+from vtrans.server.batching import RequestOptions
 from vtrans.server.models import workers_for
 from vtrans.server.parameters import SEARCH_KEYS
 from vtrans.translate.division import Division
@@ -52,24 +52,6 @@ def test_alternatives_are_limited_by_the_beam_of_the_request() -> None:
     with serving(translate=settings) as client:
         assert client.translate("x", alternatives=9).json["translatedText"] == repr(({}, 4))
         assert client.translate("x", alternatives=9, beam=8).json["translatedText"] == repr(({"beam": 8}, 8))
-
-
-def test_lines_with_different_settings_are_not_translated_together() -> None:
-    batches: list[tuple[int, Any]] = []
-
-    def model(lines: Sequence[Line], options: RequestOptions, ready: object) -> list[list[Translated]]:
-        batches.append((len(lines), options.search))
-        return [[Translated(line.text)] for line in lines]
-
-    async def ask(worker: Worker) -> None:
-        asked = [RequestOptions(search=search) for search in ((), (("beam", 2),), (), (("beam", 2),), (("beam", 3),))]
-        await asyncio.gather(*(worker.translate(window(["a", "b"]), each) for each in asked))
-
-    worker = Worker(model, 1, Slots(1))
-    asyncio.run(ask(worker))
-    worker.close()
-    assert sum(lines for lines, _ in batches) == 10
-    assert {search for _, search in batches} == {(), (("beam", 2),), (("beam", 3),)}
 
 
 def test_a_request_gets_what_its_search_finds_and_contradictions_are_refused() -> None:

@@ -136,21 +136,6 @@ def test_cells_without_letters_stay_as_they_are(client: Client) -> None:
     assert texts == ["1 2", "100 %", "b a"]
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("en.json", b'{"a": "%s", "b": 1}'),
-        ("app_en.arb", b'{"@@locale": "%s", "a": "{n, plural, other {# dogs}}"}'),
-        ("strings.xml", b'<resources><string name="a">%s</string></resources>'),
-        ("Localizable.strings", b'"a" = "%s";'),
-    ],
-)
-def test_strings_of_apps_are_translated(client: Client, name: str, content: bytes) -> None:
-    before, after = (b"en", b"de") if name == "app_en.arb" else (b"a b", b"b a")
-    made = translated(client, name, content % before)
-    assert made == (content % after).replace(b"# dogs", b"dogs #")
-
-
 BOMB = "<w:p>" + "<w:r><w:t>a</w:t></w:r>" * 100_000 + "</w:p>"
 ENTITIES = '<!DOCTYPE a [<!ENTITY b "cccccccccc"><!ENTITY d "&b;&b;&b;&b;&b;&b;&b;&b;">]>'
 HOSTILE = {
