@@ -14,14 +14,12 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
-import vtrans.storage.run_folder
-import vtrans.storage.writing
 from vtrans.checkpoint import aliases, load_model, load_weights, save_model
 from vtrans.config import TIE_FORMS, TrainConfig
 from vtrans.data.batches import Batch, collate
 from vtrans.data.store import DataFolder
 from vtrans.engines.torch_engine import TorchEngine
-from vtrans.errors import FileError, WriteError
+from vtrans.errors import FileError
 from vtrans.model import Transformer
 from vtrans.storage.states import read_state, save_state, state_of
 from vtrans.storage.tensors import FORMAT
@@ -176,24 +174,6 @@ def test_loading_draws_nothing_from_the_generator(tmp_path: Path, tiny_data: Dat
     before = torch.random.get_rng_state()
     load_model(tmp_path / "m")
     assert torch.equal(before, torch.random.get_rng_state())
-
-
-def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
-    tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    target = tmp_path / "m.safetensors"
-    save_model(target, make(tiny_data, "none"))
-    before = target.read_bytes()
-
-    def half(tensors: object, path: Path, metadata: object) -> None:
-        path.write_bytes(before[:1000])
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(vtrans.storage.writing, "save_file", half)
-    with pytest.raises(WriteError, match="No space left on device"):
-        save_model(target, make(tiny_data, "tgt-softmax"))
-    assert target.read_bytes() == before
-    assert list(tmp_path.iterdir()) == [target]
 
 
 def test_a_path_that_cannot_be_written_is_named(tmp_path: Path, tiny_data: DataFolder) -> None:

@@ -106,24 +106,6 @@ def test_planning_takes_little_memory() -> None:
     assert peak < 32
 
 
-def test_a_long_pair_among_short_ones_stays_within_the_budget() -> None:
-    """The short pairs left over by a round number would be padded to the length of a long one."""
-    for short in range(1, 40):
-        src = tgt = torch.tensor([9] * short + [149])
-        plan = plan_epoch(src, tgt, 160, 1, 2)
-        assert all(len(numbers) * (int(src[numbers].max()) + 1) <= 160 for numbers in plan), short
-
-
-def test_batches_have_round_numbers_of_pairs() -> None:
-    src, tgt = like_a_corpus(20_000)
-    sizes = [len(numbers) for numbers in plan_epoch(src, tgt, 4096, 1, 2)]
-    odd = [n for n in sizes if n % (64 if n >= 256 else 32 if n >= 128 else 16)]
-    assert len(sizes) > 50
-    assert len(odd) <= 1 + sum(n < 64 for n in sizes)  # the rest at the end of the epoch
-    shapes = {n * (int(src[p].max()) + 1) for p in plan_epoch(src, tgt, 4096, 1, 2) for n in [len(p)]}
-    assert len(shapes) < len(sizes) / 2
-
-
 def test_the_order_is_a_function_of_seed_and_epoch() -> None:
     src, tgt = like_a_corpus(2000)
 
@@ -150,13 +132,6 @@ def test_padding_of_a_hundred_thousand_pairs_is_below_five_percent() -> None:
         real += int(src[numbers].sum() + tgt[numbers].sum()) + 2 * len(numbers)
         padded += len(numbers) * int(src[numbers].max() + tgt[numbers].max() + 2)
     assert 1 - real / padded < 0.05
-
-
-def test_batches_of_an_epoch_are_not_sorted_by_length() -> None:
-    src, tgt = like_a_corpus(29_000)
-    means = torch.tensor([float(tgt[n].float().mean()) for n in plan_epoch(src, tgt, 2048, 1, 2)])
-    half = len(means) // 2
-    assert abs(means[:half].mean() - means[half:].mean()) < 2
 
 
 def test_the_first_epoch_begins_with_its_largest_batch() -> None:
@@ -209,18 +184,6 @@ def test_over_many_epochs_a_fraction_includes_every_pair() -> None:
         seen += torch.bincount(numbers, minlength=220)
     assert seen[:20].tolist() == [200] * 20
     assert 3 < seen[20:].min() < 20 < seen[20:].max() < 40  # 20 on average, binomial
-
-
-def test_a_plan_of_given_pairs_has_exactly_these() -> None:
-    src, tgt = like_a_corpus(500)
-    numbers = Mixture((100, 400), (3, 0.5)).pairs(2)
-    assert numbers is not None
-    plan = plan_epoch(src, tgt, 600, 1, 2, numbers)
-    assert sorted(torch.cat(plan).tolist()) == sorted(numbers.tolist())
-    for batch in plan:
-        assert len(batch) * (int(torch.maximum(src[batch], tgt[batch]).max()) + 1) <= 600
-    as_all = plan_epoch(src, tgt, 600, 1, 2, torch.arange(500))
-    assert all(torch.equal(a, b) for a, b in zip(as_all, plan_epoch(src, tgt, 600, 1, 2), strict=True))
 
 
 def test_collate_pads_and_adds_special_ids() -> None:

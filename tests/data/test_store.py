@@ -227,16 +227,6 @@ def test_a_damaged_report_is_refused_or_gives_the_same_data(tmp_path: Path) -> N
         DataFolder.open(folder)
 
 
-def test_another_vocabulary_of_the_same_size_is_refused(tmp_path: Path) -> None:
-    made(options(tmp_path))
-    path = tmp_path / "data" / "vocab.model"
-    raw = path.read_bytes()
-    assert b"Hund" in raw
-    path.write_bytes(raw.replace(b"Hund", b"Mund"))
-    with pytest.raises(FileError, match=r"vocab\.model"):
-        DataFolder.open(tmp_path / "data")
-
-
 def test_a_store_with_inconsistent_tensors_is_refused(tmp_path: Path) -> None:
     made(options(tmp_path))
     path = tmp_path / "data" / "valid.safetensors"

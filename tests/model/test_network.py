@@ -12,7 +12,7 @@ from drawn import some
 from networks import BOS, PAD, SEQUENCE, SEQUENCES, SMALL, VARIANTS, V, make, padded, sequences, step_by_step
 from torch import Tensor, nn
 
-from vtrans.config import TIE_FORMS, ModelConfig, resolve_tie
+from vtrans.config import ModelConfig, resolve_tie
 from vtrans.errors import InputError
 from vtrans.model import Decoder, DecoderLayer, Transformer, count_parameters
 from vtrans.training.recipe import load_recipe
@@ -121,22 +121,6 @@ def test_scaled_embeddings_and_logits_start_at_unit_variance() -> None:
 # Tying.
 
 
-@pytest.mark.parametrize("tie", TIE_FORMS)
-def test_each_form_of_tie_shares_exactly_the_matrices_it_names(tie: str) -> None:
-    model = make(dataclasses.replace(SMALL, tie=tie))
-    src, tgt, out = model.src_embedding.weight, model.tgt_embedding.weight, model.projection.weight
-    assert (src is tgt) == (tie in ("src-tgt-softmax", "src-tgt"))
-    assert (tgt is out) == (tie in ("src-tgt-softmax", "tgt-softmax"))
-    distinct = {"src-tgt-softmax": 1, "tgt-softmax": 2, "src-tgt": 2, "none": 3}[tie]
-    assert len({w.data_ptr() for w in (src, tgt, out)}) == distinct
-    matrices = [p for p in model.parameters() if p.shape == (V, 16)]
-    assert len(matrices) == distinct
-    with torch.no_grad():
-        tgt[7, 3] = 123.0
-    assert (src[7, 3] == 123.0) == (src is tgt)
-    assert (out[7, 3] == 123.0) == (tgt is out)
-
-
 @pytest.mark.parametrize("tie", ["src-tgt-softmax", "src-tgt"])
 def test_separate_vocabularies_cannot_share_the_source_embedding(tie: str) -> None:
     with pytest.raises(InputError, match=rf"model\.tie .*{tie}"):
@@ -210,20 +194,6 @@ def test_each_side_of_a_decoder_only_model_has_half_of_the_learned_positions() -
         step_by_step(model, rows, torch.full((2, 1, 10), 5))
         with pytest.raises(InputError, match=r"model\.max_positions = 21 .*got 22"):
             model(*padded(rows), torch.full((2, 12), 5))
-
-
-def test_a_mask_is_true_where_the_model_attends() -> None:
-    """In nn.MultiheadAttention, True means the opposite."""
-    model = make()
-    src, _ = padded(sequences(6))
-    all_kept = model.encode(src, torch.tensor([[True] * 7]))
-    changed = src.clone()
-    changed[0, 2] = 9 if src[0, 2] != 9 else 10
-    hidden = torch.tensor([[True, True, False, True, True, True, True]])
-    with torch.no_grad():
-        outside = torch.tensor([0, 1, 3, 4, 5, 6])
-        assert torch.equal(model.encode(src, hidden)[:, outside], model.encode(changed, hidden)[:, outside])
-        assert not torch.allclose(all_kept, model.encode(changed, torch.tensor([[True] * 7])))
 
 
 @pytest.mark.parametrize("config", some([*VARIANTS, *SEQUENCES], 6))

@@ -58,81 +58,52 @@ def nothing(_: Any) -> None:
     """Changes nothing."""
 
 
-BAD: dict[str, tuple[Callable[[dict[str, Tensor]], Any], Callable[[dict[str, Any]], Any], str]] = {
-    "missing tensor": (lambda t: t.pop("src_embedding.weight"), nothing, "src_embedding.weight"),
-    "extra tensor": (lambda t: t.update({"zzz": torch.zeros(1)}), nothing, "zzz"),
-    "a copy under an alias": (
-        lambda t: t.update({"projection.weight": t["src_embedding.weight"].clone()}),
-        nothing,
-        "projection.weight",
-    ),
-    "ill-shaped tensor": (
-        lambda t: t.update({"src_embedding.weight": t["src_embedding.weight"][:-1].clone()}),
-        nothing,
-        "src_embedding.weight",
-    ),
-    "whole numbers": (
-        lambda t: t.update({"src_embedding.weight": t["src_embedding.weight"].int()}),
-        nothing,
-        "I32",
-    ),
-    "a weight that is not a number": (
-        lambda t: t["src_embedding.weight"].index_fill_(0, torch.tensor([3]), torch.nan),
-        nothing,
-        "src_embedding.weight",
-    ),
-    "a weight beyond float32": (
-        lambda t: t.update({"src_embedding.weight": t["src_embedding.weight"].double() * 1e300}),
-        nothing,
-        "src_embedding.weight",
-    ),
+EMBEDDING = "src_embedding.weight"
+# Wrong tensors and wrong headers, with what the error names.
+TENSORS: dict[str, tuple[Callable[[dict[str, Tensor]], Any], str]] = {
+    "missing tensor": (lambda t: t.pop(EMBEDDING), EMBEDDING),
+    "extra tensor": (lambda t: t.update({"zzz": torch.zeros(1)}), "zzz"),
+    "a copy under an alias": (lambda t: t.update({"projection.weight": t[EMBEDDING].clone()}), "projection.weight"),
+    "ill-shaped tensor": (lambda t: t.update({EMBEDDING: t[EMBEDDING][:-1].clone()}), EMBEDDING),
+    "whole numbers": (lambda t: t.update({EMBEDDING: t[EMBEDDING].int()}), "I32"),
+    "no number": (lambda t: t[EMBEDDING].index_fill_(0, torch.tensor([3]), torch.nan), EMBEDDING),
+    "a weight beyond float32": (lambda t: t.update({EMBEDDING: t[EMBEDDING].double() * 1e300}), EMBEDDING),
     "a vocabulary of numbers": (
         lambda t: t.update({"vocabulary.joint": t["vocabulary.joint"].to(torch.float8_e4m3fn)}),
-        nothing,
         "vocabulary.joint",
     ),
-    "no vocabulary": (lambda t: t.pop("vocabulary.joint"), nothing, "vocabulary"),
-    "a broken vocabulary": (
-        lambda t: t.update({"vocabulary.joint": t["vocabulary.joint"][:-9].clone()}),
-        nothing,
-        "",
-    ),
-    "an alias too few": (nothing, lambda h: h["aliases"].pop("projection.weight"), "aliases"),
-    "another owner": (
-        nothing,
-        lambda h: h["aliases"].update({"projection.weight": "tgt_embedding.weight"}),
-        "aliases",
-    ),
-    "another tie": (nothing, lambda h: h["model"].update(tie="none"), "projection.weight"),
-    "no configuration": (nothing, lambda h: h.pop("model"), "model"),
-    "no search": (nothing, lambda h: h.pop("search"), "search"),
-    "a width that no memory holds": (
-        nothing,
-        lambda h: h["model"].update(d_model=65536, d_ff=1 << 20),
-        "[320, 65536]",
-    ),
-    "more layers than there are": (nothing, lambda h: h["model"].update(decoder_layers=100), "decoder"),
+    "no vocabulary": (lambda t: t.pop("vocabulary.joint"), "vocabulary"),
+    "a broken vocabulary": (lambda t: t.update({"vocabulary.joint": t["vocabulary.joint"][:-9].clone()}), ""),
+}
+HEADERS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
+    "an alias too few": (lambda h: h["aliases"].pop("projection.weight"), "aliases"),
+    "another owner": (lambda h: h["aliases"].update({"projection.weight": "tgt_embedding.weight"}), "aliases"),
+    "another tie": (lambda h: h["model"].update(tie="none"), "projection.weight"),
+    "no configuration": (lambda h: h.pop("model"), "model"),
+    "no search": (lambda h: h.pop("search"), "search"),
+    "a width that no memory holds": (lambda h: h["model"].update(d_model=65536, d_ff=1 << 20), "[320, 65536]"),
+    "more layers than there are": (lambda h: h["model"].update(decoder_layers=100), "decoder"),
     "positions that no memory holds": (
-        nothing,
         lambda h: h["model"].update(positions="learned", max_positions=1 << 20, d_model=65536),
         "src_positions.weight",
     ),
-    "aliases in a list": (nothing, lambda h: h.update(aliases=[]), "aliases"),
-    "a list for a training": (nothing, lambda h: h.update(training=[1]), "training"),
-    "a word for a step": (nothing, lambda h: h.update(training={"step": "7"}), "training.step"),
-    "an average of nothing": (nothing, lambda h: h.update(training={"average_of": []}), "training.average_of"),
-    "the next format": (nothing, lambda h: h.update(format=FORMAT + 1), f"format {FORMAT + 1}"),
-    "another kind": (nothing, lambda h: h.update(kind="state"), "model"),
+    "aliases in a list": (lambda h: h.update(aliases=[]), "aliases"),
+    "a list for a training": (lambda h: h.update(training=[1]), "training"),
+    "a word for a step": (lambda h: h.update(training={"step": "7"}), "training.step"),
+    "an average of nothing": (lambda h: h.update(training={"average_of": []}), "training.average_of"),
+    "the next format": (lambda h: h.update(format=FORMAT + 1), f"format {FORMAT + 1}"),
+    "another kind": (lambda h: h.update(kind="state"), "model"),
 }
 
 
-@pytest.mark.parametrize("what", BAD)
+@pytest.mark.parametrize("what", [*TENSORS, *HEADERS])
 def test_a_file_must_match_its_architecture_exactly(tmp_path: Path, good: Path, what: str) -> None:
-    tensors, header, message = BAD[what]
+    tensors, in_tensors = TENSORS.get(what, (nothing, ""))
+    header, in_header = HEADERS.get(what, (nothing, ""))
     bad = changed(good, tmp_path / "bad.safetensors", tensors, header)
     with pytest.raises(FileError) as caught:
         load_model(bad)
-    assert message in str(caught.value)
+    assert in_tensors + in_header in str(caught.value)
     assert str(bad) in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -209,15 +180,6 @@ def damage(path: Path, name: str) -> None:
     path.write_bytes(raw)
 
 
-def test_a_damaged_search_setting_is_detected(tmp_path: Path, good: Path) -> None:
-    raw = good.read_bytes()
-    assert raw.count(rb"\"beam\": 3") == 1
-    bad = tmp_path / "bad.safetensors"
-    bad.write_bytes(raw.replace(rb"\"beam\": 3", rb"\"beam\": 7"))
-    with pytest.raises(FileError, match=r"bad\.safetensors .*header"):
-        load_model(bad)
-
-
 def test_a_file_without_checksums_is_refused(tmp_path: Path, good: Path) -> None:
     with safe_open(good, "pt") as file:
         header = json.loads(file.metadata()["vtrans"])
@@ -251,21 +213,6 @@ def test_foreign_and_missing_files_are_refused(tmp_path: Path) -> None:
         choose_model(tmp_path / "missing")
 
 
-FOREIGN = {
-    "onnx": b"\x08\x08\x12\x07pytorch\x1a\x052.1.0:\x80\x01" + bytes(200),
-    "gguf": b"GGUF\x03\0\0\0" + (2**60).to_bytes(8, "little") * 2 + bytes(200),
-    "numpy": b"\x93NUMPY\x01\0v\0{'descr': '|O', 'fortran_order': False, 'shape': (1,), }" + bytes(80),
-    "zeros": bytes(4096),
-}
-
-
-@pytest.mark.parametrize("kind", FOREIGN)
-def test_files_of_other_formats_are_refused(tmp_path: Path, kind: str) -> None:
-    (tmp_path / kind).write_bytes(FOREIGN[kind])
-    with pytest.raises(FileError, match=kind):
-        load_model(tmp_path / kind)
-
-
 def lied(source: Path, target: Path, lie: Callable[[dict[str, Any]], None]) -> Path:
     """Writes a copy of a model file with a changed safetensors header, which says where the tensors are."""
     raw = source.read_bytes()
@@ -277,7 +224,7 @@ def lied(source: Path, target: Path, lie: Callable[[dict[str, Any]], None]) -> P
     return target
 
 
-EMBEDDING, NORM = "src_embedding.weight", "decoder.layers.0.feed_forward_residual.norm.weight"
+NORM = "decoder.layers.0.feed_forward_residual.norm.weight"
 
 
 LIES: dict[str, Callable[[dict[str, Any]], Any]] = {

@@ -334,18 +334,6 @@ def test_an_interrupted_run_leaves_the_folder_as_it_was(
     assert (tmp_path / "clean").exists() == old
 
 
-def test_what_a_killed_run_left_is_removed(tmp_path: Path) -> None:
-    pairs = toy_text(20)
-    cleaned(tmp_path, pairs)
-    whole = snapshot(tmp_path / "clean")
-    (tmp_path / "clean" / "clean.json").unlink()
-    (tmp_path / "clean" / "text.en").unlink()
-    (tmp_path / "clean" / ".preparing").mkdir()
-    (tmp_path / "clean" / ".preparing" / "features").write_bytes(b"half")
-    cleaned(tmp_path, pairs, force=False)
-    assert snapshot(tmp_path / "clean") == whole
-
-
 def test_a_text_that_changes_while_it_is_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pairs = toy_text(20)
 

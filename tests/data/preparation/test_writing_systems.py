@@ -7,8 +7,6 @@ import pytest
 from vtrans.data.preparation.overlap import OVERLAP_THRESHOLDS
 from vtrans.data.preparation.writing_systems import SCRIPTS, ScriptRow, overlap_by_script, script_of
 
-PIECES = ("▁the", "er", "дом", "▁дом", "犬", "12", "½", ".", "▁", "▁-", "aд", "ひ", "한", "́", "ー", "𐌰")
-
 
 @pytest.mark.parametrize(
     ("piece", "script"),
