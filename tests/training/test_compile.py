@@ -13,12 +13,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import EVERY_STEP, TINY, tiny_train
-from runs import (
-    SMOOTH,
-    heard,
-    lines,
-    same,
-)
+from runs import SMOOTH, heard, lines, same
 from safetensors.torch import load_file
 
 from vtrans.data.store import DataFolder

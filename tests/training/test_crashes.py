@@ -24,7 +24,7 @@ import vtrans.files
 import vtrans.storage.writing
 from vtrans.checkpoint import load_model
 from vtrans.data.store import DataFolder
-from vtrans.errors import FileError, InputError, VtransError, WriteError
+from vtrans.errors import FileError, InputError, VtransError
 from vtrans.storage.run_folder import RunFolder
 from vtrans.training.progress import Metrics, Progress
 from vtrans.training.updates import Updates
@@ -265,25 +265,6 @@ def test_a_disk_that_is_full_at_any_operation_loses_nothing(tmp_path: Path, tiny
         assert ".tmp" not in str(caught.value)
         assert not list(run.path.rglob("*.tmp"))
         same(tiny_train(tiny_data, run.path, *CRASHING), whole)
-
-
-def test_after_a_full_disk_the_run_resumes(
-    tmp_path: Path, tiny_data: DataFolder, tiny_run: RunFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write = Metrics.write
-
-    def full(metrics: Metrics, record: dict[str, Any]) -> None:
-        if record["step"] == 25:
-            with metrics.file.open("ab") as file:
-                file.write(b'{"kind": "tr')
-            raise OSError(errno.ENOSPC, "No space left on device")
-        write(metrics, record)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Metrics, "write", full)
-        with pytest.raises(WriteError, match=r"run .*No space left on device.* step 20"):
-            tiny_train(tiny_data, tmp_path / "run")
-    same(tiny_train(tiny_data, tmp_path / "run"), tiny_run)
 
 
 def test_an_error_names_a_file_outside_the_run_folder(

@@ -7,10 +7,7 @@ from pathlib import Path
 
 import pytest
 from conftest import TINY
-from runs import (
-    contents,
-    heard,
-)
+from runs import contents, heard
 
 import vtrans
 import vtrans.checkpoint

@@ -79,12 +79,6 @@ def test_the_loss_adds_the_cross_entropy_between_links_and_attention(config: Mod
     assert Objective(model, 0.1, guided=0.7)(batch_of(rows, linked=False))[0].item() == plain.item()
 
 
-def test_the_loss_of_a_batch_is_the_sum_over_its_pairs() -> None:
-    objective = Objective(make(GUIDED[0]), 0.1, guided=0.7)
-    apart = sum(objective(batch_of([row]))[0] for row in range(3))
-    torch.testing.assert_close(objective(batch_of([0, 1, 2]))[0], apart)
-
-
 def test_the_two_passes_of_r_drop_count_once() -> None:
     config = dataclasses.replace(GUIDED[0], dropout=0.0)
     model = make(config).train()

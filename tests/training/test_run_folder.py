@@ -10,13 +10,7 @@ from typing import Any
 
 import pytest
 from conftest import TINY, TRAIN_PAIRS, make_data, tiny_train
-from runs import (
-    heard,
-    run_trainer,
-    same,
-    set_up_run,
-    story,
-)
+from runs import heard, run_trainer, same, set_up_run, story
 
 from vtrans.data.store import DataFolder
 from vtrans.errors import InputError, RecipeError

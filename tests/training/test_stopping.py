@@ -11,15 +11,7 @@ from typing import Any
 
 import pytest
 from conftest import EVERY_STEP, TINY, tiny_train
-from runs import (
-    Stopper,
-    heard,
-    interrupted,
-    lines,
-    run_trainer,
-    same,
-    set_up_run,
-)
+from runs import Stopper, heard, interrupted, lines, run_trainer, same, set_up_run
 
 from vtrans.checkpoint import load_model
 from vtrans.data.store import DataFolder

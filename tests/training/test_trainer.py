@@ -10,11 +10,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import TINY, tiny_train
-from runs import (
-    heard,
-    lines,
-    set_up_run,
-)
+from runs import heard, lines, set_up_run
 
 from vtrans.checkpoint import load_model
 from vtrans.data.batches import plan_epoch
@@ -31,17 +27,8 @@ from vtrans.training.trainer import Trainer
 def test_metrics_are_as_documented(tiny_run: RunFolder, tiny_data: DataFolder) -> None:
     kinds: dict[str, list[str]] = {
         "train": [
-            "kind",
-            "step",
-            "epoch",
-            "loss",
-            "nll",
-            "lr",
-            "src_tokens",
-            "tgt_tokens",
-            "padding",
-            "seconds",
-            "skipped",
+            *("kind", "step", "epoch", "loss", "nll", "lr"),
+            *("src_tokens", "tgt_tokens", "padding", "seconds", "skipped"),
         ],
         "valid": ["kind", "step", "nll", "ppl", "bleu", "chrf", "signature"],
     }

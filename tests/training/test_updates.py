@@ -10,13 +10,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import tiny_train
-from runs import (
-    lines,
-    rank_batch,
-    run_trainer,
-    same,
-    set_up_run,
-)
+from runs import lines, rank_batch, run_trainer, same, set_up_run
 from safetensors.torch import load_file
 
 import vtrans
