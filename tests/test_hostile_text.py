@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import tempfile
 import threading
@@ -37,6 +38,7 @@ ODD = [
     "\0",
     "\ufeff",
     "▁",
+    "@@ ",
     "<s>",
     "<0x0A>",
     "🙂",
@@ -78,6 +80,26 @@ def test_given_translations_of_any_bytes_have_a_score_per_line(
         assert all(float(line.split(b"\t")[0]) <= 0 for line in done.out.split(b"\n")[:-1])
     else:
         assert (done.code, done.out) == (2, b"")
+
+
+@FEW
+@given(pair=LINES)
+def test_a_score_counts_every_line_of_any_bytes_or_is_refused_in_a_sentence(
+    pair: tuple[bytes, bytes], run_cli: Run
+) -> None:
+    counts = [lines_in(content) for content in pair]
+    with files(*pair) as (hyp, ref):
+        done = run_cli("score", ref, "--hyp", hyp, "--on-bad-utf8", "replace", "--json", "--quiet")
+    if done.code == 0:
+        assert counts[0] == counts[1]
+        assert [score["name"] for score in json.loads(done.out)] == ["BLEU", "chrF2"]
+        return
+    assert (done.code, done.out, done.err.count("error: ")) == (2, b"", 1)
+    if counts[0] != counts[1]:
+        assert all(re.search(rf"\b{count}\b", done.err) for count in counts)
+    else:
+        assert "subword" in done.err
+        assert b"@@" in pair[0] or "\u2581".encode() in pair[0]
 
 
 @FEW

@@ -4,28 +4,12 @@ from __future__ import annotations
 
 import json
 import random
-import tempfile
 from collections.abc import Sequence
-from contextlib import redirect_stdout
-from pathlib import Path
-from typing import Any
-from unittest.mock import patch
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 
-import vtrans.commands.score
-import vtrans.score
 from vtrans.errors import InputError
-from vtrans.score import (
-    METRICS,
-    compare,
-    corpus_scores,
-    data_warnings,
-    numbers_score,
-    score,
-)
+from vtrans.score import METRICS, compare, corpus_scores, data_warnings, numbers_score, score
 from vtrans.text.languages import Languages
 
 HYP = [
@@ -150,74 +134,6 @@ def test_subword_marks_are_refused_in_a_baseline_too() -> None:
 
 
 # Any characters except a line end and the subword marks, which are refused.
-LINES = st.text(st.characters(exclude_characters="\n\u2581@", exclude_categories=["Cs"]), max_size=12)
-
-
-@given(st.lists(LINES, min_size=1, max_size=6))
-@settings(max_examples=60, deadline=None)
-def test_lines_are_scored_only_against_as_many_lines(lines: list[str]) -> None:
-    """Any k lines are scored against k lines, and never against k + 1 or k - 1."""
-    for result in score(lines, [lines, lines], METRICS):
-        assert 0 <= result.value <= 100 + 1e-9
-    data_warnings(lines, [lines])
-    for other in ([*lines, ""], lines[:-1]):
-        with pytest.raises(InputError, match=str(len(other))):
-            score(lines, [other])
-
-
-def bytes_of(k: int) -> st.SearchStrategy[bytes]:
-    """The bytes of files with k newlines, and possibly text after the last one."""
-    odd = st.sampled_from([b"\r", b"\x85", b"\xe2\x80\xa8", b"\x0b", b"\xff", b"\xef\xbb\xbf", b"\0", b"Hund ", b"@@ "])
-    part = st.lists(st.binary(max_size=4) | odd, max_size=4).map(lambda p: b"".join(p).replace(b"\n", b""))
-    return st.lists(part, min_size=k, max_size=k).flatmap(
-        lambda lines: st.tuples(st.just(b"".join(line + b"\n" for line in lines)), st.just(b"") | part).map(b"".join)
-    )
-
-
-def lines_in(data: bytes) -> int:
-    while data.startswith(b"\xef\xbb\xbf"):  # a file of nothing else has no line
-        data = data[3:]
-    return data.count(b"\n") + (not data.endswith(b"\n") and data != b"")
-
-
-@given(st.integers(0, 5).flatmap(lambda k: st.tuples(bytes_of(k), bytes_of(k))))
-@example((b"", b"\xef\xbb\xbf"))
-@settings(max_examples=150, deadline=None)
-def test_the_command_scores_every_line_of_any_bytes_or_refuses_in_a_sentence(files: tuple[bytes, bytes]) -> None:
-    counts: list[list[int]] = []
-
-    def counted(hyps: Sequence[str], refs: Sequence[Sequence[str]], *args: Any, **how: Any) -> Any:
-        counts.append([len(hyps), *map(len, refs)])
-        return score(hyps, refs, *args, **how)
-
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        Path(folder, "out").open("w", encoding="utf-8") as out,
-        redirect_stdout(out),
-        patch("vtrans.score.score", counted),
-    ):
-        hyp, ref = Path(folder) / "hyp", Path(folder) / "ref"
-        for path, data in zip((hyp, ref), files, strict=True):
-            path.write_bytes(data)
-        refusal = ""
-        try:
-            vtrans.commands.score.score([ref], hyp=hyp, on_bad_utf8="replace", as_json=True, quiet=True)
-        except InputError as error:
-            refusal = str(error)
-        said = Path(folder, "out").read_bytes()
-    expected = list(map(lines_in, files))
-    assert counts == [expected]
-    if not refusal:
-        assert expected[0] == expected[1] > 0
-        assert [s["name"] for s in json.loads(said)] == ["BLEU", "chrF2"]
-        return
-    assert "\n" not in refusal
-    assert refusal.endswith(".")
-    if expected[0] == expected[1] > 0:  # then it can't be the counts
-        assert "subword" in refusal
-        assert b"@@" in files[0] or "\u2581".encode() in files[0]
-
-
 def test_scores_of_a_validation() -> None:
     scores = corpus_scores(HYP, REF_1)
     bleu, chrf = score(HYP, [REF_1], ["bleu", "chrf"])

@@ -262,35 +262,15 @@ def test_the_command_prints_characters_or_json_or_writes_svg(
     assert done.code == 0
     assert "mean of 2 heads of layer 1" in done.out.decode()
     assert str(tiny_run.best) in done.err
-    done = run_cli(
-        "attend",
-        tiny_run.last,
-        "The big dog.",
-        "--target",
-        "Der <große> Hund.",
-        "--json",
-        "-q",
-        "--out",
-        tmp_path / "a.svg",
-    )
+    words = "attend", tiny_run.last, "The big dog."
+    done = run_cli(*words, "--target", "Der <große> Hund.", "--json", "-q", "--out", tmp_path / "a.svg")
     assert (done.code, done.err) == (0, "")
     record = json.loads(done.out)
     assert record["source"] == ["The", "big", "dog.", EOS]
     assert record["target"] == ["Der", "<große>", "Hund.", EOS]
     assert [sum(row) for row in record["attention"]] == pytest.approx([1] * 4, abs=1e-5)
     assert "&lt;große&gt;" in (tmp_path / "a.svg").read_text("utf-8")
-    done = run_cli(
-        "attend",
-        tiny_run.last,
-        "The big dog.",
-        "--head",
-        "1",
-        "--layer",
-        "1",
-        "--subwords",
-        "--out",
-        tmp_path / "b.svg",
-    )
+    done = run_cli(*words, "--head", "1", "--layer", "1", "--subwords", "--out", tmp_path / "b.svg")
     assert (done.code, done.out) == (0, b"")
     assert "b.svg" in done.err
     assert "head 1 of layer 1" in (tmp_path / "b.svg").read_text("utf-8")

@@ -13,14 +13,7 @@ from cli_runner import Done
 from conftest import TRAIN_PAIRS, make_data, write_pairs
 
 from recipes.sharing import transliterate
-from vtrans.analysis.overlap import (
-    Overlap,
-    Side,
-    Vocabularies,
-    learn_joint,
-    overlap_of_data,
-    overlap_of_files,
-)
+from vtrans.analysis.overlap import Overlap, Side, Vocabularies, learn_joint, overlap_of_data, overlap_of_files
 from vtrans.console import Console
 from vtrans.data.preparation.overlap import OVERLAP_DEFINITION
 from vtrans.data.preparation.writing_systems import script_of

@@ -23,10 +23,6 @@ import torch
 from torch import Tensor, nn
 
 from vtrans.checkpoint import LoadedModel
-from vtrans.config import SearchConfig
-from vtrans.engines.engine import Source
-from vtrans.engines.torch_engine import TorchEngine
-from vtrans.search.loop import Hypothesis
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -99,21 +95,3 @@ def equal_or_tied(
 
 def _searched(search: Callable[[list[LoadedModel], Item], Result], item: Item, models: list[LoadedModel]) -> Result:
     return search(models, item)
-
-
-def equal_or_tied_hypotheses(
-    loaded: LoadedModel,
-    sources: Sequence[Source],
-    config: SearchConfig,
-    nbest: int,
-    ours: Sequence[Sequence[Hypothesis]],
-    theirs: Sequence[Sequence[Hypothesis]],
-) -> list[bool]:
-    """Asserts that two engines' hypotheses of each source are equal or near-ties; returns which are equal."""
-
-    def search(exact: list[LoadedModel], source: Source) -> Plain:
-        ((_, hypotheses),) = TorchEngine(exact).search([source], config, nbest=nbest)
-        return plain(hypotheses)
-
-    logprob = max(abs(h.logprob) for hypotheses in (*ours, *theirs) for h in hypotheses)
-    return equal_or_tied([loaded], search, sources, [*map(plain, ours)], [*map(plain, theirs)], logprob)

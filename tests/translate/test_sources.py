@@ -8,11 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from translators import (
-    WORDS,
-    translator,
-    vocabulary,
-)
+from translators import WORDS, translator, vocabulary
 
 from vtrans.config import SearchConfig
 from vtrans.engines.engine import Source

@@ -64,25 +64,6 @@ def test_a_window_waits_for_its_lines_only_if_told_to(patient: bool) -> None:
     assert [block.count(b"\n") for block in out.seen] == ([2] if patient else [1, 2])
 
 
-# Progress.
-
-
-@pytest.mark.parametrize("line_buffered", [False, True])
-def test_progress_never_decreases_and_ends_with_the_whole_text(line_buffered: bool) -> None:
-    lines = [*sentences(20), "", "Łódź"]
-    told: list[tuple[float, float]] = []
-    translate_stream(
-        translator(),
-        lines_of(lines),
-        io.BytesIO(),
-        line_buffered=line_buffered,
-        progress=lambda lines, size: told.append((lines, size)),
-    )
-    assert told == sorted(told)
-    assert len(told) >= sum(1 for line in lines if line)  # with each sentence
-    assert told[-1] == (len(lines), sum(len(line.encode()) + 1 for line in lines))
-
-
 # Copies of this process.
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux copies a process safely")
@@ -204,14 +185,25 @@ def test_lines_are_answered_while_the_input_waits() -> None:
 
 
 @linux
-def test_progress_of_workers_never_decreases_and_ends_with_the_whole_text(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("line_buffered", "processes"), [(False, 1), (True, 1), (False, 2)])
+def test_progress_never_decreases_and_ends_with_the_whole_text(
+    line_buffered: bool, processes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("vtrans.translate.stream.WINDOW", 5)
-    lines, told, options, ours = sentences(32), list[tuple[float, float]](), TranslateOptions(), translator()
-    with workers_for(ours, options, 2) as workers:
+    lines, told = [*sentences(30), "", "Łódź"], list[tuple[float, float]]()
+    options, ours = TranslateOptions(), translator()
+    with workers_for(ours, options, processes) if processes > 1 else nullcontext() as workers:
         translate_stream(
-            ours, lines_of(lines), io.BytesIO(), options, progress=lambda *so_far: told.append(so_far), workers=workers
+            ours,
+            lines_of(lines),
+            io.BytesIO(),
+            options,
+            line_buffered=line_buffered,
+            progress=lambda *so_far: told.append(so_far),
+            workers=workers,
         )
     assert told == sorted(told)
+    assert len(told) >= sum(1 for line in lines if line) or processes > 1  # with each sentence
     assert told[-1] == (len(lines), sum(len(line.encode()) + 1 for line in lines))
 
 

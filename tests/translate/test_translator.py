@@ -20,19 +20,7 @@ from drawn import each_with, some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from near_ties import Plain, equal_or_tied, plain
-from translators import (
-    SEARCH,
-    SMALL,
-    VARIANTS,
-    WORDS,
-    loaded,
-    network,
-    same,
-    sentences,
-    translator,
-    vocabulary,
-    window,
-)
+from translators import SEARCH, SMALL, VARIANTS, WORDS, loaded, network, same, sentences, translator, vocabulary, window
 
 import vtrans
 from vtrans.checkpoint import LoadedModel
