@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import os
@@ -20,8 +21,10 @@ import pytest
 import torch
 from conftest import TINY
 from forking import start_python
+from safetensors.torch import load_file
 
 import vtrans
+from vtrans.checkpoint import load_model
 from vtrans.console import Console
 from vtrans.data.batches import collate
 from vtrans.data.store import DataFolder
@@ -71,6 +74,22 @@ def same(run: RunFolder, reference: RunFolder) -> None:
     for name in a["files"]:
         assert a["files"][name] == b["files"][name], name
     assert a["best"] == b["best"]
+
+
+def alike(run: RunFolder, reference: RunFolder, *, rel: float = 1e-4, atol: float = 1e-5) -> None:
+    """Asserts that two runs have the same losses, weights and optimizer states, except for rounding."""
+    step = reference.state_steps()[-1]
+    for file in (RunFolder.step_file, RunFolder.state_file):
+        a, b = load_file(file(reference, step)), load_file(file(run, step))
+        assert set(a) == set(b)
+        for key in a:
+            torch.testing.assert_close(b[key], a[key], rtol=0, atol=atol)
+    for ours, theirs in zip(lines(run), lines(reference), strict=True):
+        assert all(ours.get(key) == theirs.get(key) for key in ("kind", "step", "skipped", "tgt_tokens", "src_tokens"))
+        assert ours["nll"] == pytest.approx(theirs["nll"], rel=rel)
+        assert ours.get("loss", 0) == pytest.approx(theirs.get("loss", 0), rel=rel)
+    configs = [dataclasses.asdict(load_model(each.last).model.config) for each in (run, reference)]
+    assert configs[0] == configs[1]
 
 
 def contents(folder: Path) -> dict[Path, bytes]:

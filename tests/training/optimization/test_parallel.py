@@ -1,4 +1,5 @@
-"""Training with sharded weights (`train.parallel = "fsdp"`) by two and three processes, compared with one process.
+"""Training by two and three processes, which share the weights (`train.parallel = "fsdp"`) or have all of them,
+compared with one process.
 
 Three groups of processes, of three, two and one, run all commands once; the tests compare what they wrote. Most rows
 are trained by three ranks only, which divide nothing evenly that two divide unevenly.
@@ -13,7 +14,7 @@ from typing import Any, cast
 
 import pytest
 import torch
-from runs import SMOOTH, by_ranks, command, lines
+from runs import SMOOTH, alike, by_ranks, command, lines
 from safetensors.torch import load_file
 
 from vtrans.config import TrainConfig
@@ -41,6 +42,11 @@ ROWS = {
     "spoilt": (*DEEP, "model.autoregression=ssru", f"train.seed={SPOILT_SEED}", "train.ema=0.9"),
 }
 BY_TWO = ("tied", "layers")  # whose memory is compared
+TOGETHER = {  # trained by two ranks, each of which has all weights
+    "drawn": ("train.bpe_dropout=0.1", "train.noise=0.3"),
+    "shared": (*DEEP, "model.share_stacks=true", "model.share_layers=all"),
+    "guided": ("train.guided_alignment=0.5",),
+}
 SETTINGS = (*SMOOTH, "train.max_steps=3", "train.warmup=1", "train.log_every=1", "train.valid_sentences=1")
 EXACT = ("train.warmup=1", "model.dropout=0.2", "train.ema=0.9", "train.clip_norm=0.3", "train.valid_sentences=1")
 STOPS = (2, 4)
@@ -93,15 +99,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory, linked_data: DataFolder, ti
     """A folder with the runs of each number of ranks, `ranks`/`name`, and with those that are named in the tests."""
     folder = tmp_path_factory.mktemp("parallel")
 
-    def rows(count: int, *, kind: str = "fsdp") -> list[list[str]]:
+    def rows(count: int) -> list[list[str]]:
+        chosen = [(name, row, "fsdp") for name, row in ROWS.items() if count != 2 or name in BY_TWO]
+        chosen += [(name, row, "ddp") for name, row in TOGETHER.items() if count != 3]
         return [
             command(
                 tiny_data_separate if name == "separate" else linked_data,
                 folder / str(count) / name,
                 *(*SETTINGS, *row, f"train.parallel={kind}", "train.accumulate=2"),
             )
-            for name, row in ROWS.items()
-            if count != 2 or name in BY_TWO
+            for name, row, kind in chosen
         ]
 
     def trained(name: str, steps: int, *settings: str) -> list[str]:
@@ -117,29 +124,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory, linked_data: DataFolder, ti
         for kind in ("ddp", "fsdp")
     ]
     on = [trained("moved", steps, *SETTINGS, f"train.parallel={kind}") for steps, kind in ((4, "ddp"), (6, "fsdp"))]
-    by_ranks(2, [*rows(2), *exact("ddp"), *half, *on], WATCHED)
+    said, other = by_ranks(2, [*rows(2), *exact("ddp"), *half, *on], WATCHED)
+    assert "2 ranks" in said
+    assert not [line for line in other.split("\n")[:-1] if not line.startswith("warning: resuming")]
     by_ranks(1, [*rows(1), trained("moved", 8, *SETTINGS), trained("unmoved", 8, *SETTINGS)], WATCHED)
     return folder
 
 
-def alike(run: RunFolder, reference: RunFolder) -> None:
-    """Asserts that two runs have the same losses, weights and optimizer states."""
-    for file in (RunFolder.step_file, RunFolder.state_file):
-        a, b = load_file(file(reference, 3)), load_file(file(run, 3))
-        assert set(a) == set(b)
-        for key in a:
-            torch.testing.assert_close(b[key], a[key], rtol=0, atol=1e-5)
-    for ours, theirs in zip(lines(run), lines(reference), strict=True):
-        assert all(ours.get(key) == theirs.get(key) for key in ("kind", "step", "skipped", "tgt_tokens"))
-        assert ours["nll"] == pytest.approx(theirs["nll"], rel=1e-5)
-        assert ours.get("loss", 0) == pytest.approx(theirs.get("loss", 0), rel=1e-5)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "ranks"), [*((name, 3) for name in ROWS), *((name, 2) for name in BY_TWO)])
-def test_sharded_weights_train_the_model_of_one_process(folder: Path, name: str, ranks: int) -> None:
-    run, one = RunFolder(folder / str(ranks) / name), RunFolder(folder / "1" / name)
-    alike(run, one)
+@pytest.mark.parametrize(
+    ("name", "ranks"), [*((name, 3) for name in ROWS), *((name, 2) for name in (*BY_TWO, *TOGETHER))]
+)
+def test_several_ranks_train_the_model_of_one(folder: Path, name: str, ranks: int) -> None:
+    alike(RunFolder(folder / str(ranks) / name), RunFolder(folder / "1" / name), rel=1e-5)
 
 
 @pytest.mark.slow
