@@ -154,17 +154,17 @@ def test_the_bound_is_the_best_that_a_live_row_can_reach(stop: str) -> None:
 
 def test_token_logprobs_are_the_decoders_and_sum_to_the_logprob() -> None:
     met = set()
-    for eos, dtype in itertools.product((0.0, -30.0), (np.float64, np.float32)):
-        table = hashed(3, words=20, eos=eos)
-        decoder = FakeDecoder(table, dtype=dtype)
-        for h in searched(decoder, [SOURCE], [12], nbest=6, beam=6, stop="exhaustive")[0]:
-            path = (*h.tokens, EOS) if h.finished else h.tokens
-            answers = np.array([table(SOURCE, path[:t])[token] for t, token in enumerate(path)], dtype=dtype)
-            assert list(h.token_logprobs) == answers.tolist()
-            # Sums are in float64, so the sum of a long float32 sentence loses no digits.
-            assert h.logprob == pytest.approx(math.fsum(h.token_logprobs), abs=1e-14)
-            assert h.score == h.logprob / length_penalty(len(path), 0.6, "gnmt")
-            met.add(h.finished)
+    for table in (hashed(3, words=20), hashed(3, words=20, eos=-30.0)):
+        for dtype in (np.float64, np.float32):
+            decoder = FakeDecoder(table, dtype=dtype)
+            for h in searched(decoder, [SOURCE], [12], nbest=6, beam=6, stop="exhaustive")[0]:
+                path = (*h.tokens, EOS) if h.finished else h.tokens
+                answers = np.array([table(SOURCE, path[:t])[token] for t, token in enumerate(path)], dtype=dtype)
+                assert list(h.token_logprobs) == answers.tolist()
+                # Sums are in float64, so the sum of a long float32 sentence loses no digits.
+                assert h.logprob == pytest.approx(math.fsum(h.token_logprobs), abs=1e-14)
+                assert h.score == h.logprob / length_penalty(len(path), 0.6, "gnmt")
+                met.add(h.finished)
     assert met == {True, False}
 
 
