@@ -14,7 +14,7 @@ from cli_runner import Done
 
 from vtrans.documents.memory import Memory
 from vtrans.errors import FileError, VtransError, WriteError
-from vtrans.files import Content, destination, explained, file_sha256, printable, replacing, write_atomically
+from vtrans.files import Content, destination, explained, file_sha256, output, printable, replacing, write_atomically
 from vtrans.interop.exports import folder_aside
 from vtrans.storage.writing import write_tensors
 
@@ -173,6 +173,15 @@ def test_links_are_followed_and_pipes_are_written_directly(tmp_path: Path) -> No
     reader.join(10)
     assert got == [b"through"]
     assert stat.S_ISFIFO(fifo.stat().st_mode)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_what_could_not_be_written_is_not_tried_again_when_its_buffer_is_freed() -> None:
+    stream = output(Path("/dev/full"), "the file")
+    stream.write(b"x")
+    with pytest.raises(WriteError, match="the file"):
+        stream.flush()
+    stream.close()
 
 
 def test_a_path_that_cannot_be_opened_is_named(tmp_path: Path) -> None:

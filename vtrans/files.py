@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
-from vtrans.errors import FileError, WriteError
+from vtrans.errors import FileError, VtransError, WriteError
 
 if sys.platform != "win32":
     import fcntl
@@ -112,15 +112,22 @@ def replacing(path: str | Path) -> Iterator[BinaryIO]:
 
 
 class _Output(io.FileIO):
-    """A file opened for writing, whose errors call it `name`."""
+    """A file opened for writing, whose errors call it `name`. It raises one. What a buffer still holds is dropped then,
+    because Python tries to write it again when it frees the buffer, and Python 3.14 prints that error."""
 
     def __init__(self, file: Path | int, name: object) -> None:
         super().__init__(file, "wb", closefd=not isinstance(file, int))
-        self._called = name
+        self._called, self._failed = name, False
 
     def write(self, data: ReadableBuffer, /) -> Any:
-        with explained(self._called):
-            return super().write(data)
+        if self._failed:
+            return memoryview(data).nbytes
+        try:
+            with explained(self._called):
+                return super().write(data)
+        except VtransError:
+            self._failed = True
+            raise
 
 
 def output(file: Path | int, name: object) -> io.BufferedWriter:

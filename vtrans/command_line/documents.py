@@ -7,7 +7,7 @@ import hashlib
 import importlib.util
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -188,7 +188,8 @@ def remembered(path: Path, languages: Languages) -> Remembered:
     with open_bytes(path) as file:
         if file.read(len(SQLITE)) != SQLITE:
             raise FileError(f"{path} is neither a memory of `vtrans serve` nor a document ({', '.join(ENDINGS)}).")
-    memory = Memory(path, must_exist=True).remembered(languages)
+    with closing(Memory(path, must_exist=True)) as file_of_server:
+        memory = file_of_server.remembered(languages)
     if not memory:
         raise InputError(f"{path} has no translations from {' to '.join(code or 'any' for code in languages)}.")
     return memory

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
@@ -29,8 +30,8 @@ def memory(
     check_output(output, [("FILE", file)])
     if not file.is_file():
         raise FileError(f"there is no memory {file}.")
-    corrections = Memory(file, must_exist=True)
-    with writer(output) as stream:
-        for line in corrections.tmx(vtrans.__version__):
-            write_line(stream, line)
-    Console(quiet=quiet).info(many(len(corrections), "correction", f"in {file}"))
+    with closing(Memory(file, must_exist=True)) as corrections:
+        with writer(output) as stream:
+            for line in corrections.tmx(vtrans.__version__):
+                write_line(stream, line)
+        Console(quiet=quiet).info(many(len(corrections), "correction", f"in {file}"))

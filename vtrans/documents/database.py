@@ -36,11 +36,19 @@ class Database:
             destination(path, "memory")
         with self._explained():
             self._file = sqlite3.connect(path or ":memory:", check_same_thread=False, isolation_level=None)
+        try:
+            self._prepare(must_exist, durable)
+        except FileError:
+            self.close()
+            raise
+
+    def _prepare(self, must_exist: bool, durable: bool) -> None:
+        with self._explained():
             (mark,) = self._file.execute("PRAGMA application_id").fetchone()
             if mark != APPLICATION:
                 (tables,) = self._file.execute("SELECT count(*) FROM sqlite_schema").fetchone()
                 if tables or must_exist:
-                    raise FileError(f"{path} is not a memory of vtrans.")
+                    raise FileError(f"{self.path} is not a memory of vtrans.")
                 self._file.execute(f"PRAGMA application_id = {APPLICATION}")
             self._file.execute("PRAGMA journal_mode = WAL")  # another process may read while this one writes
             self._file.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")

@@ -13,7 +13,7 @@ from xml.sax.saxutils import escape, quoteattr
 from vtrans.documents.database import Database
 from vtrans.documents.placeholders import placeholders
 from vtrans.documents.remembered import Remembered, around
-from vtrans.errors import InputError
+from vtrans.errors import FileError, InputError
 from vtrans.text.languages import Languages
 from vtrans.text.matches import Kind
 
@@ -26,7 +26,11 @@ class Memory:
 
     def __init__(self, path: Path, *, must_exist: bool = False) -> None:
         self.path, self.file = path, Database(path, must_exist=must_exist)
-        self.get(Languages("", ""), "x")  # it can be read
+        try:
+            self.get(Languages("", ""), "x")
+        except FileError:
+            self.close()
+            raise
 
     def add(self, languages: Languages, source: str, translation: str, owner: str = "") -> None:
         """Adds a correction, or replaces that of the same text."""
