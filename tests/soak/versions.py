@@ -2,7 +2,7 @@
 `make check-versions`, or `python tests/soak/versions.py --python 3.11 3.14 --torch 2.6.0 2.13.0`.
 
     pip install uv
-    export UV_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu
+    export UV_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu UV_INDEX_STRATEGY=unsafe-best-match
 
 Each pair of Python and torch gets a new environment. A Python is what `uv venv --python` takes: a number or a program.
 torch is a version, of which Linux gets the build for CPUs, or `installed`: what this Python has, such as Debian's
