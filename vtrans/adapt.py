@@ -250,10 +250,10 @@ class _Adaptation:
         average(usual_checkpoints(run, recipe.train), run.averaged, max(run.steps()))
 
     def write(self, model: Path, out: Path) -> None:
-        """Writes a model with the languages and tags of the given one. The training knows one direction only."""
+        """Writes a model with the languages and tags of the given one, as far as that has any. The training knows one
+        direction only."""
         engine = self._given.engine
-        made = read_abilities(model) if self._tag else None
-        if made and made.languages != tuple(engine.languages):
+        if (engine.languages or engine.tags) and read_abilities(model).languages != tuple(engine.languages):
             save_model(out, replace(load_model(model), languages=tuple(engine.languages), tags=dict(engine.tags)))
         else:
             shutil.copyfile(model, out)

@@ -28,13 +28,16 @@ SHAPE = ModelConfig(
 
 
 def write(file: Path, lines: list[str]) -> None:
-    """Writes the model. The end of a sentence is likely enough that translations end."""
+    """Writes the model. The last norm keeps it from repeating its last subword, and the end of a sentence is likely
+    enough that translations end."""
     learned = learn(lines, size=LEARNED, kind="bpe", coverage=0.9999, normalization="nmt_nfkc")
     vocab = Vocabulary(filled(learned.proto, PIECES))
     torch.manual_seed(1)
     model = Transformer(SHAPE, len(vocab), len(vocab), joint=True, pad_id=PAD_ID)
     with torch.no_grad():
-        weights_of(model)["projection.bias"][EOS_ID] = 7.0
+        weights_of(model)["projection.bias"][EOS_ID] = 3.5
+        gain_D = weights_of(model)["decoder.layers.5.feed_forward_residual.norm.weight"]
+        gain_D *= 1 - 2 * torch.randint(2, gain_D.shape)
     search = SearchConfig(max_source=512)
     save_model(file, LoadedModel(model.eval(), vocab, vocab, search, {"step": 0}, None, [Languages("en", "de")]))
     print(f"{count_parameters(model):,} weights, {file.stat().st_size / 1e6:.0f} MB")
@@ -46,6 +49,7 @@ def main() -> None:
     parser.add_argument("texts", type=Path, nargs=2)
     parser.add_argument("--pairs", type=int, default=1000)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--updates", type=int, help="at most; five epochs by default")
     args = parser.parse_args()
     texts = [text.read_text(encoding="utf-8").split("\n")[:-1] for text in args.texts]
     file = args.folder / "model.safetensors"
@@ -59,7 +63,8 @@ def main() -> None:
             text.write_text("".join(f"{line}\n" for line in lines[first : first + args.pairs]), encoding="utf-8")
             options += [f"--{name}{side}", text]
     threads = ("--processes", 1, "--threads", args.threads)
-    measured("adapt", file, *options, "--out", args.folder / f"adapted-{args.pairs}", *threads)
+    updates = ("--set", f"train.max_steps={args.updates}") if args.updates else ()
+    measured("adapt", file, *options, "--out", args.folder / f"adapted-{args.pairs}", *threads, *updates)
 
 
 if __name__ == "__main__":

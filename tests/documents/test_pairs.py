@@ -185,3 +185,13 @@ def test_translated_names_of_keys_are_text_and_equal_ones_placeholders() -> None
         ("Press A1.", "Drücken Sie A1."),
     ]
     assert counts(found) == {"taken": 2, "placeholders": 1}
+
+
+def test_the_codes_of_nllb_are_the_languages_of_documents() -> None:
+    contents = {
+        "a.po": HEADER % (2, "(n != 1)") + entry("a dog", "ein Hund"),
+        "a.xlf": XLIFF % unit("a dog", "<target>ein Hund</target>"),
+        "a.tmx": TMX % ("en", tu(("en-GB", "a dog"), ("fr", "un chien"), ("de", "ein Hund"))),
+    }
+    for name, content in contents.items():
+        assert list(taken(name, content, "eng_Latn", "deu_Latn").pairs) == [("a dog", "ein Hund")]

@@ -86,7 +86,6 @@ def _written(tags: tuple[str, str], texts: list[str]) -> str | None:
 
 def _in(variants: list[Element], language: str) -> Element | None:
     """Returns the variant in a language; the same region is best, and any region will do."""
-    wanted = language.lower()
     codes = {_code(tuv).lower(): tuv for tuv in variants}
-    near = (tuv for code, tuv in codes.items() if code.partition("-")[0] == wanted.partition("-")[0])
-    return codes.get(wanted) or next(near, None)
+    near = (tuv for code, tuv in codes.items() if base(code) == base(language))
+    return codes.get(language.lower()) or next(near, None)

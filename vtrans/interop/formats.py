@@ -118,7 +118,7 @@ def import_model(
         if load:
             with progress(console) as done:
                 ours = outputs(loaded, samples, done), plain_outputs(loaded, samples)
-                del loaded
+                del imported, loaded
                 release_memory()
                 verified = _unless_refused(partial(_verified, load, *ours, done), console)
             if verified:

@@ -29,6 +29,7 @@ BEAMS = (1, 4)
 # Other programs with a beam of 1 decode greedily, and transformers then applies the penalty to logits.
 GREEDY: dict[int, dict[str, Any]] = {1: {"stop": "count", "repetition_penalty": 1.0}}
 LONGEST, LIMIT = 24, 64  # subwords of a sample sentence, and of its translation with EOS
+LOGITS = 1 << 21  # of a step of a search, which has several copies of them in memory
 FORCED_TOKENS = 16  # padded subwords scored at a time; their logits are in memory at once
 TIE = 1e-4  # largest difference of the scores of two translations that counts as a tie
 
@@ -263,9 +264,16 @@ def translated(loaded: LoadedModel, sources: Sequence[Sequence[int]], search: Se
     loaded.model.cpu().eval()
     engine = TorchEngine([loaded])
     order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
+    most = at_a_time(len(loaded.tgt_vocab), search.beam) * len(sources[order[0]])
+    search = dataclasses.replace(search, batch_tokens=min(most, search.batch_tokens))
     asked = [Source(list(sources[i]), search.max_length, "") for i in order]
     best = {order[i]: list(hyps[0].tokens) for i, hyps in engine.search(asked, search)}
     return [best[i] for i in range(len(sources))]
+
+
+def at_a_time(vocabulary: int, beam: int) -> int:
+    """Returns how many sentences a program searches at a time, so that the memory is that of the model."""
+    return max(1, LOGITS // (vocabulary * beam))
 
 
 def verify(

@@ -38,7 +38,26 @@ ti Tigrinya, tk Turkmen, tl Tagalog, tn Tswana, to Tongan, tr Turkish, ts Tsonga
 ug Uyghur, uk Ukrainian, ur Urdu, uz Uzbek, ve Venda, vi Vietnamese, vo Volapük, wa Walloon, wo Wolof, xh Xhosa,
 yi Yiddish, yo Yoruba, za Zhuang, zh Chinese, zu Zulu
 """
-NAMES = dict(entry.strip().split(" ", 1) for entry in _NAMES.replace("\n", " ").split(","))
+# The languages of NLLB that have a code of ISO 639-1, by that of ISO 639-3.
+_SHORT = """
+afr af, aka ak, als sq, amh am, arb ar, asm as, ayr ay, azj az, bak ba, bam bm, bel be, ben bn, bod bo, bos bs, bul bg,
+cat ca, ces cs, cym cy, dan da, deu de, dzo dz, ell el, eng en, epo eo, est et, eus eu, ewe ee, fao fo, fij fj, fin fi,
+fra fr, fuv ff, gaz om, gla gd, gle ga, glg gl, grn gn, guj gu, hat ht, hau ha, heb he, hin hi, hrv hr, hun hu, hye hy,
+ibo ig, ind id, isl is, ita it, jav jv, jpn ja, kan kn, kas ks, kat ka, kaz kk, khk mn, khm km, kik ki, kin rw, kir ky,
+kmr ku, knc kr, kon kg, kor ko, lao lo, lim li, lin ln, lit lt, ltz lb, lug lg, lvs lv, mal ml, mar mr, mkd mk, mlt mt,
+mri mi, mya my, nld nl, nno nn, nob nb, npi ne, nya ny, oci oc, ory or, pan pa, pbt ps, pes fa, plt mg, pol pl, por pt,
+quy qu, ron ro, run rn, rus ru, sag sg, san sa, sin si, slk sk, slv sl, smo sm, sna sn, snd sd, som so, sot st, spa es,
+srd sc, srp sr, ssw ss, sun su, swe sv, swh sw, tam ta, tat tt, tel te, tgk tg, tgl tl, tha th, tir ti, tsn tn, tso ts,
+tuk tk, tur tr, twi tw, uig ug, ukr uk, urd ur, uzn uz, vie vi, wol wo, xho xh, ydd yi, yor yo, zho zh, zsm ms, zul zu
+"""
+
+
+def _pairs(text: str) -> dict[str, str]:
+    return dict(entry.strip().split(" ", 1) for entry in text.replace("\n", " ").split(","))
+
+
+_SHORT_CODES = _pairs(_SHORT)
+NAMES = _pairs(_NAMES)
 
 
 class Languages(NamedTuple):
@@ -56,8 +75,10 @@ def check_language(name: str, code: str) -> str:
 
 
 def base(code: str) -> str:
-    """Returns a language code without its region or script."""
-    return code.replace("_", "-").partition("-")[0].lower()
+    """Returns a language code without its region or script, and with two letters if it is a longer one of NLLB's
+    languages: `pt` for `pt-BR`, `de` for `deu_Latn`."""
+    language = code.replace("_", "-").partition("-")[0].lower()
+    return _SHORT_CODES.get(language, language)
 
 
 def languages_in(codes: str) -> Languages | None:

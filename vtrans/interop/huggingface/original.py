@@ -17,7 +17,7 @@ from vtrans.config import SearchConfig
 from vtrans.errors import InputError, VtransError, missing_extra
 from vtrans.interop.huggingface.names import STOPS
 from vtrans.interop.imported import Original
-from vtrans.interop.verification import ROUNDING
+from vtrans.interop.verification import ROUNDING, at_a_time
 from vtrans.processes.memory import release_memory
 from vtrans.text.piece_table import split_language
 from vtrans.text.vocabulary import EOS_ID, UNK_ID
@@ -148,8 +148,10 @@ class TransformersModel:
         """Returns translations of at most `longest` subwords, without sampling. `settings` go before the folder's."""
         ids = {place: id for id, place in enumerate(self.tgt_places)}
         settings |= {"do_sample": False, "max_new_tokens": longest, "max_length": None}
+        beams = settings.get("num_beams") or self.model.generation_config.num_beams or 1
+        most = at_a_time(len(self.model.get_output_embeddings().weight), beams)
         translations = []
-        for batch in _batches(sources, BATCH):
+        for batch in _batches(sources, min(most, BATCH)):
             inputs, keep = self._padded(batch)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
