@@ -29,6 +29,7 @@ SEARCHES = {  # the translation of the first search, and that of the second one 
     "18 dogs": ("Hunde", ("Katzen", -1.0)),  # no better
     "19 dogs": ("Hunde", ("19 19 19", -1.0 - 2 * FAR_WORSE)),  # far worse
     "A-12 dogs": ("Hunde", ("A-12 Hunde", -1.0)),
+    "dogs at half past three": ("Hunde um halb drei", ("Hunde um halb vier", -1.0)),
     "dogs at 8 pm": ("Hunde um 8 Uhr", ("Hunde um 20 Uhr", -1.0)),
     "dogs at 11:30 pm": ("Hunde um 11:30 Uhr", ("Hunde um 23:30 Uhr", -1.0)),
 }
@@ -75,6 +76,7 @@ def test_the_second_result_is_kept_if_its_numbers_are_better(vocab: Vocabulary) 
             "17 dogs": [["17"]],
             "1,500 dogs and 3 cats": [["1,500", "1.500"], ["3"]],
             "A-12 dogs": [["A-12"]],
+            "dogs at half past three": [["halb vier", "Halb vier", "3:30"]],
             "dogs at 8 pm": [["20"]],
             "dogs at 11:30 pm": [["23:30"]],
         }.get(piece.line.text, [])

@@ -48,6 +48,11 @@ KEPT = [
     ("12:30 am", "0:30 Uhr"),
     ("from 9am to 5pm", "von 9 bis 17 Uhr"),
     ("on March 3rd", "am 3. 3."),
+    ("half past three", "halb vier"),
+    ("half past twelve", "halb eins"),
+    ("at half past 3", "um halb 4"),
+    ("a quarter to one", "Viertel vor eins"),
+    ("cut by a quarter to 3 million", "um ein Viertel auf 3 Millionen gekürzt"),
     ("no number", "keine Zahl"),
     ("a word", "dreißig Wörter"),  # the check is for digits
 ]
@@ -64,6 +69,9 @@ WRONG = [
     ("6:30", "halb acht", ["6:30"], []),
     ("at 8 pm", "um 8 Uhr", ["8"], []),
     ("on the 5th", "am 5. 5.", [], ["5. 5"]),
+    ("at half past three", "um halb drei", ["three"], []),
+    ("at half past 3", "um halb 3", ["3"], ["3"]),
+    ("a quarter to one", "Viertel nach eins", ["one"], []),
     ("5 dogs", "5 5 Hunde", [], ["5 5"]),
     ("at 7:30 pm", "Das Abendessen ist um 7:30 Uhr.", ["7:30"], []),
     ("at 8 am", "um 20 Uhr", ["8"], []),

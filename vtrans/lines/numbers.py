@@ -102,10 +102,15 @@ class KeepNumbers(Stage):
                 yield Form(tokens, whole=not after[:1].isalpha())
 
     def _times(self, number: str, text: str) -> list[str]:
-        """Returns the times of day that a number stands for if the target language counts 24 hours."""
-        words = WORDS.get(base(self._languages.tgt))
-        found = amounts(text, self._languages.src) if words and words.late else ()
-        return [time for amount in found if amount.text == number and (time := amount.to_24_hours())]
+        """Returns how the target language may write the times of day that a number stands for: as it says them, or with
+        the hours to 24 if it counts them."""
+        words, times = WORDS.get(base(self._languages.tgt)), list[str]()
+        for amount in amounts(text, self._languages.src) if words else ():
+            if words and amount.text == number and amount.time:
+                times += [*words.spoken(amount.time), amount.time]
+            elif words and amount.text == number and words.late and (time := amount.to_24_hours()):
+                times.append(time)
+        return times
 
 
 def _without_codes(line: Line, text: str) -> str:

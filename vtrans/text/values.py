@@ -2,14 +2,16 @@
 
 A number is kept if the translation has the same digits, or the same value in another form: with other separators, as a
 word, an ordinal or a time of day, or with `million` in place of zeros. It is missing otherwise; so is a time in the
-other half of the day (8 pm: 8 Uhr), and a number in thousands with separators that change its value (1,299.99:
-1,299,99). A number of the translation in digits is invented if nothing in the source has its value, or if it is there
-twice in a row. Words count in the languages of `WORDS`; elsewhere digits only.
+other half of the day (8 pm: 8 Uhr) or said wrongly in words (half past three: halb drei), and a number in thousands
+with separators that change its value (1,299.99: 1,299,99). A number of the translation in digits is invented if nothing
+in the source has its value, or if it is there twice in a row. Words count in the languages of `WORDS`; elsewhere digits
+only.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
@@ -17,6 +19,7 @@ from functools import cached_property
 
 from vtrans.text.languages import Languages, base
 
+NOTHING = r"(?!)"  # an expression that matches nothing
 NOON = 12
 HALF_DAY = NOON * 60  # minutes
 _HOURS = range(25)
@@ -51,6 +54,8 @@ class Words:
     """What stands before a negative number."""
     clock: dict[str, int]
     """Words before an hour, and the minutes that they add to it."""
+    hours: tuple[str, ...]
+    """The hours after such words, from one to twelve."""
     hour: str
     """What follows an hour."""
     halves: tuple[str, str]
@@ -83,23 +88,36 @@ class Words:
         return re.compile(rf"(?<!\w)(?:({_any(self.clock)})|(?:{self.negative}))\s$")
 
     @cached_property
+    def half_after(self) -> re.Pattern[str]:
+        """What says whether an hour before it is before or after noon."""
+        early, late = (form or NOTHING for form in self.halves)
+        return re.compile(rf"\s?(?:{early}|(?P<late>{late}))")
+
+    @cached_property
     def after_hour(self) -> re.Pattern[str]:
         """What makes a number an hour, and the minutes after it."""
         return re.compile(rf"\s?(?:{self.hour})(?:\s(\d\d)(?!\d))?")
 
-    def half(self, number: str, small: str, end: int) -> bool | None:
+    def half(self, number: str, small: str, end: int, *, may_be_late: bool) -> bool | None:
         """Returns whether a time of day in digits, which ends there, is one after noon; None if that is not said or the
         number is no time."""
-        clock, after = _CLOCK.fullmatch(number), self.after_hour.match(small, end)
-        if not (clock or (after and _DIGITS.fullmatch(number))) or int(_DIGITS.findall(number)[0]) not in _HOURS[:-1]:
+        is_time = _CLOCK.fullmatch(number) or (_DIGITS.fullmatch(number) and self.after_hour.match(small, end))
+        if not is_time or len(number) > len("23:59") or int(_DIGITS.findall(number)[0]) not in _HOURS[:-1]:
             return None
-        early, late = (bool(form) and bool(re.match(rf"\s?{form}", small[end:])) for form in self.halves)
-        hour = int(_DIGITS.findall(number)[0])
-        if early or late:
-            return late
-        if hour > NOON or (hour == NOON and self.late):
+        if said := self.half_after.match(small, end):
+            return said["late"] is not None
+        hour, counts_to_24 = int(_DIGITS.findall(number)[0]), bool(self.late)
+        if hour > NOON or (hour == NOON and counts_to_24):
             return True
-        return False if self.late and not re.search(self.late, small) else None
+        return False if counts_to_24 and not may_be_late else None
+
+    def spoken(self, time: str) -> Iterator[str]:
+        """Yields how a time on a dial may be said, with the words of `clock`."""
+        hour, minute = map(int, time.split(":"))
+        for words, added in self.clock.items():
+            if (minute - added) % 60 == 0:
+                said = f"{words} {self.hours[(hour + (added < 0) - 1) % NOON]}"
+                yield from (said, said.capitalize())
 
     def value(self, match: re.Match[str]) -> Decimal:
         """Returns the value of what matches `number`."""
@@ -122,12 +140,13 @@ class Words:
     def meanings(self, values: Iterable[Value], small: str, begin: int, end: int) -> set[Value]:
         """Returns the meanings of a number with these values between what stands before and after it."""
         found = set(values)
-        if scale := self.scaled.match(small, end):
+        scale = self.scaled.match(small, end)
+        if scale:
             found |= {value * self.scales[scale[1]] for value in found if isinstance(value, Decimal)}
         hours = [value for value in found if isinstance(value, Decimal) and value in _HOURS]
         before = self.before.search(small[max(0, begin - LONGEST_BEFORE) : begin])
-        if before and before[1]:
-            return found | {_dial(60 * int(hour) + self.clock[before[1]]) for hour in hours}
+        if before and before[1] and not scale:
+            return {_dial(60 * int(hour) + self.clock[before[1]]) for hour in hours} or found
         if before:
             return {-value for value in found if isinstance(value, Decimal)}
         if after := self.after_hour.match(small, end):
@@ -164,6 +183,7 @@ WORDS = {
         "ths?|s",
         "minus|negative",
         {"half past": 30, "quarter past": 15, "quarter after": 15, "quarter to": -15},
+        ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"),
         r"a\.?m\b|p\.?m\b|o['\u2019]clock|hours?\b",
         (r"a\.?m\b", r"p\.?m\b"),
         "",
@@ -185,6 +205,7 @@ WORDS = {
         "s?te[nmrs]?|e[nmrs]?|[nrsm]",
         "minus",
         {"halb": -30, "viertel nach": 15, "viertel vor": -15, "dreiviertel": -15, "drei viertel": -15},
+        ("eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun", "zehn", "elf", "zwölf"),
         r"uhr\b|h\b",
         ("", ""),
         r"(?:(?<!vor)mittag|abend|nacht)s?\b",
@@ -205,9 +226,15 @@ class Amount:
     """Whether a time of day is one after noon."""
 
     @property
+    def time(self) -> str:
+        """A time on a dial that words say, such as `3:30` for `half past three`; empty for other numbers."""
+        only = next(iter(self.values)) if len(self.values) == 1 else ""
+        return only if isinstance(only, str) and ":" not in self.text else ""
+
+    @property
     def is_whole(self) -> bool:
         """Whether its runs of digits mean nothing apart, as those of a time of day or of a number in thousands."""
-        return ":" in self.text or self.late is not None or self.is_grouped
+        return ":" in self.text or self.late is not None or bool(self.time) or self.is_grouped
 
     @property
     def is_grouped(self) -> bool:
@@ -233,9 +260,9 @@ class Difference:
     """How the numbers of a translation differ from those of its source."""
 
     missing: tuple[str, ...] = ()
-    """Numbers of the source in digits that the translation lacks."""
+    """Numbers of the source in digits, and times of day in words, that the translation lacks."""
     invented: tuple[str, ...] = ()
-    """Numbers of the translation in digits that nothing in the source explains, and those that are there twice in a row."""
+    """Numbers of the translation in digits that nothing in the source explains, or that are there twice in a row."""
     kept: tuple[str, ...] = ()
     """Numbers of the source that the translation has with the same digits."""
 
@@ -249,9 +276,9 @@ def compare(src: str, tgt: str, languages: Languages | None = None) -> Differenc
     Each number of the source takes one of the translation: one with the same digits if there is one, else one with the
     same value, else one for each of its runs of digits, as in dates.
     """
-    if not any(map(str.isdigit, src + tgt)):
-        return Difference()
     src_lang, tgt_lang = languages or ("", "")
+    if not any(map(str.isdigit, src + tgt)) and not _says_time(src, src_lang):
+        return Difference()
     given, free = list(amounts(src, src_lang)), list(amounts(tgt, tgt_lang))
     left = _untaken(given, free, _same_digits)
     kept = [amount.text for amount in given if amount not in left]
@@ -263,20 +290,23 @@ def compare(src: str, tgt: str, languages: Languages | None = None) -> Differenc
     known = [part for amount in given for part in (amount, *amount.alone())]
     explained = {value for part in known for value in part.values}
     invented = [part.text for part in free if part.runs and explained.isdisjoint(part.values)]
-    invented += [match[0] for match in _REPEATED.finditer(tgt) if _times(match[1], given) < 2]
-    missing = [part.text for part in left if part.runs]
+    times = Counter(value for amount in given for value in amount.values)
+    invented += [match[0] for match in _REPEATED.finditer(tgt) if times[Decimal(match[1])] < 2]
+    missing = [part.text for part in left if part.runs or part.time]
     return Difference(tuple(dict.fromkeys(missing)), tuple(dict.fromkeys(invented)), tuple(kept))
 
 
-def _times(number: str, given: Iterable[Amount]) -> int:
-    """Returns how often a number is among these."""
-    return sum(Decimal(number) in amount.values for amount in given)
+def _says_time(text: str, language: str) -> bool:
+    """Returns whether a text may have a time of day in words, such as `half past three`."""
+    words, small = WORDS.get(base(language)), text.lower()
+    return words is not None and any(phrase in small for phrase in words.clock)
 
 
 def _same_digits(amount: Amount, other: Amount) -> bool:
     if not amount.runs or sorted(amount.runs) != sorted(other.runs) or _sign(amount) != _sign(other):
         return False
-    return _same_value(amount, other) if amount.is_grouped else _same_half(amount, other)
+    strict = amount.is_grouped or amount.time or other.time
+    return _same_value(amount, other) if strict else _same_half(amount, other)
 
 
 def _same_words(amount: Amount, other: Amount) -> bool:
@@ -311,6 +341,7 @@ def amounts(text: str, language: str = "") -> Iterator[Amount]:
     """Yields the numbers of a text: those in digits, then those in words if the language has some in `WORDS`."""
     small, words = text.lower(), WORDS.get(base(language))
     small = small if len(small) == len(text) else text  # some capitals have a longer small form
+    may_be_late = bool(words and words.late and re.search(words.late, small))
     for match in _NUMBER.finditer(text):
         begin, end = match.span()
         values = set(_values_of(match[0]))
@@ -319,7 +350,7 @@ def amounts(text: str, language: str = "") -> Iterator[Amount]:
             values = {-value for value in values if isinstance(value, Decimal)}
         elif words:
             values = words.meanings(values, small, begin, end)
-        late = words.half(match[0], small, end) if words and not sign else None
+        late = words.half(match[0], small, end, may_be_late=may_be_late) if words and not sign else None
         yield Amount(sign + match[0], tuple(_DIGITS.findall(match[0])), frozenset(values), late)
     if not words:
         return
