@@ -70,7 +70,7 @@ WRONG = [
     ("at 8 pm", "um 8 Uhr", ["8"], []),
     ("on the 5th", "am 5. 5.", [], ["5. 5"]),
     ("at half past three", "um halb drei", ["three"], []),
-    ("at half past 3", "um halb 3", ["3"], ["3"]),
+    ("at half past 3", "um halb 3", ["3"], []),
     ("a quarter to one", "Viertel nach eins", ["one"], []),
     ("5 dogs", "5 5 Hunde", [], ["5 5"]),
     ("at 7:30 pm", "Das Abendessen ist um 7:30 Uhr.", ["7:30"], []),
@@ -103,6 +103,9 @@ def test_minutes_may_follow_the_word_after_an_hour() -> None:
 def test_only_digits_count_without_a_table() -> None:
     assert not compare("2,000.50 and 3", "3 und 2.000,50", Languages("eo", "eo"))
     assert compare("2,000 books", "zweitausend Bücher").missing == ("2,000",)
+    french = Languages("en", "fr")
+    assert not compare("half past three", "trois heures et demie", french)
+    assert not compare("at half past 3, not 8 pm", "à 3 heures et demie, pas à 8 heures du soir", french)
 
 
 def test_the_numbers_below_a_million_are_read_in_both_languages() -> None:

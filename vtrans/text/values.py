@@ -140,13 +140,12 @@ class Words:
     def meanings(self, values: Iterable[Value], small: str, begin: int, end: int) -> set[Value]:
         """Returns the meanings of a number with these values between what stands before and after it."""
         found = set(values)
-        scale = self.scaled.match(small, end)
-        if scale:
+        if scale := self.scaled.match(small, end):
             found |= {value * self.scales[scale[1]] for value in found if isinstance(value, Decimal)}
         hours = [value for value in found if isinstance(value, Decimal) and value in _HOURS]
         before = self.before.search(small[max(0, begin - LONGEST_BEFORE) : begin])
-        if before and before[1] and not scale:
-            return {_dial(60 * int(hour) + self.clock[before[1]]) for hour in hours} or found
+        if before and before[1]:
+            return found | {_dial(60 * int(hour) + self.clock[before[1]]) for hour in hours}
         if before:
             return {-value for value in found if isinstance(value, Decimal)}
         if after := self.after_hour.match(small, end):
@@ -226,10 +225,15 @@ class Amount:
     """Whether a time of day is one after noon."""
 
     @property
+    def dials(self) -> set[str]:
+        """The times on a dial that it may be."""
+        return {value for value in self.values if isinstance(value, str)}
+
+    @property
     def time(self) -> str:
-        """A time on a dial that words say, such as `3:30` for `half past three`; empty for other numbers."""
-        only = next(iter(self.values)) if len(self.values) == 1 else ""
-        return only if isinstance(only, str) and ":" not in self.text else ""
+        """A time with minutes that words say, such as `3:30` for `half past three`; empty for other numbers."""
+        said = [dial for dial in self.dials if not dial.endswith(":00")] if len(self.runs) < 2 else []
+        return said[0] if said else ""
 
     @property
     def is_whole(self) -> bool:
@@ -277,7 +281,8 @@ def compare(src: str, tgt: str, languages: Languages | None = None) -> Differenc
     same value, else one for each of its runs of digits, as in dates.
     """
     src_lang, tgt_lang = languages or ("", "")
-    if not any(map(str.isdigit, src + tgt)) and not _says_time(src, src_lang):
+    says_time = base(tgt_lang) in WORDS and _says_time(src, src_lang)
+    if not says_time and not any(map(str.isdigit, src + tgt)):
         return Difference()
     given, free = list(amounts(src, src_lang)), list(amounts(tgt, tgt_lang))
     left = _untaken(given, free, _same_digits)
@@ -292,7 +297,7 @@ def compare(src: str, tgt: str, languages: Languages | None = None) -> Differenc
     invented = [part.text for part in free if part.runs and explained.isdisjoint(part.values)]
     times = Counter(value for amount in given for value in amount.values)
     invented += [match[0] for match in _REPEATED.finditer(tgt) if times[Decimal(match[1])] < 2]
-    missing = [part.text for part in left if part.runs or part.time]
+    missing = [part.text for part in left if part.runs or (part.time and says_time)]
     return Difference(tuple(dict.fromkeys(missing)), tuple(dict.fromkeys(invented)), tuple(kept))
 
 
@@ -305,8 +310,7 @@ def _says_time(text: str, language: str) -> bool:
 def _same_digits(amount: Amount, other: Amount) -> bool:
     if not amount.runs or sorted(amount.runs) != sorted(other.runs) or _sign(amount) != _sign(other):
         return False
-    strict = amount.is_grouped or amount.time or other.time
-    return _same_value(amount, other) if strict else _same_half(amount, other)
+    return _same_value(amount, other) if amount.is_grouped else _may_be_same_time(amount, other)
 
 
 def _same_words(amount: Amount, other: Amount) -> bool:
@@ -314,11 +318,12 @@ def _same_words(amount: Amount, other: Amount) -> bool:
 
 
 def _same_value(amount: Amount, other: Amount) -> bool:
-    return not amount.values.isdisjoint(other.values) and _same_half(amount, other)
+    return not amount.values.isdisjoint(other.values) and _may_be_same_time(amount, other)
 
 
-def _same_half(amount: Amount, other: Amount) -> bool:
-    return None in (amount.late, other.late) or amount.late == other.late
+def _may_be_same_time(amount: Amount, other: Amount) -> bool:
+    differ = amount.dials and other.dials and amount.dials.isdisjoint(other.dials)
+    return not differ and (None in (amount.late, other.late) or amount.late == other.late)
 
 
 def _sign(amount: Amount) -> bool:
