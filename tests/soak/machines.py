@@ -55,10 +55,12 @@ CLOSE = {"float32": 1e-5, "bfloat16": 0.01, "int8": 0.05}
 
 
 class Target(NamedTuple):
-    """What compiles for a machine, and what runs its programs here; None: nothing does."""
+    """What compiles for a machine, what runs its programs here, or None if nothing does, and the options for its
+    instruction set."""
 
     compiler: tuple[str, ...]
     runner: tuple[str, ...] | None
+    options: tuple[str, ...] = ()
 
 
 def targets() -> dict[str, Target]:
@@ -69,9 +71,9 @@ def targets() -> dict[str, Target]:
         "arm64-macos": Target((*zig, f"aarch64-macos.{MACOS}"), None),
     }
     for name, options in reversed(INSTRUCTIONS.items()):
-        found[f"{name}-linux"] = Target(("g++", *options), ())
-        found[f"{name}-windows"] = Target((*zig, "x86_64-windows", *options), ("wine",))
-        found[f"{name}-macos"] = Target((*zig, f"x86_64-macos.{MACOS}", *options), None)
+        found[f"{name}-linux"] = Target(("g++",), (), options)
+        found[f"{name}-windows"] = Target((*zig, "x86_64-windows"), ("wine",), options)
+        found[f"{name}-macos"] = Target((*zig, f"x86_64-macos.{MACOS}"), None, options)
     return found
 
 
@@ -201,7 +203,8 @@ def _tokens(ours: list[Array], theirs: list[Array]) -> Iterator[tuple[Array, Arr
 
 
 def compiled(target: Target, folder: Path, name: str) -> Path | None:
-    """Returns the program for a target, or None if something is not installed."""
+    """Returns the program for a target, or None if something is not installed. It is linked without the options for the
+    instruction set, for each of which zig would compile its C++ library."""
     for command in (target.compiler, target.runner):
         if command and not shutil.which(command[0]):
             print(f"{name}: {command[0]} is not installed")
@@ -209,7 +212,9 @@ def compiled(target: Target, folder: Path, name: str) -> Path | None:
     program = folder / f"{name}.exe"
     options = [option for option in OPTIONS if option not in ("-shared", "-fPIC")]
     source = Path(__file__).with_suffix(".cpp")
-    run([*target.compiler, *options, "-I", TOP / "vtrans/compiled", "-o", program, source])
+    made = folder / f"{name}.o"
+    run([*target.compiler, *options, *target.options, "-I", TOP / "vtrans/compiled", "-c", "-o", made, source])
+    run([*target.compiler, "-pthread", "-o", program, made])
     return program
 
 

@@ -86,7 +86,7 @@ def tried(python: str, torch: str, lowest: bool, tests: Sequence[str], folder: P
 
 def said(log: Path) -> str:
     """Returns the last line of an output."""
-    return log.read_text(encoding="utf-8").rstrip().rpartition("\n")[2]
+    return log.read_text(encoding="utf-8").strip().rpartition("\n")[2].strip()
 
 
 def main() -> None:
