@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from vtrans.errors import InputError
-from vtrans.keys import check_fields, choice, flag, number, path, paths, texts
+from vtrans.keys import check_fields, choice, flag, keys_of, number, path, paths, texts
 from vtrans.text.languages import Languages, check_language, language_of_file
 from vtrans.text.lines import OnBadUtf8
 
@@ -21,6 +21,7 @@ identity: none."""
 
 SMALLEST_VOCAB_SIZE = 5  # the special ids and one subword; learning refuses it if the text needs more
 DEFAULT_VOCAB_SIZE = 8000  # fewer if the text does not have as many subwords
+LEARNING = "Vocabulary"  # the panel of the options for learning a vocabulary
 
 
 @dataclass(frozen=True)
@@ -76,19 +77,19 @@ class PrepareOptions:
         SMALLEST_VOCAB_SIZE,
         1 << 24,
         "Number of subwords of a vocabulary, special ones and bytes included.",
-        panel="Vocabulary",
+        panel=LEARNING,
         unset=f"{DEFAULT_VOCAB_SIZE}, or the nearest number that the text allows",
     )
-    separate: bool = flag(False, "Learn one vocabulary per side instead of a joint vocabulary.", panel="Vocabulary")
+    separate: bool = flag(False, "Learn one vocabulary per side instead of a joint vocabulary.", panel=LEARNING)
     subword: Subword = choice(
-        "bpe", ("bpe", "unigram"), "Kind of subwords: bpe or unigram.", metavar="KIND", panel="Vocabulary"
+        "bpe", ("bpe", "unigram"), "Kind of subwords: bpe or unigram.", metavar="KIND", panel=LEARNING
     )
     normalization: str = choice(
         "nmt_nfkc",
         NORMALIZATIONS,
         f"SentencePiece's normalization rule: {', '.join(NORMALIZATIONS)} (no normalization).",
         metavar="RULE",
-        panel="Vocabulary",
+        panel=LEARNING,
     )
     character_coverage: float = number(
         0.9999,
@@ -96,20 +97,18 @@ class PrepareOptions:
         1.0,
         "Share of all characters of the text that subwords cover. Other characters are encoded as bytes.",
         metavar="SHARE",
-        panel="Vocabulary",
+        panel=LEARNING,
     )
-    split_digits: bool = flag(
-        True, "Make each digit a subword, so that the model can copy any number.", panel="Vocabulary"
-    )
+    split_digits: bool = flag(True, "Make each digit a subword, so that the model can copy any number.", panel=LEARNING)
     symbols: tuple[str, ...] = texts(
         "Subword that is never split, such as the tag <BT> of back-translated text (Caswell et al. 2019). May be "
         "repeated.",
         flag="--symbol",
         metavar="TEXT",
-        panel="Vocabulary",
+        panel=LEARNING,
     )
     sample: int = number(
-        1_000_000, 1, 10**9, "Learn the vocabulary from at most this many random pairs.", "pairs", panel="Vocabulary"
+        1_000_000, 1, 10**9, "Learn the vocabulary from at most this many random pairs.", "pairs", panel=LEARNING
     )
     fuzzy: bool = flag(
         False,
@@ -142,17 +141,9 @@ class PrepareOptions:
         check_fields(self)
         if not self.src:
             raise InputError("`src` and `tgt`, or `pairs`, must name at least one corpus, got none.")
-        for name in (
-            "vocab_size",
-            "separate",
-            "subword",
-            "normalization",
-            "character_coverage",
-            "split_digits",
-            "symbols",
-            "sample",
-        ):
-            if self.vocabularies and getattr(self, name) != getattr(PrepareOptions, name):
+        for name, key in keys_of(PrepareOptions).items():
+            changed = getattr(self, name) != getattr(PrepareOptions, name)
+            if self.vocabularies and key.panel == LEARNING and changed:
                 raise InputError(
                     f"`{name}` is for learning a vocabulary, but `vocab_from` gives one; leave one of them out."
                 )
