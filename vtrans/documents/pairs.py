@@ -32,23 +32,17 @@ REASONS = {
 }
 """Why strings are left out."""
 
-_LANGUAGES: dict[str, Callable[[str], tuple[str, str]]] = {
-    ".po": po_languages,
-    **dict.fromkeys((".xlf", ".xliff"), lambda text: next(iter(xliff_languages(text)), ("", ""))),
-    ".tmx": tmx_languages,
-    ".xcstrings": xcstrings_languages,
-    ".ts": ts_languages,
+Read = Callable[[str, Languages], Iterator[Paired]]
+_FORMATS: dict[str, tuple[Callable[[str], tuple[str, str]], Read]] = {
+    ".po": (po_languages, po_pairs),
+    **dict.fromkeys((".xlf", ".xliff"), (lambda text: next(iter(xliff_languages(text)), ("", "")), xliff_pairs)),
+    ".tmx": (tmx_languages, tmx_pairs),
+    ".xcstrings": (xcstrings_languages, xcstrings_pairs),
+    ".ts": (ts_languages, ts_pairs),
 }
-_READERS: dict[str, Callable[[str, Languages], Iterator[Paired]]] = {
-    ".po": po_pairs,
-    ".xlf": xliff_pairs,
-    ".xliff": xliff_pairs,
-    ".tmx": tmx_pairs,
-    ".xcstrings": xcstrings_pairs,
-    ".ts": ts_pairs,
-}
+"""What returns the languages that a document names, and what yields its strings, by the endings of names."""
 XML = (".xlf", ".xliff", ".tmx", ".ts")
-ENDINGS = tuple(_READERS)
+ENDINGS = tuple(_FORMATS)
 """The endings of the names of documents that have translations."""
 
 
@@ -73,10 +67,11 @@ class Taken:
         if ending not in ENDINGS:
             raise DocumentError(f"The file name must end in one of {', '.join(ENDINGS)}.")
         (text,) = open_file(name, content, limit).texts
+        languages_of, read = _FORMATS[ending]
         if ending != ".tmx" or not all(self.languages):  # a memory has pairs in all directions
-            self._agree(Languages(*_LANGUAGES[ending](text)))
+            self._agree(Languages(*languages_of(text)))
         counts = self.counts[name] = dict.fromkeys(("taken", *REASONS), 0)
-        for paired in _READERS[ending](text, self.languages):
+        for paired in read(text, self.languages):
             if self._memory is not None and not isinstance(paired, str):
                 self._memory.add_string(*paired, "xml" if ending in XML else "text")
             pairs = paired if isinstance(paired, str) else lines_of(*paired)
