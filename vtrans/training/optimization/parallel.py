@@ -171,7 +171,7 @@ def divided(costs: Sequence[float], parts: int) -> list[list[int]]:
     return [sorted(part) for part in numbers]
 
 
-class Shards:
+class Shards(DataParallel):
     """Each rank holds a part of the rows of each weight, of its gradient and of the optimizer's state (FSDP2, Zhao et
     al. 2023). The rows may not divide evenly; a rank may have none.
 
@@ -194,7 +194,7 @@ class Shards:
 
         # FSDP2 warns about outputs that are views, because changing one in place would lose a hook. No layer does.
         warnings.filterwarnings("ignore", "FSDP2-wrapped module", UserWarning)
-        self.ranks, self.device, self.divisor = ranks, device, ranks.world
+        self.ranks, self.device = ranks, device
         self.whole = copy.deepcopy(objective) if ranks.rank == 0 else objective  # in main memory
         mesh = init_device_mesh(device.type, (ranks.world,))
         bfloat16 = torch.bfloat16 if precision == "bfloat16" else None
@@ -211,12 +211,6 @@ class Shards:
     def accumulating(self, *, last: bool) -> AbstractContextManager[None]:
         """See `DataParallel.accumulating`. The ranks sum the gradient of each batch, so none is ever kept whole."""
         return nullcontext()
-
-    def share(self, optimizer: torch.optim.Optimizer, average: MovingAverage | None) -> None:
-        """See `DataParallel.share`."""
-
-    def wait_for_updates(self) -> None:
-        """See `DataParallel.wait_for_updates`."""
 
     def gradient_norm(self) -> Tensor:
         for name, parameter in self.parameters.items():
@@ -282,15 +276,12 @@ def _blocks(sizes: Mapping[str, int]) -> Iterator[list[str]]:
         yield block
 
 
-Parallel = DataParallel | Shards
-
-
 def parallel_of(config: TrainConfig, ranks: Ranks) -> str:
     """Returns the effective `train.parallel`: it applies only to processes that torchrun has started."""
     return config.parallel if ranks.world > ranks.processes else "ddp"
 
 
-def make_parallel(objective: Objective, config: TrainConfig, ranks: Ranks, device: torch.device) -> Parallel:
+def make_parallel(objective: Objective, config: TrainConfig, ranks: Ranks, device: torch.device) -> DataParallel:
     if parallel_of(config, ranks) == "fsdp":
         if config.optimizer == "muon":
             raise InputError(
