@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from vtrans.config import SearchConfig
 from vtrans.engines.alignments import Links, links
 from vtrans.engines.candidates import Candidates
-from vtrans.engines.engine import Source
+from vtrans.engines.engine import Engine, Source
 from vtrans.errors import InputError
 from vtrans.numerics.seeds import derived_seed
 from vtrans.search.banks import Banks, width_of
@@ -31,16 +31,14 @@ from vtrans.text.vocabulary import EOS_ID
 from vtrans.wording.phrases import continues_word
 
 
-class ModelEngine(ABC):
-    """Implements `Engine`, except for how decoders and forced passes compute.
+class ModelEngine(Engine, ABC):
+    """An engine, except for how decoders and forced passes compute.
 
     The probabilities of several models are averaged by `weights`, which need not sum to 1; by default they are equal.
     With `shortlist`, the search is limited to the subwords that the first model's shortlist has for a sentence. Raises
     InputError if the models' vocabularies differ or there is no shortlist.
     """
 
-    name: str
-    device: str
     decoders: Sequence[Decoder[Any]]
     """A decoder for each model."""
     beam_search = staticmethod(beam_search)
@@ -80,12 +78,6 @@ class ModelEngine(ABC):
     def _attention(self, pairs: Sequence[SubwordPair], batch_tokens: int) -> Iterator[tuple[int, NDArray[np.floating]]]:
         """Yields the index of each pair that has a target, and the attention [T, S] that aligns its subwords, the mean
         of all models. Both sides may be longer than the pair."""
-
-    @abstractmethod
-    def token_logprobs(
-        self, pairs: Sequence[SubwordPair], batch_tokens: int, done: Callable[[], None] = lambda: None
-    ) -> list[tuple[float, ...]]:
-        """As `Engine.token_logprobs`."""
 
     def search(
         self,
