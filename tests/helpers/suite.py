@@ -13,6 +13,7 @@ import pytest
 
 SLOW_LIST = Path(__file__).parents[1] / "slow.txt"
 SLOW, LONG = 0.2, 2.0  # seconds of processor time, and in all
+_SLOW = "slow"  # the property of a report that says so
 _REMEDY = re.compile(r"not installed: (.+)$")
 _slow = set[str]()  # test functions of which a case is slow
 
@@ -51,11 +52,16 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     finally:
         passed = [after - then for after, then in zip(os.times(), before, strict=True)]
         if sum(passed[:4]) > SLOW or passed[4] > LONG:
-            _slow.add(function_of(item))
+            item.user_properties.append((_SLOW, function_of(item)))
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Collects the slow tests, also those of other processes, whose reports come here."""
+    _slow.update(str(value) for name, value in report.user_properties if name == _SLOW)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    if session.config.getoption("list_slow"):
+    if session.config.getoption("list_slow") and not hasattr(session.config, "workerinput"):
         SLOW_LIST.write_text("".join(f"{name}\n" for name in sorted(_slow)), encoding="utf-8")
 
 
