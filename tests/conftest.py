@@ -33,6 +33,7 @@ from suite import (  # noqa: F401 - hooks of pytest
     pytest_collection_modifyitems,
     pytest_report_header,
     pytest_runtest_call,
+    pytest_runtest_logreport,
     pytest_sessionfinish,
     pytest_terminal_summary,
 )
