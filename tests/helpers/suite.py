@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 SLOW_LIST = Path(__file__).parents[1] / "slow.txt"
-SLOW, LONG = 0.2, 2.0  # seconds of processor time, and in all
+SLOW, LONG = 0.1, 1.0  # seconds of processor time, and in all
 _SLOW = "slow"  # the property of a report that says so
 _REMEDY = re.compile(r"not installed: (.+)$")
 _slow = set[str]()  # test functions of which a case is slow
