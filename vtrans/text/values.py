@@ -31,7 +31,7 @@ Value = Decimal | str
 
 _NUMBER = re.compile(r"\d+(?:(?:[.,:/'\u2019\u00a0\u202f-]|[ ](?=\d{3}(?!\d)))\d+)*")
 _DIGITS = re.compile(r"\d+")
-_REPEATED = re.compile(r"(?<![\d.,:])(\d{1,9})\.? \1(?![\d,:])")
+_REPEATED = re.compile(r"(?<![\d.,:])(?<!\d )(\d{1,9})\.? \1(?![\d,:])")
 _SIGN = re.compile(r"(?:^|[\s($\u20ac\u00a3])[-\u2212]$")
 _CLOCK = re.compile(r"(\d{1,2})[:.](\d\d)")
 _GROUPED = re.compile(r"\d{1,3}(?:(?P<mark>[.,'\u2019\s])\d{3})(?:(?P=mark)\d{3})*(?:(?!(?P=mark))[.,](?P<rest>\d+))?")
