@@ -48,6 +48,8 @@ KEPT = [
     ("12 pm", "12 Uhr"),
     ("12:30 am", "0:30 Uhr"),
     ("from 9am to 5pm", "von 9 bis 17 Uhr"),
+    ("from 8 to 10 pm", "von 20 bis 22 Uhr"),
+    ("from 9 to 5 pm", "von 9 bis 17 Uhr"),
     ("on March 3rd", "am 3. 3."),
     ("half past three", "halb vier"),
     ("half past twelve", "halb eins"),

@@ -32,6 +32,7 @@ Value = Decimal | str
 _NUMBER = re.compile(r"\d+(?:(?:[.,:/'\u2019\u00a0\u202f-]|[ ](?=\d{3}(?!\d)))\d+)*")
 _DIGITS = re.compile(r"\d+")
 _REPEATED = re.compile(r"(?<![\d.,:])(?<!\d )(\d{1,9})\.? \1(?![\d,:])")
+_RANGE = r" (?:to|until|and|or|bis|und|oder) \d{1,2}(?:[:.]\d\d)?"
 _SIGN = re.compile(r"(?:^|[\s($\u20ac\u00a3])[-\u2212]$")
 _CLOCK = re.compile(r"(\d{1,2})[:.](\d\d)")
 _GROUPED = re.compile(r"\d{1,3}(?:(?P<mark>[.,'\u2019\s])\d{3})(?:(?P=mark)\d{3})*(?:(?!(?P=mark))[.,](?P<rest>\d+))?")
@@ -95,8 +96,8 @@ class Words:
 
     @cached_property
     def after_hour(self) -> re.Pattern[str]:
-        """What makes a number an hour, and the minutes after it."""
-        return re.compile(rf"\s?(?:{self.hour})(?:\s(\d\d)(?!\d))?")
+        """What makes a number an hour, and the minutes after it. An hour may also begin a range: 8 to 10 pm."""
+        return re.compile(rf"(?:{_RANGE})?\s?(?:{self.hour})(?:\s(\d\d)(?!\d))?")
 
     def half(self, number: str, small: str, end: int, *, may_be_late: bool) -> bool | None:
         """Returns whether a time of day in digits, which ends there, is one after noon; None if that is not said or the
