@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 FILLS, PLAIN = 8, 5
-MORE = {"time": 40, "price": 24, "int": 12, "org": 40}
+MORE = {"time": 40, "clock": 40, "hours": 40, "day": 24, "price": 24, "int": 12, "org": 40}
 """How often a template with one of these slots is filled: they have many forms, which Tatoeba rarely has."""
 SEED = 1
 
@@ -27,7 +27,9 @@ Filled = tuple[str, str]
 SLOT = re.compile(r"<(\w+)>")
 _BEFORE_VOWEL = re.compile(r"\b([Aa])(?= (?:8|11|18)\b)")
 
-WORDS: dict[str, dict[str, str]] = tomllib.loads(Path(__file__).with_name("phrases.toml").read_text("utf-8"))
+_TABLES = tomllib.loads(Path(__file__).with_name("phrases.toml").read_text("utf-8"))
+NAMES: dict[str, list[str]] = _TABLES.pop("names")
+WORDS: dict[str, dict[str, str]] = _TABLES
 
 
 def integer(numbers: random.Random) -> Filled:
@@ -81,11 +83,75 @@ def time(numbers: random.Random) -> Filled:
     return (f"{clock}:{minute:02}{half}" if minute else f"{clock}{half}"), german
 
 
+def clock(numbers: random.Random) -> Filled:
+    """A time of the day in words: half past three, which German calls half four."""
+    hours = list(WORDS["ones"].items())[:12]
+    index = numbers.randrange(12)
+    (hour, stunde), (_, following) = hours[index], hours[(index + 1) % 12]
+    minutes, minuten = numbers.choice([("five", "fünf"), ("ten", "zehn"), ("twenty", "zwanzig")])
+    return numbers.choice(
+        [
+            (f"half past {hour}", f"halb {following}"),
+            (f"half past {hour}", f"halb {following}"),
+            (f"quarter past {hour}", f"Viertel nach {stunde}"),
+            (f"a quarter past {hour}", f"Viertel nach {stunde}"),
+            (f"quarter to {hour}", f"Viertel vor {stunde}"),
+            (f"a quarter to {hour}", f"Viertel vor {stunde}"),
+            (f"{minutes} past {hour}", f"{minuten} nach {stunde}"),
+            (f"{minutes} to {hour}", f"{minuten} vor {stunde}"),
+            (f"twenty-five past {hour}", f"fünf vor halb {following}"),
+            (f"twenty-five to {hour}", f"fünf nach halb {stunde}"),
+            (f"{hour} o'clock", f"{stunde.removesuffix('s') if hour == 'one' else stunde} Uhr"),
+        ]
+    )
+
+
+def hours(numbers: random.Random) -> Filled:
+    """From one time to another: from 9 am to 5:30 pm, between 3 and 5 p.m."""
+    begin = numbers.randrange(1, 22)
+    end = numbers.randrange(begin + 1, 24)
+    first, last = (numbers.choice(["", "", "", ":30", ":15"]) for _ in range(2))
+    to, bis = numbers.choice([("from {} to {}", "von {} bis {} Uhr"), ("between {} and {}", "zwischen {} und {} Uhr")])
+    german = bis.format(f"{begin}{first}", f"{end}{last}")
+    if numbers.random() < 0.2:
+        return to.format(f"{begin}{first or ':00'}", f"{end}{last or ':00'}"), german
+    am, pm = numbers.choice([("am", "pm"), (" am", " pm"), (" a.m.", " p.m."), (" AM", " PM")])
+    halves = [am if hour < 12 else pm for hour in (begin, end)]
+    if halves[0] == halves[1] and begin != 12 and numbers.random() < 0.8:
+        halves[0] = ""
+    return to.format(
+        f"{begin if begin < 13 else begin - 12}{first}{halves[0]}", f"{end if end < 13 else end - 12}{last}{halves[1]}"
+    ), german
+
+
 def date(numbers: random.Random) -> Filled:
     """A day of a month."""
     day, (english, german) = numbers.randrange(1, 29), one_of("months")(numbers)
-    form = numbers.choice([f"{english} {day}", f"{english} {english_ordinal(day)}", f"{day} {english}"])
+    form = numbers.choice(
+        [
+            f"{english} {day}",
+            f"{english} {english_ordinal(day)}",
+            f"{day} {english}",
+            f"the {english_ordinal(day)} of {english}",
+        ]
+    )
     return form, f"{day}. {german}"
+
+
+def day(numbers: random.Random) -> Filled:
+    """A day of a year. One in digits is copied."""
+    if numbers.random() < 0.15:
+        value = f"{numbers.randrange(13, 29)}/{numbers.randrange(1, 13):02}/{numbers.randrange(1990, 2031)}"
+        return value, value
+    (english, german), (number, _) = date(numbers), year(numbers)
+    comma = "," if english[0].isalpha() else ""
+    return f"{english}{comma} {number}", f"{german} {number}"
+
+
+def name(numbers: random.Random) -> Filled:
+    """A first name and a last name."""
+    value = f"{numbers.choice(NAMES['first'])} {numbers.choice(NAMES['last'])}"
+    return value, value
 
 
 def price(numbers: random.Random) -> Filled:
@@ -148,7 +214,11 @@ SLOTS: dict[str, Callable[[random.Random], Filled]] = {
     "decimal": decimal,
     "ordinal": ordinal,
     "time": time,
+    "clock": clock,
+    "hours": hours,
     "date": date,
+    "day": day,
+    "name": name,
     "weekday": one_of("weekdays"),
     "month": one_of("months"),
     "year": year,
