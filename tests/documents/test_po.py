@@ -14,9 +14,10 @@ from catalogues import filled, reverse, rotated, same, seen
 from hypothesis import given
 
 from vtrans.documents.document import FilledDocument, Translated
-from vtrans.documents.po import po_document, read_po
+from vtrans.documents.po import po_document, po_pairs, read_po
 from vtrans.documents.sentences import PROTECTION
 from vtrans.errors import DocumentError
+from vtrans.text.languages import Languages
 
 HEADER = """msgid ""
 msgstr ""
@@ -235,9 +236,37 @@ def test_a_translation_with_other_placeholders_is_left_out_and_counted() -> None
     assert document.left == 3
 
 
-@pytest.mark.parametrize("source", ["{n, plural, one {# dog} other {# dogs}}", "A dog {g, select, a {b} other {c}}."])
-def test_branches_of_icu_are_left_out_and_counted(source: str) -> None:
-    body = f'msgid "{source}"\nmsgstr ""\n'
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("{n, plural, one {# dog} other {# dogs}}", "{n, plural, one {dog #} other {dogs #}}"),
+        ("{n, plural, one {# dog} other {# dogs}} here", "{n, plural, one {here dog #} other {here dogs #}}"),
+        ("A dog {g, select, a {b} other {c}}", "{g, select, a {b dog A} other {c dog A}}"),
+    ],
+)
+def test_branches_of_icu_are_translated(source: str, target: str) -> None:
+    assert entry(f'msgid "{source}"\nmsgstr ""\n').msgstr == target
+
+
+def test_the_branches_of_icu_are_pairs() -> None:
+    source, target = "{n, plural, one {# dog} other {# dogs}}", "{n, plural, one {# Hund} other {# Hunde}}"
+    other = "{n, plural, one {# Hund}}"
+    body = "".join(f'msgid "{source}"\nmsgctxt "{t}"\nmsgstr "{t}"\n\n' for t in (target, other, "Hunde"))
+    pairs = [
+        pair if isinstance(pair, str) else (pair[0].raw, pair[1].raw)
+        for pair in po_pairs(HEADER + body, Languages("en", "de"))
+    ]
+    assert pairs == [("# dog", "# Hund"), ("# dogs", "# Hunde"), "placeholders", "placeholders"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        'msgid "{n, selectordinal, one {#st dog} other {#th dog}}"\nmsgstr ""\n',
+        '#, c-format\nmsgid "%d {n, plural, one {dog} other {dogs}}"\nmsgstr ""\n',
+    ],
+)
+def test_unclear_branches_of_icu_are_left_out_and_counted(body: str) -> None:
     document = po_document(HEADER + body, "en")
     assert isinstance(document, FilledDocument)
     assert (document.lines, document.left) == ([], 1)

@@ -294,8 +294,33 @@ def test_a_file_in_other_languages_is_refused(languages: tuple[str, str], named:
     assert open_file("a.xlf", f'<xliff version="1.2">{first}</xliff>'.encode(), 10_000, Filling("de", source="en"))
 
 
-def test_branches_of_icu_and_other_placeholders_are_left_out() -> None:
-    body = ONE % (unit("{VAR, plural, =1 {a dog} other {x dogs}}") + unit("the {name} here"))
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("{VAR, plural, =1 {a dog} other {x dogs}}", "{VAR, plural, =1 {dog a} other {dogs x}}"),
+        (
+            '{V, plural,\n  =1 {a\n  dog} other {<x id="I" equiv-text="{{n}}"/> &lt; dogs}}',
+            '{V, plural, =1 {dog a} other {dogs &lt; <x id="I" equiv-text="{{n}}"/>}}',
+        ),
+    ],
+)
+def test_branches_of_icu_are_translated(source: str, target: str) -> None:
+    assert one(unit(source)) == unit(source, f"\n   {REVIEW}{target}</target>")
+
+
+def test_the_branches_of_icu_are_pairs_in_which_the_same_character_stands_for_the_same_element() -> None:
+    source = '{V, plural, =1 {<x id="1"/> dog} other {<x id="2"/> dogs}}'
+    target = '{V, plural, =1 {Hund <x id="1"/>} other {<x id="2"/> Hunde}}'
+    text = ONE % (unit(source, f"<target>{target}</target>") + unit(source, "<target>{V, plural, =1 {ein</target>"))
+    pairs = [
+        pair if isinstance(pair, str) else pair[0].paired_lines(pair[1]) is not None
+        for pair in xliff_pairs(text, Languages("en", "de"))
+    ]
+    assert pairs == [True, True, "placeholders"]
+
+
+def test_unclear_branches_of_icu_and_other_placeholders_are_left_out() -> None:
+    body = ONE % (unit("{VAR, plural, =1 {a <g>dog</g>} other {x dogs}}") + unit("the {name} here"))
     (opened,) = open_file("a.xlf", body.encode(), 10_000, Filling("de")).texts
     document = xliff_document(opened, "en", target="de")
     assert len(document.lines) == 1

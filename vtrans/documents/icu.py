@@ -33,14 +33,16 @@ class IcuString(ProgramString):
         return super().finished(re.sub(r"(?<=\w)'(?=\{)", "\u2019", text))
 
 
-def icu_strings(text: str, language: str) -> list[str | ProgramString]:
-    """Returns the strings of a message, and what stays between them. Raises UnclearMessage for other syntax, for two
-    arguments with branches in one sentence, and for ordinal numbers, whose endings differ between languages."""
+def icu_strings(text: str, language: str, tags: str = "") -> list[str | ProgramString]:
+    """Returns the strings of a message, and what stays between them. The characters `tags` stand for tags. Raises
+    UnclearMessage for other syntax, for two arguments with branches in one sentence, and for ordinal numbers, whose
+    endings differ between languages."""
     if len(text) > LONGEST:
         raise UnclearMessage
+    atoms = re.compile(rf"{_ATOMS.pattern}|[{tags}]") if tags else _ATOMS
     # Two apostrophes are one, which needs no second one if it is typographic.
     return [
-        IcuString(part.replace("''", "\u2019"), (), language, atoms=_ATOMS) if is_text and part.strip() else part
+        IcuString(part.replace("''", "\u2019"), (), language, atoms=atoms) if is_text and part.strip() else part
         for part, is_text in _parts(text, "", "")
     ]
 

@@ -43,8 +43,8 @@ _PLAIN = re.compile(
 
 
 def has_icu(text: str) -> bool:
-    """Returns whether a text has a message of ICU with branches, such as `{n, plural, one {# file} other {# files}}`.
-    PO and XLIFF keep such a text as it is; icu.py reads it for JSON and ARB."""
+    """Returns whether a text has a message of ICU with branches, such as `{n, plural, one {# file} other {# files}}`,
+    which icu.py reads."""
     return _ICU.search(text) is not None
 
 

@@ -15,8 +15,9 @@ from functools import partial
 from polib import escape, unescape
 
 from vtrans.documents.document import Document, FilledDocument, Paired, Slot, filled_slot
-from vtrans.documents.placeholders import has_icu, placeholders
-from vtrans.documents.program_strings import ProgramString
+from vtrans.documents.icu import UnclearMessage, icu_strings
+from vtrans.documents.placeholders import Format, has_icu, placeholders
+from vtrans.documents.program_strings import Message, ProgramString
 from vtrans.errors import DocumentError
 from vtrans.text.languages import Languages, base
 
@@ -129,10 +130,11 @@ def po_document(
             form = _form_of_one(entry, target)
             if header := _header_slot(text, entry, target):
                 slots.append(header)
-        elif names and any(has_icu(string.text) for string in entry.strings.values()):
-            left += 1
         elif names:
-            slots.append(_slot(text, entry, names, form, language))
+            try:
+                slots.append(_slot(text, entry, names, form, language))
+            except UnclearMessage:
+                left += 1
     if existing is not None and earlier and entries:
         known = {entry.key for entry in entries}
         obsolete = [existing[old.first or 0 : old.end] for key, old in kept.items() if key not in known]
@@ -159,9 +161,16 @@ def po_pairs(text: str, languages: Languages) -> Iterator[Paired]:
             yield "unchecked"
         else:
             for name, string in entry.targets.items():
-                source = ProgramString(entry.source(name, form), entry.flags, languages.src, labels=True)
-                target = ProgramString(string.text, entry.flags, languages.tgt, labels=True)
-                yield (source.document, target.document) if string.text else "untranslated"
+                yield from _pairs(entry, entry.source(name, form), string.text, languages)
+
+
+def _pairs(entry: Entry, source: str, target: str, languages: Languages) -> list[Paired]:
+    """Returns the pairs of a string of an entry and its translation."""
+    try:
+        src, tgt = (_message(*side, entry.flags) for side in zip((source, target), languages, strict=True))
+    except UnclearMessage:
+        return ["placeholders"]
+    return src.pairs(tgt) if target else ["untranslated"]
 
 
 def po_languages(text: str) -> tuple[str, str]:
@@ -245,17 +254,27 @@ def _header_slot(text: str, header: Entry, target: str) -> Slot | None:
     return filled_slot(string.begin, string.end, filled)
 
 
+def _message(text: str, language: str, flags: Sequence[str]) -> Message:
+    """Returns a string of an entry. Raises UnclearMessage if it has branches of ICU that are not clear."""
+    if not has_icu(text):
+        return Message([ProgramString(text, flags, language, labels=True)])
+    if Format(flags).names:
+        raise UnclearMessage
+    return Message(icu_strings(text, language))
+
+
 def _slot(text: str, entry: Entry, names: Sequence[str], form: OneThing, language: str) -> Slot:
-    """Returns the slot for these strings of an entry."""
+    """Returns the slot for these strings of an entry. Raises UnclearMessage for unclear branches of ICU."""
     newline, strings = "\r\n" if "\r\n" in text else "\n", entry.strings
-    sources = [ProgramString(entry.source(name, form), entry.flags, language, labels=True) for name in names]
+    messages = [_message(entry.source(name, form), language, entry.flags) for name in names]
     wide = len(strings["msgid"].parts) > 1
     begin = strings[names[0]].begin
     if "fuzzy" not in entry.flags:
         begin = entry.begin or 0 if entry.flagged is None else entry.flagged
 
     def written(texts: list[str], approved: bool = False) -> str | None:
-        filled = [source.finished(translation) for source, translation in zip(sources, texts, strict=True)]
+        rest = iter(texts)
+        filled = [message.finished(rest) for message in messages]
         if not any(filled):
             return None
         flag = (
@@ -269,7 +288,7 @@ def _slot(text: str, entry: Entry, names: Sequence[str], form: OneThing, languag
             place = string.end
         return "".join(parts)
 
-    documents = [source.document for source in sources]
+    documents = [document for message in messages for document in message.documents]
     return Slot(begin, strings[names[-1]].end, documents, written, partial(written, approved=True))
 
 

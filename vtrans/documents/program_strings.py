@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from xml.sax.saxutils import escape
 
-from vtrans.documents.document import MarkedDocument, Slot
+from vtrans.documents.document import MarkedDocument, Paired, Slot
 from vtrans.documents.inline import Span, items_of, without_accelerator
 from vtrans.documents.markup import Item
 from vtrans.documents.placeholders import CONVERSION, Format, placeholders
@@ -79,21 +79,6 @@ class ProgramString:
         return text if self._counted(text) == self._counted(self._text) else ""
 
 
-def slot_of(begin: int, raw: str, parts: Sequence[str | ProgramString], encoded: Callable[[str], str] = str) -> Slot:
-    """Returns the slot for what is written as `raw`: strings, and what stays between them. Strings that are translated
-    as themselves stay as they are written."""
-    strings = [part for part in parts if isinstance(part, ProgramString)]
-
-    def written(texts: list[str]) -> str | None:
-        if texts == [string.document.unchanged() for string in strings]:
-            return raw
-        made = [string.finished(text) for string, text in zip(strings, texts, strict=True)]
-        rest = iter(made)
-        return encoded("".join(next(rest) if part in strings else str(part) for part in parts)) if all(made) else None
-
-    return Slot(begin, begin + len(raw), [string.document for string in strings], written)
-
-
 def paired(text: str) -> str | None:
     """Returns a text in which each two surrogates that make up a character are this character; None if it has
     others."""
@@ -122,3 +107,42 @@ class XmlString:
         """Returns the translation with its accelerator, or an empty string if it has other placeholders."""
         text = escape(self._accelerator.placed(text)) if self._accelerator else text
         return text if text.strip() and placeholders(text) == placeholders(self._inside) else ""
+
+
+class Message:
+    """A text that consists of strings to translate, and of what stays between them. `encoded` writes it as the file
+    needs it."""
+
+    def __init__(self, parts: Sequence[str | ProgramString | XmlString], encoded: Callable[[str], str] = str) -> None:
+        self._fixed = [part for part in parts if isinstance(part, str)]
+        self._strings = [part for part in parts if not isinstance(part, str)]
+        self._parts, self._encoded = parts, encoded
+        self.documents = [string.document for string in self._strings]
+
+    def finished(self, texts: Iterator[str]) -> str:
+        """Returns the text with the next translations, or an empty string if one of them is not what the program
+        needs."""
+        made = [string.finished(next(texts)) for string in self._strings]
+        rest = iter(made)
+        text = "".join(part if isinstance(part, str) else next(rest) for part in self._parts)
+        return self._encoded(text) if all(made) else ""
+
+    def pairs(self, target: Message) -> list[Paired]:
+        """Returns the strings with those of a translation, or the reason why there are none."""
+        same = [part.split() for part in self._fixed] == [part.split() for part in target._fixed]
+        if not same or len(self.documents) != len(target.documents):
+            return ["placeholders"]
+        return [*zip(self.documents, target.documents, strict=True)]
+
+
+def slot_of(begin: int, raw: str, parts: Sequence[str | ProgramString], encoded: Callable[[str], str] = str) -> Slot:
+    """Returns the slot for what is written as `raw`: strings, and what stays between them. Strings that are translated
+    as themselves stay as they are written."""
+    message = Message(parts, encoded)
+
+    def written(texts: list[str]) -> str | None:
+        if texts == [document.unchanged() for document in message.documents]:
+            return raw
+        return message.finished(iter(texts)) or None
+
+    return Slot(begin, begin + len(raw), message.documents, written)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
-from xml.sax.saxutils import quoteattr
+from xml.sax.saxutils import escape, quoteattr
 
 from vtrans.documents.document import Document, FilledDocument, Paired, Slot, filled_slot
+from vtrans.documents.icu import UnclearMessage, icu_strings
 from vtrans.documents.placeholders import has_icu
-from vtrans.documents.program_strings import XmlString
-from vtrans.documents.xml import SPACE, Element, parse
+from vtrans.documents.program_strings import Message, XmlString
+from vtrans.documents.sentences import MARKS
+from vtrans.documents.xml import SPACE, Element, is_text, parse, unindented
 from vtrans.errors import DocumentError
 from vtrans.text.languages import Languages
 
@@ -35,12 +37,15 @@ def xliff_document(
     slots, left = [], 0
     kept = _translated(existing) if existing is not None else {}
     for key, unit, keep_space in _units(root, second):
-        if not (slot := _slot(text, unit, language, second, keep_space, overwrite)):
+        try:
+            slot = _slot(text, unit, language, second, keep_space, overwrite)
+        except UnclearMessage:
+            left += 1
+            continue
+        if not slot:
             continue
         if old := kept.get((key, _source(text, unit).inside)):
             slots.append(filled_slot(unit.begin, unit.end, old))
-        elif any(has_icu(source.raw) for source in slot.sources):
-            left += 1
         else:
             slots.append(slot)
     if slots and second and "trgLang" not in root.attributes:
@@ -71,9 +76,17 @@ def xliff_pairs(text: str, languages: Languages) -> Iterator[Paired]:
         elif _REVIEW.items() <= unit.attributes.items() or any(map(_is_unchecked, states)):
             yield "unchecked"
         else:
-            sides = zip((source, target), languages, strict=True)
-            src, tgt = (XmlString(side, language, keep_space).document for side, language in sides)
-            yield src, tgt
+            yield from _pairs(source, target, languages, keep_space)
+
+
+def _pairs(source: Element, target: Element, languages: Languages, keep_space: bool) -> list[Paired]:
+    """Returns the pairs of a unit's source and target."""
+    tags = _tags(source)
+    try:
+        src, tgt = (_message(*side, keep_space, tags) for side in zip((source, target), languages, strict=True))
+    except UnclearMessage:
+        return ["placeholders"]
+    return src.pairs(tgt)
 
 
 def _is_unchecked(state: str) -> bool:
@@ -119,18 +132,19 @@ def _units(
 
 
 def _slot(text: str, unit: Element, language: str, second: bool, keep_space: bool, overwrite: bool) -> Slot | None:
-    """Returns the slot for a unit, or None if it is not to be filled."""
+    """Returns the slot for a unit, or None if it is not to be filled. Raises UnclearMessage for unclear branches of
+    ICU."""
     source, target = _source(text, unit), unit.child("target")
     done = _DONE & {part.attributes.get("state", "") for part in (unit, target) if part}
     filled = target is not None and not target.is_blank and not _is_copy(unit, target)
     if source.is_blank or done or unit.attributes.get("approved") == "yes" or (filled and not overwrite):
         return None
-    string = XmlString(source, language, keep_space)
+    message = _message(source, language, keep_space, _tags(source))
     place = target.begin if target else source.end
     begin = unit.begin if second else place
 
     def written(texts: list[str], approved: bool = False) -> str | None:
-        if not (text_there := string.finished(texts[0])):
+        if not (text_there := message.finished(iter(texts))):
             return None
         states: dict[str, str | None] = {"state": "needs-review-translation", "state-qualifier": None}
         if approved:
@@ -142,7 +156,26 @@ def _slot(text: str, unit: Element, language: str, second: bool, keep_space: boo
             opening = unit.tag(**(_MEMORY if approved else _REVIEW)) + text[begin + len(unit.opening) : place]
         return f"{opening}{before}{tag}{text_there}</{source.prefix}target>"
 
-    return Slot(begin, target.end if target else place, [string.document], written, partial(written, approved=True))
+    return Slot(begin, target.end if target else place, message.documents, written, partial(written, approved=True))
+
+
+def _tags(source: Element) -> dict[str, str]:
+    """Returns the characters that stand for the elements of a message with branches of ICU."""
+    raw = dict.fromkeys(node.raw for node in source.children if not is_text(node))
+    return dict(zip(raw, (mark for mark in MARKS if mark not in source.inside), strict=False))
+
+
+def _message(part: Element, language: str, keep_space: bool, tags: Mapping[str, str]) -> Message:
+    """Returns a source or a target. Raises UnclearMessage if it has branches of ICU that are not clear, or elements
+    among them that surround text or are not in `tags`."""
+    if not has_icu(part.inside):
+        return Message([XmlString(part, language, keep_space)])
+    if any(node.children or (not is_text(node) and node.raw not in tags) for node in part.children):
+        raise UnclearMessage
+    text = "".join(node.text if is_text(node) else tags[node.raw] for node in part.children)
+    signs = {ord(mark): raw for raw, mark in tags.items()}
+    strings = icu_strings(text if keep_space else unindented(text), language, "".join(tags.values()))
+    return Message(strings, lambda made: escape(made).translate(signs))
 
 
 def _source(text: str, unit: Element) -> Element:

@@ -153,7 +153,12 @@ def words_of(text: str) -> Iterator[Item]:
 
 def indented_words_of(text: str) -> Iterator[Item]:
     """Yields the items of text in which line ends that only indent the file are spaces."""
-    return words_of(re.sub(r"\n[ \t]+", " ", text))
+    return words_of(unindented(text))
+
+
+def unindented(text: str) -> str:
+    """Returns a text with spaces for the line ends that only indent the file."""
+    return re.sub(r"\n[ \t]+", " ", text)
 
 
 def inline_items(element: Element, words: Words = words_of, pairs: Collection[str] = _PAIRS) -> Iterator[Item]:
