@@ -18,6 +18,7 @@ from vtrans.errors import InputError
 from vtrans.lines.line import Line
 from vtrans.server.batching import RequestOptions
 from vtrans.server.limits import Keys, Limits
+from vtrans.text.detection import detector
 
 
 @pytest.fixture(scope="module")
@@ -119,6 +120,13 @@ def test_languages(both_ways: Client) -> None:
         {"code": "en", "name": "English", "targets": ["de"], "formality": ["de"], "confidence": ["de"]},
         {"code": "de", "name": "German", "targets": ["en"], "formality": ["en"], "confidence": ["en"]},
     ]
+
+
+def test_the_detector_is_loaded_before_the_server_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    detector.cache_clear()
+    with serving() as client:
+        monkeypatch.delattr("py3langid.langid.LanguageIdentifier.from_model_file")
+        assert client.post("/detect", q="The little dog runs.").status == 200
 
 
 def test_detect_returns_the_served_languages_best_first(both_ways: Client) -> None:

@@ -27,6 +27,8 @@ from vtrans.commands.serve import _translators
 from vtrans.config import CACHE_VARIABLE, ENGINES
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
+from vtrans.documents.memory import Memory
+from vtrans.errors import FileError
 from vtrans.server.batching import RequestOptions
 from vtrans.server.models import workers_for
 from vtrans.server.running import listen
@@ -173,6 +175,24 @@ def test_wrong_options_end_with_exit_code_2(run_cli: Any, ending_run: RunFolder,
         done = run_cli("serve", *(word.format(run=ending_run.path, port=port) for word in words))
     assert done.code == 2
     assert wrong in done.err
+
+
+def test_the_memory_is_closed_when_the_server_stops(
+    run_cli: Any, tmp_path: Path, ending_run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Memory] = []
+
+    def recorded(path: Path) -> Memory:
+        made.append(Memory(path))
+        return made[-1]
+
+    monkeypatch.setattr("vtrans.documents.memory.Memory", recorded)
+    monkeypatch.setattr("vtrans.server.running.run", lambda *_: None)  # which would wait for a signal
+    assert run_cli("serve", ending_run.path, "--port", "0", "--memory", tmp_path / "m").code == 0
+    assert made
+    for memory in made:
+        with pytest.raises(FileError):
+            len(memory)
 
 
 def test_no_two_servers_share_a_port_of_windows(monkeypatch: pytest.MonkeyPatch) -> None:

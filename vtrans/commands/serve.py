@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -95,8 +96,8 @@ def serve(
     # The copies of this process must not have its socket: clients could connect to it until the last copy ends.
     terms = _glossaries(glossaries or [], translators)
     making = workers_for(translators, terms, division, console.warn, calibrations)
-    with making as workers, listen(host, port) as made:
-        corrections = Memory(memory) if memory else None
+    kept = closing(Memory(memory)) if memory else nullcontext()
+    with making as workers, kept as corrections, listen(host, port) as made:
         fuzzy = [pair for pair, translator in translators.items() if translator.uses_matches]
         service = Service(workers, corrections, fuzzy)
         app = make_app(service, limits, access=access, warn=console.warn, version=vtrans.__version__)

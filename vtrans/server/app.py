@@ -45,7 +45,7 @@ from vtrans.server.results import Results, attachment, translated_name
 from vtrans.server.service import AUTO, Answer, Service
 from vtrans.server.spec import specification
 from vtrans.server.usage import Usage
-from vtrans.text.detection import Detection
+from vtrans.text.detection import Detection, detector
 from vtrans.text.languages import Languages, language_name
 
 
@@ -184,7 +184,8 @@ def make_app(
     warn: Warn = lambda text: None,
     version: str = "",
 ) -> Starlette:
-    """Returns the application."""
+    """Returns the application. It has loaded what its requests need."""
+    detector()
     answering = Answering(service, limits, access, warn)
     kept = Database(service.memory.path if service.memory is not None else None, durable=False)
     usage = Usage(kept, limits.month_characters, warn)

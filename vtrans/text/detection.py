@@ -30,7 +30,8 @@ class Detection:
 
 
 @cache
-def _identifier() -> Any:
+def detector() -> Any:
+    """Returns the detector, which takes a second to load."""
     from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
@@ -38,7 +39,7 @@ def _identifier() -> Any:
 
 def is_known(code: str) -> bool:
     """Returns whether the detector knows a language."""
-    return code.partition("-")[0] in _identifier().nb_classes
+    return code.partition("-")[0] in detector().nb_classes
 
 
 def probabilities(text: str, codes: Collection[str]) -> dict[str, float]:
@@ -46,7 +47,7 @@ def probabilities(text: str, codes: Collection[str]) -> dict[str, float]:
     letters, which could be in any language."""
     if not any(character.isalpha() for character in text[:LONGEST]):
         return {}
-    likely: dict[str, float] = dict(_identifier().rank(text[:LONGEST]))  # if all languages were as frequent
+    likely: dict[str, float] = dict(detector().rank(text[:LONGEST]))  # if all languages were as frequent
     known = {code: base for code in codes if (base := code.partition("-")[0]) in likely}
     if not known:
         return {}
