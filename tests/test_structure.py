@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from graphlib import TopologicalSorter
@@ -166,3 +167,15 @@ def test_the_tests_that_a_page_names_exist(page: str, least: int) -> None:
     assert len(named) >= least
     missing = [(file, name) for file, name in named if f"def {name}(" not in (tests / file).read_text(encoding="utf-8")]
     assert not missing
+
+
+def test_the_log_has_every_fault_of_the_program() -> None:
+    tests = Path(__file__).parent
+    tables = tomllib.loads((tests / "faults.toml").read_text(encoding="utf-8"))
+    tried = {
+        (file.removeprefix("vtrans/"), what) for file, table in tables.items() for what in table if what != "tests"
+    }
+    log = (tests.parent / "docs" / "results" / "faults.md").read_text(encoding="utf-8")
+    table = log.partition("| first test that fails |")[2].partition("##")[0]
+    assert set(re.findall(r"^\| `(.+?)` \| (.+?) \|", table, re.MULTILINE)) == tried
+    assert f"each of these {len(tried)} faults" in log
