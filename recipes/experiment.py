@@ -11,16 +11,16 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import lzma
+import io
 import urllib.request
 import zipfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 from vtrans.console import Console
 from vtrans.errors import InputError, VtransError
+from vtrans.text.lines import open_bytes, read_lines
 
 from .running import run
 
@@ -74,9 +74,10 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
         file.writelines(f"{line}\n" for line in lines)
 
 
-def lines_of(stream: IO[bytes]) -> list[str]:
-    """Returns the lines of a stream; only \\n ends a line."""
-    return stream.read().decode("utf-8").removesuffix("\n").split("\n")
+def lines_of(path: Path) -> list[str]:
+    """Returns the lines of a file, which may be compressed."""
+    with open_bytes(path) as stream:
+        return list(read_lines(stream, str(path)))
 
 
 # The repository at a fixed commit, so that the checksums stay valid. Tested with a copy of these files.
@@ -113,10 +114,8 @@ def fetch_tatoeba(folder: Path, src: str, tgt: str, console: Console) -> None:
     pair = "-".join(sorted((src, tgt)))
     archive = download(TATOEBA.format(pair=pair), None, folder / "downloads", console)
     with zipfile.ZipFile(archive) as zipped:
-        sides = []
-        for language in (src, tgt):
-            with zipped.open(f"Tatoeba.{pair}.{language}") as member:
-                sides.append(lines_of(member))
+        names = [f"Tatoeba.{pair}.{language}" for language in (src, tgt)]
+        sides = [read_lines(io.BytesIO(zipped.read(name)), name) for name in names]
     pairs = list(dict.fromkeys(zip(*sides, strict=True)))
     first = dict(reversed(pairs))
     # Sorting by hash draws a random sample that is the same on every machine.
@@ -146,8 +145,7 @@ def fetch_demo(folder: Path, src: str, tgt: str, console: Console) -> None:
 
 def excerpt(name: str) -> list[str]:
     """Returns the lines of a file of the text of `make demo`, such as `train.en`."""
-    with lzma.open(Path(__file__).parent / "demo" / f"{name}.xz") as stream:
-        return lines_of(stream)
+    return lines_of(Path(__file__).parent / "demo" / f"{name}.xz")
 
 
 EXPERIMENTS = {
@@ -160,34 +158,59 @@ EXPERIMENTS = {
 }
 
 
-def files_of(folder: Path, language: str) -> dict[str, Path]:
-    """Returns the files of a language by stem, such as `train`. It skips processed text such as train.lc.tok.en."""
+@dataclass(frozen=True)
+class TextFiles:
+    """The files of a text: pairs by name, such as `train`, and the names of the training, validation and test sets."""
+
+    languages: tuple[str, str]
+    pairs: dict[str, tuple[Path, Path]]
+    train: list[str]
+    valid: str
+    tests: list[str]
+
+    @classmethod
+    def of(cls, folder: Path, src: str, tgt: str, *, tested: bool = True) -> TextFiles:
+        """Returns the sets that `folder` has in both languages. There may be no test set unless `tested`."""
+        if not folder.is_dir():
+            raise InputError(f"the folder {folder} does not exist; name one with train, valid and test files.")
+        sources, targets = (_files_of(folder, language) for language in (src, tgt))
+        pairs = {name: (file, targets[name]) for name, file in sources.items() if name in targets}
+        train = [name for name in pairs if name == "train"] or [name for name in pairs if name.startswith("train-")]
+        valid = [name for name in ("valid", "val", "dev") if name in pairs]
+        tests = [name for name in pairs if name.startswith("test")]
+        for what, found in (("train", train), ("valid (or val, dev)", valid), ("test", tests)):
+            if not found and (tested or found is not tests):
+                raise InputError(
+                    f"{folder} must hold {what} files in both languages, such as {what.split()[0]}.{src} and "
+                    f"{what.split()[0]}.{tgt}, plain or .gz, .xz, .bz2."
+                )
+        return cls((src, tgt), pairs, train, valid[0], tests)
+
+    @property
+    def options(self) -> list[str]:
+        """The options of `prepare-bpe` that name the training and validation sets."""
+        sets = [*(("", name) for name in self.train), ("valid-", self.valid)]
+        sides = [(kind, *map(str, self.pairs[name])) for kind, name in sets]
+        return [word for kind, src, tgt in sides for word in (f"--{kind}src", src, f"--{kind}tgt", tgt)]
+
+    def score(self, names: Iterable[str], model: str, work: Path) -> None:
+        """Translates sets with a model to files in `work`, and scores them."""
+        for name in names:
+            src, tgt = self.pairs[name]
+            hypothesis = str(work / f"{name}.hyp.{self.languages[1]}")
+            run(["vtrans", "translate", "--model", model, "--input", str(src), "--output", hypothesis])
+            run(["vtrans", "score", str(tgt), "--hyp", hypothesis])
+
+
+def _files_of(folder: Path, language: str) -> dict[str, Path]:
+    """Returns the files of a language by name, such as `train`. It skips processed text such as train.lc.tok.en."""
     found: dict[str, Path] = {}
     for path in sorted(folder.iterdir()):
         for ending in ENDINGS:
-            stem = path.name.removesuffix(f".{language}{ending}")
-            if stem != path.name and "." not in stem:
-                found.setdefault(stem, path)
+            name = path.name.removesuffix(f".{language}{ending}")
+            if name != path.name and "." not in name:
+                found.setdefault(name, path)
     return found
-
-
-def pairs_of(folder: Path, src: str, tgt: str, *, tested: bool = True) -> tuple[list[str], str, list[str]]:
-    """Returns the stems of the training, validation and test sets that `folder` has in both languages. There may be no
-    test set unless `tested`."""
-    if not folder.is_dir():
-        raise InputError(f"the folder {folder} does not exist; name one with train, valid and test files.")
-    sides = [files_of(folder, language) for language in (src, tgt)]
-    both = [stem for stem in sides[0] if stem in sides[1]]
-    train = [s for s in both if s == "train"] or [s for s in both if s.startswith("train-")]
-    valid = [s for s in ("valid", "val", "dev") if s in both]
-    tests = [s for s in both if s.startswith("test")]
-    for names, stems in (("train", train), ("valid (or val, dev)", valid), ("test", tests)):
-        if not stems and (tested or stems is not tests):
-            raise InputError(
-                f"{folder} must hold {names} files in both languages, such as {names.split()[0]}.{src} and "
-                f"{names.split()[0]}.{tgt}, plain or .gz, .xz, .bz2."
-            )
-    return train, valid[0], tests
 
 
 def fetched(experiment: Experiment, folder: Path, src: str, tgt: str, console: Console) -> Path:
@@ -222,21 +245,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     src, tgt = options.src or experiment.languages[0], options.tgt or experiment.languages[1]
     work = Path(options.work or Path("work") / options.name)
     recipe = options.recipe or experiment.recipe
-    text = Path(options.data) if options.data else fetched(experiment, work / f"text-{src}-{tgt}", src, tgt, Console())
-    train, valid, tests = pairs_of(text, src, tgt)
-    sources, targets = files_of(text, src), files_of(text, tgt)
-    data, model = work / "data", Path(options.run or work / "run")
+    folder = Path(options.data or fetched(experiment, work / f"text-{src}-{tgt}", src, tgt, Console()))
+    text = TextFiles.of(folder, src, tgt)
+    data, model = str(work / "data"), str(options.run or work / "run")
     work.mkdir(parents=True, exist_ok=True)
 
-    corpora = [word for s in train for word in ("--src", str(sources[s]), "--tgt", str(targets[s]))]
-    held = ["--valid-src", str(sources[valid]), "--valid-tgt", str(targets[valid])]
     size = ["--vocab-size", str(options.vocab_size or experiment.vocab_size)]
-    run(["vtrans", "prepare-bpe", *corpora, *held, "--out", str(data), *size])
+    run(["vtrans", "prepare-bpe", *text.options, "--out", data, *size])
     changes = [word for change in options.set for word in ("--set", change)]
-    run(["vtrans", "train", "--data", str(data), "--out", str(model), "--recipe", recipe, *changes])
-    run(["vtrans", "average", str(model)])
-    for stem in (valid, *tests):
-        hypothesis = str(work / f"{stem}.hyp.{tgt}")
-        run(["vtrans", "translate", "--model", str(model), "--input", str(sources[stem]), "--output", hypothesis])
-        run(["vtrans", "score", str(targets[stem]), "--hyp", hypothesis])
+    run(["vtrans", "train", "--data", data, "--out", model, "--recipe", recipe, *changes])
+    run(["vtrans", "average", model])
+    text.score([text.valid, *text.tests], model, work)
     return 0

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import vtrans
+from recipes.experiment import lines_of
 from vtrans.text.vocabulary import FORMALITY
 
 SHARE = 0.5  # of the labelled pairs: the others teach the model to translate without a label
@@ -62,12 +63,8 @@ def check(model: str, sources: Sequence[str]) -> Iterator[str]:
 
 def main(task: str, *given: str) -> None:
     """Runs one of the two tasks."""
-    lines = labelled(*map(_read, given)) if task == "label" else check(given[0], _read(given[1]))
-    sys.stdout.writelines(f"{line}\n" for line in lines)
-
-
-def _read(path: str) -> list[str]:
-    return Path(path).read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    texts = [lines_of(Path(path)) for path in (given if task == "label" else given[1:])]
+    sys.stdout.writelines(f"{line}\n" for line in (labelled(*texts) if task == "label" else check(given[0], *texts)))
 
 
 if __name__ == "__main__":

@@ -18,8 +18,8 @@ from pathlib import Path
 if not __package__:  # run as a script: make the package importable
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from recipes.experiment import files_of
-from vtrans.text.lines import open_bytes, read_lines, write_line, writing
+from recipes.experiment import TextFiles, lines_of
+from vtrans.text.lines import write_line, writing
 
 LENGTH = 8  # words of a sentence at most
 FREQUENT = (1500, 2200)  # English and German words
@@ -82,14 +82,8 @@ def main() -> None:
     parser.add_argument("--corpus", type=Path, required=True, help="folder with train, valid and test in .en and .de")
     parser.add_argument("--out", type=Path, required=True, help="folder to write train.en.xz, train.de.xz, ... to")
     options = parser.parse_args()
-    files = [files_of(options.corpus, language) for language in LANGUAGES]
-    corpus = {}
-    for name in ("train", "valid", "test"):
-        sides = []
-        for side in files:
-            with open_bytes(side[name]) as stream:
-                sides.append(list(read_lines(stream, str(side[name]))))
-        corpus[name] = list(zip(*sides, strict=True))
+    files = TextFiles.of(options.corpus, *LANGUAGES).pairs
+    corpus = {name: list(zip(*map(lines_of, files[name]), strict=True)) for name in ("train", "valid", "test")}
     options.out.mkdir(parents=True, exist_ok=True)
     for name, pairs in excerpt(corpus).items():
         for number, language in enumerate(LANGUAGES):

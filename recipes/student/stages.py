@@ -13,7 +13,7 @@ from pathlib import Path
 
 from vtrans.errors import FileError
 
-from ..experiment import files_of, pairs_of
+from ..experiment import TextFiles
 from ..running import INTO
 from .chain import Chain, Model, Student
 
@@ -53,17 +53,15 @@ class Files:
     @classmethod
     def of(cls, chain: Chain, folder: Path) -> Files:
         """Returns the files in a folder. Raises InputError if one is missing."""
-        train, valid, tests = pairs_of(folder, chain.text.src, chain.text.tgt)
-        src, tgt = (files_of(folder, language) for language in (chain.text.src, chain.text.tgt))
-        pairs = {stem: (src[stem].name, tgt[stem].name) for stem in (*train, valid, *tests)}
+        text = TextFiles.of(folder, chain.text.src, chain.text.tgt)
+        names = {stem: (src.name, tgt.name) for stem, (src, tgt) in text.pairs.items()}
         for section, model in chain.models.items():
             for name in model.text:
                 if Path(name).name != name or not (folder / name).is_file():
                     raise FileError(f"{section}.text must name files in {folder}, which has no file {name}.")
         monolingual = [name for model in chain.models.values() for name in model.text]
-        return cls(
-            folder, [pairs[stem] for stem in train], pairs[valid], {stem: pairs[stem] for stem in tests}, monolingual
-        )
+        train, tests = [names[stem] for stem in text.train], {stem: names[stem] for stem in text.tests}
+        return cls(folder, train, names[text.valid], tests, monolingual)
 
     def copied(self, work: Path) -> list[Stage]:
         """Returns the stage that copies the files to the folder of the chain, unless they are there."""

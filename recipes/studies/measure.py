@@ -18,11 +18,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from recipes.experiment import lines_of
 from vtrans.console import Console
 from vtrans.errors import VtransError
 from vtrans.files import write_atomically
 from vtrans.processes.process import configure_process
-from vtrans.text.lines import open_bytes, read_lines
 
 if TYPE_CHECKING:
     import torch
@@ -77,11 +77,6 @@ def trained(run: Path) -> dict[str, Any]:
     lines = list(records_of(folder.metrics.read_bytes(), folder.metrics))
     tokens, seconds = (sum(x[key] for x in lines if x["kind"] == "train") for key in ("tgt_tokens", "seconds"))
     return {"updates": progress["step"], "seconds": progress["seconds"], "train_tokens_a_second": tokens / seconds}
-
-
-def lines_of(path: Path) -> list[str]:
-    with open_bytes(path) as stream:
-        return list(read_lines(stream, str(path)))
 
 
 def host(device: torch.device) -> str:

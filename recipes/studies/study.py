@@ -24,12 +24,12 @@ from typing import Any
 from vtrans.config import SECTIONS, Recipe
 from vtrans.console import Console, duration
 from vtrans.errors import FileError, InputError, VtransError
-from vtrans.files import file_sha256, replacing, write_atomically
+from vtrans.files import file_sha256, write_atomically
 from vtrans.keys import toml_value
 from vtrans.text.lines import open_bytes
 from vtrans.training.recipe import load_recipe
 
-from ..experiment import EXPERIMENTS, fetched, files_of, pairs_of
+from ..experiment import EXPERIMENTS, TextFiles, fetched
 from ..running import Run, run_quietly
 from .rows import Row, StudyFile, load_study, study_names
 from .table import markdown, table
@@ -83,7 +83,7 @@ class Study:
     def __init__(self, file: StudyFile, budget: Budget, options: Options, console: Console) -> None:
         self.file, self.budget, self.options, self.console = file, budget, options, console
         self.folder = options.work / budget.folder
-        self.train, self.valid, _ = pairs_of(options.text, *options.languages, tested=False)
+        self.text = TextFiles.of(options.text, *options.languages, tested=False)
         first: dict[Path, Row] = {}
         for row in file.rows.values():
             other = first.setdefault(self.data(row), row)
@@ -96,26 +96,26 @@ class Study:
 
     # Text.
 
-    def sides(self, row: Row, *, renew: bool = False) -> tuple[dict[str, Path], dict[str, Path]]:
-        """Returns the files of the two sides by stem. The target goes through the row's program the first time, and
-        again with `renew`."""
-        source, target = (files_of(self.options.text, language) for language in self.options.languages)
+    def text_of(self, row: Row, *, renew: bool = False) -> TextFiles:
+        """Returns the text of a row. The target goes through the row's program the first time, and again with
+        `renew`."""
         if not row.target:
-            return source, target
-        changed = {}
-        for stem in (*self.train, self.valid):
-            changed[stem] = self.options.work / Path(row.target).stem / f"{stem}.{self.options.languages[1]}"
-            if renew or not changed[stem].exists():
-                changed[stem].parent.mkdir(parents=True, exist_ok=True)
-                with open_bytes(target[stem]) as stream:
+            return self.text
+        pairs = {}
+        for name in (*self.text.train, self.text.valid):
+            source, target = self.text.pairs[name]
+            changed = self.options.work / Path(row.target).stem / f"{name}.{self.options.languages[1]}"
+            if renew or not changed.exists():
+                changed.parent.mkdir(parents=True, exist_ok=True)
+                with open_bytes(target) as stream:
                     done = subprocess.run(
                         [sys.executable, row.target], input=stream.read(), stdout=subprocess.PIPE, check=False
                     )
                 if done.returncode:
                     raise VtransError(f"{row.target} ended with exit code {done.returncode}.")
-                with replacing(changed[stem]) as out:
-                    out.write(done.stdout)
-        return source, changed
+                write_atomically(changed, done.stdout)
+            pairs[name] = (source, changed)
+        return dataclasses.replace(self.text, pairs=pairs)
 
     def data(self, row: Row) -> Path:
         """Returns the data folder of a row, which rows with the same text and options share."""
@@ -124,13 +124,11 @@ class Study:
 
     def prepare(self, row: Row) -> list[str]:
         """Returns the command that makes the data folder. It leaves the folder as it is if it is up to date."""
-        source, target = self.sides(row, renew=True)  # the program or the text may have changed
+        text = self.text_of(row, renew=True)  # the program or the text may have changed
         # Two vocabularies have as many subwords in all as a joint one.
         size = self.options.vocab_size // (2 if "--separate" in row.prepare else 1)
-        corpora = [word for s in self.train for word in ("--src", str(source[s]), "--tgt", str(target[s]))]
-        held = ["--valid-src", str(source[self.valid]), "--valid-tgt", str(target[self.valid])]
         out = ["--vocab-size", str(size), *row.prepare, "--out", str(self.data(row)), "--quiet"]
-        return ["vtrans", "prepare-bpe", *corpora, *held, *out]
+        return ["vtrans", "prepare-bpe", *text.options, *out]
 
     # One row.
 
@@ -149,7 +147,7 @@ class Study:
 
     @cached_property
     def valid_digest(self) -> str | None:
-        return file_sha256(files_of(self.options.text, self.options.languages[1])[self.valid])
+        return file_sha256(self.text.pairs[self.text.valid][1])
 
     def made(self, row: Row, seed: int) -> dict[str, Any]:
         """Returns the settings that the figures of a row depend on. Recipe keys that a later version adds are not
@@ -210,8 +208,8 @@ class Study:
             yield ["vtrans", "train", *where, *changes, *device]
         last = ["--last", str(row.average)] if row.average else []
         yield ["vtrans", "average", str(run), *last, "--out", str(model), "--quiet"]
-        source, target = self.sides(self.file.rows[row.run_of or row.name])
-        texts = ["--src", str(source[self.valid]), "--ref", str(target[self.valid]), "--out", str(measured)]
+        source, target = self.text_of(self.file.rows[row.run_of or row.name]).pairs[self.text.valid]
+        texts = ["--src", str(source), "--ref", str(target), "--out", str(measured)]
         yield ["python", MEASURE, str(model), "--run", str(run), *texts, *device]
         found = {"recipe": self.options.recipe, "made": made, **json.loads(measured.read_bytes())}
         write_atomically(place / "figures.json", (json.dumps(found, ensure_ascii=False, indent=2) + "\n").encode())

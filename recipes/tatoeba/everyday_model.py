@@ -8,15 +8,15 @@ learned none.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from recipes.experiment import EXPERIMENTS, fetched, files_of, lines_of, pairs_of, write_lines
+from recipes.experiment import EXPERIMENTS, TextFiles, fetched, lines_of, write_lines
 from recipes.formality import labelled
 from recipes.running import run
 from recipes.tatoeba import phrases
 from vtrans.console import Console
-from vtrans.text.lines import open_bytes
 from vtrans.text.vocabulary import FORMALITY
 
 SRC, TGT = "en", "de"
@@ -38,25 +38,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
 
     work = Path(options.work)
-    text = Path(options.data or fetched(EXPERIMENTS["tatoeba"], work / "tatoeba", SRC, TGT, Console()))
-    train, valid, tests = pairs_of(text, SRC, TGT)
-    files = {language: files_of(text, language) for language in (SRC, TGT)}
-    work.mkdir(parents=True, exist_ok=True)
-    made = phrases.pairs()
+    folder = options.data or fetched(EXPERIMENTS["tatoeba"], work / "tatoeba", SRC, TGT, Console())
+    text, made = TextFiles.of(Path(folder), SRC, TGT), phrases.pairs()
     src, tgt = (
-        [line for stem in train for line in _lines(files[language][stem])] + [pair[side] for pair in made]
-        for side, language in enumerate((SRC, TGT))
+        [line for name in text.train for line in lines_of(text.pairs[name][side])] + [pair[side] for pair in made]
+        for side in (0, 1)
     )
-    write_lines(work / f"train.{SRC}", labelled(src, tgt))
-    write_lines(work / f"train.{TGT}", tgt)
+    train = (work / f"train.{SRC}", work / f"train.{TGT}")
+    work.mkdir(parents=True, exist_ok=True)
+    write_lines(train[0], labelled(src, tgt))
+    write_lines(train[1], tgt)
+    text = dataclasses.replace(text, pairs={**text.pairs, "train": train}, train=["train"])
 
-    corpora = ["--src", str(work / f"train.{SRC}"), "--tgt", str(work / f"train.{TGT}")]
     catalogues = ["--pairs", options.pairs] if options.pairs else []
-    held = ["--valid-src", str(files[SRC][valid]), "--valid-tgt", str(files[TGT][valid])]
     symbols = [word for symbol in FORMALITY.values() for word in ("--symbol", symbol)]
     data, model = str(work / "data"), str(work / "model" / f"{SRC}-{TGT}.safetensors")
     languages = ["--src-lang", SRC, "--tgt-lang", TGT]
-    run(["vtrans", "prepare-bpe", *corpora, *catalogues, *held, *languages, "--align", *symbols, "--out", data])
+    run(["vtrans", "prepare-bpe", *text.options, *catalogues, *languages, "--align", *symbols, "--out", data])
     folder, start = "", list[str]()
     for name, own in STAGES.items():
         folder = str(work / name)
@@ -65,14 +63,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         start = ["--init-from", f"{folder}/last.safetensors"]
     Path(model).parent.mkdir(exist_ok=True)
     run(["vtrans", "average", folder, "--float16", "--out", model])
-    run(["vtrans", "calibrate", *held[1::2], "--model", model])
-    for stem in tests:
-        hypothesis = str(work / f"{stem}.hyp.{TGT}")
-        run(["vtrans", "translate", "--model", model, "--input", str(files[SRC][stem]), "--output", hypothesis])
-        run(["vtrans", "score", str(files[TGT][stem]), "--hyp", hypothesis])
+    run(["vtrans", "calibrate", *map(str, text.pairs[text.valid]), "--model", model])
+    text.score(text.tests, model, work)
     return 0
-
-
-def _lines(path: Path) -> list[str]:
-    with open_bytes(path) as stream:
-        return lines_of(stream)

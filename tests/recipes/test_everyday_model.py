@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from recipes import experiment
 from recipes.tatoeba import everyday_model, phrases
 
 
@@ -13,7 +14,8 @@ from recipes.tatoeba import everyday_model, phrases
 def commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The commands that the program runs."""
     run: list[list[str]] = []
-    monkeypatch.setattr(everyday_model, "run", run.append)
+    for module in (experiment, everyday_model):
+        monkeypatch.setattr(module, "run", run.append)
     return run
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from recipes import experiment
-from recipes.experiment import download, fetched, files_of, pairs_of
+from recipes.experiment import TextFiles, download, fetched
 from vtrans.console import Console
 from vtrans.errors import InputError, VtransError
 
@@ -68,7 +68,8 @@ def test_tatoeba_holds_out_source_sentences(tmp_path: Path, monkeypatch: pytest.
 
 def test_the_text_of_the_demo_has_pairs_and_monolingual_text(tmp_path: Path) -> None:
     folder = fetched(experiment.EXPERIMENTS["demo"], tmp_path / "text", "en", "de", QUIET)
-    assert pairs_of(folder, "en", "de") == (["train"], "valid", ["test"])
+    text = TextFiles.of(folder, "en", "de")
+    assert (text.train, text.valid, text.tests) == (["train"], "valid", ["test"])
     sizes = {path.name: len(lines(path)) for path in folder.iterdir()}
     assert sizes["train.en"] == sizes["train.de"] == 3000
     assert sizes["test.en"] == sizes["test.de"] == 1000
@@ -91,12 +92,13 @@ def test_an_experiment_without_a_source_asks_for_the_text(tmp_path: Path) -> Non
 def test_a_folder_needs_files_of_every_set_in_both_languages(tmp_path: Path) -> None:
     for name in ("train.en.gz", "train.de.xz", "train.lc.tok.en", "val.en", "val.de", "test_a.en", "test_a.de", "x"):
         (tmp_path / name).touch()
-    assert sorted(files_of(tmp_path, "en")) == ["test_a", "train", "val"]
-    assert pairs_of(tmp_path, "en", "de") == (["train"], "val", ["test_a"])
+    text = TextFiles.of(tmp_path, "en", "de")
+    assert (sorted(text.pairs), text.train, text.valid) == (["test_a", "train", "val"], ["train"], "val")
+    assert [path.name for path in text.pairs["train"]] == ["train.en.gz", "train.de.xz"]
     with pytest.raises(InputError, match=r"train\.en and train\.fr"):
-        pairs_of(tmp_path, "en", "fr")
+        TextFiles.of(tmp_path, "en", "fr")
     with pytest.raises(InputError, match="nowhere"):
-        pairs_of(tmp_path / "nowhere", "en", "de")
+        TextFiles.of(tmp_path / "nowhere", "en", "de")
 
 
 def test_every_experiment_has_a_recipe_and_a_make_target() -> None:
