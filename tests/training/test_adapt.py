@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +16,9 @@ from hypothesis import strategies as st
 
 import vtrans
 from vtrans import adapt as module
-from vtrans.adapt import AdaptOptions, OldText, _parts, adapt
+from vtrans.adapt import EPOCHS, HELD_OUT, AdaptOptions, OldText, _divided, adapt
 from vtrans.checkpoint import load_model, save_model
+from vtrans.commands.adapt import KEPT
 from vtrans.console import Console
 from vtrans.data.options import PrepareOptions
 from vtrans.data.preparation.prepare import prepare
@@ -25,6 +27,8 @@ from vtrans.errors import InputError
 from vtrans.interop.formats import read_model
 from vtrans.interop.imported import install
 from vtrans.score import corpus_scores
+from vtrans.storage.run_folder import RunFolder
+from vtrans.training.setup import TrainOptions
 
 NEW = [(f"Often {english}", german.replace("Der ", "Ein ").replace("mich", "uns")) for english, german in tiny_pairs()]
 OLD = OldText([src for src, _ in tiny_pairs()], [tgt for _, tgt in tiny_pairs()])
@@ -46,7 +50,8 @@ def _few_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def options(model: Path, out: Path, *overrides: str, guard: float = 100.0) -> AdaptOptions:
-    return AdaptOptions(model, out, guard, overrides=[*QUICK, *overrides], device="cpu", processes=1)
+    training = TrainOptions(overrides=[*QUICK, *overrides], device="cpu", processes=1)
+    return AdaptOptions(model, out, guard, training=training)
 
 
 def test_the_adapted_model_is_kept_if_the_new_pairs_gain_and_a_repeated_call_changes_nothing(
@@ -54,12 +59,12 @@ def test_the_adapted_model_is_kept_if_the_new_pairs_gain_and_a_repeated_call_cha
 ) -> None:
     made = adapt(options(model, tmp_path), NEW, OLD, QUIET)
     before, after = made.scores["new"]
-    assert made.kept
+    assert made.kept == "adapted"
     assert after > before + 5
     assert made.counts["new.train"] == made.counts["old.train"]
     first = made.file.read_bytes()
     assert first != model.read_bytes()
-    sources, references = zip(*_parts("new", NEW)["new.test"], strict=True)
+    sources, references = zip(*_divided("new", NEW, HELD_OUT)["new.test"], strict=True)
     translations = list(vtrans.load(made.file, device="cpu").translate(sources))
     assert corpus_scores(translations, references)["bleu"] == after
 
@@ -69,18 +74,30 @@ def test_the_adapted_model_is_kept_if_the_new_pairs_gain_and_a_repeated_call_cha
     assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == metrics, "no update is made again"
 
 
+def test_each_epoch_is_validated_once_with_few_translations(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SHOWN", 5)
+    usual = AdaptOptions(model, tmp_path, training=TrainOptions(device="cpu", processes=1))
+    adapt(usual, NEW, OLD, QUIET)
+    run = RunFolder(tmp_path / "run")
+    records = [json.loads(line) for line in run.metrics.read_text().split("\n")[:-1]]
+    assert 2 <= len([record for record in records if record["kind"] == "valid"]) <= EPOCHS
+    assert len(run.valid_src.read_text().split("\n")[:-1]) == 5
+
+
 def test_the_old_model_is_kept_if_the_new_pairs_do_not_gain(model: Path, tmp_path: Path) -> None:
     idle = options(model, tmp_path, "train.learning_rate=1e-12", "train.max_steps=1", guard=1.0)
     made = adapt(idle, NEW, OLD, QUIET)
-    assert not made.kept
+    assert made.kept == "given"
     assert made.file.read_bytes() == model.read_bytes()
 
 
 @pytest.mark.parametrize(
     ("tuned", "halfway", "result"),
     [
-        ((30.0, 39.5), (20.0, 40.0), "tuned"),
-        ((30.0, 38.0), (20.0, 39.5), "halfway"),  # the tuned model forgets too much, its mean with the old one does not
+        ((30.0, 39.5), (20.0, 40.0), "adapted"),
+        ((30.0, 38.0), (20.0, 39.5), "mean"),  # the tuned model forgets too much, its mean with the old one does not
         ((30.0, 38.0), (20.0, 38.9), "given"),
         ((9.0, 41.0), (9.5, 41.0), "given"),
     ],
@@ -94,13 +111,13 @@ def test_the_guard_chooses_between_the_tuned_model_its_mean_with_the_given_one_a
         "halfway.safetensors": halfway,
     }
 
-    def scores(self: object, file: Path, parts: object, part: str) -> dict[str, float]:
+    def scores(self: object, file: Path, parts: object) -> dict[str, float]:
         return dict(zip(("new", "old"), measured[file.name], strict=True))
 
     monkeypatch.setattr("vtrans.adapt._Adaptation.scores", scores)
     made = adapt(options(model, tmp_path, "train.max_steps=1", guard=1.0), NEW, OLD, QUIET)
-    files = {"tuned": tmp_path / "run" / "averaged.safetensors", "halfway": tmp_path / "halfway.safetensors"}
-    assert made.kept == (result != "given")
+    files = {"adapted": tmp_path / "run" / "averaged.safetensors", "mean": tmp_path / "halfway.safetensors"}
+    assert made.kept == result
     assert made.file.read_bytes() == files.get(result, model).read_bytes()
 
 
@@ -108,9 +125,12 @@ def test_old_text_without_translations_is_translated_by_the_model(model: Path, t
     old = OldText([english.replace("The", "the") for english in OLD.sources[:40]])
     made = adapt(options(model, tmp_path, "train.max_steps=1"), NEW, old, QUIET)
     assert set(made.scores) == {"new"}
-    sources, targets = ((tmp_path / "text" / f"old.train.{side}").read_text().split("\n")[:-1] for side in ("en", "de"))
-    assert sorted(sources) == sorted(set(old.sources))
-    assert targets == list(vtrans.load(model, device="cpu").translate(sources))
+    sources, targets = (
+        (tmp_path / "text" / f"old.train.{side}").read_text().split("\n")[:-1] for side in ("src", "tgt")
+    )
+    different = sorted(set(old.sources))
+    translated = zip(different, vtrans.load(model, device="cpu").translate(different), strict=True)
+    assert sorted(zip(sources, targets, strict=True)) == [pair for pair in translated if pair[1]]
 
 
 def test_old_pairs_that_are_given_for_it_measure_what_the_model_forgets(model: Path, tmp_path: Path) -> None:
@@ -118,9 +138,9 @@ def test_old_pairs_that_are_given_for_it_measure_what_the_model_forgets(model: P
     old = OldText(OLD.sources[40:], None, held_out)
     made = adapt(options(model, tmp_path, "train.max_steps=1"), NEW, old, QUIET)
     assert set(made.scores) == {"new", "old"}
-    assert (made.counts["old.valid"], made.counts["old.test"]) == (10, 30)
-    texts = {part: (tmp_path / "text" / f"old.{part}.en").read_text().split("\n")[:-1] for part in ("valid", "test")}
-    assert {*texts["valid"], *texts["test"]} == {english for english, _ in held_out}
+    assert (made.counts["old.valid"], made.counts["old.test"]) == (made.counts["new.valid"], 30)
+    texts = {part: (tmp_path / "text" / f"old.{part}.src").read_text().split("\n")[:-1] for part in ("valid", "test")}
+    assert {*texts["valid"], *texts["test"]} <= {english for english, _ in held_out}
 
 
 def test_a_folder_of_other_pairs_and_too_few_pairs_are_refused(model: Path, tmp_path: Path) -> None:
@@ -134,7 +154,7 @@ def test_a_folder_of_other_pairs_and_too_few_pairs_are_refused(model: Path, tmp_
 
 @given(st.lists(st.tuples(st.sampled_from("abcdefgh "), st.sampled_from("xyz ")), max_size=80))
 def test_no_source_is_in_two_parts_and_no_pair_is_lost(pairs: list[tuple[str, str]]) -> None:
-    parts = _parts("new", pairs)
+    parts = _divided("new", pairs, HELD_OUT)
     sources = [{src for src, _ in part} for part in parts.values()]
     assert sum(map(len, sources)) == len(set().union(*sources))
     held_out = {src for name in ("new.test", "new.valid") for src, _ in parts[name]}
@@ -150,9 +170,10 @@ def test_the_command_prints_what_was_measured(run_cli: Callable[..., Done], mode
     assert (refused.code, refused.err.count("\n")) == (2, 1)
     assert run_cli("adapt", model).code == 2
     sets = [word for value in (*QUICK, "train.max_steps=1") for word in ("--set", value)]
-    done = run_cli(*words, "--tgt", tgt, "--old-src", src, *sets)
+    done = run_cli(*words, "--tgt", tgt, "--old-src", src, *sets, "--json")
     assert done.code == 0, done.err
     assert "before" in done.err
+    assert KEPT[json.loads(done.out)["kept"]] in done.err
     assert (tmp_path / "out" / "model.safetensors").exists()
     tgt.write_text("x\n")
     assert run_cli(*words, "--tgt", tgt).code == 2
@@ -187,7 +208,7 @@ def test_a_model_of_several_languages_is_adapted_in_one_direction_and_keeps_the_
     gains = {True: 1.0, False: 2.0}  # whether it is the given model
     monkeypatch.setattr("vtrans.adapt._Adaptation.scores", lambda self, file, *rest: {"new": gains[file == given]})
     made = adapt(replace(asked, to="de"), NEW, None, QUIET)
-    assert made.kept
+    assert made.kept == "adapted"
     assert made.file.read_bytes() != given.read_bytes()
     assert first_pieces(tmp_path / "out")[0] == ">>de<<"
     before, after = load_model(given), load_model(made.file)

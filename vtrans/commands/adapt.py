@@ -35,6 +35,11 @@ OLD_TEST_SRC = (
 OLD_TEST_TGT = "Translation of `--old-test-src`."
 GUARD = "Keep the old model if the adapted one loses more BLEU on held-out old pairs."
 FROM = "Source language of the pairs, if the model has several or does not record its own."
+KEPT = {
+    "adapted": "the adapted model",
+    "mean": "the mean of the old and the adapted model, because the adapted one alone does not gain or loses too much",
+    "given": "the old model, because neither the adapted one nor the mean of both is good enough",
+}
 OUT = "Folder to write. If it holds an adaptation of the same model to the same pairs, that is resumed."
 SET = "Replace a value of the training, such as train.learning_rate=0.0001. May be repeated."
 
@@ -81,6 +86,7 @@ def adapt(
     console, how = Console(quiet=quiet), bad_utf8(on_bad_utf8)
     from vtrans.adapt import AdaptOptions, OldText
     from vtrans.adapt import adapt as run_adapt
+    from vtrans.training.setup import TrainOptions
 
     found = _of_documents(pairs, model, Languages(from_ or "", to or ""), console) if pairs else []
     if src and tgt:
@@ -91,9 +97,8 @@ def adapt(
         sources, targets = sides or (read_all(old_src, how, console), None)
         held_out = _of_text(old_test_src, old_test_tgt, how, console) if old_test_src and old_test_tgt else []
         old = OldText(sources, targets, held_out)
-    options = AdaptOptions(
-        model, out, guard, from_, to, overrides=overrides or [], device=device, processes=processes, threads=threads
-    )
+    training = TrainOptions(overrides=overrides or [], device=device, processes=processes, threads=threads)
+    options = AdaptOptions(model, out, guard, from_, to, training)
     with ended_by_signals():
         made = run_adapt(options, found, old, console)
     console.info(", ".join(f"{name} {count:,}" for name, count in made.counts.items()))
@@ -103,8 +108,7 @@ def adapt(
         console.warn(
             "what the model forgets was not measured; give pairs of its old text with --old-test-src and --old-test-tgt"
         )
-    result = "the adapted model" if made.kept else "the old model, because the adapted one is not better"
-    console.info(f"{made.file}: {result}")
+    console.info(f"{made.file}: {KEPT[made.kept]}")
     if as_json:
         print_line(json.dumps(asdict(made), default=str, indent=2))
 

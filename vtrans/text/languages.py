@@ -89,6 +89,21 @@ def languages_in(codes: str) -> Languages | None:
     return pairs[0] if len(pairs) == 1 else None
 
 
+def direction(known: Sequence[Languages], tagged: bool, src: str | None, tgt: str | None) -> Languages:
+    """Returns the one pair of languages that `src` and `tgt`, as far as they are given, name for a model that has
+    `known` ones. They are empty for a model of unknown languages that is not `tagged`. Raises InputError if the model
+    has no such direction or several."""
+    found = [pair for pair in known if src in (None, pair.src) and tgt in (None, pair.tgt)]
+    if len(found) == 1:
+        return found[0]
+    if not known and src and tgt:
+        return Languages(check_language("`from`", src), check_language("`to`", tgt))
+    if tagged or (known and not found):
+        pairs = ", ".join("-".join(pair) for pair in known) or "which does not record its directions"
+        raise InputError(f"`from` and `to` must name one direction of the model, {pairs}, got {src} and {tgt}.")
+    return Languages("", "")
+
+
 def language_name(code: str) -> str:
     """Returns the English name of a language: `German`, `Portuguese (BR)`, or the code itself if it has none."""
     base, _, region = code.partition("-")
