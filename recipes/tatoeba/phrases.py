@@ -26,6 +26,7 @@ Filled = tuple[str, str]
 
 SLOT = re.compile(r"<(\w+)>")
 _BEFORE_VOWEL = re.compile(r"\b([Aa])(?= (?:8|11|18)\b)")
+_TWO_FULL_STOPS = re.compile(r"(?<=\d)\.\.(?!\.)")
 
 _TABLES = tomllib.loads(Path(__file__).with_name("phrases.toml").read_text("utf-8"))
 NAMES: dict[str, list[str]] = _TABLES.pop("names")
@@ -249,7 +250,7 @@ def filled(english: str, german: str, numbers: random.Random) -> Filled:
     forms = {name: SLOTS[name](numbers) for name in names}
     src = SLOT.sub(lambda slot: forms[slot[1]][0], english)
     tgt = SLOT.sub(lambda slot: forms[slot[1]][1], german)
-    return _BEFORE_VOWEL.sub(r"\1n", src).replace("m..", "m."), tgt
+    return _BEFORE_VOWEL.sub(r"\1n", src).replace("m..", "m."), _TWO_FULL_STOPS.sub(".", tgt)
 
 
 def pairs() -> list[Filled]:

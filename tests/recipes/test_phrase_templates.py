@@ -51,6 +51,10 @@ def test_no_slot_is_left_and_codes_are_those_of_protected_text(made: list[tuple[
             assert len(re.findall(rf"\b{code}\b", src)) == len(re.findall(rf"\b{code}\b", tgt))
 
 
+def test_an_ordinal_at_the_end_of_a_sentence_has_one_full_stop(made: list[tuple[str, str]]) -> None:
+    assert [pair for pair in made if re.search(r"(?<!\.)\.\.(?!\.)", pair[0] + "\n" + pair[1])] == []
+
+
 def test_the_program_writes_the_same_pairs_each_time(made: list[tuple[str, str]], tmp_path: Path) -> None:
     main(str(tmp_path / "b.en"), str(tmp_path / "b.de"))
     sides = [(tmp_path / name).read_text("utf-8").splitlines() for name in ("b.en", "b.de")]
