@@ -179,9 +179,9 @@ def test_overwriting_a_finished_message_of_qt_makes_it_unfinished() -> None:
     ],
 )  # fmt: skip
 def test_checked_translations_are_pairs_and_a_memory(name: str, content: str, expected: dict[str, int]) -> None:
-    memory = Remembered()
-    taken = Taken(Languages("", ""), memory)
-    taken.add(name, content.encode(), 100_000)
+    memory, taken = Remembered(), Taken(Languages("", ""))
+    for corpus in (taken, Taken(Languages("", ""), memory)):
+        corpus.add(name, content.encode(), 100_000)
     assert {reason: n for reason, n in taken.counts[name].items() if n} == expected
     assert list(taken.pairs) == [("a dog", "ein Hund"), ("A1 cat", "A1 Katze"), ("A1 cats", "A1 Katzen")]
     assert taken.languages.src == "en"

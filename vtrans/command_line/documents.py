@@ -7,7 +7,7 @@ import hashlib
 import importlib.util
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -26,7 +26,6 @@ from vtrans.text.lines import open_bytes
 if TYPE_CHECKING:
     from vtrans.documents.files import Opened
     from vtrans.documents.pairs import Taken
-    from vtrans.documents.remembered import Remembered
     from vtrans.documents.translating import Answers, Groups, Nbest
     from vtrans.lines.line import Line
     from vtrans.translate.division import Division
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 NEEDED = ("markdown_it", "polib", "rapidfuzz", "sentencex", "turbohtml")  # the extra `documents`
 LARGEST_DOCUMENT = 1 << 28  # bytes of a file
 BUNDLE = 1000  # sentences of documents that are translated together, if there are so many
-SQLITE = b"SQLite format 3\0"
 
 
 @dataclass(frozen=True)
@@ -158,41 +156,26 @@ def named(file: Path) -> Iterator[None]:
         raise DocumentError(f"{file}: {str(error)[:1].lower()}{str(error)[1:]}") from None
 
 
+def translated_in(source: Path) -> list[Path]:
+    """Returns the documents with translations in a folder, or the document itself."""
+    from vtrans.documents.pairs import ENDINGS
+
+    return [*documents_in(source, ENDINGS)] if source.is_dir() else [source]
+
+
 def take(source: Path, taken: Taken) -> None:
     """Takes the translations of a document, or of those in a folder. Raises FileError if there is none, and InputError
     if it has no translations that can be used."""
     from vtrans.documents.pairs import ENDINGS
 
-    for file in documents_in(source, ENDINGS) if source.is_dir() else [source]:
+    for file in translated_in(source):
         with named(file):
             taken.add(str(file.relative_to(source.parent)), content_of(file), LARGEST_DOCUMENT)
     if not taken.counts:
         raise FileError(f"{source} has no file that ends in one of {', '.join(ENDINGS)}.")
-    if not taken.pairs:
+    if not taken:
         languages = " to ".join(taken.languages)
         raise InputError(f"{source} has no translated entry from {languages} that can be used ({taken}).")
-
-
-def remembered(path: Path, languages: Languages) -> Remembered:
-    """Returns the translations in these languages of a memory: a file of `vtrans serve`, a document with translations,
-    or a folder of those. An empty language means any. Raises FileError or InputError if there are none."""
-    check_packages("`memory`")
-    from vtrans.documents.memory import Memory
-    from vtrans.documents.pairs import ENDINGS, Taken
-    from vtrans.documents.remembered import Remembered
-
-    if path.is_dir() or path.suffix.lower() in ENDINGS:
-        memory = Remembered()
-        take(path, Taken(languages, memory))
-        return memory
-    with open_bytes(path) as file:
-        if file.read(len(SQLITE)) != SQLITE:
-            raise FileError(f"{path} is neither a memory of `vtrans serve` nor a document ({', '.join(ENDINGS)}).")
-    with closing(Memory(path, must_exist=True)) as file_of_server:
-        memory = file_of_server.remembered(languages)
-    if not memory:
-        raise InputError(f"{path} has no translations from {' to '.join(code or 'any' for code in languages)}.")
-    return memory
 
 
 class Written:

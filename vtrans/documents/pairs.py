@@ -48,7 +48,7 @@ ENDINGS = tuple(_FORMATS)
 
 class Taken:
     """The pairs of a corpus of documents, without repetitions. An empty language is that which its documents name.
-    What has a translation is added to a memory, if there is one."""
+    With a memory, what has a translation is added to it instead."""
 
     def __init__(self, languages: Languages, memory: Remembered | None = None) -> None:
         self.languages, self._memory = languages, memory
@@ -60,6 +60,9 @@ class Taken:
         total = sum(map(Counter, self.counts.values()), Counter[str]())
         left_out = ", ".join(f"{total[reason]:,} {text}" for reason, text in REASONS.items() if total[reason])
         return f"{total['taken']:,} entries taken; left out: {left_out or 'none'}"
+
+    def __bool__(self) -> bool:
+        return bool(self.pairs or self._memory)
 
     def add(self, name: str, content: bytes, limit: int) -> None:
         """Adds a document of at most `limit` bytes. Raises DocumentError if it is damaged or in other languages."""
@@ -74,6 +77,8 @@ class Taken:
         for paired in read(text, self.languages):
             if self._memory is not None and not isinstance(paired, str):
                 self._memory.add_string(*paired, "xml" if ending in XML else "text")
+                counts["taken"] += 1
+                continue
             pairs = paired if isinstance(paired, str) else lines_of(*paired)
             if not isinstance(pairs, str) and all(pair in self.pairs for pair in pairs):
                 pairs = "repeated"

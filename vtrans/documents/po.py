@@ -187,7 +187,7 @@ def read_po(text: str) -> Iterator[Entry]:
         begin, place = place, place + len(line) + 1
         match = _STRING.fullmatch(line)
         stripped = line.strip()
-        if entry.targets and (stripped[:1] == "#" or (match and match[1] in ("msgctxt", "msgid"))):
+        if (stripped[:1] == "#" or (match and match[1] in ("msgctxt", "msgid"))) and entry.targets:
             yield _checked(entry)
             entry, last = Entry(number), ""
         if stripped and entry.first is None:
