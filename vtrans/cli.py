@@ -70,6 +70,11 @@ class _Grouped:
             panels.setdefault(command.rich_help_panel, []).append((name, command.get_short_help_str(limit=80)))
         return {**panels, "Options": general}
 
+    def get_help_option(self, ctx: Any) -> Any:
+        option = super().get_help_option(ctx)  # type: ignore[misc]
+        option.callback = _help
+        return option
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         for panel, records in self.panels(ctx).items():
             with formatter.section(panel):
@@ -128,6 +133,12 @@ REPORT_SECONDS = 5.0  # for which a rank waits while another one reports the err
 _OF_PATHS = (errno.EACCES, errno.ENAMETOOLONG)
 
 
+def _help(ctx: Any, _: object, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        print_line(ctx.get_help())
+        raise typer.Exit
+
+
 def _version(wanted: bool) -> None:
     if wanted:
         print_line(f"vtrans {vtrans.__version__}")
@@ -169,23 +180,31 @@ def main() -> None:
         # Python would print the traceback of the function at exit that another Ctrl-C interrupts. A program that calls
         # main() keeps its handler until it exits.
         atexit.register(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    for descriptor, stream in enumerate((sys.stdout, sys.stderr), 1):
+        try:
+            if stream is not None:
+                stream.flush()
+        except OSError:
+            code = code or 1
+            _discard(descriptor)
     if "WORLD_SIZE" in os.environ:
         # Leave without waiting for the threads that connect the ranks, which may never end after an exception, and
         # without the destructors of C++: now and then they abort a rank that has done its work.
-        for stream in (sys.stdout, sys.stderr):
-            try:
-                if stream is not None:
-                    stream.flush()
-            except OSError:
-                code = code or 1
         os._exit(code)
     sys.exit(code)
 
 
+def _discard(descriptor: int) -> None:
+    """Drops what is still written to stdout or stderr. Python flushes them at exit; if that fails, it prints an error
+    and its exit code is 120."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
+
+
 def _run(words: list[str], debug: bool) -> int:
     """Runs the command that the words name, prints its error if there is one, and returns the exit code."""
+    command: Any = typer.main.get_command(app)
+    context = None
     try:
-        command: Any = typer.main.get_command(app)
         if "_VTRANS_COMPLETE" in os.environ:  # the shell asks for completions
             command.main(prog_name="vtrans")
         # command.main() would handle Ctrl-C and a broken pipe in its own way.
@@ -195,14 +214,13 @@ def _run(words: list[str], debug: bool) -> int:
     except typer.Exit as error:
         return error.exit_code if words else _failed("no command is given.", 2, debug)
     except VtransError as error:
-        message = _with_flags(str(error), command.commands[context.invoked_subcommand])
+        message = _with_flags(str(error), command.commands[context.invoked_subcommand] if context else command)
         return _unreported(error.exit_code) if _repeated(error) else _failed(message, error.exit_code, debug)
     except (typer.Abort, KeyboardInterrupt) as error:
         # Signals other than Ctrl-C carry their name. Rank 0 speaks for all ranks.
         return 1 if _rank() else _failed(f"stopped by {error}." if str(error) else "interrupted.", 1, debug)
     except BrokenPipeError:
-        # Nobody reads stdout any more. Python would report it again when it flushes stdout at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        _discard(1)  # nobody reads it any more
         return 1
     except Exception as error:
         if isinstance(error, OSError) and error.errno in _OF_PATHS and error.filename:
