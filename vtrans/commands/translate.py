@@ -56,8 +56,8 @@ class Reading:
     )
     check_numbers: bool = flag(
         True,
-        "Search again for a line whose translation lacks a number or has one nobody wrote, with its numbers as "
-        "constraints.",
+        "Search again for a line whose translation lacks a number, or has one that nobody wrote or one too often, with "
+        "its numbers as constraints.",
         panel="Text",
     )
     raw: bool = flag(

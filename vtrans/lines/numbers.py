@@ -1,8 +1,9 @@
 """Numbers that a translation lacks, or that nobody wrote.
 
 A piece whose best translation has other numbers than its source (text/values.py) is searched again, once, with the
-numbers that it lacks as phrases, and without those that were invented. The second result is kept if its numbers are
-better and its score is not far worse. A line whose numbers are still wrong is counted, and has no confidence.
+numbers that it lacks as phrases, without those that were invented, and without repeated n-grams, as a translation that
+must have a number easily says it twice. The second result is kept if its numbers are better and its score is not far
+worse. A line whose numbers are still wrong is counted, and has no confidence.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from vtrans.config import SearchConfig
+from vtrans.config import RETRY_NGRAM, SearchConfig
 from vtrans.engines.engine import Engine
 from vtrans.lines.line import MOST_PHRASES, Line, Piece, Search, Stage
 from vtrans.search.lexical import Form, Phrase, least_tokens
@@ -45,10 +46,11 @@ class KeepNumbers(Stage):
             first = {piece: (piece.source, piece.hypotheses) for piece in wrong}
             for piece, difference in wrong.items():
                 self._require(piece, difference)
-            for piece in search(list(wrong), config) if wrong else ():
+            second = replace(config, no_repeat_ngram=config.no_repeat_ngram or RETRY_NGRAM)
+            for piece in search(list(wrong), second) if wrong else ():
                 source, hypotheses = first[piece]
                 worse = piece.hypotheses[0].score < hypotheses[0].score - FAR_WORSE
-                if worse or len(self._difference(piece)) >= len(wrong[piece]):
+                if worse or self._difference(piece).rank >= wrong[piece].rank:
                     piece.source, piece.hypotheses = source, hypotheses
                 yield piece
 

@@ -4,14 +4,16 @@ A number is kept if the translation has the same digits, or the same value in an
 word, an ordinal or a time of day, or with `million` in place of zeros. It is missing otherwise; so is a time in the
 other half of the day (8 pm: 8 Uhr) or said wrongly in words (half past three: halb drei), and a number in thousands
 with separators that change its value (1,299.99: 1,299,99). A number of the translation in digits is invented if nothing
-in the source has its value, or if it is there twice in a row. Words count in the languages of `WORDS`; elsewhere digits
-only.
+in the source has its value, and repeated if it is there more often than in the source. Words count in the languages of
+`WORDS`; elsewhere digits only.
+
+In 1,036 lines with numbers of two news tests (WMT 2018 and 2019, English to German), no reference translation repeats a
+number of its source.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
@@ -31,7 +33,6 @@ Value = Decimal | str
 
 _NUMBER = re.compile(r"\d+(?:(?:[.,:/'\u2019\u00a0\u202f-]|[ ](?=\d{3}(?!\d)))\d+)*")
 _DIGITS = re.compile(r"\d+")
-_REPEATED = re.compile(r"(?<![\d.,:])(?<!\d )(\d{1,9})\.? \1(?![\d,:])")
 _RANGE = r" (?:to|until|and|or|bis|und|oder) \d{1,2}(?:[:.]\d\d)?"
 _SIGN = re.compile(r"(?:^|[\s($\u20ac\u00a3])[-\u2212]$")
 _CLOCK = re.compile(r"(\d{1,2})[:.](\d\d)")
@@ -267,12 +268,19 @@ class Difference:
     missing: tuple[str, ...] = ()
     """Numbers of the source in digits, and times of day in words, that the translation lacks."""
     invented: tuple[str, ...] = ()
-    """Numbers of the translation in digits that nothing in the source explains, or that are there twice in a row."""
+    """Numbers of the translation in digits that nothing in the source explains."""
+    repeated: tuple[str, ...] = ()
+    """Numbers of the translation in digits that are there more often than in the source."""
     kept: tuple[str, ...] = ()
     """Numbers of the source that the translation has with the same digits."""
 
     def __len__(self) -> int:
-        return len(self.missing) + len(self.invented)
+        return sum(self.rank)
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """How bad it is: smaller is better."""
+        return len(self.missing) + len(self.invented), len(self.repeated)
 
 
 def compare(src: str, tgt: str, languages: Languages | None = None) -> Difference:
@@ -293,13 +301,17 @@ def compare(src: str, tgt: str, languages: Languages | None = None) -> Differenc
     free = [part for amount in free for part in amount.alone()]
     parts = [part for amount in left for part in ([amount] if amount.is_whole else amount.alone())]
     left = _untaken(parts, free, _same_value)
-    known = [part for amount in given for part in (amount, *amount.alone())]
-    explained = {value for part in known for value in part.values}
-    invented = [part.text for part in free if part.runs and explained.isdisjoint(part.values)]
-    times = Counter(value for amount in given for value in amount.values)
-    invented += [match[0] for match in _REPEATED.finditer(tgt) if times[Decimal(match[1])] < 2]
-    missing = [part.text for part in left if part.runs or (part.time and says_time)]
-    return Difference(tuple(dict.fromkeys(missing)), tuple(dict.fromkeys(invented)), tuple(kept))
+    _untaken((part for amount in left for part in (amount, *amount.alone())), free, _any_same_value)
+    explained = {value for amount in given for part in (amount, *amount.alone()) for value in part.values}
+    others = [part for part in free if part.runs]
+    missing = _distinct(part.text for part in left if part.runs or (part.time and says_time))
+    invented = _distinct(part.text for part in others if explained.isdisjoint(part.values))
+    repeated = _distinct(part.text for part in others if part.text not in invented)
+    return Difference(missing, invented, repeated, tuple(kept))
+
+
+def _distinct(texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(texts))
 
 
 def _says_time(text: str, language: str) -> bool:
@@ -319,7 +331,11 @@ def _same_words(amount: Amount, other: Amount) -> bool:
 
 
 def _same_value(amount: Amount, other: Amount) -> bool:
-    return not amount.values.isdisjoint(other.values) and _may_be_same_time(amount, other)
+    return _any_same_value(amount, other) and _may_be_same_time(amount, other)
+
+
+def _any_same_value(amount: Amount, other: Amount) -> bool:
+    return not amount.values.isdisjoint(other.values)
 
 
 def _may_be_same_time(amount: Amount, other: Amount) -> bool:
@@ -344,24 +360,35 @@ def _untaken(given: Iterable[Amount], free: list[Amount], same: Callable[[Amount
 
 
 def amounts(text: str, language: str = "") -> Iterator[Amount]:
-    """Yields the numbers of a text: those in digits, then those in words if the language has some in `WORDS`."""
+    """Yields the numbers of a text: those in digits, then those in words if the language has some in `WORDS`. The
+    minutes in `17 Uhr 45` belong to its hour, and the word in `5 million` to its number."""
     small, words = text.lower(), WORDS.get(base(language))
     small = small if len(small) == len(text) else text  # some capitals have a longer small form
     may_be_late = bool(words and words.late and re.search(words.late, small))
+    thousands = "" if not words else "." if words.comma else ","
+    taken = set[int]()  # where a number begins that belongs to one before it
     for match in _NUMBER.finditer(text):
         begin, end = match.span()
-        values = set(_values_of(match[0]))
+        if begin in taken:
+            continue
+        values, runs = set(_values_of(match[0], thousands)), _DIGITS.findall(match[0])
         sign = text[begin - 1 : begin] if _SIGN.search(text[max(0, begin - 2) : begin]) else ""
         if sign:
             values = {-value for value in values if isinstance(value, Decimal)}
         elif words:
             values = words.meanings(values, small, begin, end)
+            if len(runs) == 1 and (after := words.after_hour.match(small, end)) and after[1]:
+                runs.append(after[1])
+                taken.add(after.start(1))
+            if scale := words.scaled.match(small, end):
+                taken.add(scale.start(1))
         late = words.half(match[0], small, end, may_be_late=may_be_late) if words and not sign else None
-        yield Amount(sign + match[0], tuple(_DIGITS.findall(match[0])), frozenset(values), late)
+        yield Amount(sign + match[0], tuple(runs), frozenset(values), late)
     if not words:
         return
     for match in words.number.finditer(small):
-        yield Amount(match[0], (), frozenset(words.meanings({words.value(match)}, small, *match.span())))
+        if match.start() not in taken:
+            yield Amount(match[0], (), frozenset(words.meanings({words.value(match)}, small, *match.span())))
 
 
 def spelled(word: str) -> set[Decimal]:
@@ -370,8 +397,9 @@ def spelled(word: str) -> set[Decimal]:
     return {words.value(match) for words, match in found if match}
 
 
-def _values_of(number: str) -> Iterator[Value]:
-    """Yields what a number in digits may mean, as languages differ in their separators of thousands and of decimals."""
+def _values_of(number: str, thousands: str) -> Iterator[Value]:
+    """Yields what a number in digits may mean. `thousands` is the separator of thousands; if it is not known, a number
+    such as 1.234 may have one or a decimal point."""
     runs = _DIGITS.findall(number)
     if len(number) > LONGEST:
         return
@@ -382,7 +410,7 @@ def _values_of(number: str) -> Iterator[Value]:
         yield Decimal("".join(runs[:-1] if rest else runs) + "." + (rest or "0"))
     if len(runs) == 1:
         yield Decimal(number)
-    elif len(runs) == 2 and number[len(runs[0])] in ".,":
+    elif len(runs) == 2 and number[len(runs[0])] in ".," and not (grouped and grouped["mark"] == thousands):
         yield Decimal(".".join(runs))
     elif len(runs) == 2 and number[len(runs[0])] == "/" and int(runs[1]):
         yield Decimal(runs[0]) / Decimal(runs[1])
