@@ -3,7 +3,7 @@
     python tests/bench/gold_links.py FOLDER
 
 Writes train and test in .en, .de and .align (Pharaoh format, over the words between spaces). The sentences have what
-makes alignment hard: verbs at the end, a translation in two words or in none, and another order of the words.
+makes alignment hard: verbs at the end, words on both sides without translation, one in two words, another order.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ def sentence(draw: random.Random) -> tuple[Side, Side]:
     (one, eins), (two, zwei) = (noun.split(":") for noun in draw.sample(NOUNS, 2))
     verb, infinitive, participle = draw.choice(VERBS).split(":")
     when, wann = draw.choice(TIMES).split(":")
-    subject, person = [("the", {"a"}), (one, {"s"})], [("der", {"a"}), (eins, {"s"})]
+    omitted: Side = [("really", set())] if draw.randrange(3) == 0 else []
+    subject, person = [("the", {"a"}), (one, {"s"}), *omitted], [("der", {"a"}), (eins, {"s"})]
     form = draw.randrange(4)
     if form == 0:  # a modal verb, and the other verb at the end
         english = [*subject, ("must", {"m"}), (verb, {"v"}), ("the", {"b"}), (two, {"o"}), (when, {"t"})]
@@ -37,8 +38,7 @@ def sentence(draw: random.Random) -> tuple[Side, Side]:
     action, first, last = draw.choice(SPLIT).split(":")
     english = [*subject, *((word, {"v"}) for word in action.split("_")), ("the", {"b"}), (two, {"o"})]
     german = [*person, (first, {"v"}), ("den", {"b"}), (zwei, {"o"})]
-    particle: Side = [("doch", set())] if form == 2 else []  # a word without translation
-    return english, [*german, *particle, (last, {"v"})]
+    return english, [*german, *([("doch", set[str]())] if form == 2 else []), (last, {"v"})]
 
 
 def main() -> None:

@@ -7,9 +7,9 @@ Prints sentences per second, without loading the model: the median over the roun
 its turn, and the ratio to CTranslate2 in float32 (with its faster arrangement of threads). For systems that are one
 process, it prints the processor time, and the median of its ratios to CTranslate2 in float32 on one thread.
 
-All systems use the same subwords, stop by count, and divide by |Y| ** 1, whatever the model stores. Transformers runs
-pre-norm models only, because its M2M100 is one. The limit of the products assumes 2 FLOPs per weight and row of the
-search, at the mean of two matrix-product rates of the machine, measured before and after.
+All systems use the same subwords, stop by count, and divide by |Y| ** 1, whatever the model stores. The limit of the
+products assumes 2 FLOPs per weight and row of the search, at the mean of two matrix-product rates of the machine,
+measured before and after.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import multiprocessing
 import os
 import re
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -30,13 +31,17 @@ from typing import Any
 
 import torch
 from speed import matrix_rate
+from torch.nn.utils.rnn import pad_sequence
 
+from vtrans.checkpoint import load_model
 from vtrans.config import SearchConfig
+from vtrans.console import Console
+from vtrans.interop.huggingface import exporter
 from vtrans.lines.line import lines_of
-from vtrans.model import Transformer
 from vtrans.processes.memory import manage_memory
+from vtrans.storage.run_folder import choose_model
 from vtrans.text.lines import open_bytes, read_lines
-from vtrans.text.vocabulary import BOS_ID, EOS_ID, PAD_ID
+from vtrans.text.vocabulary import EOS_ID
 from vtrans.translate.loading import load
 from vtrans.translate.stream import translate_stream, workers_for
 from vtrans.translate.translation import TranslateOptions
@@ -89,17 +94,20 @@ def ctranslate2_run(
 
 
 def transformers_run(model: str, size: int, beam: int = BEAM) -> Run:
-    translator = load(model, device="cpu")
-    theirs, vocab = m2m100(load(model, device="cpu", engine="torch").engine.models[0].model), translator.src_vocab
+    """The model as `vtrans export --to huggingface` writes it."""
+    loaded = dataclasses.replace(load_model(choose_model(Path(model))[0]), search=SearchConfig(**SEARCH))
+    with tempfile.TemporaryDirectory() as folder:
+        theirs: Any = exporter.write(loaded, Path(folder), Console(quiet=True))[1]()
 
     def run(lines: Sequence[str]) -> object:
-        sources = sorted((torch.tensor([*ids, EOS_ID]) for ids in vocab.encode_batch(lines)), key=len, reverse=True)
+        ids = [[theirs.src_places[i] for i in (*ids, EOS_ID)] for ids in loaded.src_vocab.encode_batch(lines)]
+        sources = sorted(map(torch.tensor, ids), key=len, reverse=True)
         with torch.inference_mode():
             for at in range(0, len(sources), size):
-                src = torch.nn.utils.rnn.pad_sequence(sources[at : at + size], batch_first=True, padding_value=PAD_ID)
-                theirs.generate(
+                src = pad_sequence(sources[at : at + size], batch_first=True, padding_value=theirs.pad)
+                theirs.model.generate(
                     input_ids=src,
-                    attention_mask=(src != PAD_ID).long(),
+                    attention_mask=(src != theirs.pad).long(),
                     num_beams=beam,
                     early_stopping=beam > 1,
                     length_penalty=1.0,
@@ -109,65 +117,6 @@ def transformers_run(model: str, size: int, beam: int = BEAM) -> Run:
         return None
 
     return run
-
-
-def m2m100(ours: Transformer) -> Any:
-    """The same weights in Transformers' pre-norm model."""
-    from transformers import M2M100Config, M2M100ForConditionalGeneration
-
-    c = ours.config
-    assert c.norm == "pre", "Transformers' M2M100 is pre-norm"
-    assert c.tie == "src-tgt-softmax", "and three-way tied"
-    config = M2M100Config(
-        vocab_size=ours.src_embedding.weight.shape[0],
-        d_model=c.d_model,
-        encoder_layers=c.encoder_layers,
-        decoder_layers=c.decoder_layers,
-        encoder_attention_heads=c.heads,
-        decoder_attention_heads=c.heads,
-        encoder_ffn_dim=c.d_ff,
-        decoder_ffn_dim=c.d_ff,
-        activation_function=c.activation,
-        scale_embedding=True,
-        pad_token_id=PAD_ID,
-        bos_token_id=BOS_ID,
-        eos_token_id=EOS_ID,
-        decoder_start_token_id=BOS_ID,
-        tie_word_embeddings=True,
-    )
-    theirs: Any = M2M100ForConditionalGeneration(config)
-    theirs.eval()
-    theirs.generation_config.forced_eos_token_id = None
-    table = ours.src_positions(1024)
-
-    def linear_(target: Any, weight: torch.Tensor, bias: torch.Tensor) -> None:
-        target.weight.copy_(weight)
-        target.bias.copy_(bias)
-
-    with torch.no_grad():
-        theirs.model.shared.weight.copy_(ours.src_embedding.weight)
-        for stack, mine in ((theirs.model.encoder, ours.encoder), (theirs.model.decoder, ours.decoder)):
-            # Positions count from pad_id + 1 there.
-            stack.embed_positions.weights = torch.cat((torch.zeros(PAD_ID + 1, c.d_model), table))
-            stack.layer_norm.load_state_dict(mine.final_norm.state_dict())
-            for target, layer in zip(stack.layers, mine.layers, strict=True):
-                part: Any = layer
-                projections = [(target.self_attn, part.self_attention.qkv, "qkv", part.self_attention.out)]
-                if hasattr(part, "cross_attention"):
-                    cross = part.cross_attention
-                    projections.append((target.encoder_attn, cross.kv, "kv", cross.out))
-                    linear_(target.encoder_attn.q_proj, cross.query.weight, cross.query.bias)
-                    target.encoder_attn_layer_norm.load_state_dict(part.cross_attention_residual.norm.state_dict())
-                for attention, fused, names, out in projections:
-                    weights, biases = fused.weight.chunk(len(names)), fused.bias.chunk(len(names))
-                    for name, weight, bias in zip(names, weights, biases, strict=True):
-                        linear_(getattr(attention, f"{name}_proj"), weight, bias)
-                    linear_(attention.out_proj, out.weight, out.bias)
-                target.self_attn_layer_norm.load_state_dict(part.self_attention_residual.norm.state_dict())
-                target.final_layer_norm.load_state_dict(part.feed_forward_residual.norm.state_dict())
-                linear_(target.fc1, part.feed_forward.inner.weight, part.feed_forward.inner.bias)
-                linear_(target.fc2, part.feed_forward.outer.weight, part.feed_forward.outer.bias)
-    return theirs
 
 
 @dataclass(frozen=True)
