@@ -203,8 +203,8 @@ def _tokens(ours: list[Array], theirs: list[Array]) -> Iterator[tuple[Array, Arr
 
 
 def compiled(target: Target, folder: Path, name: str) -> Path | None:
-    """Returns the program for a target, or None if something is not installed. It is linked without the options for the
-    instruction set, for each of which zig would compile its C++ library."""
+    """Returns the program for a target, or None if something is not installed. It is linked as by wheels.py, but without
+    the options for the instruction set, for each of which zig would compile its C++ library."""
     for command in (target.compiler, target.runner):
         if command and not shutil.which(command[0]):
             print(f"{name}: {command[0]} is not installed")
@@ -214,7 +214,7 @@ def compiled(target: Target, folder: Path, name: str) -> Path | None:
     source = Path(__file__).with_suffix(".cpp")
     made = folder / f"{name}.o"
     run([*target.compiler, *options, *target.options, "-I", TOP / "vtrans/compiled", "-c", "-o", made, source])
-    run([*target.compiler, "-pthread", "-o", program, made])
+    run([*target.compiler, *options, "-s", "-o", program, made])
     return program
 
 
