@@ -203,8 +203,8 @@ def _tokens(ours: list[Array], theirs: list[Array]) -> Iterator[tuple[Array, Arr
 
 
 def compiled(target: Target, folder: Path, name: str) -> Path | None:
-    """Returns the program for a target, or None if something is not installed. It is linked as by wheels.py, but without
-    the options for the instruction set, for each of which zig would compile its C++ library."""
+    """Returns the program for a target, or None if something is not installed. It is linked as wheels.py does, but not
+    with the options for the instruction set, for each of which zig would compile its C++ library."""
     for command in (target.compiler, target.runner):
         if command and not shutil.which(command[0]):
             print(f"{name}: {command[0]} is not installed")
