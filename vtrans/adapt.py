@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import random
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,6 +35,7 @@ from vtrans.storage.run_folder import RunFolder, choose_model
 from vtrans.text.languages import direction
 from vtrans.text.lines import write_line, writing
 from vtrans.text.piece_table import is_language
+from vtrans.text.vocabulary import FORMALITY, Formality
 from vtrans.training.recipe import recipe_of_run
 from vtrans.training.setup import TrainOptions
 from vtrans.training.trainer import train
@@ -51,6 +53,7 @@ SHOWN = 20  # sentences that a validation translates for the reader; early stopp
 BATCH_TOKENS = 2048
 RATE = 0.2  # the learning rate, times the width: wide models need smaller updates (Yang et al. 2022)
 NOISE = 0.3  # for models that have learned codes, so that they do not forget them
+FORMS = 0.05  # share of the new and the old sources that are also translated in each form of address
 SEED = 1
 
 
@@ -180,12 +183,28 @@ class _Adaptation:
             parts |= _divided("old", zip(sources, targets, strict=True), held_out)
             for part in ("train", "valid"):
                 parts[f"old.{part}"] = parts[f"old.{part}"][: len(parts[f"new.{part}"])]
+        if self._translator.src_vocab.formality:
+            count = math.ceil(FORMS * len(parts["new.train"]))
+            kinds = parts["new.train"][:count], parts.get("old.train", [])[:count]
+            parts["formality.train"] = self._in_both_forms([src for kind in kinds for src, _ in kind])
         return {name: part for name, part in parts.items() if part}
 
-    def _translations(self, translator: Translator, sources: Sequence[str]) -> list[str]:
+    def _in_both_forms(self, sources: Sequence[str]) -> Pairs:
+        """Returns the model's translations in each form of address, of the sources for which they differ. They keep the
+        model from forgetting the symbols of the forms, which the other pairs lack."""
+        polite, familiar = (self._translations(self._translator, sources, form) for form in FORMALITY)
+        pairs: Pairs = []
+        for src, more, less in zip(sources, polite, familiar, strict=True):
+            if more != less:
+                pairs += [(f"{FORMALITY['more']} {src}", more), (f"{FORMALITY['less']} {src}", less)]
+        return pairs
+
+    def _translations(
+        self, translator: Translator, sources: Sequence[str], formality: Formality | None = None
+    ) -> list[str]:
         with self._console.progress("translating", len(sources), "lines") as counter:
             found = []
-            for text in translator.translate(sources, to=self._options.to):
+            for text in translator.translate(sources, to=self._options.to, formality=formality):
                 found.append(text)
                 counter.advance()
         return found

@@ -28,6 +28,7 @@ from vtrans.interop.formats import read_model
 from vtrans.interop.imported import install
 from vtrans.score import corpus_scores
 from vtrans.storage.run_folder import RunFolder
+from vtrans.text.vocabulary import FORMALITY
 from vtrans.training.setup import TrainOptions
 
 NEW = [(f"Often {english}", german.replace("Der ", "Ein ").replace("mich", "uns")) for english, german in tiny_pairs()]
@@ -213,6 +214,33 @@ def test_a_model_of_several_languages_is_adapted_in_one_direction_and_keeps_the_
     assert first_pieces(tmp_path / "out")[0] == ">>de<<"
     before, after = load_model(given), load_model(made.file)
     assert (after.languages, after.tags) == (before.languages, before.tags)
+
+
+def test_a_model_with_forms_of_address_also_learns_its_own_translations_in_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    english, german = write_pairs(tmp_path, "train", TRAIN_PAIRS)
+    symbols = tuple(FORMALITY.values())
+    prepare(PrepareOptions((english,), (german,), vocab_size=320, symbols=symbols, out=tmp_path / "symbols"), QUIET)
+    given = tiny_train(DataFolder.open(tmp_path / "symbols"), tmp_path / "given", "train.max_steps=1").last
+
+    def translations(self: object, translator: object, sources: list[str], formality: str = "") -> list[str]:
+        return [f"{formality} {src}" if "cat" in src else src for src in sources]
+
+    monkeypatch.setattr("vtrans.adapt._Adaptation._translations", translations)
+    monkeypatch.setattr(module, "FORMS", 1.0)
+    adapt(options(given, tmp_path / "out", "train.max_steps=1"), NEW, OLD, QUIET)
+    sources, targets = (
+        (tmp_path / "out" / "text" / f"formality.train.{side}").read_text().split("\n")[:-1] for side in ("src", "tgt")
+    )
+    assert {line.partition(" ")[0] for line in sources} == set(symbols)
+    for source, target in zip(sources, targets, strict=True):
+        symbol, _, text = source.partition(" ")
+        assert "cat" in text
+        assert target == f"{'more' if symbol == FORMALITY['more'] else 'less'} {text}"
+    data = DataFolder.open(tmp_path / "out" / "data")
+    ids, symbol_ids = data.train.src(len(data.train) - 1).tolist(), data.src_vocab.formality["less"]
+    assert ids[: len(symbol_ids)] == symbol_ids
 
 
 def test_a_model_of_nllb_is_adapted_with_both_languages(tmp_path: Path) -> None:
