@@ -2,7 +2,7 @@
 
     pip install atheris                              # in the environment of vtrans and its extra `dev`
     python tests/soak/fuzz.py --list
-    python tests/soak/fuzz.py model --minutes 10     # the readers are in tests/helpers/fuzz_targets.py
+    python tests/soak/fuzz.py model --minutes 10     # the readers are in tests/helpers/fuzz_*.py
     python tests/soak/fuzz.py model --keep 12        # keep the 12 smallest inputs with the most coverage in tests/fuzz/
 
 Inputs that reach new code are kept in WORK/TARGET, and the next run starts with them. An exception that the reader is
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 TESTS = Path(__file__).parents[1]
-sys.path.insert(0, str(TESTS / "helpers"))
+sys.path[:0] = [str(TESTS), str(TESTS / "helpers")]
 
 SECONDS, MEGABYTES = 20, 1500
 LONGEST_KEPT = 2000  # bytes of an input in tests/fuzz

@@ -1,0 +1,116 @@
+"""Fuzzed readers of requests to the server and of documents."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from fuzzing import CUT, target
+from starlette.requests import Request
+
+from vtrans.documents.document import READERS, Translated
+from vtrans.documents.files import open_file
+from vtrans.documents.html import read_html
+from vtrans.documents.office import docx_document, odt_document
+from vtrans.documents.subtitles import SubtitleDocument
+from vtrans.errors import DocumentError
+from vtrans.server.limits import Limits
+from vtrans.server.parameters import Upload, file_request, parameters, translate_request
+from vtrans.server.refusals import Refusal
+
+W, R = "http://schemas.openxmlformats.org/wordprocessingml/2006/main", "urn:oasis:names:tc:opendocument:xmlns:text:1.0"
+
+
+def _translations(lines: Sequence[str]) -> list[Translated]:
+    """The words of each line backwards, with and without an alignment in turn."""
+    replies = []
+    for number, line in enumerate(lines):
+        words = line.split()[::-1]
+        links = tuple((len(words) - 1 - i, i) for i in range(len(words))) if number % 2 else None
+        replies.append(Translated(" ".join(words), links))
+    return replies
+
+
+def _requests() -> list[bytes]:
+    form = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a.txt"\r\n\r\nA dog.\r\n--x--\r\n'
+    return [
+        CUT.join((b"multipart/form-data; boundary=x", b"source=en&target=de", form)),
+        CUT.join((b"application/x-www-form-urlencoded", b"source=en&q=a", b"q=b&target=de&alternatives=2&format=html")),
+        CUT.join((b"application/json", b"", b'{"q": ["a"], "source": "auto", "target": "de", "alignments": true}')),
+    ]
+
+
+@target(_requests, Refusal, DocumentError)
+def request(parts: Sequence[bytes], folder: Path) -> None:
+    """The content type, the query string and the body."""
+    kind, query, body = parts[0], parts[1], CUT.join(parts[2:])
+    scope = {"type": "http", "method": "POST", "headers": [(b"content-type", kind)], "query_string": query, "app": None}
+    fields = asyncio.run(parameters(Request(scope), body))
+    if isinstance(fields.get("file"), Upload):
+        upload, _, _ = file_request(fields)
+        open_file(upload.name, upload.content, 100_000)
+    else:
+        asked = translate_request(fields, Limits())
+        for given in asked.texts:
+            READERS[asked.format](given, asked.source)
+
+
+@target(
+    lambda: [b"<p>A <b>dog</b> runs.<br>It <i>is</i> &amp; <code>x</code></p><!-- c --><pre>a\nb</pre>"], DocumentError
+)
+def html(parts: Sequence[bytes], folder: Path) -> None:
+    source = CUT.join(parts).decode(errors="replace").replace("\0", "")
+    assert "".join(item.raw for item in read_html(source)) == source
+    document = READERS["html"](source, "en")
+    assert len(document.lines) == len(document.aligned)
+    document.joined(_translations(document.lines))
+
+
+@target(
+    lambda: [b"1\n00:00:01,000 --> 00:00:02,000\nA <i>dog</i> runs.\nIt is fast.\n\n2\n0:1 --> 1\n- B\n<i>- C</i>\n"],
+    DocumentError,
+)
+def srt(parts: Sequence[bytes], folder: Path) -> None:
+    document = SubtitleDocument(CUT.join(parts).decode(errors="replace").replace("\0", ""), "en")
+    document.joined(_translations(document.lines))
+
+
+def _xml(namespace: str, body: str) -> bytes:
+    return f'<?xml version="1.0" encoding="UTF-8"?><w:d xmlns:w="{namespace}">{body}</w:d>'.encode()
+
+
+_DOCX = (
+    "<w:p><w:pPr/><w:r><w:rPr><w:b/></w:rPr><w:t>A dog</w:t></w:r><w:hyperlink><w:r><w:t> runs.</w:t><w:tab/></w:r>"
+    "</w:hyperlink></w:p>"
+)
+_ODT = "<w:p>A <w:span>dog</w:span><w:s/>runs.<w:tab/><w:note><w:p>x</w:p></w:note></w:p>"
+
+
+@target(lambda: [b"\0" + _xml(W, _DOCX), b"\1" + _xml(R, _ODT)], DocumentError)
+def office(parts: Sequence[bytes], folder: Path) -> None:
+    """The first byte chooses .odt; what is read as XML is written as XML."""
+    content = CUT.join(parts)
+    read = odt_document if content[:1] == b"\1" else docx_document
+    document = read(content[1:].decode(errors="replace").replace("\0", ""), "en")
+    read(document.joined(_translations(document.lines)), "en")
+
+
+def _zips() -> list[bytes]:
+    made = []
+    for name, xml in (("word/document.xml", _xml(W, _DOCX)), ("content.xml", _xml(R, _ODT))):
+        out = io.BytesIO()
+        with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr(zipfile.ZipInfo(name), xml)
+        made.append(out.getvalue())
+    return made
+
+
+@target(_zips, DocumentError)
+def upload(parts: Sequence[bytes], folder: Path) -> None:
+    content = CUT.join(parts)
+    opened = open_file("a.docx" if b"word/" in content else "a.odt", content, 10_000)
+    documents = [opened.read(text, "en") for text in opened.texts]
+    opened.written([document.joined(_translations(document.lines)) for document in documents])

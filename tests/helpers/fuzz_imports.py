@@ -1,0 +1,128 @@
+"""Fuzzed readers of the models of other programs."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import bergamot_models
+import ctranslate2_folders
+import foreign
+import marian_models
+import numpy as np
+import torch
+from fuzzing import CUT, LINES, in_files, scratch, target
+from safetensors.torch import load
+
+from vtrans.engines.torch_engine import TorchEngine
+from vtrans.interop.formats import read_model
+from vtrans.interop.imported import install
+from vtrans.interop.marian.npz import open_npz
+from vtrans.interop.marian.yaml import read_mapping
+from vtrans.translate.translator import Translator
+
+
+def _import(path: Path) -> None:
+    loaded = install(read_model(path))
+    found = list(Translator(TorchEngine([loaded]), dataclasses.replace(loaded.search, beam=2)).translate(LINES))
+    assert len(found) == len(LINES)
+
+
+@target(lambda: [marian_models.yaml(marian_models.SETTINGS) + b'a:\n  - b\n  - \'c\'\n"\\x41": [1, "2"]\n'])
+def marian_yaml(parts: Sequence[bytes], folder: Path) -> None:
+    for key, value in read_mapping(CUT.join(parts), "settings").items():
+        assert isinstance(key, str)
+        assert value is None or isinstance(value, str) or all(isinstance(item, str) for item in value)
+
+
+def _archives() -> list[bytes]:
+    made = []
+    for save in (np.savez, np.savez_compressed):
+        out = io.BytesIO()
+        save(out, a=np.ones((2, 3), np.float32), b=np.zeros(0, np.int8))
+        made.append(out.getvalue())
+    return made
+
+
+@target(_archives)
+def npz(parts: Sequence[bytes], folder: Path) -> None:
+    path = folder / "model.npz"
+    path.write_bytes(CUT.join(parts))
+    tensors = open_npz(path)
+    for name, facts in tensors.facts.items():
+        assert tensors.raw(name).shape == facts.shape
+
+
+@functools.cache
+def _marian_arrays() -> dict[str, Any]:
+    with scratch() as folder, np.load(marian_models.folder(folder / "made") / "model.npz") as file:
+        return dict(file)
+
+
+@target(lambda: [_marian_arrays()[marian_models.CONFIG].tobytes() + CUT + b"vocabs: [vocab.spm, vocab.spm]\n"])
+def marian(parts: Sequence[bytes], folder: Path) -> None:
+    """The settings in the model, and decoder.yml if there is one."""
+    arrays = _marian_arrays() | {marian_models.CONFIG: np.frombuffer(parts[0], np.int8)}
+    np.savez(folder / "model.npz", **arrays)
+    (folder / "vocab.spm").write_bytes(marian_models.spm())
+    if parts[1]:
+        (folder / "decoder.yml").write_bytes(parts[1])
+    _import(folder)
+
+
+_CT2_FILES = ("model.bin", "config.json", "source_vocabulary.json", "target_vocabulary.json")
+
+
+@target(
+    in_files(*_CT2_FILES, made=lambda path: ctranslate2_folders.Folder(ctranslate2_folders.transformer()).write(path))
+)
+def ctranslate2(parts: Sequence[bytes], folder: Path) -> None:
+    for name, content in zip(_CT2_FILES, parts, strict=False):
+        (folder / name).write_bytes(content)
+    _import(folder)
+
+
+_BERGAMOT_FILES = ("model.ende.intgemm.alphas.bin", "lex.ende.s2t.bin", "vocab.spm")
+
+
+@target(in_files(*_BERGAMOT_FILES, made=bergamot_models.folder))
+def bergamot(parts: Sequence[bytes], folder: Path) -> None:
+    for name, content in zip(_BERGAMOT_FILES, parts, strict=False):
+        (folder / name).write_bytes(content)
+    _import(folder)
+
+
+_HF_FILES = ("config.json", "vocab.json", "tokenizer_config.json")
+
+
+@functools.cache
+def _hf_folder() -> dict[str, bytes]:
+    with scratch() as folder:
+        return {file.name: file.read_bytes() for file in foreign.hugging_face_folder(folder / "made").iterdir()}
+
+
+@target(lambda: [CUT.join(_hf_folder()[name] for name in _HF_FILES) + CUT + b'{"num_beams": 2}'])
+def huggingface(parts: Sequence[bytes], folder: Path) -> None:
+    files = _hf_folder() | dict(zip((*_HF_FILES, "generation_config.json"), parts, strict=False))
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    _import(folder)
+
+
+def _pickles() -> list[bytes]:
+    out = io.BytesIO()
+    torch.save(load(_hf_folder()["model.safetensors"]), out)
+    return [out.getvalue()]
+
+
+@target(_pickles)
+def pickled(parts: Sequence[bytes], folder: Path) -> None:
+    for name, content in _hf_folder().items():
+        if name != "model.safetensors":
+            (folder / name).write_bytes(content)
+    (folder / "pytorch_model.bin").write_bytes(CUT.join(parts))
+    _import(folder)

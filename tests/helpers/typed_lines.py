@@ -1,0 +1,86 @@
+"""The stages that read lines as people type them, and an engine that repeats what it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from translators import SEARCH, window
+
+from vtrans.config import SearchConfig
+from vtrans.data.preparation.learn_vocabulary import learn
+from vtrans.engines.alignments import Links
+from vtrans.engines.engine import Source
+from vtrans.lines.case import CASE, Case, LowerCase
+from vtrans.lines.line import Line
+from vtrans.lines.requirements import ProtectText, WriteCodes
+from vtrans.lines.unknowns import Characters, CopyUnknown
+from vtrans.search.decoder import SubwordPair
+from vtrans.search.loop import Hypothesis
+from vtrans.storage.model_file import Model
+from vtrans.text.languages import Languages
+from vtrans.text.vocabulary import Vocabulary
+from vtrans.translate.translation import TranslateOptions, Translation
+from vtrans.translate.translator import Translator
+from vtrans.wording.protect import Masked, Protection
+
+
+def vocabulary_of(text: str) -> Vocabulary:
+    return learn([text] * 20, size=None, kind="bpe", coverage=1.0, normalization="nmt_nfkc")
+
+
+LATIN = vocabulary_of("The quick brown fox jumps over the lazy dog. NASA NASA NASA stop ä ö, 0 1!")
+
+
+class Reader:
+    """The stages that read a line for a model with these vocabularies."""
+
+    def __init__(self, src_vocab: Vocabulary, tgt_vocab: Vocabulary) -> None:
+        characters = Characters(src_vocab, tgt_vocab)
+        self.case = LowerCase(characters, "en", "de")
+        self._stages = ProtectText(Protection()), CopyUnknown(characters), WriteCodes(required=True), self.case
+
+    def __call__(self, text: str, prefix: str = "") -> tuple[Masked, Case | None]:
+        """Returns a line as the model sees it, and its case if that is to be restored."""
+        line = Line(1, text, prefix)
+        for stage in self._stages:
+            stage.before([line])
+        return line.seen, CASE.get(line)
+
+
+READ = Reader(LATIN, LATIN)
+WORDS = vocabulary_of("ein a dog runs in the park Hund HUND A DOG RUNS The Dog Runs In Park EIN 12 .")
+
+
+class Echo:
+    """An engine that translates every line as "ein" and the line."""
+
+    def __init__(self) -> None:
+        self.name, self.settings, self.device = "echo", SEARCH, "cpu"
+        self.models: list[Model[Any]] = []
+        self.max_length: int | None = None
+        self.languages: Sequence[Languages] = ()
+        self.tags: Mapping[str, str] = {}
+        self.src_vocab = self.tgt_vocab = WORDS
+
+    def search(
+        self, sources: Sequence[Source], config: SearchConfig, **options: Any
+    ) -> Iterator[tuple[int, list[Hypothesis]]]:
+        for i, source in enumerate(sources):
+            terms = [self.tgt_vocab.decode(phrase.forms[0].tokens) for phrase in source.phrases if not phrase.exactly]
+            text = " ".join(["ein", *terms, self.src_vocab.decode(source.tokens[:-1])])
+            tokens = tuple(self.tgt_vocab.encode(text))
+            yield i, [Hypothesis(tokens, -1.0, -1.0, True, (-1.0,) * (len(tokens) + 1))]
+
+    def align(self, pairs: Sequence[SubwordPair], words: Any, batch_tokens: int) -> list[Links]:
+        return [()] * len(pairs)
+
+    def token_logprobs(
+        self, pairs: Sequence[SubwordPair], batch_tokens: int, done: Callable[[], None] = lambda: None
+    ) -> list[tuple[float, ...]]:
+        return [(-1.0,) * len(target) for _, target in pairs]
+
+
+def translated(line: str, prefix: str = "", **options: Any) -> Translation:
+    """Returns what Echo makes of a line."""
+    return Translator(Echo()).translate_window(window([line], prefixes=[prefix]), TranslateOptions(**options))[0][0]

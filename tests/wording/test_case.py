@@ -1,0 +1,225 @@
+"""Lines in capitals and in title case, and words in the case of a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from translators import window
+from typed_lines import LATIN, READ, Echo, Reader, translated, vocabulary_of
+
+from vtrans.engines.engine import Source
+from vtrans.lines.case import Case, LowerCase, initial, title
+from vtrans.lines.line import Line
+from vtrans.lines.terms import FindTerms
+from vtrans.lines.unknowns import Characters
+from vtrans.text.case import SentenceCase, lower, upper
+from vtrans.translate.translation import TranslateOptions
+from vtrans.translate.translator import Translator
+from vtrans.wording.glossary import Glossary, pair_of
+from vtrans.wording.phrases import Wording
+from vtrans.wording.protect import Masked, Protection
+
+CAPITALS, TITLE, INITIAL = Case(upper), Case(title), Case(initial)
+
+
+@pytest.mark.parametrize(
+    ("line", "case"),
+    [
+        ("A DOG RUNS.", CAPITALS),
+        ("DON'T!", CAPITALS),
+        ("STOP", CAPITALS),
+        ("NASA", None),  # it has a piece of its own
+        ("ÄÖ 12 - ÖÄ", CAPITALS),
+        ("A DOG runs.", None),
+        ("A", None),
+        ("12 !?", None),
+        ("", None),
+        ("犬 DOG FOX", CAPITALS),
+        ("The Quick Brown Fox!", TITLE),
+        ("Don't Stop The Fox", TITLE),
+        ("The Brown Fox", TITLE),
+        ("Brown NASA", None),
+        ("Fox Nasa", None),  # it may be a name, as the vocabulary has no piece for it
+        ("The", INITIAL),
+        ("The!", None),
+        ("Dog 4", INITIAL),
+        ("The Quick brown Fox Jumps", None),
+        ("ONE Fox Jumps Over Dogs", TITLE),
+        ("ONE FOX JUMPS OVER myFox", CAPITALS),  # words of mixed case do not count
+        ("NASA Jumps Over The Fox", TITLE),
+        ("NASA 978-3", None),  # a number is no word
+        ("NASA FBI", None),  # both are acronyms
+        ("FOX OVER DOG (see fox)", None),
+        ("FOX OVER THE LAZY DOG (fox)", CAPITALS),
+        ("FOX Over The Dog", TITLE),
+    ],
+)
+def test_the_case_of_a_line(line: str, case: Any) -> None:
+    found = READ.case.case_of(Masked.plain(line))
+    assert (found and found.write) == (case and case.write)
+
+
+def test_a_word_by_itself_is_read_small_and_keeps_its_capital() -> None:
+    read, case = READ("Dog 4")
+    assert (read.text, case and case.restore("hund 4")) == ("dog 4", "Hund 4")
+
+
+def test_protected_text_has_no_case_and_keeps_it() -> None:
+    line = "{Name} DOG %s OVER FOX"
+    read, case = READ(line)
+    assert read.text == "{Name} dog %s over fox"
+    assert case
+    assert case.write is upper
+    assert CAPITALS.restore(read.masked) == Protection().masked(line).masked
+    assert READ(line, prefix="x")[1] is None
+
+
+@pytest.mark.parametrize(
+    ("text", "capitals", "title"),
+    [
+        ("Der große A1 „hund“.", "DER GROSSE A1 „HUND“.", "Der Große A1 „Hund“."),
+        ("- 'n x-y", "- 'N X-Y", "- 'N X-y"),
+        ("", "", ""),
+    ],
+)
+def test_a_text_is_given_a_case(text: str, capitals: str, title: str) -> None:
+    assert (CAPITALS.restore(text), TITLE.restore(text)) == (capitals, title)
+
+
+def test_capitals_that_the_vocabulary_lacks_are_written_small() -> None:
+    small = Reader(vocabulary_of("the quick brown fox"), LATIN)
+    assert small("The fOX %S İ")[0].text == "the fox %S İ"
+
+
+def test_a_translation_has_the_case_of_its_line() -> None:
+    assert translated("A DOG RUNS").text == "EIN A DOG RUNS"
+    assert translated("The Dog Runs In The Park").text == "Ein The Dog Runs In The Park"
+    assert translated("a dog RUNS").text == "ein a dog RUNS"
+
+
+@pytest.mark.parametrize("asked", [{"raw": True}, {"prefix": "ein"}])
+def test_a_line_is_left_as_it_is_if_the_user_says_so_or_how_it_begins(asked: dict[str, Any]) -> None:
+    assert translated("A DOG", **asked).text.endswith("A DOG")
+    assert not translated("A DOG", **asked).text.isupper()
+
+
+def test_words_of_mixed_case_keep_it_in_both_directions() -> None:
+    vocab = vocabulary_of("the fox or dog The FOX OR myFox Dog")
+    read, case = Reader(vocab, vocab)("THE FOX, myFox OR Dog.")
+    assert case
+    assert read.text == "The fox, myFox or Dog."
+    assert case.restore("ein myFox-Hund, Dog, dog myFoxy.") == "EIN myFox-HUND, Dog, DOG MYFOXY."
+    assert Case(title, kept=("myFox",)).restore("ein myFox und fox") == "Ein myFox Und Fox"
+
+
+@pytest.mark.parametrize(
+    ("word", "before", "written"),
+    [
+        ("QUICK", "", "quick"),
+        ("Quick", "", "quick"),
+        ("BERLIN", "", "Berlin"),  # it has fewer subwords with a capital
+        ("MONDAY'S", "", "Monday's"),
+        ("DFGH", "", "DFGH"),  # it has no vowel
+        ("NASA", "", "NASA"),
+        ("I'M", "", "I'm"),
+        ("US", "tell", "us"),
+        ("US", "The", "US"),
+        ("U.S.", "", "U.S."),
+        ("Zorgu", "", "Zorgu"),  # no form is known, so it stays a name
+        ("ZORGU", "", "zorgu"),
+    ],
+)
+def test_a_word_is_written_as_in_a_sentence(word: str, before: str, written: str) -> None:
+    vocab = vocabulary_of("the quick fox i us 's m Berlin Berlin Monday Monday")
+    assert SentenceCase(vocab, "en")(word, before) == written
+
+
+def test_a_word_that_is_much_more_frequent_with_a_capital_is_a_name() -> None:
+    class Known:
+        def encode_batch(self, texts: Sequence[str], **options: Any) -> list[list[int]]:
+            return [[{"Tom": 300, "tom": 1000, "What": 300, "what": 600}.get(text, 5000), 7] for text in texts]
+
+    vocab: Any = Known()
+    write = SentenceCase(vocab, None)
+    assert [write(word, "") for word in ("TOM", "WHAT", "DOG")] == ["Tom", "what", "dog"]
+
+
+def test_each_sentence_of_a_line_begins_with_a_capital() -> None:
+    assert READ("THE FOX! THE {DOG}. {DOG}'S FOX (THE DOG).")[0].text == "The fox! The {DOG}. {DOG}'s fox (the dog)."
+
+
+def test_dotless_letters_and_final_sigma() -> None:
+    assert (lower("IŞIK İZMİR", "tr"), upper("ışık izmir", "tr-TR")) == ("ışık izmir", "IŞIK İZMİR")
+    assert (lower("IŞIK İZ", "en"), upper("ıi", "en")) == ("işik iz", "II")
+    assert title("iki ışık", "az") == "İki Işık"
+    assert (lower("ΟΔΟΣ ΣΟΦΟΣ"), upper("οδος")) == ("οδος σοφος", "ΟΔΟΣ")
+    assert all(len(lower(chr(code))) == 1 for code in range(0x250)), "terms are found by their place"
+
+
+def test_a_constraint_in_the_case_of_the_line_may_be_searched_in_another() -> None:
+    line, stage = Line(1, "THE DOG"), LowerCase(Characters(LATIN, LATIN), "en", "de")
+    line.wording = asked = Wording((("DER HUND",), ("Dackel",)), ("KATZE",))
+    stage.before([line])
+    capitals, as_given = line.wording.phrases
+    assert {"der hund", "Der hund", "Der Hund"} <= set(capitals)
+    assert as_given == ("Dackel",)
+    assert {"KATZE", "Katze", "katze"} <= set(line.wording.avoid)
+    stage.after([line])
+    assert line.wording == asked
+
+
+@pytest.mark.parametrize(
+    ("asked", "phrase", "counted"),
+    [({"constraints": ["Hund"]}, "Hund", 0), ({"constraints": ["HUND"]}, "HUND", 0), ({"avoid": ["DOG"]}, "DOG", 1)],
+)
+def test_constraints_on_a_line_in_capitals(asked: dict[str, Any], phrase: str, counted: int) -> None:
+    made = Translator(Echo())
+    best = made.translate_window(window(["A DOG"], constraints=[asked]))[0][0]
+    assert phrase in best.text.split()
+    assert best.text.replace("Hund", "HUND").isupper()
+    assert made.counts.unmet == counted, "Echo avoids nothing"
+
+
+@pytest.mark.parametrize(
+    ("line", "forms"),
+    [
+        ("THE DOG", ["HUND"]),
+        ("NASA RUNS IN THE PARK", ["BEHÖRDE", "STADTPARK"]),
+        ("NASA Runs In The Park", ["Behörde", "Stadtpark"]),
+        ("nasa runs", []),  # only a line that has a case has its terms in any case
+        ("THE US AND us", ["USA", "WIR"]),
+    ],
+)
+def test_terms_are_found_in_the_line_as_it_was_written(line: str, forms: list[str]) -> None:
+    pairs = {"dog": "Hund", "NASA": "Behörde", "the Park": "Stadtpark", "US": "USA", "us": "wir"}
+    made = Glossary(tuple(pair_of(*pair) for pair in pairs.items()))
+    read = Line(1, line)
+    stages = LowerCase(Characters(LATIN, LATIN), "en", "de"), FindTerms(made)
+    for stage in stages:
+        stage.before([read])
+    for stage in reversed(stages):
+        stage.after([read])
+    assert [form for (form,) in read.wording.terms] == forms
+
+
+def test_a_term_that_is_not_applied_is_counted() -> None:
+    class Deaf(Echo):
+        def search(self, sources: Sequence[Source], *args: Any, **options: Any) -> Any:
+            return super().search([replace(source, phrases=()) for source in sources], *args, **options)
+
+    made = Translator(Deaf())
+    made.translate_window(window(["A DOG"]), TranslateOptions(glossary=Glossary((pair_of("Dog", "Hund"),))))
+    assert made.counts.unmet == 1
+
+
+def test_terms_are_written_in_the_case_of_the_line() -> None:
+    best = translated("A DOG", glossary=Glossary((pair_of("dog", "Hund"),)))
+    assert "HUND" in best.text.split()
+
+
+def test_a_term_in_the_capitals_of_the_line_comes_before_others() -> None:
+    best = translated("A DOG US", glossary=Glossary((pair_of("us", "uns"), pair_of("US", "USA"))))
+    assert "USA" in best.text.split()
