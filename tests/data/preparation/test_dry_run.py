@@ -14,6 +14,7 @@ from corpora import TRAIN, made, options, snapshot, two_corpora, two_languages
 from vtrans.console import Console
 from vtrans.data.options import PrepareOptions
 from vtrans.data.preparation.prepare import prepare
+from vtrans.data.store import DataFolder
 from vtrans.errors import InputError
 
 
@@ -47,6 +48,22 @@ def test_a_dry_run_of_a_small_text_is_exact_and_writes_nothing(tmp_path: Path, s
         "nothing was written",
     ):  # fmt: skip
         assert words in said
+
+
+@pytest.mark.parametrize("separate", [False, True])
+def test_the_size_of_a_vocabulary_is_that_of_the_one_that_is_given(tmp_path: Path, separate: bool) -> None:
+    made(two_corpora(tmp_path, separate=separate))
+    data = DataFolder.open(tmp_path / "data")
+    given = data.src_vocab.proto, data.tgt_vocab.proto
+    again = two_corpora(tmp_path, vocabularies=given, out=tmp_path / "again")
+    estimate, said = estimated(again)
+    assert estimate["vocab_size"] == max(len(data.src_vocab), len(data.tgt_vocab))
+    assert "8,000" not in said
+    stream = io.StringIO()
+    prepare(again, Console(stream=stream))
+    assert "8,000" not in stream.getvalue()
+    size = sum(path.stat().st_size for path in (tmp_path / "again").iterdir() if path.name != "data.json")
+    assert estimate["bytes"] == pytest.approx(size, rel=0.1)
 
 
 def test_a_dry_run_counts_the_tags_and_names_what_it_does_not_measure(tmp_path: Path) -> None:

@@ -102,7 +102,8 @@ def _try(options: PrepareOptions, split: Split, console: Console) -> _Trial:
     if size == split.usable:  # these are all pairs, so refuse a size that they do not allow, as preparing does
         src, tgt = learn_vocabularies(split, options, console)
     learning = whole + max(0.0, whole - half) * (drawn - size) / max(1, size // 2)
-    task = Task(src.proto, tgt.proto, _size(options), max_tokens=options.max_tokens, max_ratio=options.max_ratio)
+    pieces = max(len(src), len(tgt)) if options.vocabularies else _size(options)
+    task = Task(src.proto, tgt.proto, pieces, max_tokens=options.max_tokens, max_ratio=options.max_ratio)
     start = time.monotonic()
     encoded = Encoder(task)(pairs)
     encoding = (time.monotonic() - start) / size * split.usable / encoders(split.usable, options.threads)
@@ -136,7 +137,7 @@ def _figures(options: PrepareOptions, split: Split, trial: _Trial, seconds: floa
     tagged = len(encoded.kept) if options.tags else 0  # each source begins with its tag
     tokens = {"src": round((len(encoded.src.ids) + tagged) * scale), "tgt": round(len(encoded.tgt.ids) * scale)}
     columns = [n * (4 if task.wide else 2) for n in tokens.values()]
-    models = len(task.src_proto) + (len(task.tgt_proto) if options.separate else 0)
+    models = sum(map(len, {task.src_proto, task.tgt_proto}))
     # Each pair takes its ids and two offsets of 8 bytes; a validation pair also its text with two offsets.
     validation = split.validation_size * (sum(columns) / (kept or 1) + 32 + trial.text_bytes / trial.pairs)
     stored = sum(columns) + 16 * round(kept) + models + round(validation)
@@ -147,7 +148,7 @@ def _figures(options: PrepareOptions, split: Split, trial: _Trial, seconds: floa
         "corpora": split.survey.lines,
         "blank": split.survey.pairs - split.survey.usable,
         "held_out": None if split.valid else split.validation_size,
-        "vocab_size": _size(options),
+        "vocab_size": task.pieces,
         "learnt_from": min(options.sample, split.usable),
         "kept": round(kept),
         "tokens": tokens,

@@ -86,7 +86,7 @@ def _make(options: PrepareOptions, inputs: Inputs, staging: Path, console: Conso
     src, tgt = learn_vocabularies(split, options, console)
     vocabularies = {JOINT_FILE: src} if src is tgt else {SRC_FILE: src, TGT_FILE: tgt}
     sizes = [len(vocabulary) for vocabulary in vocabularies.values()]
-    if options.vocab_size is None and any(size != DEFAULT_VOCAB_SIZE for size in sizes):
+    if options.vocab_size is None and not options.vocabularies and any(size != DEFAULT_VOCAB_SIZE for size in sizes):
         allowed = " and ".join(f"{size:,}" for size in sizes)
         console.info(f"the text allows {allowed} pieces instead of {DEFAULT_VOCAB_SIZE:,}.")
     task = Task(src.proto, tgt.proto, max(sizes))

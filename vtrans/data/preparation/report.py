@@ -101,4 +101,6 @@ def _show_vocabulary(report: dict[str, Any], console: Console) -> None:
         if n["src"] or n["tgt"]:
             console.info(f"symbol {symbol}: {n['src']:,} in the training source, {n['tgt']:,} in the training target.")
         else:
-            console.warn(f"symbol {symbol} does not occur in the training text; no model will learn what it means.")
+            console.warn(
+                f"symbol {symbol} does not occur in the training text; a model trained on it does not learn the symbol."
+            )
