@@ -99,6 +99,23 @@ def test_bfloat16_needs_hardware(monkeypatch: pytest.MonkeyPatch, supported: tup
     assert automatic_precision(torch.device("cpu")) == "float32"
 
 
+@pytest.mark.parametrize(
+    ("device", "machine", "hardware", "emulates"),
+    [
+        ("cpu", "x86_64", False, True),
+        ("cpu", "x86_64", True, False),
+        ("cpu", "aarch64", False, False),
+        ("cuda", "x86_64", False, False),
+    ],
+)
+def test_only_x86_is_known_to_emulate_bfloat16(
+    monkeypatch: pytest.MonkeyPatch, device: str, machine: str, hardware: bool, emulates: bool
+) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    monkeypatch.setattr(automatic, "automatic_precision", lambda device: "bfloat16" if hardware else "float32")
+    assert automatic.emulates_bfloat16(torch.device(device)) == emulates
+
+
 @pytest.mark.parametrize(("has", "expected"), [(True, "bfloat16"), (False, "float32")])
 def test_the_gpu_decides_on_its_precision(monkeypatch: pytest.MonkeyPatch, has: bool, expected: str) -> None:
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: has)

@@ -18,7 +18,7 @@ from vtrans.numerics.automatic import automatic_kernels
 from vtrans.numerics.kernels import Kernels
 from vtrans.storage.run_folder import RunFolder
 from vtrans.storage.states import read_progress, save_state
-from vtrans.training import kernel_choice
+from vtrans.training import kernel_choice, log
 from vtrans.training.kernel_choice import choose_kernels
 from vtrans.training.recipe import load_recipe
 
@@ -117,3 +117,14 @@ def test_auto_is_one_precision_also_after_a_resume(
     monkeypatch.setattr(kernel_choice, "automatic_precision", lambda device: "float32")
     resumed = set_up_run(tiny_data, run.path, *settings, recipe="small")
     assert resumed.job.recipe.train.precision == resumed.learner.config.precision == "bfloat16"
+
+
+def test_emulated_bfloat16_has_a_warning(
+    tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for precision, emulated in (("bfloat16", True), ("bfloat16", False), ("float32", True)):
+        monkeypatch.setattr(log, "emulates_bfloat16", lambda device, emulated=emulated: emulated)
+        run = tmp_path / f"{precision} {emulated}"
+        said = heard(tiny_data, run, *TINY, "train.max_steps=1", f'train.precision="{precision}"')
+        warned = "warning" in said and "set train.precision to float32" in said
+        assert warned == (precision == "bfloat16" and emulated)

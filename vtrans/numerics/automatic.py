@@ -48,6 +48,12 @@ def automatic_precision(device: torch.device) -> str:
     return "bfloat16" if hardware else "float32"
 
 
+def emulates_bfloat16(device: torch.device) -> bool:
+    """Returns whether this is an x86 processor without instructions for bfloat16. torch does not tell whether others
+    have them."""
+    return device.type == "cpu" and platform.machine() in X86 and automatic_precision(device) == "float32"
+
+
 def _by_intel(root: Path) -> bool:
     """Whether Intel made the processor."""
     try:

@@ -12,6 +12,7 @@ from vtrans.data.store import DataFolder
 from vtrans.keys import idle_messages, keys_of
 from vtrans.model import Transformer, count_parameters
 from vtrans.numerics import kernels
+from vtrans.numerics.automatic import emulates_bfloat16
 from vtrans.numerics.devices import is_gpu
 from vtrans.training.optimization.job import Job
 from vtrans.training.optimization.optimizer import learning_rate
@@ -51,6 +52,11 @@ def introduce(job: Job, model: Transformer, progress: Progress, *, resumed: bool
     for section in ("train", "search"):
         for sentence in idle_messages(getattr(job.recipe, section), section).values():
             job.console.warn(sentence)
+    if train.precision == "bfloat16" and emulates_bfloat16(job.device):
+        job.console.warn(
+            "this processor has no instructions for bfloat16, in which training may take ten times as long as in "
+            "float32: set train.precision to float32"
+        )
     if train.warmup > train.max_steps:
         job.console.warn(
             f"the learning rate never reaches its peak: train.warmup is {train.warmup:,}, but training ends at step "
