@@ -34,6 +34,7 @@ SEARCHES = {  # the translation of the first search, and that of the second one 
     "20 dogs": ("20 Hunde und 20 Hunde", ("20 Hunde", -1.0)),
     "21 dogs and 4 cats": ("21 Hunde 21 und 4 Katzen", ("21 Hunde", -1.0)),  # one is lost, which is worse
     "dogs at 11:30 pm": ("Hunde um 11:30 Uhr", ("Hunde um 23:30 Uhr", -1.0)),
+    "$1.2bn for dogs": ("1,2 Dollar", ("1,2 Milliarden Dollar", -1.0)),
 }
 
 
@@ -83,6 +84,7 @@ def test_the_second_result_is_kept_if_its_numbers_are_better(vocab: Vocabulary) 
             "dogs at half past three": [["halb vier", "Halb vier", "3:30"]],
             "dogs at 8 pm": [["20"]],
             "dogs at 11:30 pm": [["23:30"]],
+            "$1.2bn for dogs": [["1,2 Milliarden"]],
         }.get(piece.line.text, [])
         assert len(piece.source.rules) == (piece.line.text in ("dogs", "1,500 dogs and 3 cats"))
 

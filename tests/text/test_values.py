@@ -31,6 +31,12 @@ KEPT = [
     ("10-12 people", "zehn bis zwölf Leute"),
     ("2 million people", "2 Mio. Menschen"),
     ("2.5 million people", "2.500.000 Menschen"),
+    ("$1.2bn", "1,2 Milliarden Dollar"),
+    ("£5m", "5 Millionen Pfund"),
+    ("£5m", "£5m"),
+    ("-5 million", "minus 5 Mio."),
+    ("1 or 2 million", "1 oder 2 Millionen"),
+    ("a 5m rope", "ein 5m langes Seil"),
     ("November 24, 2026", "24.11.2026"),
     ("born in nineteen eighty-four", "1984 geboren"),
     ("in 1964", "neunzehnhundertvierundsechzig"),
@@ -82,6 +88,9 @@ WRONG = [
     ("1,234,567 people", "1.234,567 Menschen", ["1,234,567"], []),
     ("$1,250,000", "1.250,00 Dollar", ["1,250,000"], []),
     ("more than 300,000 people", "mehr als 300.00 Menschen", ["300,000"], []),
+    ("It costs $1.2bn.", "Es kostet 1,2 Dollar.", ["1.2"], []),
+    ("the 110-million-year-old creature", "die 110-jährige Kreatur", ["110"], ["110"]),
+    ("500 milliliters", "500 Millionen", ["500"], ["500"]),
 ]
 REPEATED = [
     ("on the 5th", "am 5. 5.", ["5"]),

@@ -88,38 +88,42 @@ class KeepNumbers(Stage):
 
     def _forms(self, number: str, text: str) -> Iterator[Form]:
         """Yields the subwords of a number as the text has it, and as the target language separates its digits. A time
-        of day is written as the target language counts the hours."""
+        of day, and a number of millions, is written as the target language does."""
         match = re.search(rf"(\S*?){re.escape(number)}(\S*)", text)
         before, after = match.groups() if match else ("", "")
         written = [number]
-        if times := self._times(number, text):
-            written, after = times, ""
+        if own := self._own_forms(number, text):
+            written, after = own, ""
         elif before[:1].isalpha():
             written = [(before + number + after).rstrip(".,;:!?)]}\"'")]
-        elif self._languages.tgt and _AMOUNT.fullmatch(number) and _decimal_comma(self._languages.tgt):
-            written.append(number.translate(SWAPPED_MARKS))
+        elif (localized := self._localized(number)) != number:
+            written.append(localized)
         for spelled in dict.fromkeys(written):
             tokens = tuple(self._tgt_vocab.encode(spelled))
             if tokens and UNK_ID not in tokens and self._tgt_vocab.decode(tokens) == spelled:
                 yield Form(tokens, whole=not after[:1].isalpha())
 
-    def _times(self, number: str, text: str) -> list[str]:
+    def _own_forms(self, number: str, text: str) -> list[str]:
         """Returns how the target language may write the times of day that a number stands for: as it says them, or with
-        the hours to 24 if it counts them."""
-        words, times = WORDS.get(base(self._languages.tgt)), list[str]()
+        the hours to 24 if it counts them; and a number with its word for millions."""
+        words, forms = WORDS.get(base(self._languages.tgt)), list[str]()
         for amount in amounts(text, self._languages.src) if words else ():
-            if words and amount.text == number and amount.time:
-                times += [*words.spoken(amount.time), amount.time]
-            elif words and amount.text == number and words.late and (time := amount.to_24_hours()):
-                times.append(time)
-        return times
+            if not words or amount.text != number:
+                continue
+            if amount.time:
+                forms += [*words.spoken(amount.time), amount.time]
+            elif words.late and (time := amount.to_24_hours()):
+                forms.append(time)
+            elif scale := words.written.get(amount.scale):
+                forms.append(f"{self._localized(number)} {scale}")
+        return forms
+
+    def _localized(self, number: str) -> str:
+        """Returns a number with the separators of the target language."""
+        words = WORDS.get(base(self._languages.tgt))
+        return number.translate(SWAPPED_MARKS) if words and words.comma and _AMOUNT.fullmatch(number) else number
 
 
 def _without_codes(line: Line, text: str) -> str:
     codes = "|".join(line.seen.texts)
     return re.sub(rf"\b(?:{codes})(?!\d)", " ", text) if codes else text
-
-
-def _decimal_comma(language: str) -> bool:
-    words = WORDS.get(base(language))
-    return words is not None and words.comma
