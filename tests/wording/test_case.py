@@ -128,6 +128,7 @@ def test_words_of_mixed_case_keep_it_in_both_directions() -> None:
         ("US", "tell", "us"),
         ("US", "The", "US"),
         ("U.S.", "", "U.S."),
+        ("XIV", "", "XIV"),
         ("Zorgu", "", "Zorgu"),  # no form is known, so it stays a name
         ("ZORGU", "", "zorgu"),
     ],

@@ -18,6 +18,8 @@ AFTER_THE = frozenset(("EU", "IT", "UN", "US", "WHO"))  # acronyms that are word
 
 WORD = regex.compile(r"(?<![\p{L}\p{M}\d])(?:(?:\p{L}\.){2,}|\p{L}[\p{L}\p{M}]*+(?:['\u2019]\p{L}+)*+(?!-?\d))")
 """A word, or an abbreviation such as U.S.; nothing beside a digit, as in COVID-19 or 5KG."""
+_ROMAN = regex.compile("(?=..)X{0,3}(?:IX|IV|V?I{0,3})")
+"""Numbers from II to XXXIX."""
 _VOWEL = regex.compile("[aeiouy]|[^a-z'\u2019]")
 
 
@@ -46,7 +48,7 @@ class SentenceCase:
         small = lower(word, self._language)
         name = word[0] + small[1:]
         after_the = word in AFTER_THE and before.lower() == "the"
-        if word in ACRONYMS or after_the or "." in word:
+        if word in ACRONYMS or after_the or "." in word or _ROMAN.fullmatch(word):
             return word
         if regex.match(r"I\b", word) and self._language and base(self._language) == "en":
             return name
