@@ -3,12 +3,12 @@
     python tests/bench/alignments.py --model run --data gold/test [--lines 1000] [--details]
 
 Feeds each given translation through the model and compares the attention with PREFIX.align (Pharaoh format, over the
-words between spaces). `gold_links.py` writes such text, and text to train the model on. The table has one row per
-decoder layer, one for the upper half of the layers and one for all, both for the position that predicts a subword and
-for the position whose input it is. Its columns are: each target word with its best source word; each source word with
-its best target word; the union of both, which is what `vtrans translate --alignments` gives; and their intersection.
-`--details` adds a row per head. AER is that of Och and Ney (2003), with the sure links equal to the possible ones: 1 -
-2 |A & G| / (|A| + |G|), in per cent.
+words between spaces). `gold_links.py` writes such text, and text to train the model on. First come the rates of the
+links of `vtrans translate --alignments`, with ENOUGH and with other values. The table has one row per decoder layer,
+one for the upper half of the layers and one for all, both for the position that predicts a subword and for the position
+whose input it is. Its columns are: each target word with its best source word; each source word with its best target
+word; the union of both, with ENOUGH; and their intersection. `--details` adds a row per head. AER is that of Och and
+Ney (2003), with the sure links equal to the possible ones: 1 - 2 |A & G| / (|A| + |G|), in per cent.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 from vtrans.checkpoint import load_model
+from vtrans.engines import alignments
 from vtrans.engines.alignments import links
 from vtrans.engines.attention import attention, cross_attention
 from vtrans.engines.forced import forced_batches
@@ -31,6 +32,7 @@ from vtrans.text.words import words_of_line
 
 Words = tuple[list[int], list[int]]
 Found = set[tuple[int, int]]
+OTHERS = (0.0, 0.05, 0.15, 0.2, 0.3, 0.5, 1.0)  # values of ENOUGH
 
 
 def error_rate(found: list[Found], gold: list[Found]) -> float:
@@ -84,9 +86,15 @@ def main() -> None:
             every = torch.stack(cross_attention(model, batch))
             for b, number in enumerate(rows):
                 seen[number] = every[:, b, :, :, : len(pairs[number][0])].double().numpy()
-        default = [links(attention_TS, *words[i]) for i, attention_TS in sorted(attention([model], [1.0], pairs, 4000))]
+        found = sorted(attention([model], [1.0], pairs, 4000))
     print(f"{file} ({reason}): {layers} decoder layers of {heads} heads; {len(pairs)} pairs; AER in per cent")
-    print(f"as in translate --alignments: {error_rate([set(some) for some in default], gold):.1f}\n")
+    usual = alignments.ENOUGH
+    for enough in sorted({usual, *OTHERS}):
+        alignments.ENOUGH = enough
+        rate = error_rate([set(links(attention_TS, *words[i])) for i, attention_TS in found], gold)
+        print(f"with ENOUGH {enough:<4}{rate:6.1f}{', as in translate --alignments' if enough == usual else ''}")
+    alignments.ENOUGH = usual
+    print()
     print(f"{'':<28}{'target':>10}{'source':>10}{'union':>10}{'common':>10}")
     for shift, which in enumerate(("predicting", "as input")):
         choices = {f"layer {n}": [n - 1] for n in range(1, layers + 1)}
