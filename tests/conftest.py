@@ -124,7 +124,7 @@ EVERY_STEP = (
 )
 
 
-def write_pairs(folder: Path, name: str, pairs: Sequence[tuple[str, str]]) -> tuple[Path, Path]:
+def write_pairs(folder: Path, name: str, pairs: Sequence[Sequence[str]]) -> tuple[Path, Path]:
     """Writes these pairs to two files, `name`.en and `name`.de."""
     paths = (folder / f"{name}.en", folder / f"{name}.de")
     for side, path in enumerate(paths):

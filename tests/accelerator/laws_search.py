@@ -12,16 +12,14 @@ import numpy as np
 import pretended
 import pytest
 import torch
+from gpu_check import Counting
 from pretended import waits
-from torch import Tensor
 from translators import SEARCH, VARIANTS, loaded, same, vocabulary
 
 from vtrans.checkpoint import LoadedModel
 from vtrans.config import ModelConfig
-from vtrans.engines.incremental import IncrementalDecoder, best_of
+from vtrans.engines.incremental import best_of
 from vtrans.engines.torch_engine import TorchEngine
-from vtrans.model import Cache
-from vtrans.search.history import Ints
 from vtrans.search.options import Sampling
 from vtrans.storage.model_file import Shortlist, with_network
 from vtrans.translate.translation import Translation
@@ -31,16 +29,6 @@ pretended.register()
 DEVICE = torch.device(pretended.NAME)
 LINES = ["a dog runs", "Łódź", "the park sleeps in ein Hund", "cat cat", "in the park"]
 OTHER, CPU = torch.device(pretended.NAME, 1), torch.device("cpu")
-
-
-class Counting(IncrementalDecoder):
-    """Counts its steps."""
-
-    steps = 0
-
-    def hidden(self, cache: Cache, tokens_BK: Ints, live_r: Ints) -> Tensor:
-        self.steps += 1
-        return super().hidden(cache, tokens_BK, live_r)
 
 
 def moved(model: LoadedModel, device: torch.device) -> LoadedModel:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
+import catalogues
 import pytest
 from catalogues import Translate, reverse
 
 from vtrans.documents.document import html_document
-from vtrans.documents.files import Filling, open_file
 from vtrans.documents.memory import Memory
 from vtrans.documents.pairs import Taken
 from vtrans.documents.remembered import Lookup, Remembered
@@ -50,12 +50,7 @@ def po(*entries: tuple[str, str], flags: str = "") -> str:
 
 def filled(name: str, content: str, memory: Remembered, translate: Translate = reverse) -> str:
     """Returns a file that is filled from a memory, and by a translator that reverses words."""
-    opened = open_file(name, content.encode(), 1_000_000, Filling("de"))
-    documents = [opened.read(text, "en") for text in opened.texts]
-    lines = Lines(documents, memory)
-    answers = {line: [translate(line.text)] for group in lines.groups.values() for line in group}
-    pairs = zip(documents, lines.answered(answers), strict=True)
-    return opened.written([document.joined([nbest[0] for nbest in found]) for document, found in pairs]).decode()
+    return catalogues.filled(name, content.encode(), translate, memory=memory).decode()
 
 
 def test_a_catalogue_that_was_translated_is_filled_from_itself() -> None:

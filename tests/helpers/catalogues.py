@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from vtrans.documents.document import Translated
 from vtrans.documents.files import Filling, open_file
+from vtrans.documents.remembered import Remembered
 from vtrans.documents.sentences import PROTECTION
 from vtrans.documents.translating import Lines
 from vtrans.lines.line import Line
@@ -58,11 +59,13 @@ def filled(
     tgt: str = "de",
     overwrite: bool = False,
     existing: bytes = b"",
+    memory: Remembered | None = None,
 ) -> bytes:
-    """Returns a file with its translations, or an existing translation with those that it lacks."""
+    """Returns a file with its translations, from a memory and a translator, or an existing translation with those that
+    it lacks."""
     opened = open_file(name, content, 10_000_000, Filling(tgt, overwrite, existing=existing))
     documents = [opened.read(text, "en") for text in opened.texts]
-    lines = Lines(documents)
+    lines = Lines(documents, memory)
     answers = {line: [translate(line.text)] for group in lines.groups.values() for line in group}
     pairs = zip(documents, lines.answered(answers), strict=True)
     return opened.written([document.joined([nbest[0] for nbest in found]) for document, found in pairs])

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import write_pairs
 
 from vtrans.console import Console
 from vtrans.data.options import PrepareOptions
@@ -29,14 +30,7 @@ ALL = [(sentence(ENGLISH, *c), sentence(GERMAN, *c)) for c in CHOICES]
 VALID = ALL[::29]
 TRAIN = [pair for pair in ALL if pair not in VALID]
 Pairs = Sequence[Sequence[str]]
-
-
-def write(folder: Path, name: str, pairs: Pairs) -> tuple[Path, Path]:
-    """Writes two files of these pairs."""
-    paths = (folder / f"{name}.en", folder / f"{name}.de")
-    for side, path in enumerate(paths):
-        path.write_bytes("".join(pair[side] + "\n" for pair in pairs).encode())
-    return paths
+write = write_pairs
 
 
 def options(folder: Path, train: Pairs = TRAIN, valid: Pairs | None = VALID, **values: Any) -> PrepareOptions:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -16,9 +16,15 @@ from torch import Tensor, nn
 from vtrans.checkpoint import LoadedModel
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.data.preparation.learn_vocabulary import learn
+from vtrans.engines.alignments import Links
+from vtrans.engines.engine import Source
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.lines.line import Constraints, Line, lines_of
 from vtrans.model import Transformer
+from vtrans.search.decoder import SubwordPair
+from vtrans.search.loop import Hypothesis
+from vtrans.storage.model_file import Model
+from vtrans.text.languages import Languages
 from vtrans.text.piece_table import SPECIAL_KINDS, pack
 from vtrans.text.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, Vocabulary
 from vtrans.translate.translation import Translation
@@ -99,6 +105,36 @@ def loaded(config: ModelConfig = SMALL, seed: int = 1) -> LoadedModel:
 
 def translator(config: ModelConfig = SMALL, *, retry: bool = True, **search: Any) -> Translator:
     return Translator(TorchEngine([loaded(config)]), dataclasses.replace(SEARCH, **search), retry=retry)
+
+
+class FakeEngine:
+    """An engine that finds the texts of `answers`, which are equally probable."""
+
+    def __init__(self, vocab: Vocabulary) -> None:
+        self.name, self.settings, self.device = "fake", SEARCH, "cpu"
+        self.models: list[Model[Any]] = []
+        self.max_length: int | None = None
+        self.languages: Sequence[Languages] = ()
+        self.tags: Mapping[str, str] = {}
+        self.src_vocab = self.tgt_vocab = vocab
+
+    def answers(self, source: Source) -> list[str]:
+        raise NotImplementedError
+
+    def search(
+        self, sources: Sequence[Source], config: SearchConfig, **options: Any
+    ) -> Iterator[tuple[int, list[Hypothesis]]]:
+        for i, source in enumerate(sources):
+            ids = [tuple(self.tgt_vocab.encode(text)) for text in self.answers(source)]
+            yield i, [Hypothesis(tokens, -1.0, -1.0, True, (-1.0,) * (len(tokens) + 1)) for tokens in ids]
+
+    def align(self, pairs: Sequence[SubwordPair], words: Any, batch_tokens: int) -> list[Links]:
+        return [()] * len(pairs)
+
+    def token_logprobs(
+        self, pairs: Sequence[SubwordPair], batch_tokens: int, done: Callable[[], None] = lambda: None
+    ) -> list[tuple[float, ...]]:
+        return [(-1.0,) * len(target) for _, target in pairs]
 
 
 def window(

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from translators import SEARCH, window
+from translators import FakeEngine, window
 
-from vtrans.config import SearchConfig
 from vtrans.data.preparation.learn_vocabulary import learn
-from vtrans.engines.alignments import Links
 from vtrans.engines.engine import Source
 from vtrans.lines.case import CASE, Case, LowerCase
 from vtrans.lines.line import Line
 from vtrans.lines.requirements import ProtectText, WriteCodes
 from vtrans.lines.unknowns import Characters, CopyUnknown
-from vtrans.search.decoder import SubwordPair
-from vtrans.search.loop import Hypothesis
-from vtrans.storage.model_file import Model
-from vtrans.text.languages import Languages
 from vtrans.text.vocabulary import Vocabulary
 from vtrans.translate.translation import TranslateOptions, Translation
 from vtrans.translate.translator import Translator
@@ -52,33 +45,15 @@ READ = Reader(LATIN, LATIN)
 WORDS = vocabulary_of("ein a dog runs in the park Hund HUND A DOG RUNS The Dog Runs In Park EIN 12 .")
 
 
-class Echo:
-    """An engine that translates every line as "ein" and the line."""
+class Echo(FakeEngine):
+    """Translates every line as "ein", its terms and the line."""
 
     def __init__(self) -> None:
-        self.name, self.settings, self.device = "echo", SEARCH, "cpu"
-        self.models: list[Model[Any]] = []
-        self.max_length: int | None = None
-        self.languages: Sequence[Languages] = ()
-        self.tags: Mapping[str, str] = {}
-        self.src_vocab = self.tgt_vocab = WORDS
+        super().__init__(WORDS)
 
-    def search(
-        self, sources: Sequence[Source], config: SearchConfig, **options: Any
-    ) -> Iterator[tuple[int, list[Hypothesis]]]:
-        for i, source in enumerate(sources):
-            terms = [self.tgt_vocab.decode(phrase.forms[0].tokens) for phrase in source.phrases if not phrase.exactly]
-            text = " ".join(["ein", *terms, self.src_vocab.decode(source.tokens[:-1])])
-            tokens = tuple(self.tgt_vocab.encode(text))
-            yield i, [Hypothesis(tokens, -1.0, -1.0, True, (-1.0,) * (len(tokens) + 1))]
-
-    def align(self, pairs: Sequence[SubwordPair], words: Any, batch_tokens: int) -> list[Links]:
-        return [()] * len(pairs)
-
-    def token_logprobs(
-        self, pairs: Sequence[SubwordPair], batch_tokens: int, done: Callable[[], None] = lambda: None
-    ) -> list[tuple[float, ...]]:
-        return [(-1.0,) * len(target) for _, target in pairs]
+    def answers(self, source: Source) -> list[str]:
+        terms = [self.tgt_vocab.decode(phrase.forms[0].tokens) for phrase in source.phrases if not phrase.exactly]
+        return [" ".join(["ein", *terms, self.src_vocab.decode(source.tokens[:-1])])]
 
 
 def translated(line: str, prefix: str = "", **options: Any) -> Translation:

@@ -282,49 +282,45 @@ def test_an_error_names_a_file_outside_the_run_folder(
     assert "Input/output error" in str(caught.value)
 
 
-def test_nothing_is_saved_that_was_learned_from_changed_data(
-    tmp_path: Path, tiny_data: DataFolder, every_step_run: RunFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = shutil.copytree(tiny_data.path, tmp_path / "data")
-    data, store = DataFolder.open(path), path / "train.safetensors"
-    write = Metrics.write
+def trained_on_changing_data(
+    data: DataFolder, folder: Path, step: int, change: Callable[[Path], object], *settings: str
+) -> RunFolder:
+    """Trains until the training text, which changes after a step, ends it. Returns the run."""
+    path = shutil.copytree(data.path, folder / "data")
+    store, write = path / "train.safetensors", Metrics.write
 
-    def change(metrics: Metrics, record: dict[str, Any]) -> None:
+    def changing(metrics: Metrics, record: dict[str, Any]) -> None:
         write(metrics, record)
-        if record["step"] == 10:
-            with store.open("r+b") as file:
-                file.seek(-1, os.SEEK_END)
-                file.write(b"\xff")
+        if record["step"] == step:
+            change(store)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(Metrics, "write", change)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Metrics, "write", changing)
         with pytest.raises(FileError, match=str(store)):
-            tiny_train(data, tmp_path / "run", *EVERY_STEP)
-    assert RunFolder(tmp_path / "run").state_steps() == [7]
-    same(tiny_train(tiny_data, tmp_path / "run", *EVERY_STEP), every_step_run)
+            tiny_train(DataFolder.open(path), folder / "run", *settings)
+    return RunFolder(folder / "run")
+
+
+def test_nothing_is_saved_that_was_learned_from_changed_data(
+    tmp_path: Path, tiny_data: DataFolder, every_step_run: RunFolder
+) -> None:
+    def change(store: Path) -> None:
+        with store.open("r+b") as file:
+            file.seek(-1, os.SEEK_END)
+            file.write(b"\xff")
+
+    run = trained_on_changing_data(tiny_data, tmp_path, 10, change, *EVERY_STEP)
+    assert run.state_steps() == [7]
+    same(tiny_train(tiny_data, run.path, *EVERY_STEP), every_step_run)
 
 
 @pytest.mark.parametrize("dropout", [0, 0.1])
-def test_data_that_is_cut_ends_the_run_which_resumes(
-    tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch, dropout: float
-) -> None:
+def test_data_that_is_cut_ends_the_run_which_resumes(tmp_path: Path, tiny_data: DataFolder, dropout: float) -> None:
     # Longer than what is read ahead, and without a checkpoint that would notice the change first.
     settings = (*EVERY_STEP, "train.max_steps=40", "train.checkpoint_every=20", f"train.bpe_dropout={dropout}")
     whole = tiny_train(tiny_data, tmp_path / "whole", *settings)
-    path = shutil.copytree(tiny_data.path, tmp_path / "data")
-    data, store = DataFolder.open(path), path / "train.safetensors"
-    write = Metrics.write
-
-    def cut(metrics: Metrics, record: dict[str, Any]) -> None:
-        write(metrics, record)
-        if record["step"] == 3:
-            os.truncate(store, 100)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Metrics, "write", cut)
-        with pytest.raises(FileError, match=str(store)):
-            tiny_train(data, tmp_path / "run", *settings)
-    same(tiny_train(tiny_data, tmp_path / "run", *settings), whole)
+    run = trained_on_changing_data(tiny_data, tmp_path, 3, lambda store: os.truncate(store, 100), *settings)
+    same(tiny_train(tiny_data, run.path, *settings), whole)
 
 
 def test_too_little_memory_is_answered_with_advice(

@@ -261,16 +261,6 @@ def test_a_signal_ends_the_command_and_its_copies(
 
 
 @linux
-def test_killing_the_command_ends_its_copies(divided: Callable[..., subprocess.Popen[bytes]]) -> None:
-    process = divided()
-    copies_of(process)
-    process.kill()
-    _, err = process.communicate(timeout=60)
-    assert err == b""
-    assert gone(process)
-
-
-@linux
 def test_killing_a_copy_ends_the_command(tmp_path: Path, divided: Callable[..., subprocess.Popen[bytes]]) -> None:
     process = divided("--output", tmp_path / "out")
     os.kill(copies_of(process)[0], signal.SIGKILL)

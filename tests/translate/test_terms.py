@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from translators import SEARCH, translator, vocabulary, window
+from translators import SEARCH, FakeEngine, translator, vocabulary, window
 
 from vtrans.config import SearchConfig
 from vtrans.engines.alignments import Links
 from vtrans.engines.engine import Source
 from vtrans.search.decoder import SubwordPair
-from vtrans.search.loop import Hypothesis
 from vtrans.search.options import Mbr
-from vtrans.storage.model_file import Model
-from vtrans.text.languages import Languages
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator
 from vtrans.wording.glossary import Glossary, pair_of
@@ -24,28 +21,18 @@ from vtrans.wording.protect import Protection
 LINE = "a dog runs"
 
 
-class Fake:
-    """An engine that translates every line as `draft`, whose hypotheses "|" separates, but as "cat" and the required
-    words if there are phrases. It prefers short translations, and those without the word `disliked`. A pair's
-    log-probability grows by `noise` with each pair before it, as rounding errors depend on the batch."""
+class Fake(FakeEngine):
+    """Translates every line as `draft`, whose hypotheses "|" separates, but as "cat" and the required words if there
+    are phrases. It prefers short translations, and those without the word `disliked`. A pair's log-probability grows by
+    `noise` with each pair before it, as rounding errors depend on the batch."""
 
     def __init__(self, draft: str, links: Links, disliked: str = "-", noise: float = 0) -> None:
-        self.name, self.settings, self.device = "fake", SEARCH, "cpu"
-        self.models: list[Model[Any]] = []
-        self.languages: Sequence[Languages] = ()
-        self.tags: Mapping[str, str] = {}
-        self.max_length: int | None = None
-        self.src_vocab = self.tgt_vocab = vocabulary()
+        super().__init__(vocabulary())
         self.draft, self.links, self.disliked, self.noise = draft, links, disliked, noise
 
-    def search(
-        self, sources: Sequence[Source], config: SearchConfig, **options: Any
-    ) -> Iterator[tuple[int, list[Hypothesis]]]:
-        for i, source in enumerate(sources):
-            required = [self.tgt_vocab.decode(phrase.forms[0].tokens) for phrase in source.phrases]
-            texts = [" ".join(["cat", *required])] if required else self.draft.split("|")
-            ids = [tuple(self.tgt_vocab.encode(text)) for text in texts]
-            yield i, [Hypothesis(tokens, -1.0, -1.0, True, (-1.0,) * (len(tokens) + 1)) for tokens in ids]
+    def answers(self, source: Source) -> list[str]:
+        required = [self.tgt_vocab.decode(phrase.forms[0].tokens) for phrase in source.phrases]
+        return [" ".join(["cat", *required])] if required else self.draft.split("|")
 
     def align(self, pairs: Sequence[SubwordPair], words: Any, batch_tokens: int) -> list[Links]:
         return [self.links] * len(pairs)
