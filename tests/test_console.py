@@ -94,6 +94,13 @@ def test_quiet_leaves_warnings_and_errors() -> None:
         assert lines.count("\n") == 2
 
 
+def test_advice_follows_its_text_on_a_console_that_advises() -> None:
+    for advises, line in ((True, "done; next: vtrans train\n"), (False, "done\n")):
+        out = io.StringIO()
+        Console(advises=advises, stream=out).info("done", "next: vtrans train")
+        assert out.getvalue() == line
+
+
 def test_text_is_not_read_as_markup() -> None:
     out = Terminal()
     _use_everything(Console(stream=out))

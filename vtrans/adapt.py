@@ -11,38 +11,34 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import random
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from pathlib import Path
 from typing import Literal
 
 from vtrans.average import average, usual_checkpoints
-from vtrans.checkpoint import load_model, save_model
 from vtrans.console import Console
 from vtrans.data.options import PrepareOptions
+from vtrans.data.parts import Pairs, divided
 from vtrans.data.preparation.prepare import prepare
 from vtrans.data.store import DataFolder
 from vtrans.errors import InputError
-from vtrans.files import file_sha256, replaced, write_atomically
+from vtrans.files import destination, file_sha256, replaced, write_atomically
 from vtrans.processes.threads import set_threads
 from vtrans.score import corpus_scores
-from vtrans.storage.model_file import read_abilities
 from vtrans.storage.run_folder import RunFolder, choose_model
 from vtrans.text.languages import direction
-from vtrans.text.lines import write_line, writing
+from vtrans.text.lines import write_lines
 from vtrans.text.piece_table import is_language
 from vtrans.text.vocabulary import FORMALITY, Formality
-from vtrans.training.recipe import recipe_of_run
+from vtrans.training.recipe import recipe_of_model, recorded_recipe, with_overrides
 from vtrans.training.setup import TrainOptions
 from vtrans.training.trainer import train
 from vtrans.translate.loading import load
 from vtrans.translate.translator import Translator
 
-Pairs = list[tuple[str, str]]
 Kept = Literal["adapted", "mean", "given"]
 FEWEST_PAIRS = 500
 HELD_OUT = {"test": (0.1, 1000), "valid": (0.05, 300)}  # shares of the pairs, and the most
@@ -51,8 +47,6 @@ EPOCHS = 5  # at most; early stopping may end the training sooner
 PATIENCE = 2  # validations, of which there is one per epoch
 SHOWN = 20  # sentences that a validation translates for the reader; early stopping asks for the likelihood only
 BATCH_TOKENS = 2048
-RATE = 0.2  # the learning rate, times the width: wide models need smaller updates (Yang et al. 2022)
-NOISE = 0.3  # for models that have learned codes, so that they do not forget them
 FORMS = 0.05  # share of the new and the old sources that are also translated in each form of address
 SEED = 1
 
@@ -100,26 +94,27 @@ def adapt(options: AdaptOptions, pairs: Pairs, old: OldText | None, console: Con
     """Adapts a model, and writes the better one to `options.out`/model.safetensors. Repeating an interrupted call
     continues it.
 
-    Raises InputError for fewer than FEWEST_PAIRS different pairs, and for a folder with other text or another model.
+    Raises InputError for fewer than FEWEST_PAIRS different sources, and for a folder of other pairs, models or options.
     """
+    destination(options.out, "folder")  # before the work
     work = _Adaptation(options, console)
-    parts = work.divided(pairs, old)
-    adapted, halfway = work.train(parts), options.out / "halfway.safetensors"
-    before = work.scores(work.given, parts)
+    parts = work.parts(pairs, old)
+    chosen = adapted = work.train(parts)
+    before, after = work.scores(work.given, parts), work.scores(adapted, parts)
 
-    def good_enough(scores: Mapping[str, float]) -> bool:
-        return scores["new"] > before["new"] and before.get("old", 0.0) - scores.get("old", 0.0) <= options.guard
+    def good_enough() -> bool:
+        return after["new"] > before["new"] and before.get("old", 0.0) - after.get("old", 0.0) <= options.guard
 
     kept: Kept = "adapted"
-    chosen, after = adapted, work.scores(adapted, parts)
-    if not good_enough(after):
-        average([work.given, adapted], halfway)
-        kept, chosen, after = "mean", halfway, work.scores(halfway, parts)
-        if not good_enough(after):
+    if not good_enough():
+        kept, chosen = "mean", options.out / "halfway.safetensors"
+        average([work.given, adapted], chosen)
+        after = work.scores(chosen, parts)
+        if not good_enough():
             kept, chosen = "given", work.given
     file = options.out / "model.safetensors"
     with replaced(file, "model") as path:
-        work.write(chosen, path)
+        shutil.copyfile(chosen, path)
     counts = {name: len(part) for name, part in parts.items()}
     return Adapted(kept, file, {kind: (before[kind], after[kind]) for kind in before}, counts)
 
@@ -131,63 +126,53 @@ class _Adaptation:
         self._options, self._console = options, console
         self.given = choose_model(options.model).file
         set_threads(options.training.threads)
-        self._translator = self._load(self.given)
+        self._translator = load(self.given, device=options.training.device)
         engine = self._translator.engine
         self._languages = direction(engine.languages, bool(engine.tags), options.from_, options.to)
         self._translator.reader.beginning(options.to)  # raises InputError for a wrong language
-        begins = [piece for piece in self._translator.search.begin if is_language(piece)]
-        self._begins = "".join(f"{tag} " for tag in begins)
-        """What the targets in the files begin with: the tag of a model such as NLLB."""
+        base = recipe_of_model(self.given, joint=engine.models[0].joint)
+        with_overrides(base, options.training.overrides, "the recipe of the model")  # and this for a wrong value
 
-    def _load(self, model: Path) -> Translator:
-        return load(model, device=self._options.training.device)
-
-    def divided(self, pairs: Pairs, old: OldText | None) -> Mapping[str, Pairs]:
+    def parts(self, pairs: Pairs, old: OldText | None) -> Mapping[str, Pairs]:
         """Returns the pairs of each kind and part, such as `new.train`, which are kept for a repeated call."""
-        text = [pairs, old and [old.sources, old.targets, old.held_out]]
-        made_from = {
-            "model": file_sha256(self.given),
-            "from": self._options.from_,
-            "to": self._options.to,
-            "text": hashlib.sha256(json.dumps(text).encode()).hexdigest(),
-        }
-        file = self._options.out / "pairs.json"
+        options, file = self._options, self._options.out / "pairs.jsonl"
+        settings = [file_sha256(self.given), options.from_, options.to, *options.training.overrides]
+        digest = hashlib.sha256(json.dumps([settings, pairs, old and vars(old)]).encode()).hexdigest().encode()
         if not file.exists():
-            made = {"made_from": made_from, "parts": self._parts(pairs, old)}
-            file.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(file, json.dumps(made, indent=0).encode())
-        found = json.loads(file.read_bytes())
-        if found["made_from"] != made_from:
+            made = json.dumps(self._divided(pairs, old)).encode()
+            options.out.mkdir(parents=True, exist_ok=True)
+            write_atomically(file, digest + b"\n" + made)
+        made_from, _, made = file.read_bytes().partition(b"\n")
+        if made_from != digest:
             raise InputError(
-                f"{self._options.out} was made from other pairs or another model; name another folder, or delete this "
-                "one."
+                f"{options.out} is for another model, other pairs or other options; name another folder, or delete it."
             )
-        parts: dict[str, Pairs] = found["parts"]
+        parts: dict[str, Pairs] = json.loads(made)
         return parts
 
-    def _parts(self, pairs: Pairs, old: OldText | None) -> dict[str, Pairs]:
-        parts = _divided("new", pairs, HELD_OUT)
-        if (count := sum(map(len, parts.values()))) < FEWEST_PAIRS:
+    def _divided(self, pairs: Pairs, old: OldText | None) -> dict[str, Pairs]:
+        new = divided(pairs, HELD_OUT, SEED)
+        if (count := sum(map(len, new.values()))) < FEWEST_PAIRS:
             raise InputError(
-                f"there must be at least {FEWEST_PAIRS} pairs of different sources to adapt a model, got {count}; use "
-                "fewer as a glossary or a memory."
+                f"there must be at least {FEWEST_PAIRS} different sources, got {count}; use a glossary or a memory."
             )
+        kinds = {"new": new}
         if old:
             sources, targets = old.sources, old.targets
             if targets is None:
                 different = [line for line in dict.fromkeys(sources) if line.strip()]
-                sources = random.Random(SEED).sample(different, min(len(parts["new.train"]), len(different)))
+                sources = random.Random(SEED).sample(different, min(len(new["train"]), len(different)))
                 targets = self._translations(self._translator, sources)
             held_out = {} if old.held_out or old.targets is None else HELD_OUT
-            parts |= _divided("old", old.held_out, OLD_HELD_OUT)
-            parts |= _divided("old", zip(sources, targets, strict=True), held_out)
+            given = divided(old.held_out, OLD_HELD_OUT, SEED)
+            kinds["old"] = given | divided(zip(sources, targets, strict=True), held_out, SEED)
             for part in ("train", "valid"):
-                parts[f"old.{part}"] = parts[f"old.{part}"][: len(parts[f"new.{part}"])]
+                kinds["old"][part] = kinds["old"][part][: len(new[part])]
         if self._translator.src_vocab.formality:
-            count = math.ceil(FORMS * len(parts["new.train"]))
-            kinds = parts["new.train"][:count], parts.get("old.train", [])[:count]
-            parts["formality.train"] = self._in_both_forms([src for kind in kinds for src, _ in kind])
-        return {name: part for name, part in parts.items() if part}
+            count = int(FORMS * len(new["train"])) + 1
+            chosen = [src for parts in kinds.values() for src, _ in parts["train"][:count]]
+            kinds["formality"] = {"train": self._in_both_forms(chosen)}
+        return {f"{kind}.{name}": part for kind, parts in kinds.items() for name, part in parts.items() if part}
 
     def _in_both_forms(self, sources: Sequence[str]) -> Pairs:
         """Returns the model's translations in each form of address, of the sources for which they differ. They keep the
@@ -199,53 +184,47 @@ class _Adaptation:
                 pairs += [(f"{FORMALITY['more']} {src}", more), (f"{FORMALITY['less']} {src}", less)]
         return pairs
 
-    def _translations(
-        self, translator: Translator, sources: Sequence[str], formality: Formality | None = None
-    ) -> list[str]:
-        with self._console.progress("translating", len(sources), "lines") as counter:
-            found = []
-            for text in translator.translate(sources, to=self._options.to, formality=formality):
-                found.append(text)
-                counter.advance()
-        return found
+    def _translations(self, translator: Translator, sources: Sequence[str], form: Formality | None = None) -> list[str]:
+        found = translator.translate(sources, to=self._options.to, formality=form)
+        return list(self._console.counted(found, "translating", len(sources), "lines"))
 
     def train(self, parts: Mapping[str, Pairs]) -> Path:
         """Trains on the new and the old pairs, and returns the mean of the last checkpoints."""
-        models, out = self._translator.engine.models, self._options.out
-        learned_codes = all(model.codes for model in models)
+        engine, out = self._translator.engine, self._options.out
+        learned_codes = all(model.codes for model in engine.models)
         report = prepare(self._data(parts, align=learned_codes), self._console)
         updates = max(1, max(report["train"]["tokens"].values()) // BATCH_TOKENS)
         settings = {
             "max_steps": EPOCHS * updates,
             "checkpoint_every": updates,
             "warmup": max(1, updates // 10),
-            "learning_rate": RATE / models[0].model.config.d_model,
+            "learning_rate": 0.2 / engine.models[0].model.config.d_model,  # less if wide (Yang et al. 2022)
             "schedule": "cosine",
             "batch_tokens": BATCH_TOKENS,
             "patience": PATIENCE,
             "keep_last": PATIENCE + 1,  # averaged if training ends early: the best checkpoint and those after it
             "best_metric": "nll",
             "valid_sentences": SHOWN,
-            "noise": NOISE if learned_codes else 0.0,
+            "noise": 0.3 if learned_codes else 0.0,  # so that it does not forget codes
         }
         training, run = self._options.training, RunFolder(out / "run")
         overrides = [*(f"train.{key}={value}" for key, value in settings.items()), *training.overrides]
-        asked = replace(training, overrides=overrides, init_from=self.given)
-        train(DataFolder.open(out / "data"), run, self._console, asked)
-        recipe = recipe_of_run(run)
-        assert recipe is not None
-        average(usual_checkpoints(run, recipe.train), run.averaged, max(run.steps()))
+        data = DataFolder.open(out / "data")
+        data.languages = tuple(engine.languages) or data.languages  # the model keeps all, not that of the pairs alone
+        data.tags = dict(engine.tags) or data.tags
+        progress = train(data, run, self._console, replace(training, overrides=overrides, init_from=self.given))
+        recipe = recorded_recipe(progress.recipe, str(run.path))
+        average(usual_checkpoints(run, recipe.train), run.averaged, progress.step)
         return run.averaged
 
     def _data(self, parts: Mapping[str, Pairs], *, align: bool) -> PrepareOptions:
         """Writes the training and validation pairs to files, and returns how to prepare them."""
         folder, engine = self._options.out / "text", self._translator.engine
         folder.mkdir(exist_ok=True)
+        begins = "".join(f"{piece} " for piece in self._translator.search.begin if is_language(piece))  # as of NLLB
         for name, part in parts.items():
-            with writing(folder / f"{name}.src") as src, writing(folder / f"{name}.tgt") as tgt:
-                for source, target in part:
-                    write_line(src, source)
-                    write_line(tgt, self._begins + target)
+            write_lines(folder / f"{name}.src", (src for src, _ in part))
+            write_lines(folder / f"{name}.tgt", (begins + tgt for _, tgt in part))
 
         def files(part: str, side: str) -> tuple[Path, ...]:
             return tuple(folder / f"{name}.{side}" for name in parts if name.endswith(part))
@@ -261,37 +240,11 @@ class _Adaptation:
             threads=self._options.training.threads or 0, out=self._options.out / "data",
         )  # fmt: skip
 
-    def write(self, model: Path, out: Path) -> None:
-        """Writes a model with the languages and tags of the given one, as far as that has any. The training knows one
-        direction only."""
-        engine = self._translator.engine
-        if (engine.languages or engine.tags) and read_abilities(model).languages != tuple(engine.languages):
-            save_model(out, replace(load_model(model), languages=tuple(engine.languages), tags=dict(engine.tags)))
-        else:
-            shutil.copyfile(model, out)
-
     def scores(self, model: Path, parts: Mapping[str, Pairs]) -> dict[str, float]:
         """Returns the BLEU of a model on the test pairs of each kind."""
-        translator, scores = self._load(model), {}
+        translator, scores = load(model, device=self._options.training.device), {}
         for kind in ("new", "old"):
             if pairs := parts.get(f"{kind}.test"):
                 sources, references = zip(*pairs, strict=True)
                 scores[kind] = corpus_scores(self._translations(translator, sources), references)["bleu"]
         return scores
-
-
-def _divided(
-    kind: str, pairs: Iterable[tuple[str, str]], held_out: Mapping[str, tuple[float, int]]
-) -> dict[str, Pairs]:
-    """Divides pairs at random into `train` and the parts `held_out`. Pairs of one source are in one part, and a source
-    is held out with its first translation only."""
-    grouped: dict[str, Pairs] = {}
-    for pair in dict.fromkeys(pairs):
-        if all(side.strip() for side in pair):
-            grouped.setdefault(pair[0], []).append(pair)
-    groups = list(grouped.values())
-    random.Random(SEED).shuffle(groups)
-    left, parts = iter(groups), dict[str, Pairs]()
-    for part, (share, most) in held_out.items():
-        parts[f"{kind}.{part}"] = [group[0] for group in islice(left, min(int(share * len(groups)), most))]
-    return {f"{kind}.train": [pair for group in left for pair in group], **parts}

@@ -13,11 +13,13 @@ import time
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 if TYPE_CHECKING:
     import rich.console
     import rich.live
+
+T = TypeVar("T")
 
 PLAIN_SECONDS = 10.0
 """The least time between two progress lines without a terminal."""
@@ -211,10 +213,13 @@ class _Bar(Counter):
 
 
 class Console:
-    """Prints messages, tables and progress to stderr or another `stream`; if `quiet`, only warnings and errors."""
+    """Prints messages, tables and progress to stderr or another `stream`; if `quiet`, only warnings and errors.
 
-    def __init__(self, *, quiet: bool = False, stream: TextIO | None = None) -> None:
-        self.quiet = quiet
+    A command that runs the steps of others does not advise: what they would have the user do next, it does itself.
+    """
+
+    def __init__(self, *, quiet: bool = False, advises: bool = True, stream: TextIO | None = None) -> None:
+        self.quiet, self.advises = quiet, advises
         self._out = _Stream(stream if stream is not None else sys.stderr)
         dumb = os.environ.get("TERM", "").lower() in ("dumb", "unknown")
         self.is_terminal = self._out.isatty() and not dumb
@@ -226,10 +231,10 @@ class Console:
         """Makes this console print nothing, not even errors."""
         self.quiet, self.is_terminal, self._out = True, False, _Stream(None)
 
-    def info(self, text: str) -> None:
-        """Print `text`, above any live display."""
+    def info(self, text: str, advice: str = "") -> None:
+        """Print `text`, above any live display, and `advice` on how to continue if this console advises."""
         if not self.quiet:
-            self._print(text, "")
+            self._print(f"{text}; {advice}" if advice and self.advises else text, "")
 
     def warn(self, text: str) -> None:
         """Print a warning, even if quiet."""
@@ -271,6 +276,13 @@ class Console:
         else:
             with self._shown_live(_Bar(self._drawing(), _shown(description), total, unit, shares=shares)) as bar:
                 yield bar
+
+    def counted(self, items: Iterable[T], description: str, total: float | None, unit: str) -> Iterator[T]:
+        """Yield the items, and show the progress of the loop over them."""
+        with self.progress(description, total, unit) as counter:
+            for item in items:
+                yield item
+                counter.advance()
 
     @contextmanager
     def live(self, title: str, total: int | None) -> Iterator[Counter]:

@@ -19,7 +19,7 @@ if not __package__:  # run as a script: make the package importable
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from recipes.experiment import TextFiles, lines_of
-from vtrans.text.lines import write_line, writing
+from vtrans.text.lines import write_lines
 
 LENGTH = 8  # words of a sentence at most
 FREQUENT = (1500, 2200)  # English and German words
@@ -87,9 +87,7 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     for name, pairs in excerpt(corpus).items():
         for number, language in enumerate(LANGUAGES):
-            with writing(options.out / f"{name}.{language}.xz") as stream:
-                for pair in pairs:
-                    write_line(stream, pair[number])
+            write_lines(options.out / f"{name}.{language}.xz", (pair[number] for pair in pairs))
 
 
 if __name__ == "__main__":

@@ -104,7 +104,7 @@ class Stopper(Console):
         super().__init__(quiet=True)
         self.start, self.number = f"step {step}  ", number
 
-    def info(self, text: str) -> None:
+    def info(self, text: str, advice: str = "") -> None:
         if text.startswith(self.start):
             os.kill(os.getpid(), self.number)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,19 +12,18 @@ import pytest
 from cli_runner import Done
 from conftest import TRAIN_PAIRS, make_data, tiny_pairs, tiny_train, write_pairs
 from foreign import multilingual_folder
-from hypothesis import given
-from hypothesis import strategies as st
 
 import vtrans
 from vtrans import adapt as module
-from vtrans.adapt import EPOCHS, HELD_OUT, AdaptOptions, OldText, _divided, adapt
+from vtrans.adapt import EPOCHS, HELD_OUT, SEED, AdaptOptions, OldText, adapt
 from vtrans.checkpoint import load_model, save_model
 from vtrans.commands.adapt import KEPT
 from vtrans.console import Console
 from vtrans.data.options import PrepareOptions
+from vtrans.data.parts import divided
 from vtrans.data.preparation.prepare import prepare
 from vtrans.data.store import DataFolder
-from vtrans.errors import InputError
+from vtrans.errors import InputError, VtransError
 from vtrans.interop.formats import read_model
 from vtrans.interop.imported import install
 from vtrans.score import corpus_scores
@@ -65,7 +65,7 @@ def test_the_adapted_model_is_kept_if_the_new_pairs_gain_and_a_repeated_call_cha
     assert made.counts["new.train"] == made.counts["old.train"]
     first = made.file.read_bytes()
     assert first != model.read_bytes()
-    sources, references = zip(*_divided("new", NEW, HELD_OUT)["new.test"], strict=True)
+    sources, references = zip(*divided(NEW, HELD_OUT, SEED)["test"], strict=True)
     translations = list(vtrans.load(made.file, device="cpu").translate(sources))
     assert corpus_scores(translations, references)["bleu"] == after
 
@@ -144,24 +144,28 @@ def test_old_pairs_that_are_given_for_it_measure_what_the_model_forgets(model: P
     assert {*texts["valid"], *texts["test"]} <= {english for english, _ in held_out}
 
 
-def test_a_folder_of_other_pairs_and_too_few_pairs_are_refused(model: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="100"):
-        adapt(options(model, tmp_path), NEW[:99], None, QUIET)
-    assert not (tmp_path / "run").exists()
-    adapt(options(model, tmp_path, "train.max_steps=1"), NEW, None, QUIET)
-    with pytest.raises(InputError, match="other pairs"):
-        adapt(options(model, tmp_path, "train.max_steps=1"), NEW[1:], None, QUIET)
+def test_what_cannot_be_adapted_is_refused_before_anything_is_written(model: Path, tmp_path: Path) -> None:
+    file, out = tmp_path / "file", tmp_path / "out"
+    file.touch()
+    wrong = [
+        ("100", options(model, out), NEW[:99]),
+        ("learning_rat", options(model, out, "train.learning_rat=1"), NEW),
+        ("is not a folder", options(model, file), NEW),
+        ("cannot be written", options(model, file / "out"), NEW),
+    ]
+    for message, asked, pairs in wrong:
+        with pytest.raises(VtransError, match=message):
+            adapt(asked, pairs, None, QUIET)
+    assert not out.exists()
 
 
-@given(st.lists(st.tuples(st.sampled_from("abcdefgh "), st.sampled_from("xyz ")), max_size=80))
-def test_no_source_is_in_two_parts_and_no_pair_is_lost(pairs: list[tuple[str, str]]) -> None:
-    parts = _divided("new", pairs, HELD_OUT)
-    sources = [{src for src, _ in part} for part in parts.values()]
-    assert sum(map(len, sources)) == len(set().union(*sources))
-    held_out = {src for name in ("new.test", "new.valid") for src, _ in parts[name]}
-    expected = {pair for pair in pairs if all(side.strip() for side in pair)}
-    assert {pair for pair in expected if pair[0] not in held_out} == set(parts["new.train"])
-    assert sources[0] | held_out == {src for src, _ in expected}
+def test_a_folder_of_another_adaptation_is_refused(model: Path, tmp_path: Path) -> None:
+    adapt(options(model, tmp_path / "out", "train.max_steps=1"), NEW, None, QUIET)
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "pairs.jsonl").write_text("{}")
+    for out, steps, pairs in (("out", 1, NEW[1:]), ("out", 2, NEW), ("foreign", 1, NEW)):
+        with pytest.raises(InputError, match=f"{out} is for .* other pairs or other options"):
+            adapt(options(model, tmp_path / out, f"train.max_steps={steps}"), pairs, None, QUIET)
 
 
 def test_the_command_prints_what_was_measured(run_cli: Callable[..., Done], model: Path, tmp_path: Path) -> None:
@@ -176,6 +180,13 @@ def test_the_command_prints_what_was_measured(run_cli: Callable[..., Done], mode
     assert "before" in done.err
     assert KEPT[json.loads(done.out)["kept"]] in done.err
     assert (tmp_path / "out" / "model.safetensors").exists()
+    repeated = run_cli(*words, "--tgt", tgt, "--old-src", src, *sets)
+    for said in (done.err, repeated.err):  # adapt does itself what its steps advise
+        assert not re.findall("next:|to continue|weight them|one matrix", said)
+    empty = tmp_path / "empty"
+    empty.write_text("\n")
+    for old in (["--old-src", empty], ["--old-src", empty, "--old-tgt", empty]):
+        assert "--old-src" in run_cli(*words, "--tgt", tgt, *old).err
     tgt.write_text("x\n")
     assert run_cli(*words, "--tgt", tgt).code == 2
 
@@ -203,8 +214,9 @@ def test_a_model_of_several_languages_is_adapted_in_one_direction_and_keeps_the_
     prepare(both, QUIET)
     given = tiny_train(DataFolder.open(tmp_path / "both"), tmp_path / "given", "train.max_steps=1").last
     asked = options(given, tmp_path / "out", "train.max_steps=1")
-    for src, tgt in ((None, None), (None, "fr"), ("fr", "de"), ("de", "de")):
-        with pytest.raises(InputError, match="en-de, de-en"):
+    wrong = ((None, None, "neither"), (None, "fr", "`to` fr"), ("fr", "de", "`from` fr and `to` de"))
+    for src, tgt, got in wrong:
+        with pytest.raises(InputError, match=f"en-de, de-en, got {got}"):
             adapt(replace(asked, from_=src, to=tgt), NEW, None, QUIET)
     gains = {True: 1.0, False: 2.0}  # whether it is the given model
     monkeypatch.setattr("vtrans.adapt._Adaptation.scores", lambda self, file, *rest: {"new": gains[file == given]})
@@ -224,8 +236,8 @@ def test_a_model_with_forms_of_address_also_learns_its_own_translations_in_each(
     prepare(PrepareOptions((english,), (german,), vocab_size=320, symbols=symbols, out=tmp_path / "symbols"), QUIET)
     given = tiny_train(DataFolder.open(tmp_path / "symbols"), tmp_path / "given", "train.max_steps=1").last
 
-    def translations(self: object, translator: object, sources: list[str], formality: str = "") -> list[str]:
-        return [f"{formality} {src}" if "cat" in src else src for src in sources]
+    def translations(self: object, translator: object, sources: list[str], form: str = "") -> list[str]:
+        return [f"{form} {src}" if "cat" in src else src for src in sources]
 
     monkeypatch.setattr("vtrans.adapt._Adaptation._translations", translations)
     monkeypatch.setattr(module, "FORMS", 1.0)

@@ -24,7 +24,7 @@ from vtrans.training.validation import Validation
 
 def test_a_second_signal_ends_training_at_once(tmp_path: Path, tiny_data: DataFolder) -> None:
     class Twice(Stopper):
-        def info(self, text: str) -> None:
+        def info(self, text: str, advice: str = "") -> None:
             super().info(text)
             super().info(text)
 

@@ -77,10 +77,8 @@ def report(runs: Sequence[RunHistory], options: ReportOptions, console: Console 
         _records(runs),
     )
     body = [f"<h1>Training report: {escape(title)}</h1>"]
-    with (console or Console(quiet=True)).progress("writing the report", len(parts), "parts") as counter:
-        for part in parts:  # each is made as it is read
-            body += part
-            counter.advance()
+    for part in (console or Console(quiet=True)).counted(parts, "writing the report", len(parts), "parts"):
+        body += part  # each is made as it is read
     style, script = ((files("vtrans.analysis") / name).read_text("utf-8") for name in ("report.css", "report.js"))
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'

@@ -18,7 +18,7 @@ from vtrans.text.languages import Languages
 from vtrans.text.lines import OnBadUtf8
 
 if TYPE_CHECKING:
-    from vtrans.adapt import Pairs
+    from vtrans.data.parts import Pairs
 
 PAIRS = (
     "Document with translations (PO, XLIFF, TMX, Xcode or Qt), or a folder of them, whose translated entries are the "
@@ -83,7 +83,7 @@ def adapt(
             raise InputError(f"{name} is missing: each text needs its translation, and old pairs need --old-src.")
     if not (pairs or src):
         raise InputError("there are no pairs to adapt to; name documents with --pairs, or text with --src and --tgt.")
-    console, how = Console(quiet=quiet), bad_utf8(on_bad_utf8)
+    console, how = Console(quiet=quiet, advises=False), bad_utf8(on_bad_utf8)
     from vtrans.adapt import AdaptOptions, OldText
     from vtrans.adapt import adapt as run_adapt
     from vtrans.training.setup import TrainOptions
@@ -93,10 +93,14 @@ def adapt(
         found += _of_text(src, tgt, how, console)
     old = None
     if old_src:
-        sides = zip(*_of_text(old_src, old_tgt, how, console), strict=True) if old_tgt else ()
-        sources, targets = sides or (read_all(old_src, how, console), None)
+        read = (
+            _of_text(old_src, old_tgt, how, console) if old_tgt else [(s, "") for s in read_all(old_src, how, console)]
+        )
+        if not any(source.strip() for source, _ in read):
+            raise InputError(f"`old_src` must have text, but {old_src} has none.")
+        sources, targets = zip(*read, strict=True)
         held_out = _of_text(old_test_src, old_test_tgt, how, console) if old_test_src and old_test_tgt else []
-        old = OldText(sources, targets, held_out)
+        old = OldText(sources, targets if old_tgt else None, held_out)
     training = TrainOptions(overrides=overrides or [], device=device, processes=processes, threads=threads)
     options = AdaptOptions(model, out, guard, from_, to, training)
     with ended_by_signals():

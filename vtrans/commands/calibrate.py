@@ -45,16 +45,12 @@ def calibrate(
     from vtrans.storage.run_folder import choose_model
     from vtrans.translate.confidence import Calibration, calibrate, made_with
     from vtrans.translate.loading import load
-    from vtrans.translate.translation import Translation
 
     files = [choose_model(path).file for path in models.paths]
     out = destination(Calibration.path(files), "file")
     translator = load(models.paths, weights=list(models.weights) or None, console=console, **asdict(engine), **search)
-    translations: list[Translation] = []
-    with console.progress("translated", len(lines), unit="sentences") as counter:
-        for best in translator.nbest(lines, to=to, raw=True):
-            translations += best
-            counter.advance()
+    best = console.counted(translator.nbest(lines, to=to, raw=True), "translated", len(lines), "sentences")
+    translations = [translation for translations in best for translation in translations]
     settings = made_with(translator.search, engine, models.weights)
     calibration, reports = calibrate(lines, translations, references, files, translator.tgt_vocab, settings)
     calibration.save(out)

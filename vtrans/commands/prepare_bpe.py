@@ -18,7 +18,7 @@ from vtrans.data.options import PrepareOptions
 from vtrans.errors import InputError
 from vtrans.processes.signals import ended_by_signals
 from vtrans.text.languages import Languages, base
-from vtrans.text.lines import write_line, writing
+from vtrans.text.lines import write_lines
 
 if TYPE_CHECKING:
     from vtrans.documents.pairs import Taken
@@ -101,9 +101,7 @@ def _with_documents(
         for side, language in enumerate(taken.languages):
             path = folder / str(number) / f"{source.resolve().name}.{base(language)}"
             path.parent.mkdir(parents=True, exist_ok=True)
-            with writing(path) as stream:
-                for pair in taken.pairs:
-                    write_line(stream, pair[side])
+            write_lines(path, (pair[side] for pair in taken.pairs))
             files[side].append(path)
     given: dict[str, Any] = {name: tuple(paths) for name, paths in zip(names, files, strict=True)}
     return dataclasses.replace(options, **given), corpora

@@ -100,7 +100,8 @@ def direction(known: Sequence[Languages], tagged: bool, src: str | None, tgt: st
         return Languages(check_language("`from`", src), check_language("`to`", tgt))
     if tagged or (known and not found):
         pairs = ", ".join("-".join(pair) for pair in known) or "which does not record its directions"
-        raise InputError(f"`from` and `to` must name one direction of the model, {pairs}, got {src} and {tgt}.")
+        given = " and ".join(f"{name} {code}" for name, code in (("`from`", src), ("`to`", tgt)) if code) or "neither"
+        raise InputError(f"`from` and `to` must name one direction of the model, {pairs}, got {given}.")
     return Languages("", "")
 
 

@@ -16,7 +16,7 @@ import os
 import re
 import stat
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -320,6 +320,13 @@ def write_line(stream: BinaryIO, text: str) -> None:
     """Writes `text` as exactly one line: line ends inside it become spaces."""
     # A lone surrogate, which UTF-8 input never contains, is written as "?".
     stream.write(one_line(text).encode("utf-8", errors="replace") + b"\n")
+
+
+def write_lines(path: str | Path, lines: Iterable[str]) -> None:
+    """Writes a file with `writing` and `write_line`."""
+    with writing(path) as stream:
+        for line in lines:
+            write_line(stream, line)
 
 
 @contextmanager

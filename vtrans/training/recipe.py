@@ -74,7 +74,7 @@ def load_recipe(name: str = DEFAULT_RECIPE, overrides: Iterable[str] = ()) -> Re
         raise RecipeError(f"{where} has values nested too deeply; a recipe has sections of plain values.") from None
     except ValueError as error:  # not UTF-8, not TOML, or a number with thousands of digits
         raise RecipeError(f"{where} is not TOML: {str(error).rstrip('.')}.") from None
-    return _with_overrides(_merged(Recipe(), table, where), overrides, where)
+    return with_overrides(_merged(Recipe(), table, where), overrides, where)
 
 
 def recipe_toml(recipe: Recipe) -> str:
@@ -90,7 +90,8 @@ def recipe_toml(recipe: Recipe) -> str:
     return "\n".join(lines)
 
 
-def _with_overrides(recipe: Recipe, overrides: Iterable[str], where: str) -> Recipe:
+def with_overrides(recipe: Recipe, overrides: Iterable[str], where: str) -> Recipe:
+    """The recipe with values replaced, each written `section.key=value`. Raises RecipeError for a wrong one."""
     for override in overrides:
         recipe = _merged(recipe, _parse_override(override), " ".join(override.split()))
     return check_together(recipe, where)
@@ -163,9 +164,9 @@ def requested_recipe(
     if name is None and run.recipe.exists() and not fresh:
         name = str(run.recipe)
     if name is None and before:
-        return _with_overrides(recorded_recipe(before, str(run.path)), overrides, str(run.path))
+        return with_overrides(recorded_recipe(before, str(run.path)), overrides, str(run.path))
     if name is None and base is not None:
-        return _with_overrides(base(), overrides, "the recipe of the model")
+        return with_overrides(base(), overrides, "the recipe of the model")
     return load_recipe(name or DEFAULT_RECIPE, overrides)
 
 

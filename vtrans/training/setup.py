@@ -152,7 +152,7 @@ def _initialise_from(path: Path, job: Job, model: Transformer, progress: Progres
     """Gives the model of a new run the weights of another model. A resumed run keeps its own weights."""
     if resumed:
         refuse_another(job.run, progress.init_from, path)
-        job.console.info(f"the run resumes with its own weights; only a new run starts with those of {path}")
+        job.console.info("the run resumes with its own weights", f"only a new run starts with those of {path}")
         return
     file, reason = choose_model(path)
     taken = warm_start(model, job.data.src_vocab, job.data.tgt_vocab, file)

@@ -104,7 +104,7 @@ class Trainer:
             remove_source(job.run, progress)
         job.ranks.wait()
         if finished:
-            job.console.info(self._finished)
+            self._tell_finished()
             keep_finished_recipe(self.ready)
             return progress
 
@@ -134,7 +134,7 @@ class Trainer:
         shown = f"; best {config.best_metric} {abs(best[0][0]):.2f} at step {best[0][1]:,}" if best else ""
         done, chance = f"done at step {progress.step:,}{shown}", unigram_nll(self.job.data)
         if self.nll is not None and self.nll < chance:
-            self.job.console.info(f"{done}; next: vtrans average {self.job.run.path}")
+            self.job.console.info(done, f"next: vtrans average {self.job.run.path}")
             return
         reached = "not finite" if self.nll is None else f"{math.exp(min(self.nll, 50)):.2f}"
         self.job.console.warn(
@@ -147,7 +147,7 @@ class Trainer:
         """Says what training will take, and writes nothing."""
         introduce(self.job, self.learner.model, self.progress, resumed=self.ready.saved is not None, written=False)
         if self._complete:
-            self.job.console.info(self._finished)
+            self._tell_finished()
             return self.progress
         self.learner.model.train()
 
@@ -195,13 +195,13 @@ class Trainer:
         """Whether `max_minutes` have passed."""
         return 0 < 60 * self.job.recipe.train.max_minutes <= self.progress.seconds
 
-    @property
-    def _finished(self) -> str:
-        """Why no update is left to make, and how to continue."""
+    def _tell_finished(self) -> None:
+        """Says why no update is left to make, and how to continue."""
         key = "patience" if self.progress.stopped_early else "max_minutes" if self._late else "max_steps"
-        return (
+        self.job.console.info(
             f"the run in {self.job.run.path} is finished at step {self.progress.step:,} (train.{key} = "
-            f"{getattr(self.job.recipe.train, key)}); to continue it, set a larger train.{key}"
+            f"{getattr(self.job.recipe.train, key)})",
+            f"to continue it, set a larger train.{key}",
         )
 
     @property

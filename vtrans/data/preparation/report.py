@@ -51,8 +51,9 @@ def show(report: dict[str, Any], out: Path, console: Console) -> None:
         ],
         header=("side", "tokens", "characters", "characters per token"),
     )
-    show_overlap(report["overlap"], console)
-    console.info(f"the data folder is {out}; next: vtrans train --data {shlex.quote(str(out))}")
+    if console.advises:  # the overlap is for the choice of a vocabulary
+        show_overlap(report["overlap"], console)
+    console.info(f"the data folder is {out}", f"next: vtrans train --data {shlex.quote(str(out))}")
 
 
 def _show_pairs(report: dict[str, Any], console: Console) -> None:
@@ -67,8 +68,8 @@ def _show_pairs(report: dict[str, Any], console: Console) -> None:
         names = [files["src"]["name"] for files in report["inputs"]["train"]]
         counts = ", ".join(f"{name} {n:,}" for name, n in zip(names, train["corpora"], strict=True))
         console.info(
-            f"training pairs by corpus: {counts}; weight them with train.corpus_weights or train.corpus_temperature in "
-            "the recipe."
+            f"training pairs by corpus: {counts}",
+            "weight them with train.corpus_weights or train.corpus_temperature in the recipe.",
         )
     for part, facts in report["characters"].items():
         for side in ("src", "tgt"):
