@@ -31,11 +31,10 @@ from vtrans.average import average
 from vtrans.checkpoint import LoadedModel, add_shortlist, arrays_of, load_model
 from vtrans.compiled.decoder import compiled_decoder
 from vtrans.config import ModelConfig
-from vtrans.data.aligner import model_1
+from vtrans.data.aligner import learn_shortlist, model_1
 from vtrans.data.store import DataFolder, TokenStore
 from vtrans.engines.candidates import Candidates
 from vtrans.engines.compiled_engine import CompiledEngine
-from vtrans.engines.shortlist import learn_shortlist
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import FileError, InputError
 from vtrans.model import Transformer

@@ -25,7 +25,6 @@ from vtrans.data.store import DataFolder
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import FileError, InputError, VtransError
 from vtrans.interop.ctranslate2 import exporter as exporting
-from vtrans.interop.ctranslate2 import spec as specifying
 from vtrans.interop.ctranslate2.folder import is_exported, read_exported
 from vtrans.interop.ctranslate2.importer import read
 from vtrans.interop.exports import export_model
@@ -149,7 +148,7 @@ def test_quantization_does_not_change_the_original(
 
 
 def damaged(change: Callable[[Any], None]) -> Callable[[LoadedModel, int], Any]:
-    make = specifying.specification
+    make = exporting.specification
 
     def specification(loaded: LoadedModel, positions: int) -> Any:
         spec = make(loaded, positions)

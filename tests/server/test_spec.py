@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from vtrans.documents.document import READERS
 from vtrans.documents.memory import Memory
-from vtrans.server.app import make_app
+from vtrans.server.app import make_app, specification
 from vtrans.server.batching import Worker
 from vtrans.server.deepl.glossaries import FORMATS
 from vtrans.server.deepl.parameters import FORMALITY, SPLITTING
@@ -20,7 +20,6 @@ from vtrans.server.limits import Limits
 from vtrans.server.parameters import GLOSSARY_TERMS, SEARCH_KEYS
 from vtrans.server.refusals import is_deepl
 from vtrans.server.service import Service
-from vtrans.server.spec import specification
 from vtrans.text.vocabulary import Formality
 
 SPEC = specification("9.9", Limits())

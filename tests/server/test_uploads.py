@@ -16,8 +16,8 @@ from vtrans.documents.document import Translated
 from vtrans.errors import InputError
 from vtrans.lines.line import Line
 from vtrans.server.batching import RequestOptions
+from vtrans.server.files import KEPT_SECONDS, MOST_KEPT, Results, safe_name
 from vtrans.server.limits import Limits
-from vtrans.server.results import KEPT_SECONDS, MOST_KEPT, Results, safe_name
 
 LIMITS = Limits(file_bytes=100_000, file_characters=5000)
 

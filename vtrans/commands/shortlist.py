@@ -34,8 +34,8 @@ def shortlist(
     are. Checkpoints cannot hold a shortlist, because training replaces them.
     """
     from vtrans.checkpoint import add_shortlist, load_model
+    from vtrans.data.aligner import learn_shortlist
     from vtrans.data.store import DataFolder
-    from vtrans.engines.shortlist import learn_shortlist
     from vtrans.storage.run_folder import choose_model, run_of
 
     console = Console(quiet=quiet)

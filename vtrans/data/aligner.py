@@ -20,6 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vtrans.data.store import TokenStore
+from vtrans.storage.model_file import Shortlist
+from vtrans.text.vocabulary import EOS_ID
 
 # The most cells to learn from, whose entries take 200 MB. Of a larger corpus, every n-th pair is read.
 CELLS = 50_000_000
@@ -309,3 +311,33 @@ def _chunk(store: TokenStore, pairs: Ints) -> _Chunk:
         ids_X = store.joined(side, pairs)[0].astype(np.int64)
         sides.append(_Side(ids_X, local_C, (lengths_P.cumsum() - lengths_P)[pair_C] + local_C, 1 / lengths_P[pair_C]))
     return _Chunk(pair_C, *sides)
+
+
+def learn_shortlist(
+    store: TokenStore,
+    src_size: int,
+    tgt_size: int,
+    translations: int,
+    frequent: int,
+    progress: Callable[[int, float], None] = lambda cells, share: None,
+    *,
+    tags: Sequence[int] = (),
+) -> Shortlist:
+    """Returns the lexical shortlist of a corpus: the `translations` likeliest target subwords per source subword, and
+    the `frequent` most frequent target subwords, which are in every sentence's list and therefore excluded from the
+    translations.
+
+    The list of a sentence joins the translations of its subwords with the most frequent target subwords, and the
+    decoder projects to listed subwords only (Jean et al. 2015, section 3.3; L'Hostis et al. 2016): candidates.py and
+    listed.py of engines/. `progress` and `tags` are those of `model_1`.
+    """
+    often = np.argsort(-store.counts("tgt", tgt_size), kind="stable")[:frequent].astype(np.int32)
+    src, tgt, probabilities = model_1(store, src_size, tgt_size, progress, tags=tags)
+    order = np.lexsort((tgt, -probabilities, src))
+    order = order[(src[order] < src_size) & ~np.isin(tgt[order], often)]
+    src, tgt = src[order], tgt[order]
+    rank = np.arange(len(src)) - np.searchsorted(src, src)
+    kept = rank < translations
+    table = np.full((src_size, translations), EOS_ID, dtype=np.int32)
+    table[src[kept], rank[kept]] = tgt[kept]
+    return Shortlist(table, often)

@@ -1,11 +1,13 @@
-"""The HTTP interface: LibreTranslate's endpoints over a Service, and the web page."""
+"""The HTTP interface: LibreTranslate's endpoints over a Service, the web page, and the description of the interface."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
@@ -20,17 +22,19 @@ from vtrans.documents.database import Database
 from vtrans.documents.document import READERS, PlainDocument
 from vtrans.documents.files import FORMATS
 from vtrans.documents.placeholders import placeholders
+from vtrans.keys import Key
 from vtrans.server.access import Access, url_at
 from vtrans.server.admission import Call, HostCheck, NoSniff
 from vtrans.server.answering import Admitted, Answering, Warn
 from vtrans.server.batching import RequestOptions
 from vtrans.server.deepl.endpoints import DeepL
-from vtrans.server.files import uploaded_file
+from vtrans.server.files import Results, attachment, translated_name, uploaded_file
 from vtrans.server.limits import Limits
 from vtrans.server.metrics import CONTENT_TYPE
 from vtrans.server.page import page_routes
 from vtrans.server.parameters import (
     FORM_BYTES,
+    SEARCH_KEYS,
     TranslateRequest,
     file_request,
     form_of_address,
@@ -41,9 +45,7 @@ from vtrans.server.parameters import (
     unless_gone,
 )
 from vtrans.server.refusals import Refusal
-from vtrans.server.results import Results, attachment, translated_name
 from vtrans.server.service import AUTO, Answer, Service
-from vtrans.server.spec import specification
 from vtrans.server.usage import Usage
 from vtrans.text.detection import Detection, detector
 from vtrans.text.languages import Languages, language_name
@@ -247,3 +249,29 @@ def _as_json(asked: TranslateRequest, answers: Sequence[Answer], detected: Seque
     if asked.confidence:
         fields["confidences"] = [answer.confidences for answer in answers]
     return fields if asked.many else {name: values[0] for name, values in fields.items()}
+
+
+def specification(version: str, limits: Limits) -> dict[str, Any]:
+    """Returns the description of the interface at /spec, in OpenAPI 3.1: openapi.json with these limits."""
+    made: dict[str, Any] = json.loads((Path(__file__).parent / "openapi.json").read_bytes())
+    made["info"]["version"] = version
+    schemas = made["components"]["schemas"]
+    texts = schemas["TranslateRequest"]["properties"]["q"]
+    texts["description"] = f"The text or texts, at most {limits.characters:,} characters together."
+    texts["oneOf"][1]["maxItems"] = limits.texts
+    for request in ("TranslateRequest", "FileRequest"):
+        schemas[request]["properties"] |= {name: _setting(key) for name, key in SEARCH_KEYS.items()}
+    return made
+
+
+def _setting(key: Key) -> dict[str, Any]:
+    """The schema of a search setting. Without it, the model's setting holds."""
+    if key.kind is bool:
+        schema: dict[str, Any] = {"type": "boolean"}
+    elif key.kind is list:
+        schema = {"type": "array", "items": {"type": "string"}, "maxItems": key.request}
+    elif key.kind is str:
+        schema = {"enum": list(key.choices or ())}
+    else:
+        schema = {"type": "integer" if key.kind is int else "number", "minimum": key.low, "maximum": key.high}
+    return schema | {"description": key.described}

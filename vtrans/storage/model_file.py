@@ -32,7 +32,7 @@ Section = TypeVar("Section", ModelConfig, SearchConfig)
 
 @dataclass(frozen=True)
 class Shortlist:
-    """The target subwords that translations may contain (engines/shortlist.py learns and uses it). `translations`
+    """The target subwords that translations may contain (data/aligner.py learns it, engines/ use it). `translations`
     [source vocabulary, k] has the likeliest ones of each source subword in order, padded with EOS; `frequent` [f] has
     those that every translation may contain."""
 

@@ -11,11 +11,14 @@ import dataclasses
 import json
 from collections.abc import Callable
 from functools import partial
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from torch import nn
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from vtrans.checkpoint import LoadedModel
 from vtrans.config import SearchConfig
@@ -23,13 +26,14 @@ from vtrans.console import Console
 from vtrans.errors import InputError
 from vtrans.files import file_sha256
 from vtrans.interop.ctranslate2.folder import DESCRIPTION, FORMAT, KIND, ctranslate2
+from vtrans.interop.ctranslate2.names import ROTARY, layer_names
 from vtrans.interop.ctranslate2.original import CTranslate2Model
-from vtrans.interop.ctranslate2.spec import PAD_BIAS, specification
 from vtrans.interop.expressible import CTRANSLATE2, check_model
 from vtrans.interop.verification import Program, Tolerance
 from vtrans.lines.pieces import EXTRA_LENGTH
+from vtrans.model import ComputedPositions
 from vtrans.search.rules import suppressed_ids
-from vtrans.text.vocabulary import JOINT_FILE, SRC_FILE, TGT_FILE
+from vtrans.text.vocabulary import BOS_ID, EOS_ID, JOINT_FILE, PAD_ID, SPECIAL_PIECES, SRC_FILE, TGT_FILE, UNK_ID
 
 # In float32, only the order of sums differs: by at most 6e-6 per subword in a Transformer-Tiny. Where two extensions
 # are that close, the search may choose the other one, and a single translation may then score lower by more than
@@ -41,6 +45,9 @@ TOLERANCES = {
     "float16": Tolerance(token=0.2, mean=0.01, lost=0.01),
     "int8": Tolerance(token=2.0, mean=0.1, lost=0.02),
 }
+# Added to the logit of padding, which is -inf in our models. Its probability is 0 in float32 either way, and unlike a
+# larger number, this one is finite in float16.
+PAD_BIAS = -6e4
 
 
 def write(
@@ -115,3 +122,64 @@ def write_files(loaded: LoadedModel, folder: Path, quantization: str) -> None:
     description["files"] = {file.name: file_sha256(file) for file in sorted(folder.iterdir())}
     text = json.dumps(description, sort_keys=True, ensure_ascii=False, indent=2)
     (folder / DESCRIPTION).write_bytes(text.encode() + b"\n")
+
+
+def specification(loaded: LoadedModel, positions: int) -> Any:
+    """Returns the model as a `ctranslate2.specs.TransformerSpec` whose position table has `positions` rows.
+
+    Weights are copied, because quantization writes into them.
+    """
+    ctranslate2()
+    from ctranslate2.specs import common_spec, model_spec, transformer_spec
+
+    model, config = loaded.model, loaded.model.config
+    # CTranslate2's GELU is exact, as torch's default; its GELUTanh is the approximation.
+    activation = getattr(common_spec.Activation, config.activation.upper())
+    options: dict[str, Any] = {"pre_norm": config.norm == "pre", "activation": activation}
+    if config.positions == "rotary":
+        if "rotary_dim" not in signature(transformer_spec.TransformerEncoderSpec.__init__).parameters:
+            raise InputError(
+                "the export of rotary positions needs ctranslate2 4.6.3; run `pip install -U ctranslate2`."
+            )
+        options |= ROTARY | {"rotary_interleave": bool(ROTARY["rotary_interleave"])}
+    spec = transformer_spec.TransformerSpec(
+        transformer_spec.TransformerEncoderSpec(config.encoder_layers, config.heads, **options),
+        transformer_spec.TransformerDecoderSpec(config.decoder_layers, config.heads, **options),
+    )
+    sides = (
+        (spec.encoder, spec.encoder.embeddings[0], model.src_embedding, model.src_positions),
+        (spec.decoder, spec.decoder.embeddings, model.tgt_embedding, model.tgt_positions),
+    )
+    for side, embeddings, embedding, table in sides:
+        embeddings.weight = _array(embedding.weight)
+        side.scale_embeddings = config.scale_embedding  # E[x] * sqrt(D) + P
+        if table.turns:
+            # Specifications of encoders always have a table. CTranslate2 would not read it, and refuses an empty one.
+            vars(side).pop("position_encodings", None)
+            continue
+        encodings = _array(table(positions) if isinstance(table, ComputedPositions) else table.weight)
+        # A comparison scores a translation with EOS appended. The copied row gives EOS a position after an unfinished
+        # translation that fills the table; its log-probability is not used.
+        side.position_encodings.encodings = np.concatenate((encodings, encodings[-1:]))
+    weights = model.state_dict()
+    for name, stored in layer_names(config):
+        scope, _, kind = stored.rpartition("/")
+        setattr(model_spec.index_spec(spec, scope), kind, _array(weights[name]))
+    spec.decoder.projection.weight = _array(model.projection.weight)
+    bias_V = model.projection.bias
+    bias = np.zeros(len(loaded.tgt_vocab), dtype=np.float32) if bias_V is None else _array(bias_V)
+    bias[PAD_ID] = PAD_BIAS
+    spec.decoder.projection.bias = bias
+    spec.register_source_vocabulary([loaded.src_vocab.piece(i) for i in range(len(loaded.src_vocab))])
+    spec.register_target_vocabulary([loaded.tgt_vocab.piece(i) for i in range(len(loaded.tgt_vocab))])
+    names = {"unk_token": UNK_ID, "bos_token": BOS_ID, "eos_token": EOS_ID, "decoder_start_token": BOS_ID}
+    for name, number in names.items():
+        setattr(spec.config, name, SPECIAL_PIECES[number])
+    spec.config.add_source_eos = config.source_eos
+    spec.config.layer_norm_epsilon = config.norm_eps
+    return spec
+
+
+def _array(weight: Tensor) -> NDArray[np.float32]:
+    copy: NDArray[np.float32] = weight.detach().float().cpu().numpy().copy()
+    return copy

@@ -1,5 +1,5 @@
 """Writes a model as a Hugging Face folder: MarianMTModel for post-norm, Pegasus for pre-norm, and M2M100 for a model
-that was imported from M2M100 or NLLB (multilingual_exporter.py).
+that was imported from M2M100 or NLLB (multilingual.py).
 
 All have our layers exactly. Pegasus is Marian with the norm before the sublayers and a norm after the stacks. M2M100 is
 like Pegasus, with positions of other frequencies. Marian and Pegasus have the sines of a position in the first half of
@@ -25,7 +25,7 @@ from vtrans.config import ModelConfig, SearchConfig
 from vtrans.console import Console
 from vtrans.errors import InputError
 from vtrans.interop.expressible import HUGGING_FACE, check_model, nearest_search
-from vtrans.interop.huggingface import multilingual, multilingual_exporter, names
+from vtrans.interop.huggingface import multilingual, names
 from vtrans.interop.huggingface.original import load
 from vtrans.interop.imported import ABSENT_BIAS, rows_there
 from vtrans.interop.verification import Program
@@ -80,15 +80,15 @@ def _write_multilingual(
 ) -> tuple[LoadedModel, Callable[[], Program]]:
     """Writes a model of M2M100's shape for one direction."""
     vocab, config = loaded.tgt_vocab, loaded.model.config
-    direction = multilingual_exporter.direction_of(loaded)
+    direction = multilingual.direction_of(loaded)
     places = _Places(vocab, loaded.model.tgt_embedding.weight, multilingual.unused(len(vocab.pieces)))
     longest = loaded.search.max_source + 1  # with the end
     _write_json(
         folder / names.TOKENIZER,
-        multilingual_exporter.write_tokenizer(folder, vocab, places.pieces, direction, longest),
+        multilingual.write_tokenizer(folder, vocab, places.pieces, direction, longest),
     )
     tensors = dict(_layers(loaded, None))
-    tensors |= multilingual_exporter.embeddings(loaded, places.rows)
+    tensors |= multilingual.embeddings(loaded, places.rows)
     save_tensors(folder / names.WEIGHTS, _separate(tensors), {"format": "pt"})
     special = places.special | {"bos_token_id": places.pieces.index("<s>")}
     description = {

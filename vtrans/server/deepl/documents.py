@@ -9,8 +9,8 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from vtrans.server.files import KEPT_SECONDS, Results
 from vtrans.server.refusals import Refusal
-from vtrans.server.results import KEPT_SECONDS, Results
 
 WAIT = 2.0  # seconds that a question about a document waits for its end, so that clients need not ask again
 

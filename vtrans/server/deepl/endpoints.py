@@ -18,11 +18,10 @@ from vtrans.server.deepl.documents import Documents
 from vtrans.server.deepl.glossaries import Glossaries
 from vtrans.server.deepl.glossary_endpoints import GlossaryEndpoints
 from vtrans.server.deepl.parameters import Asked, TextRequest, asked_of, text_request, variants
-from vtrans.server.files import UploadedFile, uploaded_file
+from vtrans.server.files import UploadedFile, attachment, translated_name, uploaded_file
 from vtrans.server.limits import Limits
 from vtrans.server.parameters import FORM_BYTES, Upload, unless_gone
 from vtrans.server.refusals import Refusal
-from vtrans.server.results import attachment, translated_name
 from vtrans.server.service import AUTO, Answer, Service
 from vtrans.server.usage import Usage
 from vtrans.text.languages import Languages, base, language_name
