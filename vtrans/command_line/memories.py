@@ -75,11 +75,12 @@ def _kept(path: Path, languages: Languages) -> Path | None:
         if sum(file.stat().st_size for file in files) < LEAST_KEPT:
             return None
         package = Path(__file__).parent.parent
-        code = sorted(file for part in ("documents", "wording", "text") for file in (package / part).rglob("*.py"))
+        parts = [package / part for part in ("documents", "wording", "text")]
+        code = sorted(file for part in parts for end in ("py", "txt") for file in part.rglob(f"*.{end}"))
         names = [str(file.relative_to(path.parent)) for file in files]
         read_by = [file_sha256(file) for file in code] + [version(name) for name in ("polib", "sentencex")]
-        parts = [*languages, *names, *map(file_sha256, files), *read_by]
-        name = hashlib.sha256("\0".join(map(str, parts)).encode(errors="surrogateescape")).hexdigest()[:20]
+        facts = [*languages, *names, *map(file_sha256, files), *read_by]
+        name = hashlib.sha256("\0".join(map(str, facts)).encode(errors="surrogateescape")).hexdigest()[:20]
         return private_folder(cache_folder()) / f"memory-{name}.json"
     except OSError:
         return None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Collection, Sequence
+from pathlib import Path
 
 from vtrans.checkpoint import LoadedModel
 from vtrans.text.languages import base
@@ -12,39 +14,8 @@ from vtrans.text.vocabulary import Vocabulary
 SAMPLES = 100  # generated sentences
 LONGEST_SAMPLE = 2048  # most positions of the pair that tests the whole position table
 
-# Everyday sentences, some with what models get wrong: names, numbers, quotation marks, capitals and one word alone.
-REAL = {
-    "en": (
-        "Hello!",
-        "The train to London leaves at 8:45 from platform 3.",
-        "I haven't seen her since last summer.",
-        "Could you please tell me where the nearest pharmacy is?",
-        'She said: "It is going to rain tomorrow."',
-        "Prices rose by 2.5% in March, more than the government had expected.",
-        "My brother and I bought two loaves of bread, some cheese and a bottle of water.",
-        "Although it was late, the children were still playing in the garden behind the house.",
-    ),
-    "de": (
-        "Guten Morgen!",
-        "Der Zug nach Berlin fährt um 8.45 Uhr von Gleis 3 ab.",
-        "Können Sie mir bitte sagen, wo die nächste Apotheke ist?",
-        "Obwohl es spät war, spielten die Kinder noch im Garten hinter dem Haus.",
-    ),
-    "fr": (
-        "Bonjour !",
-        "Le train pour Paris part à 8 h 45 du quai numéro 3.",
-        "Pourriez-vous me dire où se trouve la pharmacie la plus proche ?",
-        "Il était tard, mais les enfants jouaient encore dans le jardin.",
-    ),
-    "es": (
-        "¡Buenos días!",
-        "El tren a Madrid sale a las 8:45 de la vía 3.",
-        "¿Me podría decir dónde está la farmacia más cercana?",
-        "Aunque era tarde, los niños seguían jugando en el jardín.",
-    ),
-    "ru": ("Доброе утро!", "Поезд в Москву отправляется в 8:45.", "Скажите, пожалуйста, где ближайшая аптека?"),
-    "zh": ("早上好！", "去北京的火车八点四十五分开。", "请问最近的药店在哪里？"),
-}
+# Everyday sentences by language, some with what models get wrong: names, numbers, quotation marks, capitals, one word.
+REAL: dict[str, list[str]] = json.loads(Path(__file__).with_name("samples.json").read_text(encoding="utf-8"))
 
 
 def real_sentences(languages: Collection[str]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 from vtrans.errors import InputError
@@ -15,49 +15,11 @@ _PACKED = (".gz", ".xz", ".bz2")
 UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 """The characters of scripts that are written without spaces between words, for a character class of `regex`."""
 
-# ISO 639-1.
-_NAMES = """
-aa Afar, ab Abkhazian, ae Avestan, af Afrikaans, ak Akan, am Amharic, an Aragonese, ar Arabic, as Assamese, av Avaric,
-ay Aymara, az Azerbaijani, ba Bashkir, be Belarusian, bg Bulgarian, bi Bislama, bm Bambara, bn Bengali, bo Tibetan,
-br Breton, bs Bosnian, ca Catalan, ce Chechen, ch Chamorro, co Corsican, cr Cree, cs Czech, cu Church Slavic,
-cv Chuvash, cy Welsh, da Danish, de German, dv Divehi, dz Dzongkha, ee Ewe, el Greek, en English, eo Esperanto,
-es Spanish, et Estonian, eu Basque, fa Persian, ff Fulah, fi Finnish, fj Fijian, fo Faroese, fr French,
-fy Western Frisian, ga Irish, gd Scottish Gaelic, gl Galician, gn Guarani, gu Gujarati, gv Manx, ha Hausa, he Hebrew,
-hi Hindi, ho Hiri Motu, hr Croatian, ht Haitian, hu Hungarian, hy Armenian, hz Herero, ia Interlingua, id Indonesian,
-ie Interlingue, ig Igbo, ii Sichuan Yi, ik Inupiaq, io Ido, is Icelandic, it Italian, iu Inuktitut, ja Japanese,
-jv Javanese, ka Georgian, kg Kongo, ki Kikuyu, kj Kuanyama, kk Kazakh, kl Kalaallisut, km Khmer, kn Kannada, ko Korean,
-kr Kanuri, ks Kashmiri, ku Kurdish, kv Komi, kw Cornish, ky Kyrgyz, la Latin, lb Luxembourgish, lg Ganda, li Limburgish,
-ln Lingala, lo Lao, lt Lithuanian, lu Luba-Katanga, lv Latvian, mg Malagasy, mh Marshallese, mi Maori, mk Macedonian,
-ml Malayalam, mn Mongolian, mr Marathi, ms Malay, mt Maltese, my Burmese, na Nauru, nb Norwegian Bokmål,
-nd North Ndebele, ne Nepali, ng Ndonga, nl Dutch, nn Norwegian Nynorsk, no Norwegian, nr South Ndebele, nv Navajo,
-ny Nyanja, oc Occitan, oj Ojibwa, om Oromo, or Odia, os Ossetian, pa Punjabi, pi Pali, pl Polish, ps Pashto,
-pt Portuguese, qu Quechua, rm Romansh, rn Rundi, ro Romanian, ru Russian, rw Kinyarwanda, sa Sanskrit, sc Sardinian,
-sd Sindhi, se Northern Sami, sg Sango, si Sinhala, sk Slovak, sl Slovenian, sm Samoan, sn Shona, so Somali, sq Albanian,
-sr Serbian, ss Swati, st Southern Sotho, su Sundanese, sv Swedish, sw Swahili, ta Tamil, te Telugu, tg Tajik, th Thai,
-ti Tigrinya, tk Turkmen, tl Tagalog, tn Tswana, to Tongan, tr Turkish, ts Tsonga, tt Tatar, tw Twi, ty Tahitian,
-ug Uyghur, uk Ukrainian, ur Urdu, uz Uzbek, ve Venda, vi Vietnamese, vo Volapük, wa Walloon, wo Wolof, xh Xhosa,
-yi Yiddish, yo Yoruba, za Zhuang, zh Chinese, zu Zulu
-"""
-# The languages of NLLB that have a code of ISO 639-1, by that of ISO 639-3.
-_SHORT = """
-afr af, aka ak, als sq, amh am, arb ar, asm as, ayr ay, azj az, bak ba, bam bm, bel be, ben bn, bod bo, bos bs, bul bg,
-cat ca, ces cs, cym cy, dan da, deu de, dzo dz, ell el, eng en, epo eo, est et, eus eu, ewe ee, fao fo, fij fj, fin fi,
-fra fr, fuv ff, gaz om, gla gd, gle ga, glg gl, grn gn, guj gu, hat ht, hau ha, heb he, hin hi, hrv hr, hun hu, hye hy,
-ibo ig, ind id, isl is, ita it, jav jv, jpn ja, kan kn, kas ks, kat ka, kaz kk, khk mn, khm km, kik ki, kin rw, kir ky,
-kmr ku, knc kr, kon kg, kor ko, lao lo, lim li, lin ln, lit lt, ltz lb, lug lg, lvs lv, mal ml, mar mr, mkd mk, mlt mt,
-mri mi, mya my, nld nl, nno nn, nob nb, npi ne, nya ny, oci oc, ory or, pan pa, pbt ps, pes fa, plt mg, pol pl, por pt,
-quy qu, ron ro, run rn, rus ru, sag sg, san sa, sin si, slk sk, slv sl, smo sm, sna sn, snd sd, som so, sot st, spa es,
-srd sc, srp sr, ssw ss, sun su, swe sv, swh sw, tam ta, tat tt, tel te, tgk tg, tgl tl, tha th, tir ti, tsn tn, tso ts,
-tuk tk, tur tr, twi tw, uig ug, ukr uk, urd ur, uzn uz, vie vi, wol wo, xho xh, ydd yi, yor yo, zho zh, zsm ms, zul zu
-"""
-
-
-def _pairs(text: str) -> dict[str, str]:
-    return dict(entry.strip().split(" ", 1) for entry in text.replace("\n", " ").split(","))
-
-
-_SHORT_CODES = _pairs(_SHORT)
-NAMES = _pairs(_NAMES)
+# A line per language of ISO 639-1: its code, that of ISO 639-3 if NLLB has the language, else -, and its name.
+_LINES = Path(__file__).with_name("languages.txt").read_text(encoding="utf-8").split("\n")
+_TABLE = [line.split(" ", 2) for line in _LINES if line]
+NAMES = {code: name for code, _, name in _TABLE}
+_SHORT_CODES = {nllb: code for code, nllb, _ in _TABLE if nllb != "-"}
 
 
 class Languages(NamedTuple):

@@ -32,32 +32,8 @@ WORKER = (
     "worker/bergamot-translator-worker.wasm",
 )
 SECONDS = 3600  # until a run counts as hanging
-# Translates each line of the standard input. The arguments are the worker, the settings and the files of the model.
-_PROGRAM = """
-const {Worker} = require("node:worker_threads"), {readFileSync} = require("node:fs");
-const [path, config, model, shortlist, ...vocabs] = process.argv.slice(1);
-const worker = new Worker(path), pending = new Map();
-const call = (name, ...args) => new Promise((accept, reject) => {
-  pending.set(pending.size + 1, {accept, reject});
-  worker.postMessage({id: pending.size, name, args});
-});
-const fail = error => { console.error("Error: " + error.message); process.exit(1); };
-worker.on("message", ({id, result, error}) => error ? pending.get(id).reject(error) : pending.get(id).accept(result));
-worker.on("error", fail);
-const read = name => new Uint8Array(readFileSync(name)).buffer;
-(async () => {
-  const pair = {from: "a", to: "b"};
-  await call("initialize", {cacheSize: 0});
-  const lexicon = shortlist ? read(shortlist) : new ArrayBuffer(0);
-  const files = {model: read(model), shortlist: lexicon, vocabs: vocabs.map(read), config: JSON.parse(config)};
-  await call("loadTranslationModel", pair, files);
-  for (const text of JSON.parse(readFileSync(0, "utf-8"))) {
-    const [{target}] = await call("translate", {models: [pair], texts: [{text, html: false}]});
-    console.log(JSON.stringify(target.text));
-  }
-  process.exit(0);
-})().catch(fail);
-"""
+# Translates what is on the standard input. The arguments are the worker, the settings and the files of the model.
+_PROGRAM = Path(__file__).with_name("translate.cjs")
 
 
 def package(engine: Path | None) -> Path:
@@ -132,7 +108,7 @@ class Bergamot:
             words = [str(worker), json.dumps(FIREFOX | {"ssplit-mode": "sentence"}), *files]
             try:
                 done = subprocess.run(
-                    [self.node, "-e", _PROGRAM, *words],
+                    [self.node, str(_PROGRAM), *words],
                     input=given,
                     capture_output=True,
                     text=True,
