@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from vtrans.keys import choice, flag, number, numbers
 
 PRECISIONS = ("float32", "bfloat16")
 SCHEDULES = ("inverse-sqrt", "cosine", "linear", "wsd")  # the first is the default
 KERNELS = ("auto", "onednn", "blas")  # the first is the default
+# Of these keys, a resumed run may have other values.
+_free_number, _free_choice, _free_flag = (partial(field, may_change=True) for field in (number, choice, flag))
 
 
 @dataclass(frozen=True)
 class TrainConfig:
     """The training. The defaults are those of Vaswani et al. 2017 where the paper has a value."""
 
-    max_steps: int = number(20_000, 1, 10**9, "Number of updates.", "updates", may_change=True)
-    max_minutes: float = number(
-        0.0,
-        0.0,
-        1e6,
-        "Maximum minutes of training, validations included; 0 means no limit.",
-        "minutes",
-        may_change=True,
+    max_steps: int = _free_number(20_000, 1, 10**9, "Number of updates.", "updates")
+    max_minutes: float = _free_number(
+        0.0, 0.0, 1e6, "Maximum minutes of training, validations included; 0 means no limit.", "minutes"
     )
     batch_tokens: int = number(
         4096, 1, 10**8, "Maximum number of tokens of a batch on its larger side, padding included.", "tokens"
@@ -86,46 +84,33 @@ class TrainConfig:
         "Weight of the divergence of two predictions of each pair with different dropout (R-Drop, Liang et al. 2021), "
         "which doubles the cost of an update; 0 means off, 1 to 5 is usual.",
     )
-    log_every: int = number(
-        100, 1, 10**9, "Number of updates between two lines of metrics.jsonl.", "updates", may_change=True
+    log_every: int = _free_number(100, 1, 10**9, "Number of updates between two lines of metrics.jsonl.", "updates")
+    checkpoint_every: int = _free_number(
+        1000, 1, 10**9, "Number of updates between two validations, each with a checkpoint.", "updates"
     )
-    checkpoint_every: int = number(
-        1000, 1, 10**9, "Number of updates between two validations, each with a checkpoint.", "updates", may_change=True
+    keep_last: int = _free_number(
+        5, 1, 10**6, "Number of newest checkpoints kept, which `vtrans average` averages.", "checkpoints"
     )
-    keep_last: int = number(
-        5,
-        1,
-        10**6,
-        "Number of newest checkpoints kept, which `vtrans average` averages.",
-        "checkpoints",
-        may_change=True,
+    keep_best: int = _free_number(
+        5, 1, 10**6, "Number of best checkpoints kept, in addition to the newest.", "checkpoints"
     )
-    keep_best: int = number(
-        5, 1, 10**6, "Number of best checkpoints kept, in addition to the newest.", "checkpoints", may_change=True
+    best_metric: str = _free_choice(
+        "bleu", ("bleu", "chrf", "nll"), "Metric that decides which checkpoint is the best."
     )
-    best_metric: str = choice(
-        "bleu", ("bleu", "chrf", "nll"), "Metric that decides which checkpoint is the best.", may_change=True
-    )
-    patience: int = number(
+    patience: int = _free_number(
         0,
         0,
         10**6,
         "Number of validations without a new best checkpoint after which training ends; 0 means never.",
         "validations",
-        may_change=True,
     )
-    valid_sentences: int = number(
-        0,
-        0,
-        10**9,
-        "Number of sentences translated per validation for BLEU and chrF; 0 means all.",
-        "sentences",
-        may_change=True,
+    valid_sentences: int = _free_number(
+        0, 0, 10**9, "Number of sentences translated per validation for BLEU and chrF; 0 means all.", "sentences"
     )
-    valid_beam: int = number(
-        1, 1, 1000, "Beam of the translations of a validation; 1 is greedy search.", "hypotheses", may_change=True
+    valid_beam: int = _free_number(
+        1, 1, 1000, "Beam of the translations of a validation; 1 is greedy search.", "hypotheses"
     )
-    samples: int = number(3, 0, 1000, "Number of translations shown per validation.", "translations", may_change=True)
+    samples: int = _free_number(3, 0, 1000, "Number of translations shown per validation.", "translations")
     ema: float = number(
         0.0,
         0.0,
@@ -162,36 +147,28 @@ class TrainConfig:
         "2019). Above 1, small corpora are seen more often and large ones less.",
         idle_if={"corpus_weights": bool},
     )
-    precision: str = choice(
+    precision: str = _free_choice(
         "auto",
         {"auto": "bfloat16 where the GPU or CPU computes it in hardware", **dict.fromkeys(PRECISIONS, "")},
         "Precision of matrix products.",
-        may_change=True,
     )
-    kernels: str = choice(
+    kernels: str = _free_choice(
         KERNELS[0],
         KERNELS,
         "Library of float32 products on a CPU: auto (chosen by the processor), onednn, or blas (MKL on x86).",
-        may_change=True,
     )
-    attention: str = choice(
+    attention: str = _free_choice(
         "auto",
         {"auto": "chosen by the processor", "fused": "one kernel", "bmm": "batched products"},
         "How training computes attention on a CPU.",
-        may_change=True,
     )
-    tensorboard: bool = flag(False, "Also write metrics for TensorBoard, to RUN/tensorboard.", may_change=True)
-    parallel: str = choice(
+    tensorboard: bool = _free_flag(False, "Also write metrics for TensorBoard, to RUN/tensorboard.")
+    parallel: str = _free_choice(
         "ddp",
         {"ddp": "the whole model", "fsdp": "a part of each weight, which needs less memory and more communication"},
         "What each of several processes holds.",
-        may_change=True,
     )
-    rank_timeout: float = number(
-        10.0,
-        0.01,
-        10_000.0,
-        "Minutes without a sign of life from one of several processes after which the others end.",
-        may_change=True,
+    rank_timeout: float = _free_number(
+        10.0, 0.01, 10_000.0, "Minutes without a sign of life from one of several processes after which the others end."
     )
     seed: int = number(1, 0, 2**63 - 1, "Seed of every random choice.")

@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from vtrans.errors import InputError
 from vtrans.keys import check_fields, choice, flag, keys_of, number, path, paths, texts
@@ -28,39 +28,36 @@ LEARNING = "Vocabulary"  # the panel of the options for learning a vocabulary
 class PrepareOptions:
     """The options of `vtrans prepare-bpe`, whose command line reads these defaults."""
 
+    PANEL: ClassVar[str] = "Text"
+
     src: tuple[str | Path, ...] = paths(
-        "Source text, one sentence per line. Repeat it, and `tgt`, for several corpora.", panel="Text"
+        "Source text, one sentence per line. Repeat it, and `tgt`, for several corpora."
     )
-    tgt: tuple[str | Path, ...] = paths("Translation of `src`, line by line.", panel="Text")
+    tgt: tuple[str | Path, ...] = paths("Translation of `src`, line by line.")
     valid_src: tuple[str | Path, ...] = paths(
-        "Source text for validation.", panel="Text", unset="random sentences are held out of the training text"
+        "Source text for validation.", unset="random sentences are held out of the training text"
     )
-    valid_tgt: tuple[str | Path, ...] = paths("Translation of `valid_src`.", panel="Text")
+    valid_tgt: tuple[str | Path, ...] = paths("Translation of `valid_src`.")
     alignments: tuple[str | Path, ...] = paths(
-        "Word alignment of each line, such as 0-0 1-2, for guided alignment. Give one file per `src`.", panel="Text"
+        "Word alignment of each line, such as 0-0 1-2, for guided alignment. Give one file per `src`."
     )
-    align: bool = flag(
-        False, "Align the words of the training text, for guided alignment, instead of `alignments`.", panel="Text"
-    )
+    align: bool = flag(False, "Align the words of the training text, for guided alignment, instead of `alignments`.")
     src_lang: tuple[str, ...] = texts(
         "Language of `src`, such as en or pt-BR, which the model records. Give one for all corpora, or one per corpus.",
         metavar="CODE",
-        panel="Text",
         unset="what the file names end in, if that is a language",
     )
-    tgt_lang: tuple[str, ...] = texts("Language of `tgt`.", metavar="CODE", panel="Text")
+    tgt_lang: tuple[str, ...] = texts("Language of `tgt`.", metavar="CODE")
     tags: tuple[str, ...] = texts(
         "For a model of several target languages: the tag with which each source of a corpus begins, such as '>>de<<'. "
         "Give one per `src`. `vtrans translate --to de` then puts it before each line.",
         flag="--tag",
         metavar="TEXT",
-        panel="Text",
     )
     valid_tags: tuple[str, ...] = texts(
         "Tag of a `valid_src`. Give one per `valid_src`.",
         flag="--valid-tag",
         metavar="TEXT",
-        panel="Text",
         unset="the tag of the language that the name of `valid_tgt` ends in",
     )
     on_bad_utf8: OnBadUtf8 = choice(
@@ -68,7 +65,6 @@ class PrepareOptions:
         get_args(OnBadUtf8),
         "How to treat bytes that are not UTF-8: error, or replace (by U+FFFD, with a count).",
         metavar="HOW",
-        panel="Text",
     )
     vocabularies: tuple[bytes, ...] = ()
     """The vocabularies of the source and the target, each as `Vocabulary.proto`, instead of learning any."""
@@ -114,7 +110,6 @@ class PrepareOptions:
         False,
         "Add each pair a second time with the translation of the most similar other source, so that the model learns "
         "to use a translation memory.",
-        panel="Text",
     )
     max_tokens: int = number(
         250, 1, 10**6, "Drop training pairs with more subwords than this on a side.", "subwords", panel="Filter"
@@ -131,9 +126,14 @@ class PrepareOptions:
     force: bool = flag(
         False, "Replace a data folder that was made from other inputs or with other options.", panel="Output"
     )
-    seed: int = number(1, 0, 2**63 - 1, "Seed of the choice of random pairs.")
+    seed: int = number(1, 0, 2**63 - 1, "Seed of the choice of random pairs.", panel="Options")
     threads: int = number(
-        0, 0, 1024, "Number of processors that encode; 0 means all. The result does not depend on it.", "processors"
+        0,
+        0,
+        1024,
+        "Number of processors that encode; 0 means all. The result does not depend on it.",
+        "processors",
+        panel="Options",
     )
 
     def checked(self) -> PrepareOptions:
