@@ -8,13 +8,13 @@ import os
 import shutil
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from vtrans.console import Console, Counter
-from vtrans.errors import FileError
+from vtrans.errors import FileError, InputError
 from vtrans.files import output
 from vtrans.text.lines import Extent, LineReport, OnBadUtf8, open_bytes, read_lines, writing
 
@@ -63,6 +63,19 @@ def read_all(path: Path | None, on_bad_utf8: OnBadUtf8, console: Console) -> lis
     """Returns all lines of a file or stdin."""
     with texts_of(path, on_bad_utf8, console) as lines:
         return list(lines)
+
+
+def read_both(src: Path, other: Path, what: str, how: OnBadUtf8, console: Console) -> list[list[str]]:
+    """Returns all lines of two files. Raises InputError as `check_equal`."""
+    sides = [read_all(path, how, console) for path in (src, other)]
+    check_equal(src, other, list(map(len, sides)), what)
+    return sides
+
+
+def check_equal(src: Path, other: Path, counts: Sequence[int], what: str) -> None:
+    """Raises InputError unless two files have equally many lines: each line of one needs `what` in the other."""
+    if counts[0] != counts[1]:
+        raise InputError(f"{src} has {counts[0]:,} lines, but {other} has {counts[1]:,}; each line needs its {what}.")
 
 
 @contextmanager

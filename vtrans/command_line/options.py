@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, cast
 
 from vtrans.command_line.generated import option, option_of
+from vtrans.command_line.lines import check_equal
 from vtrans.config import DEFAULT_RUN, EngineConfig
 from vtrans.data.options import PrepareOptions
 from vtrans.errors import InputError
@@ -76,6 +77,13 @@ class Ensemble:
     def paths(self) -> list[Path]:
         return [Path(path) for path in self.model] or [Path(DEFAULT_RUN)]
 
+    @property
+    def files(self) -> list[Path]:
+        """The model files. Raises FileError if one of them does not exist."""
+        from vtrans.storage.run_folder import choose_model
+
+        return [choose_model(path).file for path in self.paths]
+
 
 def check_output(output: Path | None, inputs: list[tuple[str, Path | None]], name: str = "--output") -> None:
     """Raises InputError if the output would replace an input, or a file of a run or an export. `inputs` are pairs of a
@@ -105,10 +113,7 @@ def check_line_counts(src: Path, other: Path, what: str) -> None:
         for path in (src, other):
             with open_bytes(path) as stream:
                 counts.append(sum(1 for _ in read_lines(stream, str(path), on_bad_utf8="replace")))
-        if counts[0] != counts[1]:
-            raise InputError(
-                f"{src} has {counts[0]:,} lines, but {other} has {counts[1]:,}; each line needs its {what}."
-            )
+        check_equal(src, other, counts, what)
 
 
 def bad_utf8(how: str) -> OnBadUtf8:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from vtrans.command_line.documents import check_packages, take
 from vtrans.command_line.generated import argument, option
-from vtrans.command_line.lines import print_line, read_all
+from vtrans.command_line.lines import print_line, read_all, read_both
 from vtrans.command_line.options import BadUtf8, Device, Json, Quiet, To, TrainProcesses, TrainThreads, bad_utf8
 from vtrans.console import Console
 from vtrans.errors import InputError
@@ -138,9 +138,4 @@ def _of_documents(files: list[Path], model: Path, wanted: Languages, console: Co
 
 def _of_text(src: Path, tgt: Path, how: OnBadUtf8, console: Console) -> Pairs:
     """Returns the pairs of two files. Raises InputError if they have different numbers of lines."""
-    sides = [read_all(path, how, console) for path in (src, tgt)]
-    if len(sides[0]) != len(sides[1]):
-        raise InputError(
-            f"{src} has {len(sides[0]):,} lines, but {tgt} has {len(sides[1]):,}; each line needs its translation."
-        )
-    return list(zip(*sides, strict=True))
+    return list(zip(*read_both(src, tgt, "translation", how, console), strict=True))

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from vtrans.command_line.generated import Given, argument, generated
-from vtrans.command_line.lines import read_all
+from vtrans.command_line.lines import read_both
 from vtrans.command_line.options import STORED, BadUtf8, Ensemble, Quiet, Threads, To, bad_utf8
 from vtrans.config import EngineConfig, SearchConfig
 from vtrans.console import Console
-from vtrans.errors import InputError
 from vtrans.files import destination
 from vtrans.processes.threads import set_threads
 
@@ -36,17 +35,12 @@ def calibrate(
     which you will translate.
     """
     how, console = bad_utf8(on_bad_utf8), Console(quiet=quiet)
-    lines, references = (read_all(path, how, console) for path in (src, ref))
-    if len(lines) != len(references):
-        raise InputError(
-            f"{src} has {len(lines):,} lines, but {ref} has {len(references):,}; each line needs its reference."
-        )
+    lines, references = read_both(src, ref, "reference", how, console)
     set_threads(threads)
-    from vtrans.storage.run_folder import choose_model
     from vtrans.translate.confidence import Calibration, calibrate, made_with
     from vtrans.translate.loading import load
 
-    files = [choose_model(path).file for path in models.paths]
+    files = models.files
     out = destination(Calibration.path(files), "file")
     translator = load(models.paths, weights=list(models.weights) or None, console=console, **asdict(engine), **search)
     best = console.counted(translator.nbest(lines, to=to, raw=True), "translated", len(lines), "sentences")

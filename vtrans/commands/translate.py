@@ -23,7 +23,6 @@ from vtrans.text.languages import Languages
 from vtrans.translate.chunks import engine_of
 
 if TYPE_CHECKING:
-    from vtrans.translate.confidence import Calibration
     from vtrans.translate.translation import Form, TranslateOptions
     from vtrans.translate.translator import Translator
     from vtrans.wording.protect import Protection
@@ -84,9 +83,10 @@ class Reading:
     )
 
     def options(
-        self, models: list[Path], to: str | None, console: Console, *, confidence: bool, documents: bool
+        self, models: Ensemble, to: str | None, console: Console, *, confidence: bool, documents: bool
     ) -> dict[str, Any]:
         """Returns the fields of a TranslateOptions. Raises FileError for a file that is missing or damaged."""
+        from vtrans.translate.confidence import Calibration
         from vtrans.wording.glossary import read_glossary
         from vtrans.wording.protect import Protection
 
@@ -107,7 +107,7 @@ class Reading:
             "formality": self.formality,
             "check_numbers": self.check_numbers,
             "raw": self.raw,
-            "calibration": _calibration(models) if confidence or self.min_confidence else None,
+            "calibration": Calibration.load(models.files) if confidence or self.min_confidence else None,
             "min_confidence": self.min_confidence,
             **memory,
         }
@@ -200,7 +200,7 @@ def translate(
         Mbr(**mbr) if mbr else None,
         output.alignments,
         output.form,
-        **reading.options(models.paths, to, console, confidence=output.confidence, documents=bool(files)),
+        **reading.options(models, to, console, confidence=output.confidence, documents=bool(files)),
         to=to,
     )
     load_model = partial(
@@ -223,10 +223,7 @@ def translate(
 
 def _settings_of(models: Ensemble, reading: Reading, others: object) -> str:
     """Returns what changes the translations. Files are compared by their sizes and times."""
-    from vtrans.storage.run_folder import choose_model
-
-    files = [*(choose_model(model).file for model in models.paths), reading.glossary, reading.memory]
-    stats = [file.stat() for file in files if file]
+    stats = [file.stat() for file in (*models.files, reading.glossary, reading.memory) if file]
     return repr((models, [(stat.st_size, stat.st_mtime_ns) for stat in stats], others))
 
 
@@ -252,15 +249,14 @@ def _loaded(
 
 
 def _memory(
-    path: Path, models: list[Path], to: str | None, protection: Protection | Literal[False] | None, console: Console
+    path: Path, models: Ensemble, to: str | None, protection: Protection | Literal[False] | None, console: Console
 ) -> dict[str, Any]:
     """Returns the fields of a TranslateOptions for a memory."""
     from vtrans.documents.remembered import Lookup
     from vtrans.storage.model_file import read_abilities
-    from vtrans.storage.run_folder import choose_model
     from vtrans.wording.protect import EVERYDAY
 
-    able = [read_abilities(choose_model(model).file) for model in models]
+    able = [read_abilities(file) for file in models.files]
     if protection is None and all(model.codes for model in able):
         protection = EVERYDAY
     pairs = [pair for pair in able[0].languages if to in (None, pair.tgt)]
@@ -271,13 +267,6 @@ def _memory(
         return {"known": memory, "match": Lookup(memory.sentences(), protection or None)}
     console.info("only exact matches are used: the model was trained without `prepare-bpe --fuzzy`")
     return {"known": memory}
-
-
-def _calibration(paths: list[Path]) -> Calibration:
-    from vtrans.storage.run_folder import choose_model
-    from vtrans.translate.confidence import Calibration
-
-    return Calibration.load([choose_model(path).file for path in paths])
 
 
 def _checked_search(

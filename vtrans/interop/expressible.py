@@ -98,7 +98,7 @@ def check_model(config: ModelConfig, program: str) -> None:
     """Raises InputError for an architecture that a program cannot express, naming the key."""
     known = MODEL[program]
     for name, key in keys_of(type(config)).items():
-        value, default = getattr(config, name), _default(config, name)
+        value, default = getattr(config, name), getattr(type(config), name)
         values = known.get(name, (default,))
         if not key.training_only and values is not None and value not in values:
             has = " or ".join(toml_value(allowed) for allowed in values)
@@ -123,7 +123,7 @@ def nearest_search(search: SearchConfig, program: str, console: Console, **chose
     for name, key in keys_of(type(search)).items():
         value = getattr(search, name)
         if name not in SEARCH[program]:
-            if value != _default(search, name):
+            if value != getattr(type(search), name):
                 raise InputError(
                     f"a model that stores search.{name} = {toml_value(value)} cannot be exported to {program}, which "
                     "does not have it; translate with the model itself."
@@ -140,7 +140,3 @@ def nearest_search(search: SearchConfig, program: str, console: Console, **chose
                 f"{toml_value(written)}"
             )
     return dataclasses.replace(search, **nearest)
-
-
-def _default(config: ModelConfig | SearchConfig, name: str) -> Any:
-    return next(field.default for field in dataclasses.fields(config) if field.name == name)
