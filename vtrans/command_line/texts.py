@@ -238,32 +238,24 @@ def report(counts: Counts, console: Console, *, min_length: int = 0) -> None:
         f"{many(counts.lines, 'line', 'in')} {seconds:.1f} s of translating "
         f"({counts.lines / seconds:,.1f} lines/s, {counts.tgt_tokens / seconds:,.0f} target subwords/s)"
     )
-    if counts.blank:
-        console.info(many(counts.blank, "blank line", "with a blank translation"))
-    if counts.copied:
-        console.info(many(counts.copied, "line", "without words, copied"))
-    if counts.known:
-        console.info(many(counts.known, "translation", "taken from the memory"))
-    if counts.matched:
-        console.info(many(counts.matched, "line", "translated with a fuzzy match"))
-    if counts.retried:
-        how = f"searched again without repeated {RETRY_NGRAM}-grams, because the translation looped or did not end"
-        console.info(many(counts.retried, "line", how))
-    if counts.looping:
-        console.warn(many(counts.looping, "line", "with a translation that repeats the same words many times"))
-    if counts.unfinished:
-        console.warn(many(counts.unfinished, "line", "with a translation that did not end within its length limit"))
-    if counts.empty:
-        advice = "" if min_length else "; --min-length 1 asks for at least one subword"
-        console.warn(many(counts.empty, "line", f"with text that has an empty translation, at least in part{advice}"))
-    if counts.short:
-        console.warn(many(counts.short, "line", "with a translation that is far shorter; a part is probably missing"))
-    if counts.numbers:
-        console.warn(many(counts.numbers, "line", "with a translation that has other numbers"))
-    if counts.doubtful:
-        what = "left without a translation, because the confidence is below --min-confidence"
-        console.warn(many(counts.doubtful, "line", what))
-    if counts.unmet:
-        console.warn(many(counts.unmet, "line", "with a translation that does not obey its constraints"))
-    if counts.missing:
-        console.warn(many(counts.missing, "n-best place", "left empty, because the search found no more hypotheses"))
+    again = f"searched again without repeated {RETRY_NGRAM}-grams, because the translation looped or did not end"
+    doubtful = "left without a translation, because the confidence is below --min-confidence"
+    advice = "" if min_length else "; --min-length 1 asks for at least one subword"
+    notes = (
+        (counts.blank, console.info, "blank line", "with a blank translation"),
+        (counts.copied, console.info, "line", "without words, copied"),
+        (counts.known, console.info, "translation", "taken from the memory"),
+        (counts.matched, console.info, "line", "translated with a fuzzy match"),
+        (counts.retried, console.info, "line", again),
+        (counts.looping, console.warn, "line", "with a translation that repeats the same words many times"),
+        (counts.unfinished, console.warn, "line", "with a translation that did not end within its length limit"),
+        (counts.empty, console.warn, "line", f"with text that has an empty translation, at least in part{advice}"),
+        (counts.short, console.warn, "line", "with a translation that is far shorter; a part is probably missing"),
+        (counts.numbers, console.warn, "line", "with a translation that has other numbers"),
+        (counts.doubtful, console.warn, "line", doubtful),
+        (counts.unmet, console.warn, "line", "with a translation that does not obey its constraints"),
+        (counts.missing, console.warn, "n-best place", "left empty, because the search found no more hypotheses"),
+    )
+    for count, say, noun, what in notes:
+        if count:
+            say(many(count, noun, what))
