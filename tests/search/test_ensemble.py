@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from fakes import EOS, FakeDecoder, Ids, Table, hashed, many_sentences, scripted, searched
 
-from vtrans.search.ensemble import Ensemble
+from vtrans.search.decoder import Ensemble
 
 SOURCE: Ids = (2, EOS)
 

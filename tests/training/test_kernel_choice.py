@@ -18,8 +18,8 @@ from vtrans.numerics.automatic import automatic_kernels
 from vtrans.numerics.kernels import Kernels
 from vtrans.storage.run_folder import RunFolder
 from vtrans.storage.states import read_progress, save_state
-from vtrans.training import kernel_choice, log
-from vtrans.training.kernel_choice import choose_kernels
+from vtrans.training import log, machine
+from vtrans.training.machine import choose_kernels
 from vtrans.training.recipe import load_recipe
 
 AUTO = ('train.kernels="auto"', 'train.attention="auto"')
@@ -44,11 +44,11 @@ def test_a_run_resumes_with_its_recorded_kernels(
     settings = (*EVERY_STEP, *AUTO)
     recorded = Kernels("blas", bmm=True)
     with monkeypatch.context() as earlier:
-        earlier.setattr(kernel_choice, "automatic_kernels", lambda: recorded)
+        earlier.setattr(machine, "automatic_kernels", lambda: recorded)
         whole = tiny_train(tiny_data, tmp_path / "whole", *settings)
         interrupted(tiny_data, tmp_path / "run", 9, *settings)
     kernels.use(Kernels())
-    monkeypatch.setattr(kernel_choice, "automatic_kernels", Kernels)
+    monkeypatch.setattr(machine, "automatic_kernels", Kernels)
     same(tiny_train(tiny_data, tmp_path / "run", *settings), whole)
     assert kernels.current() == recorded
     # The choice matters: with other kernels the bytes differ.
@@ -91,7 +91,7 @@ def test_a_missing_library_is_refused_or_replaced(
     tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ready = set_up_run(tiny_data, tmp_path / "b", *AUTO)
-    monkeypatch.setattr(kernel_choice, "HAS_ONEDNN", False)
+    monkeypatch.setattr(machine, "HAS_ONEDNN", False)
     monkeypatch.setattr(automatic, "HAS_ONEDNN", False)
     with pytest.raises(RecipeError, match=r"train\.kernels .*onednn"):
         set_up_run(tiny_data, tmp_path / "a", 'train.kernels="onednn"')
@@ -109,12 +109,12 @@ def test_auto_is_one_precision_also_after_a_resume(
     tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = ('train.precision="auto"', "train.max_steps=2")
-    monkeypatch.setattr(kernel_choice, "automatic_precision", lambda device: "bfloat16")
+    monkeypatch.setattr(machine, "automatic_precision", lambda device: "bfloat16")
     run = tiny_train(tiny_data, tmp_path / "run", *settings)
     assert load_recipe(str(run.recipe)).train.precision == "bfloat16"
     fixed = tiny_train(tiny_data, tmp_path / "fixed", 'train.precision="bfloat16"', "train.max_steps=2")
     same(run, fixed)
-    monkeypatch.setattr(kernel_choice, "automatic_precision", lambda device: "float32")
+    monkeypatch.setattr(machine, "automatic_precision", lambda device: "float32")
     resumed = set_up_run(tiny_data, run.path, *settings, recipe="small")
     assert resumed.job.recipe.train.precision == resumed.learner.config.precision == "bfloat16"
 

@@ -26,7 +26,7 @@ from vtrans.errors import InputError, VtransError
 from vtrans.processes.division import MEMORY
 from vtrans.processes.ranks import CPU, Ranks
 from vtrans.storage.run_folder import RunFolder
-from vtrans.training.division import TOKENS, divide
+from vtrans.training.machine import TOKENS, divide
 from vtrans.training.optimization.parallel import divided
 from vtrans.training.updates import Updates
 
@@ -78,7 +78,7 @@ def test_processes_train_like_as_many_ranks(tmp_path: Path, tiny_data: DataFolde
 def test_an_interrupted_run_of_several_processes_resumes_to_equal_bytes(
     tmp_path: Path, tiny_data: DataFolder, optimizer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vtrans.training.division.available_memory", lambda: 1000 * MEMORY)  # else a warning
+    monkeypatch.setattr("vtrans.training.machine.available_memory", lambda: 1000 * MEMORY)  # else a warning
     settings = (*EVERY_STEP, *SHORTER, "train.ema=0.9", f"train.optimizer={optimizer}")
     whole = tiny_train(tiny_data, tmp_path / "whole", *settings, processes=3)
     for step in (2, 6):
@@ -218,7 +218,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr("threading.active_count", lambda: 1)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     for name in ("total_memory", "available_memory"):
-        monkeypatch.setattr(f"vtrans.training.division.{name}", lambda: 1000 * MEMORY)
+        monkeypatch.setattr(f"vtrans.training.machine.{name}", lambda: 1000 * MEMORY)
     yield
     torch.set_num_threads(1)
 
@@ -244,7 +244,7 @@ def divided_ranks(batch_tokens: int = 2 * TOKENS, ranks: Ranks | None = None, co
 def test_the_number_of_processes_follows_cores_batch_and_memory(
     monkeypatch: pytest.MonkeyPatch, cores: int, tokens: int, memory: float, expected: int
 ) -> None:
-    monkeypatch.setattr("vtrans.training.division.total_memory", lambda: memory)
+    monkeypatch.setattr("vtrans.training.machine.total_memory", lambda: memory)
     assert divided_ranks(tokens, cores=cores).processes == expected
 
 
@@ -253,7 +253,7 @@ def test_free_memory_does_not_change_the_number_of_processes(monkeypatch: pytest
     """Otherwise, two equal commands could train different bytes."""
     warned = []
     for free in (2 * MEMORY, 1.9 * MEMORY, 0):
-        monkeypatch.setattr("vtrans.training.division.available_memory", lambda free=free: free)
+        monkeypatch.setattr("vtrans.training.machine.available_memory", lambda free=free: free)
         stream = io.StringIO()
         assert divided_ranks(console=Console(stream=stream)).processes == 2
         warned.append("processes" in stream.getvalue())

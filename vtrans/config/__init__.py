@@ -6,42 +6,25 @@ run may change it. A recipe describes a model and its training completely, excep
 data folder.
 """
 
-from vtrans.config.engine import CACHE_VARIABLE, DECODING_PRECISIONS, ENGINES, EngineConfig
-from vtrans.config.model import TIE_FORMS, ModelConfig, check_tie, contradiction, resolve_tie
-from vtrans.config.recipe import SECTIONS, Recipe, check_together, section_from
-from vtrans.config.search import SearchConfig
-from vtrans.config.train import KERNELS, PRECISIONS, SCHEDULES, TrainConfig
+from __future__ import annotations
 
-__all__ = [
-    "CACHE_VARIABLE",
-    "DECODING_PRECISIONS",
-    "DEFAULT_FREQUENT",
-    "DEFAULT_RECIPE",
-    "DEFAULT_RUN",
-    "DEFAULT_TRANSLATIONS",
-    "ENGINES",
-    "KERNELS",
-    "MBR_BEAM",
-    "MBR_METRICS",
-    "MBR_SAMPLES",
-    "NEAREST",
-    "NEAREST_OF_STEP",
-    "PRECISIONS",
-    "RETRY_NGRAM",
-    "SCHEDULES",
-    "SECTIONS",
-    "TIE_FORMS",
-    "EngineConfig",
-    "ModelConfig",
-    "Recipe",
-    "SearchConfig",
-    "TrainConfig",
-    "check_tie",
-    "check_together",
-    "contradiction",
-    "resolve_tie",
-    "section_from",
-]
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, TypeVar
+
+from vtrans.config.model import TIE_FORMS as TIE_FORMS
+from vtrans.config.model import ModelConfig as ModelConfig
+from vtrans.config.model import check_tie as check_tie
+from vtrans.config.model import contradiction as contradiction
+from vtrans.config.model import resolve_tie as resolve_tie
+from vtrans.config.search import SearchConfig as SearchConfig
+from vtrans.config.train import KERNELS as KERNELS
+from vtrans.config.train import PRECISIONS as PRECISIONS
+from vtrans.config.train import SCHEDULES as SCHEDULES
+from vtrans.config.train import TrainConfig as TrainConfig
+from vtrans.errors import InputError, RecipeError
+from vtrans.keys import check_fields, check_value, choice, flag, keys_of, nearest, text
 
 DEFAULT_RECIPE = "small"
 DEFAULT_RUN = "run"
@@ -52,3 +35,103 @@ RETRY_NGRAM = 3  # `no_repeat_ngram` of a second search
 DEFAULT_TRANSLATIONS, DEFAULT_FREQUENT = 8, 1500
 # Neighbours that `vtrans inspect` shows of a subword, and of a step of a translation.
 NEAREST, NEAREST_OF_STEP = 10, 3
+ENGINES = ("compiled", "torch")  # the first is the default where it is available
+DECODING_PRECISIONS = ("float32", "bfloat16", "float16", "int8")  # the first is the default
+CACHE_VARIABLE = "VTRANS_CACHE"  # the environment variable with the folder of compiled code
+
+T = TypeVar("T", bound=ModelConfig | TrainConfig | SearchConfig)
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """What runs a model, where and how: settings of `vtrans.load` that no file stores. None stands for a default that
+    depends on the model and the machine."""
+
+    PANEL: ClassVar[str] = "Speed"
+
+    engine: str | None = choice(
+        None,
+        {
+            "compiled": "C++ on a CPU; several threads divide the sentences of a batch",
+            "torch": "any device and precision",
+        },
+        "Program that runs the model.",
+        metavar="NAME",
+        panel="Model",
+        unset="compiled if possible, else torch",
+    )
+    device: str | None = text(
+        None, "Device: cpu, cuda, cuda:N or mps.", metavar="NAME", unset="the best available", speed_only=True
+    )
+    shortlist: bool = flag(
+        False, "Restrict the output vocabulary to likely translations, as learned by `vtrans shortlist`."
+    )
+    precision: str | None = choice(
+        None,
+        DECODING_PRECISIONS,
+        "Precision of matrix products: float32, bfloat16, float16, or int8, which needs the engine compiled.",
+        metavar="TYPE",
+        unset=DECODING_PRECISIONS[0],
+    )
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What `vtrans train` is asked to do."""
+
+    model: ModelConfig = field(default_factory=ModelConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    search: SearchConfig = field(default_factory=SearchConfig)
+
+
+SECTIONS: dict[str, type[ModelConfig] | type[TrainConfig] | type[SearchConfig]] = {
+    "model": ModelConfig,
+    "train": TrainConfig,
+    "search": SearchConfig,
+}
+
+
+def section_from(kind: type[T], section: str, values: Mapping[str, Any], where: str, base: T | None = None) -> T:
+    """A section of a recipe with these values. The other keys have the values of `base`, or else the defaults.
+
+    Raises RecipeError, which begins with `where`, for an unknown key or a value that is not allowed.
+    """
+    keys = keys_of(kind)
+    checked = {}
+    for name, value in values.items():
+        if name not in keys:
+            raise RecipeError(f"{where}: unknown key {section}.{name}; {nearest(name, keys)}")
+        try:
+            checked[name] = check_value(keys[name], f"{section}.{name}", value)
+        except InputError as error:
+            raise RecipeError(f"{where}: {error}") from None
+    return dataclasses.replace(base if base is not None else kind(), **checked)
+
+
+def check_together(recipe: Recipe, where: str) -> Recipe:
+    """The recipe. Raises RecipeError, which begins with `where`, if its values contradict each other."""
+    if reason := contradiction(recipe.model) or recipe.search.contradiction():
+        raise RecipeError(f"{where}: {reason}")
+    if recipe.train.guided_alignment > 0 and recipe.model.architecture == "decoder-only":
+        raise RecipeError(
+            f"{where}: train.guided_alignment must be 0 for a decoder-only model, which has no cross-attention, got "
+            f"{recipe.train.guided_alignment:g}."
+        )
+    if recipe.train.learning_rate == 0 and recipe.train.scale == 0:
+        raise RecipeError(f"{where}: train.learning_rate or train.scale must be above 0, got 0 for both.")
+    model, search = recipe.model, recipe.search
+    if recipe.train.r_drop > 0 and not model.dropout + model.attention_dropout + model.activation_dropout:
+        raise RecipeError(
+            f"{where}: train.r_drop must be 0 without dropout, which is what makes its two passes differ, got "
+            f"{recipe.train.r_drop}; set model.dropout above 0."
+        )
+    for name, longest in (("search.max_length", search.max_length), ("model.max_positions", model.max_length)):
+        if longest and search.min_length >= longest:
+            raise RecipeError(
+                f"{where}: search.min_length must be less than {longest}, the most tokens with EOS that {name} allows, "
+                f"got {search.min_length}; lower it or raise {name}."
+            )
+    return recipe

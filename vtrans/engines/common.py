@@ -19,8 +19,7 @@ from vtrans.errors import InputError
 from vtrans.numerics.seeds import derived_seed
 from vtrans.search.banks import Banks, width_of
 from vtrans.search.beam import beam_search
-from vtrans.search.decoder import Decoder, SubwordPair
-from vtrans.search.ensemble import Ensemble
+from vtrans.search.decoder import Decoder, Ensemble, SubwordPair
 from vtrans.search.lexical import phrase_tokens
 from vtrans.search.loop import Hypothesis, SearchTask
 from vtrans.search.options import Sampling

@@ -23,8 +23,7 @@ from vtrans.numerics.seeds import derived_seed
 from vtrans.processes.ranks import Ranks
 from vtrans.storage.run_folder import RunFolder, RunLock, choose_model
 from vtrans.text.vocabulary import PAD_ID
-from vtrans.training.division import divide
-from vtrans.training.kernel_choice import choose_kernels, precision_of
+from vtrans.training.machine import choose_kernels, divide, precision_of
 from vtrans.training.optimization.job import Job, Learner
 from vtrans.training.optimization.optimizer import begin
 from vtrans.training.optimization.parallel import check_compilable
@@ -60,7 +59,7 @@ class TrainOptions:
     """The name of a device; None: the best that there is."""
     processes: int | None = None
     """Number of processes that divide each batch on a CPU. None: that of the resumed run, else chosen by `divide`
-    (division.py)."""
+    (machine.py)."""
     threads: int | None = None
     """Threads of each process on a CPU. If `processes` is None, training uses one process."""
     init_from: Path | None = None
