@@ -21,7 +21,7 @@ from pathlib import Path
 import polib
 import sacrebleu
 
-from vtrans.command_line.memories import remembered
+from vtrans.command_line.documents import remembered
 from vtrans.documents.document import MarkedDocument
 from vtrans.documents.inline import items_of
 from vtrans.documents.remembered import Lookup

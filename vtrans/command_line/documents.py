@@ -1,20 +1,24 @@
 """The documents that `vtrans translate` translates: which files are read and written. If any of them is broken, none is
-written."""
+written. And its memory: the translations of documents, which are kept once they have been read, or the file of
+`vtrans serve`."""
 
 from __future__ import annotations
 
 import hashlib
 import importlib.util
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from vtrans.command_line.lines import many, writer
 from vtrans.command_line.options import check_output
 from vtrans.command_line.texts import report
+from vtrans.compiled.compiler import cache_folder, private_folder
 from vtrans.console import Console, Counter
 from vtrans.errors import DocumentError, FileError, InputError, VtransError, missing_extra
 from vtrans.files import explained, file_sha256, no_file, write_atomically
@@ -26,6 +30,7 @@ from vtrans.text.lines import open_bytes
 if TYPE_CHECKING:
     from vtrans.documents.files import Opened
     from vtrans.documents.pairs import Taken
+    from vtrans.documents.remembered import Remembered
     from vtrans.documents.translating import Answers, Groups, Nbest
     from vtrans.lines.line import Line
     from vtrans.translate.division import Division
@@ -35,6 +40,9 @@ if TYPE_CHECKING:
 NEEDED = ("markdown_it", "polib", "rapidfuzz", "sentencex", "turbohtml")  # the extra `documents`
 LARGEST_DOCUMENT = 1 << 28  # bytes of a file
 BUNDLE = 1000  # sentences of documents that are translated together, if there are so many
+LEAST_KEPT = 1_000_000  # bytes of documents of a memory, which take more than a second to read
+MOST_KEPT = 4  # memories in the cache
+SQLITE = b"SQLite format 3\0"
 
 
 @dataclass(frozen=True)
@@ -319,3 +327,67 @@ def _nbests(lines: Sequence[Line], options: TranslateOptions) -> list[Nbest]:
     from vtrans.documents.document import Translated
 
     return [[Translated(t.text, t.alignment) for t in line.translations] for line in lines]
+
+
+# Memories.
+
+
+def remembered(path: Path, languages: Languages) -> Remembered:
+    """Returns the translations in these languages of a memory: a file of `vtrans serve`, a document with translations,
+    or a folder of those. An empty language means any. Raises FileError or InputError if there are none."""
+    check_packages("`memory`")
+    from vtrans.documents.memory import Memory
+    from vtrans.documents.pairs import ENDINGS
+
+    if path.is_dir() or path.suffix.lower() in ENDINGS:
+        return _of_documents(path, languages)
+    with open_bytes(path) as file:
+        if file.read(len(SQLITE)) != SQLITE:
+            raise FileError(f"{path} is neither a memory of `vtrans serve` nor a document ({', '.join(ENDINGS)}).")
+    with closing(Memory(path, must_exist=True)) as file_of_server:
+        memory = file_of_server.remembered(languages)
+    if not memory:
+        raise InputError(f"{path} has no translations from {' to '.join(code or 'any' for code in languages)}.")
+    return memory
+
+
+def _of_documents(path: Path, languages: Languages) -> Remembered:
+    """Returns the translations of a document, or of those in a folder. They are kept in the cache."""
+    from vtrans.documents.pairs import Taken
+    from vtrans.documents.remembered import Remembered
+
+    kept = _kept(path, languages)
+    if kept:
+        with suppress(OSError, ValueError):
+            memory = Remembered.read(kept.read_bytes())
+            os.utime(kept)
+            return memory
+    memory = Remembered()
+    take(path, Taken(languages, memory))
+    if kept:
+        with suppress(OSError, VtransError):
+            write_atomically(kept, memory.written())
+            for old in sorted(kept.parent.glob("memory-*.json"), key=lambda file: file.stat().st_mtime)[:-MOST_KEPT]:
+                old.unlink()
+    return memory
+
+
+def _kept(path: Path, languages: Languages) -> Path | None:
+    """Returns where the cache has, or will have, the translations of documents; None for small ones, or if there is no
+    cache that only this user can write to. The name depends on all that the translations depend on."""
+    if not hasattr(os, "geteuid"):
+        return None
+    try:
+        files = translated_in(path)
+        if sum(file.stat().st_size for file in files) < LEAST_KEPT:
+            return None
+        package = Path(__file__).parent.parent
+        parts = [package / part for part in ("documents", "wording", "text")]
+        code = sorted(file for part in parts for end in ("py", "txt") for file in part.rglob(f"*.{end}"))
+        names = [str(file.relative_to(path.parent)) for file in files]
+        read_by = [file_sha256(file) for file in code] + [version(name) for name in ("polib", "sentencex")]
+        facts = [*languages, *names, *map(file_sha256, files), *read_by]
+        name = hashlib.sha256("\0".join(map(str, facts)).encode(errors="surrogateescape")).hexdigest()[:20]
+        return private_folder(cache_folder()) / f"memory-{name}.json"
+    except OSError:
+        return None

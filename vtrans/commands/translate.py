@@ -8,10 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from vtrans.command_line.documents import Documents, Written, translate_files
+from vtrans.command_line.documents import Documents, Written, remembered, translate_files
 from vtrans.command_line.generated import Given, argument, generated, option
 from vtrans.command_line.lines import many
-from vtrans.command_line.memories import remembered
 from vtrans.command_line.options import GLOSSARY, SEARCH_PANEL, STORED, Ensemble, Processes, Quiet, Threads, To
 from vtrans.command_line.texts import Text, chunked, streamed, translate_text
 from vtrans.config import MBR_BEAM, RETRY_NGRAM, EngineConfig, SearchConfig
