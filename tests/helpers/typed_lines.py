@@ -9,7 +9,7 @@ from translators import FakeEngine, window
 from vtrans.data.preparation.learn_vocabulary import learn
 from vtrans.engines.engine import Source
 from vtrans.lines.case import CASE, Case, LowerCase
-from vtrans.lines.line import Line
+from vtrans.lines.line import Line, Stage
 from vtrans.lines.requirements import ProtectText, WriteCodes
 from vtrans.lines.unknowns import Characters, CopyUnknown
 from vtrans.text.vocabulary import Vocabulary
@@ -30,7 +30,7 @@ class Reader:
 
     def __init__(self, src_vocab: Vocabulary, tgt_vocab: Vocabulary) -> None:
         characters = Characters(src_vocab, tgt_vocab)
-        self.case = LowerCase(characters, "en", "de")
+        self.case = LowerCase(characters, Stage(), "en", "de")
         self._stages = ProtectText(Protection()), CopyUnknown(characters), WriteCodes(required=True), self.case
 
     def __call__(self, text: str, prefix: str = "") -> tuple[Masked, Case | None]:

@@ -13,7 +13,7 @@ from vtrans.config import SearchConfig
 from vtrans.engines.engine import Source
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.lines.case import CASE, LowerCase
-from vtrans.lines.line import Line
+from vtrans.lines.line import Line, Stage
 from vtrans.lines.memory import KNOWN, UseMemory
 from vtrans.lines.requirements import CheckConstraints
 from vtrans.lines.unknowns import Characters
@@ -89,7 +89,7 @@ def test_capitals_are_not_restored_beside_a_match_in_capitals(match: str, restor
     """The model has learned to correct such a match as it is."""
     vocab = vocabulary()
     line = Line(1, "A DOG RUNS", match=(match, 0.75))
-    LowerCase(Characters(vocab, vocab), "", "").before([line])
+    LowerCase(Characters(vocab, vocab), Stage(), "", "").before([line])
     assert (CASE.get(line) is not None) == restored
 
 

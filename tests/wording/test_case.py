@@ -12,16 +12,17 @@ from typed_lines import LATIN, READ, Echo, Reader, translated, vocabulary_of
 
 from vtrans.engines.engine import Source
 from vtrans.lines.case import Case, LowerCase, initial, title
-from vtrans.lines.line import Line
+from vtrans.lines.line import Line, Stage
 from vtrans.lines.terms import FindTerms
 from vtrans.lines.unknowns import Characters
 from vtrans.text.case import SentenceCase, lower, upper
-from vtrans.translate.translation import TranslateOptions
+from vtrans.translate.translation import TranslateOptions, Translation
 from vtrans.translate.translator import Translator
 from vtrans.wording.glossary import Glossary, pair_of
 from vtrans.wording.phrases import Wording
 from vtrans.wording.protect import Masked, Protection
 
+EMPHASIS = vocabulary_of("the quick fox dog is i I am not happy please stop now, {A} NOT NOW NASA NASA")
 CAPITALS, TITLE, INITIAL = Case(upper), Case(title), Case(initial)
 
 
@@ -160,8 +161,56 @@ def test_dotless_letters_and_final_sigma() -> None:
     assert all(len(lower(chr(code))) == 1 for code in range(0x250)), "terms are found by their place"
 
 
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("I am NOT happy.", {"NOT"}),
+        ("PLEASE, STOP it", {"PLEASE", "STOP"}),
+        ("I saw the FOX.", set()),  # it may be an acronym
+        ("NOT, FOX JUMPS. Quick DOG", {"NOT", "FOX"}),  # "jumps" has several subwords
+        ("a FOX and NOT", {"NOT"}),
+        ("NASA is NOT NASA", {"NOT"}),
+        ("a note", set()),
+    ],
+)
+def test_words_in_capitals_for_emphasis(line: str, words: set[str]) -> None:
+    assert SentenceCase(EMPHASIS, "en").emphasized(line) == words
+    assert SentenceCase(EMPHASIS, "fr").emphasized(line) == set()
+
+
+def test_what_translates_an_emphasized_word_is_in_capitals() -> None:
+    class Linked(Stage):
+        """Links each word of a translation to the word in the same place, and the last one also to the first."""
+
+        def after(self, lines: Sequence[Line]) -> None:
+            for line in lines:
+                words = [len(t.text.split()) for t in line.translations]
+                links = [tuple((i, i) for i in range(n)) for n in words]
+                line.translations = [
+                    replace(t, alignment=((0, n - 1), *link))
+                    for t, n, link in zip(line.translations, words, links, strict=True)
+                ]
+
+    characters = Characters(EMPHASIS, EMPHASIS)
+    line, stage = Line(1, "the NOT dog is {A} not, NOW"), LowerCase(characters, Linked(), "en", "de")
+    stage.before([line])
+    assert line.seen.text == "the not dog is {A} not, now"
+    first, second = (Translation(text, -1.0, -1.0, True) for text in ("der nicht\u00a0groß", "a b c d e f g h"))
+    line.translations = [first, second]
+    stage.after([line])
+    assert [t.text for t in line.translations] == ["der NICHT\u00a0groß", "a B c d e f G h"]
+    assert [t.alignment for t in line.translations] == [None, None]
+
+
+def test_a_line_that_must_have_phrases_keeps_its_emphasis() -> None:
+    line, stage = Line(1, "I am NOT happy"), LowerCase(Characters(EMPHASIS, EMPHASIS), Stage(), "en", "de")
+    line.wording = Wording((("nicht",),))
+    stage.before([line])
+    assert line.seen.text == "I am NOT happy"
+
+
 def test_a_constraint_in_the_case_of_the_line_may_be_searched_in_another() -> None:
-    line, stage = Line(1, "THE DOG"), LowerCase(Characters(LATIN, LATIN), "en", "de")
+    line, stage = Line(1, "THE DOG"), LowerCase(Characters(LATIN, LATIN), Stage(), "en", "de")
     line.wording = asked = Wording((("DER HUND",), ("Dackel",)), ("KATZE",))
     stage.before([line])
     capitals, as_given = line.wording.phrases
@@ -198,7 +247,7 @@ def test_terms_are_found_in_the_line_as_it_was_written(line: str, forms: list[st
     pairs = {"dog": "Hund", "NASA": "Behörde", "the Park": "Stadtpark", "US": "USA", "us": "wir"}
     made = Glossary(tuple(pair_of(*pair) for pair in pairs.items()))
     read = Line(1, line)
-    stages = LowerCase(Characters(LATIN, LATIN), "en", "de"), FindTerms(made)
+    stages = LowerCase(Characters(LATIN, LATIN), Stage(), "en", "de"), FindTerms(made)
     for stage in stages:
         stage.before([read])
     for stage in reversed(stages):

@@ -53,6 +53,7 @@ def translations(names: Names, line: str) -> dict[str, str]:
         ("The Okafor House in London", {}),
         ("I met Ana Okafor.", {"Ana Okafor": "Ana Okafor"}),
         ("THE OKAFOR LIVES", {}),
+        ("They say NOT FBI.", {"FBI": "FBI"}),
         (
             "it is 1,200.5 km, 5kg or 8 m\u00b2, not $5 ml or 12 kmh",
             {"1,200.5 km": "1.200,5 km", "5kg": "5 kg", "8 m\u00b2": "8 m\u00b2"},

@@ -1,12 +1,12 @@
-"""Translates lines in capitals or title case as sentences are written, and gives their translations the case of the
-line.
+"""Translates lines in capitals or title case, and words in capitals for emphasis, as sentences are written, and gives
+their translations the case of the line or of the words.
 
-A model that has learned from clean text answers such lines with nonsense.
+A model that has learned from clean text answers such lines with nonsense, and copies such words.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -61,6 +61,8 @@ class Case:
 CASE = Kept[Case]()
 WRITTEN = Kept[str]()
 """The line with codes, before it was changed. It has the same length."""
+_EMPHASIS = Kept[frozenset[int]]()
+"""The words in capitals, of those between spaces, that were written small."""
 _ASKED = Kept[Wording]()
 """What is asked of the translation as it is returned."""
 
@@ -68,10 +70,11 @@ _ASKED = Kept[Wording]()
 class LowerCase(Stage):
     """Writes lines that have a case as a sentence is written, word by word. A line with a prefix or beside a fuzzy
     match in capitals, which the model has learned to correct as it is, keeps its case. Capitals that the vocabulary
-    lacks are always written small. `src` and `tgt` are the languages; blank if unknown."""
+    lacks are always written small. So are words in capitals for emphasis, whose translations `aligner` finds. `src` and
+    `tgt` are the languages; blank if unknown."""
 
-    def __init__(self, characters: Characters, src: str, tgt: str) -> None:
-        self._characters, self._src, self._tgt = characters, src, tgt
+    def __init__(self, characters: Characters, aligner: Stage, src: str, tgt: str) -> None:
+        self._characters, self._aligner, self._src, self._tgt = characters, aligner, src, tgt
         self._vocab = characters.vocabs[0]
 
     @cached_property
@@ -83,14 +86,20 @@ class LowerCase(Stage):
             if self._characters.may_change(line.text):
                 keeps = line.prefix or (line.match is not None and line.match[0].isupper())
                 case = None if keeps else self.case_of(line.seen)
-                if case or not self._characters.knows(line.seen.text):
+                emphasis = set[str]() if keeps or case or line.wording.phrases else self._emphasis_in(line.seen)
+                if case or emphasis or not self._characters.knows(line.seen.text):
                     WRITTEN.put(line, line.seen.masked)
-                    line.seen = self.lowered(line.seen, case)
+                    line.seen = self.lowered(line.seen, case, emphasis)
                 if case:
                     self._ask(line, case)
+                if emphasis:
+                    words = enumerate(WORD.findall(word) for word in (WRITTEN.get(line) or "").split())
+                    _EMPHASIS.put(line, frozenset(i for i, found in words if not emphasis.isdisjoint(found)))
 
     def after(self, lines: Sequence[Line]) -> None:
         for line in lines:
+            if emphasis := _EMPHASIS.get(line):
+                self._emphasize(line, emphasis)
             if case := CASE.get(line):
                 line.translations = [replace(t, text=case.restore(t.text)) for t in line.translations]
                 terms = tuple(tuple(map(case.restore, forms)) for forms in line.wording.terms)
@@ -115,6 +124,27 @@ class LowerCase(Stage):
             small = lower(phrase, self._tgt)
             forms |= dict.fromkeys((phrase, small, upper(small[0], self._tgt) + small[1:], title(small, self._tgt)))
         return tuple(forms)
+
+    def _emphasis_in(self, line: Masked) -> set[str]:
+        return {word for text in line.own for word in self._in_sentence.emphasized(text)}
+
+    def _emphasize(self, line: Line, emphasis: frozenset[int]) -> None:
+        """Writes what translates emphasized words, and no other word, in capitals."""
+        given = line.translations
+        if any(t.alignment is None for t in given):
+            self._aligner.after([line])
+        for rank, (translation, aligned) in enumerate(zip(given, line.translations, strict=True)):
+            linked: dict[int, set[int]] = {}
+            for i, j in aligned.alignment or ():
+                linked.setdefault(j, set()).add(i)
+            words = regex.split(r"(\s+)", translation.text)
+            for j, sources in linked.items():
+                if sources <= emphasis and 2 * j < len(words):
+                    words[2 * j] = upper(words[2 * j], self._tgt)
+            text = "".join(words)
+            met = len(line.wording.unmet(text)) <= len(line.wording.unmet(translation.text))
+            given[rank] = replace(translation, text=text if met else translation.text)
+        line.translations = given
 
     def case_of(self, line: Masked) -> Case | None:
         """Returns the case of a line, which its words decide: most of those with a case are in capitals, or all begin
@@ -149,9 +179,9 @@ class LowerCase(Stage):
         lengths = [[len(self._vocab.encode(text)) for text in (lower(word, self._src), word)] for word in words]
         return sum(small for small, _ in lengths) < sum(given for _, given in lengths)
 
-    def lowered(self, line: Masked, case: Case | None) -> Masked:
-        """Returns a line as a sentence is written if it has a case, else with small letters for unknown capitals
-        only."""
+    def lowered(self, line: Masked, case: Case | None, emphasis: Collection[str] = ()) -> Masked:
+        """Returns a line as a sentence is written if it has a case, else with small letters for unknown capitals and
+        these words only."""
         parts, before, gap = [], "", "" if case and case.write is initial else "."
         for code, text in line.parts:
             if code == text:
@@ -159,7 +189,7 @@ class LowerCase(Stage):
                 for match in WORD.finditer(text):
                     word = match.group()
                     gap += text[end : match.start()]
-                    keeps = not case or word in case.kept
+                    keeps = word in case.kept if case else word not in emphasis
                     written += [text[end : match.start()], word if keeps else self._word(word, before, gap)]
                     before, gap, end = word, "", match.end()
                 gap += text[end:]

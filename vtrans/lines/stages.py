@@ -57,6 +57,7 @@ class Stages:
         drawn, protection = options.sampling is not None, self._protection(options)
         can_require = self._can_require and not drawn
         languages = self._languages(options.to)
+        aligner = AlignWords(engine, search.batch_tokens)
         numbers = KeepNumbers(engine, languages, again=can_require)
         copies_names = protection and self._has_codes and not options.raw
         stages: list[Stage | None] = [
@@ -70,11 +71,11 @@ class Stages:
             None if options.raw else self._copy_unknown,
             CopyNames(self._names[options.to], options.glossary) if copies_names else None,
             WriteCodes(required=can_require),
-            None if options.raw else LowerCase(self._characters, *languages),
+            None if options.raw else LowerCase(self._characters, aligner, *languages),
             FindTerms(options.glossary) if options.glossary else None,
             numbers if options.check_numbers and not options.raw else None,
             RateConfidence(options.calibration, vocab) if options.calibration else None,
-            AlignWords(engine, search.batch_tokens) if options.alignments else None,
+            aligner if options.alignments else None,
             CutIntoPieces(self.reader, vocab, options, self._usual_length),
             SearchAgain(None if drawn else self._second, engine.src_vocab),
             DraftTerms(engine, options.nbest) if options.glossary and not options.mbr else None,

@@ -16,10 +16,25 @@ NFL NGO OECD OPEC PC PDF RNA SMS SOS SUV TV UFO UK UNESCO UNICEF URL USA USB VIP
 ACRONYMS = frozenset(_ACRONYMS.split())
 AFTER_THE = frozenset(("EU", "IT", "UN", "US", "WHO"))  # acronyms that are words of some language
 
+_EMPHASIZED = {
+    "en": """
+ALL ALWAYS AND ANOTHER ANY ARE ATTENTION BEST CAN'T DON'T EVER EVERY HATE IMPORTANT JUST LOVE MORE MOST MUST MY NEED
+NEVER NO NOT NOTE NOTHING NOW ONLY PLEASE REALLY REMEMBER SORRY STOP THANKS THAT THE THESE THIS TODAY TOO UPDATE URGENT
+VERY WANT WARNING WHAT WHEN WHERE WHY WILL YES YOU YOUR
+""",
+    "de": """
+ABER ACHTUNG ALLE ALLES BITTE DAS DU HEUTE HINWEIS ICH IMMER JEDE JEDER JETZT KEIN KEINE MEHR MUSS NICHT NICHTS NIE
+NIEMALS NUR SEHR SOFORT UND WARUM WAS WICHTIG WIR
+""",
+}
+EMPHASIZED = {language: frozenset(words.split()) for language, words in _EMPHASIZED.items()}
+"""Words that are no acronym or name in capitals, but emphasized, by language."""
+
 WORD = regex.compile(r"(?<![\p{L}\p{M}\d])(?:(?:\p{L}\.){2,}|\p{L}[\p{L}\p{M}]*+(?:['\u2019]\p{L}+)*+(?!-?\d))")
 """A word, or an abbreviation such as U.S.; nothing beside a digit, as in COVID-19 or 5KG."""
 _ROMAN = regex.compile("(?=..)X{0,3}(?:IX|IV|V?I{0,3})")
 """Numbers from II to XXXIX."""
+_CAPITALS = regex.compile("[A-Z]{2}")
 _VOWEL = regex.compile("[aeiouy]|[^a-z'\u2019]")
 
 
@@ -65,3 +80,23 @@ class SentenceCase:
         # [:1], because some vocabularies have no subwords at all for a word.
         is_name = as_name[1:] == as_word[1:] and [NAME_RATIO * id for id in as_name[:1]] < as_word[:1]
         return name if is_name else small
+
+    def emphasized(self, text: str) -> set[str]:
+        """Returns the words of a text in which some words are in capitals for emphasis: those of EMPHASIZED, and
+        frequent ones beside them."""
+        certain, found = EMPHASIZED.get(base(self._language or ""), frozenset()), set[str]()
+        row, end = set[str](), 0  # words in capitals that follow each other, and where they end
+        for match in WORD.finditer(text) if certain and _CAPITALS.search(text) else ():
+            if text[end : match.start()].strip(" ,") or not match.group().isupper():
+                row = set()
+            if match.group().isupper():
+                row.add(match.group())
+            end = match.end()
+            if not row.isdisjoint(certain):
+                found |= {word for word in row if word in certain or self._is_frequent(word)}
+        return found
+
+    def _is_frequent(self, word: str) -> bool:
+        """Returns whether a word in capitals has one subword as it is written in a sentence."""
+        written = self(word, "")
+        return written != word and len(self._vocab.encode_batch([written], tags=False)[0]) == 1

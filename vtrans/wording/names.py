@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import regex
 
-from vtrans.text.case import lower
+from vtrans.text.case import SentenceCase, lower
 from vtrans.text.languages import Languages, base
 from vtrans.text.sentences import begins_sentence, ends_in_abbreviation
 from vtrans.text.values import SWAPPED_MARKS, WORDS
@@ -82,6 +82,7 @@ class Names:
     def __init__(self, vocab: Vocabulary, languages: Languages) -> None:
         self._vocab, self._in_german = vocab, base(languages.tgt) == "de"
         self._has_names = base(languages.src) == "en" and not _OTHER_SCRIPTS.fullmatch(base(languages.tgt))
+        self._case = SentenceCase(vocab, languages.src)
         words = [WORDS.get(base(code)) for code in languages]
         self._marks = SWAPPED_MARKS if None not in words and len({side.comma for side in words if side}) > 1 else {}
 
@@ -95,9 +96,9 @@ class Names:
         may_be_title = 4 * len(small) < len(words)
         if not self._has_names or (may_be_title and all(map(_SMALL_IN_TITLES.fullmatch, small))):
             return
-        run: list[_Word] = []
+        emphasized, run = self._case.emphasized(line), list[_Word]()
         for match in _WORD.finditer(line):
-            word = self._word(line, match)
+            word = None if match[0] in emphasized else self._word(line, match)
             if run and not (word and line[run[-1].end : word.begin] == " "):
                 yield from self._name(line, run)
                 run = []
