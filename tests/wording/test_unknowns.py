@@ -33,6 +33,10 @@ from vtrans.wording.protect import Protection
         ("10 the", "10 the", None),
         ("1. 2.", "1. 2.", None),
         ("fox 1...", "fox 1...", None),
+        ("the fox :-)", "the fox.", ("", " :-)")),
+        ("The fox. :-)", "The fox. :-)", None),
+        ("the fox at 1 ;)", "the fox at 1", ("", " ;)")),
+        ("the fox :-) at", "the fox :-) at", None),
     ],
 )
 def test_the_number_of_an_item_and_an_ellipsis_stay_where_they_are(line: str, read: str, around: Any) -> None:

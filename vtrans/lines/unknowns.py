@@ -1,7 +1,7 @@
 """Copies the characters that the vocabulary cannot write, in the way of protected text.
 
 These are characters without a piece, such as most emoji and the letters of another script. Before and after a sentence,
-they stay where they are, and so do the number or bullet of an item of a list and an ellipsis.
+they stay where they are, and so do the number or bullet of an item of a list, an ellipsis and an emoticon.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ _ITEM = regex.compile(
     r"\s*(?:\(?(?:\d{1,3}(?:\.\d{1,2})*|\p{L}|[IVX]{1,5})[.)]|\d{1,3}(?:\.\d{1,2})+(?=\s+\p{Lu}\p{Ll})|[-+*#>\u2022\u2013\u2014]+)"
     r"\s+(?=[^\w\s]{0,2}\p{L})"
 )
-_ELLIPSIS = regex.compile(r"(?<=\p{L}[\p{L}\p{M}'\u2019]*)\s?(?:\.{3,}|\u2026)\s*$")
+# An ellipsis, or an emoticon after a sentence without a final mark.
+_TAIL = regex.compile(r"(?<=\p{L}[\p{L}\p{M}'\u2019]*)\s?(?:\.{3,}|\u2026)\s*$|(?<=[\p{L}\d])\s+[:;=]'?-?[()DPp]+\s*$")
 
 
 class Characters:
@@ -128,9 +129,11 @@ class CopyUnknown(Stage):
             begin, end = (0, len(text)) if line.prefix else self._body(text, line.protected, lacks=lacks)
             if begin > 0 or end < len(text):
                 AROUND.put(line, (text[:begin], text[end:]))
-                text = text[begin:end] + _stop(text[end:])
+                text = text[begin:end] + (
+                    "" if text[end - 1].isdigit() else _stop(text[end:])
+                )  # `8.` may be an ordinal
                 line.seen = Masked.plain(text)
-                line.protected = [(start - begin, stop - begin) for start, stop in line.protected]
+                line.protected = [(start - begin, stop - begin) for start, stop in line.protected if stop <= end]
             if lacks or (len(text) > LONGEST_RUN and any(len(run) > LONGEST_RUN for run in text.split())):
                 line.protected = self._copied(text, line.protected)
 
@@ -142,9 +145,9 @@ class CopyUnknown(Stage):
     def _body(self, line: str, protected: Sequence[Span], *, lacks: bool) -> Span:
         """Returns where a line begins and ends without what stays before and after it. `lacks` says whether it may have
         unknown symbols, at its start or after its final mark."""
-        item, ellipsis = _ITEM.match(line), _ELLIPSIS.search(line)
-        if item or ellipsis:
-            return item.end() if item else 0, ellipsis.start() if ellipsis else len(line)
+        item, tail = _ITEM.match(line), _TAIL.search(line)
+        if item or tail:
+            return item.end() if item else 0, tail.start() if tail else len(line)
         if not lacks:
             return 0, len(line)
         parts = [*protected]
@@ -205,8 +208,9 @@ class CopyUnknown(Stage):
 
 
 def _stop(after: str) -> str:
-    """Returns the full stop that ends a sentence before an ellipsis, and that its translation loses again."""
-    return "." if _ELLIPSIS.fullmatch("x" + after, 1) else ""
+    """Returns the full stop that ends a sentence before an ellipsis or emoticon, and that its translation loses
+    again."""
+    return "." if _TAIL.fullmatch("x" + after, 1) else ""
 
 
 def _between(body: str, around: tuple[str, str], translation: Translation) -> Translation:
