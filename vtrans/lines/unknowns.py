@@ -129,9 +129,8 @@ class CopyUnknown(Stage):
             begin, end = (0, len(text)) if line.prefix else self._body(text, line.protected, lacks=lacks)
             if begin > 0 or end < len(text):
                 AROUND.put(line, (text[:begin], text[end:]))
-                text = text[begin:end] + (
-                    "" if text[end - 1].isdigit() else _stop(text[end:])
-                )  # `8.` may be an ordinal
+                may_be_ordinal = text[end - 1].isdigit()  # with a full stop
+                text = text[begin:end] + ("" if may_be_ordinal else _stop(text[end:]))
                 line.seen = Masked.plain(text)
                 line.protected = [(start - begin, stop - begin) for start, stop in line.protected if stop <= end]
             if lacks or (len(text) > LONGEST_RUN and any(len(run) > LONGEST_RUN for run in text.split())):
