@@ -1,7 +1,7 @@
 """Compiles the decoder for other processors and systems, runs it under an emulator, and compares the results with those
 of this processor: `python tests/soak/machines.py [TARGET ...]`.
 
-    apt-get install g++-aarch64-linux-gnu qemu-user wine64
+    apt-get install g++-aarch64-linux-gnu qemu-user wine
     python -m venv /tmp/zig && /tmp/zig/bin/pip install ziglang
     ZIG='/tmp/zig/bin/python -m ziglang' python tests/soak/machines.py
 
