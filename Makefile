@@ -71,8 +71,8 @@ help:
 	@echo 'make wmt14-base        the base model of "Attention Is All You Need"; needs a GPU for a day or more'
 	@echo 'make wmt14-big         the big model of that paper; needs many GPU-days'
 	@echo 'make study             train variants of a recipe alike and print a table, such as STUDY=sharing; takes hours'
-	@echo 'make student           train large models, and a small one on their translations: CHAIN=multi30k, tatoeba,'
-	@echo '                       demo or a file of your own; takes an hour or more'
+	@echo 'make student           train large models, and a small one on their translations: CHAIN=multi30k (an hour),'
+	@echo '                       tatoeba (hours), demo (minutes) or a file of your own'
 	@echo 'make everyday          translate 1,000 everyday English lines with MODEL and check numbers, URLs, names, ...'
 	@echo 'make everyday-model    train the model en-de; it also learns the catalogues in PAIRS=folder; takes two hours'
 	@echo
