@@ -93,6 +93,16 @@ def test_languages_are_required_and_must_be_known(tmp_path: Path, run_cli: Calla
     assert "--from" in done.err
 
 
+def test_a_folder_that_lacks_files_is_not_taken_for_a_model_without_languages(tmp_path: Path) -> None:
+    folder = multilingual_folder(tmp_path / "hf")
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(FileError, match=r"vocab.json for M2M100, or tokenizer.json for NLLB"):
+        read_model(folder, direction=NLLB)
+    (folder / "config.json").unlink()
+    with pytest.raises(FileError, match="Hugging Face folder"):
+        read_model(folder, direction=NLLB)
+
+
 def test_a_tokenizer_that_puts_the_language_after_the_text_is_refused(tmp_path: Path) -> None:
     folder = multilingual_folder(tmp_path / "hf")
     file = folder / "tokenizer_config.json"

@@ -64,7 +64,7 @@ class Vocabulary:
             else:
                 self.kind = "table"
         except (RuntimeError, ValueError, IndexError):
-            raise FileError(f"{name} is not a SentencePiece model; make one with `vtrans prepare-bpe`.") from None
+            raise FileError(f"{name} is not a SentencePiece model; copy the file again, or name another.") from None
         self._pieces, self._ids = self._table_pieces() if self.table else self._model_pieces(name)
         self.pieces = self.table.pieces if self.table else tuple(self._pieces)
         self.order: Sequence[int | None] = self.table.order if self.table else range(len(self._pieces))

@@ -88,6 +88,8 @@ def vocabulary(folder: Path, config: Settings, tokenizer: Mapping[str, Any]) -> 
     Settings(tokenizer, str(folder / names.TOKENIZER)).check({"legacy_behaviour": (False, None)})
     size = config.size("vocab_size")
     is_m2m100 = (folder / names.VOCAB).is_file()
+    if not is_m2m100 and not (folder / FAST).is_file():
+        raise FileError(f"{folder} lacks its tokenizer: {names.VOCAB} for M2M100, or {FAST} for NLLB.")
     path = file_in(folder, names.VOCAB if is_m2m100 else FAST)
     ids = _m2m100_ids(folder, path) if is_m2m100 else _nllb_ids(path)
     pieces = list(map(unused, range(size)))  # rows beyond the tokenizer's
