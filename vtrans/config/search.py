@@ -11,6 +11,8 @@ from vtrans.keys import choice, number, texts
 
 # A resumed run may have other values of all keys.
 _number, _choice, _texts = (partial(field, may_change=True) for field in (number, choice, texts))
+# These have no effect on sampling.
+_search_number, _search_choice = (partial(field, search_only=True) for field in (_number, _choice))
 
 
 @dataclass(frozen=True)
@@ -19,17 +21,10 @@ class SearchConfig:
 
     PANEL: ClassVar[str] = "Search"
 
-    beam: int = _number(
-        4,
-        1,
-        1000,
-        "Number of hypotheses kept per sentence; 1 is greedy search.",
-        "hypotheses",
-        request=16,
-        signed=True,
-        search_only=True,
+    beam: int = _search_number(
+        4, 1, 1000, "Number of hypotheses kept per sentence; 1 is greedy search.", "hypotheses", request=16, signed=True
     )
-    beam_groups: int = _number(
+    beam_groups: int = _search_number(
         1,
         1,
         1000,
@@ -37,21 +32,19 @@ class SearchConfig:
         "search, Vijayakumar et al. 2018). It must divide `beam`.",
         "groups",
         request=16,
-        search_only=True,
     )
-    diversity: float = _number(
+    diversity: float = _search_number(
         0.5,
         0.0,
         1000.0,
         "Penalty per row of an earlier group of the beam that chose the same subword; 0.2 to 1 is usual.",
         request=1000,
-        search_only=True,
         idle_if={"beam_groups": lambda value: value == 1},
     )
-    alpha: float = _number(
-        0.6, -10.0, 10.0, "Exponent of the length penalty.", request=10, ranks_only=True, signed=True, search_only=True
+    alpha: float = _search_number(
+        0.6, -10.0, 10.0, "Exponent of the length penalty.", request=10, ranks_only=True, signed=True
     )
-    length_penalty: str = _choice(
+    length_penalty: str = _search_choice(
         "gnmt",
         {
             "gnmt": "((5 + length) / 6) ** alpha (Wu et al. 2016)",
@@ -62,10 +55,9 @@ class SearchConfig:
         request=1,
         ranks_only=True,
         signed=True,
-        search_only=True,
         idle_if={"alpha": lambda value: value == 0},
     )
-    stop: str = _choice(
+    stop: str = _search_choice(
         "count",
         {
             "count": "at `beam` finished hypotheses",
@@ -77,7 +69,6 @@ class SearchConfig:
         metavar="RULE",
         request=1,
         signed=True,
-        search_only=True,
     )
     max_length: int = _number(
         0,

@@ -19,25 +19,14 @@ from safetensors import SafetensorError, safe_open
 
 from vtrans.errors import FileError
 from vtrans.files import check_path, no_file
-from vtrans.storage.columns import MOST_HEADER, ColumnFile
+from vtrans.storage.columns import MOST_HEADER, NUMPY, ColumnFile
 
 FORMAT = 2
 CHECKSUMS = "crc32"
 Framework = Literal["np", "pt"]
 """What reads the tensors of a file: NumPy or torch."""
-# The types of tensors, as safetensors names them. Checksums have their names in torch.
-TYPES = {
-    "F64": "torch.float64",
-    "F32": "torch.float32",
-    "F16": "torch.float16",
-    "BF16": "torch.bfloat16",
-    "I64": "torch.int64",
-    "I32": "torch.int32",
-    "I16": "torch.int16",
-    "I8": "torch.int8",
-    "U8": "torch.uint8",
-    "BOOL": "torch.bool",
-}
+# The names in torch, which checksums have, of the types of tensors.
+TYPES = {name: f"torch.{np.dtype(kind).name}" for name, kind in NUMPY.items()} | {"BF16": "torch.bfloat16"}
 _COPY_AGAIN = "copy the file again, or make it again"
 
 
