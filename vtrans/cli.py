@@ -17,33 +17,13 @@ import sys
 import textwrap
 import time
 import traceback
-from collections.abc import Callable
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 
 import vtrans
 from vtrans.command_line.lines import print_line
-from vtrans.commands.adapt import adapt
-from vtrans.commands.attend import attend
-from vtrans.commands.average import average
-from vtrans.commands.calibrate import calibrate
-from vtrans.commands.clean import clean
-from vtrans.commands.collect import collect
-from vtrans.commands.doctor import doctor
-from vtrans.commands.export import export
-from vtrans.commands.import_ import import_
-from vtrans.commands.inspect import inspect
-from vtrans.commands.logprob import logprob
-from vtrans.commands.memory import memory
-from vtrans.commands.overlap import overlap
-from vtrans.commands.prepare_bpe import prepare_bpe
-from vtrans.commands.report import report
-from vtrans.commands.score import score
-from vtrans.commands.serve import serve
-from vtrans.commands.shortlist import shortlist
-from vtrans.commands.train import train
-from vtrans.commands.translate import translate
 from vtrans.console import Console
 from vtrans.errors import InputError, VtransError, missing_torch
 from vtrans.files import printable, reason
@@ -156,17 +136,18 @@ def _common(
         configure_process()
 
 
-_PANELS: dict[str, tuple[Callable[..., None], ...]] = {
-    "The five steps": (prepare_bpe, train, average, translate, score),
-    "Before and after them": (clean, adapt),
-    "Looking inside": (report, inspect, attend, overlap, logprob, calibrate),
-    "Exchange and speed": (import_, export, shortlist),
-    "Service and machines": (serve, memory, collect, doctor),
+_PANELS: dict[str, tuple[str, ...]] = {
+    "The five steps": ("prepare_bpe", "train", "average", "translate", "score"),
+    "Before and after them": ("clean", "adapt"),
+    "Looking inside": ("report", "inspect", "attend", "overlap", "logprob", "calibrate"),
+    "Exchange and speed": ("import_", "export", "shortlist"),
+    "Service and machines": ("serve", "memory", "collect", "doctor"),
 }
-for _panel, _commands in _PANELS.items():
-    for _command in _commands:
-        name = _command.__name__.replace("_", "-").strip("-")
-        app.command(name, cls=_Command, rich_help_panel=_panel)(_command)
+"""The commands by panel. Each is a function in the file of its name in commands/."""
+for _panel, _names in _PANELS.items():
+    for _name in _names:
+        _command = getattr(import_module(f"vtrans.commands.{_name}"), _name)
+        app.command(_name.replace("_", "-").strip("-"), cls=_Command, rich_help_panel=_panel)(_command)
 
 
 def main() -> None:
