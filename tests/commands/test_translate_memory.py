@@ -12,7 +12,7 @@ import pytest
 from cli_runner import Done
 
 from vtrans.checkpoint import load_model, save_model
-from vtrans.command_line import memories
+from vtrans.command_line import documents
 from vtrans.config import CACHE_VARIABLE
 from vtrans.documents.memory import Memory
 from vtrans.storage.model_file import read_abilities
@@ -152,38 +152,38 @@ def test_a_document_in_other_languages_is_refused(translate: Run) -> None:
 
 def test_a_large_memory_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
-    monkeypatch.setattr(memories, "LEAST_KEPT", 1)
+    monkeypatch.setattr(documents, "LEAST_KEPT", 1)
     (tmp_path / "pages").mkdir()
     (tmp_path / "pages" / "a.po").write_text(TRANSLATED, encoding="utf-8")
     pair = Languages("en", "de")
-    first = memories.remembered(tmp_path / "pages", pair)
+    first = documents.remembered(tmp_path / "pages", pair)
     with monkeypatch.context() as patch:
         patch.delattr("vtrans.documents.pairs.Taken.add")
-        again = memories.remembered(tmp_path / "pages", pair)
+        again = documents.remembered(tmp_path / "pages", pair)
         assert again("The big <b>dog</b>.", "text", sure=True) == "Der <b>große</b> Hund."
         assert again("The big dog.") == first("The big dog.") == "Der große Hund."
         assert len(again) == len(first) > 0
         with pytest.raises(AttributeError):
-            memories.remembered(tmp_path / "pages", Languages("en", ""))
+            documents.remembered(tmp_path / "pages", Languages("en", ""))
     (tmp_path / "pages" / "a.po").write_text(TRANSLATED.replace("Hund", "Köter"), encoding="utf-8")
-    assert memories.remembered(tmp_path / "pages", pair)("The big <b>dog</b>.", "text") == "Der <b>große</b> Köter."
+    assert documents.remembered(tmp_path / "pages", pair)("The big <b>dog</b>.", "text") == "Der <b>große</b> Köter."
     for file in (tmp_path / "cache").iterdir():
         file.write_text("[damaged", encoding="utf-8")
-    assert len(memories.remembered(tmp_path / "pages", pair)) == len(first)
+    assert len(documents.remembered(tmp_path / "pages", pair)) == len(first)
 
 
 def test_only_the_last_memories_stay_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
-    monkeypatch.setattr(memories, "LEAST_KEPT", 1)
-    for number in range(memories.MOST_KEPT + 2):
+    monkeypatch.setattr(documents, "LEAST_KEPT", 1)
+    for number in range(documents.MOST_KEPT + 2):
         path = tmp_path / f"{number}.po"
         path.write_text(TRANSLATED, encoding="utf-8")
-        memories.remembered(path, Languages("en", "de"))
-    assert len(list((tmp_path / "cache").iterdir())) == memories.MOST_KEPT
+        documents.remembered(path, Languages("en", "de"))
+    assert len(list((tmp_path / "cache").iterdir())) == documents.MOST_KEPT
 
 
 def test_a_memory_without_a_cache_is_read_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CACHE_VARIABLE, "/dev/null/cache")
-    monkeypatch.setattr(memories, "LEAST_KEPT", 1)
+    monkeypatch.setattr(documents, "LEAST_KEPT", 1)
     (tmp_path / "a.po").write_text(TRANSLATED, encoding="utf-8")
-    assert len(memories.remembered(tmp_path / "a.po", Languages("en", "de"))) > 0
+    assert len(documents.remembered(tmp_path / "a.po", Languages("en", "de"))) > 0
