@@ -51,7 +51,7 @@ def expected() -> set[str]:
     models = {f"vtrans/recipes/tatoeba/{name}" for name in ("README.md", "confidence.json", "en-de.safetensors")}
     others = {
         str(path.relative_to(ROOT))
-        for end in ("html", "css", "js", "json", "svg", "cpp", "h", "tsv")
+        for end in ("html", "css", "js", "cjs", "json", "svg", "cpp", "h", "tsv", "txt")
         for path in ROOT.glob(f"vtrans/**/*.{end}")
     }
     return modules | recipes | models | others | {"vtrans/py.typed"}
