@@ -1,7 +1,5 @@
 """Networks of torch from model files (storage/model_file.py), and model files from networks."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, TypeAlias
 

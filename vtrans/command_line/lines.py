@@ -1,7 +1,5 @@
 """Reading and writing the lines of a command: files, stdin, stdout and progress."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

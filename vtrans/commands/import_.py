@@ -1,7 +1,5 @@
 """`vtrans import`: a model of another program as a model file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """`vtrans inspect`: the parts of a model, or the embeddings nearest to a word or to the steps of a translation."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """`vtrans memory`: the corrections that a server has received."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from pathlib import Path
 from typing import Annotated

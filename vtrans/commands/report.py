@@ -1,7 +1,5 @@
 """`vtrans report`: an HTML page about one or several runs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """`vtrans shortlist`: learns likely translations of subwords, and writes them into a model file."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Annotated

@@ -3,8 +3,6 @@
 Legend: N examples, W weights.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

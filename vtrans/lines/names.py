@@ -1,7 +1,5 @@
 """Copies names that the model cannot know, in the way of protected text, or writes their translation."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

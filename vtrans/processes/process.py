@@ -1,7 +1,5 @@
 """Settings of the whole process, made before torch is loaded: its memory, and how OpenMP uses the processors."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import sys

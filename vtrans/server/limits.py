@@ -1,7 +1,5 @@
 """Limits of requests: their sizes, their number per minute, and API keys."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import time

@@ -1,7 +1,5 @@
 """Figures of the service in Prometheus' text format. They hold no text of a request and no address."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Where sentences begin and end, without knowing their language."""
 
-from __future__ import annotations
-
 import regex
 
 SENTENCE_ENDS = ".!?:\u2026"

@@ -12,8 +12,6 @@ around its text.
 Legend: P pairs, K features, W weights of the regression.
 """
 
-from __future__ import annotations
-
 import itertools
 import zlib
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Writes a token store (store.py) while its pairs are being encoded. Only one batch is in memory."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

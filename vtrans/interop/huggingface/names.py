@@ -1,7 +1,5 @@
 """The files, weights and positions of Hugging Face's Marian models, for the import and the export."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import torch

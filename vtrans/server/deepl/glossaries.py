@@ -1,7 +1,5 @@
 """Glossaries that clients store: named dictionaries of terms, each for a pair of languages without regions."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

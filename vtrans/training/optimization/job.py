@@ -1,7 +1,5 @@
 """What a run trains, and the parts that every update changes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
