@@ -132,8 +132,8 @@ def fetch_tatoeba(folder: Path, src: str, tgt: str, console: Console) -> None:
 
 
 def fetch_demo(folder: Path, src: str, tgt: str, console: Console) -> None:
-    """Unpacks the text of `make demo` as the chain `demo` needs it: the first 3,000 pairs, and the target side of the
-    next 21,000 as monolingual text."""
+    """Unpacks the text of `make demo` as the chain `demo` needs it: the first 3,000 pairs, the target side of the next
+    21,000, and the source side of the 21,000 after them."""
     if {src, tgt} != {"en", "de"}:
         raise InputError(f"the languages of demo must be en and de, got {src} and {tgt}.")
     last = {"train": 3000, "valid": None, "test": None}
@@ -141,6 +141,7 @@ def fetch_demo(folder: Path, src: str, tgt: str, console: Console) -> None:
         for stem, end in last.items():
             write_lines(folder / f"{stem}.{language}", excerpt(f"{stem}.{language}")[:end])
     write_lines(folder / f"mono.{tgt}", excerpt(f"train.{tgt}")[3000:24_000])
+    write_lines(folder / f"mono.{src}", excerpt(f"train.{src}")[24_000:45_000])
 
 
 def excerpt(name: str) -> list[str]:
