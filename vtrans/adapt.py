@@ -7,6 +7,8 @@ averaged with the one that it began as (Wortsman et al. 2022), which keeps most 
 pairs that are held out decide.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 import random

@@ -1,5 +1,7 @@
 """The mean of several checkpoints (the paper, section 6.1), computed one weight at a time."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path

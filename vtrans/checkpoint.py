@@ -1,5 +1,7 @@
 """Networks of torch from model files (storage/model_file.py), and model files from networks."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Any, TypeAlias
 

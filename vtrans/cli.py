@@ -5,6 +5,8 @@ Results go to stdout, everything else to stderr. Exit codes: 0 success; 1 failur
 at fault.
 """
 
+from __future__ import annotations
+
 import atexit
 import difflib
 import errno

@@ -3,6 +3,8 @@
 A model is a folder with `hparams.yaml` and `checkpoints/model.ckpt`, as its authors publish it. Nothing is downloaded.
 """
 
+from __future__ import annotations
+
 import importlib.util
 from collections.abc import Sequence
 from pathlib import Path

@@ -4,6 +4,8 @@ The metadata of a field is a `Key`, made by `number`, `choice`, `text`, `path`, 
 `keys_of` returns the keys of a dataclass, and `check_value` checks a value against one.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import difflib
 import json

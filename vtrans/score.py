@@ -5,6 +5,8 @@ that makes a score meaningless: here subword marks and unequal line counts are e
 rest.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass

@@ -7,6 +7,8 @@ column too, so every row of an encoder-decoder model adds up to 1.
 Legend: S source length with EOS, T target length, H heads, I columns, J rows.
 """
 
+from __future__ import annotations
+
 import re
 import unicodedata
 from collections.abc import Sequence

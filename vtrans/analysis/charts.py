@@ -4,6 +4,8 @@ A chart is readable without the script: it has axes, a line per series and, if t
 shows the values under the pointer, which it reads from the attribute `data-series`.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import json
 import math

@@ -1,5 +1,7 @@
 """Whether the model files and training states of a path are whole: `vtrans inspect --verify`."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,5 +1,7 @@
 """The report of `vtrans inspect` on a model file: its facts, its parts and what they share, as JSON or as tables."""
 
+from __future__ import annotations
+
 import dataclasses
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,6 +1,8 @@
 """The facts and problems that `vtrans doctor` reports. `python -m vtrans.analysis.machine` prints those of torch, which
 may be missing or crash, so it runs in a process of its own."""
 
+from __future__ import annotations
+
 import importlib.metadata
 import json
 import os

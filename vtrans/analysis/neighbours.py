@@ -6,6 +6,8 @@ Wolf 2017, section 2): a tied projection prefers the subword whose embedding is 
 Legend: V vocabulary, D model width, N steps of a translation including EOS.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -3,6 +3,8 @@
 The page holds everything that it shows: it loads nothing from elsewhere, and its text is escaped.
 """
 
+from __future__ import annotations
+
 import base64
 import difflib
 import itertools

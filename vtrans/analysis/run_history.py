@@ -1,5 +1,7 @@
 """What a run folder tells about its training: curves, scores and translations."""
 
+from __future__ import annotations
+
 import math
 import tomllib
 from collections.abc import Mapping, Sequence

@@ -5,6 +5,8 @@ it with the values from the command line; for one of the type `Annotated[dict[st
 user has set. All values are checked before the command is called.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 import inspect

@@ -1,5 +1,7 @@
 """Reading and writing the lines of a command: files, stdin, stdout and progress."""
 
+from __future__ import annotations
+
 import io
 import json
 import os

@@ -1,5 +1,7 @@
 """The options that several commands have, and checks of options before a command starts its work."""
 
+from __future__ import annotations
+
 import math
 import os
 from dataclasses import dataclass, field

@@ -1,5 +1,7 @@
 """`vtrans attend`: the attention of one translation, drawn or as JSON."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Annotated
 

@@ -1,5 +1,7 @@
 """`vtrans average`: averages checkpoints of a run, or the files that are named."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Annotated
 

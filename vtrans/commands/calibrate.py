@@ -1,5 +1,7 @@
 """`vtrans calibrate`: what the confidence of translations is computed from."""
 
+from __future__ import annotations
+
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any

@@ -1,5 +1,7 @@
 """`vtrans collect`: the chunks of a translation as one file."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Annotated
 

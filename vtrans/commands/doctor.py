@@ -1,5 +1,7 @@
 """`vtrans doctor`: the installation and the machine."""
 
+from __future__ import annotations
+
 from importlib import metadata
 
 import typer

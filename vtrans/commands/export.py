@@ -1,5 +1,7 @@
 """`vtrans export`: a model as a folder for another program."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Annotated, Any
 

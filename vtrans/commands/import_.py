@@ -1,5 +1,7 @@
 """`vtrans import`: a model of another program as a model file."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Annotated
 

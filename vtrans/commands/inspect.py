@@ -1,5 +1,7 @@
 """`vtrans inspect`: the parts of a model, or the embeddings nearest to a word or to the steps of a translation."""
 
+from __future__ import annotations
+
 import dataclasses
 from pathlib import Path
 from typing import Annotated

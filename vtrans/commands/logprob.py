@@ -1,5 +1,7 @@
 """`vtrans logprob`: scores of given translations."""
 
+from __future__ import annotations
+
 import math
 from pathlib import Path
 from typing import Annotated, Any

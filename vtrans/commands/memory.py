@@ -1,5 +1,7 @@
 """`vtrans memory`: the corrections that a server has received."""
 
+from __future__ import annotations
+
 from contextlib import closing
 from pathlib import Path
 from typing import Annotated

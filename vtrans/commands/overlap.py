@@ -1,5 +1,7 @@
 """`vtrans overlap`: the subwords that two texts, or the sides of a data folder, have in common."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Annotated
 

@@ -1,5 +1,7 @@
 """`vtrans report`: an HTML page about one or several runs."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Annotated
 

@@ -1,5 +1,7 @@
 """`vtrans score`: scores translations against references, and compares two systems."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Annotated, Any
 

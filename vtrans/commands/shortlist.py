@@ -1,5 +1,7 @@
 """`vtrans shortlist`: learns likely translations of subwords, and writes them into a model file."""
 
+from __future__ import annotations
+
 import os
 from pathlib import Path
 from typing import Annotated

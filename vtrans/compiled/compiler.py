@@ -6,6 +6,8 @@ depends on neither torch nor a model. The hook that builds the wheel imports thi
 library.
 """
 
+from __future__ import annotations
+
 import ctypes
 import hashlib
 import importlib

@@ -7,6 +7,8 @@ is the whole one, also with a shortlist.
 Legend: S source length with EOS, T target length.
 """
 
+from __future__ import annotations
+
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain

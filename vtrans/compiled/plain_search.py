@@ -6,6 +6,8 @@ It finds what search/beam.py finds, which is the definition.
 Legend: B places of sentences in the batch, T tokens.
 """
 
+from __future__ import annotations
+
 import ctypes
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -3,6 +3,8 @@
 Legend: D model width.
 """
 
+from __future__ import annotations
+
 import ctypes
 import math
 from collections.abc import Iterator

@@ -6,6 +6,8 @@ run may change it. A recipe describes a model and its training completely, excep
 data folder.
 """
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field

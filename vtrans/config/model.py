@@ -1,5 +1,7 @@
 """The architecture of a model: the section [model] of a recipe."""
 
+from __future__ import annotations
+
 import dataclasses
 from dataclasses import dataclass
 

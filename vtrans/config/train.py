@@ -1,5 +1,7 @@
 """The training of a model: the section [train] of a recipe."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from functools import partial
 

@@ -11,6 +11,8 @@ Legend: P pairs, C cells (a target and a source position of a pair), E entries (
 one side of all pairs of a chunk, V vocabulary of a side, b bins of distances.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 

@@ -6,6 +6,8 @@ first, and its batches are planned by the drawn lengths, which leaves 3 to 6% pa
 function of (seed, epoch, shard).
 """
 
+from __future__ import annotations
+
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from functools import partial

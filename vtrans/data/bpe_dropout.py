@@ -7,6 +7,8 @@ left out: at a rate of 0.1 it makes lines 40% longer, this module 21% and the pa
 function of (seed, epoch, shard). At a rate of 0 they equal SentencePiece's.
 """
 
+from __future__ import annotations
+
 import struct
 from collections.abc import Iterator
 from hashlib import blake2b

@@ -3,6 +3,8 @@
 Legend: N examples, W weights.
 """
 
+from __future__ import annotations
+
 import numpy as np
 from numpy.typing import NDArray
 

@@ -1,5 +1,7 @@
 """Divides pairs into parts: those to train on, and those that are held out."""
 
+from __future__ import annotations
+
 import random
 from collections.abc import Iterable, Mapping
 from itertools import islice

@@ -4,6 +4,8 @@ A change survives a kill of the process and, if the file is `durable`, of the ma
 client that has added them, or everyone if the owner is empty.
 """
 
+from __future__ import annotations
+
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager

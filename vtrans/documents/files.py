@@ -1,5 +1,7 @@
 """Files of each format: opened as documents, and written with translations. Everything is done in memory."""
 
+from __future__ import annotations
+
 import io
 import re
 import zipfile

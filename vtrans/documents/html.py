@@ -4,6 +4,8 @@ turbohtml tokenizes as the HTML standard says; everything but translated text is
 styles, code, form values, attributes and elements that are marked as not to be translated are left unchanged.
 """
 
+from __future__ import annotations
+
 import html
 import re
 from collections.abc import Collection, Iterator

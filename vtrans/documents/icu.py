@@ -4,6 +4,8 @@ Languages order the words of a sentence differently. So what stands around the b
 `{n, plural, one {You have # file.} other {You have # files.}}`.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterator
 

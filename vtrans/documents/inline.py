@@ -1,5 +1,7 @@
 """Reads what stands inside the strings of programs and manuals: tags, markup of man pages, options and accelerators."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

@@ -5,6 +5,8 @@ markdown-it-py parses it. It says in which lines a block is, and its inline rule
 token begins and ends. A translation whose markup would be read differently is not written.
 """
 
+from __future__ import annotations
+
 import re
 from bisect import bisect_right
 from collections import Counter

@@ -1,6 +1,8 @@
 """Rules of markdown-it for what GitHub, MkDocs, Docusaurus, Jekyll and pandoc add to Markdown: the marks of admonitions
 and tabs, footnotes, formulas, attributes and tags of Liquid. What they contain is read as Markdown."""
 
+from __future__ import annotations
+
 import re
 
 from markdown_it import MarkdownIt

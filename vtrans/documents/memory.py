@@ -3,6 +3,8 @@
 A correction is on the disk when `add` returns. The latest one of a text by the same owner holds.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Reads the XML of .docx and .odt files for translation; everything but translated text is written as it was read."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable, Iterable, Iterator
 from xml.sax.saxutils import escape

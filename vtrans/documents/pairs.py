@@ -4,6 +4,8 @@ A pair is what a model is given to translate the string (translating.py), and wh
 tags, with a code for each placeholder.
 """
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import PurePath

@@ -1,5 +1,7 @@
 """Placeholders in the strings of programs, by the format flags of an entry in gettext, and without such a flag."""
 
+from __future__ import annotations
+
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator

@@ -4,6 +4,8 @@ polib knows how strings are written. Its parser is not used here: it gives no pl
 be the name of one, and ends lines at U+2028. Tests compare with it.
 """
 
+from __future__ import annotations
+
 import gettext
 import re
 from collections.abc import Iterator, Sequence

@@ -5,6 +5,8 @@ sentences end where sentencex (Wikimedia, about 300 languages) ends them; it kee
 make up the text again.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

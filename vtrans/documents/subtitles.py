@@ -1,6 +1,8 @@
 """Reads subtitles, SubRip (.srt) and WebVTT (.vtt): numbers and times stay, and what each speaker says in a caption is
 translated as a whole."""
 
+from __future__ import annotations
+
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator

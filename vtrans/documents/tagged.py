@@ -1,5 +1,7 @@
 """Reads texts with XML tags of any names, as programs send them to be translated."""
 
+from __future__ import annotations
+
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import groupby

@@ -1,5 +1,7 @@
 """Reads TMX, the exchange format of translation memories, and adds the translations that are missing."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from functools import partial
 from xml.sax.saxutils import escape, quoteattr

@@ -3,6 +3,8 @@
 The server waits for a model, and the command line runs one; neither is known here.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain

@@ -1,5 +1,7 @@
 """Divides words at the tags inside them, such as `B<ls>(1)`, where the same parts are in the words of a translation."""
 
+from __future__ import annotations
+
 import re
 from bisect import bisect_right
 from collections import defaultdict

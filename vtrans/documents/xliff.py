@@ -1,5 +1,7 @@
 """Reads XLIFF 1.2 and 2.x, and fills the targets of their units."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping
 from functools import partial
 from xml.sax.saxutils import escape, quoteattr

@@ -6,6 +6,8 @@ the search. Words are what `split()` returns for the source line and for the tra
 Legend: S source length with EOS, T target length, I source words, J target words.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 import numpy as np

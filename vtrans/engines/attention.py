@@ -3,6 +3,8 @@
 Legend: B pairs, S source length with EOS, T target length, n = S + T, H heads.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 
 import numpy as np

@@ -4,6 +4,8 @@ Legend: B sentences, n subwords of several sentences, X subwords that a source s
 vocabulary.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 from itertools import chain, islice
 

@@ -1,5 +1,7 @@
 """What both engines have in common: one model, or an ensemble, with all search settings, rules and shortlists."""
 
+from __future__ import annotations
+
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence

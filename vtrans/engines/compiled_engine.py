@@ -3,6 +3,8 @@
 Legend: S source length with EOS, T target length, M models.
 """
 
+from __future__ import annotations
+
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
 

@@ -1,5 +1,7 @@
 """The interface between Translator and what runs the models: torch_engine.py or compiled_engine.py."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol

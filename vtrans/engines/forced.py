@@ -5,6 +5,8 @@ Legend: B pairs, S source length with EOS, T target length, N target positions t
 block, V vocabulary, M models.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 

@@ -6,6 +6,8 @@ to the vocabulary and what depends on the precision of decoding.
 Legend: B sentences, K rows per sentence, r live rows, S source length, D model width, V vocabulary, n rows of a block.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 
 import numpy as np

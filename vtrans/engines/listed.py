@@ -5,6 +5,8 @@ Legend: B sentences, K rows per sentence, n rows of a block, v subwords that any
 V vocabulary.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any

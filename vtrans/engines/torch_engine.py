@@ -1,5 +1,7 @@
 """The engine torch, on any device and in any precision."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Sequence
 
 import torch

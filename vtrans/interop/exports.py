@@ -1,5 +1,7 @@
 """Writes a model as a folder for another program, after checking that both give the same results."""
 
+from __future__ import annotations
+
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence

@@ -4,6 +4,8 @@ What a table does not list is refused by name, unless it has its default. So a n
 is refused by all exporters until it is added here.
 """
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Collection, Mapping
 from typing import Any

@@ -1,5 +1,7 @@
 """Recognises the models of other programs and imports them."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial

@@ -3,6 +3,8 @@
 The `read` of each program's importer returns an Imported; `install` makes a model of it.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

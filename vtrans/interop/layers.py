@@ -4,6 +4,8 @@ Each program has a table that maps our modules to its tensors. A weight that ano
 projections of queries, keys and values, is the concatenation of the parts.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 

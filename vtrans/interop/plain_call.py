@@ -3,6 +3,8 @@
 `verification` gives both programs the same search; here each takes its own defaults, and the text is real.
 """
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,5 +1,7 @@
 """Sample sentences for comparing a model with the same model in another program."""
 
+from __future__ import annotations
+
 import json
 import random
 from collections.abc import Collection, Sequence

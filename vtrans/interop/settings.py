@@ -1,5 +1,7 @@
 """The settings of other programs, checked when they are read. Every error names the file, the key and the value."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -9,6 +9,8 @@ to the text's subwords, each step has fewer neighbours to choose from, and the b
 inside a subword does not depend on the text around it.
 """
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -3,6 +3,8 @@
 `outputs` translates and scores with vtrans, and `verify` compares the results with those of the other program.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Sequence

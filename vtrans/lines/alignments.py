@@ -1,5 +1,7 @@
 """Links the words of translations to words of their lines."""
 
+from __future__ import annotations
+
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace

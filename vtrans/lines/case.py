@@ -4,6 +4,8 @@ their translations the case of the line or of the words.
 A model that has learned from clean text answers such lines with nonsense, and copies such words.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property

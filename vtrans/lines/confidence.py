@@ -1,5 +1,7 @@
 """Gives translations their confidence, and leaves doubtful ones blank."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -5,6 +5,8 @@ something like them: `room A-12` becomes `Raum A1`. A piece whose translation ha
 rule that allows only the codes of the line as the model sees it, and those of what its translation must contain.
 """
 
+from __future__ import annotations
+
 import math
 import re
 from collections.abc import Iterator, Sequence

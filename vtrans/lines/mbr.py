@@ -4,6 +4,8 @@ chooses the one with the highest expected utility, which is its mean similarity 
 Legend: N distinct candidates, G distinct n-grams.
 """
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace

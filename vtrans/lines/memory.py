@@ -1,5 +1,7 @@
 """Uses a translation memory: known translations of lines, and those of similar lines."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 

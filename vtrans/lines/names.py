@@ -1,5 +1,7 @@
 """Copies names that the model cannot know, in the way of protected text, or writes their translation."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import replace
 

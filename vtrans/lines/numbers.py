@@ -6,6 +6,8 @@ must have a number easily says it twice. The second result is kept if its number
 worse. A line whose numbers are still wrong is counted, and has no confidence.
 """
 
+from __future__ import annotations
+
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -1,6 +1,8 @@
 """Makes sources of lines: encodes them, cuts long ones into pieces, and sets their length limits. Joins the
 translations of the pieces."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from dataclasses import replace

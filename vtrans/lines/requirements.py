@@ -1,6 +1,8 @@
 """What translations must contain: checks the constraints of lines, and replaces protected text by codes before the
 search, and codes by the text after it."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice

@@ -13,6 +13,8 @@ In 28,998 pairs of Multi30k and 100,000 of Tatoeba (English to German, 8,000 sub
 times in a row in a reference translation.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Sequence
 
 from vtrans.config import SearchConfig

@@ -1,5 +1,7 @@
 """The list of all stages that lines pass, which the command line, the server, documents and Python share."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 
 from vtrans.config import RETRY_NGRAM, SearchConfig

@@ -7,6 +7,8 @@ form, and whether the words beside the run that are linked to nothing else go wi
 search that requires the terms translates the line.
 """
 
+from __future__ import annotations
+
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence

@@ -4,6 +4,8 @@ These are characters without a piece, such as most emoji and the letters of anot
 they stay where they are, and so do the number or bullet of an item of a list, an ellipsis and an emoticon.
 """
 
+from __future__ import annotations
+
 import string
 import unicodedata
 from collections.abc import Iterator, Sequence

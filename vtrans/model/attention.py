@@ -5,6 +5,8 @@ h recorded heads. In a step of a search, the T = K queries of a sentence are tho
 A mask broadcasts to [B, H, Q, n]; `keep` is True where a query attends to a key.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Collection
 
 from torch import Tensor, nn

@@ -9,6 +9,8 @@ F feed-forward width, V vocabulary, N target positions that are not padding.
 A mask is named after what True means: keep_BS is True at the source positions that are attended to.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterable, Sequence
 from typing import Generic, TypeVar, cast

@@ -4,6 +4,8 @@ or turns the queries and keys of self-attention.
 Legend: D model width, H heads, d = D / H head width.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from functools import partial
 

@@ -7,6 +7,8 @@ would unroll a loop in Python and compile it again for each length.
 Legend: B sentences, T positions, D width.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any, cast
 

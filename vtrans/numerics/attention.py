@@ -3,6 +3,8 @@
 Legend: B sentences, H heads, Q queries, n keys, d head width, x = B * H.
 """
 
+from __future__ import annotations
+
 import math
 
 import torch

@@ -4,6 +4,8 @@ Nothing is measured when a program starts. Noise would decide between kernels th
 command would give other bytes each time. docs/speed compares the rules with the fastest choice.
 """
 
+from __future__ import annotations
+
 import platform
 from dataclasses import replace
 from pathlib import Path

@@ -8,6 +8,8 @@ choice up. Kernels differ in rounding, so training states record them.
 `KERNELS` is the choice of this process. Only one model trains in a process, and models that translate may share one.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 # With fewer multiplications, calling oneDNN costs more than it saves: [64, 128] x [128, 128] is a tie.

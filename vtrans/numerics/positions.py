@@ -3,6 +3,8 @@
 Legend: D model width, d width within which a row does not repeat.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
 

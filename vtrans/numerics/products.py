@@ -7,6 +7,8 @@ on. kernels.py says which of the two computes a product and its gradient.
 Legend: N rows (any leading dimensions of `x`), I inputs, O outputs.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, cast

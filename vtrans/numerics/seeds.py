@@ -1,5 +1,7 @@
 """Seeds: every random choice depends only on the seed of the run and on what the choice decides."""
 
+from __future__ import annotations
+
 import hashlib
 
 

@@ -1,5 +1,7 @@
 """How many processors this process may use: its affinity, the CPU quota of its cgroups, and the cores behind them."""
 
+from __future__ import annotations
+
 import math
 import os
 from collections.abc import Iterator

@@ -1,5 +1,7 @@
 """The number of processes that divide work on a CPU: what the user may choose, and the default."""
 
+from __future__ import annotations
+
 import sys
 
 from vtrans.errors import InputError

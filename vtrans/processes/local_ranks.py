@@ -1,5 +1,7 @@
 """Ranks that are processes of one machine: forks of this process, which share memory with it."""
 
+from __future__ import annotations
+
 import gc
 import math
 import mmap

@@ -1,5 +1,7 @@
 """Settings of the whole process, made before torch is loaded: its memory, and how OpenMP uses the processors."""
 
+from __future__ import annotations
+
 import ctypes
 import os
 import sys

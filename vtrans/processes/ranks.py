@@ -1,6 +1,8 @@
 """The processes that train one model: a single one, or those that torchrun has started, which communicate through
 torch.distributed. Those of one machine that share memory are in local_ranks.py, behind the same interface."""
 
+from __future__ import annotations
+
 import hashlib
 import os
 import re

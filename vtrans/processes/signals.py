@@ -1,5 +1,7 @@
 """What SIGINT (Ctrl-C), SIGTERM and SIGHUP (a terminal that closes) do to a command."""
 
+from __future__ import annotations
+
 import signal
 import threading
 from collections.abc import Callable, Collection, Iterator

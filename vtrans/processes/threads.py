@@ -1,5 +1,7 @@
 """The threads of this process's computations, as many in compiled code as in torch."""
 
+from __future__ import annotations
+
 import os
 import sys
 

@@ -19,6 +19,8 @@ a search without phrases, if the model prefers to continue.
 Legend: that of beam.py, except that there are W rows per sentence.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterable, Iterator, Sequence
 

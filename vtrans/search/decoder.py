@@ -4,6 +4,8 @@ Legend: B sentences in the batch, K rows per sentence, r live rows among the B *
 best tokens of a row.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar

@@ -6,6 +6,8 @@ step, and rules and results read it.
 Legend: B places of sentences in the batch, K rows per sentence, N = B * K rows, T columns, n rows, x tokens of a row.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 import numpy as np

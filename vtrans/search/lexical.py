@@ -5,6 +5,8 @@ follow each other, and whose last word ends there if the form is `whole`. Occurr
 those of different phrases may.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

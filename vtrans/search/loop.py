@@ -9,6 +9,8 @@ Legend: B sentences in the batch, K rows per sentence (the width of the beam, or
 B * K.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol

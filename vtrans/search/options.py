@@ -1,6 +1,8 @@
 """How translations are chosen other than by the search: drawn, or by their expected utility. This module imports no
 torch."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
 from typing import ClassVar

@@ -3,6 +3,8 @@
 Legend: B sentences in the batch, K samples per sentence, r live rows, n rows of a block, V vocabulary.
 """
 
+from __future__ import annotations
+
 import math
 import random
 from collections.abc import Iterable, Iterator, Sequence

@@ -3,6 +3,8 @@
 The search also ends at the length limit, and when no live row can win any more, whatever the class (beam.py).
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 

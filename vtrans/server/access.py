@@ -1,5 +1,7 @@
 """From where the server may be used: pages of other sites, proxies in front of it, and its address in public."""
 
+from __future__ import annotations
+
 import ipaddress
 import re
 from collections.abc import Mapping, Sequence

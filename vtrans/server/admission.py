@@ -1,5 +1,7 @@
 """Decides which requests are answered, by the host they name, their arrival, their API key and their client."""
 
+from __future__ import annotations
+
 import asyncio
 import ipaddress
 from collections import defaultdict

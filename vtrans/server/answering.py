@@ -1,5 +1,7 @@
 """Answers requests: those that are admitted, within limits, and with an error if answering fails."""
 
+from __future__ import annotations
+
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator

@@ -1,5 +1,7 @@
 """The HTTP interface: LibreTranslate's endpoints over a Service, the web page, and the description of the interface."""
 
+from __future__ import annotations
+
 import asyncio
 import functools
 import json

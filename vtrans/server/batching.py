@@ -5,6 +5,8 @@ thread takes lines from all of them in turn, so that a long request does not hol
 one batch.
 """
 
+from __future__ import annotations
+
 import asyncio
 import math
 import threading

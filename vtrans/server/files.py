@@ -3,6 +3,8 @@
 Nothing of a client is ever written to the disk, and no name that a client sends is ever a path.
 """
 
+from __future__ import annotations
+
 import asyncio
 import re
 import secrets

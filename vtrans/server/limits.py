@@ -1,5 +1,7 @@
 """Limits of requests: their sizes, their number per minute, and API keys."""
 
+from __future__ import annotations
+
 import hashlib
 import hmac
 import time

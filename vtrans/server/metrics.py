@@ -1,5 +1,7 @@
 """Figures of the service in Prometheus' text format. They hold no text of a request and no address."""
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Iterator
 

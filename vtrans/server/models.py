@@ -1,5 +1,7 @@
 """The models of a service: each translates in copies of this process on a CPU, or else in this process."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace

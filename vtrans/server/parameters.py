@@ -3,6 +3,8 @@
 Nothing here trusts the client: each invalid value raises a Refusal that says what is wrong with it.
 """
 
+from __future__ import annotations
+
 import asyncio
 import dataclasses
 import json

@@ -1,6 +1,8 @@
 """Why a request is not answered: a status and one sentence, which the client gets as {"error": sentence}, or with
 DeepL's interface as {"message": sentence}."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 
 from starlette.responses import JSONResponse

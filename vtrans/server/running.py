@@ -1,5 +1,7 @@
 """Runs the application with uvicorn until a signal comes."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import json

@@ -1,5 +1,7 @@
 """What the service can do, without HTTP: its languages, and translating documents with the model of each pair."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace

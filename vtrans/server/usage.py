@@ -1,5 +1,7 @@
 """How many characters the owner of each API key has translated in a calendar month."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from datetime import UTC, datetime
 

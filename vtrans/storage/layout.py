@@ -6,6 +6,8 @@ compares it with the networks of random configurations.
 Legend: D model width, F feed-forward width, V vocabulary.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 

@@ -4,6 +4,8 @@ as U8 tensors, and a header with the configuration and the aliases of shared wei
 Reading one needs no torch. checkpoint.py reads it into a network of torch, and writes it.
 """
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

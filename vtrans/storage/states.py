@@ -3,6 +3,8 @@
 A state is one file (tensors.py): the optimizer's tensors, and the progress of the run in the header.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any

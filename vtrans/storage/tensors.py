@@ -4,6 +4,8 @@ The header is the one metadata key `vtrans`, JSON with sorted keys. It names the
 or "state") and, under "crc32", the checksums of the header itself and of every tensor.
 """
 
+from __future__ import annotations
+
 import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence

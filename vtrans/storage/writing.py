@@ -1,5 +1,7 @@
 """Writes files of tensors with a header and checksums."""
 
+from __future__ import annotations
+
 import os
 import re
 from collections.abc import Mapping

@@ -1,5 +1,7 @@
 """Small letters and capitals as languages have them, and how a word in capitals is written in a sentence."""
 
+from __future__ import annotations
+
 import regex
 
 from vtrans.text.languages import base

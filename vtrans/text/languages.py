@@ -1,6 +1,8 @@
 """Languages: the codes of the pairs and tags of a model, their names, the language that a file name suggests, and the
 scripts without spaces between words."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Collection, Sequence
 from pathlib import Path, PurePath

@@ -5,6 +5,8 @@ other characters at which `str.splitlines` splits (U+2028, U+2029, U+0085, VT, F
 and are counted. Text is always UTF-8; the locale does not matter.
 """
 
+from __future__ import annotations
+
 import bz2
 import gzip
 import hashlib

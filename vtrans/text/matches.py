@@ -5,6 +5,8 @@ Repair"; Xu et al. 2020). The similarity of two texts is 1 less the Levenshtein 
 the longer text. Neither case nor punctuation matters.
 """
 
+from __future__ import annotations
+
 import importlib.util
 import math
 from array import array

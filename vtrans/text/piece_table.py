@@ -7,6 +7,8 @@ A packed table is a line that names the format, a line of JSON, and the Sentence
 text consists of pieces separated by spaces.
 """
 
+from __future__ import annotations
+
 import json
 import re
 from collections.abc import Mapping, Sequence

@@ -1,5 +1,7 @@
 """Where sentences begin and end, without knowing their language."""
 
+from __future__ import annotations
+
 import regex
 
 SENTENCE_ENDS = ".!?:\u2026"

@@ -3,6 +3,8 @@
 The numbers of fields are those of SentencePiece's `sentencepiece_model.proto`.
 """
 
+from __future__ import annotations
+
 import itertools
 import struct
 from collections.abc import Collection, Iterator

@@ -5,6 +5,8 @@ as bytes. Two things are lost: several spaces become one, and U+2581, with which
 word, becomes a space.
 """
 
+from __future__ import annotations
+
 import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Literal

@@ -6,6 +6,8 @@ position, counted from 0.
 Legend: L links, X subwords of all sentences of a side.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterator, Sequence
 from itertools import chain, count

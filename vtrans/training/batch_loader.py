@@ -4,6 +4,8 @@ They depend only on the recipe, the data and the place where they start, so that
 epoch.
 """
 
+from __future__ import annotations
+
 import os
 from collections.abc import Generator
 from contextlib import closing

@@ -1,5 +1,7 @@
 """A dry run: an estimate of the time and memory that training takes, from a few measured updates."""
 
+from __future__ import annotations
+
 import math
 import time
 from collections.abc import Callable, Sequence

@@ -1,5 +1,7 @@
 """What training tells the user: an introduction, and a line for every few updates."""
 
+from __future__ import annotations
+
 import math
 import time
 from typing import Any

@@ -4,6 +4,8 @@ Kernels and precision are those that the recipe fixes, else those of the run so 
 machine of rank 0. All ranks use the same.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import json
 import platform

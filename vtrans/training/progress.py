@@ -1,5 +1,7 @@
 """The progress of a run, apart from the weights: where it stands, which checkpoints are best, and its metrics."""
 
+from __future__ import annotations
+
 import json
 import math
 import os

@@ -5,6 +5,8 @@ reads one and applies overrides. A run begins with the recipe that `requested_re
 the recipe leaves open, and `refuse_changes` compares the result with the recipe of the run so far.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import tomllib
 from collections.abc import Callable, Iterable, Mapping

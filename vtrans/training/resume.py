@@ -4,6 +4,8 @@
 `Progress`. `newest_progress` finds the newest complete pair, and `restore` loads it.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import platform
 from typing import Any

@@ -1,5 +1,7 @@
 """Prepares a run for its first update: settles the recipe, builds or restores the model, prepares the run folder."""
 
+from __future__ import annotations
+
 import dataclasses
 import hashlib
 from collections.abc import Callable, Sequence

@@ -1,5 +1,7 @@
 """Writes the figures of metrics.jsonl for TensorBoard, an optional dependency."""
 
+from __future__ import annotations
+
 import importlib
 from collections.abc import Iterable, Mapping
 from contextlib import suppress

@@ -9,6 +9,8 @@ number of ranks. That holds on the CPU. Some CUDA kernels add in an order that v
 differ.
 """
 
+from __future__ import annotations
+
 import math
 import signal
 from collections.abc import Callable, Generator, Iterator, Sequence

@@ -1,5 +1,7 @@
 """Updates of the weights, and the sums of what they measured."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Sequence
 

@@ -1,5 +1,7 @@
 """Validation: the likelihood of the validation pairs, and BLEU and chrF of translations."""
 
+from __future__ import annotations
+
 import math
 import time
 from collections.abc import Callable, Sequence

@@ -1,5 +1,7 @@
 """Starting a new run with the weights of another model, which may have another vocabulary."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,5 +1,7 @@
 """How translating on a CPU is divided between processes and threads."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 from vtrans.engines.engine import Engine

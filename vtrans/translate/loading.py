@@ -1,5 +1,7 @@
 """`vtrans.load` chooses the engine for a path and returns a Translator."""
 
+from __future__ import annotations
+
 import ctypes
 from collections.abc import Sequence
 from pathlib import Path

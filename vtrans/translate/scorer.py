@@ -1,5 +1,7 @@
 """Scores translations that are given, not searched for."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -4,6 +4,8 @@ A window of lines is encoded, sorted by length, searched in batches and put back
 read.
 """
 
+from __future__ import annotations
+
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence

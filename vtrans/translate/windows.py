@@ -1,5 +1,7 @@
 """Splits an endless input into windows of lines, bounded in lines, bytes and waiting time."""
 
+from __future__ import annotations
+
 import threading
 import time
 from collections import deque

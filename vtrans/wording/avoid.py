@@ -5,6 +5,8 @@ begins with a word character is only looked for at the beginning of a word; it i
 longer word, too.
 """
 
+from __future__ import annotations
+
 import math
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence

@@ -5,6 +5,8 @@ A measure is a number with the symbol of a unit, such as 12 cm. Names are found 
 sentence. The others are left to the model, and any name that the table does not have is copied.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterator
 from functools import cache

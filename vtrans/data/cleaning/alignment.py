@@ -12,6 +12,8 @@ around its text.
 Legend: P pairs, K features, W weights of the regression.
 """
 
+from __future__ import annotations
+
 import itertools
 import zlib
 from collections.abc import Callable, Iterator, Sequence

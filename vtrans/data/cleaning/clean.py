@@ -4,6 +4,8 @@ The text is streamed from its files in several passes, and its words are kept on
 bytes per pair, and half a gigabyte for the models and what they learn from.
 """
 
+from __future__ import annotations
+
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence

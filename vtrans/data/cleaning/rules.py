@@ -1,5 +1,7 @@
 """The rules of `vtrans clean` that look at one pair of lines, and how they learn from a sample what is usual."""
 
+from __future__ import annotations
+
 import math
 import statistics
 from collections import Counter

@@ -1,5 +1,7 @@
 """Estimates what preparing will take, for `prepare-bpe --dry-run`: counts all lines and encodes a sample of pairs."""
 
+from __future__ import annotations
+
 import shutil
 import time
 from collections.abc import Sequence

@@ -3,6 +3,8 @@
 Nothing here imports torch, so that a worker starts quickly and stays small.
 """
 
+from __future__ import annotations
+
 import hashlib
 import itertools
 from collections.abc import Generator, Iterable, Sequence

@@ -3,6 +3,8 @@
 A size is never silently adjusted: one that the text does not allow is refused with the nearest size that works.
 """
 
+from __future__ import annotations
+
 import io
 import re
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,5 +1,7 @@
 """Training pairs with fuzzy matches, for `prepare-bpe --fuzzy`. All texts are in memory."""
 
+from __future__ import annotations
+
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,5 +1,7 @@
 """The folder that prepare-bpe writes: whether it is up to date, and how a new one takes its place as a whole."""
 
+from __future__ import annotations
+
 import json
 import os
 import shutil

@@ -1,5 +1,7 @@
 """Measures how many subwords two sides have in common, and advises whether a joint vocabulary is likely to pay."""
 
+from __future__ import annotations
+
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass

@@ -1,5 +1,7 @@
 """The report of a data folder as text: what was kept and dropped, and what the two sides have in common."""
 
+from __future__ import annotations
+
 import shlex
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,7 @@
 """Writes a token store (store.py) while its pairs are being encoded. Only one batch is in memory."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 import os

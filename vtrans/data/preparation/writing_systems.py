@@ -4,6 +4,8 @@ Scripts are Unicode's Script property (Unicode Standard Annex 24), which the pac
 unicodedata does not.
 """
 
+from __future__ import annotations
+
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cache

@@ -1,5 +1,7 @@
 """Reads the strings of Android (`strings.xml`): a translation is a copy in another language."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterator
 from xml.sax.saxutils import escape

@@ -1,5 +1,7 @@
 """Reads the `.strings` files of iOS and macOS: a translation is a copy in another language."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterator
 

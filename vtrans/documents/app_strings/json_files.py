@@ -1,5 +1,7 @@
 """Reads the strings of apps in JSON and ARB, the JSON of Flutter: a translation is a copy in another language."""
 
+from __future__ import annotations
+
 import json
 import re
 from collections.abc import Iterator

@@ -1,5 +1,7 @@
 """Reads translation sources of Qt Linguist (`.ts`), and fills the translations of their messages."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial

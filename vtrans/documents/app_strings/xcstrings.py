@@ -1,5 +1,7 @@
 """Reads string catalogues of Xcode (`.xcstrings`), and adds the translations that are missing."""
 
+from __future__ import annotations
+
 import json
 import re
 from collections.abc import Iterator

@@ -7,6 +7,8 @@ which is followed by the number that the weights were multiplied with. All but e
 is [in, out], their data [out, in].
 """
 
+from __future__ import annotations
+
 import math
 import struct
 from collections.abc import Mapping

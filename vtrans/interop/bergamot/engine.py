@@ -3,6 +3,8 @@
 The engine translates each sentence by itself, because the sentences of a batch share their shortlists.
 """
 
+from __future__ import annotations
+
 import json
 import math
 import re

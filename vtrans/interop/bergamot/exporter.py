@@ -4,6 +4,8 @@ The files have the names of Firefox's models. The reference that the engine is c
 weights and alphas.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial

@@ -1,5 +1,7 @@
 """The folder of a model for Bergamot: the names of its files, and its settings."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import NamedTuple
 

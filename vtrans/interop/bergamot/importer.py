@@ -1,5 +1,7 @@
 """Reads models of Bergamot, such as Firefox's: Marian's usual network with matrices in 8 bits."""
 
+from __future__ import annotations
+
 import re
 from dataclasses import replace
 from pathlib import Path

@@ -6,6 +6,8 @@ integers is a reference for Bergamot, except for roundings in norms and softmaxe
 next integer.
 """
 
+from __future__ import annotations
+
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -1,5 +1,7 @@
 """Writes a static page that translates in a browser: the files of an export to Bergamot, the engine, and the page."""
 
+from __future__ import annotations
+
 import html
 import json
 import shutil

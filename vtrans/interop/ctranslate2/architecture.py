@@ -4,6 +4,8 @@ CTranslate2's `src/models/transformer.cc` and `src/layers/transformer.cc` define
 encoder and decoder were common to both.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Collection
 from dataclasses import replace

@@ -5,6 +5,8 @@ little-endian byte order. The writer is `_serialize` in CTranslate2's `python/ct
 reader, which knows the older versions, is `Model::load` in its `src/models/model.cc`.
 """
 
+from __future__ import annotations
+
 import math
 import re
 from collections import Counter

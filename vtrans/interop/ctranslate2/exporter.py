@@ -4,6 +4,8 @@ The folder holds what CTranslate2 reads (model.bin, config.json, the subwords as
 CTranslate2 can use it, the SentencePiece model(s), and vtrans.json.
 """
 
+from __future__ import annotations
+
 import copy
 import dataclasses
 import json

@@ -1,5 +1,7 @@
 """The folder that `vtrans export` writes for CTranslate2, and the optional package that runs it."""
 
+from __future__ import annotations
+
 import importlib
 from pathlib import Path
 from typing import Any

@@ -4,6 +4,8 @@ A folder has tokens, but no tokenizer. SentencePiece models come from the user o
 consists of tokens separated by spaces. An export of vtrans has its own configuration and vocabularies.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial

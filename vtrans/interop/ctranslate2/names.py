@@ -1,5 +1,7 @@
 """The names of a Transformer's weights in CTranslate2."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 
 from vtrans.config import ModelConfig

@@ -1,5 +1,7 @@
 """Runs a CTranslate2 folder in CTranslate2, an optional package, to compare an import or an export with it."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

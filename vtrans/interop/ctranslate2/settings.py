@@ -4,6 +4,8 @@ CTranslate2's `src/models/sequence_to_sequence.cc` and `src/vocabulary.cc` defin
 6, the settings of config.json were variables of model.bin.
 """
 
+from __future__ import annotations
+
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path

@@ -7,6 +7,8 @@ the columns and the cosines in the second, while our columns alternate. The laye
 columns of every weight are reordered, which changes only the order of sums.
 """
 
+from __future__ import annotations
+
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping

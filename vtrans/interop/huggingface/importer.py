@@ -7,6 +7,8 @@ with its padding id, which is a class of the softmax and which the search suppre
 our `<pad>` is a separate row that nothing uses.
 """
 
+from __future__ import annotations
+
 import zipfile
 from collections.abc import Mapping
 from dataclasses import replace

@@ -12,6 +12,8 @@ both, but after training our start has another row, and each subword a bias. The
 which the projection contains the bias.
 """
 
+from __future__ import annotations
+
 import importlib
 import json
 import math

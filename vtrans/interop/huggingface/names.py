@@ -1,5 +1,7 @@
 """The files, weights and positions of Hugging Face's Marian models, for the import and the export."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 
 import torch

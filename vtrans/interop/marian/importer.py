@@ -1,5 +1,7 @@
 """Reads native Marian models: an `.npz` file with its settings inside, vocabularies, and an optional `decoder.yml`."""
 
+from __future__ import annotations
+
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path

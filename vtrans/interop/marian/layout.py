@@ -5,6 +5,8 @@ values; Marian has one matrix each. The names are those of `src/models/transform
 Marian's source.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 
 import torch

@@ -5,6 +5,8 @@ NumPy reads the arrays, without pickles. The archive and the headers are checked
 the last of two arrays of one name.
 """
 
+from __future__ import annotations
+
 import math
 import re
 import zipfile

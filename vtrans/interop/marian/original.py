@@ -4,6 +4,8 @@ Marian ends the process on an error, so it runs in a separate process. Its vocab
 for each id, so that it neither splits nor joins text and only the network and the search are compared.
 """
 
+from __future__ import annotations
+
 import importlib.util
 import subprocess
 import sys

@@ -5,6 +5,8 @@ last of two values of one key, reads `no` and `1:30` as other types, and accepts
 files. Everything outside the subset is refused with its line.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterator
 

@@ -1,5 +1,7 @@
 """Documents that are translated after their upload, until they are fetched; an hour at most."""
 
+from __future__ import annotations
+
 import asyncio
 import hmac
 import secrets

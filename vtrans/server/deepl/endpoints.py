@@ -1,5 +1,7 @@
 """The endpoints of DeepL's interface: texts, documents, languages and usage, and those of glossaries."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,5 +1,7 @@
 """Glossaries that clients store: named dictionaries of terms, each for a pair of languages without regions."""
 
+from __future__ import annotations
+
 import csv
 import io
 import json

@@ -1,5 +1,7 @@
 """The endpoints of glossaries: versions 2 and 3 of the interface, over the same glossaries."""
 
+from __future__ import annotations
+
 import re
 import uuid
 from collections.abc import Mapping

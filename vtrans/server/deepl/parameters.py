@@ -3,6 +3,8 @@
 Each invalid value raises a Refusal that says what is wrong with it.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

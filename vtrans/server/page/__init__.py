@@ -1,5 +1,7 @@
 """The web page: its files, and how they are served. It asks no other host for anything."""
 
+from __future__ import annotations
+
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 

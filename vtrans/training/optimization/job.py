@@ -1,5 +1,7 @@
 """What a run trains, and the parts that every update changes."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass

@@ -6,6 +6,8 @@ Legend: B sentences, T target length, N target positions (with R-Drop, each twic
 V vocabulary.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, cast

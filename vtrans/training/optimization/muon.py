@@ -6,6 +6,8 @@ directions by the same amount. Embeddings, norms and biases have no such directi
 Legend: O outputs, I inputs of a matrix, M matrices of one shape.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping
 from typing import cast
 

@@ -1,5 +1,7 @@
 """The optimizer, the learning rate as a function of the step, and the moving average of the weights."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -6,6 +6,8 @@ gradient and the same files. The rest of training sees `objective`, whose loss e
 which this rank updates those that have a gradient after `gradient_norm`.
 """
 
+from __future__ import annotations
+
 import copy
 import inspect
 import math
