@@ -33,8 +33,14 @@ def label_of(src: str, tgt: str) -> str:
     """Returns `<formal>` or `<informal>`, or nothing for a pair that does not show it."""
     if not _YOU.search(src) or _OTHERS.search(src) or _EITHER.search(tgt):
         return ""
-    formal, informal = bool(_FORMAL.search(tgt)), bool(_INFORMAL.search(_FORMAL.sub("", tgt)))
-    return "" if formal == informal else FORMALITY["more" if formal else "less"]
+    forms = forms_in(tgt)
+    return forms.pop() if len(forms) == 1 else ""
+
+
+def forms_in(tgt: str) -> set[str]:
+    """Returns the labels of the forms of address that a German text may have."""
+    found = {"more": _FORMAL.search(tgt), "less": _INFORMAL.search(_FORMAL.sub("", tgt))}
+    return {FORMALITY[form] for form, match in found.items() if match}
 
 
 def labelled(sources: Sequence[str], targets: Sequence[str]) -> Iterator[str]:

@@ -30,6 +30,7 @@ _TWO_FULL_STOPS = re.compile(r"(?<=\d)\.\.(?!\.)")
 
 _TABLES = tomllib.loads(Path(__file__).with_name("phrases.toml").read_text("utf-8"))
 NAMES: dict[str, list[str]] = _TABLES.pop("names")
+FIRST_WORDS: dict[str, list[str]] = _TABLES.pop("first_words")
 WORDS: dict[str, dict[str, str]] = _TABLES
 
 

@@ -8,12 +8,14 @@ import pytest
 
 from recipes import experiment
 from recipes.tatoeba import everyday_model, phrases
+from recipes.tatoeba.joined import FEWEST_WORDS
 
 
 @pytest.fixture
 def commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The commands that the program runs."""
     run: list[list[str]] = []
+    monkeypatch.setattr(everyday_model, "JOINED", 100)
     for module in (experiment, everyday_model):
         monkeypatch.setattr(module, "run", run.append)
     return run
@@ -27,18 +29,25 @@ def text(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_it_learns_the_text_and_the_templates_with_forms_of_address(commands: list[list[str]], text: Path) -> None:
+def test_it_learns_text_templates_and_long_lines_with_forms_of_address(commands: list[list[str]], text: Path) -> None:
     assert everyday_model.main(["--data", str(text), "--work", str(text / "work"), "--set", "train.seed=2"]) == 0
     src, tgt = ((text / "work" / f"train.{language}").read_text("utf-8").splitlines() for language in ("en", "de"))
     made = phrases.pairs()
     assert (src[1], tgt[:2]) == ("I do.", ["Kannst du mir helfen?", "Ja."])
-    assert [line.split("> ")[-1] for line in src[2:]] == [pair[0] for pair in made]
-    assert tgt[2:] == [pair[1] for pair in made]
+    assert [line.split("> ")[-1] for line in src[2:-100]] == [pair[0] for pair in made]
+    assert tgt[2:-100] == [pair[1] for pair in made]
+    assert min(len(line.split()) for line in src[-100:]) >= FEWEST_WORDS
     assert any(line.startswith("<formal> ") for line in src)
     prepare = commands[0]
     assert "--pairs" not in prepare
     assert {"--align", "<formal>", "<informal>"} <= set(prepare)
-    assert all("train.seed=2" in command for command in commands[1:3])
+    trained = [command for command in commands if command[1] == "train"]
+    assert all("train.seed=2" in command for command in trained)
+    assert [command[command.index("--out") + 1] for command in trained] == [
+        str(text / "work" / name) for name in ("run", "second", "third")
+    ]
+    mean = next(command for command in commands if "--float16" in command)
+    assert mean[2:4] == [str(text / "work" / f"{name}.safetensors") for name in ("second", "third")]
 
 
 def test_each_command_reads_what_the_one_before_wrote(commands: list[list[str]], text: Path) -> None:

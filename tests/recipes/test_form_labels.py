@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from recipes.formality import label_of, labelled, main
+from recipes.formality import forms_in, label_of, labelled, main
 
 
 @pytest.mark.parametrize(
@@ -25,6 +25,11 @@ from recipes.formality import label_of, labelled, main
 )
 def test_a_pair_that_shows_one_form_has_its_label(src: str, tgt: str, label: str) -> None:
     assert label_of(src, tgt) == label
+
+
+def test_both_forms_of_a_text_are_found() -> None:
+    assert forms_in("Hat er Sie gesehen, oder hat er dich gesehen?") == {"<formal>", "<informal>"}
+    assert forms_in("Das geht.") == set()
 
 
 def test_half_of_the_pairs_with_a_label_get_it_and_all_others_stay() -> None:

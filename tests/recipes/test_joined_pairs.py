@@ -1,0 +1,78 @@
+"""Tests of the program that joins short pairs to long lines."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from recipes.formality import forms_in
+from recipes.tatoeba.joined import FEWEST_WORDS, MOST_WORDS, after_adverbial, joined, within
+from recipes.tatoeba.phrases import pairs
+from vtrans.text.languages import Languages
+from vtrans.text.values import compare
+
+
+@pytest.fixture(scope="module")
+def made() -> list[tuple[str, str]]:
+    return joined(pairs(), 500)
+
+
+def test_both_sides_of_each_line_have_the_same_values(made: list[tuple[str, str]]) -> None:
+    assert [pair for pair in made if compare(*pair, Languages("en", "de"))] == []
+
+
+def test_lines_are_long_and_have_each_code_once_and_one_form_of_address(made: list[tuple[str, str]]) -> None:
+    assert len(made) == 500
+    for src, tgt in made:
+        assert FEWEST_WORDS <= len(src.split()) <= MOST_WORDS
+        assert "<" not in src + tgt
+        assert len(forms_in(tgt)) < 2
+        assert all(len(re.findall(rf"\b{code}\b", src)) < 2 for code in ("A1", "B2"))
+
+
+def test_every_kind_of_sentence_is_there(made: list[tuple[str, str]]) -> None:
+    kinds = {"and": "und", "because": "denn", 'said: "': "sagte: „", "said": "sagte,", "However,": "Allerdings"}
+    for english, german in kinds.items():
+        assert any(english in src and german in tgt for src, tgt in made), english
+
+
+def test_the_same_pairs_give_the_same_lines(made: list[tuple[str, str]]) -> None:
+    assert joined(pairs(), 20) == made[:20]
+
+
+@pytest.mark.parametrize(
+    ("src", "tgt", "expected"),
+    [
+        ("It's late.", "Es ist spät.", ("it's late.", "es ist spät.")),
+        ("I'm late.", "Ich bin spät dran.", ("I'm late.", "ich bin spät dran.")),
+        ("Tom sleeps.", "Tom schläft.", ("Tom sleeps.", "Tom schläft.")),
+        ("In May, he came.", "In May kam er.", ("in May, he came.", "in May kam er.")),
+        ("She sleeps.", "Sie schläft.", ("she sleeps.", "sie schläft.")),
+        ("Their car is red.", "Ihr Auto ist rot.", ("their car is red.", "ihr Auto ist rot.")),
+        ("You sleep.", "Sie schlafen.", ("you sleep.", "Sie schlafen.")),
+        ("You sleep.", "Ihr schlaft.", None),  # Ihr may be a plural or a form of Sie
+        ("We saw it.", "Sie wurde gesehen.", None),
+        ("Go home.", "Geh nach Hause.", None),
+        ("The milk is sour.", "Milch ist sauer.", None),
+    ],
+)
+def test_a_sentence_within_another_has_no_capital(src: str, tgt: str, expected: tuple[str, str] | None) -> None:
+    assert within(src, tgt) == expected
+
+
+@pytest.mark.parametrize(
+    ("src", "tgt", "expected"),
+    [
+        ("He came home.", "Er kam nach Hause.", ("he came home.", "kam er nach Hause.")),
+        ("I've seen it.", "Ich habe es gesehen.", ("I've seen it.", "habe ich es gesehen.")),
+        ("Tom wasn't there.", "Tom war nicht da.", ("Tom wasn't there.", "war Tom nicht da.")),
+        ("Mary can swim!", "Maria kann schwimmen!", ("Mary can swim!", "kann Maria schwimmen!")),
+        ("I know that he came.", "Ich weiß, dass er kam.", None),  # the comma follows the verb
+        ("Tom and I came.", "Tom und ich kamen.", None),
+        ("He came.", "Da kam er.", None),
+        ("I can.", "Ich kann.", None),
+    ],
+)
+def test_after_an_adverbial_the_german_verb_comes_first(src: str, tgt: str, expected: tuple[str, str] | None) -> None:
+    assert after_adverbial(src, tgt) == expected
