@@ -359,6 +359,15 @@ def test_the_search_is_that_of_the_newest_checkpoint(tmp_path: Path, tiny_data: 
     assert load_model(tmp_path / "again").search.beam == 3
 
 
+def test_the_usual_length_is_the_least(tmp_path: Path, tiny_data: DataFolder) -> None:
+    for step, length in ((1, 15), (2, 0), (3, 43)):
+        loaded = load_model(make(tiny_data, tmp_path / str(step), seed=step))
+        save_model(tmp_path / str(step), dataclasses.replace(loaded, usual_length=length))
+    for steps, length in (((1, 3), 15), ((2, 3), 43), ((2,), 0)):
+        average([tmp_path / str(step) for step in steps], tmp_path / "out")
+        assert load_model(tmp_path / "out").usual_length == length
+
+
 # Damage.
 
 

@@ -34,8 +34,9 @@ def average(
 
     `run_step` is the last step of their run; the best checkpoints may be older. A shared weight is in a file once, so
     it counts once. Each mean is computed in float64 and stored in the type of the first file, or in float16, which
-    halves the file. Peak memory is one model. The header, with the search settings, is that of the newest file.
-    `progress` is called with the weights read so far, and their share of the whole.
+    halves the file. Peak memory is one model. The header, with the search settings, is that of the newest file, but the
+    usual length of sources is the least one: a model that saw only short ones is half of the mean. `progress` is called
+    with the weights read so far, and their share of the whole.
 
     Raises InputError if two files differ in architecture or vocabulary, naming the difference, if `out` is a file that
     training writes, or if a mean is too large for float16; FileError for weights that are not finite.
@@ -72,7 +73,9 @@ def average(
         newest = max((other for _, other in opened), key=lambda other: max(_steps(other)))
         steps = [step for _, other in opened for step in _steps(other)]
         training = {"average_of": sorted(steps), "run_step": max(steps) if run_step is None else run_step}
-        write_tensors(out, tensors, {**newest, "training": training})
+        lengths = [header["usual_length"] for _, header in opened if "usual_length" in header]
+        usual = {"usual_length": min(lengths)} if lengths else {}
+        write_tensors(out, tensors, {**newest, **usual, "training": training})
     return sorted(steps)
 
 
