@@ -21,7 +21,7 @@ from vtrans.text.piece_table import is_byte
 from vtrans.text.vocabulary import EOS_ID, Vocabulary
 from vtrans.wording.avoid import Spelling
 
-BEGUN = re.compile(r"(?<![A-Za-z0-9])[A-Z]\d+")
+BEGUN = re.compile(r"(?<![A-Za-z0-9])[A-Za-z]+\d+")
 ALLOWED = frozenset({"A12", "B7"})
 
 
@@ -33,7 +33,7 @@ def vocab() -> Vocabulary:
 
 
 def test_the_rule_forbids_what_begins_another_code(vocab: Vocabulary) -> None:
-    """By definition: a word of a capital letter and digits must be the beginning of a code that is allowed."""
+    """By definition: a word of letters and digits must be the beginning of a code that is allowed."""
     spelling, numbers, forbidden = Spelling(vocab), random.Random(3), 0
     rule = OnlyCodes(spelling, ALLOWED)
     subwords = [i for i in range(EOS_ID + 1, len(vocab)) if not is_byte(vocab.text_of(i))]
@@ -51,7 +51,7 @@ def test_the_rule_forbids_what_begins_another_code(vocab: Vocabulary) -> None:
 
 
 def test_only_lines_with_invented_codes_are_searched_again(vocab: Vocabulary) -> None:
-    texts = {"Raum": "Raum", "Raum A12": "Raum A12", "room A-12": "Raum A1"}
+    texts = {"Raum": "Raum", "Raum A12": "Raum A12", "room A-12": "Raum A1", "a place": "ein Pl4 A12"}
     searched: list[list[str]] = []
 
     def search(pieces: Sequence[Piece], config: SearchConfig) -> Iterator[Piece]:
@@ -63,8 +63,8 @@ def test_only_lines_with_invented_codes_are_searched_again(vocab: Vocabulary) ->
 
     pieces = [Piece(Line(i, text), Source([EOS_ID], 9, f"{i}/0")) for i, text in enumerate(texts, 1)]
     found = list(ForbidInvented(vocab).around(search)(pieces, SearchConfig()))
-    assert searched == [[*texts], ["room A-12"]]
-    assert [vocab.decode(piece.hypotheses[0].tokens) for piece in found] == ["Raum", "Raum A12", "Raum"]
+    assert searched == [[*texts], ["room A-12", "a place"]]
+    assert [vocab.decode(piece.hypotheses[0].tokens) for piece in found] == ["Raum", "Raum A12", "Raum", "Raum"]
 
 
 def test_codes_that_the_translation_must_contain_are_written() -> None:

@@ -1,8 +1,9 @@
 """Codes that nobody asked for.
 
 A model that has learned to copy the codes of protected text (wording/protect.py) writes codes where a line has
-something like them: `room A-12` becomes `Raum A1`. A piece whose translation has such a word is searched again with a
-rule that allows only the codes of the line as the model sees it, and those of what its translation must contain.
+something like them, `room A-12` becomes `Raum A1`, or within words. A piece whose translation has such a word is
+searched again with a rule that allows only the codes of the line as the model sees it, and those of what its
+translation must contain.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from vtrans.search.rules import Step
 from vtrans.text.vocabulary import Vocabulary
 from vtrans.wording.avoid import Spelling
 
-CODE = re.compile(r"\b[A-Z]\d{1,5}\b")
-_BEGUN = re.compile(r"(?<![^\W_])[A-Z]\d{0,5}$")  # a letter and digits to which more digits may be added
-_IN_SUBWORD = re.compile(r"(?<![^\W_])[A-Z]\d{1,5}")
+CODE = re.compile(r"\b[^\W\d_]+\d{1,5}\b")  # also what a model makes of a code within a word: Ch4
+_BEGUN = re.compile(r"(?<![^\W_])[^\W\d_]+\d{0,5}$")  # letters and digits to which more digits may be added
+_IN_SUBWORD = re.compile(r"(?<![^\W_])[^\W\d_]+\d{1,5}")
 _DIGITS = re.compile(r"\d+")
-LONGEST_CODE = 8  # bytes that show whether a code has begun: a letter, digits, and the character before them
+LONGEST_CODE = 30  # bytes that show whether a code has begun: a letter, digits, and the character before them
 
 
 class ForbidInvented(Stage):
