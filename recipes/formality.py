@@ -39,8 +39,8 @@ def label_of(src: str, tgt: str) -> str:
 
 def forms_in(tgt: str) -> set[str]:
     """Returns the labels of the forms of address that a German text may have."""
-    found = {"more": _FORMAL.search(tgt), "less": _INFORMAL.search(_FORMAL.sub("", tgt))}
-    return {FORMALITY[form] for form, match in found.items() if match}
+    found = {FORMALITY["more"]: _FORMAL.search(tgt), FORMALITY["less"]: _INFORMAL.search(_FORMAL.sub("", tgt))}
+    return {label for label, match in found.items() if match}
 
 
 def labelled(sources: Sequence[str], targets: Sequence[str]) -> Iterator[str]:
