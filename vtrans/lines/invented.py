@@ -1,9 +1,9 @@
 """Codes that nobody asked for.
 
 A model that has learned to copy the codes of protected text (wording/protect.py) writes codes where a line has
-something like them, `room A-12` becomes `Raum A1`, or within words. A piece whose translation has such a word is
-searched again with a rule that allows only the codes of the line as the model sees it, and those of what its
-translation must contain.
+something like them: `room A-12` becomes `Raum A1`. In a line with codes, it also writes them within words. A piece
+whose translation has such a word is searched again with a rule that allows only the codes of the line as the model sees
+it, and those of what its translation must contain.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from vtrans.search.rules import Step
 from vtrans.text.vocabulary import Vocabulary
 from vtrans.wording.avoid import Spelling
 
-CODE = re.compile(r"\b[^\W\d_]+\d{1,5}\b")  # also what a model makes of a code within a word: Ch4
+CODE = re.compile(r"\b[A-Z]\d{1,5}\b")
+_IN_WORD = re.compile(r"\b[^\W\d_]+\d{1,5}\b")  # a code, or what a model makes of one within a word: Ch4
 _BEGUN = re.compile(r"(?<![^\W_])[^\W\d_]+\d{0,5}$")  # letters and digits to which more digits may be added
 _IN_SUBWORD = re.compile(r"(?<![^\W_])[^\W\d_]+\d{1,5}")
 _DIGITS = re.compile(r"\d+")
@@ -45,7 +46,7 @@ class ForbidInvented(Stage):
         line, source = piece.line, piece.source
         required = (form.tokens for phrase in source.phrases for form in phrase.forms)
         texts = [self._vocab.decode(tokens) for tokens in (source.prefix, *required)]
-        return frozenset(CODE.findall(" ".join((line.model_text, *texts, *(line.match or ())[:1]))))
+        return frozenset(_IN_WORD.findall(" ".join((line.model_text, *texts, *(line.match or ())[:1]))))
 
     def around(self, search: Search) -> Search:
         def searched(pieces: Sequence[Piece], config: SearchConfig) -> Iterator[Piece]:
@@ -53,7 +54,7 @@ class ForbidInvented(Stage):
             for piece in search(pieces, config):
                 codes = self._codes(piece)
                 best = self._vocab.decode(piece.hypotheses[0].tokens)
-                if not codes.issuperset(CODE.findall(best)):
+                if not codes.issuperset((_IN_WORD if piece.line.seen.texts else CODE).findall(best)):
                     rule = OnlyCodes(self._spelling, codes)
                     piece.source = replace(piece.source, rules=(*piece.source.rules, rule))
                     again.append(piece)
