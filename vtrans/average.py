@@ -35,8 +35,8 @@ def average(
     `run_step` is the last step of their run; the best checkpoints may be older. A shared weight is in a file once, so
     it counts once. Each mean is computed in float64 and stored in the type of the first file, or in float16, which
     halves the file. Peak memory is one model. The header, with the search settings, is that of the newest file, but the
-    usual length of sources is the least one: a model that saw only short ones is half of the mean. `progress` is called
-    with the weights read so far, and their share of the whole.
+    usual length of sources is the shortest of all files: a mean is bad at long lines if one of the models saw none.
+    `progress` is called with the weights read so far, and their share of the whole.
 
     Raises InputError if two files differ in architecture or vocabulary, naming the difference, if `out` is a file that
     training writes, or if a mean is too large for float16; FileError for weights that are not finite.

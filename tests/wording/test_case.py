@@ -169,6 +169,7 @@ def test_dotless_letters_and_final_sigma() -> None:
         ("I saw the FOX.", set()),  # it may be an acronym
         ("NOT, FOX JUMPS. Quick DOG", {"NOT", "FOX"}),  # "jumps" has several subwords
         ("a FOX and NOT", {"NOT"}),
+        ("I am NOT. FOX is", {"NOT"}),
         ("NASA is NOT NASA", {"NOT"}),
         ("a note", set()),
     ],
@@ -180,14 +181,14 @@ def test_words_in_capitals_for_emphasis(line: str, words: set[str]) -> None:
 
 def test_what_translates_an_emphasized_word_is_in_capitals() -> None:
     class Linked(Stage):
-        """Links each word of a translation to the word in the same place, and the last one also to the first."""
+        """Links each word of a translation to the word in the same place, and the last one also to the second."""
 
         def after(self, lines: Sequence[Line]) -> None:
             for line in lines:
                 words = [len(t.text.split()) for t in line.translations]
                 links = [tuple((i, i) for i in range(n)) for n in words]
                 line.translations = [
-                    replace(t, alignment=((0, n - 1), *link))
+                    replace(t, alignment=((1, n - 1), *link))
                     for t, n, link in zip(line.translations, words, links, strict=True)
                 ]
 

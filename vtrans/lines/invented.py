@@ -27,7 +27,7 @@ _IN_WORD = re.compile(r"\b[^\W\d_]+\d{1,5}\b")  # a code, or what a model makes 
 _BEGUN = re.compile(r"(?<![^\W_])[^\W\d_]+\d{0,5}$")  # letters and digits to which more digits may be added
 _IN_SUBWORD = re.compile(r"(?<![^\W_])[^\W\d_]+\d{1,5}")
 _DIGITS = re.compile(r"\d+")
-LONGEST_CODE = 30  # bytes that show whether a code has begun: a letter, digits, and the character before them
+LONGEST_CODE = 30  # bytes that show whether a code has begun: letters, digits, and the character before them
 
 
 class ForbidInvented(Stage):

@@ -28,7 +28,7 @@ NIEMALS NUR SEHR SOFORT UND WARUM WAS WICHTIG WIR
 """,
 }
 EMPHASIZED = {language: frozenset(words.split()) for language, words in _EMPHASIZED.items()}
-"""Words that are no acronym or name in capitals, but emphasized, by language."""
+"""By language: words that are emphasized if they are in capitals, as they are neither acronyms nor names."""
 
 WORD = regex.compile(r"(?<![\p{L}\p{M}\d])(?:(?:\p{L}\.){2,}|\p{L}[\p{L}\p{M}]*+(?:['\u2019]\p{L}+)*+(?!-?\d))")
 """A word, or an abbreviation such as U.S.; nothing beside a digit, as in COVID-19 or 5KG."""
@@ -82,8 +82,8 @@ class SentenceCase:
         return name if is_name else small
 
     def emphasized(self, text: str) -> set[str]:
-        """Returns the words of a text in which some words are in capitals for emphasis: those of EMPHASIZED, and
-        frequent ones beside them."""
+        """Returns the words of a text that are in capitals for emphasis: those of EMPHASIZED, and frequent words in
+        capitals beside them."""
         certain, found = EMPHASIZED.get(base(self._language or ""), frozenset()), set[str]()
         row, end = set[str](), 0  # words in capitals that follow each other, and where they end
         for match in WORD.finditer(text) if certain and _CAPITALS.search(text) else ():
