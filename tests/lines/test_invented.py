@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -13,7 +14,7 @@ import vtrans
 from vtrans.config import SearchConfig
 from vtrans.data.preparation.learn_vocabulary import learn
 from vtrans.engines.engine import Source
-from vtrans.lines.invented import ForbidInvented, OnlyCodes
+from vtrans.lines.invented import ForbidInvented, OnlyCodes, OnlyNumbers
 from vtrans.lines.line import Line, Piece
 from vtrans.search.loop import Hypothesis
 from vtrans.search.rules import Step
@@ -23,6 +24,7 @@ from vtrans.wording.avoid import Spelling
 from vtrans.wording.protect import Masked
 
 BEGUN = re.compile(r"(?<![A-Za-z0-9])[A-Za-z]+\d+")
+NUMBER = re.compile(r"(?<![A-Za-z0-9])[0-9]+")
 ALLOWED = frozenset({"A12", "B7"})
 
 
@@ -49,6 +51,38 @@ def test_the_rule_forbids_what_begins_another_code(vocab: Vocabulary) -> None:
             assert (step.logprobs_nv[0, token] == -np.inf) == wrong, text
             forbidden += wrong
     assert forbidden > 100
+
+
+def test_the_rule_forbids_other_numbers(vocab: Vocabulary) -> None:
+    """By definition: each number is one of those given, no more often than it is given, and whole unless the text ends
+    in it. Digits after a letter belong to no number."""
+    spelling, numbers, counts = Spelling(vocab), random.Random(5), Counter[bool]()
+    subwords = [i for i in range(EOS_ID, len(vocab)) if not is_byte(vocab.text_of(i))]
+
+    def may_begin(text: str, *, ended: bool) -> bool:
+        runs = [run[0] for run in NUMBER.finditer(text)]
+        last = runs.pop() if runs and text.endswith(runs[-1]) and not ended else ""
+        left = list(given)
+        for run in runs:
+            if run not in left:
+                return False
+            left.remove(run)
+        return not last or any(run.startswith(last) for run in left)
+
+    for _ in range(300):
+        given = numbers.choices(["1", "12", "12", "7", "345", "3"], k=4)
+        rule, said = OnlyNumbers(spelling, given), numbers.choices(subwords[1:], k=numbers.randrange(6))
+        before = b"".join(spelling.bytes[i] for i in said).decode()
+        if not may_begin(before, ended=False):
+            continue
+        step = Step(np.zeros((1, len(vocab))), np.array([said], dtype=np.int64))
+        rule.apply(step)
+        for token in subwords:
+            text = before + spelling.bytes[token].decode()
+            forbidden = step.logprobs_nv[0, token] == -np.inf
+            assert forbidden != may_begin(text, ended=token == EOS_ID), (given, text)
+            counts[forbidden] += 1
+    assert min(counts.values()) > 1000
 
 
 def test_only_lines_with_invented_codes_are_searched_again(vocab: Vocabulary) -> None:

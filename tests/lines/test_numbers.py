@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,7 @@ import vtrans
 from vtrans.config import RETRY_NGRAM, SearchConfig
 from vtrans.data.preparation.learn_vocabulary import learn
 from vtrans.engines.engine import Source
+from vtrans.lines.invented import OnlyNumbers
 from vtrans.lines.line import Line, Piece
 from vtrans.lines.numbers import FAR_WORSE, KeepNumbers
 from vtrans.search.loop import Hypothesis
@@ -35,6 +37,14 @@ SEARCHES = {  # the translation of the first search, and that of the second one 
     "21 dogs and 4 cats": ("21 Hunde 21 und 4 Katzen", ("21 Hunde", -1.0)),  # one is lost, which is worse
     "dogs at 11:30 pm": ("Hunde um 11:30 Uhr", ("Hunde um 23:30 Uhr", -1.0)),
     "$1.2bn for dogs": ("1,2 Dollar", ("1,2 Milliarden Dollar", -1.0)),
+}
+
+RUNS = {  # of digits that the second search may write
+    "dogs": [],
+    "17 dogs": ["17"],
+    "1,500 dogs and 3 cats": ["1", "500", "1500", "3"],
+    "dogs at half past three": ["3", "15", "30"],
+    "dogs at 8 pm": ["8", "20", "00"],
 }
 
 
@@ -86,7 +96,11 @@ def test_the_second_result_is_kept_if_its_numbers_are_better(vocab: Vocabulary) 
             "dogs at 11:30 pm": [["23:30"]],
             "$1.2bn for dogs": [["1,2 Milliarden"]],
         }.get(piece.line.text, [])
-        assert len(piece.source.rules) == (piece.line.text in ("dogs", "1,500 dogs and 3 cats"))
+        allowed = [rule.runs for rule in piece.source.rules if isinstance(rule, OnlyNumbers)]
+        again = SEARCHES.get(piece.line.text, ("", None))[1]
+        assert len(allowed) == len(piece.source.rules) == (again is not None and piece.line.text not in kept)
+        if piece.line.text in RUNS:
+            assert allowed == [Counter(RUNS[piece.line.text])]
 
 
 def test_without_a_second_search_lines_are_counted_only(vocab: Vocabulary) -> None:

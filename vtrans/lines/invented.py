@@ -1,18 +1,19 @@
-"""Codes that nobody asked for.
+"""Codes and numbers that nobody asked for.
 
 A model that has learned to copy the codes of protected text (wording/protect.py) writes codes where a line has
 something like them: `room A-12` becomes `Raum A1`. In a line with codes, it also writes them within words. A piece
 whose translation has such a word is searched again with a rule that allows only the codes of the line as the model sees
-it, and those of what its translation must contain.
+it, and those of what its translation must contain. Another rule, which numbers.py uses, allows only certain numbers.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence, Set
+from dataclasses import replace
+from functools import cache, cached_property
 
 import numpy as np
 
@@ -26,8 +27,12 @@ CODE = re.compile(r"\b[A-Z]\d{1,5}\b")
 _IN_WORD = re.compile(r"\b[^\W\d_]+\d{1,5}\b")  # a code, or what a model makes of one within a word: Ch4
 _BEGUN = re.compile(r"(?<![^\W_])[^\W\d_]+\d{0,5}$")  # letters and digits to which more digits may be added
 _IN_SUBWORD = re.compile(r"(?<![^\W_])[^\W\d_]+\d{1,5}")
-_DIGITS = re.compile(r"\d+")
+_DIGITS = re.compile(r"\d")
+RUN = re.compile(r"(?<![^\W_])\d+")
+"""Digits that belong to no code."""
+_OPEN_RUN = re.compile(r"(?<![^\W_])\d+$")
 LONGEST_CODE = 30  # bytes that show whether a code has begun: letters, digits, and the character before them
+LONGEST_TEXT = 10_000  # bytes of a translation whose numbers are counted
 
 
 class ForbidInvented(Stage):
@@ -43,10 +48,8 @@ class ForbidInvented(Stage):
 
     def _codes(self, piece: Piece) -> frozenset[str]:
         """Returns the codes that a translation may have."""
-        line, source = piece.line, piece.source
-        required = (form.tokens for phrase in source.phrases for form in phrase.forms)
-        texts = [self._vocab.decode(tokens) for tokens in (source.prefix, *required)]
-        return frozenset(_IN_WORD.findall(" ".join((line.model_text, *texts, *(line.match or ())[:1]))))
+        texts = (piece.line.model_text, piece.required(self._vocab), *(piece.line.match or ())[:1])
+        return frozenset(_IN_WORD.findall(" ".join(texts)))
 
     def around(self, search: Search) -> Search:
         def searched(pieces: Sequence[Piece], config: SearchConfig) -> Iterator[Piece]:
@@ -66,33 +69,76 @@ class ForbidInvented(Stage):
         return searched
 
 
-@dataclass(frozen=True)
-class OnlyCodes:
-    """A rule of the search: makes the subwords impossible that would write another code than these."""
+class OnlyAllowed:
+    """A rule of the search: makes the subwords impossible that would write digits which are not allowed."""
 
-    spelling: Spelling
-    codes: frozenset[str]
-    steps: float = math.inf
-    most_forbidden: int | None = None
+    steps = math.inf
+    most_forbidden = None
 
-    @cached_property
-    def _whole(self) -> list[int]:
-        """The subwords that write another code by themselves."""
-        texts = ((i, spelled.decode(errors="replace")) for i, spelled in enumerate(self.spelling.bytes))
-        return [i for i, text in texts if any(not self._allows(begun) for begun in _IN_SUBWORD.findall(text))]
-
-    @cached_property
-    def _digits(self) -> list[tuple[int, str]]:
-        """The subwords that begin with digits, and these."""
-        texts = ((i, spelled.decode(errors="replace")) for i, spelled in enumerate(self.spelling.bytes))
-        return [(i, found[0]) for i, text in texts if (found := _DIGITS.match(text))]
-
-    def _allows(self, begun: str) -> bool:
-        return any(code.startswith(begun) for code in self.codes)
+    def __init__(self, spelling: Spelling) -> None:
+        self._spelling = spelling
+        self._texts = [spelled.decode(errors="replace") for spelled in spelling.bytes]
+        self._with_digits = [(i, text) for i, text in enumerate(self._texts) if _DIGITS.search(text)]
 
     def apply(self, step: Step) -> None:
         for row, tokens in enumerate(step.said_nT.tolist()):
-            ids = list(self._whole)
-            if begun := _BEGUN.search(self.spelling.tail(tokens, LONGEST_CODE).decode(errors="replace")):
-                ids += [i for i, digits in self._digits if not self._allows(begun[0] + digits)]
-            step.forbid(np.full(len(ids), row), np.array(ids, dtype=np.int64))
+            ids = np.array(self.forbidden(tokens), dtype=np.int64)
+            step.forbid(np.full_like(ids, row), ids)
+
+    def forbidden(self, tokens: Sequence[int]) -> list[int]:
+        """Returns the subwords that are impossible after these tokens; -1 stands for none."""
+        raise NotImplementedError
+
+
+class OnlyCodes(OnlyAllowed):
+    """Allows only these codes."""
+
+    def __init__(self, spelling: Spelling, codes: Set[str]) -> None:
+        super().__init__(spelling)
+        self._codes = codes
+        self._after = cache(self._forbidden_after)
+
+    def forbidden(self, tokens: Sequence[int]) -> list[int]:
+        begun = _BEGUN.search(self._spelling.tail(tokens, LONGEST_CODE).decode(errors="replace"))
+        return self._after(begun[0] if begun else "")
+
+    def _forbidden_after(self, begun: str) -> list[int]:
+        return [i for i, text in self._with_digits if not self._are_codes(begun + text, len(begun))]
+
+    def _are_codes(self, text: str, begin: int) -> bool:
+        """Returns whether the words of letters and digits that end after `begin` are codes or their beginnings."""
+        words = (match[0] for match in _IN_SUBWORD.finditer(text) if match.end() > begin)
+        return all(any(code.startswith(word) for code in self._codes) for word in words)
+
+
+class OnlyNumbers(OnlyAllowed):
+    """Allows only these runs of digits, each as often as it is given, and only to their end. Digits after letters are
+    allowed: they belong to codes."""
+
+    def __init__(self, spelling: Spelling, runs: Iterable[str]) -> None:
+        super().__init__(spelling)
+        self.runs = Counter(runs)
+        self._after = cache(self._forbidden_after)
+
+    def forbidden(self, tokens: Sequence[int]) -> list[int]:
+        text = self._spelling.tail(tokens, LONGEST_TEXT).decode(errors="replace")
+        runs = RUN.findall(text)
+        before = runs.pop() if _OPEN_RUN.search(text) else "x" if text[-1:].isalnum() else ""
+        return self._after(before, frozenset((self.runs - Counter(runs)).items()))
+
+    def _forbidden_after(self, before: str, left: frozenset[tuple[str, int]]) -> list[int]:
+        """Returns the subwords that are impossible after a run of digits that has begun, a letter or nothing, if these
+        runs may still be written."""
+        free = Counter(dict(left))
+        ids = [i for i, text in self._with_digits if not _are_free(before + text, free)]
+        if before.isdigit() and not free[before]:
+            ids += [i for i, text in enumerate(self._texts) if not text[:1].isdigit()]
+        return ids
+
+
+def _are_free(text: str, free: Counter[str]) -> bool:
+    """Returns whether all runs of digits of a text may be written. If the text ends in one, it may be longer."""
+    runs = RUN.findall(text)
+    begun = runs.pop() if _OPEN_RUN.search(text) else ""
+    left = free - Counter(runs)
+    return Counter(runs) <= free and (not begun or any(run.startswith(begun) for run in left))

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from vtrans.engines.engine import Source
     from vtrans.search.loop import Hypothesis
     from vtrans.text.matches import Match
+    from vtrans.text.vocabulary import Vocabulary
     from vtrans.translate.translation import Translation
 
 Constraints = Mapping[str, Any]
@@ -105,6 +106,11 @@ class Piece:
     hypotheses: list[Hypothesis] = field(default_factory=list)
     gap: str = ""
     """The white space after it, if the line continues."""
+
+    def required(self, vocab: Vocabulary) -> str:
+        """Returns what its translation must begin with and contain, in any form."""
+        forms = (form.tokens for phrase in self.source.phrases for form in phrase.forms)
+        return " ".join(vocab.decode(tokens) for tokens in (self.source.prefix, *forms))
 
 
 class Kept(Generic[T]):

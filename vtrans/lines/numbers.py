@@ -1,9 +1,9 @@
 """Numbers that a translation lacks, or that nobody wrote.
 
 A piece whose best translation has other numbers than its source (text/values.py) is searched again, once, with the
-numbers that it lacks as phrases, without those that were invented, and without repeated n-grams, as a translation that
-must have a number easily says it twice. The second result is kept if its numbers are better and its score is not far
-worse. A line whose numbers are still wrong is counted, and has no confidence.
+numbers that it lacks as phrases, without numbers that its source does not have, and without repeated n-grams, as a
+translation that must have a number easily says it twice. The second result is kept if its numbers are better and its
+score is not far worse. A line whose numbers are still wrong is counted, and has no confidence.
 """
 
 from __future__ import annotations
@@ -12,15 +12,17 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 from vtrans.config import RETRY_NGRAM, SearchConfig
 from vtrans.engines.engine import Engine
+from vtrans.lines.invented import RUN, OnlyNumbers
 from vtrans.lines.line import MOST_PHRASES, Line, Piece, Search, Stage
 from vtrans.search.lexical import Form, Phrase, least_tokens
 from vtrans.text.languages import Languages, base
 from vtrans.text.values import SWAPPED_MARKS, WORDS, Difference, amounts, compare
 from vtrans.text.vocabulary import UNK_ID
-from vtrans.wording.avoid import Avoid, Spelling
+from vtrans.wording.avoid import Spelling
 
 FAR_WORSE = 5.0  # nats per subword, about
 
@@ -34,6 +36,10 @@ class KeepNumbers(Stage):
     def __init__(self, engine: Engine, languages: Languages, *, again: bool) -> None:
         self._src_vocab, self._tgt_vocab, self._again = engine.src_vocab, engine.tgt_vocab, again
         self._languages = languages
+
+    @cached_property
+    def _spelling(self) -> Spelling:
+        return Spelling(self._tgt_vocab)
 
     def around(self, search: Search) -> Search:
         def searched(pieces: Sequence[Piece], config: SearchConfig) -> Iterator[Piece]:
@@ -74,17 +80,16 @@ class KeepNumbers(Stage):
         return compare(self._text(piece), _without_codes(piece.line, best), self._languages)
 
     def _require(self, piece: Piece, difference: Difference) -> None:
-        """Changes the source of a piece so that its translation has the numbers in digits, and no invented ones."""
+        """Changes the source of a piece so that its translation has the numbers in digits, and no others."""
         source, text = piece.source, self._text(piece)
         times = Counter((*difference.missing, *difference.kept))
         found = [Phrase(forms, n) for number, n in times.items() if (forms := tuple(self._forms(number, text)))]
         phrases = (*source.phrases, *found[:MOST_PHRASES])
+        runs = [run for amount in amounts(text, self._languages.src) for run in amount.runs_of_values()]
+        rule = OnlyNumbers(self._spelling, (*runs, *RUN.findall(piece.required(self._tgt_vocab))))
         if least_tokens(phrases) < source.limit - 1:
             source = replace(source, phrases=phrases)
-        wanted = [number for number in difference.missing if number.startswith(difference.invented)]
-        if difference.invented and not wanted:
-            source = replace(source, rules=(*source.rules, Avoid(Spelling(self._tgt_vocab), difference.invented)))
-        piece.source = source
+        piece.source = replace(source, rules=(*source.rules, rule))
 
     def _forms(self, number: str, text: str) -> Iterator[Form]:
         """Yields the subwords of a number as the text has it, and as the target language separates its digits. A time

@@ -270,6 +270,17 @@ class Amount:
         hour, *minutes = self.runs
         return ":".join([str(int(hour) % NOON + NOON * self.late), *minutes])
 
+    def runs_of_values(self) -> set[str]:
+        """Returns the runs of digits with which a translation may write it."""
+        found = set(self.runs)
+        for value in self.values:
+            if isinstance(value, str):
+                hour, minute = value.split(":")
+                found |= {hour, minute, str(int(hour) + NOON)}
+            elif value == value.to_integral_value():
+                found.add(str(abs(int(value))))
+        return found
+
     def alone(self) -> list[Amount]:
         """Returns an amount for each run of digits."""
         if len(self.runs) < 2:
