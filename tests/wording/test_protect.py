@@ -294,6 +294,11 @@ def test_the_command_takes_a_glossary_and_protects(
         ("ISBN 978-3-16-148410-0, on 2026-11-24", ["978-3-16-148410-0", "2026-11-24"]),
         ("See example.com. Then write to me@a.de!", ["example.com", "me@a.de"]),
         ("I like it :-) and you ;D (note: D or:D)", [":-)", ";D"]),
+        (
+            "Save it as mp3 on ext4 at 0x1F40; call strlen() or getdents64().",
+            ["mp3", "ext4", "0x1F40", "strlen()", "getdents64()"],
+        ),
+        ("a page(s) of f(x), 2nd or 4x4, and ver-2", []),
         ("Flight LH586 to room B95C, not 5KG at 10AM for $5M.", ["LH586", "B95C"]),
         (
             "Open src/main.py or main.cpp of 2.9.2rc2 in [[a page]].",

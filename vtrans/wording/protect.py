@@ -48,7 +48,8 @@ NAMES = (
     rf"(?<!\w)[A-Za-z]:\\[\w.~$\\-]{{0,200}}[\w\\]|{_KEYS}"
     r"|\\(?:\(\w\w|f(?:\[\w*\]|\(\w\w|[BIPR])(?!\w)|\*?\[\w+\])"
 )
-# Paths and files of Unix, versions, ISBNs, telephone numbers and emoticons. `and/or`, `1/2` and `9.5` are text.
+# Paths and files of Unix, versions, ISBNs, telephone numbers, emoticons, functions and words such as `mp3`. `and/or`,
+# `1/2`, `9.5` and `10am` are text.
 _MORE = (
     r"(?<![\w./~-])(?:~|\.{1,2})?(?:/[\w.+-]*\w){1,30}/?(?!\w)"
     r"|(?<![\w./-])\w[\w-]{0,60}(?:/\w[\w-]{0,60}){0,9}\.(?:ya?ml|json|toml|ini|cfg|conf|log|txt|md|pdf|docx?|xlsx?|pptx?"
@@ -59,6 +60,7 @@ _MORE = (
     r"|(?<![\w+])\+\d{1,3}(?:[ ./-]?\(?\d{1,5}\)?){2,5}(?!\d)|(?<!\w)\(\d{2,5}\)[ -]?\d{3,5}(?:[ -]\d{2,5}){0,2}(?!\w)"
     r"|(?<![\w.,-])(?:\d{3}-\d{4}|\d{3}[ .]\d{3}[ .]\d{4}|0\d{1,4}[ /-]\d{3,8}(?: \d{2,5}){0,3})(?![\w-]|[.,]\d)"
     r"|(?<!\S)[:;]['\u2019]?-?[()DP](?!\S)"
+    r"|(?<![\w.$-])[A-Za-z_]\w{0,60}\(\)|(?<![\w.$&/-])(?:[a-z]{1,20}\d|0x[\da-fA-F])\w{0,30}(?![\w(]|[-@./]\w)"
 )
 CODE = r"(?<![\w-])(?=[A-Z./-]{0,30}\d)(?=[\d./-]{0,30}[A-Z])[A-Z\d]{1,30}(?:[./-][A-Z\d]{1,30}){0,5}(?![\w-]|[@/.]\w)"
 """A word of capitals and digits, such as A-17, COVID-19 or 4K."""
