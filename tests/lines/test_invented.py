@@ -16,10 +16,13 @@ from vtrans.data.preparation.learn_vocabulary import learn
 from vtrans.engines.engine import Source
 from vtrans.lines.invented import ForbidInvented, OnlyCodes, OnlyNumbers
 from vtrans.lines.line import Line, Piece
+from vtrans.lines.stages import Stages
 from vtrans.search.loop import Hypothesis
 from vtrans.search.rules import Step
 from vtrans.text.piece_table import is_byte
 from vtrans.text.vocabulary import EOS_ID, Vocabulary
+from vtrans.translate.translation import TranslateOptions
+from vtrans.translate.translator import Translator
 from vtrans.wording.avoid import Spelling
 from vtrans.wording.protect import Masked
 
@@ -98,7 +101,7 @@ def test_only_lines_with_invented_codes_are_searched_again(vocab: Vocabulary) ->
 
     pieces = [Piece(Line(i, text), Source([EOS_ID], 9, f"{i}/0")) for i, text in enumerate(texts, 1)]
     pieces[-1].line.seen = Masked([("B7", "Ana"), (" Raum", " Raum")], {"B7": "Ana"})
-    found = list(ForbidInvented(vocab).around(search)(pieces, SearchConfig()))
+    found = list(ForbidInvented(vocab, lambda: Spelling(vocab)).around(search)(pieces, SearchConfig()))
     assert searched == [[*texts], ["room A-12", "B7"]]  # without codes, "Pl4" may be right
     assert [vocab.decode(piece.hypotheses[0].tokens) for piece in found] == [
         "Raum",
@@ -119,3 +122,10 @@ def test_codes_that_the_translation_must_contain_are_written() -> None:
 def test_the_shipped_model_invents_no_codes(line: str) -> None:
     (translation,) = vtrans.load("en-de").translate([line])
     assert not re.search(r"\b[A-Z]\d+\b", translation)
+
+
+def test_all_lines_pass_the_stage() -> None:
+    made = vtrans.load("en-de")
+    assert isinstance(made, Translator)
+    stages = Stages(made.engine, made.search, retry=True).of(TranslateOptions(raw=True))
+    assert [type(stage) for stage in stages].count(ForbidInvented) == 1

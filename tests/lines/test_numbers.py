@@ -21,6 +21,7 @@ from vtrans.text.languages import Languages
 from vtrans.text.vocabulary import EOS_ID, Vocabulary
 from vtrans.translate.translation import TranslateOptions, Translation
 from vtrans.translate.translator import Translator
+from vtrans.wording.avoid import Spelling
 from vtrans.wording.protect import Protection
 
 SEARCHES = {  # the translation of the first search, and that of the second one with its score
@@ -56,7 +57,7 @@ def vocab() -> Vocabulary:
 
 def stage(vocab: Vocabulary, *, again: bool = True) -> KeepNumbers:
     engine: Any = SimpleNamespace(src_vocab=vocab, tgt_vocab=vocab)
-    return KeepNumbers(engine, Languages("en", "de"), again=again)
+    return KeepNumbers(engine, Languages("en", "de"), lambda: Spelling(vocab), again=again)
 
 
 def piece_of(vocab: Vocabulary, text: str) -> Piece:

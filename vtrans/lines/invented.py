@@ -11,9 +11,8 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence, Set
 from dataclasses import replace
-from functools import cache, cached_property
 
 import numpy as np
 
@@ -27,7 +26,6 @@ CODE = re.compile(r"\b[A-Z]\d{1,5}\b")
 _IN_WORD = re.compile(r"\b[^\W\d_]+\d{1,5}\b")  # a code, or what a model makes of one within a word: Ch4
 _BEGUN = re.compile(r"(?<![^\W_])[^\W\d_]+\d{0,5}$")  # letters and digits to which more digits may be added
 _IN_SUBWORD = re.compile(r"(?<![^\W_])[^\W\d_]+\d{1,5}")
-_DIGITS = re.compile(r"\d")
 RUN = re.compile(r"(?<![^\W_])\d+")
 """Digits that belong to no code."""
 _OPEN_RUN = re.compile(r"(?<![^\W_])\d+$")
@@ -39,12 +37,8 @@ class ForbidInvented(Stage):
     """Searches again for pieces whose best hypothesis has a code that it may not have. The other hypotheses do not
     decide, so that the best one is the same however many are asked for."""
 
-    def __init__(self, vocab: Vocabulary) -> None:
-        self._vocab = vocab
-
-    @cached_property
-    def _spelling(self) -> Spelling:
-        return Spelling(self._vocab)
+    def __init__(self, vocab: Vocabulary, spelling: Callable[[], Spelling]) -> None:
+        self._vocab, self._spelling = vocab, spelling
 
     def _codes(self, piece: Piece) -> frozenset[str]:
         """Returns the codes that a translation may have."""
@@ -58,7 +52,7 @@ class ForbidInvented(Stage):
                 codes = self._codes(piece)
                 best = self._vocab.decode(piece.hypotheses[0].tokens)
                 if not codes.issuperset((_IN_WORD if piece.line.seen.texts else CODE).findall(best)):
-                    rule = OnlyCodes(self._spelling, codes)
+                    rule = OnlyCodes(self._spelling(), codes)
                     piece.source = replace(piece.source, rules=(*piece.source.rules, rule))
                     again.append(piece)
                 else:
@@ -77,8 +71,7 @@ class OnlyAllowed:
 
     def __init__(self, spelling: Spelling) -> None:
         self._spelling = spelling
-        self._texts = [spelled.decode(errors="replace") for spelled in spelling.bytes]
-        self._with_digits = [(i, text) for i, text in enumerate(self._texts) if _DIGITS.search(text)]
+        self._known: dict[Hashable, list[int]] = {}
 
     def apply(self, step: Step) -> None:
         for row, tokens in enumerate(step.said_nT.tolist()):
@@ -96,14 +89,13 @@ class OnlyCodes(OnlyAllowed):
     def __init__(self, spelling: Spelling, codes: Set[str]) -> None:
         super().__init__(spelling)
         self._codes = codes
-        self._after = cache(self._forbidden_after)
 
     def forbidden(self, tokens: Sequence[int]) -> list[int]:
-        begun = _BEGUN.search(self._spelling.tail(tokens, LONGEST_CODE).decode(errors="replace"))
-        return self._after(begun[0] if begun else "")
-
-    def _forbidden_after(self, begun: str) -> list[int]:
-        return [i for i, text in self._with_digits if not self._are_codes(begun + text, len(begun))]
+        match = _BEGUN.search(self._spelling.tail(tokens, LONGEST_CODE).decode(errors="replace"))
+        if (begun := match[0] if match else "") not in self._known:
+            texts = self._spelling.with_digits
+            self._known[begun] = [i for i, text in texts if not self._are_codes(begun + text, len(begun))]
+        return self._known[begun]
 
     def _are_codes(self, text: str, begin: int) -> bool:
         """Returns whether the words of letters and digits that end after `begin` are codes or their beginnings."""
@@ -118,22 +110,23 @@ class OnlyNumbers(OnlyAllowed):
     def __init__(self, spelling: Spelling, runs: Iterable[str]) -> None:
         super().__init__(spelling)
         self.runs = Counter(runs)
-        self._after = cache(self._forbidden_after)
 
     def forbidden(self, tokens: Sequence[int]) -> list[int]:
         text = self._spelling.tail(tokens, LONGEST_TEXT).decode(errors="replace")
         runs = RUN.findall(text)
         before = runs.pop() if _OPEN_RUN.search(text) else "x" if text[-1:].isalnum() else ""
-        return self._after(before, frozenset((self.runs - Counter(runs)).items()))
+        free = self.runs - Counter(runs)
+        if (key := (before, frozenset(free.items()))) not in self._known:
+            self._known[key] = list(self._forbidden_after(before, free))
+        return self._known[key]
 
-    def _forbidden_after(self, before: str, left: frozenset[tuple[str, int]]) -> list[int]:
-        """Returns the subwords that are impossible after a run of digits that has begun, a letter or nothing, if these
+    def _forbidden_after(self, before: str, free: Counter[str]) -> Iterator[int]:
+        """Yields the subwords that are impossible after a run of digits that has begun, a letter or nothing, if these
         runs may still be written."""
-        free = Counter(dict(left))
-        ids = [i for i, text in self._with_digits if not _are_free(before + text, free)]
+        with_digits = dict(self._spelling.with_digits)
+        yield from (i for i, text in with_digits.items() if not _are_free(before + text, free))
         if before.isdigit() and not free[before]:
-            ids += [i for i, text in enumerate(self._texts) if not text[:1].isdigit()]
-        return ids
+            yield from (i for i in range(len(self._spelling.bytes)) if not with_digits.get(i, "")[:1].isdigit())
 
 
 def _are_free(text: str, free: Counter[str]) -> bool:

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
 
 from vtrans.config import RETRY_NGRAM, SearchConfig
 from vtrans.engines.engine import Engine
@@ -33,13 +32,9 @@ class KeepNumbers(Stage):
     """Searches again for pieces whose best translation has other numbers than their source, unless `again` is false.
     Counts the lines whose best translation has."""
 
-    def __init__(self, engine: Engine, languages: Languages, *, again: bool) -> None:
+    def __init__(self, engine: Engine, languages: Languages, spelling: Callable[[], Spelling], *, again: bool) -> None:
         self._src_vocab, self._tgt_vocab, self._again = engine.src_vocab, engine.tgt_vocab, again
-        self._languages = languages
-
-    @cached_property
-    def _spelling(self) -> Spelling:
-        return Spelling(self._tgt_vocab)
+        self._languages, self._spelling = languages, spelling
 
     def around(self, search: Search) -> Search:
         def searched(pieces: Sequence[Piece], config: SearchConfig) -> Iterator[Piece]:
@@ -86,7 +81,7 @@ class KeepNumbers(Stage):
         found = [Phrase(forms, n) for number, n in times.items() if (forms := tuple(self._forms(number, text)))]
         phrases = (*source.phrases, *found[:MOST_PHRASES])
         runs = [run for amount in amounts(text, self._languages.src) for run in amount.runs_of_values()]
-        rule = OnlyNumbers(self._spelling, (*runs, *RUN.findall(piece.required(self._tgt_vocab))))
+        rule = OnlyNumbers(self._spelling(), (*runs, *RUN.findall(piece.required(self._tgt_vocab))))
         if least_tokens(phrases) < source.limit - 1:
             source = replace(source, phrases=phrases)
         piece.source = replace(source, rules=(*source.rules, rule))

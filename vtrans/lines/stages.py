@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 from vtrans.config import RETRY_NGRAM, SearchConfig
 from vtrans.engines.engine import Engine
@@ -22,6 +23,7 @@ from vtrans.lines.terms import DraftTerms, FindTerms
 from vtrans.lines.unknowns import Characters, CopyUnknown, DropInvisible
 from vtrans.text.languages import Languages
 from vtrans.translate.translation import TranslateOptions
+from vtrans.wording.avoid import Spelling
 from vtrans.wording.names import Names
 from vtrans.wording.protect import EVERYDAY, Protection
 
@@ -40,6 +42,7 @@ class Stages:
         self._copy_unknown, self._characters = CopyUnknown(characters), characters
         second = replace(search, no_repeat_ngram=RETRY_NGRAM)
         self._second = second if retry and not search.no_repeat_ngram else None
+        self._spelling = cache(lambda: Spelling(engine.tgt_vocab))  # when a line first needs it
         self._can_require = search.can_require_phrases
         targets = (None, *engine.tags, *(pair.tgt for pair in engine.languages))
         self._names = {to: Names(engine.src_vocab, self._languages(to)) for to in targets}
@@ -58,7 +61,7 @@ class Stages:
         can_require = self._can_require and not drawn
         languages = self._languages(options.to)
         aligner = AlignWords(engine, search.batch_tokens)
-        numbers = KeepNumbers(engine, languages, again=can_require)
+        numbers = KeepNumbers(engine, languages, self._spelling, again=can_require)
         copies_names = protection and self._has_codes and not options.raw
         stages: list[Stage | None] = [
             CheckConstraints(),
@@ -79,7 +82,7 @@ class Stages:
             CutIntoPieces(self.reader, vocab, options, self._usual_length),
             SearchAgain(None if drawn else self._second, engine.src_vocab),
             DraftTerms(engine, options.nbest) if options.glossary and not options.mbr else None,
-            ForbidInvented(vocab),
+            ForbidInvented(vocab, self._spelling),
             ChooseBest(options, vocab) if options.mbr or options.nbest > 1 else None,
         ]
         return [stage for stage in stages if stage]

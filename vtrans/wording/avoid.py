@@ -11,7 +11,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 
 import numpy as np
 
@@ -31,6 +31,12 @@ class Spelling:
         self._order = sorted((spelled, i) for i, spelled in enumerate(self.bytes) if spelled)
         self.rest = cache(self._rest)
         self.inside = cache(self._inside)
+
+    @cached_property
+    def with_digits(self) -> list[tuple[int, str]]:
+        """The subwords that have digits, and their text."""
+        texts = ((i, spelled.decode(errors="replace")) for i, spelled in enumerate(self.bytes))
+        return [(i, text) for i, text in texts if any(map(str.isdigit, text))]
 
     def _rest(self, rest: bytes) -> tuple[int, ...]:
         """Returns the subwords that begin with these bytes."""
