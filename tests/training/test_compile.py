@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from conftest import EVERY_STEP, TINY, tiny_train
+from drawn import SEED
 from runs import SMOOTH, heard, lines, same
 from safetensors.torch import load_file
 
@@ -65,10 +66,16 @@ def test_compiled_layers_are_used_in_training_only(
 
 @pytest.mark.slow
 @pytest.mark.skipif(
-    shutil.which(os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")) is None,
+    os.environ[SEED] == "all" and shutil.which(os.environ.get("CXX") or "g++") is None,
     reason="a C++ compiler is not installed: apt-get install g++",
 )
-def test_compiled_layers_learn_the_same(tmp_path: Path, tiny_data: DataFolder) -> None:
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"][: 1 + (os.environ[SEED] == "all")])
+def test_compiled_layers_learn_the_same(
+    tmp_path: Path, tiny_data: DataFolder, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Inductor, which `--compile` uses, takes a minute to compile what both of them trace, so it is tried with all
+    cases only."""
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=backend))
     settings = (*SMOOTH, "train.max_steps=6", "train.accumulate=2")
     plain = tiny_train(tiny_data, tmp_path / "plain", *settings)
     torch._dynamo.reset()
