@@ -35,7 +35,7 @@ def test_five_commands_make_a_translator(tmp_path: Path) -> None:
 
     settings = {"max_steps": 300, "checkpoint_every": 75, "warmup": 100, "log_every": 50, "samples": 1}
     changes = [word for key, value in settings.items() for word in ("--set", f"train.{key}={value}")]
-    sizes = {"d_ff": 256, "encoder_layers": 1, "decoder_layers": 1}
+    sizes = {"d_model": 64, "d_ff": 128, "encoder_layers": 1, "decoder_layers": 1}
     changes += [word for key, value in sizes.items() for word in ("--set", f"model.{key}={value}")]
     run(tmp_path, *vtrans, "train", "--recipe", "demo", *changes)
     records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().split("\n") if line]
@@ -50,8 +50,8 @@ def test_five_commands_make_a_translator(tmp_path: Path) -> None:
     scores = json.loads(run(tmp_path, *vtrans, "score", "text/test.de", "--json", text=hypotheses))
     assert ["version:" in score["signature"] for score in scores] == [True, True]
 
-    # Copied sources score next to nothing in BLEU, 17 in chrF; the model scores 9 and 32, whatever the seed.
+    # Copied sources score next to nothing in BLEU, 17 in chrF; the model scores 8 to 10 and 25 to 27 with three seeds.
     copied = json.loads(run(tmp_path, *vtrans, "score", "text/test.de", "--json", text=sources))
-    for name, more in (("BLEU", 4), ("chrF2", 8)):
+    for name, more in (("BLEU", 4), ("chrF2", 5)):
         found, other = (next(s["value"] for s in each if s["name"] == name) for each in (scores, copied))
         assert found > other + more
