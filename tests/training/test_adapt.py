@@ -168,7 +168,9 @@ def test_a_folder_of_another_adaptation_is_refused(model: Path, tmp_path: Path) 
             adapt(options(model, tmp_path / out, f"train.max_steps={steps}"), pairs, None, QUIET)
 
 
-def test_the_command_prints_what_was_measured(run_cli: Callable[..., Done], model: Path, tmp_path: Path) -> None:
+def test_the_command_prints_what_was_measured(
+    run_cli: Callable[..., Done], model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     src, tgt = write_pairs(tmp_path, "new", NEW)
     words = ("adapt", model, "--src", src, "--out", tmp_path / "out", "--device", "cpu", "--processes", "1")
     refused = run_cli(*words)
@@ -183,6 +185,18 @@ def test_the_command_prints_what_was_measured(run_cli: Callable[..., Done], mode
     repeated = run_cli(*words, "--tgt", tgt, "--old-src", src, *sets)
     for said in (done.err, repeated.err):  # adapt does itself what its steps advise
         assert not re.findall("next:|to continue|weight them|one matrix", said)
+    for halfway, advised in ((38.75, True), (39.0, False), (41.0, False)):
+        measured = {
+            model.name: (10.0, 40.0),
+            "averaged.safetensors": (9.0, 38.0),
+            "halfway.safetensors": (20.0, halfway),
+        }
+        monkeypatch.setattr(
+            "vtrans.adapt._Adaptation.scores",
+            lambda self, file, parts, found=measured: dict(zip(("new", "old"), found[file.name], strict=True)),
+        )
+        said = run_cli(*words, "--tgt", tgt, "--old-src", src, *sets).err
+        assert ("repeat the command with --guard 1.3\n" in said) == advised, said
     empty = tmp_path / "empty"
     empty.write_text("\n")
     for old in (["--old-src", empty], ["--old-src", empty, "--old-tgt", empty]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -112,7 +113,11 @@ def adapt(
         console.warn(
             "what the model forgets was not measured; give pairs of its old text with --old-test-src and --old-test-tgt"
         )
-    console.info(f"{made.file}: {KEPT[made.kept]}")
+    (new, gained), (old_bleu, left) = made.scores["new"], made.scores.get("old", (0.0, 0.0))
+    needed = math.ceil(10 * (old_bleu - left)) / 10
+    refused = made.kept == "given" and gained > new and needed > guard
+    advice = f"; to take the mean, repeat the command with --guard {needed}" if refused else ""
+    console.info(f"{made.file}: {KEPT[made.kept]}{advice}")
     if as_json:
         print_line(json.dumps(asdict(made), default=str, indent=2))
 
