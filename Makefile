@@ -113,7 +113,7 @@ check-versions: $(STAMP)
 check: $(STAMP) docs
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers 2
 
 # Warnings, such as links that lead nowhere, end the build. The variable silences an advertisement.
 docs: $(STAMP)
