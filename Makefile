@@ -45,8 +45,8 @@ STAMP := .venv/.installed
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help install test quick check-cpus check-versions check docs demo multi30k tatoeba iwslt14 wmt14-base wmt14-big \
-  study student everyday everyday-model serve gpu-check clean
+.PHONY: help install test quick check-cpus check-versions check style types docs demo multi30k tatoeba iwslt14 wmt14-base \
+  wmt14-big study student everyday everyday-model serve gpu-check clean
 
 # The programs read the variables from the environment, so that no shell changes a value.
 export PYTHON DEMO DATA SRC TGT WORK RUN RECIPE SET STUDY STEPS MINUTES SEEDS ONLY CHAIN PAIRS MODEL SHOW DEVICE
@@ -110,9 +110,13 @@ check-cpus: $(STAMP)
 check-versions: $(STAMP)
 	$(BIN)/python tests/soak/versions.py $(VERSIONS)
 
-check: $(STAMP) docs
+check: docs style types
+
+style: $(STAMP)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+
+types: $(STAMP)
 	$(BIN)/mypy --num-workers 2
 
 # Warnings, such as links that lead nowhere, end the build. The variable silences an advertisement.

@@ -6,13 +6,14 @@ import dataclasses
 import io
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -174,11 +175,15 @@ def wait_for_line(child: subprocess.Popen[str], run: RunFolder, number: int) -> 
 
 
 def free_ports(count: int) -> list[str]:
+    """Ports on which nobody listens, outside those that systems hand out: some are used minutes later."""
+    unseeded, ports = random.SystemRandom(), list[str]()
     with ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [str(one.getsockname()[1]) for one in sockets]
+        while len(ports) < count:
+            port = unseeded.randrange(10_000, 32_768)
+            with suppress(OSError):
+                held.enter_context(socket.socket()).bind(("127.0.0.1", port))
+                ports.append(str(port))
+    return ports
 
 
 @contextmanager
