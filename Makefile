@@ -90,7 +90,7 @@ $(STAMP): pyproject.toml .ci/constraints.txt
 	  echo "vtrans needs Python 3.11 or later. Name one: make install PYTHON=python3.12. This is $$PYTHON" >&2; \
 	  "$$PYTHON" -V >&2; exit 1; }
 	"$$PYTHON" -m venv .venv
-	$(BIN)/python -m pip install --disable-pip-version-check -c .ci/constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --disable-pip-version-check --no-compile -c .ci/constraints.txt -e '.[dev]'
 	@touch $@
 
 test: $(STAMP)
