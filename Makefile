@@ -110,7 +110,9 @@ check-cpus: $(STAMP)
 check-versions: $(STAMP)
 	$(BIN)/python tests/soak/versions.py $(VERSIONS)
 
-check: docs style types
+# Building the documentation and most of checking types use one core each.
+check: $(STAMP)
+	@$(MAKE) -j 2 docs style types
 
 style: $(STAMP)
 	$(BIN)/ruff check

@@ -175,8 +175,9 @@ def wait_for_line(child: subprocess.Popen[str], run: RunFolder, number: int) -> 
 
 
 def free_ports(count: int) -> list[str]:
-    """Ports on which nobody listens, outside those that systems hand out: some are used minutes later."""
-    unseeded, ports = random.SystemRandom(), list[str]()
+    """Ports that are free and stay so: Linux, macOS and Windows give programs that ask for any port higher ones."""
+    unseeded = random.SystemRandom()
+    ports: list[str] = []
     with ExitStack() as held:
         while len(ports) < count:
             port = unseeded.randrange(10_000, 32_768)
