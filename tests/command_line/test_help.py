@@ -95,29 +95,40 @@ def test_help_lists_the_commands_in_panels(run_cli: Callable[..., Done]) -> None
     assert list(panels)[-1] == "Options"
 
 
-def test_the_shell_gets_completions(tmp_path: Path) -> None:
-    def shell(line: str, **environment: str) -> str:
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("tra", ["train", "translate"]),
+        ("translate --len", ["--length-penalty"]),
+        ("train --recipe multi30k-t", ["multi30k-tiny"]),
+        ("translate --model en-", ["en-de"]),
+        ("inspect en-", ["en-de"]),
+        ("translate --engine ", ["compiled", "torch"]),
+        ("export --to ct", ["ctranslate2"]),
+        ("translate --model {folder}/", ["{folder}/a run"]),
+    ],
+)
+def test_the_shell_gets_completions(
+    words: str, expected: list[str], run_cli: Callable[..., Done], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "folder" / "a run").mkdir(parents=True)
+    typed = f"vtrans {words}".format(folder=tmp_path / "folder")
+    monkeypatch.setenv("_VTRANS_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", typed)
+    monkeypatch.setenv("COMP_CWORD", str(typed.count(" ")))
+    done = run_cli()
+    assert (done.code, done.err) == (0, "")
+    assert done.out.decode().split("\n")[:-1] == [each.format(folder=tmp_path / "folder") for each in expected]
+
+
+def test_bash_installs_the_completions(tmp_path: Path) -> None:
+    def shell(line: str) -> str:
         paths = {"HOME": str(tmp_path), "PATH": os.environ["PATH"], "PYTHONPATH": str(Path(cli.__file__).parents[1])}
         words = ["bash", "-c", f'"{sys.executable}" -m vtrans {line}; exit $?']  # not exec: bash must be the parent
-        done = subprocess.run(words, env=paths | environment, capture_output=True, check=False, timeout=60)
+        done = subprocess.run(words, env=paths, capture_output=True, check=False, timeout=60)
         assert (done.returncode, done.stderr) == (0, b"")
         return done.stdout.decode()
 
-    def completions(words: str) -> list[str]:
-        count = str(len(words.split(" ")) - 1)
-        return shell("", _VTRANS_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=count).split()
-
-    assert completions("vtrans tra") == ["train", "translate"]
-    assert completions("vtrans translate --len") == ["--length-penalty"]
-    assert "multi30k-tiny" in completions("vtrans train --recipe multi")
-    assert "en-de" in completions("vtrans translate --model en-")
-    assert "en-de" in completions("vtrans inspect en-")
-    assert completions("vtrans translate --engine ") == ["compiled", "torch"]
-    assert completions("vtrans export --to ct") == ["ctranslate2"]
-    run = tmp_path / "a run"
-    run.mkdir()
-    assert completions(f"vtrans translate --model {tmp_path}/") == f"{run}".split()
-    run.rmdir()
     script = shell("--show-completion")
     assert "_VTRANS_COMPLETE=complete_bash" in script
     shell("--install-completion")

@@ -69,11 +69,11 @@ def test_compiled_layers_are_used_in_training_only(
     os.environ[SEED] == "all" and shutil.which(os.environ.get("CXX") or "g++") is None,
     reason="a C++ compiler is not installed: apt-get install g++",
 )
-@pytest.mark.parametrize("backend", ["aot_eager", "inductor"][: 1 + (os.environ[SEED] == "all")])
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"][: 3 if os.environ[SEED] == "all" else 1])
 def test_compiled_layers_learn_the_same(
     tmp_path: Path, tiny_data: DataFolder, backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Inductor, which `--compile` uses, takes a minute to compile what both of them trace, so it is tried with all
+    """Inductor, which `--compile` uses, takes a minute to compile what all of them trace, so it is tried with all
     cases only."""
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=backend))
     settings = (*SMOOTH, "train.max_steps=6", "train.accumulate=2")
