@@ -28,13 +28,14 @@ from vtrans.wording.protect import Masked
 
 BEGUN = re.compile(r"(?<![A-Za-z0-9])[A-Za-z]+\d+")
 NUMBER = re.compile(r"(?<![A-Za-z0-9])[0-9]+")
+JOINED = re.compile(r"(?<![A-Za-z0-9])([0-9]+)[.,:][0-9]*$")
 ALLOWED = frozenset({"A12", "B7"})
 
 
 @pytest.fixture(scope="module")
 def vocab() -> Vocabulary:
     codes = [f"{letter}{number}" for letter in "ABCQ" for number in (1, 7, 12, 345)]
-    text = [f"Raum ({a}) {b}, x{a} {a[1:]}" for a in codes for b in codes]
+    text = [f"Raum ({a}) {b}, x{a} {a[1:]},{b[1:]}" for a in codes for b in codes]
     return learn(text, size=None, kind="bpe", coverage=1.0, normalization="nmt_nfkc")
 
 
@@ -56,24 +57,39 @@ def test_the_rule_forbids_what_begins_another_code(vocab: Vocabulary) -> None:
     assert forbidden > 100
 
 
+WAYS: list[list[tuple[str, ...]]] = [
+    [("1",)],
+    [("12",)],
+    [("12",)],
+    [("7", "345"), ("7345",)],
+    [("3", "1"), ("15", "1")],
+]
+"""The ways to write some numbers."""
+
+
 def test_the_rule_forbids_other_numbers(vocab: Vocabulary) -> None:
-    """By definition: each number is one of those given, no more often than it is given, and whole unless the text ends
-    in it. Digits after a letter belong to no number."""
-    spelling, numbers, counts = Spelling(vocab), random.Random(5), Counter[bool]()
+    """By definition: each run of digits is one of those given, no more often than it is given, and whole unless the
+    text ends in it. A mark joins only runs that follow each other. Digits after a letter belong to no number."""
+    spelling, numbers, counts = Spelling(vocab), random.Random(5), Counter[tuple[bool, bool]]()
     subwords = [i for i in range(EOS_ID, len(vocab)) if not is_byte(vocab.text_of(i))]
+    joined: set[tuple[str, ...]] = {runs for ways in WAYS for runs in ways if len(runs) == 2}
 
     def may_begin(text: str, *, ended: bool) -> bool:
-        runs = [run[0] for run in NUMBER.finditer(text)]
-        last = runs.pop() if runs and text.endswith(runs[-1]) and not ended else ""
-        left = list(given)
-        for run in runs:
-            if run not in left:
+        runs = [(run[0], JOINED.search(text[: run.start()])) for run in NUMBER.finditer(text)]
+        left = [run for ways in given for run in sorted({run for way in ways for run in way})]
+        for k, (run, mark) in enumerate(runs):
+            is_open = k == len(runs) - 1 and text.endswith(run) and not ended
+            fits = {other for other in left if other == run or (is_open and other.startswith(run))}
+            if mark:
+                fits = {other for other in fits if (mark[1], other) in joined}
+            if not fits:
                 return False
-            left.remove(run)
-        return not last or any(run.startswith(last) for run in left)
+            if not is_open:
+                left.remove(run)
+        return True
 
     for _ in range(300):
-        given = numbers.choices(["1", "12", "12", "7", "345", "3"], k=4)
+        given = numbers.choices(WAYS, k=4)
         rule, said = OnlyNumbers(spelling, given), numbers.choices(subwords[1:], k=numbers.randrange(6))
         before = b"".join(spelling.bytes[i] for i in said).decode()
         if not may_begin(before, ended=False):
@@ -84,8 +100,9 @@ def test_the_rule_forbids_other_numbers(vocab: Vocabulary) -> None:
             text = before + spelling.bytes[token].decode()
             forbidden = step.logprobs_nv[0, token] == -np.inf
             assert forbidden != may_begin(text, ended=token == EOS_ID), (given, text)
-            counts[forbidden] += 1
-    assert min(counts.values()) > 1000
+            counts[forbidden, JOINED.search(before) is not None] += 1
+    assert min(counts.values()) > 100
+    assert len(counts) == 4
 
 
 def test_only_lines_with_invented_codes_are_searched_again(vocab: Vocabulary) -> None:

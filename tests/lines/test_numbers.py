@@ -17,6 +17,7 @@ from vtrans.lines.invented import OnlyNumbers
 from vtrans.lines.line import Line, Piece
 from vtrans.lines.numbers import FAR_WORSE, KeepNumbers
 from vtrans.search.loop import Hypothesis
+from vtrans.search.rules import NoRepeatedNgram
 from vtrans.text.languages import Languages
 from vtrans.text.vocabulary import EOS_ID, Vocabulary
 from vtrans.translate.translation import TranslateOptions, Translation
@@ -28,6 +29,7 @@ SEARCHES = {  # the translation of the first search, and that of the second one 
     "12 dogs": ("12 Hunde", None),
     "17 dogs": ("Hunde", ("17 Hunde", -1.0)),
     "1,500 dogs and 3 cats": ("150 Hunde und 3 Katzen", ("1.500 Hunde und 3 Katzen", -1.0)),
+    "1,000,000 dogs": ("1.000 Hunde", ("1.000.000 Hunde", -1.0)),
     "dogs": ("7 Hunde", ("Hunde", -1.0)),
     "18 dogs": ("Hunde", ("Katzen", -1.0)),  # no better
     "19 dogs": ("Hunde", ("19 19 19", -1.0 - 2 * FAR_WORSE)),  # far worse
@@ -44,6 +46,7 @@ RUNS = {  # of digits that the second search may write
     "dogs": [],
     "17 dogs": ["17"],
     "1,500 dogs and 3 cats": ["1", "500", "1500", "3"],
+    "1,000,000 dogs": ["1", "000", "000"],
     "dogs at half past three": ["3", "15", "30"],
     "dogs at 8 pm": ["8", "20", "00"],
 }
@@ -52,11 +55,12 @@ RUNS = {  # of digits that the second search may write
 @pytest.fixture(scope="module")
 def vocab() -> Vocabulary:
     text = [*SEARCHES, *(text for first, again in SEARCHES.values() for text in (first, *(again or ())[:1]))]
+    text += ["We have $1,500,000 here in A1 B2 C3.", "Wir haben 1.500.000 $ hier"]
     return learn(text, size=None, kind="bpe", coverage=1.0, normalization="nmt_nfkc")
 
 
-def stage(vocab: Vocabulary, *, again: bool = True) -> KeepNumbers:
-    engine: Any = SimpleNamespace(src_vocab=vocab, tgt_vocab=vocab)
+def stage(vocab: Vocabulary, *, again: bool = True, codes: bool = False) -> KeepNumbers:
+    engine: Any = SimpleNamespace(src_vocab=vocab, tgt_vocab=vocab, models=[SimpleNamespace(codes=codes)])
     return KeepNumbers(engine, Languages("en", "de"), lambda: Spelling(vocab), again=again)
 
 
@@ -66,13 +70,14 @@ def piece_of(vocab: Vocabulary, text: str) -> Piece:
 
 def test_the_second_result_is_kept_if_its_numbers_are_better(vocab: Vocabulary) -> None:
     pieces, searched = [piece_of(vocab, text) for text in SEARCHES], list[list[str]]()
-    plain = {piece: piece.source for piece in pieces}
+    plain, sources = {piece: piece.source for piece in pieces}, dict[Piece, Source]()
 
     def search(pieces: Sequence[Piece], config: SearchConfig) -> Iterator[Piece]:
         searched.append([piece.line.text for piece in pieces])
-        assert config.no_repeat_ngram == (0, RETRY_NGRAM)[len(searched) - 1]
+        assert config.no_repeat_ngram == 0
         for piece in reversed(pieces):
             first, again = SEARCHES[piece.line.text]
+            sources[piece] = piece.source
             text, score = again if again and piece.source != plain[piece] else (first, -1.0)
             piece.hypotheses = [Hypothesis(tuple(vocab.encode(text)), score, score, True, ())]
             yield piece
@@ -85,23 +90,54 @@ def test_the_second_result_is_kept_if_its_numbers_are_better(vocab: Vocabulary) 
     assert results == {
         text: again[0] if again and text not in kept else first for text, (first, again) in SEARCHES.items()
     }
-    for piece in pieces:
-        wanted = [[vocab.decode(form.tokens) for form in phrase.forms] for phrase in piece.source.phrases]
+    digits = tuple(i for i in range(len(vocab)) if vocab.decode([i]).strip(".,").isdigit())
+    words = NoRepeatedNgram(RETRY_NGRAM, free=Spelling(vocab).of_numbers)
+    assert {*digits} < {*words.free}
+    assert not any(map(str.isalpha, vocab.decode(words.free)))
+    assert {piece: piece.source for piece in pieces} == plain
+    for piece, source in sources.items():
+        wanted = [[vocab.decode(form.tokens) for form in phrase.forms] for phrase in source.phrases]
         assert wanted == {
             "17 dogs": [["17"]],
+            "18 dogs": [["18"]],
+            "19 dogs": [["19"]],
             "20 dogs": [["20"]],
+            "21 dogs and 4 cats": [["21"], ["4"]],
             "1,500 dogs and 3 cats": [["1,500", "1.500"], ["3"]],
+            "1,000,000 dogs": [["1,000,000", "1.000.000"]],
             "A-12 dogs": [["A-12"]],
             "dogs at half past three": [["halb vier", "Halb vier", "3:30"]],
             "dogs at 8 pm": [["20"]],
             "dogs at 11:30 pm": [["23:30"]],
             "$1.2bn for dogs": [["1,2 Milliarden"]],
         }.get(piece.line.text, [])
-        allowed = [rule.runs for rule in piece.source.rules if isinstance(rule, OnlyNumbers)]
+        allowed = [rule.runs for rule in source.rules if isinstance(rule, OnlyNumbers)]
         again = SEARCHES.get(piece.line.text, ("", None))[1]
-        assert len(allowed) == len(piece.source.rules) == (again is not None and piece.line.text not in kept)
+        assert len(allowed) == (again is not None)
+        assert source.rules[1:] == (words,) * len(allowed)
         if piece.line.text in RUNS:
             assert allowed == [Counter(RUNS[piece.line.text])]
+
+
+def test_long_numbers_are_codes_in_the_second_search_of_a_model_that_learned_codes(vocab: Vocabulary) -> None:
+    piece, sources = piece_of(vocab, "We have $1,500,000 here in A1."), list[str]()
+    first = piece.source
+
+    def search(pieces: Sequence[Piece], config: SearchConfig) -> Iterator[Piece]:
+        for piece in pieces:
+            sources.append(vocab.decode(piece.source.tokens[:-1]))
+            tokens = tuple(vocab.encode(("Wir haben 1500 $ hier in A1.", "Wir haben B2 hier in A1.")[len(sources) - 1]))
+            logprobs = tuple(-0.5 - k for k in range(len(tokens) + 1))
+            piece.hypotheses = [Hypothesis(tokens, sum(logprobs), -1.0, True, logprobs)]
+            yield piece
+
+    (found,) = stage(vocab, codes=True).around(search)([piece], SearchConfig())
+    assert sources == ["We have $1,500,000 here in A1.", "We have B2 here in A1."]
+    (best,) = found.hypotheses
+    assert found.source is first
+    assert vocab.decode(best.tokens) == "Wir haben 1.500.000 $ hier in A1."
+    assert len(best.token_logprobs) == len(best.tokens) + 1
+    assert sum(best.token_logprobs) == pytest.approx(best.logprob)
 
 
 def test_without_a_second_search_lines_are_counted_only(vocab: Vocabulary) -> None:

@@ -67,6 +67,7 @@ class Case:
     min_length: int = 0
     no_repeat_ngram: int = 0
     repetition_penalty: float = 1.0
+    repeatable: tuple[int, ...] = ()
 
     def own(self, V: int) -> list[Rule]:
         if not self.tokens and not self.closed:
@@ -77,7 +78,7 @@ class Case:
     def common(self) -> list[Rule]:
         return [
             RepetitionPenalty(self.repetition_penalty),
-            *([NoRepeatedNgram(self.no_repeat_ngram)] if self.no_repeat_ngram else []),
+            *([NoRepeatedNgram(self.no_repeat_ngram, self.repeatable)] if self.no_repeat_ngram else []),
             Suppressed(self.suppressed),
             MinimumLength(self.min_length),
         ]
@@ -90,7 +91,8 @@ class Case:
             return False
         n = self.no_repeat_ngram
         grams = {tuple(said[i : i + n]) for i in range(len(said) - n + 1)}
-        if n and token != EOS_ID and (*said[len(said) - n + 1 :], token) in grams and len(said) >= n:
+        repeats = len(said) >= n > 0 and (*said[len(said) - n + 1 :], token) in grams
+        if repeats and token not in (EOS_ID, *self.repeatable):
             return False
         closed = self.closed and len(said) == len(self.tokens)
         return not closed or token == EOS_ID or token % 2 == 0
@@ -108,6 +110,7 @@ CASES: dict[str, Case] = {
     "minimum length at the limit": Case(min_length=3),
     "no repeated token": Case(no_repeat_ngram=1),
     "no repeated bigram": Case(no_repeat_ngram=2),
+    "no repeated token but one": Case(no_repeat_ngram=1, repeatable=(4,)),
     "repetition penalty": Case(repetition_penalty=1.7),
     "a suppressed token": Case(suppressed=(5,)),
     "all constraints": Case((5,), False, (UNK_ID,), 2, 2, 1.3),

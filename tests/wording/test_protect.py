@@ -293,6 +293,11 @@ def test_the_command_takes_a_glossary_and_protects(
         ("Version 4.11.3 follows v1.2.3-rc1.", ["4.11.3", "v1.2.3-rc1"]),
         ("ISBN 978-3-16-148410-0, on 2026-11-24", ["978-3-16-148410-0", "2026-11-24"]),
         ("See example.com. Then write to me@a.de!", ["example.com", "me@a.de"]),
+        (
+            "Get github.com/foo/bar, a.co.uk/x?y=1. Ask mail.a.de on 12/05/1987 or 5/6/26.",
+            ["github.com/foo/bar", "a.co.uk/x?y=1", "mail.a.de", "12/05/1987", "5/6/26"],
+        ),
+        ("At 1/2/3 of them, e.g. his/her.and Mr./Mrs. X and 24/7", []),
         ("I like it :-) and you ;D (note: D or:D)", [":-)", ";D"]),
         (
             "Save it as mp3 on ext4 at 0x1F40; call strlen() or getdents64().",

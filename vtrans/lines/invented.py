@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence, Set
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -28,7 +29,9 @@ _BEGUN = re.compile(r"(?<![^\W_])[^\W\d_]+\d{0,5}$")  # letters and digits to wh
 _IN_SUBWORD = re.compile(r"(?<![^\W_])[^\W\d_]+\d{1,5}")
 RUN = re.compile(r"(?<![^\W_])\d+")
 """Digits that belong to no code."""
-_OPEN_RUN = re.compile(r"(?<![^\W_])\d+$")
+MARKS = ".,:"
+"""Marks that may join runs of digits to a number."""
+_OPEN_NUMBER = re.compile(rf"(?<![^\W_])\d+(?:[{MARKS}]\d*)?$")
 LONGEST_CODE = 30  # bytes that show whether a code has begun: letters, digits, and the character before them
 LONGEST_TEXT = 10_000  # bytes of a translation whose numbers are counted
 
@@ -104,34 +107,48 @@ class OnlyCodes(OnlyAllowed):
 
 
 class OnlyNumbers(OnlyAllowed):
-    """Allows only these runs of digits, each as often as it is given, and only to their end. Digits after letters are
-    allowed: they belong to codes."""
+    """Allows only these numbers, each as often as it is given, and whole. A number is given by the runs of digits of
+    each way to write it. Digits after letters are allowed: they belong to codes."""
 
-    def __init__(self, spelling: Spelling, runs: Iterable[str]) -> None:
+    def __init__(self, spelling: Spelling, numbers: Iterable[Sequence[tuple[str, ...]]]) -> None:
         super().__init__(spelling)
-        self.runs = Counter(runs)
+        self.runs = Counter[str]()
+        self._after = defaultdict[str, set[str]](set)  # the runs that a mark may join to a run
+        for ways in numbers:
+            most = Counter[str]()
+            for runs in ways:
+                most |= Counter(runs)
+                for run, following in pairwise(runs):
+                    self._after[run].add(following)
+            self.runs += most
 
     def forbidden(self, tokens: Sequence[int]) -> list[int]:
         text = self._spelling.tail(tokens, LONGEST_TEXT).decode(errors="replace")
-        runs = RUN.findall(text)
-        before = runs.pop() if _OPEN_RUN.search(text) else "x" if text[-1:].isalnum() else ""
-        free = self.runs - Counter(runs)
-        if (key := (before, frozenset(free.items()))) not in self._known:
-            self._known[key] = list(self._forbidden_after(before, free))
+        number = _OPEN_NUMBER.search(text)
+        begun = number[0] if number else "x" if text[-1:].isalnum() else ""
+        left = self.runs - Counter(RUN.findall(text[: number.start()] if number else text))
+        if (key := (begun, frozenset(left.items()))) not in self._known:
+            self._known[key] = list(self._forbidden_after(begun, left))
         return self._known[key]
 
-    def _forbidden_after(self, before: str, free: Counter[str]) -> Iterator[int]:
-        """Yields the subwords that are impossible after a run of digits that has begun, a letter or nothing, if these
-        runs may still be written."""
+    def _forbidden_after(self, begun: str, left: Counter[str]) -> Iterator[int]:
+        """Yields the subwords that are impossible after a number that has begun, a letter or nothing, if these runs of
+        digits are left."""
         with_digits = dict(self._spelling.with_digits)
-        yield from (i for i, text in with_digits.items() if not _are_free(before + text, free))
-        if before.isdigit() and not free[before]:
+        yield from (i for i, text in with_digits.items() if not self._may_begin(begun + text, left))
+        if not self._may_begin(f"{begun} ", left):
             yield from (i for i in range(len(self._spelling.bytes)) if not with_digits.get(i, "")[:1].isdigit())
 
-
-def _are_free(text: str, free: Counter[str]) -> bool:
-    """Returns whether all runs of digits of a text may be written. If the text ends in one, it may be longer."""
-    runs = RUN.findall(text)
-    begun = runs.pop() if _OPEN_RUN.search(text) else ""
-    left = free - Counter(runs)
-    return Counter(runs) <= free and (not begun or any(run.startswith(begun) for run in left))
+    def _may_begin(self, text: str, left: Counter[str]) -> bool:
+        """Returns whether a text has only runs of digits that are left. The last one may become longer at its end."""
+        left, before, end = left.copy(), "", len(text)
+        for run in RUN.finditer(text):
+            follows = run.start() == end + 1 and text[end] in MARKS
+            fits = self._after[before] if follows else self.runs
+            if run.end() == len(text):
+                return any(other.startswith(run[0]) and left[other] > 0 for other in fits)
+            if run[0] not in fits or left[run[0]] <= 0:
+                return False
+            left[run[0]] -= 1
+            before, end = run[0], run.end()
+        return True

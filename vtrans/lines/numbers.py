@@ -1,7 +1,7 @@
 """Numbers that a translation lacks, or that nobody wrote.
 
 A piece whose best translation has other numbers than its source (text/values.py) is searched again, once, with the
-numbers that it lacks as phrases, without numbers that its source does not have, and without repeated n-grams, as a
+numbers that it lacks as phrases and without numbers that its source does not have. Words may not be repeated, as a
 translation that must have a number easily says it twice. The second result is kept if its numbers are better and its
 score is not far worse. A line whose numbers are still wrong is counted, and has no confidence.
 """
@@ -15,12 +15,14 @@ from dataclasses import replace
 
 from vtrans.config import RETRY_NGRAM, SearchConfig
 from vtrans.engines.engine import Engine
+from vtrans.lines.coded_numbers import CodedNumbers
 from vtrans.lines.invented import RUN, OnlyNumbers
 from vtrans.lines.line import MOST_PHRASES, Line, Piece, Search, Stage
 from vtrans.search.lexical import Form, Phrase, least_tokens
+from vtrans.search.rules import NoRepeatedNgram, Rule
 from vtrans.text.languages import Languages, base
-from vtrans.text.values import SWAPPED_MARKS, WORDS, Difference, amounts, compare
-from vtrans.text.vocabulary import UNK_ID
+from vtrans.text.values import CURRENCY, SWAPPED_MARKS, WORDS, Difference, amounts, compare
+from vtrans.text.vocabulary import EOS_ID, UNK_ID
 from vtrans.wording.avoid import Spelling
 
 FAR_WORSE = 5.0  # nats per subword, about
@@ -34,6 +36,7 @@ class KeepNumbers(Stage):
 
     def __init__(self, engine: Engine, languages: Languages, spelling: Callable[[], Spelling], *, again: bool) -> None:
         self._src_vocab, self._tgt_vocab, self._again = engine.src_vocab, engine.tgt_vocab, again
+        self._has_codes = all(model.codes for model in engine.models)
         self._languages, self._spelling = languages, spelling
 
     def around(self, search: Search) -> Search:
@@ -45,14 +48,13 @@ class KeepNumbers(Stage):
                 else:
                     yield piece
             first = {piece: (piece.source, piece.hypotheses) for piece in wrong}
-            for piece, difference in wrong.items():
-                self._require(piece, difference)
-            second = replace(config, no_repeat_ngram=config.no_repeat_ngram or RETRY_NGRAM)
-            for piece in search(list(wrong), second) if wrong else ():
-                source, hypotheses = first[piece]
+            coded = {piece: self._require(piece, difference) for piece, difference in wrong.items()}
+            for piece in search(list(wrong), config) if wrong else ():
+                piece.source, hypotheses = first[piece]
                 worse = piece.hypotheses[0].score < hypotheses[0].score - FAR_WORSE
+                piece.hypotheses = list(map(coded[piece].restored, piece.hypotheses))
                 if worse or self._difference(piece).rank >= wrong[piece].rank:
-                    piece.source, piece.hypotheses = source, hypotheses
+                    piece.hypotheses = hypotheses
                 yield piece
 
         return searched
@@ -74,17 +76,31 @@ class KeepNumbers(Stage):
         best = self._tgt_vocab.decode(piece.hypotheses[0].tokens)
         return compare(self._text(piece), _without_codes(piece.line, best), self._languages)
 
-    def _require(self, piece: Piece, difference: Difference) -> None:
-        """Changes the source of a piece so that its translation has the numbers in digits, and no others."""
+    def _require(self, piece: Piece, difference: Difference) -> CodedNumbers:
+        """Changes the source of a piece so that its translation has the numbers in digits, and no others. Returns those
+        that have become codes."""
         source, text = piece.source, self._text(piece)
-        times = Counter((*difference.missing, *difference.kept))
+        missing = set(difference.missing).difference(difference.kept) if self._has_codes else ()
+        whole = self._src_vocab.decode(source.tokens[len(piece.line.before) : -1])
+        coded = CodedNumbers(whole, missing, self._tgt_vocab, self._localized)
+        times = Counter(number for number in (*difference.missing, *difference.kept) if number not in coded.numbers)
         found = [Phrase(forms, n) for number, n in times.items() if (forms := tuple(self._forms(number, text)))]
-        phrases = (*source.phrases, *found[:MOST_PHRASES])
-        runs = [run for amount in amounts(text, self._languages.src) for run in amount.runs_of_values()]
-        rule = OnlyNumbers(self._spelling(), (*runs, *RUN.findall(piece.required(self._tgt_vocab))))
-        if least_tokens(phrases) < source.limit - 1:
-            source = replace(source, phrases=phrases)
-        piece.source = replace(source, rules=(*source.rules, rule))
+        phrases = (*source.phrases, *coded.phrases, *found[:MOST_PHRASES])
+        fits = least_tokens(phrases) < source.limit - 1
+        if fits and coded.numbers:
+            tokens = [*piece.line.before, *self._src_vocab.encode(coded.text), EOS_ID]
+            piece.source = replace(source, tokens=tokens)
+        rules = (*source.rules, *self.rules(piece))
+        piece.source = replace(piece.source, phrases=phrases if fits else source.phrases, rules=rules)
+        return coded
+
+    def rules(self, piece: Piece) -> tuple[Rule, ...]:
+        """Returns rules with which a search writes no numbers but those of a piece, and repeats no words."""
+        spelling, text = self._spelling(), self._text(piece)
+        numbers = [[*amount.written()] for amount in amounts(text, self._languages.src)]
+        numbers += [[tuple(RUN.findall(word))] for word in piece.required(self._tgt_vocab).split()]
+        # 5,000 and 10,000 have the same three zeros.
+        return OnlyNumbers(spelling, numbers), NoRepeatedNgram(RETRY_NGRAM, free=spelling.of_numbers)
 
     def _forms(self, number: str, text: str) -> Iterator[Form]:
         """Yields the subwords of a number as the text has it, and as the target language separates its digits. A time
@@ -119,9 +135,14 @@ class KeepNumbers(Stage):
         return forms
 
     def _localized(self, number: str) -> str:
-        """Returns a number with the separators of the target language."""
+        """Returns a number with the separators of the target language. Where these are those of German, a sign of a
+        currency follows the number."""
         words = WORDS.get(base(self._languages.tgt))
-        return number.translate(SWAPPED_MARKS) if words and words.comma and _AMOUNT.fullmatch(number) else number
+        if not words or not words.comma:
+            return number
+        amount = number.lstrip("".join(CURRENCY))
+        swapped = amount.translate(SWAPPED_MARKS) if _AMOUNT.fullmatch(amount) else amount
+        return swapped if amount == number else f"{swapped} {number[0]}"
 
 
 def _without_codes(line: Line, text: str) -> str:

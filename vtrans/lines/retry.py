@@ -1,10 +1,10 @@
 """Decides which translations loop or do not end, and whether the result of a second search is better.
 
-A line is searched again with the no-repeat rule, `no_repeat_ngram=RETRY_NGRAM`, if its best hypothesis loops or
-reaches its length limit without EOS. A hypothesis loops if an n-gram of 1 to LOOP_NGRAM subwords occurs at least
-LOOP_TIMES times in a row, unless a string of up to SOURCE_STRETCH characters occurs at least half as many times in a
-row in the source: "ha ha ha ha ha", dot leaders and rows of zeros may be translated as they are. The subwords of a
-given prefix do not count.
+A line is searched again without repeated n-grams of RETRY_NGRAM subwords if its best hypothesis loops or reaches its
+length limit without EOS. Where numbers are checked, digits may be repeated, but only as in the source. A hypothesis
+loops if an n-gram of 1 to LOOP_NGRAM subwords occurs at least LOOP_TIMES times in a row, unless a string of up to
+SOURCE_STRETCH characters occurs at least half as many times in a row in the source: "ha ha ha ha ha", dot leaders and
+rows of zeros may be translated as they are. The subwords of a given prefix do not count.
 
 The second result is kept only if its best hypothesis is better: finished is better than unfinished, then not looping
 is better than looping.
@@ -16,9 +16,11 @@ times in a row in a reference translation.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from vtrans.config import SearchConfig
 from vtrans.lines.line import Line, Piece, Search, Stage
+from vtrans.search.rules import Rule
 from vtrans.text.vocabulary import Vocabulary
 
 LOOP_NGRAM = 4
@@ -31,10 +33,10 @@ Quality = tuple[bool, bool]
 
 
 class SearchAgain(Stage):
-    """Searches pieces again with the settings `second`, or never if there are none. Counts the lines that were searched
-    again, and those with a best hypothesis that is finished but loops."""
+    """Searches pieces again with the rules `second`, or never if there are none. Counts the lines that were searched
+    again, and those with a best hypothesis that is finished but loops. `vocab` is that of sources."""
 
-    def __init__(self, second: SearchConfig | None, vocab: Vocabulary) -> None:
+    def __init__(self, second: Callable[[Piece], Sequence[Rule]] | None, vocab: Vocabulary) -> None:
         self._second, self._vocab = second, vocab
 
     def around(self, search: Search) -> Search:
@@ -48,11 +50,14 @@ class SearchAgain(Stage):
                     yield piece
             if self._second and bad:
                 again = [piece for piece in pieces if piece in bad]
-                first = {piece: piece.hypotheses for piece in again}
-                for piece in search(again, self._second):
+                first = {piece: (piece.source, piece.hypotheses) for piece in again}
+                for piece in again:
+                    piece.source = replace(piece.source, rules=(*piece.source.rules, *self._second(piece)))
+                for piece in search(again, config):
                     piece.line.counts.retried = 1
+                    piece.source, hypotheses = first[piece]
                     if quality(piece, self._vocab) <= bad[piece]:
-                        piece.hypotheses = first[piece]
+                        piece.hypotheses = hypotheses
                     yield piece
 
         return searched

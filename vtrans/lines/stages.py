@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 
 from vtrans.config import RETRY_NGRAM, SearchConfig
@@ -21,6 +20,7 @@ from vtrans.lines.requirements import CheckConstraints, ProtectText, WriteCodes
 from vtrans.lines.retry import SearchAgain
 from vtrans.lines.terms import DraftTerms, FindTerms
 from vtrans.lines.unknowns import Characters, CopyUnknown, DropInvisible
+from vtrans.search.rules import NoRepeatedNgram
 from vtrans.text.languages import Languages
 from vtrans.translate.translation import TranslateOptions
 from vtrans.wording.avoid import Spelling
@@ -40,8 +40,7 @@ class Stages:
         characters = Characters(engine.src_vocab, engine.tgt_vocab)
         self._drop_invisible = DropInvisible(characters)
         self._copy_unknown, self._characters = CopyUnknown(characters), characters
-        second = replace(search, no_repeat_ngram=RETRY_NGRAM)
-        self._second = second if retry and not search.no_repeat_ngram else None
+        self._retries = retry and not search.no_repeat_ngram
         self._spelling = cache(lambda: Spelling(engine.tgt_vocab))  # when a line first needs it
         self._can_require = search.can_require_phrases
         targets = (None, *engine.tags, *(pair.tgt for pair in engine.languages))
@@ -62,6 +61,8 @@ class Stages:
         languages = self._languages(options.to)
         aligner = AlignWords(engine, search.batch_tokens)
         numbers = KeepNumbers(engine, languages, self._spelling, again=can_require)
+        checks_numbers = options.check_numbers and not options.raw
+        again = numbers.rules if checks_numbers else lambda _: [NoRepeatedNgram(RETRY_NGRAM)]
         copies_names = protection and self._has_codes and not options.raw
         stages: list[Stage | None] = [
             CheckConstraints(),
@@ -76,11 +77,11 @@ class Stages:
             WriteCodes(required=can_require),
             None if options.raw else LowerCase(self._characters, aligner, *languages),
             FindTerms(options.glossary) if options.glossary else None,
-            numbers if options.check_numbers and not options.raw else None,
+            numbers if checks_numbers else None,
             RateConfidence(options.calibration, vocab) if options.calibration else None,
             aligner if options.alignments else None,
             CutIntoPieces(self.reader, vocab, options, self._usual_length),
-            SearchAgain(None if drawn else self._second, engine.src_vocab),
+            SearchAgain(again if self._retries and not drawn else None, engine.src_vocab),
             DraftTerms(engine, options.nbest) if options.glossary and not options.mbr else None,
             ForbidInvented(vocab, self._spelling),
             ChooseBest(options, vocab) if options.mbr or options.nbest > 1 else None,

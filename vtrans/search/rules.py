@@ -127,9 +127,10 @@ class RepetitionPenalty:
 
 @dataclass(frozen=True)
 class NoRepeatedNgram:
-    """Makes a token impossible that would repeat an n-gram of the row."""
+    """Makes a token impossible that would repeat an n-gram of the row, unless it is one of `free`."""
 
     n: int
+    free: tuple[int, ...] = ()
     steps: float = math.inf
     most_forbidden: int | None = None
 
@@ -140,6 +141,8 @@ class NoRepeatedNgram:
         grams_nXG = np.lib.stride_tricks.sliding_window_view(said_nT, self.n, axis=1)
         newest_nG = said_nT[:, T - self.n + 1 :]
         alike_nX = (grams_nXG[:, :, :-1] == newest_nG[:, None]).all(2) & (grams_nXG[:, :, 0] >= 0)
+        if self.free:
+            alike_nX &= ~np.isin(grams_nXG[:, :, -1], self.free)
         step.forbid(np.nonzero(alike_nX)[0], grams_nXG[:, :, -1][alike_nX])
 
 

@@ -37,7 +37,7 @@ Value = Decimal | str
 _NUMBER = re.compile(r"\d+(?:(?:[.,:/'\u2019\u00a0\u202f-]|[ ](?=\d{3}(?!\d)))\d+)*")
 _DIGITS = re.compile(r"\d+")
 _RANGE = r" (?:to|until|and|or|bis|und|oder) \d{1,2}(?:[:.]\d\d)?"
-_CURRENCY = ("$", "\u20ac", "\u00a3", "\u00a5")
+CURRENCY = ("$", "\u20ac", "\u00a3", "\u00a5")
 _SIGN = re.compile(r"(?:^|[\s($\u20ac\u00a3])[-\u2212]$")
 _CLOCK = re.compile(r"(\d{1,2})[:.](\d\d)")
 _GROUPED = re.compile(r"\d{1,3}(?:(?P<mark>[.,'\u2019\s])\d{3})(?:(?P=mark)\d{3})*(?:(?!(?P=mark))[.,](?P<rest>\d+))?")
@@ -111,7 +111,7 @@ class Words:
         if match := self.scaled.match(small, end):
             return self.scales[match[1]], match.start(1)
         letter, after = small[end : end + 1], small[end + 1 : end + 2]
-        is_sum = letter in SUMS and small[:begin].endswith(_CURRENCY) and not after.isalnum()
+        is_sum = letter in SUMS and small[:begin].endswith(CURRENCY) and not after.isalnum()
         return (SUMS[letter], end) if is_sum else None
 
     def half(self, number: str, small: str, end: int, *, may_be_late: bool) -> bool | None:
@@ -270,16 +270,17 @@ class Amount:
         hour, *minutes = self.runs
         return ":".join([str(int(hour) % NOON + NOON * self.late), *minutes])
 
-    def runs_of_values(self) -> set[str]:
-        """Returns the runs of digits with which a translation may write it."""
-        found = set(self.runs)
+    def written(self) -> Iterator[tuple[str, ...]]:
+        """Yields the runs of digits with which a translation may write it: its own, and others that have its value.
+        Nobody writes a million without separators."""
+        yield self.runs
         for value in self.values:
             if isinstance(value, str):
                 hour, minute = value.split(":")
-                found |= {hour, minute, str(int(hour) + NOON)}
-            elif value == value.to_integral_value():
-                found.add(str(abs(int(value))))
-        return found
+                yield hour, minute
+                yield str(int(hour) + NOON), minute
+            elif value == value.to_integral_value() and abs(value) < MILLION:
+                yield (str(abs(int(value))),)
 
     def alone(self) -> list[Amount]:
         """Returns an amount for each run of digits."""
@@ -444,7 +445,7 @@ def _values_of(number: str, thousands: str) -> Iterator[Value]:
         yield Decimal("".join(runs[:-1] if rest else runs) + "." + (rest or "0"))
     if len(runs) == 1:
         yield Decimal(number)
-    elif len(runs) == 2 and number[len(runs[0])] in ".," and not (grouped and grouped["mark"] == thousands):
+    elif len(runs) == 2 and (mark := number[len(runs[0])]) in ".," and not (mark == thousands and len(runs[1]) == 3):
         yield Decimal(".".join(runs))
     elif len(runs) == 2 and number[len(runs[0])] == "/" and int(runs[1]):
         yield Decimal(runs[0]) / Decimal(runs[1])

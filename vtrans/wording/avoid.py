@@ -8,6 +8,7 @@ longer word, too.
 from __future__ import annotations
 
 import math
+import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from vtrans.text.piece_table import is_byte
 from vtrans.text.vocabulary import EOS_ID, Vocabulary
 from vtrans.wording.phrases import is_word
 
+_OF_NUMBERS = re.compile(rb" ?[\d.,]+")
 CHARACTER = 4  # the most bytes of a character
 
 
@@ -37,6 +39,11 @@ class Spelling:
         """The subwords that have digits, and their text."""
         texts = ((i, spelled.decode(errors="replace")) for i, spelled in enumerate(self.bytes))
         return [(i, text) for i, text in texts if any(map(str.isdigit, text))]
+
+    @cached_property
+    def of_numbers(self) -> tuple[int, ...]:
+        """The subwords that numbers are written with: digits, points and commas."""
+        return tuple(i for i, spelled in enumerate(self.bytes) if _OF_NUMBERS.fullmatch(spelled))
 
     def _rest(self, rest: bytes) -> tuple[int, ...]:
         """Returns the subwords that begin with these bytes."""
