@@ -288,9 +288,10 @@ def test_the_command_takes_a_glossary_and_protects(
     [
         ("and/or km/h 1/2 3rd 1990s 10am 5kg $5 US$ COVID-19 patients, 9.5 or 3,000.50", []),
         ("I paid $5 and $6, or 50% of it.", []),
+        ("Copy %1 to %2. %50 of 100%", ["%1", "%2", "%50"]),
         ("Open config.yaml in /etc/x/ or ~/a.txt.", ["config.yaml", "/etc/x/", "~/a.txt"]),
         ("Press Ctrl+C in C:\\Users\\x, then $HOME.", ["Ctrl+C", "C:\\Users\\x", "$HOME"]),
-        ("Version 4.11.3 follows v1.2.3-rc1.", ["4.11.3", "v1.2.3-rc1"]),
+        ("Version 4.11.3 follows v1.2.3-rc1 and 2.0.0-beta.3.", ["4.11.3", "v1.2.3-rc1", "2.0.0-beta.3"]),
         ("ISBN 978-3-16-148410-0, on 2026-11-24", ["978-3-16-148410-0", "2026-11-24"]),
         ("See example.com. Then write to me@a.de!", ["example.com", "me@a.de"]),
         (

@@ -80,9 +80,9 @@ class KeepNumbers(Stage):
         """Changes the source of a piece so that its translation has the numbers in digits, and no others. Returns those
         that have become codes."""
         source, text = piece.source, self._text(piece)
-        missing = set(difference.missing).difference(difference.kept) if self._has_codes else ()
-        whole = self._src_vocab.decode(source.tokens[len(piece.line.before) : -1])
-        coded = CodedNumbers(whole, missing, self._tgt_vocab, self._localized)
+        with_codes = self._src_vocab.decode(source.tokens[len(piece.line.before) : -1])
+        missing = [number for number in difference.missing if self._has_codes and number not in difference.kept]
+        coded = CodedNumbers(with_codes, missing, self._tgt_vocab, self._localized)
         times = Counter(number for number in (*difference.missing, *difference.kept) if number not in coded.numbers)
         found = [Phrase(forms, n) for number, n in times.items() if (forms := tuple(self._forms(number, text)))]
         phrases = (*source.phrases, *coded.phrases, *found[:MOST_PHRASES])

@@ -271,15 +271,14 @@ class Amount:
         return ":".join([str(int(hour) % NOON + NOON * self.late), *minutes])
 
     def written(self) -> Iterator[tuple[str, ...]]:
-        """Yields the runs of digits with which a translation may write it: its own, and others that have its value.
-        Nobody writes a million without separators."""
+        """Yields the runs of digits with which a translation may write it: its own, and others that have its value."""
         yield self.runs
         for value in self.values:
             if isinstance(value, str):
                 hour, minute = value.split(":")
                 yield hour, minute
                 yield str(int(hour) + NOON), minute
-            elif value == value.to_integral_value() and abs(value) < MILLION:
+            elif value == value.to_integral_value() and abs(value) < MILLION:  # longer ones have marks
                 yield (str(abs(int(value))),)
 
     def alone(self) -> list[Amount]:
@@ -323,6 +322,7 @@ def compare(src: str, tgt: str, languages: Languages | None = None) -> Differenc
         return Difference()
     scales = base(src_lang) in WORDS and base(tgt_lang) in WORDS
     given, free = list(amounts(src, src_lang, scales=scales)), list(amounts(tgt, tgt_lang, scales=scales))
+    given.sort(key=lambda amount: amount.late is not None)  # 4 of `4 pm on the 4th floor` is the floor's
     left = _untaken(given, free, _same_digits)
     kept = [amount.text for amount in given if amount not in left]
     left = _untaken(left, free, _same_words)  # the name of a month keeps that month, not a three
@@ -333,14 +333,10 @@ def compare(src: str, tgt: str, languages: Languages | None = None) -> Differenc
     _untaken((part for amount in left for part in (amount, *amount.alone())), free, _any_same_value)
     explained = {value for amount in given for part in (amount, *amount.alone()) for value in part.values}
     others = [part for part in free if part.runs]
-    missing = _distinct(part.text for part in left if part.runs or (part.time and says_time))
-    invented = _distinct(part.text for part in others if explained.isdisjoint(part.values))
-    repeated = _distinct(part.text for part in others if part.text not in invented)
-    return Difference(missing, invented, repeated, tuple(kept))
-
-
-def _distinct(texts: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(texts))
+    missing = dict.fromkeys(part.text for part in left if part.runs or (part.time and says_time))
+    invented = dict.fromkeys(part.text for part in others if explained.isdisjoint(part.values))
+    repeated = dict.fromkeys(part.text for part in others if part.text not in invented)
+    return Difference(tuple(missing), tuple(invented), tuple(repeated), tuple(kept))
 
 
 def _says_time(text: str, language: str) -> bool:

@@ -40,7 +40,7 @@ PATTERNS = {
 # Of programs in which no flag tells the format. `100%`, `50%n` and `$5` are text.
 PLACEHOLDERS = (
     r"%\d{1,2}:[-.\d]*[a-z](?![^\W_])|%<\w+>[\d.]*[sdfxi](?![^\W_])|(?<![\w%])(?:%[A-Za-z](?:[-:/.](?=%[A-Za-z]))?)+(?![^\W_])"
-    r"|(?<![\w$\\])\$[A-Za-z_]\w*|\[\[[^\[\]]{1,200}\]\]"
+    r"|(?<![\w$\\])\$[A-Za-z_]\w*|(?<![\w%])%\d{1,2}(?!\w|[%$]|[.,]\d)|\[\[[^\[\]]{1,200}\]\]"
 )
 _KEYS = r"\b(?:Ctrl|Alt|Shift|Meta|Super|Cmd|Win)(?:\+\w+|-[A-Z]\b)+"
 # Paths of Windows, keys, and characters and fonts of groff.
@@ -57,7 +57,7 @@ _MORE = (
     r"|[ct]sv|png|jpe?g|gif|svg|mp[34]|wav|zip|tar|gz|exe|dll|iso|apk|sh|py|js|ts|css|html?|xml|sql|cpp|hpp|java|rs|php"
     r"|com|org|net|io|dev|edu|gov|info|de|uk|eu|fr|ch)(?!\w)"
     r"|(?<![\w./,-])(?:\d{1,2}/\d{1,2}/(?:\d{4}|\d{2})|\d{4}/\d{1,2}/\d{1,2})(?![\w/])"
-    r"|(?<![\w.,])[vV]?\d{1,4}(?:\.\d{1,4}){2,4}(?:[-+]?[A-Za-z]\w*)?(?!\w|\.\d)"
+    r"|(?<![\w.,])[vV]?\d{1,4}(?:\.\d{1,4}){2,4}(?:[-+]?[A-Za-z]\w*(?:\.\d{1,4}){0,2})?(?!\w|\.\d)"
     r"|(?<![\w-])\d{1,6}(?:-\d{1,7}){2,5}(?![\w-])"
     r"|(?<![\w+])\+\d{1,3}(?:[ ./-]?\(?\d{1,5}\)?){2,5}(?!\d)|(?<!\w)\(\d{2,5}\)[ -]?\d{3,5}(?:[ -]\d{2,5}){0,2}(?!\w)"
     r"|(?<![\w.,/-])(?:\d{3}-\d{4}|\d{3}[ .]\d{3}[ .]\d{4}|0\d{1,4}[ /-]\d{3,8}(?: \d{2,5}){0,3})(?![\w-]|[.,]\d)"
