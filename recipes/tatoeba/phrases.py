@@ -3,8 +3,8 @@
     python -m recipes.tatoeba.phrases EN DE
 
 The templates are in `phrases.tsv`: English, a tab, and German, with slots such as <time>. A template with slots is
-filled FILLS times, or as often as MORE says; the others are written PLAIN times. `<x>` and `<y>` become the codes by
-which vtrans represents text that it copies. The same templates give the same files.
+filled FILLS times, or as often as MORE says; the others are written PLAIN times, or SHORT times if they are short.
+`<x>` and `<y>` become the codes by which vtrans represents text that it copies. The same templates give the same files.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-FILLS, PLAIN = 8, 5
-MORE = {"time": 40, "clock": 40, "hours": 40, "day": 24, "price": 24, "int": 12, "org": 40}
+FILLS, PLAIN, SHORT = 8, 5, 40
+SHORT_WORDS = 3
+"""The most English words of a short template. What is typed first is short, and no other line teaches it."""
+MORE = {"first": 80, "int2": 40, "time": 40, "clock": 40, "hours": 40, "day": 24, "price": 24, "int": 12, "org": 40}
 """How often a template with one of these slots is filled: they have many forms, which Tatoeba rarely has."""
 SEED = 1
 
@@ -36,7 +38,9 @@ WORDS: dict[str, dict[str, str]] = _TABLES
 
 def integer(numbers: random.Random) -> Filled:
     """A number of one to seven digits; from 1,000 on mostly with separators."""
-    value = numbers.randrange(2, 10 ** numbers.choice([1, 2, 3, 4, 4, 5, 5, 6, 7]) + 8)
+    value = numbers.randrange(2, 10 ** numbers.choice([1, 2, 3, 4, 4, 5, 5, 6, 7, 8]) + 8)
+    if value > 100 and numbers.random() < 0.4:  # 12,000 is more frequent than 12,345
+        value -= value % 10 ** numbers.randrange(1, len(str(value)))
     if value < 10_000 and numbers.random() < 0.3:
         return str(value), str(value)
     return f"{value:,}", f"{value:,}".replace(",", ".")
@@ -156,6 +160,12 @@ def name(numbers: random.Random) -> Filled:
     return value, value
 
 
+def first_name(numbers: random.Random) -> Filled:
+    """A first name."""
+    value = numbers.choice(NAMES["first"])
+    return value, value
+
+
 def price(numbers: random.Random) -> Filled:
     """An amount of money."""
     sign, name = one_of("currencies")(numbers)
@@ -212,6 +222,7 @@ def one_of(table: str) -> Callable[[random.Random], Filled]:
 SLOTS: dict[str, Callable[[random.Random], Filled]] = {
     "small": small,
     "int": integer,
+    "int2": integer,
     "word": word,
     "decimal": decimal,
     "ordinal": ordinal,
@@ -221,9 +232,11 @@ SLOTS: dict[str, Callable[[random.Random], Filled]] = {
     "date": date,
     "day": day,
     "name": name,
+    "first": first_name,
     "weekday": one_of("weekdays"),
     "month": one_of("months"),
     "year": year,
+    "year2": year,
     "decade": decade,
     "price": price,
     "percent": percent,
@@ -259,7 +272,8 @@ def pairs() -> list[Filled]:
     numbers, made = random.Random(SEED), list[Filled]()
     for template in templates():
         slots = SLOT.findall(template[0])
-        times = max((MORE.get(slot, FILLS) for slot in slots), default=PLAIN)
+        plain = SHORT if len(template[0].split()) <= SHORT_WORDS else PLAIN
+        times = max((MORE.get(slot, FILLS) for slot in slots), default=plain)
         made += [filled(*template, numbers) for _ in range(times)]
     numbers.shuffle(made)
     return made

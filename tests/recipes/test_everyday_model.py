@@ -43,11 +43,13 @@ def test_it_learns_text_templates_and_long_lines_with_forms_of_address(commands:
     assert {"--align", "<formal>", "<informal>"} <= set(prepare)
     trained = [command for command in commands if command[1] == "train"]
     assert all("train.seed=2" in command for command in trained)
-    assert [command[command.index("--out") + 1] for command in trained] == [
-        str(text / "work" / name) for name in ("run", "second", "third")
-    ]
-    mean = next(command for command in commands if "--float16" in command)
-    assert mean[2:4] == [str(text / "work" / f"{name}.safetensors") for name in ("second", "third")]
+    begun = [command[command.index("--init-from") + 1 :][:1] for command in trained if "--init-from" in command]
+    assert begun == [[str(text / "work" / f"{name}.safetensors")] for name in ("run", "second", "third-mean")]
+    means = [command[2:-2] for command in commands if command[1] == "average" and command[3].endswith(".safetensors")]
+    meant = (("second", "third"), ("third-mean", "fourth", "fourth"))
+    assert means == [[str(text / "work" / f"{name}.safetensors") for name in names] for names in meant]
+    stored = next(command for command in commands if "--float16" in command)
+    assert stored[2] == str(text / "work" / "fourth-mean.safetensors")
 
 
 def test_each_command_reads_what_the_one_before_wrote(commands: list[list[str]], text: Path) -> None:

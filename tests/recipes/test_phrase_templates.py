@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from recipes.tatoeba.phrases import SLOTS, filled, main, pairs, templates
+from recipes.tatoeba.phrases import NAMES, SLOTS, filled, main, pairs, templates
 from vtrans.text.languages import Languages
 from vtrans.text.values import compare
 from vtrans.text.words import codes_for
@@ -26,6 +26,8 @@ SHAPES = {
     "date": r"[^ ]+ [^ ]+|the [^ ]+ of [^ ]+",
     "day": r"[^ ]+(?: [^ ]+)*",
     "weekday": "[a-z]+day",
+    "first": "|".join(NAMES["first"]),
+    "name": f"(?:{'|'.join(NAMES['first'])}) (?:{'|'.join(NAMES['last'])})",
 }
 """What matches all that can fill a slot, where this is not one word or two."""
 
@@ -36,7 +38,8 @@ def made() -> list[tuple[str, str]]:
 
 
 def test_both_sides_of_each_pair_have_the_same_values(made: list[tuple[str, str]]) -> None:
-    different = [pair for pair in made if compare(*pair, Languages("en", "de"))]
+    sides = ([re.sub(r"\b(?:A1|B2)\b", " ", side) for side in pair] for pair in made)
+    different = [pair for pair in sides if compare(*pair, Languages("en", "de"))]
     assert len(made) > 15_000
     assert different == []
 
