@@ -1,44 +1,66 @@
-"""The text of `make demo`: what the excerpt that comes with vtrans holds."""
+"""The text of `make demo`: what recipes/demo/excerpt.py chooses, and what the excerpt that comes with vtrans holds."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+import pytest
 
+from recipes.demo import excerpt
 from recipes.demo.demo import SENTENCES
-from recipes.experiment import excerpt
-
-Pair = tuple[str, str]
+from recipes.demo.excerpt import FREQUENT, LENGTH, TESTED, Pair, but_one, easy, frequent_words, unlike, words_of
+from recipes.experiment import excerpt as shipped
 
 
 def pairs_of(name: str) -> list[Pair]:
-    return list(zip(excerpt(f"{name}.en"), excerpt(f"{name}.de"), strict=True))
+    return list(zip(shipped(f"{name}.en"), shipped(f"{name}.de"), strict=True))
 
 
-def words_of(line: str) -> list[str]:
-    return re.findall(r"\w+(?:['’]\w+)*", line.lower())
+@pytest.mark.parametrize(
+    ("sentence", "is_near"),
+    [
+        ("I like it.", True),
+        ("i LIKE it!", True),
+        ("I like them.", True),
+        ("I don't like it.", True),
+        ("I like.", True),
+        ("It, I like.", True),
+        ("I don't like them.", False),
+        ("I don't really like it.", False),
+        ("I", False),
+    ],
+)
+def test_sentences_are_near_if_all_words_but_one_are_the_same(sentence: str, is_near: bool) -> None:
+    assert (unlike([(sentence, "")], [("I like it.", "")]) == []) == is_near
+    assert (unlike([("I like it.", "")], [(sentence, "")]) == []) == is_near
 
 
-def but_one(line: str) -> Iterator[tuple[str, ...]]:
-    """Yields the sorted words of a sentence, and them without each word in turn. Two sentences that differ in one word
-    have one of these in common."""
-    words = sorted(words_of(line))
-    yield tuple(words)
-    for i in range(len(words)):
-        yield (*words[:i], *words[i + 1 :])
+def test_short_sentences_of_frequent_words_are_chosen_once_and_in_order() -> None:
+    known = [{"a", "b"}, {"x"}]
+    pairs = [("B a!", "X."), ("a c", "x"), ("a", "x y"), ("a " * LENGTH, "x"), ("a " * (LENGTH + 1), "x"), ("!", "x")]
+    assert easy(pairs + pairs, known) == [pairs[0], pairs[3]]
+
+
+def test_the_most_frequent_words_are_known_and_ties_go_to_the_first() -> None:
+    assert frequent_words(["d c", "C don't", "a b"], 3) == {"c", "d", "don't"}
+
+
+def test_the_test_set_is_all_of_test_and_the_first_of_valid(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(excerpt, "TESTED", 3)
+    held = {"valid": [("one two three", "a"), ("four five six", "b")], "test": [("a b c", "c"), ("d e f", "d")]}
+    train = [("one two three four five six", "a b"), ("a b c d e f", "c d"), ("a b c d", "c"), ("four five", "b")]
+    chosen = excerpt.excerpt({"train": train, **held})
+    assert chosen == {"train": train[:2], "valid": held["valid"][1:], "test": [*held["test"], held["valid"][0]]}
 
 
 def test_the_excerpt_has_short_sentences_of_few_words_and_holds_its_test_sentences_out() -> None:
     train, valid, test = map(pairs_of, ("train", "valid", "test"))
-    assert (len(train), len(valid), len(test)) == (54_392, 382, 1000)
+    assert len(test) == TESTED
     held_out = {english for english, _ in valid + test}
     assert len(held_out) == len(valid) + len(test)
-    near = {words for english in held_out for words in but_one(english)}
-    assert not [english for english, _ in train if not near.isdisjoint(but_one(english))]
+    assert unlike(train, valid + test) == train
     assert len(set(train)) == len(train)
-    for number, most in enumerate((1500, 2200)):
+    for number, most in enumerate(FREQUENT):
         words = [words_of(pair[number]) for pair in train + valid + test]
-        assert max(map(len, words)) <= 8
+        assert max(map(len, words)) <= LENGTH
         assert len({word for line in words for word in line}) <= most
 
 
@@ -47,3 +69,4 @@ def test_the_sentences_that_the_demo_shows_are_not_in_the_excerpt() -> None:
     assert not [line for line in SENTENCES if tuple(words_of(line)) in seen]
     known = {word for words in seen for word in words}
     assert known.issuperset(word for line in SENTENCES for word in words_of(line))
+    assert tuple(sorted(words_of(SENTENCES[0]))) == next(but_one(SENTENCES[0]))
