@@ -8,10 +8,16 @@ old ones. Random weights learn little, so that all epochs are made, which is the
 from __future__ import annotations
 
 import argparse
+import os
+import random
+import struct
+import subprocess
+import sys
+import time
 from pathlib import Path
 
+import sentencepiece
 import torch
-from nllb import filled, measured
 
 from vtrans.checkpoint import LoadedModel, save_model, weights_of
 from vtrans.config import ModelConfig, SearchConfig
@@ -21,10 +27,27 @@ from vtrans.text.languages import Languages
 from vtrans.text.vocabulary import EOS_ID, PAD_ID, Vocabulary
 
 PIECES, LEARNED = 58_101, 16_000
+LETTERS = "абвгдежзиклмнопрстуфхцчшщыэюя"  # of the pieces that no text here needs
 SHAPE = ModelConfig(
     d_model=512, d_ff=2048, heads=8, encoder_layers=6, decoder_layers=6, norm="post", activation="swish",
     positions="sinusoidal", tie="src-tgt-softmax", projection_bias=True,
 )  # fmt: skip
+
+
+def filled(proto: bytes, size: int) -> bytes:
+    """The SentencePiece model with other pieces at its end, so that it has this size."""
+    model = sentencepiece.SentencePieceProcessor(model_proto=proto)
+    known = {model.id_to_piece(id) for id in range(model.get_piece_size())}
+    numbers, others = random.Random(1), dict[str, None]()
+    while len(known) + len(others) < size:
+        piece = "".join(numbers.choices(LETTERS, k=6))
+        if piece not in known:
+            others[piece] = None
+    parts = [proto]
+    for rank, piece in enumerate(others, len(known)):
+        message = bytes([0x0A, len(piece.encode())]) + piece.encode() + b"\x15" + struct.pack("<f", -rank)
+        parts.append(bytes([0x0A, len(message)]) + message)  # in protobuf's wire format: both lengths are below 128
+    return b"".join(parts)
 
 
 def write(file: Path, lines: list[str]) -> None:
@@ -41,6 +64,19 @@ def write(file: Path, lines: list[str]) -> None:
     search = SearchConfig(max_source=512)
     save_model(file, LoadedModel(model.eval(), vocab, vocab, search, {"step": 0}, None, [Languages("en", "de")]))
     print(f"{count_parameters(model):,} weights, {file.stat().st_size / 1e6:.0f} MB")
+
+
+def measured(*words: object) -> None:
+    """Runs vtrans, and prints the time and the peak memory."""
+    command = [sys.executable, "-m", "vtrans", *map(str, words)]
+    begun = time.perf_counter()
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        sys.exit(f"{command} ended with {process.returncode}")
+    wall, cores = time.perf_counter() - begun, usage.ru_utime + usage.ru_stime
+    print(f"{wall:6.1f} s {cores:6.1f} s {usage.ru_maxrss / 1e6:5.2f} GB  vtrans {' '.join(command[3:])}", flush=True)
 
 
 def main() -> None:
