@@ -8,7 +8,8 @@ from decimal import Decimal
 import pytest
 
 from vtrans.text.languages import Languages
-from vtrans.text.values import amounts, compare, spelled
+from vtrans.text.number_words import spelled
+from vtrans.text.values import amounts, compare
 
 GERMAN = Languages("en", "de-AT")
 
@@ -48,6 +49,8 @@ KEPT = [
     ("before 2:30, a few things", "bis halb drei ein paar Dinge"),
     ("April fifth or sixth", "5. oder 6. April"),
     ("at 8 pm", "um 20 Uhr"),
+    ("Come at 3 pm and pay £15.", "Komm um 15 Uhr und zahle 15 £."),
+    ("It may begin at half past four.", "Es kann um halb fünf beginnen."),
     ("at 8 p.m.", "abends um 8 Uhr"),
     ("on Friday night at 8:30pm", "am Freitagabend um 8:30 Uhr"),
     ("at 11 am", "um 11 Uhr"),

@@ -21,7 +21,7 @@ import regex
 from numpy.typing import NDArray
 
 from vtrans.text.matches import SEPARATOR_ID
-from vtrans.text.values import spelled
+from vtrans.text.number_words import spelled
 from vtrans.text.vocabulary import Vocabulary
 from vtrans.text.words import Rows, between_subwords, codes_for, divided, words_of_ids
 

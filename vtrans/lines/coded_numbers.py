@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from vtrans.search.lexical import Form, Phrase
 from vtrans.search.loop import Hypothesis
-from vtrans.text.values import CURRENCY
+from vtrans.text.number_words import CURRENCY
 from vtrans.text.vocabulary import UNK_ID, Vocabulary
 from vtrans.wording.protect import masked
 

@@ -21,7 +21,8 @@ from vtrans.lines.line import MOST_PHRASES, Line, Piece, Search, Stage
 from vtrans.search.lexical import Form, Phrase, least_tokens
 from vtrans.search.rules import NoRepeatedNgram, Rule
 from vtrans.text.languages import Languages, base
-from vtrans.text.values import CURRENCY, SWAPPED_MARKS, WORDS, Difference, amounts, compare
+from vtrans.text.number_words import CURRENCY, SWAPPED_MARKS, WORDS
+from vtrans.text.values import Difference, amounts, compare
 from vtrans.text.vocabulary import EOS_ID, UNK_ID
 from vtrans.wording.avoid import Spelling
 

@@ -17,8 +17,8 @@ import regex
 
 from vtrans.text.case import SentenceCase, lower
 from vtrans.text.languages import Languages, base
+from vtrans.text.number_words import SWAPPED_MARKS, WORDS
 from vtrans.text.sentences import begins_sentence, ends_in_abbreviation
-from vtrans.text.values import SWAPPED_MARKS, WORDS
 from vtrans.text.vocabulary import Vocabulary
 
 _WORD = regex.compile(
