@@ -2,7 +2,8 @@
 
 A measure is a number with the symbol of a unit, such as 12 cm. Names are found in English lines.
 `names.tsv` has English words with a capital that are translated. Some have their German form, if it can stand in any
-sentence. The others are left to the model, and any name that the table does not have is copied.
+sentence. The others are left to the model, and any name that the table does not have is copied. `given_names.txt` has
+common first names, which are names also where any word has a capital: at the beginning, in a title, or alone in a line.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _GENITIVE = regex.compile(r"['\u2019]s(?!\w)")
 _LISTED = regex.compile(r" and \p{Lu}")
 _TITLE = regex.compile(r"(?<!\w)(Mrs?|Ms|Dr|Prof)\.? $")
 _ADJECTIVE = regex.compile(r".{3,}(?:ian|[^l]ean|ese|ish|ism)s?")
-_AFTER_VERB = regex.compile(r"\b(?!am|are|is|was|and)\w+ $")
+_AFTER_VERB = regex.compile(r"\b(?!am|are|is|was|and|[Dd]ear)\w+ $")
 _MEASURE = regex.compile(
     r"(?<![\w.,$\u20ac\u00a3-])(\d+(?:[.,]\d+)*)[\s\u00a0]?"
     r"([cdkm]?m[\u00b2\u00b3]|[cdkm]m|km/h|m/s|[km]g|[cdhm]l|[kMGT]B|[kMG]Hz|k[WJ]|kWh|kcal|mAh|\u00b0[CF])(?![\w/])"
@@ -75,6 +76,18 @@ def _table() -> dict[str, str]:
     return {word: form for word, _, form in (row.partition("\t") for row in text.split("\n"))}
 
 
+@cache
+def _given_names() -> frozenset[str]:
+    return frozenset((files("vtrans.wording") / "given_names.txt").read_text("utf-8").split())
+
+
+def _begins_name(line: str, match: regex.Match[str]) -> bool:
+    """Returns whether a word with a capital is part of a name wherever it stands."""
+    return (
+        match[0] in _given_names() or _TITLE.search(line[max(0, match.start() - _BEFORE) : match.start()]) is not None
+    )
+
+
 class Names:
     """Finds measures in lines of these languages, names that a vocabulary spells in several subwords, and names with a
     title."""
@@ -87,26 +100,32 @@ class Names:
         self._marks = SWAPPED_MARKS if None not in words and len({side.comma for side in words if side}) > 1 else {}
 
     def of(self, line: str) -> Iterator[Name]:
-        """Yields the measures and names of a line. A title has no names: its words mostly begin with capitals, and the
-        others are such as titles have in small letters."""
+        """Yields the measures and names of a line. Only those that begin with a first name, or have a title such as
+        Mrs., are names in a heading, whose words mostly have capitals, and else are such as headings have in small
+        letters."""
         for measure in _MEASURE.finditer(line) if any(map(str.isdigit, line)) else ():
             yield Name(measure.start(), measure.end(), f"{measure[1].translate(self._marks)} {measure[2]}")
         words = line.split()
         small = [word for word in words if word[:1].islower()]
-        may_be_title = 4 * len(small) < len(words)
-        if not self._has_names or (may_be_title and all(map(_SMALL_IN_TITLES.fullmatch, small))):
+        is_heading = 4 * len(small) < len(words) and all(map(_SMALL_IN_TITLES.fullmatch, small))
+        found = list(_WORD.finditer(line)) if self._has_names else []
+        if not found or (is_heading and not any(_begins_name(line, match) for match in found)):
             return
         emphasized, run = self._case.emphasized(line), list[_Word]()
-        for match in _WORD.finditer(line):
-            word = None if match[0] in emphasized else self._word(line, match)
-            if run and not (word and line[run[-1].end : word.begin] == " "):
+        for match in found:
+            if run and line[run[-1].end : match.start()] != " ":
                 yield from self._name(line, run)
                 run = []
-            run += [word] if word else []
+            may_be_name = match[0] not in emphasized and (not is_heading or run or _begins_name(line, match))
+            if may_be_name and (word := self._word(line, match, in_heading=is_heading)):
+                run.append(word)
+            elif run:
+                yield from self._name(line, run)
+                run = []
         if run:
             yield from self._name(line, run)
 
-    def _word(self, line: str, match: regex.Match[str]) -> _Word | None:
+    def _word(self, line: str, match: regex.Match[str], *, in_heading: bool) -> _Word | None:
         """Returns a word that may be part of a name; None if a model may translate it."""
         word, before = match[0], line[max(0, match.start() - _BEFORE) : match.start()]
         form, titled = _table().get(word, word), _TITLE.search(before)
@@ -116,10 +135,12 @@ class Names:
             subwords = len(self._vocab.encode(word))
             is_rare = form and self._in_german and subwords > 1
             return _Word(match.start(), match.end(), form, is_name=True) if is_rare else None
-        if word in _TITLES or any(part in _table() or _ADJECTIVE.fullmatch(part) for part in word.split("-")):
+        is_given = word in _given_names()
+        is_known = any(part in _table() or _ADJECTIVE.fullmatch(part) for part in word.split("-"))
+        if word in _TITLES or (is_known and not is_given):
             return None
-        begins = begins_sentence(before) and not titled and not ends_in_abbreviation(before.rstrip())
-        is_rare = titled or self._is_rare(word)
+        begins = not (is_given or titled) and begins_sentence(before) and not ends_in_abbreviation(before.rstrip())
+        is_rare = titled or (is_given and in_heading) or self._is_rare(word)
         return _Word(match.start(), match.end(), word, is_name=not begins) if is_rare else None
 
     def _is_rare(self, word: str) -> bool:
