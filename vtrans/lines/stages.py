@@ -16,7 +16,7 @@ from vtrans.lines.memory import UseMatches, UseMemory
 from vtrans.lines.names import CopyNames
 from vtrans.lines.numbers import KeepNumbers
 from vtrans.lines.pieces import CutIntoPieces, SourceReader
-from vtrans.lines.requirements import CheckConstraints, ProtectText, WriteCodes
+from vtrans.lines.requirements import CheckConstraints, PlaceFreely, ProtectText, WriteCodes
 from vtrans.lines.retry import SearchAgain
 from vtrans.lines.terms import DraftTerms, FindTerms
 from vtrans.lines.unknowns import Characters, CopyUnknown, DropInvisible
@@ -84,6 +84,7 @@ class Stages:
             SearchAgain(again if self._retries and not drawn else None, engine.src_vocab),
             DraftTerms(engine, options.nbest) if options.glossary and not options.mbr else None,
             ForbidInvented(vocab, self._spelling),
+            PlaceFreely(vocab) if self._has_codes else None,
             ChooseBest(options, vocab) if options.mbr or options.nbest > 1 else None,
         ]
         return [stage for stage in stages if stage]

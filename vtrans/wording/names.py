@@ -83,9 +83,8 @@ def _given_names() -> frozenset[str]:
 
 def _begins_name(line: str, match: regex.Match[str]) -> bool:
     """Returns whether a word with a capital is part of a name wherever it stands."""
-    return (
-        match[0] in _given_names() or _TITLE.search(line[max(0, match.start() - _BEFORE) : match.start()]) is not None
-    )
+    before = line[max(0, match.start() - _BEFORE) : match.start()]
+    return match[0] in _given_names() or _TITLE.search(before) is not None
 
 
 class Names:
@@ -100,9 +99,8 @@ class Names:
         self._marks = SWAPPED_MARKS if None not in words and len({side.comma for side in words if side}) > 1 else {}
 
     def of(self, line: str) -> Iterator[Name]:
-        """Yields the measures and names of a line. Only those that begin with a first name, or have a title such as
-        Mrs., are names in a heading, whose words mostly have capitals, and else are such as headings have in small
-        letters."""
+        """Yields the measures and names of a line. In a heading, whose words mostly begin with capitals, only
+        first names, what follows them, and words with a title such as Mrs. are names."""
         for measure in _MEASURE.finditer(line) if any(map(str.isdigit, line)) else ():
             yield Name(measure.start(), measure.end(), f"{measure[1].translate(self._marks)} {measure[2]}")
         words = line.split()
@@ -117,7 +115,7 @@ class Names:
                 yield from self._name(line, run)
                 run = []
             may_be_name = match[0] not in emphasized and (not is_heading or run or _begins_name(line, match))
-            if may_be_name and (word := self._word(line, match, in_heading=is_heading)):
+            if may_be_name and (word := self._word(line, match)):
                 run.append(word)
             elif run:
                 yield from self._name(line, run)
@@ -125,7 +123,7 @@ class Names:
         if run:
             yield from self._name(line, run)
 
-    def _word(self, line: str, match: regex.Match[str], *, in_heading: bool) -> _Word | None:
+    def _word(self, line: str, match: regex.Match[str]) -> _Word | None:
         """Returns a word that may be part of a name; None if a model may translate it."""
         word, before = match[0], line[max(0, match.start() - _BEFORE) : match.start()]
         form, titled = _table().get(word, word), _TITLE.search(before)
@@ -140,7 +138,7 @@ class Names:
         if word in _TITLES or (is_known and not is_given):
             return None
         begins = not (is_given or titled) and begins_sentence(before) and not ends_in_abbreviation(before.rstrip())
-        is_rare = titled or (is_given and in_heading) or self._is_rare(word)
+        is_rare = titled or (is_given and line == word) or self._is_rare(word)
         return _Word(match.start(), match.end(), word, is_name=not begins) if is_rare else None
 
     def _is_rare(self, word: str) -> bool:
