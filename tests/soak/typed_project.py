@@ -1,4 +1,4 @@
-"""A program that uses vtrans. It must pass `mypy --strict`: here with all tests, and in `supply.py` with the wheel."""
+"""A program that uses vtrans. It must pass `mypy --strict`, as `make types` checks."""
 
 from typing import assert_type
 
