@@ -6,7 +6,6 @@ import dataclasses
 import shutil
 import weakref
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -82,17 +81,6 @@ def test_a_shared_matrix_is_counted_once(tmp_path: Path, tiny_data: DataFolder, 
     assert aliases(mean) == aliases(first)
     assert (mean.src_embedding.weight is mean.projection.weight) == (tie == "src-tgt-softmax")
     assert (tmp_path / "out").stat().st_size - a.stat().st_size < 100  # of the header, not of a matrix
-
-
-def test_equal_inputs_give_equal_bytes_and_replace_the_output(tmp_path: Path, tiny_data: DataFolder) -> None:
-    files = [make(tiny_data, tmp_path / str(i), seed=i) for i in (1, 2)]
-    average(files, tmp_path / "a")
-    (tmp_path / "b").write_text("old")
-    average(files, tmp_path / "b")
-    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
-    average([tmp_path / "a", *files], tmp_path / "a")  # its own output may be among its inputs
-    assert load_model(tmp_path / "a").training == {"average_of": [1, 1, 2, 2], "run_step": 2}
-    assert {p.name for p in tmp_path.iterdir()} == {"1", "2", "a", "b"}
 
 
 class _Watched:
@@ -187,15 +175,6 @@ def test_other_shapes_and_vocabularies_are_refused(
     refused([], out, "no checkpoints")
 
 
-def test_a_file_that_is_not_a_model_is_refused(tmp_path: Path, tiny_data: DataFolder, tiny_run: RunFolder) -> None:
-    good = make(tiny_data, tmp_path / "good", seed=1)
-    (tmp_path / "half").write_bytes(good.read_bytes()[:-100])
-    for bad in (tmp_path / "half", tmp_path / "missing", tiny_run.recipe, tiny_run.state_file(30)):
-        with pytest.raises(FileError, match=bad.name):
-            average([good, bad], tmp_path / "out")
-    assert {p.name for p in tmp_path.iterdir()} == {"good", "half"}
-
-
 # Which checkpoints.
 
 
@@ -275,13 +254,6 @@ def test_the_end_of_a_falling_rate_is_averaged(
     assert load_model(run.averaged).training["average_of"] == expected
 
 
-def test_an_old_checkpoint_among_the_best_is_not_among_the_newest(tmp_path: Path, tiny_data: DataFolder) -> None:
-    run = run_with(tmp_path, tiny_data, [(9.0, 10)], 10, 80, 90)
-    run.recipe.write_text("[train]\nkeep_last = 2\n")
-    command([run.path])
-    assert load_model(run.averaged).training["average_of"] == [80, 90]
-
-
 def test_a_run_without_recipe_has_that_of_its_state(run_copy: RunFolder) -> None:
     run_copy.recipe.unlink()
     run_copy.step_file(7).write_bytes(run_copy.step_file(20).read_bytes())
@@ -292,19 +264,6 @@ def test_a_run_without_recipe_has_that_of_its_state(run_copy: RunFolder) -> None
         command([run_copy.path])
     command([run_copy.path], last=1)
     assert load_model(run_copy.averaged).training["average_of"] == [30]
-
-
-def test_two_averages_at_once_leave_one_of_them_whole(run_copy: RunFolder) -> None:
-    choices = [[run_copy.step_file(20)], newest_checkpoints(run_copy, 2)]
-    expected = []
-    for files in choices:
-        average(files, run_copy.averaged)
-        expected.append(run_copy.averaged.read_bytes())
-    with ThreadPoolExecutor(2) as pool:
-        for _ in range(5):
-            list(pool.map(lambda files: average(files, run_copy.averaged), choices))
-            assert run_copy.averaged.read_bytes() in expected
-    assert not list(run_copy.path.glob(".*"))
 
 
 def test_a_run_without_checkpoints_says_so(tmp_path: Path, tiny_data: DataFolder) -> None:
@@ -338,16 +297,6 @@ def test_float16_halves_the_file_and_rounds_each_weight_once(tmp_path: Path, tin
         assert aliases(loaded.model).get(name) or torch.equal(weight, rounded[name].float())
 
 
-def test_a_weight_too_large_for_float16_is_refused(tmp_path: Path, tiny_data: DataFolder) -> None:
-    file = make(tiny_data, tmp_path / "large", seed=1)
-    loaded = load_model(file)
-    loaded.model.encoder.layers[0].feed_forward.inner.weight.data[0, 0] = 70000
-    save_model(file, loaded)
-    with pytest.raises(InputError, match="`float16`"):
-        average([file], tmp_path / "half.safetensors", float16=True)
-    assert not (tmp_path / "half.safetensors").exists()
-
-
 def test_the_search_is_that_of_the_newest_checkpoint(tmp_path: Path, tiny_data: DataFolder) -> None:
     for step in (1, 2, 3):
         loaded = load_model(make(tiny_data, tmp_path / str(step), seed=step))
@@ -357,15 +306,6 @@ def test_the_search_is_that_of_the_newest_checkpoint(tmp_path: Path, tiny_data: 
     assert load_model(tmp_path / "out").search == SearchConfig(beam=3, max_length=30)
     average([tmp_path / "out", tmp_path / "2"], tmp_path / "again")  # an average is as new as its newest
     assert load_model(tmp_path / "again").search.beam == 3
-
-
-def test_the_usual_length_is_the_least(tmp_path: Path, tiny_data: DataFolder) -> None:
-    for step, length in ((1, 15), (2, 0), (3, 43)):
-        loaded = load_model(make(tiny_data, tmp_path / str(step), seed=step))
-        save_model(tmp_path / str(step), dataclasses.replace(loaded, usual_length=length))
-    for steps, length in (((1, 3), 15), ((2, 3), 43), ((2,), 0)):
-        average([tmp_path / str(step) for step in steps], tmp_path / "out")
-        assert load_model(tmp_path / "out").usual_length == length
 
 
 # Damage.
@@ -382,17 +322,3 @@ def test_weights_that_are_not_finite_are_refused(
         average(files, tmp_path / "out")
     assert str(files[place]) in str(caught.value)
     assert not (tmp_path / "out").exists()
-
-
-def test_a_single_file_is_checked_too(tmp_path: Path, tiny_data: DataFolder) -> None:
-    with open_tensors(make(tiny_data, tmp_path / "a", seed=4), "model") as (_, header):
-        header["model"]["d_ff"] = 1 << 20
-    write_tensors(tmp_path / "b", load_file(tmp_path / "a"), header)
-    refused([tmp_path / "b"], tmp_path / "out", str(tmp_path / "b"), "feed_forward.inner.weight")
-
-
-def test_a_model_without_a_training_section_is_averaged(tmp_path: Path, tiny_data: DataFolder) -> None:
-    with open_tensors(make(tiny_data, tmp_path / "a", seed=4), "model") as (_, header):
-        del header["training"]
-    write_tensors(tmp_path / "b", load_file(tmp_path / "a"), header)
-    assert average([tmp_path / "a", tmp_path / "b"], tmp_path / "out") == [0, 4]

@@ -19,7 +19,6 @@ from vtrans.config import TIE_FORMS, TrainConfig
 from vtrans.data.batches import Batch, collate
 from vtrans.data.store import DataFolder
 from vtrans.engines.torch_engine import TorchEngine
-from vtrans.errors import FileError
 from vtrans.model import Transformer
 from vtrans.storage.states import read_state, save_state, state_of
 from vtrans.storage.tensors import FORMAT
@@ -139,12 +138,6 @@ def test_saving_twice_gives_equal_bytes(tmp_path: Path, tiny_data: DataFolder) -
     assert str(tmp_path) not in metadata["vtrans"]
 
 
-def test_the_umask_decides_who_can_read_a_model_file(tmp_path: Path, tiny_data: DataFolder) -> None:
-    (tmp_path / "plain").touch()
-    save_model(tmp_path / "m", make(tiny_data, "none"))
-    assert (tmp_path / "m").stat().st_mode == (tmp_path / "plain").stat().st_mode
-
-
 @pytest.mark.parametrize("separate", [False, True])
 def test_a_model_file_is_complete(
     tmp_path: Path, tiny_data: DataFolder, tiny_data_separate: DataFolder, separate: bool
@@ -174,13 +167,6 @@ def test_loading_draws_nothing_from_the_generator(tmp_path: Path, tiny_data: Dat
     before = torch.random.get_rng_state()
     load_model(tmp_path / "m")
     assert torch.equal(before, torch.random.get_rng_state())
-
-
-def test_a_path_that_cannot_be_written_is_named(tmp_path: Path, tiny_data: DataFolder) -> None:
-    (tmp_path / "file").write_text("")
-    for folder in ("missing", "file"):
-        with pytest.raises(FileError, match=rf"{folder}/m\.safetensors"):
-            save_model(tmp_path / folder / "m.safetensors", make(tiny_data, "none"))
 
 
 def test_a_file_of_this_format_gives_the_same_translation() -> None:

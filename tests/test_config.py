@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vtrans.command_line.options import Ensemble
 from vtrans.config import SECTIONS, ModelConfig, Recipe, SearchConfig, TrainConfig, section_from
 from vtrans.data.options import PrepareOptions
-from vtrans.errors import InputError, RecipeError
-from vtrans.keys import Key, check_value, idle_messages, keys_of, toml_value
+from vtrans.errors import RecipeError
+from vtrans.keys import check_value, idle_messages, keys_of
 from vtrans.training.recipe import changes, load_recipe, recipe_names, recipe_toml
 
 SHIPPED = [
@@ -42,22 +40,6 @@ def write(folder: Path, text: str) -> str:
 
 def test_the_shipped_recipes() -> None:
     assert recipe_names() == SHIPPED
-
-
-def test_small_is_the_default() -> None:
-    assert load_recipe() == load_recipe("small")
-
-
-@pytest.mark.parametrize("name", SHIPPED)
-def test_a_written_recipe_reads_back_equal(name: str, tmp_path: Path) -> None:
-    recipe = load_recipe(name)
-    assert load_recipe(write(tmp_path, recipe_toml(recipe))) == recipe
-
-
-@pytest.mark.parametrize("name", SHIPPED)
-def test_a_shipped_recipe_begins_with_its_source(name: str) -> None:
-    text = (Path(__file__).parent.parent / "recipes" / f"{name}.toml").read_text(encoding="utf-8")
-    assert text.startswith(f"# {name}: ")
 
 
 # Facts of the papers and code bases that the recipes name, model and training apart.
@@ -113,27 +95,6 @@ def test_a_bad_recipe_is_refused_by_name(text: str, words: list[str], tmp_path: 
     assert caught.value.exit_code == 2
 
 
-def test_a_recipe_must_be_utf8(tmp_path: Path) -> None:
-    path = tmp_path / "mine.toml"
-    path.write_bytes(b"[model]\n# \xff\n")
-    with pytest.raises(RecipeError, match="TOML"):
-        load_recipe(str(path))
-
-
-def test_a_byte_order_mark_is_skipped(tmp_path: Path) -> None:
-    path = tmp_path / "mine.toml"
-    path.write_bytes(b"\xef\xbb\xbf[model]\r\nd_model = 64\r\n")
-    assert load_recipe(str(path)).model.d_model == 64
-
-
-def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"nowhere\.toml"):
-        load_recipe(str(tmp_path / "nowhere.toml"))
-    (tmp_path / "folder.toml").mkdir()
-    with pytest.raises(InputError, match=r"folder\.toml"):
-        load_recipe(str(tmp_path / "folder.toml"))
-
-
 OVERRIDES: list[tuple[str, str, str, object]] = [
     ("model.d_model=512", "model", "d_model", 512),
     ("model.norm=pre", "model", "norm", "pre"),
@@ -162,11 +123,6 @@ def test_the_texts_of_earlier_versions_are_read_as_lists_of_weights(tmp_path: Pa
     assert load_recipe(path).train.corpus_weights == (2.0, 0.125)
     own = {"train": {"corpus_weights": "2,0.125"}}  # as the states of those versions have it
     assert changes(own, load_recipe(path)) == {}
-
-
-def test_the_last_override_wins_and_beats_the_recipe() -> None:
-    recipe = load_recipe("paper-base", ["model.d_model=64", "model.d_model=32", "train.warmup=7"])
-    assert (recipe.model.d_model, recipe.train.warmup, recipe.model.d_ff) == (32, 7, 2048)
 
 
 @pytest.mark.parametrize(
@@ -202,30 +158,6 @@ def test_an_unknown_recipe_is_refused_with_the_known_ones_and_the_form_of_a_file
         load_recipe(name)
     for words in (repr(name), known, ".toml"):
         assert words in str(caught.value)
-
-
-def test_a_mistyped_file_of_a_recipe_comes_with_the_nearest_name(tmp_path: Path) -> None:
-    (tmp_path / "mine.toml").write_text("")
-    with pytest.raises(InputError) as caught:
-        load_recipe(str(tmp_path / "mime.toml"))
-    assert str(tmp_path / "mine.toml") in str(caught.value)
-
-
-def test_checks_of_several_keys_see_the_overrides() -> None:
-    """d_model alone does not fit the heads; with the second override it does."""
-    assert load_recipe("small", ["model.d_model=30", "model.heads=5"]).model.heads == 5
-
-
-def test_the_least_length_may_leave_room_for_eos_alone() -> None:
-    assert load_recipe("small", ["search.max_length=10", "search.min_length=9"]).search.min_length == 9
-    assert load_recipe("small", ["search.min_length=20"]).search.max_length == 0
-
-
-def test_section_from_lays_over_a_base() -> None:
-    base = SearchConfig(beam=7)
-    assert section_from(SearchConfig, "search", {"alpha": 1}, "header", base) == SearchConfig(beam=7, alpha=1.0)
-    with pytest.raises(RecipeError, match=r"header.*search\.bean.*beam"):
-        section_from(SearchConfig, "search", {"bean": 1}, "header", base)
 
 
 @pytest.mark.parametrize("kind", [*SECTIONS.values(), PrepareOptions])
@@ -269,12 +201,6 @@ def test_a_key_without_effect_is_named_with_the_key_that_disables_it(
     assert f"{section}.{because} " in idle_messages(getattr(recipe, section), section)[key]
 
 
-def test_keys_with_an_effect_are_not_called_idle() -> None:
-    overrides = ["train.scale=2", "train.learning_rate=0", "search.length_penalty=length", "search.no_repeat_ngram=2"]
-    recipe = load_recipe("small", [*overrides, "search.repetition_penalty=2", "model.positions=learned"])
-    assert not any(idle_messages(getattr(recipe, section), section) for section in SECTIONS)
-
-
 @given(
     st.floats(0, 0.95),
     st.integers(0, 2**63 - 1),
@@ -297,28 +223,3 @@ def test_any_values_survive_a_round_trip_through_toml(
         section_from(SearchConfig, "search", table["search"], "x"),
     )
     assert read == recipe
-
-
-def test_tabs_and_no_break_spaces_in_texts_go_through_a_recipe() -> None:
-    texts = ("a\tb", "\u00a0")
-    assert check_value(keys_of(SearchConfig)["suppress"], "suppress", texts) == texts
-    assert tuple(tomllib.loads(f"suppress = {toml_value(texts)}")["suppress"]) == texts
-
-
-def test_an_option_that_is_given_only_zeros_is_refused() -> None:
-    with pytest.raises(InputError, match=r"not all 0.*got \[0, 0\]"):
-        check_value(Key("", tuple, 0.0, 1.0, item=float, flag="--weight"), "`weight`", [0, 0])
-
-
-@pytest.mark.parametrize(("excluded", "allowed"), [((2.0, math.inf), "above 2"), ((math.inf,), "at least 2")])
-def test_an_error_names_the_lower_bound_and_whether_it_is_allowed(excluded: tuple[float, ...], allowed: str) -> None:
-    with pytest.raises(InputError, match=f"number {allowed}, got 1.0"):
-        check_value(Key("", float, 2.0, math.inf, excluded=excluded), "`rate`", 1.0)
-
-
-@pytest.mark.parametrize("weight", [-1.0, 0.0, math.nan, math.inf])
-def test_a_weight_that_is_refused_is_shown_alone(weight: float) -> None:
-    with pytest.raises(InputError, match=rf"above 0, got {weight}\.$"):
-        check_value(keys_of(Ensemble)["weights"], "`weight`", [1.0, weight])
-    with pytest.raises(InputError, match=r"got \[2, -1\]\.$"):
-        check_value(keys_of(TrainConfig)["corpus_weights"], "train.corpus_weights", [2, -1])

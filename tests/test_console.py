@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vtrans.console import Console, duration, text_width
+from vtrans.console import Console, text_width
 
 
 class Terminal(io.StringIO):
@@ -85,22 +85,6 @@ def test_without_a_terminal_lines_are_plain() -> None:
     )
 
 
-def test_quiet_leaves_warnings_and_errors() -> None:
-    for stream in (io.StringIO(), Terminal()):
-        _use_everything(Console(quiet=True, stream=stream))
-        lines = stream.getvalue()
-        assert "careful [/x]" in lines
-        assert "bad [b]" in lines
-        assert lines.count("\n") == 2
-
-
-def test_advice_follows_its_text_on_a_console_that_advises() -> None:
-    for advises, line in ((True, "done; next: vtrans train\n"), (False, "done\n")):
-        out = io.StringIO()
-        Console(advises=advises, stream=out).info("done", "next: vtrans train")
-        assert out.getvalue() == line
-
-
 def test_text_is_not_read_as_markup() -> None:
     out = Terminal()
     _use_everything(Console(stream=out))
@@ -121,16 +105,6 @@ def test_no_color_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
     Console(stream=out).error("bad")
     assert "\x1b[3" not in out.getvalue()
     assert "error: bad" in out.getvalue()
-
-
-@pytest.mark.parametrize("term", ["dumb", "unknown"])
-def test_a_dumb_terminal_gets_plain_lines(monkeypatch: pytest.MonkeyPatch, term: str) -> None:
-    monkeypatch.setenv("TERM", term)
-    out = Terminal()
-    console = Console(stream=out)
-    _use_everything(console)
-    assert not console.is_terminal
-    assert "\x1b" not in out.getvalue()
 
 
 @pytest.mark.parametrize("make", [io.StringIO, Terminal])
@@ -157,22 +131,10 @@ def test_any_text_can_be_printed_in_any_encoding(text: str) -> None:
         assert out.raw_bytes.getvalue().endswith(b"\n")
 
 
-def test_characters_missing_from_the_encoding_are_escaped() -> None:
-    out = Bytes("ascii")
-    Console(stream=out).info("ü 🙂 \udc80")
-    out.flush()
-    assert out.raw_bytes.getvalue() == b"\\xfc \\U0001f642 \\udc80\n"
-
-
 def test_a_broken_pipe_is_ignored() -> None:
     out = Broken()
     _use_everything(Console(stream=out))
     assert out.tries == 1  # nothing is written after the first failure
-
-
-def test_a_missing_stderr_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stderr", None)
-    _use_everything(Console())
 
 
 def test_a_closed_pipe_does_not_change_the_exit_code() -> None:
@@ -200,71 +162,6 @@ def test_progress_lines_are_at_least_ten_seconds_apart(clock: list[float]) -> No
     ]
 
 
-def test_the_first_of_many_units_tells_no_time(clock: list[float]) -> None:
-    """Before it, models are loaded and indexes are built."""
-    out = io.StringIO()
-    with Console(stream=out).progress("reading", 1600, "lines") as counter:
-        clock[0] += 11
-        counter.advance()
-        assert "left" not in out.getvalue()
-        clock[0] += 11
-        counter.advance(399)
-    assert "25%, 1 min 06 s left" in out.getvalue()
-
-
-def test_progress_without_a_total(clock: list[float]) -> None:
-    out = io.StringIO()
-    with Console(stream=out).progress("reading") as counter:
-        clock[0] += 11
-        counter.update(5)
-    assert out.getvalue() == "reading: 5, 0.5/s\nreading: 5 in 11 s\n"
-
-
-def test_short_progress_prints_nothing(clock: list[float]) -> None:
-    out = io.StringIO()
-    with Console(stream=out).progress("reading", 3, "lines") as counter:
-        clock[0] += 9.9
-        counter.advance(3)
-    assert out.getvalue() == ""
-
-
-def test_progress_of_zero_units_divides_by_nothing(clock: list[float]) -> None:
-    """A total of 0, and a count of 0 after ten seconds."""
-    for stream in (io.StringIO(), Terminal()):
-        console = Console(stream=stream)
-        with console.progress("reading", 0, "lines") as counter:
-            clock[0] += 11
-            counter.advance(0)
-        with console.progress("reading", 10, "lines") as counter:
-            clock[0] += 11
-            counter.advance(0)
-
-
-def test_an_error_inside_a_display_is_raised_and_restores_the_terminal() -> None:
-    out = Terminal()
-    console = Console(stream=out)
-    with pytest.raises(KeyboardInterrupt), console.live("training", 10), console.progress("inner", 5):
-        raise KeyboardInterrupt
-    assert out.getvalue().count("\x1b[?25l") == out.getvalue().count("\x1b[?25h") == 1
-    console.info("afterwards")
-    assert "afterwards" in out.getvalue()
-
-
-def test_empty_and_ragged_tables() -> None:
-    out = io.StringIO()
-    console = Console(stream=out)
-    console.table("empty", [])
-    console.table("header alone", [], header=["a", "b"])
-    console.table("ragged", [["a"], ["b", "c"]])
-    assert out.getvalue() == "empty\nheader alone\n  a  b\nragged\n  a\n  b  c\n"
-
-
-def test_wide_characters_are_aligned() -> None:
-    out = io.StringIO()
-    Console(stream=out).table("t", [["東京", "1"], ["abc", "12"]])
-    assert out.getvalue() == "t\n  東京   1\n  abc   12\n"
-
-
 @pytest.mark.parametrize(
     ("text", "width"),
     [
@@ -280,27 +177,3 @@ def test_wide_characters_are_aligned() -> None:
 )
 def test_combining_characters_take_no_column(text: str, width: int) -> None:
     assert text_width(text) == width
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
-        (0, "0 s"),
-        (-3, "0 s"),
-        (59.4, "59 s"),
-        (59.6, "1 min 00 s"),
-        (200, "3 min 20 s"),
-        (3599.7, "1 h 00 min"),
-        (7500, "2 h 05 min"),
-        (86400 * 3 + 3600 * 4, "3 d 04 h"),
-    ],
-)
-def test_duration(seconds: float, words: str) -> None:
-    assert duration(seconds) == words
-
-
-def test_stderr_is_the_default_and_stdout_stays_clean(capsys: pytest.CaptureFixture[str]) -> None:
-    _use_everything(Console())
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert "careful" in printed.err

@@ -18,7 +18,6 @@ from vtrans.keys import keys_of
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
-LARGEST = {"README.md": 9_000, "recipes/README.md": 10_000}  # bytes
 
 
 def pages() -> list[Path]:
@@ -72,11 +71,6 @@ def test_only_results_and_speed_have_dates_and_commits() -> None:
     assert not [page for page in pages if dated.search(text_of(page))]
 
 
-@pytest.mark.parametrize(("page", "largest"), LARGEST.items())
-def test_first_pages_are_short(page: str, largest: int) -> None:
-    assert len((ROOT / page).read_bytes()) <= largest
-
-
 def test_the_reference_has_every_option_and_every_key(generator: dict[str, Any]) -> None:
     group: Any = typer.main.get_command(cli.app)
     commands = generator["commands_page"]()
@@ -90,14 +84,6 @@ def test_the_reference_has_every_option_and_every_key(generator: dict[str, Any])
         for name, key in keys_of(kind).items():
             assert f"### {section}.{name} " in recipe
             assert all(f"`{value}`" in recipe for value in key.choices or {})
-
-
-def test_a_file_of_the_repository_becomes_a_page_with_links_within_the_site(generator: dict[str, Any]) -> None:
-    page = generator["relinked"]("recipes.md")
-    targets = re.findall(r"\]\(([^)#]*)", page)
-    assert "results/index.md" in targets
-    assert "demo.md" in targets
-    assert not [target for target in targets if target.startswith("..") or target.endswith(".toml")]
 
 
 def test_the_files_of_the_code_that_a_page_names_exist() -> None:

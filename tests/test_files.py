@@ -6,15 +6,13 @@ import errno
 import os
 import stat
 import threading
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from cli_runner import Done
 
 from vtrans.documents.memory import Memory
 from vtrans.errors import FileError, VtransError, WriteError
-from vtrans.files import Content, destination, explained, file_sha256, output, printable, replacing, write_atomically
+from vtrans.files import Content, destination, explained, replacing, write_atomically
 from vtrans.interop.exports import folder_aside
 from vtrans.storage.writing import write_tensors
 
@@ -120,36 +118,6 @@ def test_a_model_or_a_folder_replaces_nothing_of_another_kind(tmp_path: Path) ->
     assert kinds(tmp_path) == before
 
 
-def test_only_text_goes_to_a_device() -> None:
-    assert destination(os.devnull, "text") == Path(os.devnull)
-    contents: tuple[Content, ...] = ("model", "memory", "folder")
-    for content in contents:
-        with pytest.raises(FileError, match=os.devnull):
-            destination(os.devnull, content)  # decides, and writes nothing
-
-
-@pytest.mark.parametrize("words", [("average", "missing"), ("shortlist",), ("import",)])
-def test_commands_refuse_the_destination_of_a_model_before_they_read_one(
-    tmp_path: Path, run_cli: Callable[..., Done], words: Sequence[str]
-) -> None:
-    fifo = tmp_path / "fifo"
-    os.mkfifo(fifo)
-    done = run_cli(*words, "missing", "--out", fifo)
-    assert done.code == 2
-    assert str(fifo) in done.err
-    assert "missing" not in done.err
-
-
-@pytest.mark.parametrize("mode", [0o600, 0o440])
-def test_a_model_keeps_the_permissions_of_the_one_that_it_replaces(tmp_path: Path, mode: int) -> None:
-    model = tmp_path / "model"
-    model.write_bytes(b"old")
-    model.chmod(mode)
-    write_tensors(model, {}, {"kind": "model"})
-    assert stat.S_IMODE(model.stat().st_mode) == mode
-    assert model.read_bytes() != b"old"
-
-
 def test_text_goes_to_a_descriptor_that_is_a_pipe() -> None:
     reader, writer = os.pipe()
     write_atomically(f"/dev/fd/{writer}", b"through")
@@ -173,29 +141,3 @@ def test_links_are_followed_and_pipes_are_written_directly(tmp_path: Path) -> No
     reader.join(10)
     assert got == [b"through"]
     assert stat.S_ISFIFO(fifo.stat().st_mode)
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
-def test_what_could_not_be_written_is_not_tried_again_when_its_buffer_is_freed() -> None:
-    stream = output(Path("/dev/full"), "the file")
-    stream.write(b"x")
-    with pytest.raises(WriteError, match="the file"):
-        stream.flush()
-    stream.close()
-
-
-def test_a_path_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
-    for path in (tmp_path / "no" / "folder", tmp_path):
-        with pytest.raises(FileError, match=str(path)):
-            write_atomically(path, b"")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_the_hash_of_a_file_is_its_sha256_and_none_if_it_cannot_be_read(tmp_path: Path) -> None:
-    write_atomically(tmp_path / "abc", b"abc")
-    assert file_sha256(tmp_path / "abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-    assert file_sha256(tmp_path / "missing") is None
-
-
-def test_a_name_that_is_not_utf8_is_printable() -> None:
-    assert printable(os.fsdecode(b"a\xffb")) == "a\\xffb"

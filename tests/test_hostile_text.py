@@ -7,7 +7,6 @@ import os
 import re
 import socket
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -66,20 +65,6 @@ def files(*contents: bytes) -> Iterator[list[Path]]:
 
 def lines_in(content: bytes) -> int:
     return content.count(b"\n") + (not content.endswith(b"\n"))
-
-
-@FEW
-@given(pair=LINES)
-def test_given_translations_of_any_bytes_have_a_score_per_line(
-    pair: tuple[bytes, bytes], tiny_run: RunFolder, run_cli: Run
-) -> None:
-    with files(*pair) as (src, tgt):
-        done = run_cli("logprob", src, tgt, "--model", tiny_run.path, "--on-bad-utf8", "replace")
-    if lines_in(pair[0]) == lines_in(pair[1]):
-        assert (done.code, done.out.count(b"\n")) == (0, lines_in(pair[0]))
-        assert all(float(line.split(b"\t")[0]) <= 0 for line in done.out.split(b"\n")[:-1])
-    else:
-        assert (done.code, done.out) == (2, b"")
 
 
 @FEW
@@ -176,43 +161,3 @@ def test_what_is_no_text_file_gets_one_sentence(
         assert done.err.count("error: ") == 1
         assert str(src)[:80] in done.err
         assert "Error" not in done.err.replace("Input/output error", "")
-
-
-def test_long_lines_and_many_blank_ones_are_all_there(
-    tiny_run: RunFolder, tiny_data: DataFolder, run_cli: Run, tmp_path: Path
-) -> None:
-    src, tgt = tmp_path / "src", tmp_path / "tgt"
-    src.write_bytes(b"The big dog sees me. " * 10_000 + b"\n" * 5_000 + "🙂".encode() * 50_000)
-    tgt.write_bytes(b"Der Hund.\n" * 5_001)
-    words = commands(tiny_run.path, tiny_data.path, src, tgt)
-    assert run_cli(*words["logprob"]).out.count(b"\n") == 5_001
-    assert json.loads(run_cli(*words["overlap"]).out)["sides"]["src"]["lines"] == 5_001
-    done = run_cli("prepare-bpe", *words["prepare-bpe"][1:], "--valid-src", src, "--valid-tgt", tgt)
-    assert (done.code, done.out) == (2, b"")  # no pair of similar lengths is left
-    src.write_bytes(b"\n" * 20_000)
-    assert run_cli(*words["translate"]).out == b"\n" * 20_000
-
-
-def test_a_file_that_grows_while_it_is_read_has_the_lines_that_were_read(
-    tiny_run: RunFolder, tiny_data: DataFolder, run_cli: Run, tmp_path: Path
-) -> None:
-    """A writer appends whole lines all the time; none is cut, and lines stay in order."""
-    path, stop = tmp_path / "log", threading.Event()
-    path.write_bytes(b"\n" * 1000)
-
-    def write() -> None:
-        with path.open("ab", buffering=0) as file:
-            while not stop.wait(0.001):
-                file.write(b"\n" * 10)
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    try:
-        done = run_cli("translate", "--model", tiny_run.path, "--input", path)
-    finally:
-        stop.set()
-        writer.join()
-    assert done.code == 0
-    assert set(done.out) == {ord("\n")}
-    assert 1000 <= len(done.out) <= path.stat().st_size
-    assert len(done.out) % 10 == 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 import torch
 from conftest import VALID_PAIRS, tiny_train
 from drawn import some
-from networks import V, make, padded, sequences, step_by_step
+from networks import V, make, padded, sequences
 from runs import BRIEF, interrupted, same
 from safetensors import safe_open
 from safetensors.torch import load_file
@@ -24,7 +23,7 @@ from vtrans.average import average
 from vtrans.checkpoint import aliases, load_model, weights_of
 from vtrans.config import ModelConfig
 from vtrans.data.store import DataFolder
-from vtrans.errors import InputError, RecipeError
+from vtrans.errors import RecipeError
 from vtrans.model import Transformer, count_parameters, tensor_of
 from vtrans.numerics.positions import sinusoidal
 from vtrans.training.recipe import load_recipe
@@ -118,54 +117,6 @@ def places(model: Transformer, variant: Variant) -> Iterator[tuple[str, nn.Modul
 
 
 @several_variants
-def test_the_number_of_parameters_follows_from_the_configuration(variant: Variant) -> None:
-    config = variant.config
-    D, F = config.d_model, config.d_ff
-    norm, attention, feed_forward = 2 * D, 4 * (D * D + D), D * F + F + F * D + D
-    own = 2 * D * D + D if config.autoregression == "ssru" else attention
-    enc, dec, cross, enc_inner, dec_inner = map(set, variant.sublayers)
-    expected = (
-        variant.matrices * V * D
-        + variant.tables * config.max_positions * D
-        + len(enc) * (attention + norm)
-        + len(dec - enc) * (own + norm)
-        + len(cross) * (attention + norm)
-        + len(enc_inner | dec_inner) * (feed_forward + norm)
-        + (config.norm == "pre") * (1 if config.architecture == "decoder-only" else 2) * norm
-    )
-    model = make(config)
-    assert count_parameters(model) == expected
-    assert len({p.data_ptr() for p in model.parameters()}) == len(list(model.parameters()))
-
-
-@several_variants
-def test_exactly_the_shared_sublayers_are_one_module(variant: Variant) -> None:
-    model = make(variant.config)
-    found = list(places(model, variant))
-    for name, module in found:
-        for other_name, other in found:
-            assert (module is other) == (name == other_name), (name, other_name)
-    assert model.encoder.final_norm is not model.decoder.final_norm
-
-
-@several_variants
-def test_a_shared_sublayer_is_initialised_as_an_unshared_one(variant: Variant) -> None:
-    """The weights are Xavier uniform, for any number of uses."""
-    config = dataclasses.replace(variant.config, d_model=64, d_ff=64)
-    torch.manual_seed(0)
-    model = Transformer(config, V, V, joint=True, pad_id=0)
-    bound = (6 / 128) ** 0.5
-    for name, parameter in model.named_parameters():
-        if parameter.dim() == 2 and any(part in name for part in ("attention", "ssru", "feed_forward")):
-            for part in parameter.view(-1, 64, 64):
-                assert 0.97 * bound < part.abs().max() <= bound, name
-        elif "norm" in name:
-            assert (parameter == (1 if name.endswith("weight") else 0)).all(), name
-        elif "embedding" in name:
-            assert abs(parameter.std().item() * 8 - 1) < 0.1, name
-
-
-@several_variants
 def test_the_gradient_of_a_shared_weight_is_the_sum_over_its_uses(variant: Variant) -> None:
     """The sum is taken over the weights of a copy of the model that shares nothing."""
     shared = make(variant.config)
@@ -218,26 +169,6 @@ def test_without_its_residual_cross_attention_replaces_its_input() -> None:
             assert torch.equal(a, b)
 
 
-def test_without_source_eos_a_source_is_as_if_its_eos_were_absent() -> None:
-    config = dataclasses.replace(PLAIN, tie="none")
-    usual, without = make(config), make(dataclasses.replace(config, source_eos=False))
-    rows, tgt = sequences(5, 9), torch.randint(4, V, (2, 6))
-    with torch.no_grad():
-        found, steps = without(*padded(rows), tgt), step_by_step(without, rows, tgt[:, None])
-    torch.testing.assert_close(found, usual(*padded([row[:-1] for row in rows]), tgt))
-    torch.testing.assert_close(steps[:, 0], found.log_softmax(-1))
-
-
-def test_an_unscaled_embedding_returns_rows_of_the_matrix() -> None:
-    scaled, plain = make(PLAIN), make(dataclasses.replace(PLAIN, scale_embedding=False))
-    ids = torch.arange(V)
-    assert torch.equal(scaled.src_embedding.weight, plain.src_embedding.weight)
-    assert torch.equal(plain.src_embedding(ids), plain.src_embedding.weight)
-    assert torch.equal(scaled.tgt_embedding(ids), 4 * plain.tgt_embedding(ids))
-    h = torch.randn(3, 16, dtype=torch.float64)
-    assert torch.equal(scaled.logits(h), plain.logits(h))  # the projection is never scaled
-
-
 # Invalid combinations of keys, and a pattern for the key and the values that the error names.
 REFUSED = [
     (["share_group=2"], r"model\.share_group = 2 .*model\.share_layers"),
@@ -286,11 +217,6 @@ def test_an_error_names_the_keys_that_contradict_each_other(keys: list[str], wor
     with pytest.raises(RecipeError, match=words) as caught:
         load_recipe("small", [f"model.{key}" for key in ("encoder_layers=3", "decoder_layers=3", *keys)])
     assert "\n" not in str(caught.value)
-
-
-def test_the_constructor_refuses_contradictions_too() -> None:
-    with pytest.raises(InputError, match=r"share_stacks .*4 and 2"):
-        make(dataclasses.replace(PLAIN, share_stacks=True, decoder_layers=2))
 
 
 # Training, files, averages.
@@ -343,32 +269,3 @@ def test_a_variant_trains_stops_resumes_averages_and_translates(
     translated = list(load(run.path).translate(lines))
     assert len(translated) == len(lines)
     assert load_model(run.averaged).model.config == variant.config
-
-
-def test_a_decoder_only_model_needs_positions_for_both_sides(tmp_path: Path, tiny_data: DataFolder) -> None:
-    """The number that the refusal names suffices; one less is refused."""
-    settings = ["model.architecture=decoder-only", "model.encoder_layers=0", "model.positions=learned"]
-    with pytest.raises(InputError) as caught:
-        tiny_train(tiny_data, tmp_path / "run", *settings, "model.max_positions=15")
-    needed = max(map(int, re.findall(r"\d+", str(caught.value))))
-    with pytest.raises(InputError, match="max_positions"):
-        tiny_train(tiny_data, tmp_path / "run", *settings, f"model.max_positions={needed - 1}")
-    run = tiny_train(tiny_data, tmp_path / "run", *settings, f"model.max_positions={needed}", "train.max_steps=2")
-    assert list(load(run.path).translate(["The big dog sees me today."]))
-
-
-@pytest.mark.parametrize("name", ["all", "stacks", "prefix", "causal, learned positions", "unscaled"])
-def test_a_variant_trains_and_decodes_in_half_precision(name: str, tmp_path: Path, tiny_data: DataFolder) -> None:
-    """Decoding is tested with autocast and with a converted model."""
-    config = VARIANTS[name].config
-    settings = [f"model.{key}={json.dumps(value)}" for key, value in dataclasses.asdict(config).items()]
-    run = tiny_train(tiny_data, tmp_path / "run", *settings, "train.precision=bfloat16", "train.max_steps=4")
-    model = load_model(run.last).model.requires_grad_(False)
-    src, keep = padded(sequences(5, 9, 2))
-    tgt_BKT = torch.randint(4, V, (3, 2, 12))
-    exact = model(src, keep, tgt_BKT[:, 0]).log_softmax(-1)
-    for products in (True, False):
-        with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, enabled=products):
-            steps = step_by_step(model, sequences(5, 9, 2), tgt_BKT)
-        torch.testing.assert_close(steps[:, 0, :, 1:].float(), exact[..., 1:], rtol=0, atol=0.2)
-        model.to(torch.bfloat16)

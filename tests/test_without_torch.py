@@ -6,16 +6,12 @@ import re
 import shutil
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from vtrans.compiled.compiler import instructions
 from vtrans.storage.run_folder import RunFolder
 
-ROOT = Path(__file__).parent.parent
 pytestmark = pytest.mark.skipif(
     shutil.which("g++") is None, reason="a C++ compiler is not installed: apt-get install g++"
 )
@@ -82,24 +78,3 @@ def test_what_needs_torch_says_so_in_one_sentence(words: list[str], tmp_path: Pa
     done = python(f"{GONE}sys.argv = {words}\nfrom vtrans.cli import main\nmain()", tiny_run, tmp_path)
     assert done.returncode == 2
     assert re.fullmatch(r"error: .*needs the package torch, .*`pip install torch`\.\n", done.stderr), done.stderr
-
-
-def requirements(name: str) -> list[str]:
-    lines = (ROOT / "recipes" / "requirements" / name).read_text(encoding="utf-8").split("\n")
-    return [line for line in lines if line and not line.startswith(("#", "-r"))]
-
-
-def test_the_small_installation_has_the_bounds_of_the_project() -> None:
-    with (ROOT / "pyproject.toml").open("rb") as file:
-        project: dict[str, Any] = tomllib.load(file)["project"]
-    light = [item for item in project["dependencies"] if not item.startswith(("torch", "sacrebleu"))]
-    assert requirements("translate.txt") == light
-    extras = project["optional-dependencies"]
-    assert requirements("serve.txt") == [*extras["documents"], *(e for e in extras["serve"] if e[0] != "v")]
-
-
-def test_the_variable_that_lowers_torchs_instructions_lowers_those_of_compiled_code(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "default")
-    assert instructions() == "baseline"

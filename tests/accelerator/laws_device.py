@@ -10,8 +10,6 @@ import torch
 from pretended import waits
 from torch import Tensor
 
-from vtrans.engines.incremental import best_of
-
 pretended.register()
 HOST = torch.arange(6.0).view(2, 3)
 DEVICE, OTHER = "pretended", "pretended:1"
@@ -60,10 +58,3 @@ def test_what_waits_for_a_gpu_is_counted(operation: Callable[[Tensor], object], 
     with waits() as waited:
         operation(x)
     assert len(waited) == count, waited
-
-
-def test_a_wait_is_recorded_with_its_line() -> None:
-    x = HOST.to(DEVICE)
-    with waits() as waited:
-        best_of(x, 2)
-    assert {line.partition(":")[0] for line in waited} == {"engines/incremental.py"}

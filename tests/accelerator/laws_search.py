@@ -18,7 +18,6 @@ from translators import SEARCH, VARIANTS, loaded, same, vocabulary
 
 from vtrans.checkpoint import LoadedModel
 from vtrans.config import ModelConfig
-from vtrans.engines.incremental import best_of
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.search.options import Sampling
 from vtrans.storage.model_file import Shortlist, with_network
@@ -90,14 +89,6 @@ def test_each_architecture_translates_and_scores_as_on_the_cpu(variant: str) -> 
     equal(*scored)
 
 
-@pytest.mark.parametrize("device", [DEVICE, OTHER], ids=str)
-def test_an_ensemble_with_a_shortlist_translates_as_on_the_cpu(device: torch.device) -> None:
-    configs = [VARIANTS["post-norm, one matrix"], VARIANTS["SSRU, pre-norm"]]
-    ours, theirs = translators(configs, device, shortlist=True)
-    equal([*ours.nbest(LINES, 2, alignments=True)], [*theirs.nbest(LINES, 2, alignments=True)])
-    assert torch.device(ours.engine.device).index == (device.index or 0)
-
-
 @pytest.mark.parametrize(
     ("variant", "shortlist", "sampling"),
     [
@@ -114,18 +105,3 @@ def test_a_step_of_a_search_waits_once(variant: str, shortlist: bool, sampling: 
     (decoder,) = ours.engine.decoders
     assert isinstance(decoder, Counting)
     assert len(waited) == decoder.steps, waited
-
-
-def test_equal_best_tokens_cost_one_more_wait() -> None:
-    logprobs_nV = torch.tensor([[0.1, 0.2, 0.3, 0.4], [0.4, 0.1, 0.4, 0.1]]).log().to(DEVICE)
-    with waits() as waited:
-        assert best_of(logprobs_nV, 2).ids.tolist() == [[3, 2], [0, 2]]
-    assert len(waited) == 2
-
-
-def test_a_batch_of_scores_waits_once() -> None:
-    ours, theirs = translators([VARIANTS["post-norm, one matrix"]], batch_tokens=1000)
-    targets = [*theirs.translate(LINES)]
-    with waits() as waited:
-        assert len([*ours.logprob(LINES, targets)]) == len(LINES)
-    assert len(waited) == 1

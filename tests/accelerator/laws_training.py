@@ -26,7 +26,6 @@ from vtrans.data.store import DataFolder
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import VtransError
 from vtrans.storage.run_folder import RunFolder
-from vtrans.training.resume import save
 from vtrans.training.trainer import Trainer
 from vtrans.translate.translator import Translator
 
@@ -134,15 +133,6 @@ def test_updates_wait_only_where_their_losses_are_read(feature: str, data: DataF
     assert len(waited) == 1
 
 
-def test_a_checkpoint_waits_once_besides_for_each_tensor_that_it_writes(data: DataFolder, tmp_path: Path) -> None:
-    ready = set_up_run(data, tmp_path / "run", *SMOOTH, *FEW, device=DEVICE)
-    run = ready.job.run
-    run.states.mkdir(parents=True)
-    with waits() as waited:
-        save(ready.job, ready.learner, ready.progress)
-    assert len(waited) <= 1 + sum(len(load_file(path)) for path in (run.step_file(0), run.state_file(0)))
-
-
 def test_the_check_of_a_gpu_passes_and_counts_what_the_documentation_says(tmp_path: Path) -> None:
     size = gpu_check.Size(60, 2, (), 2, (2048,), 0.0, 8)
     check = gpu_check.Check(DEVICE, size, tmp_path, waits)
@@ -150,10 +140,3 @@ def test_the_check_of_a_gpu_passes_and_counts_what_the_documentation_says(tmp_pa
     found = check.waits()
     assert [found["per update"], found["per read of losses"]] == [0, 1]
     assert 1 <= found["per step of a search"] < 1.2  # a little more for rows with equal subwords
-
-
-def test_the_likelihood_of_a_validation_waits_once(data: DataFolder, tmp_path: Path) -> None:
-    trainer = Trainer(set_up_run(data, tmp_path / "run", *SMOOTH, *FEW, "train.batch_tokens=60", device=DEVICE))
-    with waits() as waited:
-        trainer.validation._nll(lambda: None)
-    assert len(waited) == 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -13,11 +12,8 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-import torch
-from cli_runner import Done, start, terminal
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from translators import SMALL, loaded, sentences, translator, window
+from cli_runner import Done
+from translators import SMALL, sentences, translator, window
 
 from vtrans.analysis.attention_map import (
     AXES,
@@ -32,13 +28,8 @@ from vtrans.analysis.attention_map import (
     attention_map,
 )
 from vtrans.console import text_width
-from vtrans.engines.alignments import links
-from vtrans.engines.attention import cross_attention, mean_attention
-from vtrans.engines.forced import forced_batches
 from vtrans.errors import InputError
 from vtrans.storage.run_folder import RunFolder
-from vtrans.text.vocabulary import EOS_ID
-from vtrans.translate.translation import TranslateOptions
 
 DEEP = dataclasses.replace(SMALL, decoder_layers=3)
 LINES = [line for line in sentences(12, seed=5) if line]
@@ -62,38 +53,6 @@ def test_every_row_adds_up_to_one(layer: int | None, head: int | None, subwords:
             assert attention.target == best.subwords
 
 
-@pytest.mark.parametrize(("layer", "head"), [(1, None), (2, None), (3, 1), (3, 2)])
-def test_a_layer_and_a_head_select_their_shares(layer: int, head: int | None) -> None:
-    made, model = translator(DEEP), loaded(DEEP).model
-    source, target = "a dog runs", "ein Hund Łódź läuft"
-    ids, tokens = made.src_vocab.encode(source), [*made.tgt_vocab.encode(target), EOS_ID]
-    with torch.no_grad():
-        ((_, batch),) = forced_batches([(ids, tokens)], 1, model.device)
-        every = torch.stack(cross_attention(model, batch))[:, 0].numpy()
-    expected = every[layer - 1].mean(0) if head is None else every[layer - 1, head - 1]
-    found = attention_map(made, source, target, layer=layer, head=head, subwords=True)
-    np.testing.assert_allclose(found.shares, expected, atol=1e-12)
-    assert found.which == "cross-attention, " + (
-        f"mean of 2 heads of layer {layer}" if head is None else f"head {head} of layer {layer}"
-    )
-
-
-def test_the_default_is_the_attention_that_alignments_use() -> None:
-    made, model = translator(DEEP), loaded(DEEP).model
-    for line in LINES:
-        ((best,),) = made.translate_window(window([line]), TranslateOptions(alignments=True))
-        found = attention_map(made, line)
-        assert found.which == "cross-attention, mean of 2 heads of layer 3"
-        words = [word for word in found.target if word != EOS]
-        real = found.shares[: len(words)]
-        assert sorted(links(real, range(len(found.source) - 1), range(len(words)))) == list(best.alignment or ())
-        ((_, batch),) = forced_batches([(made.src_vocab.encode(line), best.tokens)], 1, model.device)
-        with torch.no_grad():
-            np.testing.assert_allclose(
-                attention_map(made, line, subwords=True).shares, mean_attention(model, batch)[0], atol=1e-12
-            )
-
-
 def test_source_subwords_are_summed_and_target_subwords_averaged() -> None:
     made = translator(DEEP)
     source, target = "dogcat 5€ parkruns", "Hunden läuft"
@@ -108,14 +67,6 @@ def test_source_subwords_are_summed_and_target_subwords_averaged() -> None:
     assert coarse.target == ("Hunden", "läuft", EOS)
     expected = [[fine.shares[np.ix_(t, s)].sum(1).mean() for s in spans(fine.source)] for t in spans(fine.target)]
     np.testing.assert_allclose(coarse.shares, expected, atol=1e-12)
-
-
-def test_a_decoder_only_model_attends_to_more_than_the_source() -> None:
-    made = translator(dataclasses.replace(DEEP, architecture="decoder-only", encoder_layers=0))
-    found = attention_map(made, "a dog runs", "ein Hund läuft", layer=2)
-    assert found.which == "attention to the source, mean of 2 heads of layer 2"
-    assert (found.shares.sum(1) < 1).all()
-    assert found.shares.min() > 0
 
 
 @pytest.mark.parametrize(
@@ -134,29 +85,12 @@ def test_an_invalid_parameter_is_refused_by_name(options: dict[str, int | str], 
         attention_map(translator(DEEP), "a dog", **options)  # type: ignore[arg-type]  # of the right types
 
 
-@pytest.mark.parametrize(("line", "named"), [("\u3000", "sentence"), ("dog " * 2000, "1,024")])
-def test_a_sentence_that_is_blank_or_translated_in_pieces_is_refused(line: str, named: str) -> None:
-    with pytest.raises(InputError, match=named):
-        attention_map(translator(), line)
-
-
 def picture(source: list[str], target: list[str]) -> AttentionMap:
     shares = np.linspace(0, 1, len(source) * len(target)).reshape(len(target), len(source))
     return AttentionMap(tuple(source), tuple(target), shares, "cross-attention, mean of 4 heads of layers 2-3")
 
 
 LONG = "Donaudampfschifffahrtsgesellschaftskapitänsmütze"
-# Words as str.split() returns them.
-WORDS = st.lists(st.text(min_size=1, max_size=20).filter(lambda word: word.split() == [word]), min_size=1, max_size=6)
-NOT_XML = re.compile("[^\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-
-
-@settings(deadline=None)
-@given(WORDS, WORDS)
-def test_the_picture_is_valid_xml_for_any_words(source: list[str], target: list[str]) -> None:
-    root = ElementTree.fromstring(as_svg(picture(source, target)))
-    labels = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")][: len(source) + len(target)]
-    assert labels == [NOT_XML.sub("\ufffd", word) for word in (*source, *target)]
 
 
 @pytest.mark.parametrize(
@@ -205,37 +139,6 @@ def test_every_label_is_inside_the_picture(source: list[str], target: list[str])
     assert max(float(cell.attrib["y"]) for cell in cells) + CELL < min(float(n.attrib["y"]) for n in notes)
 
 
-def test_shades_follow_the_shares_and_source_words_end_at_the_bottom() -> None:
-    shares = np.array([[0.0, 0.05, 0.95], [0.2, 0.4, 0.7], [0.049, 0.399, 0.199]])
-    found = AttentionMap(("do\u0302g", "犬", EOS), ("Hund", "犬", "x"), shares, "cross-attention, head 1 of layer 1")
-    assert as_text(found).split("\n") == [
-        "         <",
-        "     d   /",
-        "     o\u0302   s",
-        "     g 犬>",
-        "Hund   ░░██",
-        "  犬 ▒▒▓▓██",
-        "   x   ▒▒░░",
-        "",
-        "Cross-attention, head 1 of layer 1.",
-        AXES,
-        "Shares of at least ░░ 5%  ▒▒ 20%  ▓▓ 40%  ██ 70%",
-    ]
-
-
-def test_combining_marks_stay_with_their_letter_and_control_characters_are_replaced() -> None:
-    """Vowel signs of Devanagari and Thai combine with their letter, and every cell is two columns wide."""
-    found = AttentionMap(("हिन्दी", "ที่", "a\u202e\x1b", EOS), ("नमस्ते", "\u2066b"), np.ones((2, 4)), "cross-attention")
-    assert as_text(found).split("\n")[:6] == [
-        "           <",
-        "     हि  a /",
-        "     न्   \ufffd s",
-        "     दीที่ \ufffd >",
-        "नमस्ते ████████",
-        "  \ufffdb ████████",
-    ]
-
-
 def test_columns_beyond_the_width_are_continued_below() -> None:
     attention = picture(["one", "two", "three", "four", "five", EOS], ["a", "dog"])
     whole, narrow = as_text(attention), as_text(attention, width=11)
@@ -274,13 +177,3 @@ def test_the_command_prints_characters_or_json_or_writes_svg(
     assert (done.code, done.out) == (0, b"")
     assert "b.svg" in done.err
     assert "head 1 of layer 1" in (tmp_path / "b.svg").read_text("utf-8")
-
-
-def test_the_map_fits_the_width_of_the_terminal(tiny_run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    words = ("The big dog sees me today.", "--target", "Der große Hund sieht mich heute.", "--quiet")
-    monkeypatch.setenv("COLUMNS", "16")
-    with terminal() as (ours, theirs):
-        process = start("attend", tiny_run.last, *words, stdout=theirs)
-        process.communicate(timeout=120)
-        shown = os.read(ours, 65536).decode()
-    assert (process.returncode, shown.count("große")) == (0, 2)

@@ -6,11 +6,9 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from cli_runner import Done
 
 from vtrans.analysis.checksums import checks
-from vtrans.errors import FileError
 from vtrans.storage.run_folder import RunFolder
 
 
@@ -39,17 +37,3 @@ def test_damage_is_named(run_copy: RunFolder, run_cli: Callable[..., Done]) -> N
     done = run_cli("inspect", run_copy.step_file(20), "--verify")
     assert (done.code, done.out) == (2, b"")
     assert str(run_copy.step_file(20)) in done.err
-
-
-def test_what_is_neither_run_nor_model_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "notes").write_text("mine")
-    for path in (tmp_path, tmp_path / "missing"):
-        with pytest.raises(FileError, match=str(path)):
-            list(checks(path))
-
-
-@pytest.mark.parametrize("other", [["--word", "dog"], ["--full"]])
-def test_other_options_are_refused(tiny_run: RunFolder, run_cli: Callable[..., Done], other: list[str]) -> None:
-    done = run_cli("inspect", tiny_run.path, "--verify", *other)
-    assert done.code == 2
-    assert "--verify" in done.err

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -20,15 +19,13 @@ from cli_runner import Done
 from drawn import each_with
 from torch import nn
 
-from vtrans.analysis.inspection import Inspection, part_rows, shared_rows, training_overlap
+from vtrans.analysis.inspection import Inspection, part_rows, training_overlap
 from vtrans.analysis.parts import Part, part_tree, shared_groups
 from vtrans.checkpoint import LoadedModel, load_model, save_model
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
-from vtrans.errors import InputError
 from vtrans.model import Transformer, count_parameters, module_list
-from vtrans.numerics.attention import split_heads
 from vtrans.storage.run_folder import RunFolder
 
 SMALL = ModelConfig(d_model=16, d_ff=24, heads=2, encoder_layers=4, decoder_layers=4, tie="src-tgt-softmax")
@@ -94,23 +91,6 @@ def test_counts_add_up_however_weights_are_shared(share: Callable[[Transformer],
     assert (without_sharing > count_parameters(model)) == (tie != "none" or share is not plain)
 
 
-@pytest.mark.parametrize(
-    ("tie", "groups"),
-    [
-        ("src-tgt-softmax", [("src_embedding", "tgt_embedding", "projection")]),
-        ("tgt-softmax", [("tgt_embedding", "projection")]),
-        ("src-tgt", [("src_embedding", "tgt_embedding")]),
-        ("none", []),
-    ],
-)
-def test_tied_embeddings_are_named(tie: str, groups: list[tuple[str, ...]]) -> None:
-    model = build(tie=tie, positions="learned", share_positions=True)
-    assert [group.places for group in shared_groups(model)] == [*groups, ("src_positions", "tgt_positions")]
-    again = {leaf.path: leaf.same_as for leaf in leaves(part_tree(model)) if leaf.same_as}
-    expected = {place: group[0] for group in [*groups, ("src_positions", "tgt_positions")] for place in group[1:]}
-    assert again == expected
-
-
 def test_a_weight_of_a_module_with_submodules_is_a_part() -> None:
     class Both(nn.Module):
         def __init__(self, weight: nn.Parameter) -> None:
@@ -129,41 +109,9 @@ def test_a_weight_of_a_module_with_submodules_is_a_part() -> None:
     assert [group.places for group in shared_groups(model)] == [("0.weight", "1.weight")]
 
 
-def test_head_matrices_compute_what_the_attention_computes() -> None:
-    """x W_i, with W_i taken from the reported rows, is the projection of head i."""
-    model = build().double()
-    x_BTD = torch.randn(2, 5, 16, dtype=torch.float64)
-    found = {leaf.path: leaf for leaf in leaves(part_tree(model))}
-    for path in (
-        "encoder.layers.1.self_attention.qkv",
-        "decoder.layers.0.cross_attention.kv",
-        "decoder.layers.3.cross_attention.query",
-    ):
-        leaf, fused = found[path], cast(nn.Linear, model.get_submodule(path))
-        parts = dict(zip(leaf.matrices, fused(x_BTD).chunk(len(leaf.matrices), -1), strict=True))
-        assert len(leaf.slices) == 2 * len(leaf.matrices)
-        for head_matrix in leaf.slices:
-            rows = slice(head_matrix.rows[0], head_matrix.rows[1] + 1)
-            W_Dd = fused.weight[rows].T
-            assert tuple(W_Dd.shape) == head_matrix.shape == (16, 8)
-            torch.testing.assert_close(
-                x_BTD @ W_Dd + fused.bias[rows], split_heads(parts[head_matrix.matrix], 2)[:, head_matrix.head - 1]
-            )
-    assert found["decoder.layers.0.feed_forward.outer"].matrices == ("W_2",)
-    assert found["decoder.layers.0.cross_attention.out"].slices == ()
-
-
 def notes(model: Transformer, *, full: bool = False) -> list[tuple[str, str, str]]:
     """The name, the count and the note of each row of the table of parts."""
     return [(name.strip(), count, note) for name, count, _, note in part_rows(part_tree(model), full=full)]
-
-
-def test_equal_layers_are_one_row() -> None:
-    rows = notes(build())
-    parameters = 4 * 16 * 16 + 4 * 16 + 2 * 16 * 24 + 24 + 16 + 4 * 16
-    assert ("layers 1-4 (layers.0-3 in the file)", f"4 x {parameters:,}", "not shared") in rows
-    assert [note for _, _, note in rows].count("W_Q, W_K, W_V of 2 heads: [16, 8] each") == 2
-    assert ("src_embedding", "640", "shared with tgt_embedding, projection") in rows
 
 
 @pytest.mark.parametrize(
@@ -211,32 +159,6 @@ def test_each_shared_part_names_all_the_places_that_use_it(
     assert sum("shared with" in note for _, _, note in full) == len(shared_groups(model))
 
 
-@pytest.mark.parametrize(
-    ("config", "places"),
-    [
-        (
-            {"share_layers": "all", "share_group": 2},
-            [
-                "encoder.layers.0, 2 = encoder.layers.1, 3, layer by layer",
-                "decoder.layers.0, 2 = decoder.layers.1, 3, layer by layer",
-            ],
-        ),
-        ({"share_layers": "all"}, ["encoder.layers.0-3", "decoder.layers.0-3"]),
-        (
-            {"share_stacks": True},
-            [
-                f"encoder.layers.0-3.{part} = decoder.layers.0-3.{part}, layer by layer"
-                for part in ("self_attention", "self_attention_residual", "feed_forward", "feed_forward_residual")
-            ],
-        ),
-    ],
-)
-def test_groups_that_repeat_in_each_layer_are_one_row(config: dict[str, object], places: list[str]) -> None:
-    groups = shared_groups(build(tie="none", **config))
-    assert [row[2] for row in shared_rows(groups, full=False)] == places
-    assert len(list(shared_rows(groups, full=True))) == len(groups)
-
-
 def inspection(tmp_path: Path, data: DataFolder, model: Transformer) -> Inspection:
     file = tmp_path / "model.safetensors"
     loaded = LoadedModel(model, data.src_vocab, data.tgt_vocab, SearchConfig(beam=7), {"step": 12, "data": "abc"})
@@ -259,17 +181,6 @@ def test_the_bytes_add_up_to_the_file(tmp_path: Path, tiny_data: DataFolder) -> 
     assert sizes["file"] == sizes["weights"] + sizes["vocabulary"] + sizes["header"]
 
 
-def test_the_facts_are_shown_and_fit_the_terminal(tmp_path: Path, tiny_data: DataFolder) -> None:
-    inspected = inspection(tmp_path, tiny_data, build())
-    lines = shown(inspected, width=50)
-    assert {("training", "step 12, data abc"), ("search", "beam 7")} <= {
-        tuple(re.split(" {2,}", line)) for line in lines
-    }
-    facts = lines[: lines.index("parts")]
-    assert all(len(line) <= 50 or len(line.split()) == 2 for line in facts), "only a long word stands out"
-    assert len(facts) > len(shown(inspected)[: shown(inspected).index("parts")])
-
-
 def test_the_overlap_comes_from_the_data_folder(tiny_run: RunFolder, tiny_data: DataFolder) -> None:
     loaded = load_model(tiny_run.last)
     measured = training_overlap(tiny_data.path, loaded)
@@ -278,16 +189,6 @@ def test_the_overlap_comes_from_the_data_folder(tiny_run: RunFolder, tiny_data: 
     (line,) = (line for line in with_it if line.startswith("overlap  "))
     assert f"{measured['rows'][0]['share']:.0%}" in line
     assert line not in without
-
-
-def test_a_folder_of_other_data_is_refused(
-    tiny_run: RunFolder, tiny_data: DataFolder, tiny_data_separate: DataFolder
-) -> None:
-    loaded = load_model(tiny_run.last)
-    with pytest.raises(InputError, match=r"`data`.*vocabulary"):
-        training_overlap(tiny_data_separate.path, loaded)
-    with pytest.raises(InputError, match=r"`data`.*pairs"):
-        training_overlap(tiny_data.path, dataclasses.replace(loaded, training={"step": 3, "data": "0" * 64}))
 
 
 def test_the_command_prints_tables_or_json(

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import gzip
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from cli_runner import Done
-from conftest import TRAIN_PAIRS, make_data, write_pairs
+from conftest import TRAIN_PAIRS, make_data
 
-from recipes.sharing import transliterate
 from vtrans.analysis.overlap import Overlap, Side, Vocabularies, learn_joint, overlap_of_data, overlap_of_files
 from vtrans.console import Console
 from vtrans.data.preparation.overlap import OVERLAP_DEFINITION
-from vtrans.data.preparation.writing_systems import script_of
 from vtrans.data.store import DataFolder
-from vtrans.errors import FileError, InputError
 
 QUIET = Console(quiet=True)
 
@@ -47,38 +42,6 @@ def test_the_figures_equal_those_of_prepare_bpe(tmp_path: Path, separate: bool) 
     assert [same[1].src.characters, same[1].tgt.characters] == lengths
 
 
-def test_transliteration_leaves_only_punctuation_in_common(tmp_path: Path) -> None:
-    src, tgt = write_pairs(tmp_path, "train", TRAIN_PAIRS)
-    cyrillic = tmp_path / "train.cyr.gz"
-    cyrillic.write_bytes(gzip.compress(transliterate.transliterated(tgt.read_text("utf-8")).encode()))
-    latin, found = (overlap_of_files(src, path, learn_joint(src, path, QUIET, 320), QUIET) for path in (tgt, cyrillic))
-    scripts = {row["script"]: row for row in found.as_dict()["scripts"] if row["threshold"] == 1}
-    assert scripts["Latin"]["src"] > 0
-    assert scripts["Cyrillic"]["tgt"] > 0
-    assert {scripts[name][key] for name in ("Latin", "Cyrillic") for key in ("both", "share")} == {0}
-    assert scripts["punctuation and symbols"]["both"] == 1
-    both = [report.as_dict()["rows"][0]["both"] for report in (latin, found)]
-    assert both[0] > 10 * both[1]
-
-
-def test_files_need_not_be_parallel_but_must_hold_text(tmp_path: Path) -> None:
-    src, tgt = write_pairs(tmp_path, "train", TRAIN_PAIRS)
-    tgt.write_bytes(b"\n".join(tgt.read_bytes().split(b"\n")[:50]))
-    vocabularies = learn_joint(src, tgt, QUIET, 300)
-    measured = overlap_of_files(src, tgt, vocabularies, QUIET)
-    assert (measured.src.lines, measured.tgt.lines) == (len(TRAIN_PAIRS), 50)
-    tgt.write_bytes(b"\n \n")
-    with pytest.raises(InputError, match=r"train\.de"):
-        overlap_of_files(src, tgt, vocabularies, QUIET)
-
-
-def test_learning_from_a_pipe_is_refused(tmp_path: Path) -> None:
-    src, _ = write_pairs(tmp_path, "train", TRAIN_PAIRS)
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(FileError, match="pipe"):
-        learn_joint(src, tmp_path / "pipe", QUIET)
-
-
 def test_the_most_shared_pieces_are_frequent_on_both_sides() -> None:
     counts = ({".": 10, "a": 80, "b": 10}, {".": 100, "a": 10, "c": 890})
     src, tgt = (Side("", 1, 1, sum(side.values()), side) for side in counts)
@@ -86,15 +49,6 @@ def test_the_most_shared_pieces_are_frequent_on_both_sides() -> None:
         "10% on both sides comes before 80% on one and 1% on the other"
     )
     assert Overlap("", src, tgt).most_shared(1) == ["."]
-
-
-def test_transliteration_replaces_each_letter_by_another() -> None:
-    text = "Zwölf Boxkämpfer jagen Viktor quer über den großen Sylter Deich; ÇÀ œuvre ẞ Ø 12.\r\n"
-    onto = transliterate.transliterated(text)
-    assert not {script_of(letter) for letter in onto if letter.isalpha()} - {"Cyrillic"}
-    assert onto.split()[-1] == "12."
-    assert len(onto.split()) == len(text.split())
-    assert len(set(transliterate.CYRILLIC)) == len(transliterate.LATIN)
 
 
 def test_the_command_prints_tables_or_json(

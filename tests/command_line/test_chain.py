@@ -8,7 +8,6 @@ import json
 import lzma
 import math
 import re
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,6 @@ from cli_runner import SENTENCE, Done
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import vtrans
-import vtrans.data.preparation.prepare
-import vtrans.training.trainer
 from vtrans.data.store import DataFolder
 from vtrans.storage.run_folder import RunFolder
 from vtrans.text.lines import one_line
@@ -68,29 +64,6 @@ def test_the_five_commands_chain(
     assert {"p_value", "signature"} <= json.loads(compared.out)[0].keys()
 
 
-def test_quiet_leaves_only_warnings(tiny_run: RunFolder, tmp_path: Path, run_cli: Callable[..., Done]) -> None:
-    done = run_cli("translate", "--model", tiny_run.path, "--quiet", stdin=SENTENCE + b"a\x0bb\n")
-    assert done.code == 0
-    assert all(line.startswith("warning: ") for line in done.err.removesuffix("\n").split("\n"))
-    assert re.search("stdin: 1 ", done.err)
-    done = run_cli("average", tiny_run.step_file(20), tiny_run.step_file(30), "--out", tmp_path / "new", "--quiet")
-    assert done == Done(0, b"", "")
-
-
-def test_the_choice_of_a_runs_model_is_explained(run_copy: RunFolder, run_cli: Callable[..., Done]) -> None:
-    def chosen() -> str:
-        return run_cli("translate", "--model", run_copy.path, stdin=SENTENCE).err.partition("\n")[0]
-
-    assert f"{run_copy.best} (the best checkpoint" in chosen()
-    assert run_cli("average", run_copy.path, "--last", "2").code == 0
-    assert re.search(rf"{run_copy.averaged} \(.*2 checkpoints.* 30\b", chosen())
-    shutil.copy(run_copy.step_file(30), run_copy.step_file(40))
-    assert re.search(r"best checkpoint.*averaged\.safetensors.* 30\b.* 40\b", chosen())
-    run_copy.averaged.unlink()
-    run_copy.best.unlink()
-    assert f"{run_copy.last} (the last checkpoint" in chosen()
-
-
 def test_the_output_formats_agree(tiny_run: RunFolder, run_cli: Callable[..., Done]) -> None:
     words = ("translate", "--model", tiny_run.path, "--beam", "3")
     source = SENTENCE + b"\n" + SENTENCE
@@ -134,61 +107,6 @@ def test_the_output_formats_agree(tiny_run: RunFolder, run_cli: Callable[..., Do
     both = run_cli(*words, "--model", tiny_run.last, stdin=source)
     assert both.err.count("model: ") == 2
     assert both.out.count(b"\n") == 3
-
-
-def test_given_pairs_are_scored(
-    tiny_run: RunFolder, tiny_data: DataFolder, tmp_path: Path, run_cli: Callable[..., Done]
-) -> None:
-    source, translations = tiny_data.path.parent / "valid.en", tmp_path / "translations.de"
-    lines = source.read_bytes()
-    # Short translations: encoded again, one at the limit may exceed it.
-    translations.write_bytes(run_cli("translate", "--model", tiny_run.path, "--max-length", "12", stdin=lines).out)
-    words = ("logprob", source, translations, "--model", tiny_run.path)
-    done = run_cli(*words)
-    assert done.code == 0, done.err
-    assert re.search(r"12 .*perplexity [\d.]+", done.err)
-    sources, targets = (text.split("\n")[:-1] for text in (lines.decode(), translations.read_text()))
-    expected = vtrans.load(tiny_run.path).logprob(sources, targets)
-    for line, t in zip(done.out.decode().split("\n")[:-1], expected, strict=True):
-        assert [float(number) for number in line.split("\t")] == pytest.approx([t.logprob, t.score], abs=2e-6)
-    objects = [json.loads(line) for line in run_cli(*words, "--json", "--quiet").out.splitlines()]
-    assert [entry["source"] for entry in objects] == lines.decode().split("\n")[:-1]
-    assert run_cli(*words, "--output", tmp_path / "out").out == b""
-    assert (tmp_path / "out").read_bytes() == done.out
-    by_length = run_cli(*words, "--alpha", "1", "--length-penalty", "length").out.decode().split("\n")
-    for line, entry in zip(by_length[:-1], objects, strict=True):
-        (t,) = entry["translations"]
-        assert float(line.split("\t")[1]) == pytest.approx(t["logprob"] / len(t["tokens"]), abs=1e-5)
-    twice = run_cli(*words, "--model", tiny_run.best, "--weight", "3", "--weight", "1")
-    assert (twice.code, twice.out.count(b"\n")) == (0, 12)
-
-
-def test_constraints_reach_the_search(tiny_run: RunFolder, tmp_path: Path, run_cli: Callable[..., Done]) -> None:
-    prefixes = tmp_path / "prefixes.gz"
-    prefixes.write_bytes(gzip.compress(b"Der Esel \n\n"))
-    words = ("translate", "--model", tiny_run.path, "--json")
-    plain = [json.loads(line) for line in run_cli(*words, stdin=SENTENCE * 2).out.splitlines()]
-    options = ("--prefix", prefixes, "--no-repeat-ngram", "1", "--min-length", "15", "--repetition-penalty", "1.5")
-    done = run_cli(*words, *options, stdin=SENTENCE * 2)
-    assert done.code == 0, done.err
-    first, second = (json.loads(line)["translations"][0] for line in done.out.splitlines())
-    assert first["text"].startswith("Der Esel ")
-    assert first["tokens"] != second["tokens"] != plain[0]["translations"][0]["tokens"]
-    for t in (first, second):
-        tokens = [token for token, piece in zip(t["tokens"], t["subwords"], strict=True) if piece != "</s>"]
-        assert len(tokens) >= 15
-        assert t is first or len(set(tokens)) == len(tokens)
-
-
-def test_input_and_output_may_be_files(tiny_run: RunFolder, tmp_path: Path, run_cli: Callable[..., Done]) -> None:
-    source, target = tmp_path / "in.txt.gz", tmp_path / "out.txt"
-    source.write_bytes(gzip.compress(SENTENCE * 3 + b"no line end"))
-    expected = run_cli("translate", "--model", tiny_run.path, stdin=SENTENCE * 3 + b"no line end")
-    target.write_bytes(b"old")
-    done = run_cli("translate", "--model", tiny_run.path, "--input", source, "--output", target)
-    assert (done.code, done.out) == (0, b"")
-    assert target.read_bytes() == expected.out
-    assert expected.out.count(b"\n") == 4
 
 
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -56,19 +56,6 @@ def test_several_documents_and_folders_go_to_a_folder(translate: Run) -> None:
     assert not Path("docs/new/new").exists()
 
 
-def test_files_of_other_formats_with_the_same_ending_are_left_out_of_a_folder(translate: Run) -> None:
-    android = '<resources><string name="a">The cat.</string></resources>'
-    for name, content in {"app/a.ts": "let a", "app/b.xml": "<b/>", "app/c.xml": android, "app/d.ts": "<TS/>"}.items():
-        Path(name).parent.mkdir(exist_ok=True)
-        Path(name).write_text(content, encoding="utf-8")
-    assert translate("app", "-o", "new").code == 0
-    assert sorted(path.name for path in Path("new").iterdir()) == ["c.xml", "d.ts"]
-    for name in ("app/a.ts", "app/b.xml"):
-        done = translate(name)
-        assert done.code == 2
-        assert name in done.err
-
-
 @pytest.mark.parametrize(
     ("words", "named"),
     [
@@ -103,11 +90,6 @@ def test_what_makes_no_sense_is_refused(translate: Run, words: str, named: str) 
     assert sorted(Path().rglob("*")) == before
 
 
-def test_a_result_that_is_replaced_is_named(translate: Run) -> None:
-    assert "new.po" not in translate("a.po", "-o", "new.po").err
-    assert "new.po" in translate("a.po", "-o", "new.po").err
-
-
 def test_an_existing_translation_is_completed(translate: Run) -> None:
     Path("new.po").write_text(PO[:-3] + '"Der <b>Hund</b> sieht %s."\n', encoding="utf-8")
     corrected = Path("new.po").read_bytes()
@@ -130,14 +112,6 @@ def test_an_existing_translation_is_completed(translate: Run) -> None:
     assert done.code == 2
     assert "de.json" in done.err
     assert Path("de.json").read_bytes() == b"{"
-
-
-def test_nothing_is_written_if_one_document_is_broken(translate: Run) -> None:
-    Path("docs/z.po").write_text(PO + 'msgid "broken\n', encoding="utf-8")
-    done = translate("docs", "-o", "out")
-    assert done.code == 2
-    assert "docs/z.po: line 7" in done.err
-    assert not Path("out").exists()
 
 
 def test_one_that_fails_is_named_and_a_second_run_does_the_rest(translate: Run) -> None:
@@ -164,11 +138,3 @@ def test_one_that_fails_is_named_and_a_second_run_does_the_rest(translate: Run) 
     made[1].write_text("corrected", encoding="utf-8")
     assert translate(*words).code == 0  # all again
     assert made[1].read_text(encoding="utf-8") != "corrected"
-
-
-def test_another_command_does_not_continue_what_is_missing(translate: Run) -> None:
-    Path("out/b.po").mkdir(parents=True)
-    assert translate("a.po", "docs", "-o", "out").code == 1
-    Path("out/deep/c.txt").write_text("corrected", encoding="utf-8")
-    assert translate("a.po", "docs", "-o", "out", "--beam", "1").code == 1
-    assert Path("out/deep/c.txt").read_text(encoding="utf-8") != "corrected"

@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-import pytest
 import typer
 
 from vtrans.command_line.generated import Given, generated
-from vtrans.errors import InputError
 from vtrans.keys import choice, flag, number, path, paths, texts
 
 
@@ -60,15 +58,6 @@ def test_a_command_gets_what_the_user_set_and_whole_dataclasses() -> None:
     assert files == Files((Path("a"), Path("b")), Path("c"), quick=True)
 
 
-@pytest.mark.parametrize(
-    ("words", "name"),
-    [("--width 0", "width"), ("--depth 2", "depth"), ("--rule middle", "rule"), ("--lines 10", "lines")],
-)
-def test_a_value_that_its_key_does_not_allow_is_refused_by_name(words: str, name: str) -> None:
-    with pytest.raises(InputError, match=f"^`{name}` "):
-        run("--input", "a", *words.split())
-
-
 def test_the_help_has_the_meanings_of_choices_and_whose_default_holds() -> None:
     @generated
     def command(*, settings: Annotated[dict[str, Any], SOME], out: Files) -> None:
@@ -87,11 +76,3 @@ def test_the_help_has_the_meanings_of_choices_and_whose_default_holds() -> None:
     panels = {option.name: option.rich_help_panel for option in made.params}
     assert panels["width"] == "Search (default: the model's, else as shown)"
     assert (panels["depth"], panels["out"]) == ("Speed", None)
-
-
-def test_no_option_is_declared_twice() -> None:
-    def command(*, one: Files, other: Files) -> None:
-        pass
-
-    with pytest.raises(ValueError, match="inputs"):
-        generated(command)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -13,9 +12,6 @@ import pytest
 import typer
 from cli_runner import Done
 
-import vtrans
-import vtrans.data.preparation.prepare
-import vtrans.training.trainer
 from vtrans import cli
 from vtrans.storage.run_folder import RunFolder
 
@@ -32,16 +28,6 @@ def test_help_is_plain_and_not_cut_off(command: str, run_cli: Callable[..., Done
     assert not re.search(r"^  \S+ <", text, re.MULTILINE), "the type of an argument is shown"
     assert "..." not in text.replace("]...", "").replace("}...", ""), "a summary is cut off"
     assert set(re.findall(r"`(\w+)`", text)) <= {"auto", "serve"}, "a parameter is named instead of its flag"
-
-
-@pytest.mark.parametrize("command", ["", "translate"])
-def test_the_short_option_shows_the_same_help(command: str, run_cli: Callable[..., Done]) -> None:
-    assert run_cli(*command.split(), "-h").out == run_cli(*command.split(), "--help").out
-
-
-def test_a_default_is_not_broken_into_lines(run_cli: Callable[..., Done]) -> None:
-    text = run_cli("translate", "--help").out.decode()
-    assert re.findall(r"\[default:[^]]*\n", text) == []
 
 
 def test_help_imports_nothing_heavy() -> None:
@@ -72,29 +58,6 @@ def test_translating_does_not_import_the_compiler_of_torch(tmp_path: Path, tiny_
     assert done.returncode == 0, done.stderr
 
 
-def test_the_version(run_cli: Callable[..., Done]) -> None:
-    assert run_cli("--version") == Done(0, f"vtrans {vtrans.__version__}\n".encode(), "")
-
-
-def test_without_a_command_the_help_is_shown(run_cli: Callable[..., Done]) -> None:
-    done = run_cli()
-    assert done.code == 2
-    assert "command" in done.err
-    assert b"prepare-bpe" in done.out
-
-
-def test_help_lists_the_commands_in_panels(run_cli: Callable[..., Done]) -> None:
-    panels: dict[str, set[str]] = {}
-    for line in run_cli("--help").out.decode().split("\n"):
-        if line.endswith(":"):
-            names = panels.setdefault(line.removesuffix(":"), set())
-        elif match := re.match(r"  ([a-z-]+)  ", line):
-            names.add(match[1])
-    assert panels["The five steps"] == {"prepare-bpe", "train", "average", "translate", "score"}
-    assert {name for names in panels.values() for name in names if name[0] != "-"} == set(COMMANDS)
-    assert list(panels)[-1] == "Options"
-
-
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
@@ -119,17 +82,3 @@ def test_the_shell_gets_completions(
     done = run_cli()
     assert (done.code, done.err) == (0, "")
     assert done.out.decode().split("\n")[:-1] == [each.format(folder=tmp_path / "folder") for each in expected]
-
-
-def test_bash_installs_the_completions(tmp_path: Path) -> None:
-    def shell(line: str) -> str:
-        paths = {"HOME": str(tmp_path), "PATH": os.environ["PATH"], "PYTHONPATH": str(Path(cli.__file__).parents[1])}
-        words = ["bash", "-c", f'"{sys.executable}" -m vtrans {line}; exit $?']  # not exec: bash must be the parent
-        done = subprocess.run(words, env=paths, capture_output=True, check=False, timeout=60)
-        assert (done.returncode, done.stderr) == (0, b"")
-        return done.stdout.decode()
-
-    script = shell("--show-completion")
-    assert "_VTRANS_COMPLETE=complete_bash" in script
-    shell("--install-completion")
-    assert any("_VTRANS_COMPLETE" in file.read_text() for file in tmp_path.rglob("*.sh"))

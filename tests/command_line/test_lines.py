@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 from cli_runner import start
 
-from vtrans.data.store import DataFolder
-
 ROOM = 40  # bytes that the disk has left
 
 
@@ -35,28 +33,3 @@ def test_a_result_that_does_not_fit_is_an_error(
         _, said = process.communicate(timeout=120)
     assert process.returncode == 1
     assert said.split(b"\n")[-2:] == [b"error: stdout cannot be written: File too large.", b""]
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
-@pytest.mark.parametrize("words", ["overlap", "--help", "train --help", "--version", ""])
-def test_a_page_or_a_table_that_does_not_fit_is_an_error(
-    tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch, words: str
-) -> None:
-    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
-    data = ["--data", str(tiny_data.path)] if words == "overlap" else []
-    with Path("/dev/full").open("wb") as full:
-        process = start(*words.split(), *data, stdout=full)
-        _, said = process.communicate(timeout=120)
-    assert process.returncode == 1
-    assert said == b"error: stdout cannot be written: No space left on device.\n"
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
-def test_shell_completions_that_do_not_fit_end_with_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
-    with Path("/dev/full").open("wb") as full:
-        process = start("--show-completion", "bash", stdout=full)
-        _, said = process.communicate(timeout=120)
-    assert process.returncode == 1
-    assert said.startswith(b"error: ")
-    assert said.count(b"\n") == 1

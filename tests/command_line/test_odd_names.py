@@ -77,14 +77,3 @@ def test_a_folder_or_model_whose_name_is_not_utf8_is_refused_first(
         assert (done.code, done.out) == (2, b""), words
         assert "\\xff" in done.err.splitlines()[-1], words
         assert sorted(odd.rglob("*")) == before, words
-
-
-@pytest.mark.parametrize(
-    "words", [("inspect", "--word", "\udcff"), ("attend", "A dog.", "--target", "\udcff"), ("attend", "\udcff")]
-)
-def test_an_argument_that_is_not_utf8_is_refused(
-    words: tuple[str, ...], tiny_run: RunFolder, run_cli: Callable[..., Done]
-) -> None:
-    done = run_cli(words[0], tiny_run.path, *words[1:])
-    assert (done.code, done.out) == (2, b"")
-    assert "error: " in done.err.splitlines()[-1]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from cli_runner import SENTENCE, Done, start, terminal
+from cli_runner import SENTENCE, Done
 from safetensors.torch import save_file
 
 from vtrans.data.store import DataFolder
@@ -176,30 +176,6 @@ def test_a_fault_gets_one_sentence(
     assert tree(place) == before
 
 
-@pytest.mark.parametrize("separate", [False, True])
-@pytest.mark.parametrize("kind", ["bpe", "unigram"])
-def test_the_vocabulary_size_that_an_error_names_is_possible(
-    separate: bool, kind: str, place: Path, tmp_path: Path, run_cli: Callable[..., Done]
-) -> None:
-    words = ["prepare-bpe", "--src", place / "train.en", "--tgt", place / "train.de", "--out", tmp_path / "data"]
-    words += ["--subword", kind, *(["--separate"] if separate else [])]
-    for wrong in ("9000", "30"):
-        refused = run_cli(*words, "--vocab-size", wrong, "--force")
-        named = re.search(r"--vocab-size .*at (?:most|least) (\d+)", refused.err)
-        assert refused.code == 2
-        assert named, refused.err
-        taken = run_cli(*words, "--vocab-size", named[1], "--force")
-        assert taken.code == 0, taken.err
-
-
-def test_debug_shows_the_traceback(run_cli: Callable[..., Done]) -> None:
-    for words in (("--debug", "translate", "--model", "nowhere"), ("translate", "--debug", "--model", "nowhere")):
-        done = run_cli(*words)
-        assert done.code == 2
-        assert "Traceback (most recent call last)" in done.err
-        assert re.search(r"\nerror: .*nowhere.*\n$", done.err)
-
-
 def test_what_fails_while_running_has_exit_code_1(
     tiny_run: RunFolder, monkeypatch: pytest.MonkeyPatch, run_cli: Callable[..., Done]
 ) -> None:
@@ -210,23 +186,3 @@ def test_what_fails_while_running_has_exit_code_1(
     done = run_cli("translate", "--model", tiny_run.path, "--quiet", stdin=SENTENCE)
     assert (done.code, done.out) == (1, b"")
     assert re.fullmatch("error: RuntimeError: out of memory: tried to allocate .*--debug.*\n", done.err)
-
-
-def test_score_with_a_terminal_on_stdin_says_how_to_give_a_hypothesis(place: Path) -> None:
-    with terminal() as (_, theirs):
-        process = start("score", "valid.de", "valid.en", cwd=place, stdin=theirs)
-        out, err = process.communicate(timeout=60)
-    assert (process.returncode, out) == (2, b"")
-    assert "--hyp" in err.decode()
-
-
-def test_a_wrong_override_of_a_new_run_is_blamed_on_its_recipe(
-    tmp_path: Path, tiny_data: DataFolder, run_cli: Callable[..., Done]
-) -> None:
-    words = ("train", "--data", tiny_data.path, "--out", tmp_path / "new")
-    done = run_cli(*words, "--set", "model.heads=3")
-    assert done.code == 2
-    assert done.err.startswith("error: recipe small: model.heads ")
-    done = run_cli(*words, "--set", "train.max_steps=1\nmodel.heads=1")
-    assert done.code == 2
-    assert done.err.count("\n") == 1

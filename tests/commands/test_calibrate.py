@@ -15,24 +15,6 @@ from vtrans.text.languages import Languages
 PO = 'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=UTF-8\\n"\n\nmsgid "a dog"\nmsgstr ""\n'
 
 
-def test_an_output_that_cannot_be_written_is_refused_before_the_work(
-    run_cli: Callable[..., Done], run_copy: RunFolder, tmp_path: Path
-) -> None:
-    (run_copy.path / "confidence.json").mkdir()
-    (tmp_path / "map.svg").mkdir()
-    (tmp_path / "file").touch()
-    (tmp_path / "text").write_bytes(SENTENCE)
-    text = tmp_path / "text"
-    for words in (
-        ("calibrate", text, text, "--model", run_copy.path, "--device", "cpu"),
-        ("attend", run_copy.path, "a dog", "--out", tmp_path / "map.svg"),
-        ("export", run_copy.path, "--out", tmp_path / "file"),
-    ):
-        done = run_cli(*words)
-        assert done.code == 2
-        assert done.err.count("\n") == 1, done.err
-
-
 def test_the_confidence_of_translations(run_cli: Callable[..., Done], run_copy: RunFolder, tmp_path: Path) -> None:
     words = ("--model", run_copy.path, "--device", "cpu")
     src, ref, po, text = (tmp_path / name for name in ("src", "ref", "a.po", "a.txt"))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from cli_runner import Done
-from corpora import TRAIN, VALID, Pairs, decoded, snapshot, write
+from corpora import TRAIN, VALID, Pairs, decoded, snapshot
 
 from vtrans.data.store import DataFolder
 
@@ -62,17 +62,6 @@ def test_each_document_or_folder_is_a_corpus(run_cli: Run, folder: Path) -> None
     assert snapshot(folder) == before
 
 
-def test_documents_stand_beside_lines(run_cli: Run, folder: Path) -> None:
-    src, tgt = write(folder, "train", TRAIN[:100])
-    memory(Path("memory.tmx"), TRAIN[100:])
-    done = run_cli(
-        "prepare-bpe", "--src", src, "--tgt", tgt, "--pairs", "memory.tmx", "--src-lang", "en", "--tgt-lang", "de"
-    )
-    assert done.code == 0, done.err
-    data = DataFolder.open(folder / "data")
-    assert sorted(decoded(data, data.train) + decoded(data, data.valid)) == sorted(TRAIN)
-
-
 @pytest.mark.parametrize(
     ("words", "named"),
     [
@@ -103,21 +92,3 @@ def test_a_document_that_cannot_be_used_is_refused_and_nothing_written(
     assert done.err.count("\n") == 1
     assert re.search(named, done.err), done.err
     assert snapshot(folder) == before
-
-
-@pytest.mark.parametrize("kind", ["joint", "separate"])
-def test_a_data_folder_gives_its_vocabulary_to_another(run_cli: Run, folder: Path, kind: str) -> None:
-    catalogue(Path("all.po"), TRAIN)
-    catalogue(Path("some.po"), TRAIN[:20])
-    catalogue(Path("valid.po"), VALID)
-    valid, options = ("--valid-pairs", "valid.po"), ["--separate"] if kind == "separate" else []
-    assert run_cli("prepare-bpe", "--pairs", "all.po", *valid, "--vocab-size", 320, *options).code == 0
-    again = run_cli("prepare-bpe", "--pairs", "some.po", *valid, "--vocab-from", "data", "--out", "other")
-    assert again.code == 0, again.err
-    one, other = DataFolder.open(folder / "data"), DataFolder.open(folder / "other")
-    assert (one.src_vocab.digest, one.tgt_vocab.digest) == (other.src_vocab.digest, other.tgt_vocab.digest)
-    assert one.joint == other.joint == (kind == "joint")
-    (folder / "data" / "data.json").write_text("{}")
-    broken = run_cli("prepare-bpe", "--pairs", "some.po", *valid, "--vocab-from", "data", "--out", "third")
-    assert broken.code == 2
-    assert "data.json" in broken.err

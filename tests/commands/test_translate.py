@@ -32,26 +32,11 @@ def test_translating_under_torchrun_is_refused(monkeypatch: pytest.MonkeyPatch) 
         Text().division(None, None)
 
 
-def test_nothing_unusual_is_not_reported() -> None:
-    assert reported(Counts(lines=2, cut=1)) == []
-
-
 @pytest.mark.parametrize("name", ["empty", "unfinished", "looping", "missing"])
 def test_dubious_translations_are_counted_in_a_warning(name: str) -> None:
     for count in (1, 2000):
         (line,) = reported(Counts(lines=3000, **{name: count}))
         assert line.startswith(f"warning: {count:,} ")
-
-
-@pytest.mark.parametrize("name", ["blank", "retried"])
-def test_other_counts_are_information(name: str) -> None:
-    (line,) = reported(Counts(lines=2, **{name: 2}))
-    assert line.startswith("2 ")
-
-
-def test_empty_translations_come_with_advice_unless_it_was_followed() -> None:
-    assert "--min-length" in reported(Counts(lines=1, empty=1))[0]
-    assert "--min-length" not in reported(Counts(lines=1, empty=1), min_length=1)[0]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="no copies")

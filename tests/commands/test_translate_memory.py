@@ -66,16 +66,6 @@ def test_known_lines_are_taken_and_others_translated_with_a_match(translate: Run
     assert translate(*words, stdin=text).out.splitlines()[0] == " Der große Hund! ".encode()
 
 
-def test_a_prefix_or_an_n_best_list_goes_with_a_memory(translate: Run) -> None:
-    Path("prefixes").write_text("Ein\n", encoding="utf-8")
-    Path("text").write_text("The big dog.\n", encoding="utf-8")
-    words = "--input", "text", "--memory", "corrections"
-    assert translate(*words, "--prefix", "prefixes").out.startswith(b"Ein")
-    assert translate(*words, "--nbest", 3, "--beam", 3).out == "Der große Hund!\n\n\n".encode()
-    assert translate(*words, "--alignments").out == "\tDer große Hund!\n".encode()
-    assert translate(*words, "--raw", "--sample").out == "Der große Hund!\n".encode()
-
-
 def test_entries_of_documents_are_taken_from_folders(translate: Run) -> None:
     entries = HEADER.format("de") + ENTRY.format("The big <b>dog</b>.", "") + ENTRY.format("The old <b>dog</b>.", "")
     Path("b.po").write_text(entries, encoding="utf-8")
@@ -131,25 +121,6 @@ def test_what_is_no_memory_is_refused(
     assert (path.read_bytes() if path.exists() else None) == before
 
 
-@pytest.mark.parametrize("words", ["--chunk-lines 2 --input text -o out", "--output corrections"])
-def test_a_memory_that_would_change_is_refused(translate: Run, words: str) -> None:
-    Path("text").write_text("a dog\n", encoding="utf-8")
-    done = translate(*words.split(), "--memory", "corrections", stdin=b"")
-    assert done.code == 2
-    assert "--memory" in done.err
-
-
-def test_a_document_in_other_languages_is_refused(translate: Run) -> None:
-    Path("b.po").write_text(HEADER.format("ru") + ENTRY.format("The dog.", ""), encoding="utf-8")
-    xliff = '<xliff version="1.2"><file source-language="fr" target-language="de"><body/></file></xliff>'
-    Path("b.xlf").write_text(xliff, encoding="utf-8")
-    for name, named in (("b.po", "ru"), ("b.xlf", "fr to de")):
-        done = translate(name, "-o", "out")
-        assert (done.code, Path("out").exists()) == (2, False)
-        assert f"{name}: " in done.err
-        assert named in done.err
-
-
 def test_a_large_memory_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
     monkeypatch.setattr(documents, "LEAST_KEPT", 1)
@@ -170,20 +141,3 @@ def test_a_large_memory_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     for file in (tmp_path / "cache").iterdir():
         file.write_text("[damaged", encoding="utf-8")
     assert len(documents.remembered(tmp_path / "pages", pair)) == len(first)
-
-
-def test_only_the_last_memories_stay_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
-    monkeypatch.setattr(documents, "LEAST_KEPT", 1)
-    for number in range(documents.MOST_KEPT + 2):
-        path = tmp_path / f"{number}.po"
-        path.write_text(TRANSLATED, encoding="utf-8")
-        documents.remembered(path, Languages("en", "de"))
-    assert len(list((tmp_path / "cache").iterdir())) == documents.MOST_KEPT
-
-
-def test_a_memory_without_a_cache_is_read_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(CACHE_VARIABLE, "/dev/null/cache")
-    monkeypatch.setattr(documents, "LEAST_KEPT", 1)
-    (tmp_path / "a.po").write_text(TRANSLATED, encoding="utf-8")
-    assert len(documents.remembered(tmp_path / "a.po", Languages("en", "de"))) > 0

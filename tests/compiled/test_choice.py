@@ -10,7 +10,6 @@ import pytest
 from test_decoder import COMPILER, LINES
 
 import vtrans
-from vtrans.compiled.compiler import cache_folder
 from vtrans.compiled.weights import PRECISIONS
 from vtrans.config import CACHE_VARIABLE
 from vtrans.console import Console
@@ -47,15 +46,6 @@ def test_what_compiled_code_cannot_do_is_refused(tiny_run: RunFolder, settings: 
         vtrans.load(tiny_run.path, engine="compiled", **{"device": "cpu", **settings})
 
 
-def test_loading_says_where_the_compiled_code_is(tiny_run: RunFolder) -> None:
-    engine(tiny_run)
-    heard = io.StringIO()
-    engine(tiny_run, console=Console(stream=heard))
-    first, second = heard.getvalue().removesuffix("\n").split("\n")
-    assert first.startswith("model: ")
-    assert Path(second.removeprefix("compiled code: ")).parent == cache_folder()
-
-
 def test_without_a_compiler_torch_runs_the_model_and_one_line_says_why(tiny_run: RunFolder, no_compiler: str) -> None:
     heard = io.StringIO()
     made = vtrans.load(tiny_run.path, device="cpu", console=Console(stream=heard))
@@ -67,30 +57,3 @@ def test_without_a_compiler_torch_runs_the_model_and_one_line_says_why(tiny_run:
         engine(tiny_run, engine="compiled")
     with pytest.raises(InputError, match="`precision`"):
         engine(tiny_run, precision="int8")
-
-
-def test_jobs_with_and_without_a_compiler_do_not_mix(
-    run_cli: Any, tmp_path: Path, tiny_run: RunFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text = tmp_path / "text"
-    text.write_text("".join(f"{line}\n" for line in LINES))
-    words = ["translate", "--model", tiny_run.path, "--device", "cpu", "--input", text, "--chunk-lines", 1]
-
-    def job(out: str, shard: str, *more: str, compiler: bool) -> Any:
-        with monkeypatch.context() as patch:
-            if not compiler:
-                patch.setenv(CACHE_VARIABLE, str(tmp_path / "empty"))
-                patch.setenv("CXX", "no-such-compiler")
-            return run_cli(*words, "--output", tmp_path / out, "--shard", shard, *more)
-
-    assert job("a", "1/2", compiler=True).code == 0
-    refused = job("a", "2/2", compiler=False)
-    assert refused.code == 2
-    assert "--engine" in refused.err
-    assert job("a", "2/2", compiler=True).code == 0
-    assert run_cli("collect", tmp_path / "a").code == 0
-    assert job("b", "1/2", compiler=False).code == 0
-    assert job("b", "2/2", "--engine", "compiled", compiler=True).code == 2
-    assert job("b", "2/2", compiler=True).code == 0  # with torch, as the job began
-    collected = run_cli("collect", tmp_path / "b").out
-    assert collected == run_cli(*words[:7], "--engine", "torch").out

@@ -6,7 +6,6 @@ import io
 import os
 import shlex
 import shutil
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -81,22 +80,6 @@ def test_a_folder_that_others_can_use_is_not_used(source: Path, mode: int) -> No
     assert len(list(cache_folder().iterdir())) == 1
 
 
-def test_a_folder_of_another_user_is_not_used(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    answer(source)
-    user = os.geteuid()
-    monkeypatch.setattr(os, "geteuid", lambda: user + 1)
-    result, said = answer(source)
-    assert (result, said.count("warning: ")) == (1, 1)
-    assert f"belongs to the user {user}" in said
-
-
-def test_a_folder_that_cannot_be_made_is_done_without(source: Path) -> None:
-    cache_folder().parent.write_text("a file")
-    result, said = answer(source)
-    assert (result, said.count("warning: ")) == (1, 1)
-    assert str(cache_folder()) in said
-
-
 def test_errors_of_the_compiler_are_errors(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source.write_text("nonsense\n")
     with pytest.raises(CompilerError, match="nonsense"):
@@ -125,65 +108,6 @@ def test_the_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatc
     assert cache_folder() == Path("mine")
 
 
-def test_systems_without_users_are_refused(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(os, "geteuid")
-    with pytest.raises(CompilerError, match=sys.platform):
-        answer(source)
-
-
-def test_a_folder_that_cannot_be_written_is_done_without(source: Path) -> None:
-    """The name of the library is possible, but not that of the temporary folder beside it: every user fails here."""
-    long = source.rename(source.with_name("c" * 230 + ".cpp"))
-    result, said = answer(long)
-    assert (result, said.count("warning: ")) == (1, 1)
-    assert str(cache_folder()) in said
-    assert not list(cache_folder().iterdir())
-
-
-def test_the_library_of_another_user_is_not_loaded(source: Path) -> None:
-    """It may have been put there while the folder was open to others."""
-    answer(source)
-    [kept] = cache_folder().iterdir()
-    theirs = kept.stat().st_ino
-    try:
-        os.chown(kept, os.geteuid() + 1, -1)
-    except PermissionError:
-        pytest.skip("only root can give a file to another user")
-    assert answer(source)[0] == 1
-    assert kept.stat().st_uid == os.geteuid()
-    assert kept.stat().st_ino != theirs
-
-
-def test_a_user_without_a_home_has_a_cache_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unknown(user: int) -> None:
-        raise KeyError(user)
-
-    for name in (CACHE_VARIABLE, "XDG_CACHE_HOME", "HOME"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("pwd.getpwuid", unknown)
-    assert cache_folder() == Path("/.cache/vtrans")
-
-
-def test_a_command_that_is_none_is_an_error(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CXX", "g++ '")
-    with pytest.raises(CompilerError, match="CXX"):
-        answer(source)
-
-
-def test_without_a_temporary_folder_there_is_no_code(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cache_folder().parent.write_text("a file")
-    monkeypatch.setattr("tempfile.tempdir", str(source))
-    with pytest.raises(CompilerError):
-        answer(source)
-
-
-def test_a_library_of_macos_and_its_wheel_are_for_the_same_version() -> None:
-    for system, version in (("darwin", compiler.MACOS), ("linux", "")):
-        options = [word for word in compiler.compile_command("baseline", system) if word.startswith("-mmacosx")]
-        assert options == ([f"-mmacosx-version-min={version}"] if version else [])
-    assert compiler.wheel_platform("macosx-14.2-arm64") == "macosx_11_0_arm64"
-
-
 @pytest.mark.parametrize(
     ("python", "expected"),
     [
@@ -195,14 +119,6 @@ def test_a_library_of_macos_and_its_wheel_are_for_the_same_version() -> None:
 )
 def test_the_platform_of_a_wheel_is_that_of_python(python: str, expected: str) -> None:
     assert compiler.wheel_platform(python) == expected
-
-
-@pytest.mark.parametrize("machine", ["x86_64", "arm64"])
-def test_a_wheel_for_a_python_of_several_machines_is_for_this_one(
-    machine: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("platform.machine", lambda: machine)
-    assert compiler.wheel_platform("macosx-10.13-universal2") == f"macosx_11_0_{machine}"
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
-import gc
 import itertools
 import os
 import random
@@ -23,7 +22,7 @@ from translators import window
 import vtrans
 from vtrans.checkpoint import LoadedModel, arrays_of
 from vtrans.compiled import compiler
-from vtrans.compiled.decoder import CompiledDecoder, CompiledState, compiled_decoder, memory
+from vtrans.compiled.decoder import CompiledDecoder, compiled_decoder, memory
 from vtrans.compiled.weights import PRECISIONS
 from vtrans.config import ModelConfig
 from vtrans.engines.torch_engine import TorchEngine
@@ -104,29 +103,6 @@ def test_a_product_has_rounded_operands_and_exact_sums(
             torch.testing.assert_close(found[:, 1:], logits.log_softmax(1)[:, 1:], rtol=1e-5, atol=3e-5)
 
 
-@pytest.mark.parametrize("instructions", ALL[ALL.index(compiler.instructions()) :])
-@pytest.mark.parametrize("config", [WIDE, VARIANTS[-3], SEQUENCES[-1]])
-@pytest.mark.parametrize("precision", PRECISIONS[1:])
-def test_a_rounded_model_is_close_to_float32(
-    config: ModelConfig, precision: str, instructions: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(compiler, "instructions", lambda: instructions)
-    model, live = make(config).float().requires_grad_(False), np.arange(6)
-    library, results = compiled_decoder(None), []
-    for decoder in (CompiledDecoder(arrays_of(model), library, kind) for kind in ("float32", precision)):
-        numbers, steps = random.Random(4), []
-        with torch.inference_mode():
-            state = decoder.start(sequences(6, 20, 9), 2)
-            for _ in range(12):
-                tokens = np.array([[numbers.randrange(4, V) for _ in range(2)] for _ in range(3)])
-                whole = [logprobs_of(block) for block in decoder.step(state, tokens, live)]
-                steps.append(np.concatenate(whole)[:, 1:])
-        results.append(np.concatenate(steps))
-    exact, rounded = results
-    error = float(np.sqrt(np.square(rounded - exact).mean()) / exact.std())
-    assert 0 < error < {"bfloat16": 0.015, "int8": 0.06}[precision]
-
-
 def check_histories(library: ctypes.CDLL, config: ModelConfig, width: int) -> None:
     """Rows change parents and die, sentences end, others take their places, the batch grows and shrinks: each live row
     still equals its full forward pass, and its best tokens are those of the pass, in order."""
@@ -193,32 +169,6 @@ def test_threads_change_no_bit(library: ctypes.CDLL, config: ModelConfig) -> Non
     assert results[0] == results[1] == results[2]
 
 
-def test_narrow_integers_are_widened(library: ctypes.CDLL) -> None:
-    """NumPy 1 makes arrays of 32 bits on Windows, and the compiled code reads 64."""
-    decoder, live, results = CompiledDecoder(arrays_of(make(SMALL).float()), library), np.arange(4), []
-    for dtype in (np.int64, np.int32):
-        state, steps = decoder.start(sequences(4, 7), 2), []
-        for tokens in ([[5, 6], [7, 8]], [[9, 10], [11, 12]]):
-            [block] = decoder.step(state, np.array(tokens, dtype), live)
-            steps.append(logprobs_of(block))
-            decoder.reorder(state, np.array([[1, 0], [0, 0]], dtype))
-        results.append(np.array(steps))
-    assert np.array_equal(results[0], results[1])
-
-
-def test_slots_of_no_history_are_given_up(library: ctypes.CDLL) -> None:
-    """A long search whose rows always continue row 0 takes no more memory than its histories."""
-    model = make(SMALL).float()
-    decoder = CompiledDecoder(arrays_of(model), library)
-    state = decoder.start(sequences(4), 4)
-    for _ in range(60):
-        [block] = decoder.step(state, np.array([[5, 6, 7, 8]]), np.array([0]))
-        decoder.reorder(state, np.array([[0, 0, 0, 0]]))
-    full = model(*padded(sequences(4)), torch.full((1, 60), 5))[0, -1].log_softmax(-1)
-    close(torch.from_numpy(logprobs_of(block)[0, 1:]), full[1:])
-    assert library.batch_slots(state.pointer) <= 2 * (60 + 4) < 60 * 4
-
-
 def first_logprobs(decoder: CompiledDecoder, best: int | None = None) -> Logprobs:
     """Returns the log-probabilities [1, V] of one step, or those of the best tokens."""
     state = decoder.start(sequences(4), 1)
@@ -236,57 +186,6 @@ def test_the_best_tokens_are_those_of_the_whole_vocabulary(library: ctypes.CDLL,
     assert isinstance(block, Best)
     assert block.ids[0].tolist() == (-whole).argsort(kind="stable")[:best].tolist()
     assert np.array_equal(block.logprobs[0], whole[block.ids[0]])
-
-
-def test_the_memory_of_a_moved_model_is_kept(library: ctypes.CDLL) -> None:
-    model = make(dataclasses.replace(SMALL, positions="learned", max_positions=64)).float()
-    decoder = CompiledDecoder(arrays_of(model), library)
-    before = first_logprobs(decoder)
-    model.double()
-    others = [torch.full((V, 16), torch.nan) for _ in range(100)]  # takes the place of what is freed
-    assert np.array_equal(first_logprobs(decoder), before)
-    del others
-
-
-@pytest.mark.parametrize("best", [None, 3])
-def test_the_compiled_code_writes_float32_whatever_the_default_is(library: ctypes.CDLL, best: int | None) -> None:
-    decoder = CompiledDecoder(arrays_of(make(SMALL).float()), library)
-    before = first_logprobs(decoder, best)
-    torch.set_default_dtype(torch.float64)
-    try:
-        assert np.array_equal(first_logprobs(decoder, best), before)
-    finally:
-        torch.set_default_dtype(torch.float32)
-
-
-@pytest.mark.filterwarnings("error")
-def test_a_model_that_is_refused_leaves_nothing_behind(library: ctypes.CDLL) -> None:
-    with pytest.raises(ValueError, match="not in tuple"):
-        CompiledDecoder(arrays_of(make(SMALL)), library, "float64")
-    gc.collect()
-
-
-def test_exhausted_memory_is_an_exception(library: ctypes.CDLL) -> None:
-    """A source of a negative length asks for more memory than there can be."""
-    decoder = CompiledDecoder(arrays_of(make(SMALL).float()), library)
-    state = CompiledState(decoder.compiled, 1)
-    length, none = ctypes.c_int64(-1), ctypes.c_int64(0)
-    with pytest.raises(MemoryError):
-        library.batch_admit(
-            state.pointer, None, ctypes.addressof(length), 1, None, 0, None, None, ctypes.addressof(none)
-        )
-
-
-@pytest.mark.parametrize(("config", "value"), each_with([*VARIANTS, *SEQUENCES], [1e20, 1e25, 1e30, 3e38]))
-def test_no_score_is_finite_when_the_numbers_overflow(library: ctypes.CDLL, config: ModelConfig, value: float) -> None:
-    """A layer norm must not divide by an infinite deviation: its output would be its bias, whatever the source is."""
-    model = make(config).float()
-    with torch.no_grad():
-        model.decoder.layers[-1].feed_forward.outer.weight[0] = value
-        full = model(*padded(sequences(4)), torch.tensor([[BOS]]))[0, -1, 1:].log_softmax(-1)
-        for precision in PRECISIONS:
-            compiled = first_logprobs(CompiledDecoder(arrays_of(model), library, precision))[0, 1:]
-            assert full.isfinite().all() or not np.isfinite(compiled).any()
 
 
 @pytest.mark.parametrize("how", ["beam", "nbest", "groups", "sample", "prefix", "rules", "minimum", "ensemble"])

@@ -11,12 +11,11 @@ import pytest
 import torch
 from drawn import some
 from networks import EOS, SEQUENCES, SMALL, VARIANTS, V, make
-from test_decoder import ALL, COMPILER, WIDE
+from test_decoder import COMPILER, WIDE
 
 from vtrans.checkpoint import arrays_of
-from vtrans.compiled import compiler, forced
+from vtrans.compiled import forced
 from vtrans.compiled.decoder import CompiledDecoder, compiled_decoder
-from vtrans.compiled.weights import PRECISIONS
 from vtrans.config import ModelConfig
 from vtrans.engines.attention import mean_attention
 from vtrans.engines.forced import forced_batches
@@ -26,7 +25,6 @@ from vtrans.model import Transformer
 from vtrans.search.decoder import SubwordPair
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="a C++ compiler is not installed: apt-get install g++")
-INSTRUCTIONS = ALL[ALL.index(compiler.instructions()) :]
 CONFIGS = [
     *VARIANTS,
     *SEQUENCES,
@@ -79,31 +77,6 @@ def test_logprobs_and_attention_are_those_of_torch(config: ModelConfig) -> None:
     check(*decoders(config), pairs(40))
 
 
-@pytest.mark.parametrize("instructions", INSTRUCTIONS)
-@pytest.mark.parametrize("config", [WIDE, *some([SEQUENCES[-1], CONFIGS[-2]], 1)])
-def test_each_instruction_set_computes_the_same(
-    config: ModelConfig, instructions: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(compiler, "instructions", lambda: instructions)
-    check(*decoders(config), pairs(20))
-
-
-@pytest.mark.parametrize("instructions", INSTRUCTIONS)
-@pytest.mark.parametrize("precision", PRECISIONS[1:])
-@pytest.mark.parametrize("config", some([WIDE, SEQUENCES[0], CONFIGS[-2]], 1))
-def test_a_rounded_model_is_close_to_float32(
-    config: ModelConfig, precision: str, instructions: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(compiler, "instructions", lambda: instructions)
-    model, decoder = decoders(config, precision)
-    some = [pair for pair in pairs(40) if pair[1]]
-    exact = np.concatenate(in_torch([model], [1.0], some, 200))
-    error = np.concatenate(forced.token_logprobs(decoder, some, 1)) - exact
-    assert 0 < np.sqrt((error**2).mean()) < 0.05 * exact.std()
-    found, full = forced.mean_attention(decoder, some, 1), attention(model, some)
-    assert 0 < max(abs(a - b).max() for a, b in zip(found, full, strict=True)) < 0.1
-
-
 @pytest.mark.parametrize("config", [SMALL, SEQUENCES[-1], VARIANTS[-3]])
 def test_neither_threads_nor_other_pairs_change_a_bit(config: ModelConfig) -> None:
     _, decoder = decoders(config)
@@ -114,25 +87,6 @@ def test_neither_threads_nor_other_pairs_change_a_bit(config: ModelConfig) -> No
     assert both[0] == both[1] == both[2]
     alone = [forced.token_logprobs(decoder, [pair], 1)[0].tobytes() for pair in some]
     assert alone == both[0][: len(some)]
-
-
-def test_a_shortlist_has_no_effect() -> None:
-    model, whole = decoders(SMALL)
-    limited = CompiledDecoder(arrays_of(model), whole.library, "float32", (3, 5, 7, 11))
-    some = pairs(20)
-    for found, expected in zip(
-        forced.token_logprobs(limited, some, 1), forced.token_logprobs(whole, some, 1), strict=True
-    ):
-        assert found.tolist() == expected.tolist()
-
-
-def test_pairs_are_counted_as_they_are_done() -> None:
-    _, decoder = decoders(SMALL)
-    counts: list[int] = []
-    forced.token_logprobs(decoder, pairs(400), 1, counts.append)
-    assert len(counts) > 1
-    assert sum(counts) == 400
-    assert [*forced.token_logprobs(decoder, [], 1), *forced.mean_attention(decoder, [], 1)] == []
 
 
 def test_nan_is_an_error() -> None:

@@ -18,12 +18,12 @@ from networks import EOS, SEQUENCES, SMALL, VARIANTS, V, make
 
 from vtrans.checkpoint import arrays_of
 from vtrans.compiled.decoder import CompiledDecoder, compiled_decoder
-from vtrans.compiled.plain_search import STOPS, is_plain, plain_search
+from vtrans.compiled.plain_search import STOPS, plain_search
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.errors import AbandonedError, LogprobsError
 from vtrans.search.beam import beam_search
 from vtrans.search.loop import SearchTask
-from vtrans.search.rules import Begin, MinimumLength, NoRepeatedNgram, RuleSet, Suppressed
+from vtrans.search.rules import Begin, MinimumLength, RuleSet, Suppressed
 
 COMPILER = shutil.which(shlex.split(os.environ.get("CXX") or "g++")[0])
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="a C++ compiler is not installed: apt-get install g++")
@@ -101,36 +101,9 @@ def test_a_search_can_be_abandoned_before_each_step(library: ctypes.CDLL) -> Non
     assert len(calls) == 30
 
 
-def test_translations_are_yielded_as_they_finish(library: ctypes.CDLL) -> None:
-    calls = []
-
-    def abandoned() -> bool:
-        calls.append(1)
-        return False
-
-    search = searched(decoder_of(library), [[5, EOS]] * 50, 20, batch_tokens=1, abandoned=abandoned)
-    next(search)
-    assert len(calls) < 30
-    assert sorted(i for i, _ in search) == [*range(1, 50)]
-
-
 def test_log_probabilities_that_are_not_numbers_are_an_error(library: ctypes.CDLL) -> None:
     decoder = decoder_of(library)
     weights = decoder.compiled.weights
     weights["projection.weight"][7] = np.nan
     with pytest.raises(LogprobsError):
         list(searched(CompiledDecoder(weights, library), [[5, EOS]], 20))
-
-
-def test_a_search_without_sources_finds_nothing(library: ctypes.CDLL) -> None:
-    assert list(searched(decoder_of(library), [], 20)) == []
-
-
-def test_other_searches_are_not_plain() -> None:
-    def plain(rules: RuleSet, **config: Any) -> bool:
-        return is_plain(SearchTask([], [], SearchConfig(beam=4, **config), 1, rules))
-
-    assert plain(RuleSet([Begin((5,)), Suppressed((7,)), MinimumLength(3)]))
-    assert not plain(RuleSet(), beam_groups=2)
-    assert not plain(RuleSet([NoRepeatedNgram(2)]))
-    assert not plain(RuleSet([], [[MinimumLength(3)], []]))

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-import threading
 import time
-import tracemalloc
 from collections.abc import Iterator
-from contextlib import closing
 
 import pytest
 import torch
@@ -17,10 +13,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import vtrans.data.batches
-from vtrans.data.batches import Mixture, ahead, collate, plan_epoch
+from vtrans.data.batches import Mixture, ahead, plan_epoch
 from vtrans.errors import RecipeError
 from vtrans.numerics.seeds import derived_seed
-from vtrans.text.vocabulary import BOS_ID, EOS_ID, PAD_ID
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=80)
 
@@ -95,17 +90,6 @@ def test_a_plan_equals_the_simple_one(
     assert [p.tolist() for p in plan] == simple_plan(src, tgt, budget, 5, epoch, numbers)
 
 
-def test_planning_takes_little_memory() -> None:
-    """The memory of numpy, per pair. That of torch, which is not measured, is 4 bytes and the result."""
-    src, tgt = (side.to(torch.int32) for side in like_a_corpus(500_000))
-    plan_epoch(src[:100], tgt[:100], 4096, 1, 2)
-    tracemalloc.start()
-    plan_epoch(src, tgt, 4096, 1, 2)
-    peak = tracemalloc.get_traced_memory()[1] / 500_000
-    tracemalloc.stop()
-    assert peak < 32
-
-
 def test_the_order_is_a_function_of_seed_and_epoch() -> None:
     src, tgt = like_a_corpus(2000)
 
@@ -123,15 +107,6 @@ def test_the_order_is_a_function_of_seed_and_epoch() -> None:
     order(1, 2)
     assert torch.equal(torch.get_rng_state(), before), "the global generator is not touched"
     torch.set_rng_state(state)
-
-
-def test_padding_of_a_hundred_thousand_pairs_is_below_five_percent() -> None:
-    src, tgt = like_a_corpus(100_000)
-    padded = real = 0
-    for numbers in plan_epoch(src, tgt, 4096, 1, 2):
-        real += int(src[numbers].sum() + tgt[numbers].sum()) + 2 * len(numbers)
-        padded += len(numbers) * int(src[numbers].max() + tgt[numbers].max() + 2)
-    assert 1 - real / padded < 0.05
 
 
 def test_the_first_epoch_begins_with_its_largest_batch() -> None:
@@ -176,26 +151,6 @@ def test_a_mixture_has_each_pair_as_often_as_the_weight_of_its_corpus_says() -> 
     assert not torch.equal(epochs[0], torch.bincount(other, minlength=152))
 
 
-def test_over_many_epochs_a_fraction_includes_every_pair() -> None:
-    mixture, seen = Mixture((20, 200), (1, 0.1)), torch.zeros(220)
-    for epoch in range(1, 201):
-        numbers = mixture.pairs(epoch)
-        assert numbers is not None
-        seen += torch.bincount(numbers, minlength=220)
-    assert seen[:20].tolist() == [200] * 20
-    assert 3 < seen[20:].min() < 20 < seen[20:].max() < 40  # 20 on average, binomial
-
-
-def test_collate_pads_and_adds_special_ids() -> None:
-    batch = collate([torch.tensor([5, 6]), torch.tensor([7])], [torch.tensor([8]), torch.tensor([9, 10, 11])])
-    assert batch.src_BS.tolist() == [[5, 6, EOS_ID], [7, EOS_ID, PAD_ID]]
-    assert batch.keep_BS.tolist() == [[True, True, True], [True, True, False]]
-    assert batch.tgt_in_BT.tolist() == [[BOS_ID, 8, PAD_ID, PAD_ID], [BOS_ID, 9, 10, 11]]
-    assert batch.targets_N.tolist() == [8, EOS_ID, 9, 10, 11, EOS_ID]
-    assert batch.real_N.tolist() == [0, 1, 4, 5, 6, 7]
-    assert (batch.src_tokens, batch.tgt_tokens, batch.real, batch.padded) == (3, 6, 11, 14)
-
-
 def test_derived_seeds_never_change() -> None:
     """Other seeds would change every run that is resumed."""
     assert derived_seed("epoch", 1, 1) == 7122790889077348357
@@ -219,40 +174,3 @@ def test_items_made_in_advance_come_in_order_and_are_limited() -> None:
     time.sleep(0.2)
     assert made == [0, 1, 2, 3, 4]  # one taken, three waiting, one that the thread holds
     assert list(stream) == list(range(1, 50))
-
-
-def test_an_exception_is_raised_in_place_of_its_item() -> None:
-    def broken() -> Iterator[int]:
-        yield 1
-        yield 2
-        raise OSError("the disk went away")
-
-    stream = ahead(broken(), 8)
-    assert (next(stream), next(stream)) == (1, 2)
-    with pytest.raises(OSError, match="the disk went away"):
-        next(stream)
-
-
-def test_closing_ends_the_thread() -> None:
-    before = threading.active_count()
-    stream = ahead(itertools.count(), 2)
-    assert next(stream) == 0
-    assert threading.active_count() == before + 1
-    stream.close()
-    assert threading.active_count() == before
-
-
-def test_closing_also_closes_the_generator_of_the_items() -> None:
-    closed = []
-
-    def numbers() -> Iterator[int]:
-        try:
-            yield from itertools.count()
-        finally:
-            closed.append(threading.current_thread().name)
-
-    items = numbers()  # keep a reference, so that it is closed, not collected
-    with closing(ahead(items, 2)) as stream:
-        assert next(stream) == 0
-    assert closed == ["batches"]
-    assert list(items) == []

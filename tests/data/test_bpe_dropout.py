@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 from collections import Counter
 from contextlib import closing
 from itertools import islice, pairwise
@@ -15,13 +14,10 @@ import torch
 import vtrans.data.augmentation
 import vtrans.data.bpe_dropout
 from vtrans.data.augmentation import Augmentation
-from vtrans.data.batches import Mixture
 from vtrans.data.bpe_dropout import Dropout
-from vtrans.data.preparation.learn_vocabulary import learn
 from vtrans.data.store import DataFolder, TokenStore
 from vtrans.errors import VtransError
 from vtrans.text.vocabulary import Vocabulary
-from vtrans.training.batch_loader import _workers
 
 Window = tuple[int, int, TokenStore]
 
@@ -70,22 +66,6 @@ def test_each_epoch_has_every_pair_once_in_different_subwords(tiny_data: DataFol
     assert lengths[0] != lengths[1]
 
 
-def test_an_epoch_has_the_pairs_of_its_mixture(tiny_data: DataFolder) -> None:
-    half = len(tiny_data.train) // 2
-    mixture = Mixture((half, len(tiny_data.train) - half), (2, 0.5))
-    drawing = Augmentation(tiny_data.train, tiny_data.src_vocab, tiny_data.tgt_vocab, 1, 1000, mixture, dropout=0.2)
-    count = -(-len(mixture) // 48)
-    drawn = windows(drawing, 2 * count)
-    assert [(epoch, window) for epoch, window, _ in drawn] == [(e, w) for e in (1, 2) for w in range(count)]
-    everything = pairs(tiny_data, [tiny_data.train])
-    for epoch in (1, 2):
-        numbers = mixture.pairs(epoch)
-        assert numbers is not None
-        chosen = pairs(tiny_data, [store for e, _, store in drawn if e == epoch])
-        assert sorted(chosen) == sorted(everything[i] for i in numbers.tolist())
-    assert equal(windows(drawing, 1, 2, 1)[0], drawn[count + 1])
-
-
 def test_a_window_does_not_depend_on_where_drawing_starts(tiny_data: DataFolder) -> None:
     drawn = windows(segmentations(tiny_data), 9)
     for start in (1, 3, 5, 8):
@@ -123,16 +103,6 @@ def test_workers_draw_what_one_process_draws_and_one_that_dies_ends_the_drawing(
     assert not multiprocessing.active_children()
 
 
-@pytest.mark.parametrize(("cores", "ranks", "expected"), [(16, 1, 8), (16, 4, 3), (4, 4, 1), (2, 1, 1)])
-def test_the_cores_of_a_rank_draw_for_its_gpu(
-    monkeypatch: pytest.MonkeyPatch, cores: int, ranks: int, expected: int
-) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)), raising=False)
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(ranks))
-    assert _workers(torch.device("cuda")) == expected
-    assert _workers(torch.device("cpu")) == 1
-
-
 def _copied(store: TokenStore) -> TokenStore:
     ids, lengths = store.joined("src", torch.arange(len(store)))
     offsets = np.concatenate([[0], lengths]).cumsum()
@@ -160,15 +130,6 @@ def test_a_pair_that_would_become_too_long_keeps_its_segmentation(tiny_data: Dat
 
 # One side
 
-LINES = (
-    "The big dog sees me again today.",
-    "Der große Hund sieht mich heute wieder.",
-    "nie wiedersehen 😀😀 nothing世nothing",
-    "e",
-    "",
-    "often now never often",
-)
-
 
 def cut(dropout: Dropout, lines: list[list[int]], seed: int = 1) -> list[list[int]]:
     ids = np.array([i for line in lines for i in line], np.int32)
@@ -176,31 +137,6 @@ def cut(dropout: Dropout, lines: list[list[int]], seed: int = 1) -> list[list[in
     new, grown = dropout.cut(ids, lengths, torch.Generator().manual_seed(seed))
     assert grown.sum() == len(new)
     return [part.tolist() for part in np.split(new, grown.cumsum()[:-1])]
-
-
-def test_without_dropout_the_subwords_are_those_of_sentencepiece(tiny_data: DataFolder) -> None:
-    vocabulary, store = tiny_data.src_vocab, tiny_data.train
-    lines = [*vocabulary.encode_batch(LINES), *(store.tgt(i).tolist() for i in range(len(store)))]
-    assert any(not vocabulary.is_subword(i) for line in lines for i in line)  # the emoji is encoded as bytes
-    assert cut(Dropout(vocabulary, 0.0, 1), lines) == lines
-    broken = [line[1:] for line in lines if line]  # lines that begin in the middle of a word
-    assert cut(Dropout(vocabulary, 0.0, 1), broken) == broken
-    other = cut(Dropout(vocabulary, 0.5, 1), lines)
-    assert other != lines
-    assert [vocabulary.decode(line) for line in other] == [vocabulary.decode(line) for line in lines]
-    characters = [i for line in cut(Dropout(vocabulary, 1.0, 1), lines) for i in line]
-    assert max(len(vocabulary.piece(i)) for i in characters if vocabulary.is_subword(i)) == 1
-
-
-def test_the_users_symbols_stay_whole() -> None:
-    text = [f"<BT> the dog{i} sees a cat{i}" for i in range(50)]
-    vocabulary = learn(text, size=300, kind="bpe", coverage=1.0, normalization="nmt_nfkc", symbols=["<BT>"])
-    lines = vocabulary.encode_batch(text)
-    symbol = next(i for i in range(len(vocabulary)) if vocabulary.piece(i) == "<BT>")
-    other = cut(Dropout(vocabulary, 0.5, 1), lines)
-    assert other != lines
-    assert all(line.count(symbol) == 1 for line in other)
-    assert [vocabulary.decode(line) for line in other] == [vocabulary.decode(line) for line in lines]
 
 
 def distribution(vocabulary: Vocabulary, symbols: tuple[str, ...], rate: float) -> dict[tuple[str, ...], float]:
@@ -230,15 +166,3 @@ def test_segmentations_have_the_frequencies_of_the_papers_algorithm(tiny_data: D
         # 64 variants of each of 40 seeds
         assert seen[segmentation] / seen.total() == pytest.approx(probability, abs=5 * (probability / 40 / 64) ** 0.5)
     assert set(seen) <= set(expected)
-
-
-def test_forgotten_segmentations_are_drawn_again_identically(
-    tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = tiny_data.train
-    lines = [store.src(i).tolist() for i in range(100)]
-    kept = cut(Dropout(tiny_data.src_vocab, 0.3, 5), lines)
-    monkeypatch.setattr(vtrans.data.bpe_dropout, "KEPT", 10)
-    dropout = Dropout(tiny_data.src_vocab, 0.3, 5)
-    assert cut(dropout, lines) == kept
-    assert sum(len(variants) - variants.count(None) for variants in dropout.variants.values()) <= 10

@@ -20,27 +20,11 @@ import vtrans.data.preparation.parallel_text
 import vtrans.data.preparation.prepare
 import vtrans.data.preparation.store_writer
 import vtrans.data.store
-from vtrans.data.preparation.encode import Encoder, Task
-from vtrans.data.preparation.store_writer import Ragged, StoreWriter, assemble
+from vtrans.data.preparation.store_writer import Ragged, assemble
 from vtrans.data.store import DataFolder, TokenStore
 from vtrans.errors import FileError
 from vtrans.storage.columns import ColumnFile
 from vtrans.text.vocabulary import EOS_ID
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system that can copy a process")
-def test_forks_can_read_a_store_at_the_same_time(tmp_path: Path) -> None:
-    made(options(tmp_path))
-    store = DataFolder.open(tmp_path / "data").train
-    whole = [store.src(i) for i in range(len(store))]
-    readers = []
-    for _ in range(4):
-        if (pid := os.fork()) == 0:
-            with suppress(BaseException):
-                os._exit(0 if all(store.src(i).equal(whole[i]) for _ in range(25) for i in range(len(whole))) else 1)
-            os._exit(2)
-        readers.append(pid)
-    assert [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in readers] == [0] * 4
 
 
 def test_a_store_has_the_documented_tensors(tmp_path: Path) -> None:
@@ -69,23 +53,6 @@ def test_a_store_has_the_documented_tensors(tmp_path: Path) -> None:
     assert list(json.loads(header.read_bytes()[8 : 8 + length])["__metadata__"]) == ["vtrans"]
 
 
-def test_a_large_vocabulary_gets_wider_ids(tmp_path: Path) -> None:
-    opened = []
-    for largest, dtype in ((65_536, torch.uint16), (65_537, torch.int32)):
-        folder = tmp_path / str(largest)
-        folder.mkdir()
-        made(options(folder))
-        vocabulary = DataFolder.open(folder / "data").src_vocab
-        task = Task(vocabulary.proto, vocabulary.proto, largest)
-        made_part = StoreWriter(folder / "x.safetensors", task, len(vocabulary), len(vocabulary))
-        made_part.add(Encoder(task)(VALID))
-        made_part.finish()
-        assert load_file(folder / "x.safetensors")["src_ids"].dtype == dtype
-        store = TokenStore.open(folder / "x.safetensors")
-        opened.append([store.src(i).tolist() for i in range(len(store))])
-    assert opened[0] == opened[1]
-
-
 def large_store(path: Path) -> TokenStore:
     """One pair of 2^20 subwords."""
     ids = np.arange(1 << 20, dtype=np.uint16)
@@ -107,21 +74,6 @@ def test_a_store_stays_on_disk(tmp_path: Path) -> None:
         file.seek(-2, 2)
         file.write(b"\x07\x00")
     assert int(store.tgt(0)[-1]) == 7
-
-
-def test_a_store_that_is_cut_while_open_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "x.safetensors"
-    store = large_store(path)
-    os.truncate(path, path.stat().st_size - 1)
-    assert len(store.src(0)) == 1 << 20  # it is still there
-    with pytest.raises(FileError, match=str(path)):
-        store.tgt(0)
-    os.truncate(path, 100)
-    for read in (store.src, store.tgt):
-        with pytest.raises(FileError, match=str(path)):
-            read(0)
-    with pytest.raises(FileError, match=str(path)):
-        list(store.blocks("src"))
 
 
 def test_a_disk_that_fails_while_a_store_is_read_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,31 +64,6 @@ def test_the_values_of_json_are_translated(source: str, expected: str | None) ->
     assert made("a.json", source, same) == source
 
 
-MESSAGES = {
-    "a {name} b": "b {name} a",
-    "{n, plural, =0 {no dogs} one {# big dog} other {# big dogs}}":
-        "{n, plural, =0 {dogs no} one {dog big #} other {dogs big #}}",
-    "{n,plural,offset:1 one{a b}other{c d}}": "{n,plural,offset:1 one{b a}other{d c}}",
-    "see {n, plural, one {# dog} other {# dogs}} now": "{n, plural, one {now dog # see} other {now dogs # see}}",
-    "{g, select, f {she has {n, plural, one {# dog} other {# dogs}}} other {no dogs}}":
-        "{g, select, f {{n, plural, one {dog # has she} other {dogs # has she}}} other {dogs no}}",
-    "{n, plural, one {} other {a b}}": "{n, plural, one {} other {b a}}",
-    " {n, plural, other {a b}} ": " {n, plural, other {b a}} ",
-    "{n, plural, other {on {d, date, long} now}}": "{n, plural, other {now {d, date, long} on}}",
-    "it''s '{this}' now": "now '{this}' it\u2019s",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("source", MESSAGES)
-def test_the_branches_of_a_message_are_translated_as_whole_sentences(source: str) -> None:
-    content = json.dumps({"@@locale": "en_US", "@a": {"description": "e f"}, "a": source}, ensure_ascii=False)
-    expected = json.dumps({"@@locale": "de", "@a": {"description": "e f"}, "a": MESSAGES[source]}, ensure_ascii=False)
-    assert made("a.arb", content) == expected
-    assert made("a.arb", content, same) == content.replace("en_US", "de")
-    if "plural" in source:
-        assert json.loads(made("a.json", content))["a"] == MESSAGES[source]
-
-
 @pytest.mark.parametrize(
     "message",
     [
@@ -105,19 +80,6 @@ def test_the_branches_of_a_message_are_translated_as_whole_sentences(source: str
 )
 def test_a_message_that_is_not_clear_stays_and_is_counted(message: str) -> None:
     assert left_of("a.arb", json.dumps({"a": message, "b": "c d"}, ensure_ascii=True)) == 1
-
-
-def test_an_apostrophe_does_not_quote_an_argument() -> None:
-    content = '{"a": "the {name} here"}'
-    answer = made("a.arb", content, lambda line: Translated(f"l'{line.split()[1]} d'eau"))
-    assert answer == '{"a": "l\u2019{name} d\'eau"}'
-
-
-def test_an_arb_file_in_another_language_is_refused() -> None:
-    content = made("a.arb", '{"@@locale": "en_GB", "a": "b c"}').encode()
-    with pytest.raises(DocumentError, match="de"):
-        open_file("a.arb", content, 1000, Filling("de", source="en"))
-    assert open_file("a.arb", content, 1000, Filling("fr", source="de"))
 
 
 @pytest.mark.parametrize(
@@ -145,17 +107,6 @@ def test_the_strings_of_android_keep_their_escapes_and_tags(source: str, expecte
     if expected is not None:
         assert made("strings.xml", string(source)) == string(expected)
     assert made("strings.xml", string(source), same) == string(source)
-
-
-def test_arrays_and_plural_forms_of_android_are_translated() -> None:
-    body = (
-        '<string-array name="a"><item>{}</item>\n<item>@string/b</item></string-array>\n'
-        '<plurals name="b"><item quantity="one">{}</item><item quantity="other">{}</item></plurals>'
-        '<string name="c" translatable="false">a b</string><string name="d"/><color name="e">a b</color>'
-        '<string-array name="a" translatable="false"><item>a b</item></string-array>'
-    )
-    translated = made("values/strings.xml", ANDROID % body.format("a b", "%d dog", "%d dogs"))
-    assert translated == ANDROID % body.format("b a", "dog %d", "dogs %d")
 
 
 @pytest.mark.parametrize(
@@ -205,23 +156,6 @@ def shape(value: object) -> object:
     return [shape(member) for member in value] if isinstance(value, list) else isinstance(value, str) or value
 
 
-@given(st.lists(TEXTS, min_size=1, max_size=4), st.sampled_from([same, reverse, rotated]))
-def test_the_other_files_differ_in_their_strings_only(texts: list[str], translate: Translate) -> None:
-    escaped = [text.replace("\\", "\\\\").replace('"', '\\"') for text in texts]
-    xml = [text.replace("&", "&amp;").replace("<", "&lt;").replace("'", "\\'") for text in escaped]
-    for name, parts in (
-        ("a.strings", [f'/* {number} "; */ "k" = "{text}";\n' for number, text in enumerate(escaped)]),
-        ("a.xml", ["<resources>", *(f"<string name='k'>{text}</string>\n" for text in xml), "</resources>"]),
-    ):
-        content = "".join(parts)
-        translated = made(name, content, translate)
-        separators = (' = "', '";\n') if name == "a.strings" else ("'>", "</string>")
-        for separator in separators:
-            assert translated.count(separator) == content.count(separator)
-        assert translate is not same or translated == content
-        assert made(name, translated, same) == translated
-
-
 HOSTILE = {
     "a deep array": ("a.json", b"[" * 100_000),
     "a deep object": ("a.json", b'{"a":' * 300 + b"1" + b"}" * 300),
@@ -248,25 +182,3 @@ HOSTILE = {
 def test_a_broken_file_is_refused(name: str) -> None:
     with pytest.raises(DocumentError, match=r"^[^\n]{10,150}\.$"):
         filled(*HOSTILE[name])
-
-
-def test_an_error_names_the_line() -> None:
-    for name, content in (("a.json", '{\n"a": x}'), ("a.strings", '"a"="b";\n\n x'), ("a.xml", "<resources>\n<a></b>")):
-        with pytest.raises(DocumentError, match=r"^Line [23]: "):
-            made(name, content)
-
-
-def test_a_mark_and_line_ends_stay() -> None:
-    for name, content in (("a.json", '{\r\n"a": "b c"}\r\n'), ("a.xml", string("b c").replace("\n", "\r\n"))):
-        translated = filled(name, ("\ufeff" + content).encode())
-        assert translated.decode() == "\ufeff" + content.replace("b c", "c b")
-
-
-def test_a_translation_with_other_placeholders_is_refused() -> None:
-    for name, content in (
-        ("a.json", '{"a": "the {{name}} here"}'),
-        ("a.arb", '{"a": "{n, plural, other {# dogs}}"}'),
-        ("a.xml", string("the %1$s here")),
-        ("a.strings", '"a" = "the %@ here";'),
-    ):
-        assert made(name, content, lambda line: Translated("x")) == content

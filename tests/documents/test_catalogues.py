@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import hypothesis.strategies as st
 import pytest
-from catalogues import Translate, filled, reverse, rotated, same
-from hypothesis import given
+from catalogues import Translate, filled, reverse
 
 from vtrans.documents.document import FilledDocument, Translated
 from vtrans.documents.files import Filling, open_file
@@ -80,27 +78,6 @@ def test_an_entry_without_the_language_gets_it_in_its_place(indent: int | None) 
     assert made("a.xcstrings", translated) == translated
 
 
-@pytest.mark.parametrize(
-    "entry",
-    [
-        {"localizations": {"de": unit("x")}},
-        {"localizations": {"de": unit("x", "needs_review")}},
-        {"localizations": {"de": forms("x", "")}},
-        {"shouldTranslate": False},
-        {"extractionState": "stale"},
-        {"localizations": {"en": unit(" ")}},
-    ],
-)
-def test_an_entry_that_is_translated_or_not_to_be_translated_stays(entry: object) -> None:
-    assert made("a.xcstrings", xcode({"a b": entry, "": {"c": 1}})) == xcode({"a b": entry, "": {"c": 1}})
-
-
-def test_overwriting_replaces_a_localization() -> None:
-    content = xcode({"a b": {"localizations": {"de": forms("x", "y"), "fr": unit("z")}}})
-    expected = xcode({"a b": {"localizations": {"de": unit("b a", "needs_review"), "fr": unit("z")}}})
-    assert made("a.xcstrings", content, overwrite=True) == expected
-
-
 def test_substitutions_and_other_placeholders_stay_and_are_counted() -> None:
     source = {**unit("%#@dogs@ run"), "substitutions": {"dogs": {"argNum": 1, **forms("%arg dog", "%arg dogs")}}}
     entries = {"a": {"localizations": {"en": source}}, "b \\ud83d": {}, "the %@ here": {}}
@@ -144,11 +121,6 @@ def test_the_forms_of_qt_translate_one_thing_and_several() -> None:
     assert made("a.ts", one) == QT % message("%n dog(s)", numerus("dogs %n"), attributes)
     filled_form = QT % message("%n dog(s)", numerus("", "x"), attributes)
     assert made("a.ts", filled_form) == filled_form
-
-
-def test_overwriting_a_finished_message_of_qt_makes_it_unfinished() -> None:
-    content = QT % message("a b", "<translation>x</translation>")
-    assert made("a.ts", content, overwrite=True) == QT % message("a b", f"{UNFINISHED}b a</translation>")
 
 
 @pytest.mark.parametrize(
@@ -201,41 +173,6 @@ def test_files_in_other_languages_are_refused() -> None:
         assert open_file(name, content.encode(), 10_000, Filling("de", source="en"))
     with pytest.raises(DocumentError, match="target language"):
         filled("a.xcstrings", xcode({}).encode(), tgt="")
-
-
-WORDS = st.sampled_from(["dog ", "Two. Three ", "%1 ", "%@ ", "%n", "(s) ", "é", "\n", "  ", "'", '"', "\\"])
-TEXTS = st.lists(WORDS, min_size=1, max_size=5).map("".join)
-TRANSLATE = st.sampled_from([same, reverse, rotated])
-
-
-@given(st.dictionaries(TEXTS, st.sampled_from([{}, {"comment": "c"}, {"localizations": {"fr": unit("x")}}])), TRANSLATE)
-def test_a_catalogue_gets_localizations_and_keeps_all_else(entries: dict[str, Any], translate: Translate) -> None:
-    for indent in (2, None):
-        content = xcode(dict(sorted(entries.items())), indent=indent)
-        translated = made("a.xcstrings", content, translate)
-        strings = json.loads(translated)["strings"]
-        added = {key: entry.get("localizations", {}).pop("de", None) for key, entry in strings.items()}
-        for key, entry in strings.items():
-            assert (entry if entry.get("localizations") else {**entry, "localizations": None}) == {
-                "localizations": None, **entries[key]
-            }  # fmt: skip
-            assert added[key] is None or added[key]["stringUnit"]["state"] == "needs_review"
-            assert translate is not same or not key.strip() or added[key]["stringUnit"]["value"] == key
-        assert made("a.xcstrings", translated, translate) == translated
-
-
-@given(st.lists(TEXTS, max_size=4), TRANSLATE)
-def test_a_file_of_qt_gets_translations_and_keeps_all_else(sources: list[str], translate: Translate) -> None:
-    empty = f"{UNFINISHED}</translation>"
-    content = QT % "".join(message(source, empty) for source in sources)
-    translated = made("a.ts", content, translate)
-    parts = content.split(empty)
-    for part in parts[:-1]:
-        assert translated.startswith(part)
-        translated = translated[len(part) :]
-        assert translated.startswith(UNFINISHED)
-        translated = translated[translated.index("</translation>") + len("</translation>") :]
-    assert translated == parts[-1]
 
 
 HOSTILE = {

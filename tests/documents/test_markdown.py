@@ -10,10 +10,7 @@ from catalogues import filled, reverse, rotated, same
 from hypothesis import example, given
 from markdown_it import MarkdownIt
 
-from vtrans.documents.document import Translated
 from vtrans.documents.markdown_syntax import add_syntax
-
-READER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 
 
 def md(text: str) -> str:
@@ -68,15 +65,6 @@ def md(text: str) -> str:
 )
 def test_text_is_translated_and_markup_stays(source: str, expected: str) -> None:
     assert md(source) == expected
-
-
-def test_a_translation_that_would_be_other_markup_is_not_written() -> None:
-    for text in ("# x", "*x* y", "`x`", "<b>x</b>", "[a](b)", "- a", "1. a"):
-        made = filled("a.md", b"a b\n", lambda line, text=text: Translated(text)).decode()  # type: ignore[misc]
-        tokens = [token.type for token in READER.parse(made)]
-        assert tokens == ["paragraph_open", "inline", "paragraph_close"]
-        inline = READER.parse(made)[1]
-        assert {child.type for child in inline.children or ()} == {"text"}
 
 
 SYNTAX = ("[^1]", "\n[^1]: ", "$", "\n!!! a b\n    ", "\n::: a\n", "{% a %}", "\n> [!A]\n")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vtrans.documents.document import Document, Translated, html_document
-from vtrans.documents.sentences import Splitting
+from vtrans.documents.document import Document, Translated
 from vtrans.documents.tagged import Tags, tagged_document
 from vtrans.errors import DocumentError
 
@@ -55,15 +54,3 @@ def test_tags_stay(text: str, tags: Tags, lines: int, result: str) -> None:
 def test_what_is_not_xml_is_refused(text: str) -> None:
     with pytest.raises(DocumentError, match="XML"):
         tagged_document(text, "en", Tags(), "lines")
-
-
-@pytest.mark.parametrize(("splitting", "lines"), [("lines", 3), ("sentences", 2), ("nothing", 1)])
-def test_where_text_with_tags_is_split(splitting: Splitting, lines: int) -> None:
-    document = tagged_document("One.\nTwo\n<b>three</b>", "en", Tags(), splitting)
-    assert len(document.lines) == lines
-
-
-def test_ignored_elements_of_html_stay_in_their_sentence() -> None:
-    document = html_document("See <K a='1'>this <k>one</k></k> and <j> <b>big</b>", "en", {"k", "j"})
-    assert len(document.lines) == 1
-    assert raised(document) == "SEE <K a='1'>this <k>one</k></k> AND <j> <b>big</b>"

@@ -40,10 +40,6 @@ def unit(source: str, target: str = "", attributes: str = "") -> str:
     return f'\n  <trans-unit id="1"{attributes}>\n   <source>{source}</source>{target}<note>n o</note>\n  </trans-unit>'
 
 
-def test_a_unit_without_a_target_gets_one() -> None:
-    assert one(unit("a b")) == unit("a b", f"\n   {REVIEW}b a</target>")
-
-
 @pytest.mark.parametrize(
     ("target", "expected"),
     [
@@ -71,65 +67,12 @@ def test_a_unit_that_is_approved_or_not_to_be_translated_stays(attributes: str, 
     assert one(final, overwrite=True) == final
 
 
-def test_overwriting_replaces_a_target_and_its_state() -> None:
-    made = one(unit("a b", '<target state="translated">x</target>'), overwrite=True)
-    assert made == unit("a b", f"{REVIEW}b a</target>")
-
-
-def test_groups_that_are_not_translated_may_have_units_that_are() -> None:
-    inside = unit("a b") + unit("c d", attributes=' translate="yes"')
-    made = one(f'<group translate="no">{inside}</group>')
-    assert made == f'<group translate="no">{inside}</group>'.replace(
-        "c d</source>", f"c d</source>\n   {REVIEW}d c</target>"
-    )
-
-
-@pytest.mark.parametrize(
-    ("source", "expected"),
-    [
-        ('a <g id="1">b c</g> d', 'd <g id="1">c b</g> a'),
-        ('a <x id="1"/> b', 'b <x id="1"/> a'),
-        ('a <x id="1"/><x id="2"/> b', 'b <x id="2"/> <x id="1"/> a'),
-        (
-            'a <bpt id="1">&lt;b></bpt>b c<ept id="1">&lt;/b></ept> d',
-            'd <bpt id="1">&lt;b></bpt>c b<ept id="1">&lt;/b></ept> a',
-        ),
-        ('a <bx id="1" rid="9"/>b<ex id="2" rid="9"/> c', 'c <bx id="1" rid="9"/>b<ex id="2" rid="9"/> a'),
-        ('a <ph id="1">%s <sub>x y</sub></ph> b', 'b <ph id="1">%s <sub>x y</sub></ph> a'),
-        ('a <mrk mtype="protected">b c</mrk> d', 'd <mrk mtype="protected">b c</mrk> a'),
-        ("a &lt;b&gt;c d&lt;/b&gt; &amp; e", "e &amp; &lt;b&gt;d c&lt;/b&gt; a"),
-        ("a {0} %s &#252;", "ü %s {0} a"),
-        ("<![CDATA[a <b>c d</b>]]>", "&lt;b&gt;d c&lt;/b&gt; a"),
-        ("a\n      b c", "c b a"),
-        ("a b\nc d", "b a\nd c"),
-        ("E&amp;xit now", "now E&amp;xit"),
-        ("_File", "_File"),
-    ],
-)
-def test_inline_elements_stay_around_their_words(source: str, expected: str) -> None:
-    assert one(unit(source)) == unit(source, f"\n   {REVIEW}{expected}</target>")
-
-
 def test_the_segments_of_a_source_stay_segments() -> None:
     source = '<mrk mtype="seg" mid="0">a b.</mrk> <mrk mtype="seg" mid="1">C d.</mrk>'
     made = one(f"<trans-unit><source>a b. C d.</source><seg-source>{source}</seg-source></trans-unit>")
     assert (
         f'{REVIEW}<mrk mtype="seg" mid="0">b. a</mrk> <mrk mtype="seg" mid="1">d. C</mrk></target></trans-unit>' in made
     )
-
-
-def test_prefixes_and_encodings_stay() -> None:
-    text = (
-        '<?xml version="1.0" encoding="UTF-16"?><x:xliff version="1.2" xmlns:x="urn:oasis:names:tc:xliff:document:1.2">'
-    )
-    text += "<x:file><x:body><x:trans-unit><x:source>ü b</x:source>%s</x:trans-unit></x:body></x:file></x:xliff>"
-    target = '<x:target state="needs-review-translation">b ü</x:target>'
-    for codec in ("utf-16-le", "utf-16-be"):
-        assert filled("a.xlf", ("\ufeff" + text % "").encode(codec)) == ("\ufeff" + text % target).encode(codec)
-    latin = text.replace("UTF-16", "ISO-8859-1")
-    assert filled("a.xliff", (latin % "").encode("latin-1")) == (latin % target).encode("latin-1")
-    emoji = filled("a.xliff", (latin % "").encode("latin-1"), lambda line: Translated("ü \U0001f642"))
-    assert b">\xfc &#128578;</x:target>" in emoji
 
 
 def two(body: str, attributes: str = ' trgLang="de"', **options: bool) -> str:
@@ -243,69 +186,6 @@ HOSTILE = {
 def test_a_broken_file_is_refused(name: str, ending: str) -> None:
     with pytest.raises(DocumentError, match=r"^[^\n]{10,150}\.$"):
         filled(f"a.{ending}", HOSTILE[name].encode())
-
-
-def test_an_error_names_the_line() -> None:
-    with pytest.raises(DocumentError, match=r"^Line 5: "):
-        filled("a.xlf", (ONE % "\n<trans-unit></group>").encode())
-
-
-def test_an_empty_translation_leaves_the_unit() -> None:
-    content = (ONE % unit("a b")).encode()
-    assert filled("a.xlf", content, lambda line: Translated("")) == content
-
-
-@pytest.mark.parametrize("source", ["a " * 50_000, '<x id="1"/>' * 5000, '<g id="1">a</g>' * 5000, "&amp;" * 50_000])
-def test_a_huge_unit_is_quick(source: str) -> None:
-    assert filled("a.xlf", (ONE % unit(source)).encode(), same)
-
-
-@pytest.mark.parametrize(
-    ("state", "target", "is_filled"),
-    [
-        ("needs-translation", "a big <g id='1'>dog</g>", True),
-        ("new", "a big <g id='1'>dog</g>", True),
-        ("needs-translation", "ein Hund", False),
-        ("translated", "a big <g id='1'>dog</g>", False),
-        ("needs-review-translation", "a big <g id='1'>dog</g>", False),
-    ],
-)
-def test_a_new_target_that_copies_its_source_is_no_translation(state: str, target: str, is_filled: bool) -> None:
-    unit = f"<source>a big <g id='1'>dog</g></source><target state=\"{state}\">{target}</target>"
-    text = f'<xliff version="1.2"><file><body><trans-unit>{unit}</trans-unit></body></file></xliff>'
-    made = filled("a.xlf", text.encode())
-    assert (made != text.encode()) == is_filled
-    assert (b"<target state=\"needs-review-translation\"><g id='1'>dog</g> big a</target>" in made) == is_filled
-
-
-@pytest.mark.parametrize(
-    ("languages", "named"),
-    [(("de", "fr"), "de to fr"), (("en", "fr-CA"), "fr-CA"), (("de", "de"), "de to de"), (("", "fr"), "fr")],
-)
-def test_a_file_in_other_languages_is_refused(languages: tuple[str, str], named: str) -> None:
-    first = '<file source-language="en_GB" target-language="de_AT"><body/></file>'
-    other = f'<file source-language="{languages[0]}" target-language="{languages[1]}"><body/></file>'
-    two = '<xliff xmlns="urn:oasis:names:tc:xliff:document:2.0" version="2.0" srcLang="{}" trgLang="{}"/>'
-    for text in (f'<xliff version="1.2">{first}{other}</xliff>', two.format(*languages)):
-        with pytest.raises(DocumentError, match=named):
-            open_file("a.xlf", text.encode(), 10_000, Filling("de", source="en"))
-        assert open_file("a.xlf", text.encode(), 10_000)
-    assert open_file("a.xlf", text.encode(), 10_000, Filling(languages[1], source=languages[0]))
-    assert open_file("a.xlf", f'<xliff version="1.2">{first}</xliff>'.encode(), 10_000, Filling("de", source="en"))
-
-
-@pytest.mark.parametrize(
-    ("source", "target"),
-    [
-        ("{VAR, plural, =1 {a dog} other {x dogs}}", "{VAR, plural, =1 {dog a} other {dogs x}}"),
-        (
-            '{V, plural,\n  =1 {a\n  dog} other {<x id="I" equiv-text="{{n}}"/> &lt; dogs}}',
-            '{V, plural, =1 {dog a} other {dogs &lt; <x id="I" equiv-text="{{n}}"/>}}',
-        ),
-    ],
-)
-def test_branches_of_icu_are_translated(source: str, target: str) -> None:
-    assert one(unit(source)) == unit(source, f"\n   {REVIEW}{target}</target>")
 
 
 def test_the_branches_of_icu_are_pairs_in_which_the_same_character_stands_for_the_same_element() -> None:

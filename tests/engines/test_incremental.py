@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 from drawn import some
-from networks import BOS, PAD, SEQUENCES, SMALL, VARIANTS, V, make, padded, sequences, step, step_by_step
+from networks import SEQUENCES, SMALL, VARIANTS, V, make, padded, sequences, step, step_by_step
 
 from vtrans.config import ModelConfig
 from vtrans.engines.incremental import IncrementalDecoder, best_of
-from vtrans.errors import InputError, LogprobsError
-from vtrans.model import Cache, Transformer
+from vtrans.errors import LogprobsError
+from vtrans.model import Cache
 from vtrans.model.cache import DecoderSlots
 from vtrans.search.ranking import best_tokens
 
@@ -93,68 +93,6 @@ def slots_in_use(cache: Cache) -> int:
     return cache.history.used
 
 
-def test_without_reuse_the_oldest_sentence_determines_the_slots_in_use() -> None:
-    decoder = IncrementalDecoder(make(SMALL))
-    decoder.reuse_slots = False
-    with torch.inference_mode():
-        state = decoder.start(sequences(4, 4), 2)
-        for _ in range(30):
-            step(decoder, state, torch.full((2, 2), 5))
-        assert slots_in_use(state) == 64  # 2 * 30, rounded up to a multiple of 8
-        decoder.drop(state, [0])
-        decoder.select(state, [1])
-        decoder.admit(state, sequences(4), [])
-        decoder.drop(state, [0])
-        for _ in range(12):
-            step(decoder, state, torch.full((2, 2), 5))
-        assert slots_in_use(state) == 24
-
-
-@pytest.mark.parametrize("config", [SMALL, *SEQUENCES])
-def test_a_dropped_sentence_needs_no_position(config: ModelConfig) -> None:
-    """The dropped sentence was at the last position of the model; the other sentences are short."""
-    model = make(config)
-    decoder = IncrementalDecoder(model)
-    rows = sequences(122, 3, 2)
-    tgt_BKT = torch.randint(4, V, (3, 2, 12))
-    with torch.inference_mode():
-        state = decoder.start(rows, 2)
-        for t in range(12):
-            given = step(decoder, state, tgt_BKT[:, :, t])
-            if t == 4:
-                decoder.drop(state, [0])
-        for b in (1, 2):
-            full = model(*padded([rows[b]] * 2), tgt_BKT[b])[:, -1].log_softmax(-1)
-            torch.testing.assert_close(given[b, :, 1:], full[:, 1:], rtol=0, atol=1e-10)
-
-
-def test_each_sentence_may_use_all_positions() -> None:
-    """The longest source and the longest target belong to different sentences, so their lengths do not add up."""
-    decoder = IncrementalDecoder(make(SEQUENCES[2]))
-    with torch.inference_mode():
-        state = decoder.start(sequences(3, 3), 2)
-        for t in range(60):
-            if t == 40:
-                decoder.drop(state, [1])
-                decoder.admit(state, sequences(107), [1])
-            step(decoder, state, torch.full((2, 2), 5))
-        with pytest.raises(InputError, match="max_positions"):
-            step(decoder, state, torch.full((2, 2), 5))
-
-
-def test_an_empty_place_keeps_no_slots() -> None:
-    decoder = IncrementalDecoder(make(SMALL))
-    with torch.inference_mode():
-        state = decoder.start(sequences(4, 4), 2)
-        for t in range(60):
-            step(decoder, state, torch.full((2, 2), 5))
-            if t == 30:  # the first sentence would keep 31 slots
-                decoder.drop(state, [0])
-                decoder.drop(state, [1])
-                decoder.admit(state, sequences(4), [1])
-    assert slots_in_use(state) <= 64  # 2 * 29 of the second sentence, whose rows have no slot in common, rounded up
-
-
 def test_slots_outside_every_rows_history_are_reused() -> None:
     decoder = IncrementalDecoder(make(SMALL))
     with torch.inference_mode():
@@ -163,66 +101,6 @@ def test_slots_outside_every_rows_history_are_reused() -> None:
             step(decoder, state, torch.full((2, 4), 5))
             decoder.reorder(state, np.array([[0, 0, 0, 0], [2, 2, 2, 2]]))
     assert slots_in_use(state) == 48  # 40 slots in all rows' history, and the newest of each row, rounded up
-
-
-def test_decoding_follows_a_model_in_training() -> None:
-    """Validation decodes between updates: the model stays trainable, and no copy of its weights becomes stale."""
-    model = make().float().train()
-    decoder = IncrementalDecoder(model)
-    assert model.training
-    assert all(parameter.requires_grad for parameter in model.parameters())
-    model.eval()
-    rows, tokens = sequences(5), torch.tensor([[BOS, BOS]])
-    for _ in range(2):
-        with torch.inference_mode():
-            before = step(decoder, decoder.start(rows, 2), tokens)
-        with torch.no_grad():  # `data` bypasses the version counter, as a fused optimizer does
-            model.projection.weight.data.add_(torch.randn_like(model.projection.weight))
-            full = model(*padded(rows), tokens[:, :1]).log_softmax(-1)
-        with torch.inference_mode():
-            after = step(decoder, decoder.start(rows, 2), tokens)
-        assert not torch.allclose(before[..., 1:], after[..., 1:])
-        torch.testing.assert_close(after[:, :1, 1:], full[..., 1:], rtol=0, atol=1e-4)
-
-
-@pytest.mark.parametrize("precision", ["float32", "float16", "bfloat16"])
-@pytest.mark.parametrize("autoregression", ["self-attention", "ssru"])
-def test_a_frozen_model_decodes_within_its_precision(precision: str, autoregression: str) -> None:
-    model = make(dataclasses.replace(SMALL, autoregression=autoregression)).float()
-    rows, tokens = sequences(5, 3), torch.tensor([[BOS, BOS], [BOS, BOS]])
-    trainable = IncrementalDecoder(model)
-    with torch.inference_mode():
-        full = step(trainable, trainable.start(rows, 2), tokens)
-    frozen = IncrementalDecoder(model.requires_grad_(False), precision)
-    assert model.src_embedding.weight.dtype == getattr(torch, precision)
-    with torch.inference_mode():
-        found = step(frozen, frozen.start(rows, 2), tokens)
-    assert found.dtype == torch.float32
-    off = (found[..., 1:] - full[..., 1:]).abs().max()
-    assert 0 <= off < {"float32": 1e-5, "float16": 0.01, "bfloat16": 0.1}[precision]  # 11 and 8 bits
-    assert (off > 1e-5) == (precision != "float32")
-
-
-@pytest.mark.parametrize("config", [SMALL, VARIANTS[11], VARIANTS[12], *SEQUENCES[3:5]])
-def test_the_steps_read_nothing_from_the_device(config: ModelConfig) -> None:
-    """Reading from a GPU would wait for it. The meta device has no values, and raises an error."""
-    with torch.device("meta"):
-        model = Transformer(config, V, V, joint=True, pad_id=PAD).eval()
-    decoder, tokens_BK, live_r = IncrementalDecoder(model), np.full((3, 2), 5), np.arange(6)
-    with torch.inference_mode():
-        state = decoder.start(sequences(5, 9, 2), 2)
-        for _ in range(12):
-            assert decoder.hidden(state, tokens_BK, live_r).shape == (6, config.d_model)
-            decoder.reorder(state, np.array([[1, 0]] * 3))
-        decoder.drop(state, [0, 1])
-        decoder.select(state, [1, 2])
-        decoder.admit(state, sequences(7, 3), [0])
-        assert decoder.hidden(state, tokens_BK, live_r).shape == (6, config.d_model)
-
-
-def test_int8_needs_compiled_code() -> None:
-    with pytest.raises(InputError, match="`precision`"):
-        IncrementalDecoder(make(SMALL), "int8")
 
 
 @pytest.mark.parametrize("V", [5, 300])

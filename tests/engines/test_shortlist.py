@@ -24,7 +24,7 @@ from drawn import each_with
 from near_ties import Plain, equal_or_tied, plain
 from safetensors.torch import load_file
 from torch import Tensor
-from translators import SEARCH, VARIANTS, forward, same, sentences, vocabulary, window
+from translators import SEARCH, VARIANTS, same, sentences, vocabulary, window
 
 import vtrans.data.aligner
 from vtrans.average import average
@@ -36,14 +36,14 @@ from vtrans.data.store import DataFolder, TokenStore
 from vtrans.engines.candidates import Candidates
 from vtrans.engines.compiled_engine import CompiledEngine
 from vtrans.engines.torch_engine import TorchEngine
-from vtrans.errors import FileError, InputError
+from vtrans.errors import FileError
 from vtrans.model import Transformer
 from vtrans.search.options import Sampling
 from vtrans.storage.model_file import Shortlist, with_network
 from vtrans.storage.run_folder import RunFolder
 from vtrans.storage.tensors import open_tensors
 from vtrans.storage.writing import write_tensors
-from vtrans.text.vocabulary import EOS_ID, PAD_ID, Vocabulary
+from vtrans.text.vocabulary import EOS_ID, PAD_ID
 from vtrans.translate.loading import load
 from vtrans.translate.translation import TranslateOptions, Translation
 from vtrans.translate.translator import Translator
@@ -103,42 +103,6 @@ def test_model_1_equals_a_reference_implementation(monkeypatch: pytest.MonkeyPat
     assert list(found) == sorted(found)
 
 
-def test_every_nth_pair_of_a_large_corpus_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    pairs = random_pairs(50)
-    cells = sum(len(src) * len(tgt) for src, tgt in pairs)
-    monkeypatch.setattr(vtrans.data.aligner, "CELLS", -(-cells // 3))
-    part, whole = model_1(store_of(pairs), 12, 12), model_1(store_of(pairs[::3]), 12, 12)
-    assert all((a == b).all() for a, b in zip(part, whole, strict=True))
-
-
-def test_the_shortlist_finds_the_dictionary_that_made_the_corpus() -> None:
-    """Target words are in any order, and each target has one word without a source."""
-    numbers = random.Random(1)
-    words, filler = list(range(4, 24)), 50
-    translation = dict(zip(words, numbers.sample(range(30, 50), len(words)), strict=True))
-    pairs = []
-    for _ in range(300):
-        src = numbers.choices(words, k=numbers.randrange(1, 9))
-        tgt = [filler, *(translation[word] for word in src)]
-        pairs.append((src, numbers.sample(tgt, len(tgt))))
-    shortlist = learn_shortlist(store_of(pairs), 24, 60, translations=2, frequent=1)
-    assert shortlist.frequent.tolist() == [filler]
-    assert {word: int(shortlist.translations[word, 0]) for word in words} == translation
-    assert filler not in shortlist.translations, "a frequent subword is not among the translations"
-    assert shortlist.translations[:4].tolist() == [[EOS_ID] * 2] * 4
-    assert shortlist.translations.dtype == shortlist.frequent.dtype == np.int32
-    assert learn_shortlist(store_of([]), 5, 6, 2, 3).translations.tolist() == [[EOS_ID] * 2] * 5
-
-
-def test_tags_count_as_the_empty_word() -> None:
-    pairs, empty = random_pairs(30), 13
-    tagged = [([12, *src], tgt) for src, tgt in pairs]
-    src, tgt, found = model_1(store_of(tagged), empty, 12, tags=[12])
-    expected = reference([([empty, *src], tgt) for src, tgt in pairs], empty)
-    assert 12 not in src
-    assert dict(zip(zip(src.tolist(), tgt.tolist(), strict=True), found, strict=True)) == pytest.approx(expected)
-
-
 # Decoding.
 
 UNTIED = {
@@ -179,7 +143,6 @@ def made(*models: LoadedModel, listed: bool = True, **search: Any) -> Translator
     return Translator(TorchEngine(models, shortlist=listed), dataclasses.replace(SEARCH, **search))
 
 
-NAME = "pre-norm, untied"
 LINES = [line for line in sentences(20) if line]
 PREFIXES = [("", "Łódź", "park 5€ ", "läuft ")[i % 4] for i in range(len(LINES))]
 
@@ -206,43 +169,6 @@ def test_a_translation_with_a_shortlist_does_not_depend_on_its_batch(
     if how == "search":
         order = random.Random(1).sample(range(len(LINES)), len(LINES))
         assert same(list(made(*models).nbest([LINES[i] for i in order], 2)), [alone[i] for i in order])
-
-
-@pytest.mark.parametrize("seeds", [(1,), (1, 2)])
-def test_probabilities_sum_to_1_over_the_list_of_a_sentence(seeds: tuple[int, ...]) -> None:
-    models = [loaded(NAME, seed, shortlist(7)) for seed in seeds]
-    vocab, table = vocabulary(), shortlist(7)
-    unlike = 0
-    plain = made(*models, listed=False).translate(LINES)
-    for line, other, (t,) in zip(LINES, plain, made(*models).nbest(LINES), strict=True):
-        source = vocab.encode(line)
-        allowed = {EOS_ID, *table.frequent.tolist(), *table.translations[source].flatten().tolist(), *source}
-        allowed |= set(table.translations[EOS_ID].tolist())  # a source ends in EOS
-        columns = sorted(allowed)
-        for i, (token, logprob) in enumerate(zip(t.tokens, t.token_logprobs, strict=True)):
-            parts = [forward([m.model], source, t.tokens[:i])[columns].log_softmax(0) for m in models]
-            mean = torch.stack(parts).exp().mean(0).log()
-            assert logprob == pytest.approx(float(mean[columns.index(token)]), abs=1e-9)
-        unlike += t.text != other
-    assert unlike > 5
-
-
-@pytest.mark.parametrize(
-    ("sampling", "how"),
-    each_with([None, Sampling(seed=2), Sampling(seed=2, top_k=3, top_p=0.9)], ["frequent", "translations"]),
-)
-def test_listing_the_whole_vocabulary_changes_nothing(sampling: Sampling | None, how: str) -> None:
-    V = len(vocabulary())
-    every, none = np.arange(V, dtype=np.int32), np.empty(0, dtype=np.int32)
-    whole = Shortlist(np.empty((V, 0), dtype=np.int32), every)
-    if how != "frequent":
-        whole = Shortlist(np.broadcast_to(every, (V, V)), none)
-    model = loaded(NAME, 1, whole)
-    searches: list[dict[str, Any]] = [{}, {"beam": 1}, {"beam": 12}, {"no_repeat_ngram": 1, "min_length": 3}]
-    for search in searches:
-        n = 1 if search == {"beam": 1} else 3
-        plain = list(made(model, listed=False, **search).nbest(LINES, n, sampling))
-        assert same(list(made(model, **search).nbest(LINES, n, sampling)), plain)
 
 
 def narrowed(model: LoadedModel) -> LoadedModel:
@@ -282,15 +208,6 @@ def test_the_compiled_engine_finds_the_translations_of_torch_whatever_the_batch(
     equal = equal_or_tied(models, again, range(len(LINES)), ours, theirs, most)
     for a, b in compress(zip(compiled[0], in_torch, strict=True), equal):
         assert [t.logprob for t in a] == pytest.approx([t.logprob for t in b], abs=1e-4)
-
-
-def test_a_list_may_be_shorter_than_the_beam() -> None:
-    V = len(vocabulary())
-    tiny = Shortlist(np.full((V, 1), EOS_ID, dtype=np.int32), np.array([4], dtype=np.int32))
-    model = dataclasses.replace(loaded(NAME, 1, tiny), tgt_vocab=Vocabulary(vocabulary().proto))
-    assert not model.joint
-    translations = list(made(model, beam=20, max_length=6).nbest(LINES, 1))
-    assert {token for (t,) in translations for token in t.tokens} <= {4, EOS_ID}
 
 
 def test_a_list_holds_frequent_subwords_translations_and_copies() -> None:
@@ -369,35 +286,6 @@ def test_the_command_adds_a_shortlist_that_translate_uses(
     assert [float(score) for score, _ in listed] == pytest.approx([float(score) for score, _ in plain], abs=1e-4)
 
 
-@pytest.mark.parametrize("command", ["shortlist", "train"])
-def test_a_damaged_data_folder_changes_no_model_file(
-    tmp_path: Path, run_copy: RunFolder, tiny_data: DataFolder, run_cli: Callable[..., Done], command: str
-) -> None:
-    data = shutil.copytree(tiny_data.path, tmp_path / "data")
-    raw = bytearray((data / "train.safetensors").read_bytes())
-    raw[-1] = 0xFF  # beyond the vocabulary
-    (data / "train.safetensors").write_bytes(raw)
-    model = run_copy.choose_model().file
-    before = model.read_bytes()
-    model_words = (run_copy.path,) if command == "shortlist" else ()
-    done = run_cli(command, *model_words, "--data", data, "--out", tmp_path / "new")
-    assert done.code == 2
-    assert str(data / "train.safetensors") in done.err
-    assert model.read_bytes() == before
-    assert not (tmp_path / "new").exists()
-
-
-def test_a_shortlist_may_have_no_frequent_subwords(
-    tmp_path: Path, run_copy: RunFolder, tiny_data: DataFolder, run_cli: Callable[..., Done]
-) -> None:
-    out = tmp_path / "listed.safetensors"
-    done = run_cli("shortlist", run_copy.last, "--data", tiny_data.path, "--frequent", "0", "--out", out)
-    assert done.code == 0, done.err
-    shortlist = load_model(out).shortlist
-    assert shortlist is not None
-    assert shortlist.frequent.size == 0
-
-
 def test_a_checkpoint_gets_no_shortlist(
     tmp_path: Path, run_copy: RunFolder, tiny_data: DataFolder, run_cli: Callable[..., Done]
 ) -> None:
@@ -422,15 +310,3 @@ def test_a_checkpoint_gets_no_shortlist(
     assert run_cli("shortlist", run_copy.path, "--data", tiny_data.path, "--out", new).code == 0
     assert load_model(copied).shortlist is not None
     assert load_model(new).shortlist is not None
-
-
-def test_the_command_checks_model_data_and_options(
-    run_copy: RunFolder, tiny_data_separate: DataFolder, run_cli: Callable[..., Done]
-) -> None:
-    done = run_cli("shortlist", run_copy.best, "--data", tiny_data_separate.path, "--out", run_copy.path / "new")
-    assert done.code == 2
-    assert "has another vocabulary than" in done.err
-    assert run_cli("shortlist", run_copy.path / "nowhere").code == 2
-    assert run_cli("shortlist", run_copy.path, "--translations", "0").code == 2
-    with pytest.raises(InputError, match="`shortlist`"):
-        load(run_copy.path, shortlist=True)

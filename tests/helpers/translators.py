@@ -25,8 +25,7 @@ from vtrans.search.decoder import SubwordPair
 from vtrans.search.loop import Hypothesis
 from vtrans.storage.model_file import Model
 from vtrans.text.languages import Languages
-from vtrans.text.piece_table import SPECIAL_KINDS, pack
-from vtrans.text.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, Vocabulary
+from vtrans.text.vocabulary import BOS_ID, EOS_ID, PAD_ID, Vocabulary
 from vtrans.translate.translation import Translation
 from vtrans.translate.translator import Translator
 
@@ -78,12 +77,6 @@ class Livelier(nn.Module):
 def vocabulary() -> Vocabulary:
     text = [" ".join(order) for order in itertools.permutations(WORDS, 2)]
     return learn(text, size=None, kind="bpe", coverage=1.0, normalization="nmt_nfkc")
-
-
-@cache
-def word_vocabulary() -> Vocabulary:
-    """The vocabulary of a model that was imported without a SentencePiece model: each piece is a word."""
-    return Vocabulary(pack([*SPECIAL_PIECES, *WORDS], {kind: i for i, kind in enumerate(SPECIAL_KINDS)}, b""))
 
 
 def network(config: ModelConfig, vocab: int, seed: int = 1, eos: float = 4.0) -> Transformer:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.util
 import io
 import itertools
@@ -29,14 +28,10 @@ from vtrans.data.store import DataFolder
 from vtrans.errors import InputError
 from vtrans.interop.bergamot import binary, engine, quantization, web
 from vtrans.interop.bergamot.binary import Matrix
-from vtrans.interop.bergamot.folder import SETTINGS
 from vtrans.interop.exports import export_model
-from vtrans.interop.expressible import BERGAMOT, check_model
-from vtrans.interop.marian import layout
 from vtrans.model.layers import LayerNorm
 from vtrans.storage.model_file import Shortlist
 from vtrans.text.languages import Languages
-from vtrans.training.recipe import load_recipe
 
 QUIET = Console(quiet=True)
 NPM = os.environ.get("BERGAMOT_TRANSLATOR")  # a folder of the engine's npm package
@@ -94,14 +89,6 @@ def test_a_layer_norm_of_the_reference_adds_as_the_engine_does() -> None:
     assert torch.allclose(ours, norm(x), atol=1e-5)
 
 
-def test_no_inputs_make_a_sum_of_two_products_too_large() -> None:
-    torch.manual_seed(0)
-    for weight in (torch.randn(32, 64) ** 3, torch.ones(4, 8), -torch.ones(4, 8), torch.zeros(4, 8)):
-        pairs = quantization.matrix(weight).integers.int().unflatten(1, (-1, 2))  # type: ignore[no-untyped-call]
-        assert 254 * pairs.clamp(min=0).sum(2).max() <= 32767
-        assert 254 * pairs.clamp(max=0).sum(2).min() >= -32768
-
-
 def test_an_alpha_is_the_best_of_all_clips() -> None:
     torch.manual_seed(0)
     values = torch.cat((torch.randn(10_000), torch.tensor([50.0])))
@@ -155,49 +142,6 @@ def test_a_shortlist_has_the_lists_of_the_model(tmp_path: Path) -> None:
     assert lists == [[6], [6, 7], [], [3, 4, 5]]  # EOS has the frequent ones, and ends each source
 
 
-def test_the_checksum_is_marians() -> None:
-    golden = 0x9E3779B9 + 1
-    second = golden ^ ((2 + 0x9E3779B9 + (golden << 6) + (golden >> 2)) & ((1 << 64) - 1))
-    assert binary.checksum(struct.pack("<2Q", 1, 2)) == second
-
-
-@pytest.mark.parametrize("name", VARIANTS)
-def test_an_export_holds_the_reference(tmp_path: Path, tiny_data: DataFolder, name: str) -> None:
-    loaded = model(tiny_data, **VARIANTS[name])
-    reference = written(loaded, tmp_path / "out")
-    tensors = read_model(the_model(tmp_path / "out"))
-    ours = reference.model.state_dict()
-    for weight in layout.weights_of_layers(loaded.model.config):
-        parts = [part.values for name in weight.theirs if isinstance(part := tensors[name], Matrix)]
-        assert len(parts) == (len(weight.theirs) if len(weight.shape) == 2 else 0)
-        if parts:
-            product = reference.model.get_submodule(weight.ours.removesuffix(".weight")).rounded
-            assert isinstance(product, quantization.Product)
-            assert torch.allclose(product.weight_OI * (product.alpha * product.scale_O[:, None]), torch.cat(parts))
-    matrices = {key for key, tensor in tensors.items() if isinstance(tensor, Matrix)}
-    alphas = {key.removesuffix("_QuantMultA") for key in tensors if key.endswith("_QuantMultA")}
-    assert matrices - {"encoder_Wemb", "Wemb"} == alphas - {"none", "Wemb"}
-    for key, value in loaded.model.state_dict().items():
-        assert (ours[key] - value).square().sum() <= 1e-3 * value.square().sum()
-    embedding = tensors["Wemb" if "tie" not in VARIANTS[name] else "decoder_Wemb"]
-    assert isinstance(embedding, Matrix)
-    rows = embedding.integers
-    assert len(rows) % 8 == 0
-    assert len(rows) > len(tiny_data.tgt_vocab)
-    assert rows[-1, 0] == 127
-    assert torch.equal(ours["projection.weight"], embedding.values[: len(tiny_data.tgt_vocab)])
-
-
-def test_exports_are_deterministic(tmp_path: Path, tiny_data: DataFolder) -> None:
-    for name in ("a", "b"):
-        written(model(tiny_data, shortlist=True), tmp_path / name)
-    files = sorted(path.name for path in (tmp_path / "a").iterdir())
-    assert files == ["config.intgemm8bitalpha.yml", "lex.s2t.bin", "model.intgemm.alphas.bin", "vocab.spm"]
-    assert all((tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes() for name in files)
-    settings = (tmp_path / "a" / SETTINGS).read_text()
-    assert all(f"  - {name}\n" in settings for name in files[1:])
-
-
 # Refusals.
 
 
@@ -221,11 +165,6 @@ def test_blank_samples_and_an_engine_for_another_program_are_refused(
         done = run_cli(*command, *options)
         assert (done.code, done.err.count("error:")) == (2, 1)
     assert not (tmp_path / "out").exists()
-
-
-def test_the_recipe_for_browsers_is_expressible() -> None:
-    recipe = load_recipe("student-browser")
-    check_model(dataclasses.replace(recipe.model, tie="src-tgt-softmax"), BERGAMOT)
 
 
 def test_training_for_a_program_refuses_what_it_lacks(
@@ -273,22 +212,7 @@ def test_the_page_has_the_engine_with_its_licence_and_names_the_files(tmp_path: 
         assert (tmp_path / "out" / name).is_file()
 
 
-def test_the_page_needs_the_engine(tmp_path: Path, tiny_data: DataFolder) -> None:
-    for folder in (None, tmp_path / "missing"):
-        (tmp_path / "out").mkdir(exist_ok=True)
-        with pytest.raises(InputError, match="`engine`"):
-            web.write(model(tiny_data), tmp_path / "out", QUIET, LINES, folder)
-    assert not any((tmp_path / "out").iterdir())
-
-
 # The engine.
-
-
-@pytest.mark.parametrize("lines", [[], ["a " * 200]])
-def test_a_sample_without_a_usable_sentence_is_refused(tmp_path: Path, tiny_data: DataFolder, lines: list[str]) -> None:
-    with pytest.raises(InputError, match="sample"):
-        export_model(model(tiny_data), "bergamot", tmp_path / "out", QUIET, lines)
-    assert not (tmp_path / "out").exists()
 
 
 def test_without_the_engine_nothing_is_compared(tmp_path: Path, tiny_data: DataFolder) -> None:

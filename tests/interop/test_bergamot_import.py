@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import struct
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,15 +21,11 @@ from torch import Tensor
 
 from vtrans.checkpoint import LoadedModel, load_model, save_model
 from vtrans.data.store import DataFolder
-from vtrans.errors import FileError
-from vtrans.interop.bergamot import binary
 from vtrans.interop.bergamot.binary import Matrix
-from vtrans.interop.bergamot.folder import SETTINGS
 from vtrans.interop.bergamot.importer import read
 from vtrans.interop.bergamot.quantization import matrix
 from vtrans.interop.imported import install
 from vtrans.interop.marian import layout
-from vtrans.storage.model_file import Shortlist
 from vtrans.text.languages import Languages
 from vtrans.text.vocabulary import BOS_ID, EOS_ID
 
@@ -141,41 +136,6 @@ def test_a_folder_as_firefox_has_it_is_imported(tmp_path: Path, separate: bool) 
         assert imported(path).shortlist is None
 
 
-def test_the_settings_that_name_the_model_count(tmp_path: Path) -> None:
-    path = bergamot.folder(tmp_path / "m")
-    (path / "config.yml").write_bytes(b"models:\n  - other.bin\nbeam-size: 7\n")
-    assert read(path).search.beam == 1
-    (path / SETTINGS).write_bytes(b"models: [../m/model.ende.intgemm.alphas.bin]\nbeam-size: 4\nvocabs: [vocab.spm]\n")
-    assert read(path).search.beam == 4
-    (path / SETTINGS).write_bytes(b"models: model.ende.intgemm.alphas.bin\nshortlist: [lex.s2t.gz, 50, 50]\n")
-    assert read(path).shortlist is None
-    assert "lex.s2t.gz" in read(path).notes[-1]
-    (path / SETTINGS).write_bytes(b"models: [model.ende.intgemm.alphas.bin]\nvocabs: [none.spm]\n")
-    with pytest.raises(FileError, match=r"none\.spm"):
-        read(path)
-
-
-def test_a_shortlist_is_read_as_it_was_written(tmp_path: Path) -> None:
-    vocab = imported(bergamot.folder(tmp_path / "m")).tgt_vocab
-    places = binary.places_of(vocab)
-    numbers = np.random.default_rng(1)
-    table = numbers.integers(EOS_ID, len(vocab), (len(vocab), 4)).astype(np.int32)
-    frequent = np.array([9, 8], dtype=np.int32)
-    binary.write_shortlist(tmp_path / "lex.bin", Shortlist(table, frequent), places, places)
-    found = binary.read_shortlist(tmp_path / "lex.bin", vocab, vocab)
-    assert found.translations.dtype == found.frequent.dtype == np.int32
-    assert set(found.frequent.tolist()) == {EOS_ID, 8, 9}
-    for id in places:
-        if id != EOS_ID:
-            assert {*found.translations[id].tolist(), 8, 9, EOS_ID} == {*table[id].tolist(), 8, 9, EOS_ID}
-    data = bytearray((tmp_path / "lex.bin").read_bytes())
-    data[16:24] = struct.pack("<Q", 3)  # the first rows are in every list
-    data[8:16] = struct.pack("<Q", binary.checksum(bytes(data[16:])))
-    (tmp_path / "lex.bin").write_bytes(data)
-    first = {id for id, place in places.items() if place < 3}
-    assert set(binary.read_shortlist(tmp_path / "lex.bin", vocab, vocab).frequent.tolist()) == {EOS_ID, 8, 9, *first}
-
-
 # Refusals.
 
 W, PADDED = "encoder_l1_ffn_W1", layout.padded(marian_models.size_of(marian_models.spm()))
@@ -201,19 +161,3 @@ def test_what_vtrans_cannot_express_is_refused_by_name(tmp_path: Path, name: str
     done = run_cli("import", bergamot.folder(tmp_path / "m", **options), "--out", tmp_path / "out")
     assert (done.code, done.err.count("error: "), named in done.err) == (2, 1, True)
     assert not (tmp_path / "out").exists()
-
-
-def test_two_vocabularies_with_other_names_are_refused(tmp_path: Path) -> None:
-    path = bergamot.folder(tmp_path / "m", {"tied-embeddings-all": "false", "tied-embeddings": "true"}, separate=True)
-    (path / "src.spm").rename(path / "vocab.de.spm")
-    (path / "tgt.spm").rename(path / "vocab.en.spm")
-    with pytest.raises(FileError, match="vocabularies"):
-        read(path)
-
-
-def test_two_models_are_refused_and_one_is_chosen_by_its_path(tmp_path: Path) -> None:
-    path = bergamot.folder(tmp_path / "m")
-    (path / "other.intgemm8.bin").write_bytes(the_model(path).read_bytes())
-    with pytest.raises(FileError, match="got 2"):
-        read(path)
-    assert read(path / "other.intgemm8.bin").model.d_model == marian_models.D

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
-import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -28,23 +26,16 @@ from vtrans.interop.ctranslate2 import exporter as exporting
 from vtrans.interop.ctranslate2.folder import is_exported, read_exported
 from vtrans.interop.ctranslate2.importer import read
 from vtrans.interop.exports import export_model
-from vtrans.interop.verification import Program, Tolerance, Verified, outputs, scorer, verify
+from vtrans.interop.verification import Program, Verified, outputs, scorer, verify
 from vtrans.lines.pieces import EXTRA_LENGTH
 from vtrans.storage.run_folder import RunFolder
-from vtrans.text.vocabulary import EOS_ID, PAD_ID
+from vtrans.text.vocabulary import PAD_ID
 from vtrans.translate.translator import Translator
 
 ctranslate2 = pytest.importorskip("ctranslate2", reason="CTranslate2 is not installed: pip install ctranslate2")
 
 Run = Callable[..., Done]
 QUIET = Console(quiet=True)
-ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture
-def tiny_run(ending_run: RunFolder) -> RunFolder:
-    """`run_copy` copies this one."""
-    return ending_run
 
 
 def names(folder: Path) -> list[str]:
@@ -99,15 +90,6 @@ def test_every_architecture_gives_equal_results_when_exported(name: str, tiny_da
     assert comparisons.logprobs > reach  # the pair that reaches the end of the position table is among them
 
 
-def test_a_translation_that_reaches_the_end_of_a_position_table(tiny_data: DataFolder, tmp_path: Path) -> None:
-    """It is unfinished, and EOS after it would have no position."""
-    loaded = random_model(tiny_data, tie="none", positions="learned", max_positions=30, share_positions=True)
-    with torch.no_grad():
-        loaded.model.projection.weight[EOS_ID] -= 1.0
-    verified = export(loaded, tmp_path / "out", QUIET, samples=LINES)
-    assert (verified.sentences, verified.problem()) == (len(LINES), None)
-
-
 @pytest.mark.parametrize(
     "search", [SearchConfig(min_length=4, stop="exhaustive"), SearchConfig(beam=6, beam_groups=3, alpha=0.0)]
 )
@@ -117,34 +99,6 @@ def test_the_export_keeps_the_search_of_the_model_for_imports(
     stored = dataclasses.replace(search, max_source=40)
     export(random_model(tiny_data, stored), tmp_path / "out", samples=LINES[:3])
     assert read(tmp_path / "out").search == stored
-
-
-@pytest.mark.parametrize("tie", ["tgt-softmax", "none"])
-def test_separate_vocabularies(tie: str, tiny_data_separate: DataFolder, tmp_path: Path) -> None:
-    loaded = random_model(tiny_data_separate, tie=tie)
-    verified = export(loaded, tmp_path / "out", QUIET, samples=LINES)
-    assert (verified.sentences, verified.problem()) == (len(LINES), None)
-    assert {"src.model", "tgt.model"} < {file.name for file in (tmp_path / "out").iterdir()}
-    _, *vocabularies = read_exported(tmp_path / "out")
-    assert [vocab.digest for vocab in vocabularies] == [loaded.src_vocab.digest, loaded.tgt_vocab.digest]
-
-
-def test_quantization_does_not_change_the_original(
-    tiny_run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    loaded = load_model(tiny_run.last)
-    # How much 8 bits cost so small a model depends on its training and on the processor.
-    for quantization in ("float16", "int8"):
-        monkeypatch.setitem(exporting.TOLERANCES, quantization, Tolerance(*[math.inf] * 3))
-    before = {name: p.clone() for name, p in loaded.model.named_parameters()}
-    sizes = {}
-    for quantization in exporting.TOLERANCES:
-        verified = export(loaded, tmp_path / quantization, QUIET, quantization=quantization, samples=LINES)
-        assert (verified.mean > 1e-4) == (quantization != "float32")
-        sizes[quantization] = (tmp_path / quantization / "model.bin").stat().st_size
-        assert read_exported(tmp_path / quantization)[0]["quantization"] == quantization
-    assert max(sizes["int8"], sizes["float16"]) < sizes["float32"]
-    assert all(torch.equal(before[name], p) for name, p in loaded.model.named_parameters())
 
 
 def damaged(change: Callable[[Any], None]) -> Callable[[LoadedModel, int], Any]:
@@ -193,20 +147,6 @@ def test_a_difference_is_found(
     assert (tmp_path / "out" / "model.bin").read_bytes() == before
 
 
-def test_translations_that_score_less_are_counted(
-    tiny_data: DataFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A worse search, here a greedy one, finds translations with a lower score by the same weights."""
-    loaded, program = written(random_model(tiny_data), tmp_path / "out")
-    assert compare(loaded, program, LINES).lost < 1e-3
-    translate = program.translate
-    monkeypatch.setattr(program, "translate", lambda sources, search: translate(sources, search.with_beam(1)))
-    comparisons = compare(loaded, program, LINES)
-    assert comparisons.equal[4] < len(LINES)
-    assert comparisons.lost > 1e-3
-    assert comparisons.problem() is not None
-
-
 # Refusals.
 
 
@@ -244,23 +184,6 @@ def test_the_command_compares_the_samples(run_cli: Run, run_copy: RunFolder, tmp
     assert figures["equal"]["1"] == 6
     assert "6 of 6 at beam 1" in done.err
     assert is_exported(run_copy.path / "ctranslate2")
-
-
-def test_the_documented_lines_translate_as_vtrans_does(
-    tiny_data: DataFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The Python code of docs/other-programs.md runs an export in CTranslate2's own API."""
-    loaded = random_model(tiny_data, SearchConfig(max_source=300))
-    export(loaded, tmp_path / "run" / "ctranslate2", samples=LINES[:3])
-    monkeypatch.chdir(tmp_path)
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "other-programs.md").read_text(), re.DOTALL)
-    assert "beam_size=4" in code
-    exec(code.replace("beam_size=4", "beam_size=1"), {})  # greedy search has the fewest ties
-    # The limits are CTranslate2's defaults.
-    search = SearchConfig(beam=1, min_length=1, max_length=256, max_ratio=99)
-    ((best,),) = Translator(TorchEngine([loaded]), search, retry=False).nbest(["A dog runs."], raw=True)
-    written = [loaded.tgt_vocab.decode(best.tokens), ""]  # the text of a translation is one line
-    assert "\n".join(written) == capsys.readouterr().out
 
 
 def test_the_commands_name_the_problem(run_cli: Run, run_copy: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:

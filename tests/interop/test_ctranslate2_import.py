@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from ctranslate2_folders import TGT, D, Folder, quantized, rotary, transformer
+from ctranslate2_folders import D, Folder, quantized, rotary, transformer
 from drawn import some
 from exports import random_model
 from near_ties import equal_or_tied
 
-from vtrans.checkpoint import LoadedModel, load_model, save_model, weights_of
+from vtrans.checkpoint import LoadedModel, save_model, weights_of
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
@@ -25,9 +25,8 @@ from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import FileError, InputError
 from vtrans.interop.ctranslate2.importer import computed_positions, read
 from vtrans.interop.exports import export_model
-from vtrans.interop.formats import import_model
 from vtrans.interop.imported import Imported, install
-from vtrans.text.vocabulary import BOS_ID, EOS_ID
+from vtrans.text.vocabulary import EOS_ID
 from vtrans.translate.translator import Translator
 
 JOINT = ["<unk>", "<s>", "</s>", "a", "b", "c", "d", "<pad>"]
@@ -246,52 +245,6 @@ def test_what_an_architecture_says(tmp_path: Path) -> None:
     assert (imported.search.beam, imported.search.alpha, imported.search.length_penalty) == (2, 1.0, "length")
 
 
-@pytest.mark.parametrize(
-    ("alias", "tie"),
-    [(None, "none"), ("decoder/projection/weight", "src-tgt-softmax"), ("encoder/embeddings_0/weight", "src-tgt")],
-)
-def test_equal_matrices_are_one(alias: str | None, tie: str, tmp_path: Path) -> None:
-    """Whether the file has an alias, or, as old versions, two copies."""
-    for version in (6, 2):
-        folder = Folder(transformer())
-        joint(folder, alias)
-        if version == 2:
-            folder.variables |= {name: folder.variables[owner] for name, owner in folder.aliases.items()}
-            folder.version, folder.revision = 2, 5
-        imported = read(folder.write(tmp_path / str(version)))
-        assert imported.model.tie == tie
-        assert install(imported).joint
-
-
-def test_special_pieces_come_first_and_others_keep_their_order(tmp_path: Path) -> None:
-    loaded = install(read(Folder(transformer()).write(tmp_path / "folder")))
-    assert [loaded.tgt_vocab.piece(i) for i in range(len(loaded.tgt_vocab))] == [
-        *("<pad>", "<unk>", "<s>", "</s>", "<blank>", "x", "y", "z", "w")
-    ]
-    stored = transformer()["decoder/embeddings/weight"]
-    rows = loaded.model.tgt_embedding.weight.detach().numpy()
-    assert not rows[0].any()
-    assert np.array_equal(
-        rows[1:], stored[[TGT.index(token) for token in ("<unk>", "<s>", "</s>", "<blank>", *"xyzw")]]
-    )
-
-
-def test_a_start_that_is_no_token_of_its_own_is_never_predicted(tmp_path: Path) -> None:
-    for name, row in (("starts with EOS", "</s>"), ("starts with no token", "<unk>"), ("starts with zeros", None)):
-        loaded = install(read(folder_of(name, tmp_path / name.split()[-1])))
-        rows = loaded.model.tgt_embedding.weight.detach().numpy()
-        stored = transformer()["decoder/embeddings/weight"]
-        assert np.array_equal(rows[BOS_ID], 0 * stored[0] if row is None else stored[TGT.index(row)])
-        logits = loaded.model.logits(torch.randn(20, D))
-        assert (logits.softmax(-1)[:, BOS_ID] == 0).all()
-
-
-def test_text_is_split_at_spaces_without_a_sentencepiece_model(tmp_path: Path) -> None:
-    imported = read(Folder(transformer()).write(tmp_path / "folder"))
-    assert imported.src_vocab.encode("a d  q") == [4, 7, 1]
-    assert imported.tgt_vocab.decode([5, 8, EOS_ID]) == "x w"
-
-
 def test_sentencepiece_models_of_the_folder_or_the_user_split_the_text(tmp_path: Path, tiny_data: DataFolder) -> None:
     spm = tiny_data.src_vocab.proto
     pieces = [tiny_data.src_vocab.piece(i) for i in range(len(tiny_data.src_vocab))]
@@ -334,31 +287,6 @@ def test_an_export_of_ours_gives_the_model_back(changes: dict[str, Any], tmp_pat
     assert largest_difference(imported, installed) < 1e-4
     with pytest.raises(InputError, match="`src_spm`"):  # the folder has the vocabularies of the model
         read(tmp_path / "folder", tmp_path / "other.spm", tmp_path / "other.spm")
-
-
-@needs_ctranslate2
-def test_a_model_has_the_search_that_ctranslate2_has_without_options(tmp_path: Path) -> None:
-    """No translation is empty there, which this model would often give."""
-    variables = transformer()
-    variables["decoder/projection/bias"][TGT.index("</s>")] += 1
-    folder = Folder(variables).write(tmp_path / "folder")
-    verified = import_model(folder, tmp_path / "model", Console(quiet=True), LINES)
-    assert verified is not None
-    assert verified.plain is not None
-    assert verified.plain.equal == verified.plain.sentences == len(LINES)
-    assert load_model(tmp_path / "model").search == SearchConfig(2, alpha=1.0, length_penalty="length", min_length=1)
-
-
-@needs_ctranslate2
-@pytest.mark.parametrize("name", ["pre-norm, computed positions", "starts with zeros", "no EOS"])
-def test_import_export_import_gives_the_same_bytes(name: str, tmp_path: Path) -> None:
-    loaded = install(read(folder_of(name, tmp_path)))
-    save_model(tmp_path / "before", loaded)
-    verified = export_model(loaded, "ctranslate2", tmp_path / "out", Console(quiet=True), samples=LINES)
-    assert verified is not None
-    assert verified.largest < 1e-4
-    save_model(tmp_path / "after", install(read(tmp_path / "out")))
-    assert (tmp_path / "before").read_bytes() == (tmp_path / "after").read_bytes()
 
 
 def test_computed_positions_start_at_one_and_divide_by_half_the_width_less_one() -> None:

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 from conftest import VALID_PAIRS
-from corpora import TAGS, made, two_languages
+from corpora import made, two_languages
 from exports import random_model, written
 
 import vtrans.interop.huggingface.exporter as huggingface_exporter
-from vtrans.checkpoint import LoadedModel, load_model, save_model
+from vtrans.checkpoint import LoadedModel
 from vtrans.config import SearchConfig
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
@@ -39,14 +39,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
 def both(loaded: LoadedModel) -> dict[str, list[str]]:
     made = Translator(TorchEngine([dataclasses.replace(loaded, search=SEARCH)]), retry=False)
     return {code: list(made.translate(LINES, to=code, raw=True)) for code in loaded.tags}
-
-
-def test_a_model_file_keeps_the_tags(tmp_path: Path, model: LoadedModel) -> None:
-    save_model(tmp_path / "model.safetensors", model)
-    again = load_model(tmp_path / "model.safetensors")
-    assert (again.tags, again.languages) == (model.tags, model.languages)
-    assert again.tags == {"de": TAGS[0], "fr": TAGS[1]}
-    assert both(again) == both(model)
 
 
 @pytest.mark.skipif(
@@ -80,11 +72,3 @@ def test_an_export_to_hugging_face_names_its_languages_and_takes_tags(tmp_path: 
     (tmp_path / "other").mkdir()
     huggingface_exporter.write(other, tmp_path / "other", Console(stream=stream))
     assert "<2de>" in stream.getvalue()
-
-
-def test_hugging_faces_tokenizer_takes_the_tag_as_a_prefix_of_the_text(tmp_path: Path, model: LoadedModel) -> None:
-    pytest.importorskip("transformers", reason="transformers is not installed: pip install transformers")
-    _, load = huggingface_exporter.write(model, tmp_path, Console(quiet=True))
-    vocab = model.src_vocab
-    expected = [[vocab.id_of(TAGS[1]), *vocab.encode(line), EOS_ID] for line in LINES[:3]]
-    assert load().encode([f"{TAGS[1]} {line}" for line in LINES[:3]]) == expected

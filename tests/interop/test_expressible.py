@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import io
-import re
 from typing import Any
 
 import pytest
@@ -79,22 +77,3 @@ def test_every_key_and_value_of_the_tables_exists(table: dict[str, dict[str, Any
         for name, allowed in values.items():
             assert all(check_value(keys[name], name, value) == value for value in allowed or ())
             assert allowed is not None or not keys[name].choices, "a new choice would be expressible"
-
-
-@pytest.mark.parametrize("program", SEARCH)
-def test_the_nearest_search_is_expressible_and_every_change_is_named(program: str) -> None:
-    stream = io.StringIO()
-    stored = SearchConfig(beam=6, beam_groups=2, alpha=0.5, stop="exhaustive", no_repeat_ngram=3, max_ratio=2.0)
-    nearest = nearest_search(stored, program, Console(stream=stream))
-    changed = {name for name in keys_of(SearchConfig) if getattr(nearest, name) != getattr(stored, name)}
-    assert set(re.findall(r"search\.(\w+)", stream.getvalue())) == changed
-    assert (
-        changed
-        == {
-            "Hugging Face": {"beam_groups", "length_penalty", "max_ratio"},
-            "Bergamot": {"beam", "beam_groups", "no_repeat_ngram"},
-        }[program]
-    )
-    quiet = io.StringIO()
-    assert nearest_search(nearest, program, Console(stream=quiet)) == nearest
-    assert not quiet.getvalue()

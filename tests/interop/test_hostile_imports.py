@@ -23,7 +23,7 @@ from ctranslate2_folders import Folder, packed, packed_name, quantized, rotary, 
 from drawn import each_with
 from foreign import hugging_face_folder
 
-from vtrans.errors import FileError, InputError
+from vtrans.errors import InputError
 from vtrans.interop.bergamot.binary import checksum
 from vtrans.interop.bergamot.folder import SETTINGS
 from vtrans.interop.formats import read_model
@@ -278,17 +278,6 @@ FILES: dict[str, Callable[[Path], Path]] = {
 
 
 @pytest.mark.parametrize("kind", FILES)
-def test_a_file_cut_at_any_place_is_refused(kind: str, tmp_path: Path) -> None:
-    """Every fifth byte of the first headers, and then one in each stretch of 197 bytes."""
-    file = FILES[kind](tmp_path / "folder")
-    whole = file.read_bytes()
-    for size in [*range(0, 300, 5), *range(300, len(whole), 197), len(whole) - 1]:
-        file.write_bytes(whole[:size])
-        with pytest.raises(FileError, match=re.escape(file.name)):
-            read_model(file.parent)
-
-
-@pytest.mark.parametrize("kind", FILES)
 def test_a_flipped_bit_is_refused_or_harmless(kind: str, tmp_path: Path) -> None:
     """Nothing but InputError is raised, and nothing large is allocated. A shortlist has a checksum."""
     file = FILES[kind](tmp_path / "folder")
@@ -362,14 +351,3 @@ def test_any_file_may_be_anything_else(replacement: str, kind: str, tmp_path: Pa
             assert str(folder) in sentence
             assert "\n" not in sentence
             assert len(sentence) < LONGEST_SENTENCE
-
-
-@pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
-def test_files_behind_links_are_read(make: Callable[[Path], Path], tmp_path: Path) -> None:
-    """The cache of Hugging Face consists of links to files in another folder."""
-    whole = make(tmp_path / "whole")
-    folder = tmp_path / "links"
-    folder.mkdir()
-    for file in whole.iterdir():
-        (folder / file.name).symlink_to(file)
-    assert install(read_model(folder)).src_vocab.digest == install(read_model(whole)).src_vocab.digest

@@ -17,16 +17,14 @@ from drawn import some
 from foreign import hugging_face_folder
 from safetensors.torch import load_file, save_file
 
-from vtrans.checkpoint import load_model, weights_of
+from vtrans.checkpoint import load_model
 from vtrans.console import Console
 from vtrans.errors import FileError, VtransError
 from vtrans.interop.formats import import_model, read_model
 from vtrans.interop.huggingface.importer import EXPECTED, EXPECTED_NORMS, KNOWN
-from vtrans.interop.huggingface.names import positions
 from vtrans.interop.imported import install
 from vtrans.interop.samples import REAL
-from vtrans.interop.verification import ROUNDING, Tolerance, Verified, outputs, refuse_different, verify
-from vtrans.text.vocabulary import BOS_ID, PAD_ID
+from vtrans.interop.verification import outputs, refuse_different, verify
 
 QUIET = Console(quiet=True)
 LINES = [*foreign.TEXT[:4], "", "a dog \u6771 cat", ">>de<< the man", ">>xx<< the man", " two  dogs ", "</s> a <pad>"]
@@ -83,23 +81,6 @@ def test_an_import_without_samples_compares_real_sentences_of_its_language(tmp_p
     assert verified.plain.sentences == len(REAL["en"])
 
 
-def test_the_settings_of_the_search_are_those_of_one_file(tmp_path: Path) -> None:
-    """transformers reads those of config.json only if there is no generation_config.json."""
-    folder = hugging_face_folder(tmp_path / "hf", num_beams=6, length_penalty=0.3, max_length=9)
-    assert install(read_model(folder)).search.beam == 6
-    (folder / "generation_config.json").write_text(json.dumps({"early_stopping": True}))
-    search = install(read_model(folder)).search
-    assert (search.beam, search.alpha, search.max_length, search.stop, search.suppress) == (1, 1.0, 0, "count", ())
-
-
-@pytest.mark.parametrize("key", ["forced_bos_token_id", "forced_eos_token_id"])
-def test_a_token_that_the_search_would_be_forced_to_is_refused(key: str, tmp_path: Path) -> None:
-    folder = hugging_face_folder(tmp_path / "hf")
-    (folder / "generation_config.json").write_text(json.dumps({key: 4}))
-    with pytest.raises(FileError, match=key):
-        read_model(folder)
-
-
 def test_sharded_weights_are_read(tmp_path: Path) -> None:
     folder = hugging_face_folder(tmp_path / "hf")
     expected = install(read_model(folder)).model.state_dict()
@@ -125,14 +106,6 @@ def test_sharded_weights_are_read(tmp_path: Path) -> None:
         index.write_text(json.dumps({"weight_map": wrong}))
         with pytest.raises(FileError):
             read_model(folder)
-
-
-def test_a_sample_that_the_original_splits_otherwise_is_quoted(tmp_path: Path) -> None:
-    """Its tokenizer makes an end of sentence of a literal one."""
-    pytest.importorskip("transformers", reason="transformers is not installed: pip install transformers")
-    folder = hugging_face_folder(tmp_path / "hf")
-    with pytest.raises(VtransError, match="a dog </s>"):
-        import_model(folder, tmp_path / "model.safetensors", QUIET, ["the cat", "a dog </s> sees a cat"])
 
 
 def test_a_comparison_finds_what_differs(tmp_path: Path) -> None:
@@ -168,25 +141,6 @@ def test_without_transformers_the_import_says_that_nothing_was_compared(
     assert (done.code, done.out.count(b"\n")) == (0, 3)
 
 
-def test_rows_special_ids_and_settings_have_their_places(tmp_path: Path) -> None:
-    folder = hugging_face_folder(tmp_path / "hf")
-    loaded, theirs = install(read_model(folder)), load_file(folder / "model.safetensors")
-    ids = json.loads((folder / "vocab.json").read_text())
-    E = loaded.model.src_embedding.weight
-    assert E is loaded.model.tgt_embedding.weight is loaded.model.projection.weight
-    assert not E[PAD_ID].any()
-    assert torch.equal(E[BOS_ID], theirs["model.shared.weight"][ids["<pad>"]])
-    for piece in ("<unk>", "</s>", "\u2581dog", ">>de<<"):
-        if piece in ids:
-            assert torch.equal(E[loaded.src_vocab.id_of(piece) or 0], theirs["model.shared.weight"][ids[piece]])
-    assert loaded.search.suppress == ("<s>",)
-    assert (loaded.search.beam, loaded.search.stop, loaded.search.alpha) == (4, "current", 1.0)
-    assert loaded.languages == (("en", "de"),)
-    table = positions(64, 16)
-    assert torch.equal(weights_of(loaded.model)["src_positions.weight"], table)
-    assert torch.equal(table[5, :8], (5 / 10000 ** (torch.arange(8, dtype=torch.float64) / 8)).sin().float())
-
-
 @pytest.mark.parametrize("zipped", [True, False])
 def test_pickled_weights_are_read_as_weights_alone(tmp_path: Path, zipped: bool) -> None:
     folder = hugging_face_folder(tmp_path / "hf")
@@ -201,19 +155,6 @@ def test_pickled_weights_are_read_as_weights_alone(tmp_path: Path, zipped: bool)
     with pytest.raises(FileError, match="pytorch_model") as caught:
         read_model(folder)
     assert "weights_only" not in str(caught.value), "torch's advice is to run the code in the file"
-
-
-def test_settings_that_are_ignored_are_named(tmp_path: Path) -> None:
-    """Whatever their names, unless their value is one that changes nothing."""
-    folder = hugging_face_folder(tmp_path / "hf", encoder_layerdrop=0.1, new_network=2, temperature=0.5, top_k=50)
-    neutral = {"temperature": 1.0, "num_beam_groups": 1, "do_sample": False, "transformers_version": "5.23"}
-    special = {"repetition_penalty": 1.5, "encoder_no_repeat_ngram_size": 3, "new_rule": [1], "forced_eos_token_id": 0}
-    (folder / "generation_config.json").write_text(json.dumps(neutral | special))
-    said = "\n".join(read_model(folder).notes)
-    for name in (*special, "new_network"):
-        assert f"{name} " in said
-    for name in (*neutral, "bad_words_ids", "layerdrop", "d_model", "num_beams", "token_id "):
-        assert name not in said.replace("forced_eos_token_id", "")
 
 
 ODD_VALUES: list[Any] = [None, True, -1, 0, 2**70, float("inf"), "x", "", [], [1], [[None]], [[[]]], {"a": 1}]
@@ -338,23 +279,3 @@ def test_every_setting_that_changes_the_network_is_refused_by_name(kind: str, tm
             with pytest.raises(FileError, match=rf"config\.json: {key} must be .*, got "):
                 read_model(folder)
             (folder / "config.json").write_bytes(right)
-
-
-def test_other_paths_are_refused(tmp_path: Path, run_cli: Callable[..., Done]) -> None:
-    (tmp_path / "empty").mkdir()
-    for path in (tmp_path / "empty", tmp_path / "none"):
-        assert run_cli("import", path).code == 2
-    folder = hugging_face_folder(tmp_path / "hf")
-    assert run_cli("import", folder, "--out", tmp_path / "empty").code == 2
-
-
-@pytest.mark.parametrize("tolerance", [ROUNDING, Tolerance(1e-4, 1e-4, lost=1e-3)])
-def test_what_is_outside_the_tolerance_is_a_problem(tolerance: Tolerance) -> None:
-    fine = Verified("x 1", 4, 4, 30, 1e-6, 1e-7, tolerance, {1: 4, 4: 3}, 1, 0, 0.0)
-    assert fine.problem() is None
-    for change in ({"split_alike": 3}, {"largest": 1e-3}, {"largest": float("nan")}, {"mean": 1e-3}):
-        assert dataclasses.replace(fine, **change).problem()
-    assert dataclasses.replace(fine, split_alike=None).problem() is None
-    missed = dataclasses.replace(fine, ties=0)
-    assert bool(missed.problem()) == (tolerance is ROUNDING)
-    assert dataclasses.replace(missed, lost=0.01).problem()

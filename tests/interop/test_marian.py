@@ -14,10 +14,8 @@ import sentencepiece
 import torch
 from cli_runner import Done
 from drawn import each_with
-from torch.overrides import TorchFunctionMode
 
 from vtrans.checkpoint import LoadedModel
-from vtrans.config import SearchConfig
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import FileError
 from vtrans.interop.imported import install
@@ -70,62 +68,6 @@ def test_log_probabilities_are_those_of_marians_definition(tmp_path: Path, kind:
             assert np.abs(ours[:, id] - theirs[:, place]).max() < 2e-5
 
 
-class Drawing(TorchFunctionMode):
-    """Fails where random numbers are drawn."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        assert func not in (torch.Tensor.normal_, torch.Tensor.uniform_)
-        return func(*args, **(kwargs or {}))
-
-
-def test_an_import_draws_no_random_weights(tmp_path: Path) -> None:
-    """On the meta device, drawing them imports torch's compiler, which takes longer than the import."""
-    model = read(marian.folder(tmp_path, {}))
-    with Drawing():
-        install(model)
-
-
-def test_text_is_split_as_marians_sentencepiece_splits_it(tmp_path: Path) -> None:
-    loaded = imported(marian.folder(tmp_path))
-    model = sentencepiece.SentencePieceProcessor()
-    model.LoadFromSerializedProto(marian.spm())
-    assert loaded.tgt_vocab is loaded.src_vocab
-    table = loaded.src_vocab.table
-    assert table is not None
-    for line in ("a dog sees", "die Katze", "Ωmega and more", ""):
-        ids = loaded.src_vocab.encode(line)
-        assert [table.order[i] for i in ids] == model.encode(line)
-        assert UNK_ID in ids or loaded.src_vocab.decode(ids) == model.decode(model.encode(line))
-
-
-def test_the_search_is_that_of_the_decoder_yml(tmp_path: Path) -> None:
-    assert read(marian.folder(tmp_path / "plain")).search == SearchConfig(
-        beam=12, alpha=0.0, length_penalty="length", stop="shrink", max_ratio=3.0, suppress=("<unk>",)
-    )
-    decoder = {"beam-size": 6, "normalize": 0.7, "max-length-factor": 2, "allow-unk": "true", "mini-batch": 8}
-    imported = read(marian.folder(tmp_path / "set", decoder=decoder)).search
-    assert (imported.beam, imported.alpha, imported.max_ratio, imported.suppress) == (6, 0.7, 2.0, ())
-    constant = {"normalize": 1, "word-penalty": 0.5}  # a penalty per word is the same for all translations
-    assert read(marian.folder(tmp_path / "penalty", decoder=constant)).search.alpha == 1
-
-
-def test_control_characters_are_suppressed(tmp_path: Path) -> None:
-    path = marian.folder(tmp_path, decoder={})
-    (path / "bytes.spm").write_bytes(marian.spm("bytes"))
-    size = marian.size_of(marian.spm("bytes"))
-    path = marian.folder(tmp_path, {"dim-vocabs": f"[{size}, {size}]"}, decoder={"vocabs": "[bytes.spm, bytes.spm]"},
-                         arrays=lambda a: resize(a, size))  # fmt: skip
-    suppressed = imported(path).search.suppress
-    assert suppressed[:2] == ("<unk>", "<0x00>")
-    assert suppressed[-1] == "<0x1F>"
-    assert len(suppressed) == 33
-
-
-def resize(arrays: dict[str, marian.Array], size: int) -> None:
-    arrays["Wemb"] = np.ones((size, marian.D), np.float32)
-    arrays["decoder_ff_logit_out_b"] = np.ones((1, size), np.float32)
-
-
 def test_a_vocabulary_of_pieces_needs_sentencepiece_models_or_pieces(tmp_path: Path) -> None:
     model = sentencepiece.SentencePieceProcessor()
     model.LoadFromSerializedProto(marian.spm())
@@ -141,15 +83,6 @@ def test_a_vocabulary_of_pieces_needs_sentencepiece_models_or_pieces(tmp_path: P
     assert with_models.joint
     assert with_models.src_vocab is not with_models.tgt_vocab
     assert with_models.src_vocab.decode(with_models.src_vocab.encode("a dog")) == "a dog"
-
-
-def test_paths_of_a_decoder_yml_are_looked_up_in_the_folder(tmp_path: Path) -> None:
-    elsewhere = {"relative-paths": "false", "models": "[/home/x/model.npz]", "vocabs": "[../a/vocab.spm, b/vocab.spm]"}
-    path = marian.folder(tmp_path, decoder=elsewhere)
-    assert read(path).model == read(path / "model.npz").model
-    (path / "decoder.yml").rename(path / "model.npz.decoder.yml")
-    (path / "model.npz.optimizer.npz").write_bytes(b"not a model")
-    assert read(path).search.beam == 12
 
 
 def spoil(name: str, values: marian.Array | None) -> dict[str, Any]:
@@ -236,25 +169,6 @@ def test_a_broken_folder_is_refused(tmp_path: Path, name: str) -> None:
     path = marian.folder(tmp_path)
     BROKEN[name](path)
     with pytest.raises(FileError, match=str(path)):
-        read(path)
-
-
-VOCABULARIES = {
-    "a gap": '"</s>": 0\n"<unk>": 1\n"a": 3\n',
-    "an id twice": '"</s>": 0\n"<unk>": 1\n"a": 1\n',
-    "a negative id": '"</s>": 0\n"<unk>": 1\n"a": -2\n',
-    "no end": '"<unk>": 0\n"a": 1\n"b": 2\n',
-    "no unknown piece": '"</s>": 0\n"a": 1\n"b": 2\n',
-    "too few pieces": '"</s>": 0\n"<unk>": 1\n',
-    "ids that are no numbers": '"</s>": zero\n"<unk>": 1\n"a": 2\n',
-}
-
-
-@pytest.mark.parametrize("name", VOCABULARIES)
-def test_a_vocabulary_of_pieces_must_have_each_id_once(tmp_path: Path, name: str) -> None:
-    path = marian.folder(tmp_path, {"dim-vocabs": "[3, 3]"}, decoder={"vocabs": "[v.yml, v.yml]"})
-    (path / "v.yml").write_text(VOCABULARIES[name], encoding="utf-8")
-    with pytest.raises(FileError, match=r"v\.yml"):
         read(path)
 
 

@@ -59,11 +59,6 @@ def test_everything_else_is_refused_with_its_line(text: str) -> None:
         read_mapping(text.encode(), "x.yml")
 
 
-def test_bytes_that_are_no_text_are_refused() -> None:
-    with pytest.raises(FileError, match=r"x\.yml .*UTF-8"):
-        read_mapping(b"a: \xff\n", "x.yml")
-
-
 @given(st.binary(max_size=60) | st.text("ab:- \n\"'[],#?\\x0&*{}", max_size=40).map(str.encode))
 def test_any_bytes_are_a_mapping_or_refused(data: bytes) -> None:
     try:

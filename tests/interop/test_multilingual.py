@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import foreign
 import pytest
-import torch
 from cli_runner import Done
-from conftest import TRAIN_PAIRS, write_pairs
 from foreign import multilingual_folder
 
 from vtrans import load
-from vtrans.checkpoint import load_model
 from vtrans.console import Console
-from vtrans.data.store import DataFolder
 from vtrans.errors import FileError, InputError
 from vtrans.interop.formats import import_model, read_model
-from vtrans.interop.imported import install
-from vtrans.interop.trimming import Keep
-from vtrans.storage.run_folder import RunFolder
 
 pytest.importorskip("transformers", reason="transformers is not installed: pip install transformers")
-STEPS = ("train.max_steps=2", "train.checkpoint_every=1", "train.learning_rate=0.01", "train.warmup=1")
 QUIET = Console(quiet=True)
 LINES = [*foreign.TEXT[:4], "", "a dog \u6771 cat", "die Katze"]
 NLLB, M2M100 = {"from": "eng_Latn", "to": "deu_Latn"}, {"from": "en", "to": "de"}
@@ -101,55 +92,3 @@ def test_a_folder_that_lacks_files_is_not_taken_for_a_model_without_languages(tm
     (folder / "config.json").unlink()
     with pytest.raises(FileError, match="Hugging Face folder"):
         read_model(folder, direction=NLLB)
-
-
-def test_a_tokenizer_that_puts_the_language_after_the_text_is_refused(tmp_path: Path) -> None:
-    folder = multilingual_folder(tmp_path / "hf")
-    file = folder / "tokenizer_config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"legacy_behaviour": True}))
-    with pytest.raises(FileError, match="legacy_behaviour"):
-        read_model(folder, direction=NLLB)
-
-
-def test_positions_start_after_the_padding_id(tmp_path: Path) -> None:
-    transformers = pytest.importorskip("transformers")
-    loaded = install(read_model(multilingual_folder(tmp_path / "hf"), direction=NLLB))
-    original = transformers.M2M100ForConditionalGeneration.from_pretrained(tmp_path / "hf")
-    theirs = original.model.encoder.embed_positions.weights
-    assert (loaded.model.src_positions(20) == theirs[2:22]).all()
-
-
-@pytest.mark.parametrize("keep", [None, Keep([text for pair in TRAIN_PAIRS[:4] for text in pair], 10)])
-def test_an_import_is_fine_tuned_on_text_with_tags(
-    keep: Keep | None, tmp_path: Path, run_cli: Callable[..., Done]
-) -> None:
-    file, data, run = tmp_path / "model.safetensors", tmp_path / "data", tmp_path / "run"
-    import_model(multilingual_folder(tmp_path / "hf"), file, QUIET, LINES, direction=NLLB, keep=keep)
-    tagged = [(src, f">>deu_Latn<< {tgt}") for src, tgt in TRAIN_PAIRS[:12]]
-    src, tgt = write_pairs(tmp_path, "train", tagged)
-    valid_src, valid_tgt = write_pairs(tmp_path, "valid", tagged[:4])
-    text = ("--src", src, "--tgt", tgt, "--valid-src", valid_src, "--valid-tgt", valid_tgt, "--out", data)
-    languages = (
-        "--src-lang",
-        "eng_Latn",
-        "--tgt-lang",
-        "deu_Latn",
-        "--tag",
-        ">>eng_Latn<<",
-        "--valid-tag",
-        ">>eng_Latn<<",
-    )
-    done = run_cli("prepare-bpe", *text, *languages, "--vocab-from", file, "--quiet")
-    assert done.code == 0, done.err
-    folder = DataFolder.open(data)
-    for vocab, ids, tag in (
-        (folder.src_vocab, folder.train.src(0), ">>eng_Latn<<"), (folder.tgt_vocab, folder.train.tgt(0), ">>deu_Latn<<")
-    ):  # fmt: skip
-        assert vocab.piece(int(ids[0])) == tag
-        assert ">>" not in vocab.decode(map(int, ids))
-    sets = [word for value in STEPS for word in ("--set", value)]
-    done = run_cli("train", "--data", data, "--out", run, "--init-from", file, "--device", "cpu", *sets)
-    assert done.code == 0, done.err
-    before, after = load_model(file), load_model(RunFolder(run).last)
-    assert (after.search, after.languages, after.tags) == (before.search, before.languages, before.tags)
-    assert not torch.equal(after.model.projection.weight, before.model.projection.weight)

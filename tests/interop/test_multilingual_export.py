@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,8 @@ from safetensors.torch import load_file
 
 from vtrans.checkpoint import LoadedModel, save_model, weights_of
 from vtrans.console import Console
-from vtrans.errors import InputError
 from vtrans.interop.exports import export_model
 from vtrans.interop.formats import import_model, read_model
-from vtrans.interop.huggingface import exporter
 from vtrans.interop.imported import install
 from vtrans.interop.trimming import Keep, trimmed
 from vtrans.text.vocabulary import BOS_ID
@@ -97,9 +94,3 @@ def test_a_trained_or_trimmed_model_is_exported_and_imported_again(
     assert again is not None
     assert again.plain is not None
     assert again.plain.first is None
-
-
-def test_a_model_without_the_language_of_its_sources_is_refused(tmp_path: Path) -> None:
-    loaded = imported(tmp_path / "hf")
-    with pytest.raises(InputError, match=r"search\.begin"):
-        exporter.write(dataclasses.replace(loaded, tags={}), tmp_path, QUIET)

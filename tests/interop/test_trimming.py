@@ -17,15 +17,13 @@ from conftest import TRAIN_PAIRS
 from drawn import some
 
 from vtrans import load
-from vtrans.checkpoint import load_model, save_model, weights_of
+from vtrans.checkpoint import load_model, save_model
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.console import Console
-from vtrans.errors import FileError
 from vtrans.interop.formats import import_model
 from vtrans.interop.imported import Imported
 from vtrans.interop.trimming import Keep, trimmed
 from vtrans.storage.run_folder import RunFolder
-from vtrans.text import spm
 from vtrans.text.piece_table import pack
 from vtrans.text.vocabulary import BOS_ID, EOS_ID, SPECIAL_PIECES, Vocabulary
 
@@ -87,19 +85,6 @@ def test_the_text_has_the_same_subwords(kind: str, seed: int) -> None:
         before, after = vocab.encode(line), smaller.encode(line)
         assert [smaller.piece(id) for id in after] == [vocab.piece(id) for id in before]
         assert smaller.decode(after) == vocab.decode(before)
-
-
-def test_characters_of_the_languages_and_the_most_frequent_subwords_stay() -> None:
-    numbers = Law(1)
-    known = [*words(numbers, 60, LETTERS[0]), *words(numbers, 30, "αβγδ"), "9", "5!"]
-    vocab = random_vocabulary(Law(3), "unigram", LETTERS[0], known)
-    pieces = [vocab.piece(id) for id in range(len(vocab))]
-    bare, more = (trimmed(only_vocabulary(vocab), Keep(["ab"], count)).src_vocab for count in (0, 30))
-    assert set("abcdefgh95!") & set(pieces) <= set(bare.pieces)
-    assert not set("αβγδ") & set(bare.pieces)
-    latin = [piece for piece in pieces[4:] if not set(piece) & set("αβγδ") and vocab.is_subword(pieces.index(piece))]
-    assert set(latin[:30]) <= set(more.pieces)
-    assert len(more) > len(bare)
 
 
 @pytest.mark.parametrize("name", ["NLLB", "M2M100", "Marian", "Marian with two vocabularies"])
@@ -165,22 +150,3 @@ def test_text_and_models_that_cannot_be_used(tiny_run: RunFolder, tmp_path: Path
         assert done.code == 2
         assert "keep-" in done.err
     assert not (tmp_path / "x.safetensors").exists()
-
-
-def test_a_tokenizer_that_would_split_the_text_otherwise_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    vocab = random_vocabulary(Law(3), "bpe", LETTERS[0], words(Law(1), 60, LETTERS[0]))
-    lines = random_lines(Law(2), 50, words(Law(1), 60, LETTERS[0]))
-    monkeypatch.setattr(spm, "BPE", 0)
-    with pytest.raises(FileError, match="other subwords"):
-        trimmed(only_vocabulary(vocab), Keep(lines, 0))
-
-
-def test_what_is_saved_is_said(ending_run: RunFolder, tmp_path: Path, run_cli: Callable[..., Done]) -> None:
-    text, out = tmp_path / "text.en", tmp_path / "small.safetensors"
-    text.write_text("The dog sees me.\n")
-    done = run_cli("import", ending_run.last, "--keep-text", text, "--keep-frequent", 5, "--out", out)
-    assert (done.code, done.out) == (0, b"")
-    before, after = (load_model(file) for file in (ending_run.last, out))
-    for loaded in (before, after):
-        assert f"{len(loaded.tgt_vocab):,} " in done.err
-        assert f"{sum(weight.numel() for weight in weights_of(loaded.model).values()):,} " in done.err

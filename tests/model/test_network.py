@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 import torch
 from drawn import some
-from networks import BOS, PAD, SEQUENCE, SEQUENCES, SMALL, VARIANTS, V, make, padded, sequences, step_by_step
+from networks import BOS, PAD, SEQUENCES, SMALL, VARIANTS, V, make, padded, sequences
 from torch import Tensor, nn
 
 from vtrans.config import ModelConfig, resolve_tie
-from vtrans.errors import InputError
 from vtrans.model import Decoder, DecoderLayer, Transformer, count_parameters
 from vtrans.training.recipe import load_recipe
 
@@ -109,29 +108,7 @@ def test_presets_have_the_papers_parameter_counts(recipe: str, count: int) -> No
     assert abs(count - papers) / papers < 0.04
 
 
-def test_scaled_embeddings_and_logits_start_at_unit_variance() -> None:
-    torch.manual_seed(0)
-    model = Transformer(ModelConfig(d_model=256, tie="src-tgt-softmax"), 2000, 2000, joint=True, pad_id=PAD).eval()
-    ids = torch.randint(4, 2000, (8, 50))
-    assert abs(model.src_embedding(ids).std().item() - 1) < 0.02
-    normed = torch.nn.functional.layer_norm(torch.randn(500, 256), (256,))
-    assert abs(model.logits(normed)[:, 1:].std().item() - 1) < 0.03
-
-
 # Tying.
-
-
-@pytest.mark.parametrize("tie", ["src-tgt-softmax", "src-tgt"])
-def test_separate_vocabularies_cannot_share_the_source_embedding(tie: str) -> None:
-    with pytest.raises(InputError, match=rf"model\.tie .*{tie}"):
-        make(dataclasses.replace(SMALL, tie=tie), src=V, tgt=V + 5)
-    make(dataclasses.replace(SMALL, tie="tgt-softmax"), src=V, tgt=V + 5)
-
-
-def test_auto_tie_follows_the_vocabulary() -> None:
-    assert resolve_tie("auto", True) == "src-tgt-softmax"
-    assert resolve_tie("auto", False) == "tgt-softmax"
-    assert resolve_tie("none", True) == "none"
 
 
 def test_padding_is_never_predicted_and_its_row_gets_no_gradient_from_the_softmax() -> None:
@@ -170,30 +147,6 @@ def test_in_a_decoder_only_model_the_source_never_attends_to_the_target() -> Non
             prefix = config.source_mask == "prefix" and name == "source"
             expected = torch.tensor([[(prefix and i < 7) or i >= place for i in range(12)]] * 2)
             assert torch.equal(moved, expected), (config, name)
-
-
-def test_decoder_only_target_positions_continue_after_the_sentences_own_source() -> None:
-    model = make(SEQUENCES[0])
-    rows = sequences(5, 9)
-    _, keep = padded(rows)
-    tgt = torch.tensor([[BOS, 7, 8], [BOS, 7, 8]])
-    x, _ = model.embed_tgt(tgt, keep)
-    for b, row in enumerate(rows):
-        table = model.src_positions(20)
-        expected = model.src_embedding.weight[tgt[b]] * 4 + table[len(row) : len(row) + 3]
-        torch.testing.assert_close(x[b], expected)
-    assert not torch.allclose(x[0], x[1])
-
-
-def test_each_side_of_a_decoder_only_model_has_half_of_the_learned_positions() -> None:
-    model = make(dataclasses.replace(SEQUENCE, positions="learned", max_positions=21))
-    assert model.max_length == 10
-    rows = sequences(9, 3)
-    with torch.inference_mode():
-        model(*padded(rows), torch.full((2, 10), 5))
-        step_by_step(model, rows, torch.full((2, 1, 10), 5))
-        with pytest.raises(InputError, match=r"model\.max_positions = 21 .*got 22"):
-            model(*padded(rows), torch.full((2, 12), 5))
 
 
 @pytest.mark.parametrize("config", some([*VARIANTS, *SEQUENCES], 6))
@@ -238,10 +191,3 @@ def test_sinusoidal_positions_are_the_papers_and_reach_any_length() -> None:
     memory = torch.randn(1, 4, 16).double()
     out = model.decode(torch.full((1, 3), 5), memory, torch.ones(1, 4, dtype=torch.bool))
     assert torch.autograd.grad(out.sum(), model.tgt_embedding.weight)[0].any()
-
-
-def test_learned_positions_refuse_a_longer_sequence() -> None:
-    model = make(VARIANTS[2])
-    assert model.max_length == 64
-    with pytest.raises(InputError, match=r"model\.max_positions = 64 .*got 65"):
-        model.src_positions(65)

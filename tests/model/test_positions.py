@@ -43,15 +43,6 @@ def test_compiled_training_turns_by_the_same_formula() -> None:
     torch.testing.assert_close(torch.autograd.grad(compiled.square().sum(), x_BTD)[0], gradient)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_a_model_in_half_precision_turns_in_float32(dtype: torch.dtype) -> None:
-    exact = make(ROTARY).float()
-    rounded = make(ROTARY).to(dtype)
-    sources, tgt = padded(sequences(6, 4)), torch.tensor([[2, 7, 8], [2, 9, 5]])
-    with torch.no_grad():
-        torch.testing.assert_close(rounded(*sources, tgt).float(), exact(*sources, tgt), rtol=0.1, atol=0.1)
-
-
 def test_the_sequence_of_a_decoder_only_model_has_no_gap_after_a_short_source() -> None:
     model = make(dataclasses.replace(SEQUENCE, positions="rotary"))
     short, long = sequences(3, 9)

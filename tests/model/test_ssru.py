@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from vtrans.model.ssru import SSRU, recurrence
-from vtrans.numerics.products import HAS_ONEDNN, bfloat16_products
 
 D = 6
 
@@ -58,39 +57,3 @@ def test_the_state_is_that_of_the_whole_history() -> None:
         torch.testing.assert_close(output, ssru(x)[:, -1])
         torch.testing.assert_close(states[:2], recurrence(*ssru.inputs_gates(x))[:, -1])
     assert not states[2].any()
-
-
-@pytest.mark.skipif(not HAS_ONEDNN, reason="this torch has no oneDNN")
-def test_in_bfloat16_the_state_stays_in_float32() -> None:
-    """With gates near 1, a state in bfloat16 would stop changing."""
-    ssru, x = SSRU(D), torch.ones(1, 2000, D)
-    ssru.zf.weight.data[:D] = 1
-    ssru.zf.weight.data[D:] = 0
-    ssru.forget_bias.data.fill_(7.5)  # a gate of 0.99945
-    with torch.no_grad(), bfloat16_products():
-        output = ssru(x)
-    assert output.dtype == torch.float32
-    share = 1 - torch.sigmoid(torch.tensor(7.5)).double() ** 2000
-    torch.testing.assert_close(output[0, -1].double(), (D * share).expand(D), rtol=1e-3, atol=0)
-
-
-def test_half_precision_gives_half_precision() -> None:
-    ssru, x = unit(), torch.randn(2, 5, D)
-    with torch.no_grad():
-        output = ssru.half()(x.half())
-        assert output.dtype == torch.float16
-        torch.testing.assert_close(output.float(), ssru.float()(x), rtol=0, atol=0.02)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # of torch, in its own code
-def test_it_compiles_to_one_graph_for_all_lengths() -> None:
-    from torch._dynamo.testing import CompileCounterWithBackend
-
-    counter, ssru = CompileCounterWithBackend("aot_eager"), unit()
-    compiled = torch.compile(ssru, dynamic=True, fullgraph=True, backend=counter)
-    for sentences, length in ((2, 5), (3, 9), (2, 40)):
-        x = torch.randn(sentences, length, D, dtype=torch.float64)
-        gradients = [torch.autograd.grad(f(x).square().sum(), list(ssru.parameters())) for f in (compiled, ssru)]
-        torch.testing.assert_close(*gradients)
-    assert counter.frame_count == 1

@@ -9,22 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from vtrans.numerics import automatic, kernels
-from vtrans.numerics.attention import batched_attention, dot_product_attention, fused_attention
+from vtrans.numerics import automatic
+from vtrans.numerics.attention import batched_attention, fused_attention
 from vtrans.numerics.automatic import automatic_kernels, automatic_precision
-from vtrans.numerics.kernels import BMM_KEYS, ONEDNN_PRODUCTS, Kernels
-
-
-def test_the_size_of_a_product_and_the_library_decide() -> None:
-    rows = ONEDNN_PRODUCTS // (32 * 48) + 1
-    assert Kernels().use_onednn(rows, 32, 48)
-    assert not Kernels().use_onednn(rows - 1, 32, 48)
-    assert not Kernels("blas").use_onednn(rows, 32, 48)
-
-
-def test_attention_to_many_keys_is_always_fused() -> None:
-    assert not any(Kernels().use_bmm(keys) for keys in (1, BMM_KEYS, 1000))
-    assert [Kernels(bmm=True).use_bmm(keys) for keys in (1, BMM_KEYS, BMM_KEYS + 1)] == [True, True, False]
+from vtrans.numerics.kernels import Kernels
 
 
 def masks(B: int, Q: int, n: int) -> dict[str, Tensor | None]:
@@ -45,16 +33,6 @@ def test_attention_and_its_gradients_are_the_same_in_both_ways(mask: str) -> Non
         found.append((out, torch.autograd.grad(out, qkv, torch.ones_like(out).cumsum(-1))[0]))
     for fused, batched in zip(*found, strict=True):
         torch.testing.assert_close(batched, fused, rtol=1e-10, atol=1e-10)
-
-
-def test_the_choice_of_attention_is_for_training() -> None:
-    q = torch.randn(2, 2, 5, 4, requires_grad=True)
-    kernels.use(Kernels(bmm=True))
-    assert "View" in type(dot_product_attention(q, q, q).grad_fn).__name__
-    with torch.no_grad():
-        assert torch.equal(dot_product_attention(q, q, q), fused_attention(q, q, q, None, 0.0))
-    kernels.use(Kernels())
-    assert "Attention" in type(dot_product_attention(q, q, q).grad_fn).__name__
 
 
 def test_attention_weights_are_dropped_at_their_rate() -> None:
@@ -97,26 +75,3 @@ def test_bfloat16_needs_hardware(monkeypatch: pytest.MonkeyPatch, supported: tup
     assert automatic_precision(torch.device("cpu")) == expected
     monkeypatch.setattr(automatic, "has_bfloat16", lambda: False)
     assert automatic_precision(torch.device("cpu")) == "float32"
-
-
-@pytest.mark.parametrize(
-    ("device", "machine", "hardware", "emulates"),
-    [
-        ("cpu", "x86_64", False, True),
-        ("cpu", "x86_64", True, False),
-        ("cpu", "aarch64", False, False),
-        ("cuda", "x86_64", False, False),
-    ],
-)
-def test_only_x86_is_known_to_emulate_bfloat16(
-    monkeypatch: pytest.MonkeyPatch, device: str, machine: str, hardware: bool, emulates: bool
-) -> None:
-    monkeypatch.setattr(platform, "machine", lambda: machine)
-    monkeypatch.setattr(automatic, "automatic_precision", lambda device: "bfloat16" if hardware else "float32")
-    assert automatic.emulates_bfloat16(torch.device(device)) == emulates
-
-
-@pytest.mark.parametrize(("has", "expected"), [(True, "bfloat16"), (False, "float32")])
-def test_the_gpu_decides_on_its_precision(monkeypatch: pytest.MonkeyPatch, has: bool, expected: str) -> None:
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: has)
-    assert automatic_precision(torch.device("cuda")) == expected

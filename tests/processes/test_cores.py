@@ -36,11 +36,6 @@ def test_a_quota_of_cgroup_v2_is_rounded_and_at_least_1(tmp_path: Path, limit: s
     assert cpu_quota(machine(tmp_path, "0::/job\n", files)) == quota
 
 
-def test_the_smallest_quota_of_all_enclosing_cgroups_counts(tmp_path: Path) -> None:
-    files = {"sys/fs/cgroup/a/cpu.max": "200000 100000\n", "sys/fs/cgroup/a/b/c/cpu.max": "400000 100000\n"}
-    assert cpu_quota(machine(tmp_path, "0::/a/b/c\n", files)) == 2
-
-
 @pytest.mark.parametrize("mount", ["cpu,cpuacct", "cpu"])
 @pytest.mark.parametrize("place", ["", "docker/1234"])
 def test_a_quota_of_cgroup_v1(tmp_path: Path, mount: str, place: str) -> None:
@@ -49,12 +44,6 @@ def test_a_quota_of_cgroup_v1(tmp_path: Path, mount: str, place: str) -> None:
     files = {f"{folder}/{name}": value for name, value in zip(V1, ("300000\n", "100000\n"), strict=True)}
     cgroup = "5:memory:/elsewhere\n4:cpu,cpuacct:/docker/1234\n0::/\n"
     assert cpu_quota(machine(tmp_path, cgroup, files)) == 3
-
-
-def test_without_a_limit_there_is_no_quota(tmp_path: Path) -> None:
-    assert cpu_quota(tmp_path) is None
-    files = {f"sys/fs/cgroup/cpu/{name}": value for name, value in zip(V1, ("-1\n", "100000\n"), strict=True)}
-    assert cpu_quota(machine(tmp_path, "1:cpu:/\n0::/\n", files)) is None
 
 
 def test_processors_are_limited_by_affinity_and_quota(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from runs import CPU, command, free_ports, ranks_of
+from runs import CPU, free_ports, ranks_of
 
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
@@ -76,19 +76,6 @@ def test_each_rank_makes_its_gpu_the_current_one(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(OSError, match="no such thing"), Ranks().joined(CPU, SILENCE):
         raise OSError("no such thing.")
     assert done[5:] == ["gloo"]
-
-
-@pytest.mark.parametrize("place", ["before they meet", "after they have met"])
-def test_only_one_of_several_ranks_reports_a_refusal(tmp_path: Path, tiny_data: DataFolder, place: str) -> None:
-    words = command(tiny_data, tmp_path / "run", "train.batch_tokens=1")
-    if place == "before they meet":
-        words[words.index("--data") + 1] = "missing"
-    (port,) = free_ports(1)
-    with ranks_of(2, words, MASTER_PORT=port) as ranks:
-        said = [rank.communicate(timeout=600)[1] for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [2, 2]
-    named = "missing" if place == "before they meet" else "train.batch_tokens"
-    assert [text.count(named) for text in said] == [1, 0]
 
 
 def test_a_refusal_of_one_rank_alone_is_reported() -> None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import signal
-import threading
-from contextlib import AbstractContextManager
 
 import pytest
 
-from vtrans.processes.signals import StopSignal, ended_by_signals, uninterrupted
+from vtrans.processes.signals import ended_by_signals, uninterrupted
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -52,48 +50,3 @@ def test_a_second_signal_ends_an_uninterrupted_block_at_once() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         write()
-
-
-def test_the_first_signal_is_remembered_and_reported() -> None:
-    stop, told = StopSignal(), list[str]()
-    before = signal.getsignal(signal.SIGTERM)
-    with stop.caught(told.append):
-        assert stop.number == 0
-        signal.raise_signal(signal.SIGTERM)
-    assert (stop.number, told) == (signal.SIGTERM, ["SIGTERM"])
-    assert signal.getsignal(signal.SIGTERM) is before
-
-
-def test_an_ignored_signal_stays_ignored() -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        with ended_by_signals():
-            signal.raise_signal(signal.SIGHUP)
-    finally:
-        signal.signal(signal.SIGHUP, before)
-
-
-def test_a_stop_signal_may_be_caught_even_if_it_is_ignored() -> None:
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        stop = StopSignal()
-        with stop.caught(even_ignored=[signal.SIGINT]):
-            signal.raise_signal(signal.SIGINT)
-        assert stop.number == signal.SIGINT
-        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.parametrize("block", [ended_by_signals(), uninterrupted(), StopSignal().caught()])
-def test_other_threads_than_the_main_one_run_unchanged(block: AbstractContextManager[None]) -> None:
-    done = []
-
-    def work() -> None:
-        with block:
-            done.append(True)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert done == [True]

@@ -14,13 +14,12 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 import vtrans.processes.workers
 from vtrans.errors import InputError, VtransError
@@ -43,38 +42,6 @@ def test_results_come_in_order(workers: int) -> None:
     assert list(uppercase([], workers)) == []
 
 
-def test_items_in_flight_are_bounded_by_the_workers() -> None:
-    taken = 0
-
-    def words() -> Iterator[str]:
-        nonlocal taken
-        for word in WORDS:
-            taken += 1
-            yield word
-
-    for given, _ in enumerate(uppercase(words()), 1):
-        assert taken <= given + 2
-    assert given == len(WORDS)
-
-
-def test_closing_ends_the_workers() -> None:
-    stream = uppercase(WORDS)
-    next(stream)
-    assert len(multiprocessing.active_children()) == 2
-    stream.close()
-    assert not multiprocessing.active_children()
-
-
-def test_an_exception_of_the_items_ends_the_workers() -> None:
-    def words() -> Iterator[str]:
-        yield from WORDS[:3]
-        raise InputError("line 4 is bad.")
-
-    with pytest.raises(InputError, match="line 4"):
-        list(uppercase(words()))
-    assert not multiprocessing.active_children()
-
-
 def test_an_exception_of_the_function_is_raised_with_its_type() -> None:
     with pytest.raises(AttributeError, match="upper"):
         list(uppercase([7]))
@@ -90,14 +57,6 @@ def test_a_worker_that_dies_raises_what_it_was_doing_and_the_advice() -> None:
     with pytest.raises(VtransError, match=r"testing.*do better\.$") as caught:
         deque(stream, 0)
     assert caught.value.exit_code == 1
-    assert not multiprocessing.active_children()
-
-
-def test_workers_that_die_at_once_raise_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vtrans.processes.workers, "_start_worker", os.abort)
-    large: Any = partial(bytes.upper, bytes(1 << 20))  # more than a pipe holds
-    with pytest.raises(VtransError, match="testing"):
-        list(map_in_workers(large, WORDS, 2, "testing", "do better"))
     assert not multiprocessing.active_children()
 
 
@@ -184,21 +143,6 @@ def test_copies_answer_from_the_memory_of_this_process() -> None:
 
 
 @linux
-def test_copies_use_several_threads_after_this_process_has() -> None:
-    wide, before = torch.ones(1000, 1000), torch.get_num_threads()
-
-    def answer(item: Any, done: Any) -> float:
-        torch.set_num_threads(2)
-        return float(wide.exp().isfinite().sum())
-
-    torch.set_num_threads(2)
-    wide.exp().sum()
-    with copies(answer) as two:
-        torch.set_num_threads(before)
-        assert [two.submit(item).result(60) for item in range(2)] == [1_000_000, 1_000_000]
-
-
-@linux
 def test_what_makes_the_copies_ends_silently_if_its_parent_is_killed_before_it_reads_a_reply() -> None:
     ours, theirs = socket.socketpair()
     socket.send_fds(ours, [_REPLY.pack(1, 0)], [0])  # asks for the exit code of a process
@@ -208,36 +152,6 @@ def test_what_makes_the_copies_ends_silently_if_its_parent_is_killed_before_it_r
     finally:
         gc.unfreeze()
         theirs.close()
-
-
-@linux
-def test_a_collection_in_a_copy_leaves_the_memory_shared() -> None:
-    held = [[i] for i in range(300_000)]
-
-    def private_megabytes(collect: bool, done: object) -> float:
-        if collect:
-            gc.collect()
-        rows = Path("/proc/self/smaps_rollup").read_text().split("\n")
-        return sum(int(row.split()[1]) for row in rows if row.startswith("Private_Dirty:")) / 1000
-
-    with WorkerPool(private_megabytes, 1, "measuring", "") as copies:
-        before = copies.submit(False).result()
-        assert copies.submit(True).result() < before + 5
-    assert len(held) == 300_000
-
-
-def test_a_task_counts_the_steps_of_its_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vtrans.processes.workers, "TELL", -1.0)  # after each step
-
-    def answer(steps: int, done: Callable[[], None]) -> None:
-        for _ in range(steps):
-            done()
-
-    with copies(answer) as two:
-        tasks = [two.submit(steps) for steps in (5, 0, 7)]
-        for task in tasks:
-            task.result(60)
-    assert [task.steps for task in tasks] == [5, 0, 7]
 
 
 @linux
@@ -310,23 +224,6 @@ def test_a_copy_that_dies_raises_how_and_the_advice_and_is_replaced() -> None:
         assert one.submit("live again").result(60) == "live again"
     assert caught.value.exit_code == 1
     assert not multiprocessing.active_children()
-
-
-@linux
-def test_copies_that_cannot_be_replaced_raise() -> None:
-    def answer(item: Any, done: Callable[[], None]) -> int:
-        return os.getpid()
-
-    with copies(answer, 1) as one:
-        child = one.submit("work").result(60)
-        (maker,) = multiprocessing.active_children()
-        assert maker.pid is not None
-        for process in (maker.pid, child):
-            os.kill(process, signal.SIGKILL)
-        maker.join(60)
-        for _ in range(2):
-            with pytest.raises(DiedError, match="testing"):
-                one.submit("work").result(60)
 
 
 @linux

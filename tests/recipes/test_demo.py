@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from recipes.demo import excerpt
 from recipes.demo.demo import SENTENCES
-from recipes.demo.excerpt import FREQUENT, LENGTH, TESTED, Pair, but_one, easy, frequent_words, unlike, words_of
+from recipes.demo.excerpt import FREQUENT, LENGTH, TESTED, Pair, but_one, easy, unlike, words_of
 from recipes.experiment import excerpt as shipped
 
 
@@ -37,18 +36,6 @@ def test_short_sentences_of_frequent_words_are_chosen_once_and_in_order() -> Non
     known = [{"a", "b"}, {"x"}]
     pairs = [("B a!", "X."), ("a c", "x"), ("a", "x y"), ("a " * LENGTH, "x"), ("a " * (LENGTH + 1), "x"), ("!", "x")]
     assert easy(pairs + pairs, known) == [pairs[0], pairs[3]]
-
-
-def test_the_most_frequent_words_are_known_and_ties_go_to_the_first() -> None:
-    assert frequent_words(["d c", "C don't", "a b"], 3) == {"c", "d", "don't"}
-
-
-def test_the_test_set_is_all_of_test_and_the_first_of_valid(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(excerpt, "TESTED", 3)
-    held = {"valid": [("one two three", "a"), ("four five six", "b")], "test": [("a b c", "c"), ("d e f", "d")]}
-    train = [("one two three four five six", "a b"), ("a b c d e f", "c d"), ("a b c d", "c"), ("four five", "b")]
-    chosen = excerpt.excerpt({"train": train, **held})
-    assert chosen == {"train": train[:2], "valid": held["valid"][1:], "test": [*held["test"], held["valid"][0]]}
 
 
 def test_the_excerpt_has_short_sentences_of_few_words_and_holds_its_test_sentences_out() -> None:

@@ -50,14 +50,3 @@ def test_it_learns_text_templates_and_long_lines_with_forms_of_address(commands:
     assert means == [[str(text / "work" / f"{name}.safetensors") for name in names] for names in meant]
     stored = next(command for command in commands if "--float16" in command)
     assert stored[2] == str(text / "work" / "fourth-mean.safetensors")
-
-
-def test_each_command_reads_what_the_one_before_wrote(commands: list[list[str]], text: Path) -> None:
-    everyday_model.main(["--data", str(text), "--work", str(text / "work"), "--pairs", "my.po"])
-    assert commands[0][commands[0].index("--pairs") + 1] == "my.po"
-    written = str(text / "train.en")
-    for command in commands:
-        assert command[0] == "vtrans"
-        if command[1] in ("train", "average", "calibrate", "score"):
-            assert any(part.startswith(written) for part in command)
-        written = command[-1] if "--out" not in command else command[command.index("--out") + 1]

@@ -33,20 +33,6 @@ def test_a_download_is_checked_and_kept(tmp_path: Path) -> None:
         download(source.as_uri(), "0" * 64, tmp_path / "here", QUIET)
 
 
-def test_a_download_without_a_known_checksum_prints_its_checksum(tmp_path: Path) -> None:
-    source = tmp_path / "text.gz"
-    source.write_bytes(b"abc")
-    out = io.StringIO()
-    download(source.as_uri(), None, tmp_path / "here", Console(quiet=True, stream=out))
-    assert hashlib.sha256(b"abc").hexdigest() in out.getvalue()
-
-
-def test_a_failed_download_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(VtransError, match=r"nowhere\.gz"):
-        download((tmp_path / "nowhere.gz").as_uri(), None, tmp_path / "here", QUIET)
-    assert list((tmp_path / "here").iterdir()) == []
-
-
 def test_tatoeba_holds_out_source_sentences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pairs = [(f"sentence {n // 2}", f"Satz {n}") for n in range(40)] + [("sentence 3", "Satz 6")]
     with zipfile.ZipFile(tmp_path / "de-en.txt.zip", "w") as zipped:
@@ -64,29 +50,6 @@ def test_tatoeba_holds_out_source_sentences(tmp_path: Path, monkeypatch: pytest.
         assert not seen & set(sources)
         seen |= set(sources)
     assert len(seen) == 20
-
-
-def test_the_text_of_the_demo_has_pairs_and_monolingual_text(tmp_path: Path) -> None:
-    folder = fetched(experiment.EXPERIMENTS["demo"], tmp_path / "text", "en", "de", QUIET)
-    text = TextFiles.of(folder, "en", "de")
-    assert (text.train, text.valid, text.tests) == (["train"], "valid", ["test"])
-    sizes = {path.name: len(lines(path)) for path in folder.iterdir()}
-    assert sizes["train.en"] == sizes["train.de"] == 3000
-    assert sizes["test.en"] == sizes["test.de"] == 1000
-    assert lines(folder / "train.de") + lines(folder / "mono.de") == experiment.excerpt("train.de")[:24_000]
-    assert lines(folder / "mono.en") == experiment.excerpt("train.en")[24_000:45_000], "none is the source of mono.de"
-
-
-@pytest.mark.parametrize(("name", "src"), [("demo", "fr"), ("multi30k", "xx")])
-def test_a_language_that_an_experiment_lacks_is_refused(name: str, src: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=src):
-        fetched(experiment.EXPERIMENTS[name], tmp_path / "text", src, "de", QUIET)
-    assert not (tmp_path / "text").exists()
-
-
-def test_an_experiment_without_a_source_asks_for_the_text(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="DATA"):
-        fetched(experiment.EXPERIMENTS["iwslt14"], tmp_path / "text", "de", "en", QUIET)
 
 
 def test_a_folder_needs_files_of_every_set_in_both_languages(tmp_path: Path) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from recipes.formality import forms_in, label_of, labelled, main
+from recipes.formality import forms_in, label_of, labelled
 
 
 @pytest.mark.parametrize(
@@ -38,10 +36,3 @@ def test_half_of_the_pairs_with_a_label_get_it_and_all_others_stay() -> None:
     assert [line.split("> ")[-1] for line in lines] == [src for src, _ in pairs]
     assert sum(line.startswith("<") for line in lines) == 10
     assert {"<formal> Do you?", "<informal> Do you?"} & set(lines)
-
-
-def test_the_program_writes_a_line_for_every_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "a.en").write_text("Do you?\n\nDo you?\nGo.\n", encoding="utf-8")
-    (tmp_path / "a.de").write_text("Tun Sie?\n\nTun Sie?\nGeh.\n", encoding="utf-8")
-    main("label", str(tmp_path / "a.en"), str(tmp_path / "a.de"))
-    assert capsys.readouterr().out == "Do you?\n\n<formal> Do you?\nGo.\n"

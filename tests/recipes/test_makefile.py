@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import shutil
 import subprocess
@@ -66,10 +65,6 @@ def test_the_model_to_try_gets_every_value_unchanged(tmp_path: Path) -> None:
     assert words == ["--data", TYPED, "--pairs", TYPED, "--work", "there", "--set", "train.seed=2"]
 
 
-def test_the_check_of_a_gpu_gets_its_device(tmp_path: Path) -> None:
-    assert passed(tmp_path, "gpu-check", f"DEVICE={ODD}") == ["tests/gpu_check.py", "--device", TYPED]
-
-
 @pytest.mark.parametrize("name", ["my demo's", "a;b", "a&b", "(a)", "demo-2.x"])
 def test_a_folder_of_the_demo_may_have_any_name(name: str, tmp_path: Path) -> None:
     folder = tmp_path / name
@@ -78,11 +73,3 @@ def test_a_folder_of_the_demo_may_have_any_name(name: str, tmp_path: Path) -> No
     assert done.returncode == 0
     assert not folder.exists()
     assert not any(tmp_path.iterdir())
-
-
-def test_a_program_names_a_wrong_option_in_one_line(tmp_path: Path) -> None:
-    environment = {**os.environ, "STUDY": "sharing", "ONLY": "none", "WORK": str(tmp_path / "work")}
-    words = [sys.executable, str(MAKEFILE.parent / "recipes/make.py"), "study"]
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, len(done.stderr.strip().split("\n"))) == (2, "", 1)
-    assert "three-way" in done.stderr

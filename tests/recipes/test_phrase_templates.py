@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import random
 import re
 from pathlib import Path
 
 import pytest
 
-from recipes.tatoeba.phrases import NAMES, SLOTS, filled, main, pairs, templates
+from recipes.tatoeba.phrases import NAMES, pairs, templates
 from vtrans.text.languages import Languages
 from vtrans.text.values import compare
 from vtrans.text.words import codes_for
@@ -59,18 +58,6 @@ def test_an_ordinal_at_the_end_of_a_sentence_has_one_full_stop(made: list[tuple[
     assert [pair for pair in made if re.search(r"(?<!\.)\.\.(?!\.)", pair[0] + "\n" + pair[1])] == []
 
 
-def test_the_program_writes_the_same_pairs_each_time(made: list[tuple[str, str]], tmp_path: Path) -> None:
-    main(str(tmp_path / "b.en"), str(tmp_path / "b.de"))
-    sides = [(tmp_path / name).read_text("utf-8").splitlines() for name in ("b.en", "b.de")]
-    assert list(zip(*sides, strict=True)) == made
-
-
-@pytest.mark.parametrize("rows", [("a <x>", "b"), ("<x> <x>", "<x> <x>"), ("<nothing>", "<nothing>")])
-def test_slots_that_differ_are_an_error(rows: tuple[str, str]) -> None:
-    with pytest.raises(ValueError, match="slots"):
-        filled(*rows, random.Random(1))
-
-
 def test_no_line_of_the_everyday_suite_is_learned() -> None:
     """No template can make a line of the suite, whatever fills its slots."""
     patterns = [re.sub(r"<(\w+)>", _slot, re.sub(r"[^\w\s<>]", r"\\\g<0>", src)) for src, _ in templates()]
@@ -88,7 +75,3 @@ def test_no_line_of_the_everyday_suite_is_learned() -> None:
 def _slot(slot: re.Match[str]) -> str:
     """Returns an expression that matches all that can fill a slot."""
     return f"(?:{SHAPES.get(slot[1], '[^ ]+(?: [^ ]+)?')})"
-
-
-def test_every_slot_is_used() -> None:
-    assert set(SLOTS) == {slot for src, _ in templates() for slot in re.findall(r"<(\w+)>", src)}

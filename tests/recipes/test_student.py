@@ -20,8 +20,7 @@ from forking import ENVIRONMENT, start_python
 from recipes.running import INTO, Run
 from recipes.student import student
 from recipes.student.chain import RECORD, chain_file, chain_names, load_chain
-from recipes.student.stages import Files, Stage, Stages
-from vtrans.errors import FileError, InputError, VtransError
+from vtrans.errors import InputError
 from vtrans.training.recipe import load_recipe
 
 HEAD = '[text]\nsrc = "en"\ntgt = "de"\n'
@@ -99,64 +98,7 @@ def test_a_wrong_chain_file_is_refused_with_the_name_of_the_key(tmp_path: Path, 
         load_chain(path, "wrong")
 
 
-def test_missing_text_is_refused_with_the_name_of_the_key(tmp_path: Path, chain: Path, text: Path) -> None:
-    work = str(tmp_path / "work")
-    (text / "mono.de").unlink()
-    with pytest.raises(FileError, match=r"back_translation.text.*mono\.de"):
-        student.main([str(chain), "--work", work])
-    text.rename(tmp_path / "elsewhere")
-    with pytest.raises(InputError, match=r"text\.folder"):
-        student.main([str(chain), "--work", work])
-    with pytest.raises(InputError, match="nowhere"):
-        student.main([str(chain), "--work", work, "--data", "nowhere"])
-    with pytest.raises(InputError, match="nothing"):
-        student.main(["nothing", "--work", work])
-    # The folder may be used for another chain.
-    other = tmp_path / "other.toml"
-    other.write_text(WHOLE)
-    (tmp_path / "elsewhere").rename(text)
-    (text / "mono.de").write_text("Ein Hund.\n")
-    assert run(Commands(), other, "--work", work)
-
-
 # Stages.
-
-
-def stages_of(chain: Path, text: Path) -> list[Stage]:
-    made, work = load_chain(chain, "tiny"), text.parent / "work"
-    files = Files.of(made, text)
-    return [*files.copied(work), *Stages(made, files).all()]
-
-
-def test_every_stage_reads_what_earlier_ones_wrote(chain: Path, text: Path) -> None:
-    copied, *stages = stages_of(chain, text)
-    there = {*copied.outputs, "back_translation.toml", "teachers.toml", "student.toml"}
-    assert len({stage.name for stage in stages}) == len(stages)
-    for stage in stages:
-        assert set(stage.inputs) <= there, stage.name
-        written = {*stage.outputs, *stage.scratch}
-        assert not any(Path(path).is_absolute() or ".." in Path(path).parts for path in written)
-        assert not written & there
-        there |= {*stage.outputs, *stage.scratch}
-
-
-def test_a_chain_may_consist_of_its_teachers(chain: Path, text: Path) -> None:
-    (text / "train.en").rename(text / "train-a.en")
-    (text / "train.de").rename(text / "train-a.de")
-    for language in ("en", "de"):
-        shutil.copy(text / f"train-a.{language}", text / f"train-b.{language}")
-    chain.write_text(f"{HEAD}[teachers]\n")
-    names = [stage.name for stage in stages_of(chain, text)]
-    expected = [
-        "text",
-        "clean train-a.en",
-        "clean train-b.en",
-        "vocabulary",
-        "teacher 1",
-        "test of the teachers",
-        "report",
-    ]
-    assert names == expected
 
 
 # The runner, with commands that only hash what they read.
@@ -227,20 +169,6 @@ def test_a_stage_runs_again_only_if_its_commands_or_contents_change(
     assert run(commands, chain, "--work", work)[1:] == ["translate", "score"] * 3
 
 
-def test_a_stage_that_failed_runs_again_and_those_before_it_do_not(
-    tmp_path: Path, chain: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    commands, work = Commands(), tmp_path / "work"
-    commands.fail = "student-data"
-    with pytest.raises(SystemExit):
-        run(commands, chain, "--work", work)
-    commands.fail = ""
-    assert commands[-1][-1] == "student-data"
-    capsys.readouterr()
-    assert run(commands, work)[:2] == ["prepare-bpe", "train"]
-    assert "data of the student, which was stopped" in capsys.readouterr().err
-
-
 def test_what_a_stopped_stage_left_is_kept_only_if_the_stage_can_resume_it(tmp_path: Path, chain: Path) -> None:
     commands, work = Commands(), tmp_path / "work"
     left = {
@@ -262,62 +190,6 @@ def test_what_a_stopped_stage_left_is_kept_only_if_the_stage_can_resume_it(tmp_p
     chain.write_text(WHOLE.replace("seeds = [1, 2]", "seeds = [1, 3]"))  # other teachers, so other translations
     assert not stopped("distilled/1.de")
     assert [stopped("student-data") for _ in range(2)] == [False, False]
-
-
-def test_a_folder_continues_elsewhere_without_the_text(tmp_path: Path, chain: Path, text: Path) -> None:
-    commands = Commands()
-    commands.fail = "teacher-2"
-    with pytest.raises(SystemExit):
-        run(commands, chain, "--work", tmp_path / "work")
-    moved = tmp_path / "far" / "away"
-    shutil.copytree(tmp_path / "work", moved)
-    for path in (text, tmp_path / "work"):
-        shutil.rmtree(path)
-    commands.fail = ""
-    assert run(commands, moved)[0] == "train"
-    assert run(commands, moved) == []
-    # The chain file continues it too, as long as the copy of the text is complete.
-    assert run(commands, chain, "--work", moved) == []
-
-
-def test_a_foreign_folder_is_left_as_it_is(tmp_path: Path, chain: Path) -> None:
-    commands, other = Commands(), tmp_path / "other.toml"
-    run(commands, chain, "--work", tmp_path / "work")
-    other.write_text(WHOLE)
-    mine = tmp_path / "mine"
-    mine.mkdir()
-    (mine / "notes").write_text("x")
-    for words, named in (
-        ((other, "--work", tmp_path / "work"), "holds the chain tiny, not other"),
-        ((chain, "--work", mine), "mine"),
-        ((chain, "--work", mine / "notes"), "notes"),
-        ((mine,), "mine"),
-        ((tmp_path / "work", "--work", mine), "--work"),
-    ):
-        with pytest.raises(InputError, match=named):
-            run(commands, *words)
-    assert [path.name for path in mine.iterdir()] == ["notes"]
-    (tmp_path / "work" / RECORD).write_text("{")
-    with pytest.raises(InputError, match=RECORD):
-        run(commands, chain, "--work", tmp_path / "work")
-
-
-def test_a_folder_may_have_the_name_of_a_chain(tmp_path: Path, chain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    commands, name = Commands(), chain_names()[0]
-    chain.rename(tmp_path / "other.toml")
-    run(commands, tmp_path / "other.toml", "--work", tmp_path / name)
-    monkeypatch.chdir(tmp_path)
-    assert chain_file(name) != chain_file(f"./{name}")
-    assert run(commands, f"./{name}") == []
-    (tmp_path / "other.toml").rename(tmp_path / "chain.toml")
-    assert run(commands, "chain.toml")
-
-
-def test_two_programs_do_not_work_in_one_folder(tmp_path: Path, chain: Path) -> None:
-    work = student.Work(tmp_path / "work", "tiny")
-    with work.lock, pytest.raises(VtransError, match="another process"):
-        run(Commands(), chain, "--work", work.folder)
-    run(Commands(), chain, "--work", work.folder)
 
 
 # The commands themselves.

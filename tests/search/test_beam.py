@@ -123,17 +123,6 @@ def test_an_exhaustive_beam_as_wide_as_the_space_equals_enumeration(kind: str, a
             assert all(h.finished for h in hyps) == bool(best)
 
 
-# Token 2 is the most probable first token, but token 3 begins the most probable path.
-@pytest.mark.parametrize("alpha", [0.6, -0.6])
-@pytest.mark.parametrize("stop", ["count", "exhaustive"])
-def test_the_bound_ends_a_search_that_is_decided(stop: str, alpha: float) -> None:
-    table = scripted(3, {(2,) * n: {2: 0.02, 3: 0.03, EOS: 0.95} for n in range(40)})
-    decoder = FakeDecoder(table)
-    [[found]] = searched(decoder, [SOURCE], [40], beam=4, stop=stop, alpha=alpha)
-    assert found.tokens == ()
-    assert decoder.log.count("step") == 1
-
-
 @pytest.mark.parametrize("stop", ["count", "exhaustive"])
 def test_the_bound_is_the_best_that_a_live_row_can_reach(stop: str) -> None:
     """With alpha = -1, "length", scores are sums times lengths: a live row does best by ending at once."""

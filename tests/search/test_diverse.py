@@ -5,26 +5,18 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 
-import numpy as np
 import pytest
-from cli_runner import Done
 from drawn import each_with
 from fakes import BOS, EOS, FakeDecoder, Ids, Table, hashed
-from translators import SMALL, loaded, sentences, translator
+from translators import translator
 
 from vtrans.config import Recipe, SearchConfig, check_together
-from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import InputError, RecipeError
 from vtrans.search.beam import beam_search
 from vtrans.search.loop import Hypothesis, SearchTask, length_penalty
-from vtrans.search.options import Mbr, Sampling
-from vtrans.storage.model_file import Shortlist
-from vtrans.storage.run_folder import RunFolder
-from vtrans.translate.translator import Translator
+from vtrans.search.options import Sampling
 
 SOURCE: Ids = (2, EOS)
 STOPS = ("count", "current", "exhaustive")
@@ -140,26 +132,6 @@ def test_the_search_equals_its_definition(stop: str, trouble: dict[str, Any]) ->
 # Translators.
 
 
-def bigrams(texts: list[str]) -> int:
-    words = [text.split() for text in texts]
-    return len({pair for own in words for pair in pairwise(own)})
-
-
-def test_rules_prefixes_shortlists_ensembles_and_mbr_combine_with_groups() -> None:
-    lines = [line for line in sentences(8) if line.strip()]
-    V = len(loaded().tgt_vocab)
-    shortlist = Shortlist(np.full((V, 1), 9, dtype=np.int32), np.array([4, 5, 6], dtype=np.int32))
-    short = loaded()
-    short = type(short)(**{**vars(short), "shortlist": shortlist})
-    search = translator(beam=6, beam_groups=2, no_repeat_ngram=1, max_length=0).search
-    for engine in (TorchEngine([loaded(), loaded(SMALL, 2)]), TorchEngine([short], shortlist=True)):
-        made = Translator(engine, search)
-        for best in made.nbest(lines, 2, mbr=Mbr("chrf"), prefixes=["ein the"] * len(lines)):
-            assert best[0].text.startswith("ein the")
-            words = best[0].tokens
-            assert len(set(words)) == len(words)
-
-
 def test_what_groups_do_not_combine_with_is_refused() -> None:
     with pytest.raises(InputError, match=r"`beam_groups`.*`beam` \(6\).*4"):
         translator(beam=6, beam_groups=4)
@@ -174,20 +146,3 @@ def test_what_groups_do_not_combine_with_is_refused() -> None:
     assert list(translator(beam=4, beam_groups=2).translate(["dog"], Sampling())) == list(
         translator(beam=4).translate(["dog"], Sampling())
     )
-
-
-def test_the_command_searches_in_groups(tiny_run: RunFolder, run_cli: Callable[..., Done]) -> None:
-    stdin = b"The big dog sees me today.\nThe old cat sees the house.\n"
-    words = ("translate", "--model", tiny_run.path, "--nbest", "4", "--beam", "4", "--processes")
-    beam = run_cli(*words, "1", stdin=stdin)
-    texts = []
-    for processes in ("1", "2"):
-        done = run_cli(*words, processes, "--beam-groups", "4", "--diversity", "1", stdin=stdin)
-        assert done.code == 0, done.err
-        texts.append(done.out)
-    assert texts[0] == texts[1]
-    assert bigrams(texts[0].decode().split("\n")) > bigrams(beam.out.decode().split("\n"))
-    for wrong in (("--beam-groups", "3"), ("--beam-groups", "4", "--sample"), ("--diversity", "-1")):
-        done = run_cli(*words[:3], *wrong, stdin=stdin)
-        assert done.code == 2
-        assert wrong[0] in done.err

@@ -6,13 +6,9 @@ import random
 from typing import Any
 
 import pytest
-from fakes import BOS, EOS, FakeDecoder, Ids, hashed, many_sentences, scripted, searched
+from fakes import FakeDecoder, hashed, many_sentences, searched
 
-from vtrans.config import SearchConfig
-from vtrans.search.beam import beam_search
-from vtrans.search.loop import SearchTask, length_penalty
-
-SOURCE: Ids = (2, EOS)
+from vtrans.search.loop import length_penalty
 
 
 @pytest.mark.parametrize(
@@ -78,30 +74,3 @@ def test_waiting_sentences_enter_while_others_are_searched() -> None:
     assert all(8 * new >= size - new for new, size in admissions[:-1])
     assert "select" in decoder.log
     assert all(4 * empty < size + empty for empty, size in zip(decoder.empty, sizes, strict=True))
-
-
-def test_a_small_budget_searches_one_sentence_at_a_time() -> None:
-    sources, limits = many_sentences(2)
-    decoder = FakeDecoder(hashed(2, words=9))
-    searched(decoder, sources, limits, batch_tokens=1)
-    assert all(len(ages) == 1 for ages in decoder.ages)
-    assert "admit" not in decoder.log
-
-
-def test_results_are_yielded_as_sentences_finish() -> None:
-    table = scripted(3, {(2,) * n: {2: 1.0} for n in range(20)})
-    sources: list[Ids] = [(2, EOS), (3, EOS), (4, EOS)]
-    decoder = FakeDecoder(table)
-    results = beam_search(decoder, SearchTask(sources, [9, 2, 5], SearchConfig(beam=2), 1, bos_id=BOS, eos_id=EOS))
-    seen = [(i, len(decoder.ages)) for i, _ in results]
-    assert seen == [(1, 2), (2, 5), (0, 9)]
-
-
-def test_without_sources_there_are_no_results() -> None:
-    assert searched(FakeDecoder(hashed(1, 3)), [], []) == []
-
-
-def test_greedy_search_never_reorders_rows() -> None:
-    decoder = FakeDecoder(hashed(4, words=9, eos=-2.0))
-    searched(decoder, [SOURCE], [9], beam=1)
-    assert set(decoder.log) == {"start", "step"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import math
 import random
@@ -17,15 +16,12 @@ import torch
 from drawn import each_with
 from translators import (
     SEARCH,
-    SMALL,
     VARIANTS,
     forward,
     network,
-    same,
     sentences,
     translator,
     vocabulary,
-    word_vocabulary,
 )
 
 from vtrans.checkpoint import LoadedModel
@@ -33,7 +29,6 @@ from vtrans.config import SearchConfig
 from vtrans.engines.incremental import IncrementalDecoder
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import InputError
-from vtrans.lines.line import lines_of
 from vtrans.model import Transformer
 from vtrans.search.beam import beam_search
 from vtrans.search.decoder import Best, logprobs_of
@@ -53,7 +48,6 @@ from vtrans.search.rules import (
     Suppressed,
 )
 from vtrans.text.vocabulary import BOS_ID, EOS_ID, UNK_ID
-from vtrans.translate.stream import translate_stream
 from vtrans.translate.translator import Translator
 
 
@@ -150,38 +144,6 @@ def test_a_constrained_beam_as_wide_as_the_space_equals_enumeration(name: str, a
     assert all(h.logprob == pytest.approx(math.fsum(h.token_logprobs), abs=1e-9) for h in found)
 
 
-def test_each_row_is_constrained_by_its_own_tokens_and_prefix() -> None:
-    V = 9
-    for seed in range(60):
-        numbers = random.Random(seed)
-        rows = [[numbers.randrange(4, V) for _ in range(numbers.randrange(8))] for _ in range(7)]
-        shared: dict[str, Any] = {
-            "suppressed": tuple(numbers.sample(range(V), numbers.randrange(3))),
-            "min_length": numbers.randrange(4),
-            "no_repeat_ngram": numbers.randrange(4),
-            "repetition_penalty": numbers.choice([1.0, 1.5]),
-        }
-        cases = [
-            Case(tuple(numbers.choices(range(4, V), k=numbers.randrange(5))), numbers.random() < 0.5, **shared)
-            for _ in rows
-        ]
-        longest = max(map(len, rows))
-        said = np.array([[-1] * (longest - len(row)) + row for row in rows], dtype=np.int64)
-        before = np.log(np.random.default_rng(seed).dirichlet(np.ones(V), len(rows)))
-        step = Step(before.copy(), said)
-        for r, case in enumerate(cases):
-            for rule in case.own(V):
-                if len(rows[r]) < rule.steps:
-                    rule.apply(step.rows(r, r + 1))
-        for rule in cases[0].common():
-            rule.apply(step)
-        after = logprobs_of(step.block())
-        for r, (row, case) in enumerate(zip(rows, cases, strict=True)):
-            for token in range(V):
-                expected = case.adjusted(before[r, token], row, token) if case.allows(row, token) else -math.inf
-                assert after[r, token] == pytest.approx(expected, abs=1e-9), (seed, r, token)
-
-
 def test_a_rule_changes_the_best_tokens_as_it_changes_the_whole_vocabulary() -> None:
     """With the best tokens and as many as the rules may forbid, the search finds the same as with all tokens."""
     V, best = 9, 3
@@ -254,30 +216,6 @@ def test_translations_obey_all_rules(sampling: Sampling | None) -> None:
         )
 
 
-def test_any_word_of_a_vocabulary_of_words_follows_a_prefix_that_ends_in_a_space() -> None:
-    vocab = word_vocabulary()
-    model = LoadedModel(network(SMALL, len(vocab), eos=-9.0), vocab, vocab, SEARCH, {})
-    lines = ["ein dog", "the cat sleeps in the park"]
-    closed, open_ = (
-        list(Translator(TorchEngine([model]), SEARCH).nbest(lines, 3, prefixes=[begun] * 2))
-        for begun in ("cat ", "cat")
-    )
-    assert same(closed, open_)
-    assert all(len(best[0].text.split()) > 1 for best in closed)
-
-
-def test_min_length_prevents_empty_translations() -> None:
-    vocab = vocabulary()
-    model = LoadedModel(network(SMALL, len(vocab), eos=9.0), vocab, vocab, SEARCH, {})
-    lines = [line for line in LINES if line]
-    made = Translator(TorchEngine([model]), SEARCH)
-    assert set(made.translate(lines)) == {""}
-    assert made.counts.empty == len(lines)
-    made = Translator(TorchEngine([model]), translator(min_length=1).search)
-    for (t,) in made.nbest(lines):
-        assert (len(t.tokens), t.finished) == (2, True)
-
-
 def test_the_length_limit_leaves_room_for_the_prefix_and_the_minimum_length() -> None:
     made = translator(max_length=0, min_length=70)
     (t,) = next(iter(made.nbest(["dog"])))
@@ -302,33 +240,3 @@ def test_the_length_limit_leaves_room_for_the_prefix_and_the_minimum_length() ->
             TorchEngine([LoadedModel(network(config, len(vocab)), vocab, vocab, SEARCH, {})]),
             translator(max_length=0, min_length=60).search,
         )
-
-
-def test_only_the_first_piece_of_a_line_has_the_prefix() -> None:
-    line = " ".join(["dog", "cat", "runs", "in"] * 4)
-    made = translator(max_source=len(vocabulary().encode(line)) // 2, max_length=6)
-    (text,) = made.translate([line], prefixes=["ein Hund"])
-    (plain,) = made.translate([line])
-    assert text.startswith("ein Hund")
-    assert made.counts.cut == 2
-    assert not plain.startswith("ein Hund")
-
-
-@pytest.mark.parametrize(("lines", "prefixes"), [(5, 4), (4, 5), (6, 3), (3, 6), (0, 1)])
-def test_there_must_be_one_prefix_per_line(lines: int, prefixes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vtrans.translate.translator.WINDOW", 3)
-    with pytest.raises(InputError, match=rf"\b{prefixes} prefixes"):
-        list(translator().translate(["dog"] * lines, prefixes=["ein"] * prefixes))
-    with pytest.raises(InputError, match="`prefixes`"):
-        translator().translate(["dog"], prefixes="ein")
-
-
-def test_the_stream_takes_prefixes_line_by_line() -> None:
-    lines = [line or "dog" for line in LINES[:7]]
-    begun = prefixes_of(lines)
-    expected = "".join(text + "\n" for text in translator().translate(lines, prefixes=begun))
-    for line_buffered in (False, True):
-        out = io.BytesIO()
-        translate_stream(translator(), lines_of(lines, prefixes=iter(begun)), out, line_buffered=line_buffered)
-        assert out.getvalue().decode() == expected
-    assert expected != "".join(text + "\n" for text in translator().translate(lines))

@@ -53,12 +53,6 @@ def finished(connection: socket.socket) -> int:
     return int(connection.recv(1000).split()[1])
 
 
-def test_a_request_that_has_not_arrived_takes_no_place() -> None:
-    with serving(limits=Limits(requests=1)) as client, unfinished(client, 3) as waiting:
-        assert client.translate("a b").json == {"translatedText": "b a"}
-        assert [finished(connection) for connection in waiting] == [200] * 3
-
-
 def test_the_oldest_of_too_many_requests_that_have_not_arrived_is_refused() -> None:
     with serving() as client, unfinished(client, UNFINISHED + 2) as waiting:
         for connection in waiting[:2]:
@@ -66,29 +60,6 @@ def test_the_oldest_of_too_many_requests_that_have_not_arrived_is_refused() -> N
         assert client.translate("a b").json == {"translatedText": "b a"}
         assert [finished(connection) for connection in waiting[3:]] == [200] * (UNFINISHED - 1)
         assert client.warnings == []
-
-
-def test_a_client_behind_a_trusted_proxy_replaces_only_its_own_requests() -> None:
-    with (
-        serving(trusted_proxy=PROXY) as client,
-        unfinished(client, 1, "203.0.113.2") as other,
-        unfinished(client, UNFINISHED + 1) as waiting,
-    ):
-        assert waiting[0].recv(1000).startswith(b"HTTP/1.1 429")
-        assert finished(other[0]) == 200
-
-
-def test_a_request_without_a_valid_key_takes_no_place(keys: Keys) -> None:
-    model = Blocked()
-    with serving(translate=model, keys=keys, limits=Limits(requests=1)) as client, ThreadPoolExecutor() as pool:
-        first = pool.submit(replace(client, timeout=1).translate, "never", api_key="right")
-        assert model.busy.wait(30)
-        assert client.translate("a").status == 403
-        assert client.translate("a", api_key="wrong").status == 403
-        assert client.translate("a", api_key="right").status == 503
-        assert isinstance(first.exception(30), TimeoutError)
-        assert model.ended.wait(30)
-        assert client.translate("a", api_key="right").status == 200
 
 
 def test_a_request_that_finds_the_server_busy_does_not_count(keys: Keys) -> None:
@@ -128,10 +99,6 @@ def test_whom_limits_count(addresses: list[str], clients: int) -> None:
     assert len({client_of(request) for request in requests}) == clients
 
 
-def test_whom_limits_count_at_a_socket_without_addresses() -> None:
-    assert client_of(Request({"type": "http", "client": None})) == ""
-
-
 LOCAL = ["localhost", "LOCALHOST:5000", "app.localhost:5000", "127.0.0.1:5000", "127.9.9.9", "[::1]:5000"]
 FOREIGN = [
     "evil.example:5000", "localhost.evil.example", "evil.example.", "192.0.2.1", "[2001:db8::1]", "0.0.0.0:5000",
@@ -163,13 +130,6 @@ def test_the_hosts_that_are_served(access: dict[str, Any], hosts: list[str], sta
         assert found == dict.fromkeys(hosts, status)
         posted = {host: client.send("POST", "/translate", BODY, JSON, Host=host).status for host in hosts[:2]}
         assert posted == dict.fromkeys(hosts[:2], status)
-
-
-def test_a_request_that_names_no_host_is_answered() -> None:
-    """Monitors speak HTTP/1.0. No browser does."""
-    with serving() as client, socket.create_connection(("127.0.0.1", client.port), timeout=20) as connection:
-        connection.sendall(b"GET /health HTTP/1.0\r\n\r\n")
-        assert b" 200 " in connection.recv(1000)
 
 
 @pytest.mark.parametrize(

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
 import pytest
-from services import Blocked, reversed_words
+from services import reversed_words
 from translators import window
 
 from vtrans.documents.document import Translated
-from vtrans.errors import VtransError
 from vtrans.lines.line import Line
 from vtrans.server.batching import LONG_LINE, WINDOW, Ready, RequestOptions, Slots, Worker
 
@@ -75,24 +73,6 @@ def test_waiting_requests_are_translated_together_in_turns() -> None:
         await first
         assert model.batches[1][:4] == ["long 0", "short a", "long 1", "short b"]
         assert [len(batch) for batch in model.batches] == [1, WINDOW, WINDOW, 2]
-        worker.close()
-
-    run(ask())
-
-
-def test_requests_that_had_no_turn_are_the_first_in_the_next_batch() -> None:
-    async def ask() -> None:
-        model = Gated()
-        worker = Worker(model)
-        texts = [["first"], *([f"{k} a", f"{k} b"] for k in range(WINDOW)), ["late"]]
-        asked = [asyncio.ensure_future(worker.translate(window(texts[0]), ONE))]
-        await until_busy(model)
-        asked += [asyncio.ensure_future(worker.translate(window(lines), ONE)) for lines in texts[1:]]
-        await asyncio.sleep(0)
-        model.gate.release(4)
-        await asyncio.gather(*asked)
-        assert "late" not in model.batches[1]
-        assert model.batches[2][:2] == ["late", "0 b"]
         worker.close()
 
     run(ask())
@@ -174,22 +154,6 @@ def test_slots_bound_the_batches_that_several_workers_translate_at_a_time() -> N
     run(ask())
 
 
-def test_free_slots_share_the_lines_that_wait() -> None:
-    async def ask() -> None:
-        model = Gated()
-        worker = Worker(model, slots=Slots(2))
-        asked = asyncio.ensure_future(worker.translate(window([f"line {k}" for k in range(9)]), ONE))
-        until = time.monotonic() + 30
-        while len(model.batches) < 2 and time.monotonic() < until:
-            await asyncio.sleep(0.005)
-        model.gate.release(2)
-        assert [found[0].text for found in await asked] == [f"{k} line" for k in range(9)]
-        assert sorted(len(batch) for batch in model.batches) == [4, 5]
-        worker.close()
-
-    run(ask())
-
-
 def test_a_request_is_answered_when_its_own_lines_are_ready() -> None:
     class Early(Gated):
         def __call__(self, lines: Sequence[Line], options: RequestOptions, ready: Ready) -> list[list[Translated]]:
@@ -216,54 +180,6 @@ def test_a_request_is_answered_when_its_own_lines_are_ready() -> None:
     run(ask())
 
 
-def test_a_closed_worker_refuses() -> None:
-    async def ask() -> None:
-        worker = Worker(reversed_words)
-        worker.close()
-        with pytest.raises(VtransError):
-            await worker.translate(window(["a"]), ONE)
-
-    run(ask())
-
-
-def test_a_batch_ends_when_nobody_waits_for_it_any_more() -> None:
-    async def ask() -> None:
-        model = Blocked()
-        worker = Worker(model)
-        gone = [asyncio.ensure_future(worker.translate(window(["never"]), ONE)) for _ in range(2)]
-        assert await asyncio.to_thread(model.busy.wait, 30)
-        gone[0].cancel()
-        await asyncio.sleep(0.05)
-        assert not model.ended.is_set()
-        gone[1].cancel()
-        assert await asyncio.to_thread(model.ended.wait, 30)
-        assert [found[0].text for found in await worker.translate(window(["a b"]), ONE)] == ["b a"]
-        worker.close()
-
-    run(ask())
-
-
-def test_a_batch_ends_when_the_lines_that_are_left_are_not_waited_for() -> None:
-    class Early(Blocked):
-        def __call__(self, lines: Sequence[Line], options: RequestOptions, ready: Ready) -> list[list[Translated]]:
-            for k, found in enumerate(reversed_words(lines, options)):
-                if lines[k].text != "never":
-                    ready(k, found)
-            return super().__call__(lines, options, ready)
-
-    async def ask() -> None:
-        model = Early()
-        worker = Worker(model)
-        gone = asyncio.ensure_future(worker.translate(window(["never"]), ONE))
-        many = asyncio.ensure_future(worker.translate(window([f"a {k}" for k in range(WINDOW + 9)]), ONE))
-        assert await asyncio.to_thread(model.busy.wait, 30)
-        gone.cancel()
-        assert [found[0].text for found in await many] == [f"{k} a" for k in range(WINDOW + 9)]
-        worker.close()
-
-    run(ask())
-
-
 def test_long_lines_leave_a_slot_to_others() -> None:
     async def ask() -> None:
         class GatedIfLong(Gated):
@@ -283,22 +199,6 @@ def test_long_lines_leave_a_slot_to_others() -> None:
         model.gate.release(4)
         assert [len(found[0].text.split()) for (found,) in await asyncio.gather(*long)] == [LONG_LINE] * 4
         assert [len(batch) for batch in model.batches] == [1] * 4
-        worker.close()
-
-    run(ask())
-
-
-def test_long_lines_and_others_take_turns_in_a_single_slot() -> None:
-    async def ask() -> None:
-        model = Gated()
-        worker = Worker(model)
-        long = asyncio.ensure_future(worker.translate(window(["x " * LONG_LINE] * 4), ONE))
-        await until_busy(model)
-        short = asyncio.ensure_future(worker.translate(window(["a b"]), ONE))
-        await asyncio.sleep(0)
-        model.gate.release(5)
-        await asyncio.gather(long, short)
-        assert model.batches[1] == ["a b"]
         worker.close()
 
     run(ask())

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
-from urllib.parse import urlsplit
 
 import pytest
 from services import DE_EN, EN_DE, JSON, Client, serving
@@ -65,38 +63,6 @@ def test_deep_translator(client: Client, guarded: Client) -> None:
     wrong = package.LibreTranslator(**{**options, "custom_url": f"{guarded.url}/"})
     with pytest.raises(package.exceptions.AuthorizationException):
         wrong.translate("a b")
-
-
-def test_libretranslate_aio(client: Client, guarded: Client, tmp_path: Path) -> None:
-    package: Any = pytest.importorskip(
-        "libretranslate_aio", reason="libretranslate-aio is not installed: pip install libretranslate-aio"
-    )
-    file = tmp_path / "a.txt"
-    file.write_text("one two", encoding="utf-8")
-    with package.LibreTranslate(client.url) as api:
-        assert api.translate("a b", "en", "de", alternatives=1).alternatives == ["1 b a"]
-        reply = api.translate([GERMAN, "The little dog runs."], "auto", "en")
-        assert [one.language for one in reply.detected_language] == ["de", "en"]
-        assert reply.translated_text[1] == "The little dog runs."
-        assert api.detect(GERMAN)[0].language == "de"
-        assert [one.targets for one in api.languages()] == [["de"], ["en"]]
-        assert api.frontend_settings().char_limit == Limits.characters
-        assert api.health() is True
-        url = api.translate_file(file, "en", "de").translated_file_url
-        assert client.get(urlsplit(url).path).body == b"two one"
-
-    async def ask() -> None:
-        async with package.AsyncLibreTranslate(guarded.url, api_key="wrong") as api:
-            with pytest.raises(package.ForbiddenError):
-                await api.translate("a", "en", "de")
-        async with package.AsyncLibreTranslate(guarded.url, api_key="secret") as api:
-            assert (await api.translate("a b", "en", "de")).translated_text == "b a"
-            with pytest.raises(package.BadRequestError):
-                await api.translate("a b", "en", "zz")
-            with pytest.raises(package.RateLimitError):
-                await api.translate("a b", "en", "de")
-
-    asyncio.run(ask())
 
 
 def test_the_client_of_npm(client: Client) -> None:

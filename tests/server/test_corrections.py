@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import sqlite3
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,20 +10,14 @@ from urllib.parse import urlencode
 import pytest
 from cli_runner import Done
 from services import DE_EN, EN_DE, FORM, Client, serving
-from translators import translator, window
 
 from vtrans.documents.document import Translated
 from vtrans.documents.memory import Memory
 from vtrans.documents.pairs import Taken
-from vtrans.documents.sentences import PROTECTION
-from vtrans.errors import FileError
 from vtrans.lines.line import Line
 from vtrans.server.batching import RequestOptions
 from vtrans.server.limits import Keys, Limits
-from vtrans.server.models import workers_for
 from vtrans.text.languages import Languages
-from vtrans.translate.division import Division
-from vtrans.translate.translation import TranslateOptions
 
 
 @contextmanager
@@ -63,14 +54,6 @@ def test_a_correction_is_what_the_next_request_returns(tmp_path: Path) -> None:
         assert text(client, "A big dog.") == "Ein großer Hund."
 
 
-def test_a_correction_holds_when_links_are_asked_for(tmp_path: Path) -> None:
-    with correcting(tmp_path / "m") as client:
-        assert suggest(client, "A big dog.", "Ein Hund.") == 200
-        answer = client.translate("A big dog. A cat.", alignments=True).json
-        assert answer["translatedText"] == "Ein Hund. cat. A"
-        assert answer["alignments"] == [[11, 12, 15, 16], [13, 17, 10, 14]]
-
-
 def test_a_correction_is_text_and_no_markup(tmp_path: Path) -> None:
     with correcting(tmp_path / "m") as client:
         assert suggest(client, "Cats and dogs", "A & B <i>") == 200
@@ -95,26 +78,6 @@ def test_a_correction_is_a_match_for_the_next_request(tmp_path: Path) -> None:
         assert text(client, "a <b>big</b> cat", format="html").startswith("Eine Katze")
         assert text(client, "See {name}.") == "Siehe A1."
         assert text(client, "a big cat", source="de", target="en") == "none"
-
-
-def test_the_model_of_a_server_gets_the_match(tmp_path: Path) -> None:
-    """The match is a beginning of the source that this model would not have."""
-    plain = translator()
-    with workers_for({EN_DE: plain}, {}, Division(1, 1, False), print) as workers:
-        answers = []
-        for match in (None, ("ein Hund läuft in the park", 0.9)):
-            asked = workers[EN_DE].translate([Line(1, "a dog runs", match=match)], RequestOptions())
-            answers.append(asyncio.run(asked)[0][0].text)
-        workers[EN_DE].close()
-    options = TranslateOptions(match=lambda line: ("ein Hund läuft in the park", 0.9), protect=PROTECTION)
-    assert answers[0] != answers[1]
-    assert answers[1] == plain.translate_window(window(["a dog runs"]), options)[0][0].text
-
-
-def test_without_a_memory_corrections_are_refused() -> None:
-    with serving() as client:
-        assert suggest(client, "a", "b") == 403
-        assert not client.get("/frontend/settings").json["suggestions"]
 
 
 @pytest.mark.parametrize(
@@ -170,39 +133,6 @@ def test_a_server_that_others_reach_needs_keys_for_a_memory(
     assert not (tmp_path / "m").exists()
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        [],
-        ["--host", "0.0.0.0", "--allowed-hosts", "a.example"],
-        ["--trusted-proxy", "10.0.0.1", "--public-url", "https://a.example", "--allowed-hosts", "a.example"],
-    ],
-)
-def test_a_memory_needs_no_keys_if_the_hosts_are_known(
-    run_cli: Callable[..., Done], tmp_path: Path, words: list[str]
-) -> None:
-    done = run_cli("serve", tmp_path / "no model", "--memory", tmp_path / "m", "--port", "0", *words)
-    assert done.code == 2
-    assert "no model" in done.err
-    assert "--api-keys" not in done.err
-
-
-def test_all_threads_find_what_all_have_added(tmp_path: Path) -> None:
-    memory = Memory(tmp_path / "m")
-
-    def add(part: int) -> None:
-        for i in range(50):
-            memory.add(EN_DE, f"{part} {i}", f"{i} {part}")
-
-    threads = [threading.Thread(target=add, args=(part,)) for part in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert all(memory.get(EN_DE, f"{part} {i}") == f"{i} {part}" for part in range(4) for i in range(50))
-    assert len(memory) == 200
-
-
 def test_a_memory_becomes_training_text(run_cli: Callable[..., Done], tmp_path: Path) -> None:
     memory = Memory(tmp_path / "m")
     memory.add(EN_DE, 'a < b & "c"', "das\x01 & <")
@@ -215,37 +145,3 @@ def test_a_memory_becomes_training_text(run_cli: Callable[..., Done], tmp_path: 
     assert sorted(taken.pairs)[:1] == [("A cat.", "Eine Katze.")]
     assert ("A dog.", "Ein Hund.") in taken.pairs
     assert len(taken.pairs) == 3
-
-
-def test_reading_a_memory_makes_none(run_cli: Callable[..., Done], tmp_path: Path) -> None:
-    assert run_cli("memory", tmp_path / "nothing").code == 2
-    assert not (tmp_path / "nothing").exists()
-    (tmp_path / "empty").touch()
-    assert run_cli("memory", tmp_path / "empty").code == 2
-    assert (tmp_path / "empty").read_bytes() == b""
-
-
-@pytest.mark.parametrize("content", [b"no database", b"SQLite format 3\0" + bytes(500), None])
-def test_a_file_that_is_no_memory_is_refused(
-    run_cli: Callable[..., Done], tmp_path: Path, content: bytes | None
-) -> None:
-    path = tmp_path / "m"
-    if content is None:
-        path.mkdir()
-    else:
-        path.write_bytes(content)
-    with pytest.raises(FileError, match="m"):
-        Memory(path)
-    done = run_cli("memory", path)
-    assert done.code == 2
-    assert str(path) in done.err
-
-
-def test_another_database_is_left_alone(tmp_path: Path) -> None:
-    path = tmp_path / "other"
-    with sqlite3.connect(path) as other:
-        other.execute("CREATE TABLE mine (a)")
-    before = path.read_bytes()
-    with pytest.raises(FileError, match="is not a memory"):
-        Memory(path)
-    assert path.read_bytes() == before

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
 
 import pytest
 from services import DE_EN, EN_DE, FORM, JSON, Client, Reply, reversed_words, serving
@@ -77,11 +75,6 @@ def test_the_key_is_in_the_header(client: Client) -> None:
         assert call(open_to_all, "GET", "/v2/usage", TWO).status == 200
 
 
-def test_too_many_wrong_keys(client: Client) -> None:
-    statuses = [call(client, "GET", "/v2/usage", "DeepL-Auth-Key wrong").status for _ in range(11)]
-    assert (set(statuses[:10]), statuses[10]) == ({403}, 429)
-
-
 @pytest.mark.parametrize(
     "fields",
     [
@@ -105,24 +98,6 @@ def test_wrong_parameters_are_refused(client: Client, fields: dict[str, Any]) ->
     reply = translated(client, **{"text": "a", **fields})
     assert (reply.status, list(reply.json)) == (400, ["message"])
     assert any(name in reply.json["message"] for name in (*fields, "source_lang", "NUL"))
-
-
-def test_errors_of_every_kind_have_a_message(client: Client) -> None:
-    assert client.send("POST", "/v2/translate", b"{", JSON, Authorization=ONE).json["message"]
-    assert call(client, "GET", "/v2/translate").status == 405
-    for path in ("/v2/write/rephrase", "/v3/style_rules", "/v2/nothing"):
-        assert list(call(client, "POST", path).json) == ["message"]
-    assert "error" in client.get("/nothing").json
-    assert translated(client, "a", glossary_id="nothing").status == 404
-    assert call(client, "GET", "/v2/languages?type=both").status == 400
-
-
-def test_a_form_may_have_dictionaries(client: Client) -> None:
-    named = {f"dictionaries[{i}].{name}": value for i in (0, 1) for name, value in DICTIONARY.items()}
-    fields = {**named, "name": "n", "dictionaries[1].source_lang": "de", "dictionaries[1].target_lang": "en"}
-    body = urlencode(fields).encode()
-    made = client.send("POST", "/v3/glossaries", body, FORM, Authorization=ONE)
-    assert (made.status, len(made.json["dictionaries"])) == (201, 2)
 
 
 def test_a_glossary_belongs_to_a_key(client: Client) -> None:
@@ -198,37 +173,6 @@ def test_a_correction_belongs_to_a_key(client: Client) -> None:
     assert translated(client, "A dog.").json["translations"][0]["text"] == "Ein Hund."
     assert client.translate("A dog.", api_key="one").json["translatedText"] == "Ein Hund."
     assert client.translate("A dog.", api_key="two").json["translatedText"] == "dog. A"
-
-
-def test_a_correction_of_nobody_holds_for_every_key_without_its_own(tmp_path: Path) -> None:
-    memory = Memory(tmp_path / "m")
-    memory.add(EN_DE, "a", "nobody's")
-    memory.add(EN_DE, "a", "one's", "one")
-    assert [memory.get(EN_DE, "a", owner=owner) for owner in ("", "one", "two")] == ["nobody's", "one's", "nobody's"]
-    assert [memory.remembered(EN_DE, owner)("a") for owner in ("one", "two")] == ["one's", "nobody's"]
-    assert memory.remembered(EN_DE)("a", sure=True) is None
-    memory.close()
-
-
-def test_only_the_terms_of_a_text_go_to_the_model(tmp_path: Path) -> None:
-    def named(lines: Sequence[Line], options: RequestOptions, ready: object) -> list[list[Translated]]:
-        return [[Translated(str(options.glossary and [term for term, _ in options.glossary.pairs]))] for _ in lines]
-
-    with serving(translate=named, memory=Memory(tmp_path / "m")) as client:
-        entries = "Big dog\tx\ncat\ty\nbigger\tz"
-        id = call(client, "POST", "/v2/glossaries", name="n", **{**DICTIONARY, "entries": entries}).json["glossary_id"]
-        for text, terms in (("a BIG\ncat", "['Big dog', 'cat']"), ("nothing", "None")):
-            fields = {"glossary_id": id, "split_sentences": "0"}
-            assert translated(client, text, **fields).json["translations"][0]["text"] == terms
-
-
-def test_what_cannot_be_counted_is_translated(tmp_path: Path) -> None:
-    with serving(memory=Memory(tmp_path / "m")) as client:
-        with sqlite3.connect(tmp_path / "m") as other:
-            other.execute("DROP TABLE characters")
-        other.close()
-        assert client.translate("a b").json["translatedText"] == "b a"
-        assert len(client.warnings) == 1
 
 
 def test_a_document_that_is_not_ready() -> None:

@@ -140,36 +140,6 @@ def test_what_is_wrong_is_said(client: Any, server: Client) -> None:
         client.rephrase_text("a")
 
 
-def test_a_model_that_knows_forms_of_address(tmp_path: Path) -> None:
-    with serving(translate=with_glossary) as server, connected(server, "any") as client:
-        assert client.get_target_languages()[0].supports_formality
-        for formality, known in (("more", "more"), ("prefer_less", "less")):
-            result = client.translate_text("a b", source_lang="EN", target_lang="DE", formality=formality)
-            assert result.text == f"{known}: b a"
-
-
-def test_a_failure_is_tried_again() -> None:
-    failures = [InputError("once")]
-
-    def failing(lines: Sequence[Line], options: RequestOptions, ready: object) -> list[list[Translated]]:
-        if failures:
-            raise failures.pop()
-        return reversed_words(lines, options)
-
-    with serving(translate=failing) as server, connected(server, "any") as client:
-        assert client.translate_text("a b", source_lang="EN", target_lang="DE").text == "b a"
-        assert not failures
-        assert len(server.warnings) == 1
-
-
-def test_too_many_requests_are_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deepl.http_client, "max_network_retries", 1)
-    with serving(limits=Limits(per_minute=1)) as server, connected(server, "any") as client:
-        client.get_usage()
-        with pytest.raises(deepl.TooManyRequestsException, match="per minute"):
-            client.get_usage()
-
-
 def test_a_quota_per_month(tmp_path: Path) -> None:
     for used in (0, 3):  # it is still known when the server starts again
         limits = Limits(month_characters=5)
@@ -276,10 +246,3 @@ def test_glossaries_of_several_languages(client: Any) -> None:
         client.get_multilingual_glossary(table.glossary_id)
     with pytest.raises(deepl.GlossaryNotFoundException):
         client.delete_multilingual_glossary_dictionary(id, source_lang="DE", target_lang="EN")
-
-
-def test_without_a_file_there_are_no_glossaries() -> None:
-    with serving() as server, connected(server, "any") as client:
-        assert client.list_glossaries() == []
-        with pytest.raises(deepl.AuthorizationException, match="--memory"):
-            client.create_glossary("animals", "EN", "DE", TERMS)

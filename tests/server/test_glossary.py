@@ -63,16 +63,6 @@ def test_a_wrong_glossary_is_refused(wrong: Any) -> None:
         assert (reply.status, "glossary" in reply.json["error"]) == (400, True)
 
 
-def test_a_model_whose_search_has_no_constraints_refuses_glossaries() -> None:
-    def refuse(options: RequestOptions) -> None:
-        if options.glossary:
-            raise InputError("`stop` must be count with `glossary`.")
-
-    with serving(translate=named, check=refuse) as client:
-        assert client.translate("x", glossary=GLOSSARY).status == 400
-        assert client.translate("x").status == 200
-
-
 def test_terms_of_a_request_come_before_those_of_the_server_and_text_is_protected() -> None:
     models = {EN_DE: translator(max_length=0)}
     server = Glossary((pair_of("dog", "Hund"), pair_of("cat", "park")))

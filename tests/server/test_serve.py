@@ -6,11 +6,9 @@ import asyncio
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,7 +22,6 @@ from services import Client
 from translators import window
 
 from vtrans.commands.serve import _translators
-from vtrans.config import CACHE_VARIABLE, ENGINES
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
 from vtrans.documents.memory import Memory
@@ -106,28 +103,6 @@ def test_a_copy_that_dies_is_named_and_replaced_and_its_requests_are_answered(en
         assert b"SIGKILL" in process.stderr.read()
 
 
-@linux
-def test_copies_of_the_server_do_not_keep_its_port(ending_run: RunFolder) -> None:
-    with served(ending_run.path, "--processes", "2") as (process, client):
-        copies = copies_of(process)
-        process.kill()
-        process.wait(60)
-        with pytest.raises(ConnectionRefusedError):
-            client.get("/health")
-        for _ in range(200):
-            if not any(Path(f"/proc/{pid}").exists() for pid in copies):
-                return
-            time.sleep(0.05)
-        pytest.fail("a copy outlived the server")
-
-
-def test_a_pair_names_the_languages_of_a_model(ending_run: RunFolder) -> None:
-    with served("--pair", f"fr-pt-BR={ending_run.path}", ending_run.path) as (_, client):
-        pairs = {language["code"]: language["targets"] for language in client.get("/languages").json}
-        assert pairs == {"en": ["de"], "de": [], "fr": ["pt-BR"], "pt-BR": []}
-        assert client.translate(SENTENCE, source="fr", target="pt_br").status == 200
-
-
 def test_a_model_of_several_languages_is_served_once_for_all(run_cli: Any, tmp_path: Path) -> None:
     made(two_languages(tmp_path, vocab_size=320))
     run = tiny_train(DataFolder.open(tmp_path / "data"), tmp_path / "run", "train.max_steps=10")
@@ -193,34 +168,3 @@ def test_the_memory_is_closed_when_the_server_stops(
     for memory in made:
         with pytest.raises(FileError):
             len(memory)
-
-
-def test_no_two_servers_share_a_port_of_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    # There, SO_REUSEADDR lets them; here, another option of sockets shows that it was not set.
-    monkeypatch.setattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_KEEPALIVE, raising=False)
-    with listen("127.0.0.1", 0) as made:
-        assert made.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR) == 0
-        assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
-
-
-def test_the_engine_of_the_models_can_be_chosen(
-    run_cli: Any, tmp_path: Path, ending_run: RunFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CXX", "no-such-compiler")
-    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
-    words = ("serve", ending_run.path, "--pair", f"en-de={ending_run.path}")  # which ends before it serves
-    assert ["no-such-compiler" in run_cli(*words, "--engine", engine).err for engine in ENGINES[:2]] == [True, False]
-
-
-def test_a_model_without_languages_needs_a_pair(run_cli: Any, tmp_path: Path, ending_run: RunFolder) -> None:
-    from safetensors.torch import load_file
-
-    from vtrans.storage.tensors import open_tensors
-    from vtrans.storage.writing import write_tensors
-
-    with open_tensors(ending_run.last, "model") as (_, header):
-        tensors = load_file(ending_run.last)
-    write_tensors(tmp_path / "old.safetensors", tensors, {k: v for k, v in header.items() if k != "languages"})
-    done = run_cli("serve", tmp_path / "old.safetensors")
-    assert done.code == 2
-    assert "--pair" in done.err

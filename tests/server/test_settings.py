@@ -10,9 +10,7 @@ import pytest
 from services import EN_DE, serving
 from translators import sentences, translator, window
 
-from vtrans.config import SearchConfig
 from vtrans.documents.document import Translated
-from vtrans.keys import keys_of
 from vtrans.lines.line import Line
 from vtrans.server.batching import RequestOptions
 from vtrans.server.models import workers_for
@@ -39,19 +37,6 @@ def test_a_request_may_have_any_allowed_value_of_a_setting_and_no_other(name: st
             asked: dict[str, Any] = {name: value}
             refused = client.translate("x", **asked)
             assert (refused.status, name in refused.json["error"]) == (400, True)
-
-
-def test_no_request_can_make_a_search_much_more_expensive() -> None:
-    assert SEARCH_KEYS["beam"].high <= 16
-    assert set(keys_of(SearchConfig)) - set(SEARCH_KEYS) == {"begin", "max_source", "batch_tokens"}
-    with serving(translate=settings) as client:
-        assert client.translate("x", max_source=9).json["translatedText"] == repr(({}, 1))
-
-
-def test_alternatives_are_limited_by_the_beam_of_the_request() -> None:
-    with serving(translate=settings) as client:
-        assert client.translate("x", alternatives=9).json["translatedText"] == repr(({}, 4))
-        assert client.translate("x", alternatives=9, beam=8).json["translatedText"] == repr(({"beam": 8}, 8))
 
 
 def test_a_request_gets_what_its_search_finds_and_contradictions_are_refused() -> None:

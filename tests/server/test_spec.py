@@ -17,7 +17,7 @@ from vtrans.server.batching import Worker
 from vtrans.server.deepl.glossaries import FORMATS
 from vtrans.server.deepl.parameters import FORMALITY, SPLITTING
 from vtrans.server.limits import Limits
-from vtrans.server.parameters import GLOSSARY_TERMS, SEARCH_KEYS
+from vtrans.server.parameters import GLOSSARY_TERMS
 from vtrans.server.refusals import is_deepl
 from vtrans.server.service import Service
 from vtrans.text.vocabulary import Formality
@@ -71,18 +71,6 @@ def test_an_endpoint_is_there_and_its_errors_are_sentences(client: Client, path:
         check(operation, reply)
 
 
-def test_the_version_and_the_required_parameters_are_named(client: Client) -> None:
-    found = client.get("/spec").json
-    assert found["openapi"].startswith("3.")
-    assert found["info"]["version"] == "9.9"
-    assert found == SPEC
-    body = PATHS["/translate"]["post"]["requestBody"]["content"][JSON]["schema"]
-    assert body["required"] == ["q", "source", "target"]
-    dictionary = PATHS["/v3/glossaries/{id}/dictionaries"]
-    names = [parameter["name"] for parameter in (*dictionary["parameters"], *dictionary["delete"]["parameters"])]
-    assert names == ["id", "source_lang", "target_lang"]
-
-
 def test_the_values_that_are_named_are_those_that_the_server_accepts() -> None:
     parts = SPEC["components"]["schemas"]
     ours, deepl = parts["TranslateRequest"]["properties"], parts["DeepLTranslateRequest"]["properties"]
@@ -111,14 +99,6 @@ def test_answers_are_those_that_are_described(client: Client) -> None:
     ask(client, "put", "/v3/glossaries/{id}/dictionaries", id, **TERMS)
     ask(client, "get", "/v3/glossaries/{id}/entries", id, query="?source_lang=en&target_lang=de")
     ask(client, "delete", "/v3/glossaries/{id}/dictionaries", id, query="?source_lang=en&target_lang=de")
-
-
-def test_the_settings_of_the_search_have_their_bounds() -> None:
-    for path in ("/translate", "/translate_file"):
-        schema = PATHS[path]["post"]["requestBody"]["content"]["multipart/form-data"]["schema"]["properties"]
-        assert set(SEARCH_KEYS) <= set(schema)
-        assert schema["beam"]["maximum"] == SEARCH_KEYS["beam"].high
-        assert schema["stop"]["enum"] == list(SEARCH_KEYS["stop"].choices or ())
 
 
 def send(client: Client, method: str, path: str, id: str = "", query: str = "", **fields: Any) -> Reply:

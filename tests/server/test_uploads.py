@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import io
-import re
 import zipfile
 from collections.abc import Iterator, Sequence
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 import pytest
-from office_files import docx, member, zipped
+from office_files import docx, zipped
 from services import Client, Reply, serving
 
 from vtrans.documents.document import Translated
@@ -57,13 +56,6 @@ def test_a_text_file_keeps_its_mark_and_line_ends(client: Client) -> None:
     )
 
 
-def test_the_language_of_a_file_is_detected(client: Client) -> None:
-    content = "The little dog runs through the park."
-    assert translated(client, "a.txt", content.encode(), "auto") == b"park. the through runs dog little The"
-    german = "Der kleine Hund läuft durch den Park."
-    assert translated(client, "a.txt", german.encode(), "auto") == german.encode()
-
-
 def test_a_file_may_have_a_form_of_address() -> None:
     def addressed(lines: Sequence[Line], options: RequestOptions, ready: object) -> list[list[Translated]]:
         return [[Translated(f"{options.formality} {line.text}")] for line in lines]
@@ -81,44 +73,6 @@ def test_a_file_may_have_a_form_of_address() -> None:
             assert (refused.status, "formality" in refused.json["error"]) == (400, True)
 
 
-def test_a_file_of_the_largest_size_is_accepted_and_no_larger_one() -> None:
-    with serving(limits=Limits(file_bytes=2000)) as served:
-        assert [send(served, "a.txt", b"a" * size).status for size in (2000, 2001)] == [200, 413]
-
-
-@pytest.mark.parametrize("name", ["日本語 Übung.txt", "日本語\u3000Übung.en.txt", "C:\\日本語 \u202eÜbung.txt"])
-def test_a_result_has_the_name_of_its_file_with_the_target_language(client: Client, name: str) -> None:
-    path = urlsplit(send(client, name, b"a b").json["translatedFileUrl"]).path
-    assert path.isascii()
-    header = client.get(path).headers["Content-Disposition"]
-    parts = dict(part.strip().split("=", 1) for part in header.split(";")[1:])
-    assert parts["filename"].isascii()
-    encoding, _, encoded = parts["filename*"].split("'")
-    assert (encoding, unquote(encoded, errors="strict")) == ("UTF-8", "日本語 Übung.de.txt")
-
-
-def test_the_address_of_a_result_does_not_depend_on_what_the_client_says() -> None:
-    for url, base in ((None, "http://127.0.0.1:{}"), ("https://a.example/x/", "https://a.example/x")):
-        with serving(public_url=url, host="0.0.0.0") as served:
-            reply = send(served, "a.txt", b"a b", Host="evil.example", X_Forwarded_Host="evil.example")
-            assert reply.json["translatedFileUrl"].startswith(base.format(served.port) + "/download_file/")
-
-
-def test_an_html_file(client: Client) -> None:
-    page = b"<!doctype html>\n<title>a b</title><p>The <b>big</b> dog</p><script>x y</script>\n"
-    assert translated(client, "A.HTML", page) == (
-        b"<!doctype html>\n<title>b a</title><p>dog <b>big</b> The</p><script>x y</script>\n"
-    )
-
-
-@pytest.mark.parametrize("content", ["no times\n", "1\n00:00:01 -> 00:00:02\na b\n", "a --> b\nc d\n"])
-def test_subtitles_without_times_are_refused(client: Client, content: str) -> None:
-    for source in ("en", "auto"):
-        reply = send(client, "a.srt", content.encode(), source)
-        assert reply.status == 400
-        assert "-->" in reply.json["error"]
-
-
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_a_member_that_a_zip_file_has_twice_is_named(client: Client) -> None:
     stream = io.BytesIO(docx("<w:p/>"))
@@ -127,13 +81,6 @@ def test_a_member_that_a_zip_file_has_twice_is_named(client: Client) -> None:
     reply = send(client, "a.docx", stream.getvalue())
     assert reply.status == 400
     assert "word/media/a.png" in reply.json["error"]
-
-
-def test_cells_without_letters_stay_as_they_are(client: Client) -> None:
-    cells = "".join(f"<w:tc><w:p><w:r><w:t>{text}</w:t></w:r></w:p></w:tc>" for text in ("1 2", "100 %", "a b"))
-    made = translated(client, "a.docx", docx(f"<w:tbl><w:tr>{cells}</w:tr></w:tbl>"))
-    texts = re.findall("<w:t[^>]*>([^<]*)</w:t>", member(made, "word/document.xml"))
-    assert texts == ["1 2", "100 %", "b a"]
 
 
 BOMB = "<w:p>" + "<w:r><w:t>a</w:t></w:r>" * 100_000 + "</w:p>"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import random
 import typing
 
@@ -12,8 +11,6 @@ from networks import SEQUENCES, VARIANTS, make
 
 from vtrans.checkpoint import aliases, weights_of
 from vtrans.config import ModelConfig, contradiction
-from vtrans.errors import InputError
-from vtrans.keys import keys_of
 from vtrans.storage.layout import layout_of
 
 SHAPES = {
@@ -52,20 +49,3 @@ def test_a_layout_has_the_names_shapes_and_aliases_of_the_network(config: ModelC
     layout = layout_of(config, 40, 40, joint=True)
     assert layout.shapes == {name: tuple(weight.shape) for name, weight in weights_of(network).items()}
     assert layout.aliases == aliases(network)
-
-
-def test_every_key_that_changes_the_weights_is_drawn() -> None:
-    sizes = {"d_model", "d_ff", "heads", "max_positions"}
-    without_weights = {
-        "source_mask", "activation", "norm_eps", "scale_embedding", "source_eos", "cross_attention_residual",
-        "alignment_layer",
-    }  # fmt: skip
-    keys = {name for name, key in keys_of(ModelConfig).items() if not key.training_only}
-    assert keys == sizes | without_weights | set(SHAPES)
-
-
-def test_what_the_network_refuses_has_no_layout() -> None:
-    with pytest.raises(InputError, match="tie"):
-        layout_of(VARIANTS[0], 40, 30, joint=False)
-    with pytest.raises(InputError, match="heads"):
-        layout_of(dataclasses.replace(VARIANTS[0], heads=3), 40, 40, joint=True)

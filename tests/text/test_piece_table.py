@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vtrans.errors import FileError
-from vtrans.text.piece_table import MAGIC, SPECIAL_KINDS, pack, unpack
+from vtrans.text.piece_table import MAGIC, pack
 from vtrans.text.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary, have_one_table
 
 
@@ -87,20 +87,6 @@ def test_a_language_prefix_is_one_piece_before_the_text() -> None:
     assert without.encode(">>de<< a")[0] != UNK_ID or len(without.encode(">>de<< a")) > 2
 
 
-def test_decoding_skips_special_ids_and_returns_the_pieces_text() -> None:
-    ids = TGT.encode("ein Hund")
-    assert TGT.decode([BOS_ID, *ids[:1], UNK_ID, *ids[1:], EOS_ID, PAD_ID]) == "ein Hund"
-    assert sum(TGT.piece(i).startswith("<s>") for i in range(len(TGT))) == 2  # the table has an ordinary one
-    assert not TGT.is_subword(TGT.id_of(">>de<<") or 0)
-    assert TGT.kind == "table"
-
-
-def test_without_a_model_pieces_are_separated_by_spaces() -> None:
-    words = Vocabulary(pack(["x", "yy", "</s>", "<unk>"], {"eos": 2, "unk": 3}, b""))
-    assert words.decode(words.encode(" x  yy x")) == "x yy x"
-    assert words.encode("z x") == [UNK_ID, words.id_of("x")]
-
-
 @given(st.integers(0, 200), st.integers(0, 255))
 def test_a_damaged_table_is_refused_or_another_table(place: int, byte: int) -> None:
     packed = bytearray(pack(PIECES[:12], {"unk": 1, "eos": 0}, SOURCE))
@@ -126,13 +112,3 @@ def test_a_damaged_table_is_refused_or_another_table(place: int, byte: int) -> N
 def test_a_table_that_is_not_sound_is_refused(pieces: list[str], special: dict[str, int | None]) -> None:
     with pytest.raises(FileError):
         pack(pieces, special, b"")
-
-
-def test_a_packed_table_is_read_back() -> None:
-    table, spm = unpack(SRC.proto)
-    assert table.pieces == tuple(PIECES)
-    assert dict(zip(SPECIAL_KINDS, table.special, strict=True)) == {"pad": None, **SPECIAL}
-    assert spm == SOURCE
-    for cut in (0, 5, len(MAGIC), len(MAGIC) + 20):
-        with pytest.raises(ValueError, match=r".|^$"):
-            unpack(SRC.proto[:cut])

@@ -9,7 +9,6 @@ import hashlib
 import io
 import lzma
 import os
-import re
 import threading
 from collections.abc import Callable
 from itertools import pairwise
@@ -100,11 +99,6 @@ def test_parts_of_a_text_are_read_like_the_whole(tmp_path_factory: pytest.TempPa
     assert index.sha256 == hashlib.sha256(data).hexdigest()
 
 
-@given(blobs, st.lists(st.integers(1, 5), min_size=1, max_size=4))
-def test_an_error_does_not_depend_on_the_chunks(data: bytes, sizes: list[int]) -> None:
-    assert outcome(io.BytesIO(data)) == outcome(cast(BinaryIO, Trickle(data, sizes)))
-
-
 @given(blobs)
 def test_bad_utf8_is_named_by_its_offset(data: bytes) -> None:
     got, message = outcome(io.BytesIO(data))
@@ -155,70 +149,6 @@ def test_lines_survive_other_tools(text: str) -> None:
     plain = "".join(lines(text.encode())).replace(" ", "")
     expected = "".join(c for c in text.lstrip("\ufeff") if c not in ODD + "\n ")
     assert plain == expected
-
-
-@pytest.mark.parametrize(
-    ("data", "expected", "odd"),
-    [
-        (b"", [], 0),
-        (b"\n", [""], 0),
-        (b"a", ["a"], 0),
-        (b"a\n", ["a"], 0),
-        (b"a\n\nb", ["a", "", "b"], 0),
-        (b"a\r\nb\r\n", ["a", "b"], 0),
-        (b"a\r\nb\r", ["a", "b"], 0),
-        (b"a\r\r\nb", ["a ", "b"], 1),
-        (b"a\rb\n", ["a b"], 1),
-        (b"\r\n\r\n", ["", ""], 0),
-        (b"\xef\xbb\xbfa\nb\n", ["a", "b"], 0),
-        (b"\xef\xbb\xbf", [], 0),
-        (b"\xef\xbb\xbf\n", [""], 0),
-        (b"\xef\xbb\xbf\xef\xbb\xbfa\n", ["a"], 0),
-        (b"a\n\xef\xbb\xbfb\n", ["a", "\ufeffb"], 0),
-        ("a\u2028b\u2029c\n".encode(), ["a b c"], 2),
-        ("a\u0085b\n".encode(), ["a b"], 1),
-        (b"a\vb\fc\n", ["a b c"], 2),
-        (b"a\x1cb\x1dc\x1ed\n", ["a b c d"], 3),
-        (b"a\0b\n", ["a\0b"], 0),
-        (b"\t a  \n", ["\t a  "], 0),
-        ("Łódź 東京 5€ 🙂\n".encode(), ["Łódź 東京 5€ 🙂"], 0),
-    ],
-)
-def test_line_ends_in_cases(data: bytes, expected: list[str], odd: int) -> None:
-    report = LineReport()
-    assert lines(data, "error", report) == expected
-    assert report == LineReport(odd_line_ends=odd)
-
-
-@pytest.mark.parametrize(
-    ("data", "line", "byte", "offset", "replaced", "count"),
-    [
-        (b"\xff\n", 1, "ff", 0, ["\ufffd"], 1),
-        (b"ab\nc\xffd\n", 2, "ff", 4, ["ab", "c\ufffdd"], 1),
-        (b"\xef\xbb\xbfa\nb\xc3\n", 2, "c3", 6, ["a", "b\ufffd"], 1),
-        (b"ok\r\nb\xe2\x82\nc", 2, "e2", 5, ["ok", "b\ufffd", "c"], 1),
-        (b"a\n\n\xa4\xa4", 3, "a4", 3, ["a", "", "\ufffd\ufffd"], 2),
-        (b"\xed\xa0\x80", 1, "ed", 0, ["\ufffd\ufffd\ufffd"], 3),
-        (b"\xef\xbf\xbd\xff", 1, "ff", 3, ["\ufffd\ufffd"], 1),
-        (b"a\rb\xff\r\n", 1, "ff", 3, ["a b\ufffd"], 1),
-    ],
-)
-def test_bad_utf8_in_cases(data: bytes, line: int, byte: str, offset: int, replaced: list[str], count: int) -> None:
-    message = rf"^f: line {line} .*0x{byte} .*offset {offset}\b"
-    with pytest.raises(InputError, match=message):
-        lines(data, "error")
-    report = LineReport()
-    assert lines(data, "replace", report) == replaced
-    assert report.replacements == count
-
-
-def test_line_numbers_continue_across_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vtrans.text.lines._CHUNK", 1000)
-    good = "".join(f"Zeile {i} 🙂\n" for i in range(5000))
-    assert lines(good.encode(), "error") == good.split("\n")[:-1]
-    bad = good.encode() + b"x\xfe\n"
-    with pytest.raises(InputError, match=rf"line 5001 .*0xfe .*offset {len(bad) - 2}\b"):
-        lines(bad, "error")
 
 
 def test_a_line_is_yielded_as_soon_as_its_newline_arrives() -> None:
@@ -284,52 +214,12 @@ def test_every_compressed_stream_in_a_file_is_read(
         assert stream.read() == b"a\nbc\nd"
 
 
-@pytest.mark.parametrize(("suffix", "compress"), COMPRESSIONS[1:])
-def test_damage_after_a_compressed_stream_is_not_its_end(
-    tmp_path: Path, suffix: str, compress: Callable[[bytes], bytes]
-) -> None:
-    path = tmp_path / f"text{suffix}"
-    second = compress(b"b\n")
-    for rest in (b"\1" + second[1:], b"rest", second[:5]):
-        path.write_bytes(compress(b"a\n") + rest)
-        with pytest.raises(FileError, match=f"text{suffix}"):  # noqa: SIM117
-            with open_bytes(path) as stream:
-                list(read_lines(stream, str(path)))
-
-
-def test_an_xz_file_that_asks_for_gigabytes_is_named(tmp_path: Path) -> None:
-    """The header says how much memory unpacking takes: here 4 GB, in a file of 25 bytes."""
-    path = tmp_path / "text.xz"
-    path.write_bytes(b"Z" + b"\xff" * 23 + b"r")
-    with pytest.raises(FileError, match=r"text\.xz"):  # noqa: SIM117
-        with open_bytes(path) as stream:
-            list(read_lines(stream, str(path)))
-
-
-def test_a_file_that_asks_for_more_memory_than_there_is_is_named() -> None:
-    class Greedy(io.RawIOBase):
-        def read(self, size: int = -1, /) -> bytes:
-            raise MemoryError
-
-    with pytest.raises(FileError, match=r"text\.gz"):
-        list(read_lines(cast(BinaryIO, Greedy()), "text.gz"))
-
-
 def test_an_endless_line_ends_in_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vtrans.text.lines._LONGEST_LINE", 1 << 20)
     with Path("/dev/zero").open("rb") as stream, pytest.raises(InputError, match=r"/dev/zero: line 1 .* 1,048,576 "):
         list(read_lines(stream, "/dev/zero"))
     long = io.BytesIO(b"a\n" + bytes(1 << 20) + b"\nb" * 2)
     assert [len(line) for line in read_lines(long, "long")] == [1, 1 << 20, 1, 1]
-
-
-def test_the_error_about_a_missing_file_names_the_nearest_one(tmp_path: Path) -> None:
-    for name in ("train.en", "valid.de"):
-        (tmp_path / name).touch()
-    for name, meant in (("trian.en", "train.en"), ("vaild.de", "valid.de"), ("other", ""), ("no/train.en", "")):
-        with pytest.raises(FileError) as caught:
-            open_bytes(tmp_path / name)
-        assert re.findall(r"mean (.*)\?", str(caught.value)) == [str(tmp_path / meant)] * bool(meant)
 
 
 def test_missing_and_unreadable_files_are_named(tmp_path: Path) -> None:

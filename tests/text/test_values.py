@@ -8,7 +8,6 @@ from decimal import Decimal
 import pytest
 
 from vtrans.text.languages import Languages
-from vtrans.text.number_words import spelled
 from vtrans.text.values import amounts, compare
 
 GERMAN = Languages("en", "de-AT")
@@ -103,13 +102,6 @@ REPEATED = [
     ("three of 3", "drei von 3 von 3", ["3"]),
     ("at 7:30", "um 7:30 Uhr 30", ["30"]),
 ]
-NOT_REPEATED = [
-    ("2 dogs and 2 cats", "2 Hunde und 2 Katzen"),
-    ("three dogs and 3 cats", "3 Hunde und 3 Katzen"),
-    ("one million people", "1 Million Menschen"),
-    ("2.5 million in 5 years", "2,5 Millionen in 5 Jahren"),
-    ("5/5/2020", "5. Mai 2020"),
-]
 
 
 @pytest.mark.parametrize(("src", "tgt"), KEPT)
@@ -130,11 +122,6 @@ def test_numbers_that_are_there_too_often(src: str, tgt: str, repeated: list[str
     assert list(difference.repeated) == repeated
     assert not difference.missing
     assert not difference.invented
-
-
-@pytest.mark.parametrize(("src", "tgt"), NOT_REPEATED)
-def test_a_number_may_be_there_as_often_as_in_the_source(src: str, tgt: str) -> None:
-    assert not compare(src, tgt, GERMAN)
 
 
 def test_minutes_may_follow_the_word_after_an_hour() -> None:
@@ -173,11 +160,6 @@ def test_the_numbers_below_a_million_are_read_in_both_languages() -> None:
     for n in [*range(100), *(numbers.randrange(100, 1_000_000) for _ in range(300))]:
         for text, language in zip(words(n), ("en", "de"), strict=True):
             assert [amount.values for amount in amounts(text, language)] == [{Decimal(n)}], text
-
-
-def test_a_word_is_a_number_in_any_language() -> None:
-    assert spelled("Twenty-four") == {Decimal(24)} == spelled("vierundzwanzigsten")
-    assert spelled("stone") == set() == spelled("Reihe")
 
 
 @pytest.mark.parametrize(

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
-import re
-from collections.abc import Iterator
 
 import pytest
 import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vtrans.data.options import DEFAULT_VOCAB_SIZE, Subword
+from vtrans.data.options import Subword
 from vtrans.data.preparation.learn_vocabulary import SizeError, learn
 from vtrans.data.preparation.overlap import (
     OVERLAP_DEFINITION,
-    OVERLAP_THRESHOLDS,
     OverlapRow,
     overlap,
     subword_counts,
-    tying_advice,
 )
-from vtrans.errors import FileError, InputError
+from vtrans.errors import FileError
 from vtrans.text.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Vocabulary
 
 NOUNS = ("dog", "cat", "horse", "bird", "Hund", "Katze", "Pferd", "Vogel", "garden", "Garten")
@@ -110,13 +105,6 @@ def test_a_symbol_is_one_subword_anywhere(kind: Subword) -> None:
     assert set(subword_counts(tagged, counts)) == set(subword_counts(plain, counts[: len(plain)]))
 
 
-def test_equal_bytes_are_an_equal_vocabulary() -> None:
-    again = Vocabulary(VOCABULARY.proto)
-    assert again.digest == VOCABULARY.digest == hashlib.sha256(VOCABULARY.proto).hexdigest()
-    assert len(again) == len(VOCABULARY) == 320
-    assert again.encode_batch(TEXT) == VOCABULARY.encode_batch(TEXT)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_equal_text_gives_equal_bytes(kind: Subword) -> None:
     assert small(None, kind).proto == small(None, kind).proto
@@ -145,14 +133,6 @@ def test_an_impossible_size_is_refused_with_the_nearest_that_works(kind: Subword
         small(beyond, kind)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_unset_size_shrinks_or_grows_to_what_the_text_allows(kind: Subword) -> None:
-    assert 260 < len(small(None, kind)) < DEFAULT_VOCAB_SIZE
-    # 9000 characters, each on 2 lines, need a piece each.
-    many = ["".join(chr(c) for c in range(0x4E00 + i, 0x4E00 + i + 100)) for i in range(0, 9000, 50)]
-    assert len(small(None, kind, many, normalization="identity")) > 9000
-
-
 def test_uncovered_characters_are_encoded_as_bytes() -> None:
     text = ["ab ba " * 2000 + "ж"]
     rare, full = (small(None, text=text, coverage=coverage) for coverage in (0.999, 1.0))
@@ -168,22 +148,6 @@ def test_no_sentence_is_skipped_silently() -> None:
     vocabulary = small(None, text=[*TEXT, *odd])
     pieces = {vocabulary.piece(i) for i in range(len(vocabulary))}
     assert {"q", "x", "y"} <= pieces
-
-
-def test_text_without_text_is_refused() -> None:
-    for text in ([], ["", " "]):
-        with pytest.raises(InputError, match="the source side contains no text"):
-            learn(text, size=None, kind="bpe", coverage=1.0, normalization="identity", name="the source side")
-
-
-def test_an_exception_of_the_text_keeps_its_type() -> None:
-    class Broken:
-        def __iter__(self) -> Iterator[str]:
-            yield "a dog"
-            raise InputError("line 2 is bad.")
-
-    with pytest.raises(InputError, match=r"^line 2 is bad\.$"):
-        learn(Broken(), size=None, kind="bpe", coverage=1.0, normalization="identity")
 
 
 def test_foreign_and_damaged_models_are_refused() -> None:
@@ -209,44 +173,3 @@ def test_overlap_by_hand() -> None:
     ]
     assert overlap({}, {}) == [OverlapRow(n, 0, 0, 0.0, 0.0) for n in (1, 5, 20)]
     assert all(word in OVERLAP_DEFINITION for word in ("both", "either", "tokens", "single-byte"))
-
-
-def test_subword_counts_omit_special_pieces_and_bytes() -> None:
-    counts = [0] * len(VOCABULARY)
-    for i in [PAD_ID, UNK_ID, BOS_ID, EOS_ID, *VOCABULARY.encode("dog 🙂")]:
-        counts[i] += 1
-    dog = VOCABULARY.encode("dog")
-    kept = subword_counts(VOCABULARY, counts)
-    assert set(kept) - {"▁"} == {VOCABULARY.piece(i) for i in dog}
-    assert sum(kept.values()) < sum(counts) - 4
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_vocabulary_knows_its_kind(kind: Subword) -> None:
-    vocabulary = small(None, kind)
-    assert vocabulary.kind == kind
-    assert vocabulary.normalization == "nmt_nfkc"
-
-
-def test_merges_are_all_pieces_except_special_ones_and_bytes() -> None:
-    vocabulary = small()
-    merges = vocabulary.merges()
-    assert {id for id, _ in merges.values()} == {i for i in range(len(vocabulary)) if vocabulary.is_subword(i)}
-    assert all(vocabulary.piece(id) == piece for piece, (id, _) in merges.items())
-    ranks = [rank for _, rank in merges.values()]
-    assert len(set(ranks)) == len(ranks)
-    assert max(ranks[i] for i, piece in enumerate(merges) if len(piece) > 1) < min(
-        ranks[i] for i, piece in enumerate(merges) if len(piece) == 1
-    )
-
-
-@pytest.mark.parametrize(
-    ("share", "words"),
-    [(0.5, "joint"), (0.35, "joint"), (0.23, "joint"), (0.21, "separate"), (0.09, "separate"), (0.0, "separate")],
-)
-def test_the_advice_follows_the_nearer_measurement(share: float, words: str) -> None:
-    rows = [{"threshold": n, "token_share": share if n == 5 else 1 - share} for n in OVERLAP_THRESHOLDS]
-    advice = tying_advice(rows)
-    assert words in advice
-    assert advice.startswith(f"{share:.0%} ")
-    assert re.findall(r"[\d.]*\d%|[\d.]*\d BLEU", advice)[1:] == ["1 BLEU", "35%", "0.2 BLEU", "9%"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from contextlib import closing
 from itertools import islice
@@ -18,10 +17,8 @@ from hypothesis import strategies as st
 
 import vtrans.data.aligner
 import vtrans.data.augmentation
-from vtrans.console import Console
 from vtrans.data.augmentation import Augmentation
 from vtrans.data.bpe_dropout import Dropout
-from vtrans.data.preparation.prepare import prepare
 from vtrans.data.store import DataFolder, TokenStore
 from vtrans.errors import FileError
 from vtrans.storage.columns import ColumnFile
@@ -47,14 +44,6 @@ def links_of(line: str) -> Found:
 def test_a_line_in_pharaoh_format_is_read() -> None:
     assert read_pharaoh("0-0 12-3\t4-5 ").tolist() == [[0, 0], [12, 3], [4, 5]]
     assert read_pharaoh(" ").shape == (0, 2)
-
-
-@pytest.mark.parametrize(
-    "line", ["0-0 1", "0-0 a-1", "-1-0", "0-", "0-0-0", "0:0", "1.0-2", "²-1", "0-0 ١-1", "9" * 99]
-)
-def test_another_line_is_refused(line: str) -> None:
-    with pytest.raises(ValueError, match=r"\S"):
-        read_pharaoh(line)
 
 
 # From words to subwords.
@@ -88,36 +77,6 @@ def test_all_subwords_of_a_word_have_its_links(pairs: list[tuple[list[int], list
     assert [[tuple(link) for link in part.tolist()] for part in parts] == expected
 
 
-def test_the_store_has_the_links_of_the_pairs_that_are_kept(tmp_path: Path) -> None:
-    train = [*TRAIN[:20], ("dog", ""), *TRAIN[20:30], ("cat", "Kater " * 40), *TRAIN[30:], ("½ dog …", "½ Hund …")]
-    lines = [f"{i % 3}-{i % 5} 4-{i % 2}" if len(src.split()) == 5 else "0-0" for i, (src, _) in enumerate(train)]
-    lines[20], lines[21], lines[-1] = "", "", "0-0 1-1 2-2"
-    path = tmp_path / "train.align"
-    path.write_text("\n".join(lines) + "\n")
-    # The pairs that are held out take their links with them.
-    report = made(options(tmp_path, train, None, alignments=(path,), max_tokens=30))
-    assert report["inputs"]["train"][0]["alignments"]["lines"] == len(train)
-    data = DataFolder.open(tmp_path / "data")
-    expected = {pair: links_of(line) for pair, line in zip(train, lines, strict=True)}
-    spaces = {(" ".join(src.split()), " ".join(tgt.split())): (src, tgt) for src, tgt in train}
-    seen = 0
-    for i in range(len(data.train)):
-        text = (data.src_vocab.decode(data.train.src(i).tolist()), data.tgt_vocab.decode(data.train.tgt(i).tolist()))
-        if text in spaces:
-            assert word_links(data, data.train, i, spaces[text]) == expected[spaces[text]]
-            seen += 1
-    assert seen > 200
-    assert not data.valid.has_links
-
-
-def test_without_alignments_the_folder_is_as_before(tiny_data: DataFolder, linked_data: DataFolder) -> None:
-    before, after = (ColumnFile(data.train.path).columns for data in (tiny_data, linked_data))
-    assert set(before) == {"src_ids", "src_offsets", "tgt_ids", "tgt_offsets"}
-    assert set(after) - set(before) == {"links", "links_offsets"}
-    assert tiny_data.digest != linked_data.digest
-    assert not tiny_data.train.has_links
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -142,19 +101,6 @@ def test_alignments_that_do_not_fit_the_corpora_are_refused(tmp_path: Path, valu
     refused(options(tmp_path, **values), "`alignments`")
 
 
-def test_other_alignments_are_other_inputs(tmp_path: Path) -> None:
-    path = tmp_path / "train.align"
-    path.write_text("0-0\n" * len(TRAIN))
-    first = options(tmp_path, alignments=(path,))
-    made(first)
-    stream = io.StringIO()
-    prepare(first, Console(stream=stream))
-    assert "up to date" in stream.getvalue()
-    path.write_text("0-1\n" * len(TRAIN))
-    refused(first, "made from other inputs")
-    refused(options(tmp_path), "made from other inputs")
-
-
 def test_links_of_another_number_of_pairs_are_refused(linked_data: DataFolder) -> None:
     columns = dict(ColumnFile(linked_data.train.path).columns)
     assert TokenStore(linked_data.train.path, columns).has_links
@@ -165,17 +111,6 @@ def test_links_of_another_number_of_pairs_are_refused(linked_data: DataFolder) -
     shorter["links_offsets"] = shorter["links_offsets"][:-1]
     with pytest.raises(FileError, match="inconsistent"):
         TokenStore(linked_data.train.path, shorter)
-
-
-def test_links_of_sources_with_tags_are_behind_the_tag(tmp_path: Path) -> None:
-    path = tmp_path / "train.align"
-    path.write_text("0-0 1-1\n" * len(TRAIN))
-    tagged: dict[str, Any] = {"src_lang": ("en",), "tgt_lang": ("de",), "tags": (">>de<<",)}
-    made(options(tmp_path, alignments=(path,), **tagged))
-    given = DataFolder.open(tmp_path / "data").train
-    made(options(tmp_path, align=True, out=tmp_path / "aligned", **tagged))
-    for store in (given, DataFolder.open(tmp_path / "aligned").train):
-        assert min(store.links(i)[:, 0].min() for i in range(len(store))) == 1
 
 
 # BPE-dropout.

@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 from cli_runner import Done
 from conftest import TRAIN_PAIRS, make_data, tiny_pairs, tiny_train, write_pairs
-from foreign import multilingual_folder
 
 import vtrans
 from vtrans import adapt as module
-from vtrans.adapt import EPOCHS, HELD_OUT, SEED, AdaptOptions, OldText, adapt
-from vtrans.checkpoint import load_model, save_model
+from vtrans.adapt import HELD_OUT, SEED, AdaptOptions, OldText, adapt
+from vtrans.checkpoint import load_model
 from vtrans.commands.adapt import KEPT
 from vtrans.console import Console
 from vtrans.data.options import PrepareOptions
@@ -24,10 +23,7 @@ from vtrans.data.parts import divided
 from vtrans.data.preparation.prepare import prepare
 from vtrans.data.store import DataFolder
 from vtrans.errors import InputError, VtransError
-from vtrans.interop.formats import read_model
-from vtrans.interop.imported import install
 from vtrans.score import corpus_scores
-from vtrans.storage.run_folder import RunFolder
 from vtrans.text.vocabulary import FORMALITY
 from vtrans.training.setup import TrainOptions
 
@@ -75,25 +71,6 @@ def test_the_adapted_model_is_kept_if_the_new_pairs_gain_and_a_repeated_call_cha
     assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == metrics, "no update is made again"
 
 
-def test_each_epoch_is_validated_once_with_few_translations(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "SHOWN", 5)
-    usual = AdaptOptions(model, tmp_path, training=TrainOptions(device="cpu", processes=1))
-    adapt(usual, NEW, OLD, QUIET)
-    run = RunFolder(tmp_path / "run")
-    records = [json.loads(line) for line in run.metrics.read_text().split("\n")[:-1]]
-    assert 2 <= len([record for record in records if record["kind"] == "valid"]) <= EPOCHS
-    assert len(run.valid_src.read_text().split("\n")[:-1]) == 5
-
-
-def test_the_old_model_is_kept_if_the_new_pairs_do_not_gain(model: Path, tmp_path: Path) -> None:
-    idle = options(model, tmp_path, "train.learning_rate=1e-12", "train.max_steps=1", guard=1.0)
-    made = adapt(idle, NEW, OLD, QUIET)
-    assert made.kept == "given"
-    assert made.file.read_bytes() == model.read_bytes()
-
-
 @pytest.mark.parametrize(
     ("tuned", "halfway", "result"),
     [
@@ -122,28 +99,6 @@ def test_the_guard_chooses_between_the_tuned_model_its_mean_with_the_given_one_a
     assert made.file.read_bytes() == files.get(result, model).read_bytes()
 
 
-def test_old_text_without_translations_is_translated_by_the_model(model: Path, tmp_path: Path) -> None:
-    old = OldText([english.replace("The", "the") for english in OLD.sources[:40]])
-    made = adapt(options(model, tmp_path, "train.max_steps=1"), NEW, old, QUIET)
-    assert set(made.scores) == {"new"}
-    sources, targets = (
-        (tmp_path / "text" / f"old.train.{side}").read_text().split("\n")[:-1] for side in ("src", "tgt")
-    )
-    different = sorted(set(old.sources))
-    translated = zip(different, vtrans.load(model, device="cpu").translate(different), strict=True)
-    assert sorted(zip(sources, targets, strict=True)) == [pair for pair in translated if pair[1]]
-
-
-def test_old_pairs_that_are_given_for_it_measure_what_the_model_forgets(model: Path, tmp_path: Path) -> None:
-    held_out = [(english, german) for english, german in tiny_pairs()[:40]]
-    old = OldText(OLD.sources[40:], None, held_out)
-    made = adapt(options(model, tmp_path, "train.max_steps=1"), NEW, old, QUIET)
-    assert set(made.scores) == {"new", "old"}
-    assert (made.counts["old.valid"], made.counts["old.test"]) == (made.counts["new.valid"], 30)
-    texts = {part: (tmp_path / "text" / f"old.{part}.src").read_text().split("\n")[:-1] for part in ("valid", "test")}
-    assert {*texts["valid"], *texts["test"]} <= {english for english, _ in held_out}
-
-
 def test_what_cannot_be_adapted_is_refused_before_anything_is_written(model: Path, tmp_path: Path) -> None:
     file, out = tmp_path / "file", tmp_path / "out"
     file.touch()
@@ -157,15 +112,6 @@ def test_what_cannot_be_adapted_is_refused_before_anything_is_written(model: Pat
         with pytest.raises(VtransError, match=message):
             adapt(asked, pairs, None, QUIET)
     assert not out.exists()
-
-
-def test_a_folder_of_another_adaptation_is_refused(model: Path, tmp_path: Path) -> None:
-    adapt(options(model, tmp_path / "out", "train.max_steps=1"), NEW, None, QUIET)
-    (tmp_path / "foreign").mkdir()
-    (tmp_path / "foreign" / "pairs.jsonl").write_text("{}")
-    for out, steps, pairs in (("out", 1, NEW[1:]), ("out", 2, NEW), ("foreign", 1, NEW)):
-        with pytest.raises(InputError, match=f"{out} is for .* other pairs or other options"):
-            adapt(options(model, tmp_path / out, f"train.max_steps={steps}"), pairs, None, QUIET)
 
 
 def test_the_command_prints_what_was_measured(
@@ -203,13 +149,6 @@ def test_the_command_prints_what_was_measured(
         assert "--old-src" in run_cli(*words, "--tgt", tgt, *old).err
     tgt.write_text("x\n")
     assert run_cli(*words, "--tgt", tgt).code == 2
-
-
-def test_the_data_keep_the_vocabulary_and_the_languages(model: Path, tmp_path: Path) -> None:
-    adapt(options(model, tmp_path, "train.max_steps=1"), NEW, None, QUIET)
-    data = DataFolder.open(tmp_path / "data")
-    engine = vtrans.load(model, device="cpu").engine
-    assert (data.src_vocab.digest, tuple(data.languages)) == (engine.src_vocab.digest, tuple(engine.languages))
 
 
 def first_pieces(out: Path) -> tuple[str, str]:
@@ -267,17 +206,3 @@ def test_a_model_with_forms_of_address_also_learns_its_own_translations_in_each(
     data = DataFolder.open(tmp_path / "out" / "data")
     ids, symbol_ids = data.train.src(len(data.train) - 1).tolist(), data.src_vocab.formality["less"]
     assert ids[: len(symbol_ids)] == symbol_ids
-
-
-def test_a_model_of_nllb_is_adapted_with_both_languages(tmp_path: Path) -> None:
-    pytest.importorskip("transformers", reason="transformers is not installed: pip install transformers")
-    folder, given = multilingual_folder(tmp_path / "hf"), tmp_path / "given.safetensors"
-    loaded = install(read_model(folder, direction={"from": "eng_Latn", "to": "deu_Latn"}))
-    save_model(given, loaded)
-    old = OldText(OLD.sources[:20])
-    for _ in range(2):  # the second call goes on where the first one has ended
-        made = adapt(options(given, tmp_path / "out", "train.max_steps=1"), NEW[:110], old, QUIET)
-        assert made.counts["old.train"] == 20
-        assert first_pieces(tmp_path / "out") == (">>eng_Latn<<", ">>deu_Latn<<")
-    tuned = load_model(tmp_path / "out" / "run" / "averaged.safetensors")
-    assert (tuned.search, tuned.languages, tuned.tags) == (loaded.search, loaded.languages, loaded.tags)

@@ -314,15 +314,6 @@ def test_nothing_is_saved_that_was_learned_from_changed_data(
     same(tiny_train(tiny_data, run.path, *EVERY_STEP), every_step_run)
 
 
-@pytest.mark.parametrize("dropout", [0, 0.1])
-def test_data_that_is_cut_ends_the_run_which_resumes(tmp_path: Path, tiny_data: DataFolder, dropout: float) -> None:
-    # Longer than what is read ahead, and without a checkpoint that would notice the change first.
-    settings = (*EVERY_STEP, "train.max_steps=40", "train.checkpoint_every=20", f"train.bpe_dropout={dropout}")
-    whole = tiny_train(tiny_data, tmp_path / "whole", *settings)
-    run = trained_on_changing_data(tiny_data, tmp_path, 3, lambda store: os.truncate(store, 100), *settings)
-    same(tiny_train(tiny_data, run.path, *settings), whole)
-
-
 def test_too_little_memory_is_answered_with_advice(
     tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

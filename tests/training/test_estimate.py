@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 from conftest import TINY
-from runs import contents, heard
+from runs import heard
 
 import vtrans
 import vtrans.checkpoint
 import vtrans.data.augmentation
 from vtrans.data.batches import plan_epoch
 from vtrans.data.store import DataFolder
-from vtrans.errors import InputError
 from vtrans.storage.run_folder import RunFolder
 
 
@@ -57,25 +56,6 @@ def test_a_training_limited_by_time_alone_names_no_number_of_steps(tmp_path: Pat
     assert "000,000" not in said
     assert "5 minutes" in said
     assert "1,000,000,000 steps" in heard(tiny_data, tmp_path / "run", *TINY, limits[0], dry_run=True)
-
-
-@pytest.mark.parametrize("processes", [1, 2])
-def test_a_dry_run_of_slow_updates_ends_early(
-    tmp_path: Path, tiny_data: DataFolder, processes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("vtrans.training.dry_run.SECONDS", 0)
-    assert "mean of 1)" in heard(tiny_data, tmp_path / "run", *TINY, dry_run=True, processes=processes)
-
-
-def test_a_dry_run_in_a_run_folder_changes_nothing(run_copy: RunFolder, tiny_data: DataFolder) -> None:
-    before = contents(run_copy.path)
-    said = heard(tiny_data, run_copy.path, "train.max_steps=50", dry_run=True)
-    assert "for 20 steps" in said
-    assert "for 70 steps" in heard(tiny_data, run_copy.path, *TINY, "train.max_steps=70", fresh=True, dry_run=True)
-    assert "is finished at step 30" in heard(tiny_data, run_copy.path, dry_run=True)
-    with pytest.raises(InputError, match=r"train\.seed 1 -> 2"):
-        heard(tiny_data, run_copy.path, "train.seed=2", dry_run=True)
-    assert contents(run_copy.path) == before
 
 
 def test_a_dry_run_heeds_the_minutes(run_copy: RunFolder, tiny_data: DataFolder) -> None:

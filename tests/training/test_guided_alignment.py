@@ -9,11 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import EVERY_STEP, VALID_PAIRS, tiny_links, tiny_train
+from conftest import VALID_PAIRS, tiny_links, tiny_train
 from networks import SEQUENCE, SMALL, VARIANTS, align, make
 from numpy.typing import NDArray
-from runs import lines, set_up_run
-from safetensors.torch import load_file
 from torch import Tensor
 
 from vtrans.average import average
@@ -26,7 +24,6 @@ from vtrans.errors import RecipeError
 from vtrans.model import Transformer
 from vtrans.text.vocabulary import EOS_ID
 from vtrans.text.words import words_of_line
-from vtrans.training.batch_loader import BatchLoader, Cursor
 from vtrans.training.optimization.loss import Objective
 
 LAYER = 2
@@ -77,14 +74,6 @@ def test_the_loss_adds_the_cross_entropy_between_links_and_attention(config: Mod
     assert (guided - plain).item() == pytest.approx(0.7 * by_hand(model, rows), rel=1e-6)
     assert same_nll.item() == nll.item()
     assert Objective(model, 0.1, guided=0.7)(batch_of(rows, linked=False))[0].item() == plain.item()
-
-
-def test_the_two_passes_of_r_drop_count_once() -> None:
-    config = dataclasses.replace(GUIDED[0], dropout=0.0)
-    model = make(config).train()
-    batch = batch_of([0, 1, 2])
-    once, twice = (Objective(model, 0.1, r_drop, guided=0.7)(batch)[0] for r_drop in (0.0, 1.0))
-    torch.testing.assert_close(once, twice)
 
 
 def test_the_gradient_reaches_what_the_attention_of_the_head_depends_on_and_nothing_else() -> None:
@@ -158,46 +147,7 @@ def test_a_guided_model_aligns_words_and_says_by_which_layer(tmp_path: Path, lin
     assert load_model(tmp_path / "mean.safetensors").model.config.alignment_layer == 2
 
 
-def test_without_weight_links_change_nothing(tmp_path: Path, linked_data: DataFolder, tiny_data: DataFolder) -> None:
-    settings = (*EVERY_STEP, "train.max_steps=7")
-    one = tiny_train(linked_data, tmp_path / "linked", *settings)
-    other = tiny_train(tiny_data, tmp_path / "plain", *settings)
-    a, b = load_file(one.last), load_file(other.last)
-    assert a.keys() == b.keys()
-    assert all(torch.equal(a[name], b[name]) for name in a)
-    kept = [{k: v for k, v in line.items() if k != "seconds"} for line in lines(one)]
-    assert kept == [{k: v for k, v in line.items() if k != "seconds"} for line in lines(other)]
-
-
-def test_a_batch_has_the_links_of_its_pairs(tmp_path: Path, linked_data: DataFolder) -> None:
-    job = set_up_run(linked_data, tmp_path / "run", "train.guided_alignment=0.1").job
-    loader, store = BatchLoader(job.data, job.recipe, job.ranks, job.device), linked_data.train
-    shares = loader.batches(Cursor())
-    batch = next(shares)[1][0]
-    shares.close()
-    assert batch.links is not None
-    T, S = batch.tgt_in_BT.shape[1], batch.src_BS.shape[1]
-    row, source = np.divmod(batch.links.at_L.numpy(), S)
-    found: dict[int, set[tuple[int, int]]] = {}
-    for b, t, s in zip(*np.divmod(row, T), source, strict=True):
-        found.setdefault(int(b), set()).add((int(s), int(t) - 1))
-    by_ids = {(tuple(store.src(i).tolist()), tuple(store.tgt(i).tolist())): i for i in range(len(store))}
-    for b in range(len(batch.src_BS)):
-        source_ids = batch.src_BS[b][batch.keep_BS[b]].tolist()[:-1]
-        target_ids = [i for i in batch.tgt_in_BT[b, 1:].tolist() if i != 0]
-        number = by_ids[tuple(source_ids), tuple(target_ids)]
-        assert found[b] == {(s, t) for s, t in store.links(number).tolist()}
-    _, counts = np.unique(row, return_counts=True)
-    assert float(batch.links.share_L.sum()) == pytest.approx(len(counts))
-
-
 # Refusals.
-
-
-def test_data_without_alignments_is_refused(tmp_path: Path, tiny_data: DataFolder) -> None:
-    with pytest.raises(RecipeError, match=r"train\.guided_alignment = 0.1 .*align or alignments"):
-        tiny_train(tiny_data, tmp_path / "run", "train.guided_alignment=0.1")
-    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(

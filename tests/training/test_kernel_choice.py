@@ -8,19 +8,16 @@ from pathlib import Path
 
 import pytest
 from conftest import EVERY_STEP, TINY, tiny_train
-from runs import command, heard, interrupted, process, same, set_up_run
+from runs import command, interrupted, process, same, set_up_run
 
-import vtrans
 from vtrans.data.store import DataFolder
 from vtrans.errors import FileError, RecipeError
 from vtrans.numerics import automatic, kernels
-from vtrans.numerics.automatic import automatic_kernels
 from vtrans.numerics.kernels import Kernels
 from vtrans.storage.run_folder import RunFolder
 from vtrans.storage.states import read_progress, save_state
-from vtrans.training import log, machine
+from vtrans.training import machine
 from vtrans.training.machine import choose_kernels
-from vtrans.training.recipe import load_recipe
 
 AUTO = ('train.kernels="auto"', 'train.attention="auto"')
 
@@ -65,28 +62,6 @@ def test_a_state_with_kernels_that_were_measured_is_refused(tmp_path: Path, tiny
         set_up_run(tiny_data, run.path)
 
 
-def test_the_recipe_fixes_the_kernels_and_the_log_names_them(tmp_path: Path, tiny_data: DataFolder) -> None:
-    set_up_run(tiny_data, tmp_path / "a", 'train.kernels="blas"', 'train.attention="bmm"')
-    assert kernels.current() == Kernels("blas", bmm=True)
-    said = heard(tiny_data, tmp_path / "b", *TINY, *AUTO, "train.max_steps=1")
-    assert kernels.current() == automatic_kernels()
-    assert f"kernels: {kernels.current()}" in said
-
-
-def test_other_kernels_than_before_are_reported(tmp_path: Path, tiny_data: DataFolder) -> None:
-    settings = (*TINY, "train.max_steps=2")
-    heard(tiny_data, tmp_path / "run", *settings)
-    assert "bit-exactly" not in heard(tiny_data, tmp_path / "run", *TINY, "train.max_steps=3")
-    assert "bit-exactly" in heard(tiny_data, tmp_path / "run", *TINY, "train.max_steps=4", 'train.kernels="blas"')
-
-
-def test_a_run_from_another_device_chooses_again(tmp_path: Path, tiny_data: DataFolder) -> None:
-    ready = set_up_run(tiny_data, tmp_path / "run", *AUTO)
-    there = dataclasses.replace(ready.progress, environment={"device": "cuda"}, kernels=Kernels("blas"))
-    choose_kernels(ready.job, there)
-    assert kernels.current() == automatic_kernels()
-
-
 def test_a_missing_library_is_refused_or_replaced(
     tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,34 +72,3 @@ def test_a_missing_library_is_refused_or_replaced(
         set_up_run(tiny_data, tmp_path / "a", 'train.kernels="onednn"')
     choose_kernels(ready.job, dataclasses.replace(ready.progress, kernels=Kernels()))
     assert kernels.current() == Kernels("blas")
-
-
-def test_translating_with_torch_uses_the_automatic_library(tiny_run: RunFolder) -> None:
-    kernels.use(Kernels("none", bmm=True))
-    vtrans.load(tiny_run.path, device="cpu", engine="torch")
-    assert kernels.current() == dataclasses.replace(automatic_kernels(), bmm=True)
-
-
-def test_auto_is_one_precision_also_after_a_resume(
-    tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = ('train.precision="auto"', "train.max_steps=2")
-    monkeypatch.setattr(machine, "automatic_precision", lambda device: "bfloat16")
-    run = tiny_train(tiny_data, tmp_path / "run", *settings)
-    assert load_recipe(str(run.recipe)).train.precision == "bfloat16"
-    fixed = tiny_train(tiny_data, tmp_path / "fixed", 'train.precision="bfloat16"', "train.max_steps=2")
-    same(run, fixed)
-    monkeypatch.setattr(machine, "automatic_precision", lambda device: "float32")
-    resumed = set_up_run(tiny_data, run.path, *settings, recipe="small")
-    assert resumed.job.recipe.train.precision == resumed.learner.config.precision == "bfloat16"
-
-
-def test_emulated_bfloat16_has_a_warning(
-    tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for precision, emulated in (("bfloat16", True), ("bfloat16", False), ("float32", True)):
-        monkeypatch.setattr(log, "emulates_bfloat16", lambda device, emulated=emulated: emulated)
-        run = tmp_path / f"{precision} {emulated}"
-        said = heard(tiny_data, run, *TINY, "train.max_steps=1", f'train.precision="{precision}"')
-        warned = "warning" in said and "set train.precision to float32" in said
-        assert warned == (precision == "bfloat16" and emulated)

@@ -5,21 +5,18 @@ from __future__ import annotations
 import functools
 import io
 import os
-import re
 import shutil
 import signal
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from conftest import EVERY_STEP, TINY, children, tiny_train
+from conftest import EVERY_STEP, TINY, tiny_train
 from drawn import some
-from runs import SMOOTH, alike, by_ranks, command, heard, interrupted, lines, process, same, wait_for_line
+from runs import SMOOTH, alike, heard, interrupted, same
 
-from vtrans.checkpoint import load_model
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
 from vtrans.errors import InputError, VtransError
@@ -27,7 +24,6 @@ from vtrans.processes.division import MEMORY
 from vtrans.processes.ranks import CPU, Ranks
 from vtrans.storage.run_folder import RunFolder
 from vtrans.training.machine import TOKENS, divide
-from vtrans.training.optimization.parallel import divided
 from vtrans.training.updates import Updates
 
 pytestmark = pytest.mark.usefixtures("no_orphans")
@@ -57,21 +53,6 @@ def test_several_processes_train_the_model_of_one(
     one = tiny_train(linked_data, tmp_path / "one", *settings)
     for count in counts:
         alike(tiny_train(linked_data, tmp_path / str(count), *settings, processes=count), one)
-
-
-def test_more_processes_than_parameters_train_the_model_of_one(tmp_path: Path, tiny_data: DataFolder) -> None:
-    settings = (*SETTINGS, *MUON, "model.architecture=decoder-only", "model.encoder_layers=0", "train.ema=0.9")
-    one = tiny_train(tiny_data, tmp_path / "one", *settings)
-    count = len(list(load_model(one.last).model.parameters())) + 1
-    alike(tiny_train(tiny_data, tmp_path / "many", *settings, processes=count), one)
-
-
-@pytest.mark.slow
-def test_processes_train_like_as_many_ranks(tmp_path: Path, tiny_data: DataFolder) -> None:
-    """With dropout, whose masks depend on the rank."""
-    settings = (*SMOOTH, "model.dropout=0.2", "train.max_steps=5", "train.clip_norm=0.3", "train.ema=0.9")
-    by_ranks(3, [command(tiny_data, tmp_path / "ranks", *settings)])
-    alike(tiny_train(tiny_data, tmp_path / "processes", *settings, processes=3), RunFolder(tmp_path / "ranks"))
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "muon"])
@@ -149,67 +130,6 @@ def test_a_process_that_hangs_ends_the_run_even_after_a_signal(
     in_rank(monkeypatch, 1, 5, hang)
     with pytest.raises(VtransError, match=r"process 2 of 2.*train\.rank_timeout.*step 4\."):
         tiny_train(tiny_data, tmp_path / "run", *EVERY_STEP, *SHORTER, "train.rank_timeout=0.01", processes=2)
-
-
-@pytest.fixture
-def same_threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.mark.usefixtures("same_threads")
-def test_a_resumed_run_may_use_several_processes_and_threads(tmp_path: Path, tiny_data: DataFolder) -> None:
-    """Reading a model of this width starts threads before the processes are forked."""
-    wide = (*TINY, "model.positions=rotary", "model.d_model=256", "model.heads=4", "train.rank_timeout=1")
-    for steps, asked in enumerate(({"processes": 2}, {"processes": 2}, {}, {"processes": 3}), 1):
-        chosen = {**asked, "threads": 2} if asked else {}
-        heard(tiny_data, tmp_path / "run", *wide, f"train.max_steps={steps}", **chosen)
-    assert RunFolder(tmp_path / "run").steps()[-1] == 4
-
-
-def test_all_processes_skip_an_update_that_one_of_them_spoils(tmp_path: Path, tiny_data: DataFolder) -> None:
-    gradient = Updates._gradient
-
-    def spoiling(updates: Updates, group: Any) -> Any:
-        measured = gradient(updates, group)
-        if (updates.job.ranks.rank, updates.progress.step) == (1, 2):
-            for weight in updates.learner.parameters.values():
-                weight.grad = None if weight.grad is None else weight.grad * float("nan")
-        return measured
-
-    settings = (*SMOOTH, *MUON, "train.max_steps=4", "train.log_every=1", "train.ema=0.9")
-    for optimizer in ("adam", "muon"):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Updates, "_gradient", spoiling)
-            run = RunFolder(tmp_path / optimizer)
-            said = heard(tiny_data, run.path, *TINY, *settings, f"train.optimizer={optimizer}", processes=2)
-        assert said.count("not finite") == 1
-        assert [line["skipped"] for line in lines(run) if line["kind"] == "train"] == [0, 0, 1]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_signal_ends_all_processes(tmp_path: Path, tiny_data: DataFolder, number: signal.Signals) -> None:
-    run, settings = RunFolder(tmp_path / "run"), ("train.max_steps=100000", "train.log_every=1")
-    words = [*command(tiny_data, run.path, *settings), "--processes", "3"]
-    with process(words) as child:
-        wait_for_line(child, run, 12)
-        others = children(child.pid)
-        assert len(others) == 2
-        for other in others:
-            os.kill(other, signal.SIGTERM)  # which they leave to the first one
-        child.send_signal(number)
-        _, said = child.communicate(timeout=60)  # until all have closed stderr
-    assert child.returncode == (1 if number == signal.SIGTERM else -9)
-    until = time.monotonic() + 60
-    while any(Path(f"/proc/{other}").exists() for other in others) and time.monotonic() < until:
-        time.sleep(0.01)
-    assert not any(Path(f"/proc/{other}").exists() for other in others)
-    if number == signal.SIGTERM:
-        assert re.findall("error: stopped by SIGTERM after step", said) == ["error: stopped by SIGTERM after step"]
-    resumed = heard(tiny_data, run.path, "train.max_steps=1", *settings[1:])
-    assert "processes: 3" in resumed
 
 
 @pytest.fixture
@@ -299,19 +219,3 @@ def test_where_processes_cannot_share_memory_there_are_threads(
     else:
         both = divided(processes=3, threads=4)
         assert (both.processes, both.threads) == (3, 4)
-
-
-@pytest.mark.usefixtures("machine")
-def test_a_program_with_other_threads_forks_only_if_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert divided_ranks().processes == 2
-    monkeypatch.setattr("threading.active_count", lambda: 2)
-    assert divided_ranks().processes == 1
-    assert divided_ranks(processes=2).processes == 2
-
-
-@pytest.mark.parametrize("parts", [1, 2, 3, 7, 20])
-def test_costs_are_divided_evenly(parts: int) -> None:
-    costs = [float(cost) for cost in torch.rand(17, generator=torch.Generator().manual_seed(1))]
-    shares = divided(costs, parts)
-    assert sorted(i for share in shares for i in share) == list(range(17))
-    assert max(sum(costs[i] for i in share) for share in shares) <= sum(costs) / parts + max(costs)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import multiprocessing
-import shutil
 from pathlib import Path
 
 import pytest
 from conftest import EVERY_STEP, TINY, make_data, tiny_train
 from corpora import VALID, made, two_languages
-from runs import heard, lines, run_trainer, same, set_up_run
+from runs import heard, lines
 
 from vtrans.average import average
 from vtrans.checkpoint import load_model
@@ -19,21 +16,7 @@ from vtrans.data.store import DataFolder
 from vtrans.errors import InputError, RecipeError
 from vtrans.score import corpus_scores
 from vtrans.storage.run_folder import RunFolder
-from vtrans.training.batch_loader import BatchLoader
-from vtrans.training.trainer import Trainer
 from vtrans.translate.loading import load
-
-
-def test_bpe_dropout_stays_within_learned_positions(tmp_path: Path, tiny_data: DataFolder) -> None:
-    # A decoder-only model has half of its positions for either side, which dropped merges may not outgrow.
-    store = tiny_data.train
-    longest = max(int(store.src_lengths.max()), int(store.tgt_lengths.max())) + 1
-    settings = ("model.architecture=decoder-only", "model.encoder_layers=0", "model.positions=learned")
-    tiny_train(
-        tiny_data,
-        tmp_path / "run",
-        *(*settings, f"model.max_positions={2 * longest}", "train.bpe_dropout=0.9", "train.max_steps=20"),
-    )
 
 
 def test_corpus_weights_decide_what_an_epoch_has(tmp_path: Path, two_corpora: DataFolder) -> None:
@@ -50,31 +33,6 @@ def test_corpus_weights_decide_what_an_epoch_has(tmp_path: Path, two_corpora: Da
     assert len(first) == len(plan) < 24
     with pytest.raises(InputError, match=r"train\.corpus_weights"):
         tiny_train(two_corpora, tmp_path / "run", *settings, "train.corpus_weights=3,1")
-
-
-def test_data_with_other_sizes_of_its_corpora_is_other_data(tmp_path: Path, two_corpora: DataFolder) -> None:
-    run = tiny_train(two_corpora, tmp_path / "run", "train.max_steps=2")
-    other = tmp_path / "other"
-    shutil.copytree(two_corpora.path, other)
-    report = json.loads((other / "data.json").read_text())
-    first, second = report["train"]["corpora"]
-    report["train"]["corpora"] = [first + 1, second - 1]
-    (other / "data.json").write_text(json.dumps(report))
-    with pytest.raises(InputError, match="was not trained on the data"):
-        tiny_train(DataFolder.open(other), run.path, "train.max_steps=4")
-
-
-def test_worker_processes_of_bpe_dropout_change_nothing_and_end_with_the_run(
-    tmp_path: Path, tiny_data: DataFolder
-) -> None:
-    settings = (*EVERY_STEP, "train.bpe_dropout=0.2", "train.max_steps=9")
-    whole = tiny_train(tiny_data, tmp_path / "whole", *settings)
-    trainer = Trainer(set_up_run(tiny_data, tmp_path / "run", *settings))
-    job = trainer.job
-    trainer.loader = BatchLoader(job.data, job.recipe, job.ranks, job.device, workers=2)
-    run_trainer(trainer)
-    same(job.run, whole)
-    assert not multiprocessing.active_children()
 
 
 def test_corpus_weights_that_do_not_fit_the_data_are_refused(tmp_path: Path, two_corpora: DataFolder) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import io
 import random
 import re
 import signal
@@ -14,14 +12,13 @@ import pytest
 import torch
 from conftest import EVERY_STEP, TINY, tiny_train
 from drawn import some
-from runs import command, heard, interrupted, lines, process, same, set_up_run, wait_for_line
+from runs import command, heard, interrupted, lines, process, same, wait_for_line
 from safetensors.torch import load_file
 
 import vtrans
 import vtrans.checkpoint
 import vtrans.data.augmentation
 from vtrans.checkpoint import load_model
-from vtrans.console import Console
 from vtrans.data.batches import plan_epoch
 from vtrans.data.store import DataFolder
 from vtrans.errors import FileError, InputError
@@ -30,7 +27,6 @@ from vtrans.storage.run_folder import RunFolder
 from vtrans.storage.states import read_progress
 from vtrans.storage.tensors import FORMAT
 from vtrans.storage.writing import write_tensors
-from vtrans.training.log import introduce
 
 
 def test_a_run_stopped_after_any_step_ends_with_equal_bytes(
@@ -114,17 +110,6 @@ def test_a_command_that_was_killed_and_terminated_resumes_exactly(tmp_path: Path
     same(run, tiny_train(tiny_data, tmp_path / "whole", *LONG))
 
 
-def test_a_run_resumes_without_its_options_and_without_recipe_toml(
-    run_copy: RunFolder, tiny_data: DataFolder, tmp_path: Path
-) -> None:
-    whole = tiny_train(tiny_data, tmp_path / "whole", "train.max_steps=40")
-    run_copy.recipe.unlink()
-    said = heard(tiny_data, run_copy.path, "train.max_steps=40")
-    assert "resuming" in said
-    same(run_copy, whole)
-    assert run_copy.recipe.read_bytes() == whole.recipe.read_bytes()
-
-
 def test_if_the_newest_checkpoint_is_damaged_the_one_before_it_is_used(
     tmp_path: Path, tiny_data: DataFolder, tiny_run: RunFolder
 ) -> None:
@@ -197,21 +182,3 @@ def test_ranks_that_read_different_states_are_refused(
         tiny_train(tiny_data, run_copy.path, "train.max_steps=40")
     assert "rank 1 has data" in str(caught.value)
     assert "step 0, recipe" in str(caught.value)
-
-
-def test_lost_metrics_cause_a_warning(run_copy: RunFolder, tiny_data: DataFolder) -> None:
-    before = lines(run_copy)
-    run_copy.metrics.write_bytes(run_copy.metrics.read_bytes()[:-10])
-    assert f"warning: {run_copy.metrics}" in heard(tiny_data, run_copy.path, "train.max_steps=31")
-    assert [line["step"] for line in lines(run_copy)] == [*(line["step"] for line in before[:-1]), 31, 31]
-
-
-@pytest.mark.parametrize("resumed", [True, False])
-@pytest.mark.parametrize("device", ["cuda", "cpu"])
-def test_on_cuda_exact_resume_is_not_promised(
-    tmp_path: Path, tiny_data: DataFolder, device: str, resumed: bool
-) -> None:
-    ready, stream = set_up_run(tiny_data, tmp_path), io.StringIO()
-    job = dataclasses.replace(ready.job, device=torch.device(device), console=Console(stream=stream))
-    introduce(job, ready.learner.model, ready.progress, resumed=resumed, written=True)
-    assert ("bit-exact on the CPU only" in stream.getvalue()) == (resumed and device == "cuda")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import errno
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import TINY, TRAIN_PAIRS, make_data, tiny_train
-from runs import heard, run_trainer, same, set_up_run, story
+from conftest import TRAIN_PAIRS, make_data, tiny_train
+from runs import run_trainer, same, set_up_run, story
 
 from vtrans.data.store import DataFolder
 from vtrans.errors import InputError, RecipeError
@@ -29,20 +28,6 @@ def test_resuming_on_other_data_is_refused(
         with pytest.raises(InputError, match=r"data.*`fresh`"):
             tiny_train(other, run_copy.path, "train.max_steps=40")
     assert story(run_copy) == before
-
-
-def test_the_data_folder_is_refused_as_run_folder(tiny_data: DataFolder) -> None:
-    before = sorted(tiny_data.path.iterdir())
-    with pytest.raises(InputError, match=r"is the data folder.*`out`"):
-        tiny_train(tiny_data, tiny_data.path / ".")
-    assert sorted(tiny_data.path.iterdir()) == before
-
-
-def test_a_contradictory_search_is_refused_before_training(tmp_path: Path, tiny_data: DataFolder) -> None:
-    for dry_run in (True, False):
-        with pytest.raises(RecipeError, match=r"search\.min_length"):
-            heard(tiny_data, tmp_path / "run", *TINY, "search.min_length=20", dry_run=dry_run)
-    assert not (tmp_path / "run").exists()
 
 
 def test_fresh_removes_only_the_files_of_the_run(run_copy: RunFolder, tiny_data: DataFolder, tmp_path: Path) -> None:
@@ -95,27 +80,6 @@ def test_a_run_that_another_process_started_is_not_overwritten(tmp_path: Path, t
     assert story(run) == before
 
 
-def test_a_disk_without_file_locks_works(
-    tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def unknown(*_: object) -> None:
-        raise OSError(errno.ENOTSUP, "Operation not supported")
-
-    monkeypatch.setattr("fcntl.flock", unknown)
-    tiny_train(tiny_data, tmp_path / "run", "train.max_steps=1")
-
-
-def test_a_file_is_refused_as_run_folder_before_a_model_is_built(
-    tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("vtrans.training.trainer.set_up", None)
-    (tmp_path / "run").write_text("mine")
-    for path in (tmp_path / "run", tmp_path / "run" / "deeper"):
-        with pytest.raises(InputError, match=r"`out` .*run"):
-            tiny_train(tiny_data, path)
-    assert (tmp_path / "run").read_text() == "mine"
-
-
 def test_what_cannot_be_trained_leaves_no_run_folder(tmp_path: Path, tiny_data: DataFolder) -> None:
     store = tiny_data.train
     longest = max(int(store.src_lengths.max()), int(store.tgt_lengths.max())) + 1
@@ -127,18 +91,3 @@ def test_what_cannot_be_trained_leaves_no_run_folder(tmp_path: Path, tiny_data: 
         tiny_train(tiny_data, tmp_path / "run", "model.dmodel=3")
     assert not (tmp_path / "run").exists()
     tiny_train(tiny_data, tmp_path / "run", f"train.batch_tokens={longest}", "train.max_steps=1")
-
-
-@pytest.mark.parametrize("part", ["train", "valid"])
-def test_data_without_pairs_is_refused(
-    tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch, part: str
-) -> None:
-    class Empty:
-        def __len__(self) -> int:
-            return 0
-
-    data = DataFolder.open(tiny_data.path)
-    monkeypatch.setattr(data, part, Empty())
-    with pytest.raises(InputError, match=f"no {part}.* pair"):
-        tiny_train(data, tmp_path / "run")
-    assert not (tmp_path / "run").exists()

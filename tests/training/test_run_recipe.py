@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import TINY, tiny_train
-from runs import contents, heard, lines, same, story
+from runs import contents, heard, lines, story
 from safetensors.torch import load_file
 
 from vtrans.checkpoint import load_model
@@ -84,29 +84,6 @@ def test_settings_of_saving_and_validation_may_change(run_copy: RunFolder, tiny_
     assert all(torch.equal(value, weights[name]) for name, value in load_file(straight.last).items())
 
 
-def test_a_finished_run_keeps_its_settings(run_copy: RunFolder, tiny_data: DataFolder) -> None:
-    before = contents(run_copy.path)
-    said = heard(tiny_data, run_copy.path, "search.alpha=3", "train.best_metric=nll", "train.keep_best=1")
-    for change in ("search.alpha 0.6 -> 3.0", 'train.best_metric "bleu" -> "nll"', "train.keep_best 2 -> 1"):
-        assert change in said
-    assert contents(run_copy.path) == before
-    said = heard(tiny_data, run_copy.path)
-    assert "train.max_steps = 30" in said
-    assert "search.alpha" not in said
-    # If the run continues, its next models have the setting.
-    tiny_train(tiny_data, run_copy.path, "search.alpha=3", "train.max_steps=40")
-    assert load_model(run_copy.last).search.alpha == load_recipe(str(run_copy.recipe)).search.alpha == 3
-
-
-def test_a_lower_max_steps_finishes_a_run(run_copy: RunFolder, tiny_data: DataFolder) -> None:
-    tiny_train(tiny_data, run_copy.path, "train.max_steps=33")
-    said = heard(tiny_data, run_copy.path, "train.max_steps=20", "search.alpha=3")
-    assert "max_steps 33 -> 20" not in said
-    recipe = load_recipe(str(run_copy.recipe))
-    assert (recipe.train.max_steps, recipe.search.alpha) == (20, 0.6)
-    assert "is finished at step 33" in heard(tiny_data, run_copy.path)
-
-
 OWN = "# my notes\n" + "".join(
     f"[{section}]\n" + "".join(f"{name.partition('.')[2]}\n" for name in TINY if name.startswith(f"{section}."))
     for section in ("model", "train", "search")
@@ -130,17 +107,6 @@ def test_a_recipe_that_the_user_wrote_is_never_overwritten(
         assert contents(folder) == before
 
 
-def test_a_recipe_outside_the_run_folder_is_left_alone(
-    tmp_path: Path, tiny_data: DataFolder, tiny_run: RunFolder
-) -> None:
-    (tmp_path / "mine.toml").write_text(OWN)
-    run = RunFolder(tmp_path / "run")
-    for _ in range(2):
-        train(tiny_data, run, Console(quiet=True), TrainOptions(recipe=str(tmp_path / "mine.toml"), device="cpu"))
-    same(run, tiny_run)
-    assert (tmp_path / "mine.toml").read_text() == OWN
-
-
 def test_the_recipe_that_training_wrote_repeats_the_run(run_copy: RunFolder, tiny_data: DataFolder) -> None:
     own, wanted = str(run_copy.recipe), story(run_copy)
     for fresh in (False, True):
@@ -159,14 +125,3 @@ def test_the_recipe_that_training_wrote_repeats_the_run(run_copy: RunFolder, tin
         file.unlink()
     tiny_train(tiny_data, run_copy.path)
     assert story(run_copy) == wanted
-
-
-def test_comments_in_a_recipe_that_stays_the_same_are_kept(run_copy: RunFolder, tiny_data: DataFolder) -> None:
-    text = "# the good one\n" + run_copy.recipe.read_text().replace("max_steps = 30", "max_steps = 40")
-    run_copy.recipe.write_text(text)
-    train(tiny_data, run_copy, Console(quiet=True), TrainOptions(device="cpu"))
-    assert load_model(run_copy.last).training["step"] == 40
-    assert run_copy.recipe.read_text() == text
-    with pytest.raises(InputError, match=re.escape(str(run_copy.recipe))):
-        train(tiny_data, run_copy, Console(quiet=True), TrainOptions(overrides=["train.max_steps=50"], device="cpu"))
-    assert run_copy.recipe.read_text() == text

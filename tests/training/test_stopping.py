@@ -57,17 +57,6 @@ def test_sighup_stops_a_run_except_under_nohup(tmp_path: Path, tiny_data: DataFo
     assert load_model(RunFolder(run).last).training["step"] == 22
 
 
-def test_after_a_signal_in_the_last_step_resuming_validates_it(
-    tmp_path: Path, tiny_data: DataFolder, every_step_run: RunFolder
-) -> None:
-    said = interrupted(tiny_data, tmp_path / "run", 22, *EVERY_STEP)
-    assert "SIGTERM after step 22" in said
-    assert load_model(RunFolder(tmp_path / "run").last).training["step"] == 22
-    assert "is finished at step" not in heard(tiny_data, tmp_path / "run", *TINY, *EVERY_STEP)
-    same(RunFolder(tmp_path / "run"), every_step_run)
-    assert "is finished at step 22" in heard(tiny_data, tmp_path / "run", *TINY, *EVERY_STEP)
-
-
 class Signalled(Validation):
     """A validation that gets a signal at the n-th time that it asks whether it is cancelled after step 14."""
 
@@ -99,29 +88,6 @@ def test_a_signal_ends_a_validation(tmp_path: Path, tiny_data: DataFolder, nth: 
     same(tiny_train(tiny_data, tmp_path / "run", *settings), whole)
 
 
-def test_training_ends_when_its_time_is_over(tmp_path: Path, tiny_data: DataFolder) -> None:
-    run, settings = RunFolder(tmp_path / "run"), (*TINY, "train.checkpoint_every=5", "train.schedule=linear")
-    said = heard(tiny_data, run.path, *settings, "train.max_minutes=1e-6")
-    assert "done at step 1" in said
-    assert load_model(run.last).training["step"] == 1
-    assert "valid at step 1:" in said
-    assert "(train.max_minutes = 1e-06)" in heard(tiny_data, run.path, *settings, "train.max_minutes=1e-6")
-    longer = heard(tiny_data, run.path, *settings, "train.max_minutes=1000", "train.max_steps=7")
-    assert "done at step 7" in longer
-    assert load_model(run.last).training["step"] == 7
-
-
-def test_the_closing_says_that_training_has_diverged(tmp_path: Path, tiny_data: DataFolder) -> None:
-    settings = (*TINY, "train.max_steps=60", "train.checkpoint_every=30", "train.valid_sentences=2")
-    diverged = heard(tiny_data, tmp_path / "diverged", *settings, "train.learning_rate=10").split("\n")[-2]
-    assert "done at step 60" in diverged
-    assert "train.learning_rate" in diverged
-    assert "vtrans average" not in diverged
-    closing = heard(tiny_data, tmp_path / "sound", *settings).split("\n")[-2]
-    assert "vtrans average" in closing
-    assert "train.learning_rate" not in closing
-
-
 def test_a_validation_that_outlasts_the_time_ends_training_for_good(
     tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,24 +103,3 @@ def test_a_validation_that_outlasts_the_time_ends_training_for_good(
     steps = run.state_steps()
     assert "is finished at step" in heard(tiny_data, run.path, *settings)
     assert run.state_steps() == steps
-
-
-@pytest.mark.parametrize("interrupted", [False, True])
-def test_the_metrics_count_the_updates_after_the_last_line(
-    tmp_path: Path, tiny_data: DataFolder, interrupted: bool
-) -> None:
-    """BLEU is 0, so the second validation ends the training."""
-    settings = ("train.max_steps=30", "train.checkpoint_every=7", "train.log_every=6", "train.keep_last=1")
-    trainer = Trainer(set_up_run(tiny_data, tmp_path / "run", *settings, "train.patience=1"))
-    if interrupted:
-        trainer.validation = Signalled(trainer.validation, 1)
-        with pytest.raises(VtransError, match=r"SIGTERM after step 14"):
-            run_trainer(trainer)
-        trainer = Trainer(set_up_run(tiny_data, tmp_path / "run", *settings, "train.patience=1"))
-    run_trainer(trainer)
-    records = [line for line in lines(trainer.job.run) if line["kind"] == "train"]
-    assert [line["step"] for line in records] == [6, 12, 14]
-    whole = lines(tiny_train(tiny_data, tmp_path / "whole", *settings, "train.max_steps=14"))
-    for key in ("src_tokens", "tgt_tokens"):
-        assert [line[key] for line in records] == [line[key] for line in whole if line["kind"] == "train"]
-    assert trainer.log.left == 0

@@ -79,23 +79,6 @@ def test_tensorboard_gets_the_figures_of_the_metrics(tmp_path: Path, tiny_data: 
     assert "tensorboard = true" in run.recipe.read_text()
 
 
-@pytest.mark.usefixtures("writer")
-def test_tensorboard_can_be_switched_on_and_off_on_resume(run_copy: RunFolder, tiny_data: DataFolder) -> None:
-    assert not run_copy.events.exists()
-    tiny_train(tiny_data, run_copy.path, "train.max_steps=35", ON)
-    assert points(run_copy) == expected(run_copy)
-    assert min(step for _, _, step in points(run_copy)) == 5
-    before = points(run_copy)
-    tiny_train(tiny_data, run_copy.path, "train.max_steps=40", "train.tensorboard=false")
-    assert points(run_copy) == before
-    (run_copy.events / "mine").touch()
-    tiny_train(tiny_data, run_copy.path, "train.max_steps=1", fresh=True)
-    assert [file.name for file in run_copy.events.iterdir()] == ["mine"]
-    (run_copy.events / "mine").unlink()
-    tiny_train(tiny_data, run_copy.path, "train.max_steps=1", fresh=True)
-    assert not run_copy.events.exists()
-
-
 def test_without_tensorboard_the_error_names_the_extra(
     tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from conftest import TINY, tiny_train
-from runs import heard, lines, set_up_run
+from conftest import tiny_train
+from runs import lines
 
 from vtrans.checkpoint import load_model
 from vtrans.data.batches import plan_epoch
@@ -18,10 +17,8 @@ from vtrans.data.store import DataFolder
 from vtrans.errors import InputError
 from vtrans.storage.run_folder import RunFolder
 from vtrans.text.vocabulary import BOS_ID
-from vtrans.training.log import Log
 from vtrans.training.optimization.optimizer import learning_rate
 from vtrans.training.recipe import load_recipe
-from vtrans.training.trainer import Trainer
 
 
 def test_metrics_are_as_documented(tiny_run: RunFolder, tiny_data: DataFolder) -> None:
@@ -70,32 +67,6 @@ def test_metrics_are_as_documented(tiny_run: RunFolder, tiny_data: DataFolder) -
 
 def _sides(store: Any) -> tuple[torch.Tensor, torch.Tensor]:
     return store.src_lengths, store.tgt_lengths
-
-
-def test_a_warm_up_longer_than_the_training_causes_a_warning(tiny_data: DataFolder, tmp_path: Path) -> None:
-    settings = (*TINY, "train.max_steps=2")
-    said = heard(tiny_data, tmp_path / "run", *settings, "train.warmup=3")
-    assert "warning" in said
-    assert "train.warmup is 3" in said
-    assert "train.warmup is" not in heard(tiny_data, tmp_path / "other", *settings, "train.warmup=2")
-
-
-def test_the_time_left_counts_the_updates_of_this_process_and_the_minutes(
-    tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """1,000 of 2,000 updates were made before: 100 updates in 50 s leave 900 for 7 min 30 s."""
-    clock = [1000.0]
-    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
-    trainer = Trainer(set_up_run(tiny_data, tmp_path / "run", "train.max_steps=2000", "train.max_minutes=20"))
-    trainer.progress.step = 1000
-    log = Log(trainer.job, trainer.ready.metrics, trainer.progress)
-    trainer.progress.step, trainer.progress.seconds = 1100, 700.0
-    clock[0] += 50
-    assert log.left == 450
-    trainer.progress.seconds = 1000.0
-    assert log.left == 200
-    trainer.progress.stopped_early = True
-    assert log.left == 0
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "muon"])

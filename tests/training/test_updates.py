@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from conftest import tiny_train
-from runs import lines, rank_batch, run_trainer, same, set_up_run
+from runs import lines, rank_batch, set_up_run
 from safetensors.torch import load_file
 
 import vtrans
@@ -18,9 +16,7 @@ import vtrans.checkpoint
 from vtrans.data.batches import Batch
 from vtrans.data.store import DataFolder
 from vtrans.errors import VtransError
-from vtrans.storage.run_folder import RunFolder
 from vtrans.training.optimization.optimizer import learning_rate
-from vtrans.training.trainer import Trainer
 from vtrans.training.updates import NON_FINITE_LIMIT, Updates
 
 
@@ -65,17 +61,6 @@ def test_accumulated_batches_give_the_update_of_one_large_batch(tmp_path: Path, 
     assert not (tmp_path / "run").exists()
 
 
-def test_padding_adds_nothing_to_the_loss(tmp_path: Path, tiny_data: DataFolder) -> None:
-    objective = double_updates(tiny_data, tmp_path / "run").objective
-    by_length = torch.argsort(tiny_data.train.tgt_lengths).tolist()
-    numbers = [*by_length[:3], *by_length[-3:]]
-    together = objective(rank_batch(tiny_data, numbers)[0])
-    alone = [objective(rank_batch(tiny_data, [i])[0]) for i in numbers]
-    for part in (0, 1):
-        total = sum(one[part].item() for one in alone)
-        assert together[part].item() == pytest.approx(total, rel=1e-12)
-
-
 class Diverging(torch.nn.Module):
     """An objective whose loss is NaN when the test says so."""
 
@@ -117,74 +102,6 @@ def test_updates_without_a_finite_gradient_are_skipped_and_end_the_run(tmp_path:
         updates.read()
 
 
-def test_the_moving_average_keeps_its_place_when_an_update_is_skipped(tmp_path: Path, tiny_data: DataFolder) -> None:
-    bad = False
-    ready = set_up_run(tiny_data, tmp_path / "run", "train.ema=0.9")
-    updates = Updates(ready.job, ready.learner, Diverging(ready.learner.objective, lambda: bad), ready.progress)
-    assert ready.learner.average is not None
-    means = ready.learner.average.means
-    group = [rank_batch(tiny_data, [0, 1])]
-    updates.update(group)
-    before = [mean.clone() for mean in means]
-    bad = True
-    updates.update(group)
-    assert all(map(torch.equal, means, before))
-    bad = False
-    updates.update(group)
-    assert not any(map(torch.equal, means, before))
-
-
-def test_a_run_with_skipped_updates_resumes_to_equal_bytes(tmp_path: Path, tiny_data: DataFolder) -> None:
-    settings = ("train.ema=0.9", "train.log_every=1", "train.checkpoint_every=4", "train.valid_sentences=1")
-
-    def trained(name: str, until: int) -> RunFolder:
-        trainer = Trainer(set_up_run(tiny_data, tmp_path / name, *settings, f"train.max_steps={until}"))
-        updates = trainer.updates
-        updates.objective = Diverging(updates.objective, lambda: updates.progress.step in (3, 6))
-        run_trainer(trainer)
-        return trainer.job.run
-
-    trained("run", 4)  # the fourth update is skipped
-    same(trained("run", 8), trained("whole", 8))
-
-
-def test_a_skipped_update_is_counted_in_the_metrics(tmp_path: Path, tiny_data: DataFolder) -> None:
-    def skipping(name: str, *overrides: str) -> list[dict[str, Any]]:
-        """The lines of a run whose updates 7 and 8 are skipped."""
-        trainer = Trainer(set_up_run(tiny_data, tmp_path / name, *overrides))
-        updates = trainer.updates
-        updates.objective = Diverging(updates.objective, lambda: updates.progress.step in (6, 7))
-        run_trainer(trainer)
-        return [line for line in lines(trainer.job.run) if line["kind"] == "train"]
-
-    run = skipping("run", "train.max_steps=20")
-    assert [line["skipped"] for line in run] == [0, 2, 0, 0]
-    assert all(math.isfinite(line["loss"]) for line in run)
-    # There is no line for updates that were all skipped; the next one counts them.
-    every = skipping("every", "train.log_every=1", "train.max_steps=10")
-    assert [(line["step"], line["skipped"]) for line in every] == [*((n, 0) for n in range(1, 7)), (9, 2), (10, 0)]
-
-
-def test_the_losses_may_be_read_later(tmp_path: Path, tiny_data: DataFolder, tiny_run: RunFolder) -> None:
-    trainer = Trainer(set_up_run(tiny_data, tmp_path / "run"))
-    assert trainer.updates.read_every == 1, "on a CPU"
-    trainer.updates.read_every = 4  # as on a GPU
-    run_trainer(trainer)
-    same(trainer.job.run, tiny_run)
-
-
-def test_updates_are_full_when_enough_of_them_are_unread(tmp_path: Path, tiny_data: DataFolder) -> None:
-    updates = double_updates(tiny_data, tmp_path / "run")
-    updates.read_every = 3
-    full = []
-    for _ in range(4):
-        updates.update([rank_batch(tiny_data, [0])])
-        full.append(updates.full)
-    assert full == [False, False, True, True]
-    updates.read()
-    assert not updates.full
-
-
 def test_the_saved_model_is_the_moving_average(tmp_path: Path, tiny_data: DataFolder) -> None:
     each = ("train.max_steps=6", "train.checkpoint_every=1", "train.keep_last=9", "train.valid_sentences=1")
     plain = tiny_train(tiny_data, tmp_path / "plain", *each)
@@ -207,12 +124,3 @@ def test_the_saved_model_is_the_moving_average(tmp_path: Path, tiny_data: DataFo
     assert saved_nll != plain_nll
     translator = vtrans.load(run.last, beam=1)
     assert len(list(translator.translate(["The big dog sees me now."]))) == 1
-
-
-def test_bfloat16_is_used_for_products_only(tmp_path: Path, tiny_data: DataFolder, tiny_run: RunFolder) -> None:
-    run = tiny_train(tiny_data, tmp_path / "run", "train.precision=bfloat16")
-    for file in (run.last, run.state_file(30)):
-        assert {v.dtype for v in load_file(file).values()} <= {torch.float32, torch.uint8}
-    half, full = ([line["nll"] for line in lines(r) if line["kind"] == "valid"] for r in (run, tiny_run))
-    assert half != full
-    assert half == pytest.approx(full, rel=0.1)

@@ -12,33 +12,17 @@ import pytest
 import torch
 from conftest import VALID_PAIRS, tiny_train
 from runs import heard, lines, run_trainer, set_up_run
-from translators import window
 
-import vtrans
-import vtrans.checkpoint
 from vtrans.checkpoint import load_model
 from vtrans.config import SearchConfig, TrainConfig
 from vtrans.data.batches import collate
 from vtrans.data.store import DataFolder
-from vtrans.errors import FileError, VtransError
-from vtrans.score import corpus_scores
+from vtrans.errors import VtransError
 from vtrans.storage.run_folder import RunFolder
 from vtrans.storage.states import read_progress
-from vtrans.text.vocabulary import EOS_ID
 from vtrans.training.progress import Progress
 from vtrans.training.trainer import Trainer
-from vtrans.training.validation import Validation, signature_end, unigram_nll
-
-
-def test_the_frequencies_of_subwords_are_those_of_the_training_text(tiny_data: DataFolder) -> None:
-    size = len(tiny_data.tgt_vocab)
-    train, valid = (
-        [id for i in range(len(store)) for id in (*store.tgt(i).tolist(), EOS_ID)]
-        for store in (tiny_data.train, tiny_data.valid)
-    )
-    expected = [-math.log((train.count(id) + 1) / (len(train) + size)) for id in valid]
-    assert unigram_nll(tiny_data) == pytest.approx(math.fsum(expected) / len(expected))
-    assert unigram_nll(tiny_data) < math.log(size)
+from vtrans.training.validation import Validation, signature_end
 
 
 def test_validation_does_not_disturb_training(tmp_path: Path, tiny_data: DataFolder) -> None:
@@ -62,23 +46,6 @@ def test_validation_does_not_disturb_training(tmp_path: Path, tiny_data: DataFol
         nll = torch.nn.functional.cross_entropy(logits, batch.targets_N).item()
     assert record["nll"] == pytest.approx(nll, rel=1e-5)
     assert len(store) == len(VALID_PAIRS)
-
-
-def test_a_validation_searches_each_line_once(tiny_run: RunFolder) -> None:
-    recorded = {line["step"]: line["chrf"] for line in lines(tiny_run) if line["kind"] == "valid"}
-    sources, references = zip(*VALID_PAIRS[:4], strict=True)
-
-    def chrf(step: int, *, retry: bool) -> float:
-        made = vtrans.load(tiny_run.step_file(step), device="cpu", beam=1, retry=retry)
-        return float(
-            corpus_scores([best[0].text for best in made.translate_window(window(sources))], references)["chrf"]
-        )
-
-    once = {step: chrf(step, retry=False) for step in tiny_run.steps()}
-    assert once == {step: recorded[step] for step in once}
-    assert any(chrf(step, retry=True) != once[step] for step in once), (
-        "no translation repeats itself, so this test shows nothing"
-    )
 
 
 def test_the_signature_has_exactly_the_settings_that_translations_depend_on() -> None:
@@ -111,32 +78,6 @@ def test_the_signature_has_exactly_the_settings_that_translations_depend_on() ->
     assert signature_end(TrainConfig(valid_sentences=19), search, 20) != signature_end(TrainConfig(), search, 20)
 
 
-def test_another_metric_ranks_the_checkpoints_again(run_copy: RunFolder, tiny_data: DataFolder) -> None:
-    settings = ("train.best_metric=nll", "train.valid_beam=2", "train.max_steps=40", "train.keep_last=9")
-    tiny_train(tiny_data, run_copy.path, *settings)  # no likelihood depends on the beam
-    progress = read_progress(run_copy.state_file(40))
-    nll = {line["step"]: line["nll"] for line in lines(run_copy) if line["kind"] == "valid"}
-    expected = sorted((-nll[step], step) for step in (20, 30, 40))[::-1][:2]
-    assert [tuple(entry) for entry in progress["best"]] == expected
-    assert load_model(run_copy.best).training["step"] == expected[0][1]
-
-
-def test_without_metrics_jsonl_another_metric_starts_with_no_ranking(
-    run_copy: RunFolder, tiny_data: DataFolder
-) -> None:
-    run_copy.metrics.unlink()
-    tiny_train(tiny_data, run_copy.path, "train.best_metric=nll", "train.max_steps=40")
-    assert [step for _, step in read_progress(run_copy.state_file(40))["best"]] == [40]
-
-
-@pytest.mark.parametrize("line", [b"\xff", b"{", b"[1]", b"{}", b'{"kind": "train", "step": 5}'])
-def test_damaged_metrics_are_refused_with_their_line(run_copy: RunFolder, tiny_data: DataFolder, line: bytes) -> None:
-    records = run_copy.metrics.read_bytes().split(b"\n")
-    run_copy.metrics.write_bytes(b"\n".join([records[0], line.ljust(len(records[1])), *records[2:]]))
-    with pytest.raises(FileError, match=rf"{run_copy.metrics}, line 2 "):
-        tiny_train(tiny_data, run_copy.path, "train.best_metric=nll", "train.max_steps=40")
-
-
 @pytest.mark.parametrize(
     ("change", "back"),
     [
@@ -162,20 +103,6 @@ def test_scores_of_differently_searched_translations_are_not_compared(
     best = [tuple(entry) for entry in read_progress(run_copy.state_file(50))["best"]]
     assert best == sorted(old, key=lambda entry: (-entry[0], entry[1]))[: len(best)]
     assert len(best) == 2
-
-
-@pytest.mark.parametrize("change", ["search.alpha=2.0", "search.batch_tokens=999", "train.valid_sentences=12"])
-def test_a_setting_that_no_translation_depends_on_keeps_the_ranking(
-    tmp_path: Path, tiny_data: DataFolder, change: str
-) -> None:
-    assert len(tiny_data.valid) == 12
-    settings = ("train.valid_sentences=0", "train.max_steps=10")
-    run = tiny_train(tiny_data, tmp_path / "run", *settings)
-    before = read_progress(run.state_file(10))["best"]
-    tiny_train(tiny_data, run.path, *settings, "train.max_steps=20", change)
-    best = read_progress(run.state_file(20))["best"]
-    assert {step for _, step in best} == {10, 20}
-    assert before[0] in best
 
 
 class Scripted(Validation):
@@ -209,13 +136,6 @@ def test_the_newest_and_the_best_checkpoints_are_kept(tmp_path: Path, tiny_data:
     assert run.steps() == [4, 20]
 
 
-def test_the_earlier_of_two_equal_checkpoints_is_best(tmp_path: Path, tiny_data: DataFolder) -> None:
-    run, progress = scripted(tiny_data, tmp_path / "run", [1, 5, 5, 5, 1], "train.max_steps=10")
-    assert progress.best == [(5, 4), (5, 6)]
-    assert progress.since_best == 3
-    assert load_model(run.best).training["step"] == 4
-
-
 @pytest.mark.parametrize("stop", [0, 2, 5, 8, 9])
 def test_patience_ends_a_run_also_after_a_resume(tmp_path: Path, tiny_data: DataFolder, stop: int) -> None:
     bleu = [1.0, 5.0, 4.0, 5.0, 5.0, 9.0, 9.0, 9.0, 9.0, 9.0]
@@ -231,16 +151,6 @@ def test_patience_ends_a_run_also_after_a_resume(tmp_path: Path, tiny_data: Data
         _, progress = scripted(tiny_data, run.path, bleu, "train.patience=4")
         assert progress.step == 20
         assert progress.best[0] == (9.0, 12)
-
-
-def test_a_deleted_checkpoint_does_not_stop_training(tmp_path: Path, tiny_data: DataFolder) -> None:
-    bleu = [9.0, 1.0, 2.0, 0.0]
-    run, _ = scripted(tiny_data, tmp_path / "run", bleu, "train.max_steps=4")
-    run.step_file(2).unlink()
-    run, progress = scripted(tiny_data, tmp_path / "run", bleu, "train.max_steps=8", "train.keep_best=3")
-    assert progress.best[0] == (9.0, 2)  # patience still depends on it
-    assert load_model(run.best).training["step"] == 6
-    assert run.steps() == [4, 6, 8]
 
 
 def spoil(trainer: Trainer, step: int, value: float) -> None:

@@ -22,8 +22,6 @@ from vtrans.errors import FileError, InputError
 from vtrans.model import Transformer
 from vtrans.storage.run_folder import RunFolder
 from vtrans.storage.states import read_progress
-from vtrans.storage.tensors import open_tensors
-from vtrans.storage.writing import write_tensors
 from vtrans.text.vocabulary import PAD_ID
 from vtrans.training.recipe import load_recipe
 from vtrans.training.setup import TrainOptions
@@ -51,22 +49,6 @@ def made(data: DataFolder, tie: str, **other: Any) -> Transformer:
     config = dataclasses.replace(load_recipe(overrides=TINY).model, tie=tie, **other)
     torch.manual_seed(5)
     return Transformer(config, len(data.src_vocab), len(data.tgt_vocab), joint=data.joint, pad_id=PAD_ID)
-
-
-def test_with_the_same_vocabulary_every_weight_is_copied(
-    tmp_path: Path, tiny_data: DataFolder, tiny_run: RunFolder
-) -> None:
-    said = begin(tiny_data, tmp_path / "run", tiny_run.path, "train.max_steps=1")
-    size = len(tiny_data.src_vocab)
-    best = tiny_run.best
-    assert str(best) in said
-    assert f"{size} of {size} rows of src_embedding" in said
-    run = RunFolder(tmp_path / "run")
-    assert load_file(run.step_file(1)).keys() == load_file(best).keys()
-    # The optimizer is fresh, and step 0 is the model.
-    begin(tiny_data, tmp_path / "zero", best, "train.max_steps=1", "train.learning_rate=1e-10")
-    for name, weight in load_file(tmp_path / "zero" / "last.safetensors").items():
-        torch.testing.assert_close(weight, load_file(best)[name], rtol=0, atol=1e-8)
 
 
 def test_rows_of_common_subwords_are_copied_and_new_ones_stay(
@@ -198,14 +180,3 @@ def test_resuming_with_another_init_from_is_refused(run_copy: RunFolder, tiny_da
     with pytest.raises(InputError, match=rf"{first}.*{second}"):
         begin(tiny_data, run, second, "train.max_steps=3")
     assert "every layer" in begin(tiny_data, run, second, "train.max_steps=3", fresh=True)
-
-
-def test_weights_that_are_not_finite_are_refused(tmp_path: Path, tiny_data: DataFolder, tiny_run: RunFolder) -> None:
-    name = "decoder.layers.0.feed_forward.outer.weight"
-    tensors = load_file(tiny_run.last)
-    tensors[name][0, 0] = torch.nan
-    with open_tensors(tiny_run.last, "model") as (_, header):
-        write_tensors(tmp_path / "bad.safetensors", tensors, header)
-    with pytest.raises(FileError, match=rf"bad\.safetensors: {name} "):
-        begin(tiny_data, tmp_path / "run", tmp_path / "bad.safetensors")
-    assert not (tmp_path / "run").exists()

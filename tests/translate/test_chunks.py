@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,14 +28,11 @@ from vtrans.translate.chunks import (
     settings_of,
     translate_chunks,
 )
-from vtrans.translate.confidence import Calibration, Logistic
 from vtrans.translate.stream import translate_stream
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import DEFAULT_OPTIONS
-from vtrans.wording.protect import Protection
 
 LINES = sentences(23)
-CALIBRATION = Calibration(Logistic((), (), ()), Logistic((), (), ()), (), {})
 
 
 class Stopped(Exception):
@@ -119,14 +115,6 @@ def test_chunks_are_together_what_a_stream_is(tmp_path: Path, options: Translate
     assert work.result() == work.whole(options)
 
 
-@pytest.mark.parametrize("lines", [[], [""], ["a dog"] * 5, ["a dog"] * 6])
-def test_a_text_of_any_length_has_chunks(tmp_path: Path, lines: list[str]) -> None:
-    work = Work(tmp_path, lines)
-    work.run()
-    assert len(work.names()) == 1 + -(-len(lines) // 5)
-    assert work.result() == work.whole()
-
-
 def test_shards_divide_the_chunks(tmp_path: Path) -> None:
     work = Work(tmp_path)
     done = [work.run(Shard(number, 3)) for number in (2, 3)]
@@ -159,22 +147,6 @@ def test_what_a_killed_job_left_is_removed_once_its_chunk_is_there(tmp_path: Pat
         (leftover / "half").write_text("half")
     work.run(Shard(1, 2))
     assert [name for name in work.names() if name.endswith(".tmp")] == [f".{job.file(1).name}.123.tmp"]
-
-
-def test_two_jobs_with_the_same_shard_do_no_harm(tmp_path: Path) -> None:
-    work = Work(tmp_path)
-    job, sources = work.join()
-    first = True
-
-    def progress(lines: float, share: float) -> None:
-        nonlocal first
-        if first:  # a job that has not yet completed its first chunk meets one that completes all and cleans up
-            first = False
-            assert work.run() == len(LINES)
-
-    translate_chunks(translator(), job, Shard(), sources, DEFAULT_OPTIONS, progress=progress)
-    assert not first
-    assert work.result() == work.whole()
 
 
 def test_prefixes_are_divided_like_their_lines(tmp_path: Path) -> None:
@@ -223,42 +195,6 @@ def test_no_other_text_model_or_option_may_join(tmp_path: Path) -> None:
     assert work.result() == work.whole()
 
 
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        (TranslateOptions(form="json"), "json"),
-        (TranslateOptions(sampling=Sampling()), "sampling"),
-        (TranslateOptions(sampling=Sampling(seed=2)), "sampling"),
-        (TranslateOptions(mbr=Mbr()), "mbr"),
-        (TranslateOptions(protect=Protection()), "protect"),
-        (TranslateOptions(form="confidence", calibration=CALIBRATION), "confidence"),
-        (TranslateOptions(min_confidence=0.5, calibration=CALIBRATION), "min_confidence"),
-    ],
-)
-def test_the_message_names_the_option_that_differs(tmp_path: Path, options: TranslateOptions, named: str) -> None:
-    work = Work(tmp_path)
-    work.join()
-    with pytest.raises(InputError, match=f"another `{named}`"):
-        work.join(options)
-    other = Work(tmp_path, name="other")
-    other.out = tmp_path / "others"
-    other.join(options)
-    with pytest.raises(InputError, match=f"another `{named}`"):
-        other.join()
-
-
-def test_the_message_names_the_option_within_a_field(tmp_path: Path) -> None:
-    work = Work(tmp_path)
-    work.join(TranslateOptions(sampling=Sampling(), mbr=Mbr(samples=3), protect=Protection()))
-    for options, named in (
-        (TranslateOptions(sampling=Sampling(top_k=2), mbr=Mbr(samples=3), protect=Protection()), "top_k"),
-        (TranslateOptions(sampling=Sampling(), mbr=Mbr(samples=4), protect=Protection()), "mbr_samples"),
-        (TranslateOptions(sampling=Sampling(), mbr=Mbr(samples=3), protect=Protection(("x",))), "protect_patterns"),
-    ):
-        with pytest.raises(InputError, match=f"another `{named}`"):
-            work.join(options)
-
-
 def test_jobs_have_the_engine_with_which_the_first_began(
     tmp_path: Path, tiny_run: RunFolder, run_cli: Callable[..., Done]
 ) -> None:
@@ -273,29 +209,6 @@ def test_jobs_have_the_engine_with_which_the_first_began(
         (out / "job.json").write_text(json.dumps(record), encoding="utf-8")
         refused = run_cli(*command, "--precision", "float16")
         assert (refused.code, "--precision" in refused.err) == (2, engine == "compiled")
-
-
-def test_whether_a_client_waits_is_no_setting_of_a_job() -> None:
-    assert "abandoned" not in settings_of(translator(), DEFAULT_OPTIONS)
-
-
-def test_chunks_of_another_job_are_not_taken_for_ours(tmp_path: Path) -> None:
-    work, other = Work(tmp_path), Work(tmp_path)
-    other.out = tmp_path / "other"
-    work.run(Shard(1, 2))
-    other.run(beam=1)
-    for chunk in other.out.glob("chunk-*"):
-        (work.out / chunk.name).write_bytes(chunk.read_bytes())
-    with pytest.raises(InputError, match="2 of 5"):
-        work.result()
-
-
-def test_a_copied_text_may_have_another_time(tmp_path: Path) -> None:
-    work = Work(tmp_path)
-    work.run(Shard(1, 2))
-    os.utime(work.text, ns=(1, 1))
-    assert work.run() == 10
-    assert work.result() == work.whole()
 
 
 @pytest.mark.parametrize("change", ["longer", "gone", "edited"])
@@ -332,25 +245,6 @@ def test_a_damaged_chunk_is_named(tmp_path: Path) -> None:
     assert work.result() == work.whole()
 
 
-@pytest.mark.parametrize("record", [b"", b"[]", b"{}", b'{"format": 1}', b"\xff"])
-def test_a_damaged_record_is_refused(tmp_path: Path, record: bytes) -> None:
-    work = Work(tmp_path)
-    work.run(Shard(1, 2))
-    (work.out / "job.json").write_bytes(record)
-    for use in (work.run, work.result):
-        with pytest.raises(FileError, match=r"job\.json"):
-            use()
-
-
-def test_a_record_of_a_newer_version_is_refused(tmp_path: Path) -> None:
-    work = Work(tmp_path)
-    work.run()
-    record = json.loads((work.out / "job.json").read_bytes())
-    (work.out / "job.json").write_text(json.dumps({**record, "format": 2}))
-    with pytest.raises(FileError, match="2"):
-        work.result()
-
-
 def test_folders_and_files_of_something_else_are_refused(tmp_path: Path) -> None:
     work = Work(tmp_path)
     work.out.mkdir()
@@ -363,17 +257,3 @@ def test_folders_and_files_of_something_else_are_refused(tmp_path: Path) -> None
     work.out = work.text
     with pytest.raises(FileError, match="text"):
         work.run()
-
-
-def test_a_pipe_is_refused(tmp_path: Path) -> None:
-    work = Work(tmp_path)
-    work.text = tmp_path / "pipe"
-    os.mkfifo(work.text)
-    with pytest.raises(FileError, match="regular"):
-        work.run()
-
-
-@pytest.mark.parametrize(("number", "of"), [(0, 2), (3, 2), (1, 0)])
-def test_shards_count_from_one(number: int, of: int) -> None:
-    with pytest.raises(InputError, match=f"{number}/{of}"):
-        Shard(number, of)

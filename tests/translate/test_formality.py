@@ -50,13 +50,6 @@ def test_a_translation_with_a_form_of_address_is_that_of_the_line_after_its_symb
     assert len({tuple(texts) for texts in (plain, *found.values())}) == 3, "the symbols change nothing"
 
 
-def test_the_symbol_stands_after_the_tag() -> None:
-    made = polite(">>de<<", ">>fr<<")
-    vocab = made.engine.src_vocab
-    assert made.reader.beginning("fr", "less") == [vocab.id_of(">>fr<<"), *vocab.encode("<informal>")]
-    assert made.reader.beginning("de") == [vocab.id_of(">>de<<")]
-
-
 def test_the_server_asks_the_model_for_the_form_of_a_request() -> None:
     pair, made = Languages("en", "de"), polite(">>de<<", ">>fr<<")
     with workers_for({pair: made}, {}, Division(1, 1, False), print) as workers:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from translators import SEARCH, loaded, sentences, translator, vocabulary, window
+from translators import SEARCH, loaded, vocabulary, window
 
 from vtrans.config import SearchConfig
 from vtrans.engines.engine import Source
@@ -22,8 +22,6 @@ from vtrans.text.matches import SEPARATOR_ID, Match
 from vtrans.text.vocabulary import EOS_ID
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator
-from vtrans.wording.glossary import Glossary
-from vtrans.wording.protect import Protection
 
 
 class Spy(TorchEngine):
@@ -60,28 +58,6 @@ def test_a_match_that_is_too_long_with_its_line_is_left_out() -> None:
         without, plain = seen(lines, None)
         assert with_match == without
         assert translations == plain
-
-
-def test_words_are_linked_to_those_of_the_line_only() -> None:
-    for line, best in zip(sentences(12), seen(sentences(12), ("ein Hund läuft", 0.6), alignments=True)[1], strict=True):
-        links = [tuple(map(int, link.split("-"))) for link in best["alignment"].split()]
-        assert all(i < len(line.split()) and j < len(best["text"].split()) for i, j in links)
-        assert bool(links) == bool(line and best["text"])
-
-
-def test_protected_text_and_terms_go_with_a_match() -> None:
-    glossary = Glossary((("dog", ("Łódź",)),))
-    options = TranslateOptions(match=lambda line: ("A1 ein", 0.6), protect=Protection(), glossary=glossary)
-    (best,) = translator().translate_window(window(["a {name} sees the dog"]), options)
-    assert best[0].text.count("{name}") == best[0].text.count("Łódź") == 1
-
-
-@pytest.mark.parametrize("nbest", [1, 3])
-def test_without_a_match_nothing_changes(nbest: int) -> None:
-    options = TranslateOptions(nbest)
-    lines = sentences(10)
-    plain = translator().translate_window(window(lines), options)
-    assert translator().translate_window(window(lines), dataclasses.replace(options, match=lambda line: None)) == plain
 
 
 @pytest.mark.parametrize(("match", "restored"), [("EIN HUND", False), ("ein Hund", True)])

@@ -14,7 +14,7 @@ from translators import sentences, translator, vocabulary
 
 from vtrans.errors import InputError
 from vtrans.lines import mbr
-from vtrans.lines.mbr import UTILITIES, Floats, chosen, ranked
+from vtrans.lines.mbr import UTILITIES, chosen, ranked
 from vtrans.search.loop import Hypothesis
 from vtrans.search.options import Mbr, Sampling
 from vtrans.translate.translation import TranslateOptions, Translation
@@ -46,10 +46,6 @@ def hypotheses(texts: Sequence[str], seed: int = 0) -> list[Hypothesis]:
 def one_of(texts: Sequence[str], seed: int) -> list[str]:
     numbers = random.Random(seed)
     return numbers.choices(texts, k=numbers.randint(1, 30))
-
-
-def equality(texts: Sequence[str]) -> Floats:
-    return np.array([[float(a == b) for b in texts] for a in texts])
 
 
 def brute_force(texts: Sequence[str], metric: str) -> dict[str, float]:
@@ -89,12 +85,6 @@ def test_the_ranking_is_that_of_the_definition_and_does_not_depend_on_the_order(
     assert ranked([own[i] for i in order], [texts[i] for i in order], UTILITIES[metric]) == hyps
 
 
-def test_equal_utilities_rank_by_probability() -> None:
-    texts = ["a dog", "the cat", "ein Hund"]
-    own = hypotheses(texts)
-    assert [hyp.logprob for hyp in ranked(own, texts, equality)] == sorted((h.logprob for h in own), reverse=True)
-
-
 # Translators.
 
 LINES = ["a dog runs", "", "the cat sleeps in the park", "ein Hund läuft", "dog " * 40]
@@ -126,14 +116,6 @@ def test_the_candidates_are_the_hypotheses_of_the_search_or_samples(metric: str)
     check([usual], list(made.nbest(LINES[:1], 64, draw)), metric, 2)
 
 
-def test_each_piece_of_a_long_line_is_chosen_by_itself() -> None:
-    made = translator(max_source=4)
-    (found,) = made.nbest(["a dog runs in the park"], 2, Sampling(), mbr=Mbr(samples=8))
-    assert made.counts.cut == 1
-    assert found[0].text
-    assert 100 > found[0].score > found[1].score > 0
-
-
 def test_candidates_that_are_too_few_are_refused() -> None:
     with pytest.raises(InputError, match=r"`beam` .*1"):
         translator(beam=1).nbest(LINES, mbr=Mbr())
@@ -159,8 +141,3 @@ def test_the_best_hypothesis_of_a_text_stands_for_all_that_spell_it() -> None:
     assert chosen(hyps, TranslateOptions(1), vocab) == hyps[:1]
     samples = TranslateOptions(3, sampling=Sampling())
     assert chosen(hyps, samples, vocab) == hyps
-
-
-def test_a_metric_is_required() -> None:
-    with pytest.raises(InputError, match="mbr"):
-        Mbr(None)  # type: ignore[arg-type]  # what a program without types may pass

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from translators import SMALL, VARIANTS, same, sentences, translator, vocabulary, window
+from translators import SMALL, VARIANTS, same, sentences, translator, vocabulary
 
 from vtrans.config import RETRY_NGRAM, ModelConfig
-from vtrans.lines.line import Line
 from vtrans.lines.retry import LOOP_NGRAM, LOOP_TIMES, loops, times_in_a_row
-from vtrans.search.options import Sampling
 from vtrans.text.vocabulary import EOS_ID
-from vtrans.translate.translation import TranslateOptions, Translation
+from vtrans.translate.translation import Translation
 
 LINES = sentences(40, seed=5)
 
@@ -124,26 +120,6 @@ def test_prefixes_hold_for_both_searches_and_are_no_loop() -> None:
     assert any(best[0].tokens[: len(loop)] == loop and best[0].finished for best in expected)
 
 
-def test_a_line_in_pieces_counts_once() -> None:
-    pieces = [line for line in LINES if line][:8]
-    made = translator(max_source=8)
-    list(made.translate([" ".join(pieces)]))
-    assert made.counts.cut == 1
-    assert made.counts.retried == 1
-
-
-@pytest.mark.parametrize(
-    ("options", "sampling"),
-    [({"retry": False}, None), ({"no_repeat_ngram": 5}, None), ({}, Sampling(seed=3))],
-    ids=["retry off", "a rule of its own", "sampled"],
-)
-def test_some_lines_are_searched_only_once(options: dict[str, Any], sampling: Sampling | None) -> None:
-    made, plain = translator(**options), translator(**{**options, "retry": False})
-    assert list(made.nbest(LINES, 2, sampling)) == list(plain.nbest(LINES, 2, sampling))
-    assert made.counts.retried == 0
-    assert made.counts.unfinished + made.counts.looping > 0
-
-
 def test_alignments_belong_to_the_kept_result() -> None:
     lines = [line for line in LINES if line]
     translations = list(translator().nbest(lines, alignments=True))
@@ -151,24 +127,3 @@ def test_alignments_belong_to_the_kept_result() -> None:
     for best in translations:
         assert best[0].alignment is not None
         assert all(j < len(best[0].text.split()) for _, j in best[0].alignment)
-
-
-@pytest.mark.parametrize("retry", [True, False])
-def test_lines_are_ready_once_when_nothing_can_change_them(retry: bool) -> None:
-    told: list[Line] = []
-    lines = [*LINES, " ".join(LINES[:30])]
-    config = VARIANTS["pre-norm, tgt-softmax"]
-    plain, made = (translator(config, retry=retry, batch_tokens=200, max_source=40) for _ in range(2))
-    expected = plain.translate_window(window(lines), TranslateOptions(2))
-    assert made.translate_window(window(lines), TranslateOptions(2), ready=told.append) == expected
-    assert replace(made.counts, seconds=0.0) == replace(plain.counts, seconds=0.0)
-    assert {line.number: line.translations for line in told} == dict(enumerate(expected, 1))
-    assert len(told) == len(lines)
-    assert made.counts.cut == 1
-    blank, again = made.counts.blank, made.counts.retried
-    assert all(not line.pieces for line in told[:blank])
-    assert {line.number for line in told if line.counts.retried} == {line.number for line in told[len(told) - again :]}
-    assert bool(again) == retry
-    told.clear()
-    made.translate_window(window(lines), TranslateOptions(1, alignments=True), ready=told.append)
-    assert [line.number for line in told] == list(range(1, len(lines) + 1))

@@ -11,14 +11,11 @@ from hypothesis import strategies as st
 from translators import WORDS, translator, vocabulary
 
 from vtrans.config import SearchConfig
-from vtrans.engines.engine import Source
-from vtrans.errors import InputError
-from vtrans.lines.line import MOST_PHRASES, Line, Piece
+from vtrans.lines.line import Line
 from vtrans.lines.pieces import EXTRA_LENGTH, CutIntoPieces, SourceReader, cut_long
 from vtrans.search.loop import Hypothesis
 from vtrans.text.sentences import sentences
 from vtrans.translate.translation import TranslateOptions
-from vtrans.wording.phrases import Wording
 
 
 @example("a" + 6 * " catdog", 8)  # of two subwords each, so that a cut at the limit divides one
@@ -78,41 +75,6 @@ def test_a_line_that_is_longer_than_usual_is_translated_sentence_by_sentence() -
 
 
 @pytest.mark.parametrize(
-    ("src", "tgt", "before", "short"),
-    [(40, 9, 0, True), (40, 10, 0, False), (39, 1, 0, False), (45, 9, 10, False), (40, 0, 0, False)],
-)
-def test_a_translation_that_is_far_shorter_is_counted(src: int, tgt: int, before: int, short: bool) -> None:
-    line = Line(1, "x")
-    line.before = [7] * before
-    line.pieces = [
-        Piece(line, Source([7] * length, 99, "1/0"), [Hypothesis((7,) * found, -1.0, -1.0, True, ())])
-        for length, found in ((5, 5), (src, tgt))
-    ]
-    CutIntoPieces(translator().reader, vocabulary(), TranslateOptions()).after([line])
-    assert line.counts.short == short
-
-
-class CountedList(list[int]):
-    """A list that counts the items copied by its slices, and by theirs."""
-
-    copied = 0
-
-    def __getitem__(self, at: Any) -> Any:
-        found = super().__getitem__(at)
-        if not isinstance(at, slice):
-            return found
-        CountedList.copied += len(found)
-        return CountedList(found)
-
-
-def test_cutting_a_line_copies_each_subword_once() -> None:
-    ids = CountedList([vocabulary().encode("dog")[0]] * 4321)
-    CountedList.copied = 0
-    assert list(map(len, cut_long(ids, 10, vocabulary()))) == [10] * 432 + [1]
-    assert CountedList.copied == 4321
-
-
-@pytest.mark.parametrize(
     ("search", "limit"),
     [
         (SearchConfig(), 4 + EXTRA_LENGTH),
@@ -131,29 +93,3 @@ def test_the_limit_is_above_the_source_or_a_multiple_of_it(search: SearchConfig,
     line.ids = [4, 5, 6, 7]
     (piece,) = SourceReader(engine, search).pieces(line, 70, None)
     assert piece.source.limit == limit
-
-
-@pytest.mark.parametrize(("times", "required"), [(MOST_PHRASES, True), (MOST_PHRASES + 1, False)])
-def test_the_search_must_not_require_one_code_too_often(times: int, required: bool) -> None:
-    both = vocabulary()
-    engine: Any = SimpleNamespace(src_vocab=both, tgt_vocab=both, max_length=None, tags={}, languages=[])
-    line = Line(1, "")
-    line.ids = vocabulary().encode("dog " * times)
-    line.wording = Wording(terms=(("cat",),), codes={"dog": times})
-    (piece,) = SourceReader(engine, SearchConfig(max_source=999)).pieces(line, 999, None)
-    assert len(piece.source.phrases) == 1 + required
-    assert not required or piece.source.phrases[1].times == times
-
-
-@pytest.mark.parametrize(
-    ("search", "message"),
-    [
-        (SearchConfig(max_length=1, min_length=1), r"`max_length`.*`min_length`.*1"),
-        (SearchConfig(max_length=99, min_length=70), r"`min_length`.*70"),
-    ],
-    ids=str,
-)
-def test_the_limit_that_leaves_no_room_is_named(search: SearchConfig, message: str) -> None:
-    engine: Any = SimpleNamespace(src_vocab=vocabulary(), tgt_vocab=vocabulary(), max_length=70, tags={}, languages=[])
-    with pytest.raises(InputError, match=message):
-        SourceReader(engine, search)

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 from cli_runner import SENTENCE, copies_of, start
@@ -32,7 +31,6 @@ from vtrans.storage.run_folder import RunFolder
 from vtrans.translate.stream import shares, translate_stream, workers_for
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator
-from vtrans.translate.windows import IDLE
 
 
 class Flushed(io.BytesIO):
@@ -50,18 +48,6 @@ def test_a_stream_is_flushed_a_window_at_a_time() -> None:
     out = Flushed()
     translate_stream(translator(), lines_of(["a", "dog", "runs"]), out, line_buffered=True)
     assert [block.count(b"\n") for block in out.seen] == [1, 2, 3]
-
-
-@pytest.mark.parametrize("patient", [False, True])
-def test_a_window_waits_for_its_lines_only_if_told_to(patient: bool) -> None:
-    def slow() -> Iterator[str]:
-        yield "a dog"
-        time.sleep(3 * IDLE)
-        yield "the park"
-
-    out = Flushed()
-    translate_stream(translator(), lines_of(slow()), out, patient=patient)
-    assert [block.count(b"\n") for block in out.seen] == ([2] if patient else [1, 2])
 
 
 # Copies of this process.
@@ -136,13 +122,6 @@ def rounded(text: bytes) -> str:
 
 
 @linux
-@pytest.mark.parametrize("lines", [[], ["", "the park", ""]])
-def test_there_may_be_more_processes_than_lines(lines: list[str]) -> None:
-    options = TranslateOptions()
-    assert streamed(lines, options, 4) == streamed(lines, options, 1)
-
-
-@linux
 def test_an_error_while_reading_comes_after_the_lines_before_it() -> None:
     def lines() -> Iterator[str]:
         yield from sentences(5)
@@ -152,17 +131,6 @@ def test_an_error_while_reading_comes_after_the_lines_before_it() -> None:
     with pytest.raises(InputError, match="line 6"), workers_for(ours, options, 2) as workers:
         translate_stream(ours, lines_of(lines()), out, options, workers=workers)
     assert out.getvalue().count(b"\n") == 5
-
-
-@linux
-def test_an_error_of_a_worker_is_that_of_one_process() -> None:
-    options, messages = TranslateOptions(), []
-    for processes in (1, 2, 3):
-        with pytest.raises(InputError) as caught:
-            streamed([*sentences(9), "half \ud800"], options, processes)
-        messages.append(str(caught.value))
-    assert "line 10 " in messages[0]
-    assert len(set(messages)) == 1
 
 
 @linux
@@ -182,29 +150,6 @@ def test_lines_are_answered_while_the_input_waits() -> None:
     with workers_for(ours, options, 2) as workers:
         translate_stream(ours, lines_of(lines()), out, options, workers=workers)
     assert out.getvalue().count(b"\n") == 3
-
-
-@linux
-@pytest.mark.parametrize(("line_buffered", "processes"), [(False, 1), (True, 1), (False, 2)])
-def test_progress_never_decreases_and_ends_with_the_whole_text(
-    line_buffered: bool, processes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("vtrans.translate.stream.WINDOW", 5)
-    lines, told = [*sentences(30), "", "Łódź"], list[tuple[float, float]]()
-    options, ours = TranslateOptions(), translator()
-    with workers_for(ours, options, processes) if processes > 1 else nullcontext() as workers:
-        translate_stream(
-            ours,
-            lines_of(lines),
-            io.BytesIO(),
-            options,
-            line_buffered=line_buffered,
-            progress=lambda *so_far: told.append(so_far),
-            workers=workers,
-        )
-    assert told == sorted(told)
-    assert len(told) >= sum(1 for line in lines if line) or processes > 1  # with each sentence
-    assert told[-1] == (len(lines), sum(len(line.encode()) + 1 for line in lines))
 
 
 @pytest.fixture
@@ -299,44 +244,7 @@ def test_a_window_is_shared_without_loss(texts: list[str], processes: int) -> No
     assert [line for share in divided for line in share] == lines
 
 
-def test_a_window_is_shared_by_the_cost_of_its_lines() -> None:
-    def sizes(texts: list[str], processes: int) -> list[int]:
-        return list(map(len, shares(window(texts), processes)))
-
-    assert sizes(["x"] * 90, 3) == [30, 30, 30]
-    assert sizes(["x" * 3000, *["x"] * 90], 2) == [1, 90]
-    assert sizes([], 2) == [0, 0]
-
-
 # Memory and signals.
-
-
-def test_a_signal_in_the_middle_of_a_write_waits_for_its_end() -> None:
-    class Slow(io.BytesIO):
-        def write(self, block: Any) -> int:
-            half = len(block) // 2
-            super().write(block[:half])
-            signal.raise_signal(signal.SIGINT)
-            return half + super().write(block[half:])
-
-    out = Slow()
-    usual = signal.getsignal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt):
-        translate_stream(translator(), lines_of(["a", "dog"]), out, line_buffered=True)
-    assert out.getvalue().count(b"\n") == 1
-    assert out.getvalue().endswith(b"\n")
-    assert signal.getsignal(signal.SIGINT) is usual
-
-
-def test_a_second_signal_does_not_wait() -> None:
-    class Stuck(io.BytesIO):
-        def write(self, block: Any) -> int:
-            signal.raise_signal(signal.SIGINT)
-            signal.raise_signal(signal.SIGINT)
-            raise AssertionError("went on")
-
-    with pytest.raises(KeyboardInterrupt):
-        translate_stream(translator(), lines_of(["a"]), Stuck())
 
 
 @pytest.mark.slow

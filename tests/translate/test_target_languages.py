@@ -7,29 +7,25 @@ import itertools
 from functools import cache
 from typing import Any
 
-import numpy as np
 import pytest
 from networks import align
-from translators import SEARCH, SMALL, VARIANTS, WORDS, loaded, network, sentences, translator, window
+from translators import SEARCH, SMALL, VARIANTS, WORDS, network, sentences, window
 
 from vtrans.analysis.attention_map import attention_map
 from vtrans.analysis.neighbours import steps
 from vtrans.checkpoint import LoadedModel
 from vtrans.data.preparation.learn_vocabulary import learn
 from vtrans.engines.alignments import NO_WORD
-from vtrans.engines.candidates import Candidates
 from vtrans.engines.engine import Source
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import InputError
 from vtrans.search.options import Sampling
-from vtrans.storage.model_file import Shortlist
 from vtrans.text.languages import Languages
 from vtrans.text.piece_table import pack
 from vtrans.text.vocabulary import EOS_ID, Vocabulary
 from vtrans.text.words import words_of_ids, words_of_line
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator
-from vtrans.wording.protect import Protection
 
 TAGS = {"de": ">>de<<", "fr": ">>fr<<"}
 PAIRS = tuple(Languages("en", code) for code in TAGS)
@@ -75,25 +71,6 @@ def test_a_translation_is_that_of_the_line_after_its_tag(name: str) -> None:
     assert sampled[0] == sampled[1] != sampled[2]
 
 
-def test_each_piece_of_a_long_line_begins_with_the_tag() -> None:
-    half = " ".join(["dog", "cat", "runs", "in"] * 2)
-    cut = speaking(max_source=len(vocabulary().encode(half)), max_length=6)
-    (whole,) = cut.translate([f"{half} {half}"], to="fr")
-    (part,) = cut.translate([half], to="fr")
-    assert whole == f"{part} {part}"
-    assert cut.counts.cut == 1
-
-
-def test_a_line_and_its_tag_fit_into_the_position_table() -> None:
-    made = speaking("learned positions, untied", max_length=0)
-    long = " ".join(["dog"] * 100)
-    assert made.reader.max_source == 60 - 2
-    assert next(made.translate([long], to="de"))
-    assert (
-        next(speaking("learned positions, untied").logprob([" ".join(["dog"] * 58)], ["ein Hund"], to="de")).logprob < 0
-    )
-
-
 def test_links_are_between_words_of_the_line_and_of_its_translation() -> None:
     made, vocab = speaking(), vocabulary()
     words = 0
@@ -112,37 +89,6 @@ def test_links_are_between_words_of_the_line_and_of_its_translation() -> None:
     assert words > 10
 
 
-def test_a_tag_in_a_translation_is_no_word() -> None:
-    vocab = vocabulary()
-    tag, ids = vocab.id_of(">>de<<") or 0, vocab.encode("ein Hund")
-    assert words_of_ids([tag, *ids, tag], vocab) == [0, *words_of_ids(ids, vocab), 1]
-    (t,) = speaking().logprob(["a dog"], [[tag, *ids, EOS_ID]], to="de")
-    assert (t.text, t.subwords[0]) == ("ein Hund", ">>de<<")
-
-
-def test_a_given_translation_gets_the_score_that_its_search_gave_it() -> None:
-    made = speaking()
-    lines = [line for line in LINES if line.strip()]
-    translations = [best[0] for best in made.nbest(lines, to="fr", raw=True)]
-    again = list(made.logprob(lines, [t.tokens for t in translations], to="fr"))
-    assert [t.logprob for t in again] == pytest.approx([t.logprob for t in translations], abs=1e-9)
-    other = list(made.logprob(lines, [t.tokens for t in translations], to="de"))
-    assert [t.logprob for t in other] != pytest.approx([t.logprob for t in translations], abs=1e-3)
-
-
-def test_prefixes_constraints_and_protected_text_are_those_of_the_line() -> None:
-    made = speaking(max_length=0)
-    (text,) = made.translate(["a dog runs"], to="de", prefixes=["ein Hund "])
-    assert text.startswith("ein Hund")
-    (text,) = made.translate(["a dog runs"], to="de", constraints=[{"constraints": ["park"]}])
-    assert "park" in text.split()
-    options = TranslateOptions(alignments=True, protect=Protection(), to="de")
-    ((t,),) = made.translate_window(window(["a dog http://example.org/x runs"]), options)
-    assert t.text.count("http://example.org/x") == 1
-    place = next(j for j, word in enumerate(t.text.split()) if "example" in word)
-    assert (2, place) in (t.alignment or ())
-
-
 @pytest.mark.parametrize(("to", "named"), [(None, "none"), ("it", "it"), ("", "''"), (">>de<<", ">>de<<")])
 def test_a_model_of_several_languages_needs_one_of_them(to: str | None, named: str) -> None:
     made = speaking()
@@ -155,49 +101,6 @@ def test_a_model_of_several_languages_needs_one_of_them(to: str | None, named: s
     ):
         with pytest.raises(InputError, match=rf"`to`.*de \(German\), fr \(French\).*{named}"):
             call()
-
-
-def test_a_model_of_one_language_needs_no_option() -> None:
-    one = dataclasses.replace(multilingual(), languages=PAIRS[:1], tags={"de": ">>de<<"})
-    lines = ["a dog runs", "the cat"]
-    made = Translator(TorchEngine([one]), retry=False)
-    assert (
-        list(made.translate(lines))
-        == list(made.translate(lines, to="de"))
-        == list(speaking().translate(lines, to="de"))
-    )
-    plain = Translator(TorchEngine([dataclasses.replace(loaded(), languages=PAIRS[:1])]), retry=False)
-    assert list(plain.translate(lines, to="de")) == list(plain.translate(lines))
-    for model, to in ((plain, "fr"), (translator(), "de")):
-        with pytest.raises(InputError, match="`to`"):
-            model.translate(lines, to=to)
-
-
-def test_models_of_an_ensemble_have_the_same_tags() -> None:
-    TorchEngine([multilingual(), multilingual(seed=2)])
-    with pytest.raises(InputError, match="model 2"):
-        TorchEngine([multilingual(), dataclasses.replace(multilingual(), tags={"de": ">>fr<<", "fr": ">>de<<"})])
-
-
-def test_a_shortlist_lists_no_tag() -> None:
-    vocab = vocabulary()
-    tags = [vocab.id_of(tag) or 0 for tag in TAGS.values()]
-    shortlist = Shortlist(np.full((len(vocab), 2), tags[1], dtype=np.int32), np.array(tags, dtype=np.int32))
-    (listed,) = Candidates(shortlist, len(vocab), True, tags).listed([[tags[0], *vocab.encode("a dog")]], [[]])
-    assert listed.nonzero()[0].tolist() == sorted({EOS_ID, *vocab.encode("a dog")})
-    model = dataclasses.replace(multilingual(), shortlist=shortlist)
-    made = Translator(TorchEngine([model], shortlist=True), retry=False)
-    for t in itertools.chain.from_iterable(made.nbest(LINES, 3, to="de", raw=True)):
-        assert not set(tags) & set(t.tokens)
-
-
-def test_the_attention_to_the_tag_has_a_column_of_its_own() -> None:
-    attention = attention_map(speaking(), "a dog runs", to="fr")
-    assert attention.source == (">>fr<<", "a", "dog", "runs", "</s>")
-    assert attention.shares.sum(1) == pytest.approx(1)
-    whole = attention_map(speaking(), "a dog runs", to="fr", subwords=True)
-    assert attention.shares[:, 0].max() == pytest.approx(whole.shares[:, 0].max(), rel=0.5)
-    assert steps(speaking(), "a dog runs", to="fr")[0] == next(speaking().translate(["a dog runs"], to="fr"))
 
 
 def test_lines_for_a_foreign_vocabulary_name_their_language_or_get_its_tag() -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from translators import SEARCH, FakeEngine, translator, vocabulary, window
 
-from vtrans.config import SearchConfig
 from vtrans.engines.alignments import Links
 from vtrans.engines.engine import Source
 from vtrans.search.decoder import SubwordPair
@@ -82,22 +81,9 @@ def test_the_model_chooses_the_form_and_the_words_that_go() -> None:
     assert translated(Fake("ein Hund läuft", links, disliked="park"), target="park|cat") == "cat läuft"
 
 
-def test_the_first_of_equally_probable_forms_is_chosen_whatever_the_batch() -> None:
-    for noise in (1e-7, -1e-7):
-        engine = Fake("ein Hund läuft", ((0, 0), (1, 1), (2, 2)), noise=noise)
-        assert translated(engine, target="park|cat") == "ein park läuft"
-
-
 def test_one_measure_ranks_rewritten_hypotheses_and_those_that_have_their_terms() -> None:
     engine = Fake("ein cat läuft|the Hund läuft", ((0, 0), (1, 1), (2, 2)), disliked="ein")
     assert translated(engine, target="cat", nbest=2) == "the cat läuft"
-
-
-def test_no_form_has_a_suppressed_subword() -> None:
-    links, options = ((0, 0), (1, 1), (2, 2)), TranslateOptions(glossary=Glossary((pair_of("dog", "park|cat"),)))
-    for piece, expected in (("<unk>", "ein park läuft"), ("▁park", "ein cat läuft")):
-        suppressing = Translator(Fake("ein Hund läuft", links), SearchConfig(suppress=(piece,)))
-        assert suppressing.translate_window(window([LINE]), options)[0][0].text == expected
 
 
 def test_two_terms_and_their_places() -> None:
@@ -107,23 +93,6 @@ def test_two_terms_and_their_places() -> None:
     assert best[0].text == "cat in the cat"  # there is one hypothesis, but two translations are wanted
     (best,) = Translator(engine, SEARCH).translate_window(window([LINE]), TranslateOptions(glossary=glossary))
     assert (best[0].text, best[0].finished) == ("the cat in läuft", True)
-
-
-def test_rules_and_codes_stay_in_force() -> None:
-    links = ((0, 0), (1, 1), (2, 2))
-    glossary = TranslateOptions(glossary=Glossary((pair_of("dog", "park"),)))
-    ruled = Translator(Fake("ein Hund läuft", links), SearchConfig(no_repeat_ngram=2))
-    assert ruled.translate_window(window([LINE]), glossary)[0][0].text == "cat park"
-    least = [Translator(Fake("ein Hund läuft", links), SearchConfig(min_length=n)) for n in (1, 100)]
-    assert [one.translate_window(window([LINE]), glossary)[0][0].text for one in least] == [
-        "ein park läuft",
-        "cat park",
-    ]
-    begun = Translator(Fake("ein Hund läuft", links), SEARCH)
-    assert begun.translate_window(window([LINE], prefixes=["ein Hund"]), glossary)[0][0].text == "cat park"
-    assert begun.translate_window(window([LINE], prefixes=["ein"]), glossary)[0][0].text == "ein park läuft"
-    avoiding = begun.translate_window(window([LINE], constraints=[{"avoid": ["läuft"]}]), glossary)
-    assert avoiding[0][0].text == "cat park"
 
 
 @pytest.mark.parametrize("options", [{}, {"nbest": 3}, {"alignments": True}, {"mbr": Mbr()}])

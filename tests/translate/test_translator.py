@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import io
-import itertools
-import json
 import math
 import random
 import re
@@ -15,21 +13,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from drawn import each_with, some
+from drawn import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from near_ties import Plain, equal_or_tied, plain
 from translators import SEARCH, SMALL, VARIANTS, WORDS, loaded, network, same, sentences, translator, vocabulary, window
 
 import vtrans
 from vtrans.checkpoint import LoadedModel
 from vtrans.config import SearchConfig
 from vtrans.console import Console
-from vtrans.data.preparation.learn_vocabulary import learn
 from vtrans.engines.engine import Source
 from vtrans.engines.torch_engine import TorchEngine
-from vtrans.errors import InputError
 from vtrans.lines.line import Line, Piece, lines_of
 from vtrans.lines.pieces import CutIntoPieces, cut_long
 from vtrans.search.decoder import Logprobs
@@ -39,9 +33,8 @@ from vtrans.search.options import Sampling
 from vtrans.text.lines import one_line
 from vtrans.text.vocabulary import EOS_ID
 from vtrans.translate.stream import translate_stream
-from vtrans.translate.translation import TranslateOptions, Translation
+from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator
-from vtrans.wording.protect import Protection
 
 
 @pytest.mark.parametrize("name", some(VARIANTS))
@@ -55,36 +48,6 @@ def test_no_translation_depends_on_its_batch(name: str) -> None:
     met = [t for best in alone for t in best if t.text]
     assert len({t.text for t in met}) > 5
     assert {t.finished for t in met} == {True, False}
-
-
-@pytest.mark.parametrize("name", some(VARIANTS))
-def test_in_float32_the_batch_changes_only_the_last_bits(name: str) -> None:
-    vocab, lines = vocabulary(), sentences(20)
-    model = LoadedModel(network(VARIANTS[name], len(vocab)).float(), vocab, vocab, SEARCH, {})
-    assert {p.dtype for p in model.model.parameters()} == {torch.float32}
-    order = random.Random(1).sample(range(len(lines)), len(lines))
-    runs: dict[int, list[list[Translation]]] = {}
-    for batch_tokens in (1, 50, 5000):
-        made = Translator(TorchEngine([model]), dataclasses.replace(SEARCH, batch_tokens=batch_tokens))
-        shuffled = dict(zip(order, made.nbest([lines[i] for i in order], 3), strict=True))
-        runs[batch_tokens] = [shuffled[i] for i in range(len(lines))]
-    alone = runs.pop(1)
-    assert len({t.text for best in alone for t in best}) > 5
-
-    def translated(exact: list[LoadedModel], line: str) -> Plain:
-        return plain(next(Translator(TorchEngine(exact)).nbest([line], 3)))
-
-    for batch_tokens, translations in runs.items():
-        equal = equal_or_tied([model], translated, lines, [*map(plain, alone)], [*map(plain, translations)], logprob=10)
-        for a, b in itertools.compress(zip(alone, translations, strict=True), equal):
-            assert [t.logprob for t in a] == pytest.approx([t.logprob for t in b], abs=1e-4), batch_tokens
-
-
-def test_the_models_of_an_ensemble_must_have_equal_vocabularies() -> None:
-    other = learn(["xyz zyx"] * 5, size=None, kind="bpe", coverage=1.0, normalization="nmt_nfkc")
-    second = LoadedModel(network(SMALL, len(other)), other, other, SEARCH, {})
-    with pytest.raises(InputError, match="model 2 "):
-        Translator(TorchEngine([loaded(), second]))
 
 
 # Sampling.
@@ -101,23 +64,6 @@ def test_samples_depend_only_on_seed_and_line() -> None:
     assert list(translator().translate(lines, Sampling(seed=8))) != [best[0].text for best in draws]
     assert any(a.text != b.text for a, b in draws)
     assert len(set(translator().translate(["a dog runs"] * 20, Sampling()))) > 5
-
-
-@pytest.mark.parametrize(
-    ("values", "what"),
-    [
-        ({"top_k": -1}, "`top_k`"),
-        ({"top_p": 0.0}, "`top_p`"),
-        ({"top_p": 1.1}, "`top_p`"),
-        ({"top_p": math.nan}, "`top_p`"),
-        ({"temperature": 0.0}, "`temperature`"),
-        ({"temperature": math.inf}, "`temperature`"),
-        ({"temperature": math.nan}, "`temperature`"),
-    ],
-)
-def test_invalid_sampling_is_refused(values: dict[str, Any], what: str) -> None:
-    with pytest.raises(InputError, match=what):
-        Sampling(**values)
 
 
 # One line out for every line in.
@@ -187,34 +133,6 @@ def test_blank_lines_stay_blank_without_the_model() -> None:
     assert [t.text for t in made.translate_window(window([""]))[0]] == [""]
 
 
-def test_lines_that_are_only_copied_are_not_blank_ones() -> None:
-    made, _ = scripted(b"Bild")
-    lines = ["", "https://example.org", "dog", "{name}"]
-    found = made.translate_window(window(lines), TranslateOptions(protect=Protection()))
-    assert [translations[0].text for translations in found] == ["", lines[1], "Bild", lines[3]]
-    assert (made.counts.lines, made.counts.blank, made.counts.copied) == (4, 1, 2)
-
-
-ENDS = ["\n", "\r", "\r\n", "\v", "\f", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"]
-
-
-@pytest.mark.parametrize(("end", "form"), each_with(ENDS, ["text", "scores", "tsv", "json"]))
-def test_a_translation_with_line_ends_in_it_is_one_line(end: str, form: Any) -> None:
-    made, _ = scripted(f"x{end}y".encode())
-    spaces = " " * len(end)
-    assert list(made.translate(["dog"])) == [f"x{spaces}y"]
-    out = io.BytesIO()
-    translate_stream(made, lines_of(["dog", "", "cat"]), out, TranslateOptions(form=form))
-    lines = out.getvalue().decode().split("\n")
-    assert len(lines) == 4
-    assert lines[3] == ""
-    if form == "json":
-        assert [json.loads(line)["translations"][0]["text"] for line in lines[:3]] == [f"x{spaces}y", "", f"x{spaces}y"]
-    else:
-        zero = "0.000000\t" * {"text": 0, "scores": 1, "tsv": 2}[form]
-        assert [line.replace("-0.0", "0.0") for line in lines[:3]] == [f"{zero}x{spaces}y", zero, f"{zero}x{spaces}y"]
-
-
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.text(max_size=12), max_size=7), st.integers(1, 3))
 def test_every_line_gives_its_own_translations_in_order(lines: list[str], n: int) -> None:
@@ -231,26 +149,6 @@ def test_every_line_gives_its_own_translations_in_order(lines: list[str], n: int
     out = io.BytesIO()
     translate_stream(made, lines_of(lines), out, TranslateOptions(n))
     assert out.getvalue() == "".join(t.text + "\n" for best in translations for t in best).encode()
-
-
-def test_blank_lines_stay_blank_without_normalization() -> None:
-    vocab = learn(list(WORDS), size=None, kind="bpe", coverage=1.0, normalization="identity")
-    blank = [line for line in BLANK if not line.strip()]
-    assert any(vocab.encode(line) for line in blank), "to SentencePiece alone they are text"
-    decoder = Scripted([5], len(vocab))
-    made = Translator(engine(decoder, LoadedModel(network(SMALL, len(vocab)), vocab, vocab, SEARCH, {})))
-    assert list(made.translate(blank)) == [""] * len(blank)
-    assert decoder.sources == []
-
-
-def test_half_a_surrogate_pair_is_refused_by_line() -> None:
-    with pytest.raises(InputError, match="line 2 "):
-        list(translator().translate(["dog", "cat \ud800"]))
-
-
-def test_one_string_is_not_a_list_of_lines() -> None:
-    with pytest.raises(InputError, match="`lines`"):
-        translator().translate("A dog runs.")
 
 
 def test_a_lost_line_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,27 +168,6 @@ def test_a_lost_line_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
 # n-best.
 
 
-def test_places_without_a_hypothesis_are_empty_and_counted() -> None:
-    made, _ = scripted(b"", beam=3)
-    (found,) = made.nbest(["a dog runs"], 3)
-    assert found[0] == Translation("", 0.0, 0.0, True, (EOS_ID,), ("</s>",), (0.0,))
-    assert found[1:] == [Translation("", -math.inf, -math.inf, False)] * 2
-    assert made.counts.missing == 2
-    fields = found[1].as_dict()
-    assert (fields["text"], fields["logprob"], fields["score"], fields["finished"]) == ("", None, None, False)
-    out = io.BytesIO()
-    translate_stream(made, lines_of(["a dog runs"]), out, TranslateOptions(3, form="json"))
-    assert len(json.loads(out.getvalue())["translations"]) == 3
-
-
-def test_unfinished_translations_are_counted() -> None:
-    made, _ = scripted(b"abcdef", max_length=4)
-    assert list(made.translate(["dog", "", "cat"])) == ["abcd", "", "abcd"]
-    assert made.counts.unfinished == 2
-    assert made.counts.tgt_tokens == 8
-    assert made.counts.seconds > 0
-
-
 def test_a_piece_that_came_out_empty_is_counted() -> None:
     made = translator()
     empty, dog = (Hypothesis(tuple(ids), 0.0, 0.0, True, (0.0,)) for ids in ([], vocabulary().encode("dog")))
@@ -306,12 +183,6 @@ def test_a_piece_that_came_out_empty_is_counted() -> None:
         assert "dog" in line.translations[0].text
         assert line.counts.empty == times
     assert joined([dog, empty]).counts.empty == 0  # only the best translation counts
-
-
-@pytest.mark.parametrize("n", [0, -1, 4])
-def test_an_invalid_nbest_is_refused_at_once(n: int) -> None:
-    with pytest.raises(InputError, match="`nbest`"):
-        translator().nbest(["a"], n)
 
 
 # Long lines.

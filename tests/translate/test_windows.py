@@ -8,9 +8,6 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import pytest
-
-from vtrans.errors import InputError
 from vtrans.lines.line import lines_of
 from vtrans.translate import windows as module
 
@@ -39,20 +36,6 @@ def test_reading_stops_when_the_windows_are_closed() -> None:
     assert not reader.is_alive()
 
 
-def test_an_idle_input_ends_a_window() -> None:
-    answered = threading.Event()
-
-    def patient() -> Iterator[str]:
-        yield "one"
-        assert answered.wait(60)
-        yield "two"
-
-    stream = windows(patient(), 100)
-    assert next(stream) == ["one"]
-    answered.set()
-    assert list(stream) == [["two"]]
-
-
 def test_a_slow_input_ends_a_window() -> None:
     def trickle() -> Iterator[str]:
         for number in range(2000):
@@ -62,26 +45,6 @@ def test_a_slow_input_ends_a_window() -> None:
     stream = windows(trickle(), 2000, idle=30, patience=0.1)
     assert 0 < len(next(stream)) < 2000
     stream.close()  # type: ignore[attr-defined]  # a generator
-
-
-def test_an_error_while_reading_is_raised_after_the_lines_before_it() -> None:
-    def broken() -> Iterator[str]:
-        yield from "ab"
-        raise InputError("line 3 is not UTF-8")
-
-    stream = windows(broken(), 100, idle=30)
-    assert next(stream) == ["a", "b"]
-    with pytest.raises(InputError, match="line 3"):
-        next(stream)
-
-
-def test_windows_are_bounded_in_bytes() -> None:
-    lines = ["x" * 9, "y" * 9, "z" * 50, "é" * 10, "a", "b"]
-    assert list(windows(lines, 100, idle=30, most=25)) == [
-        ["x" * 9, "y" * 9],
-        ["z" * 50],
-        ["é" * 10, "a", "b"],
-    ]
 
 
 def test_long_lines_bound_how_far_the_thread_reads_ahead() -> None:

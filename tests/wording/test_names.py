@@ -70,13 +70,6 @@ def test_names_and_measures(line: str, names: dict[str, str]) -> None:
     assert translations(TO_GERMAN, line) == names
 
 
-def test_names_that_another_language_may_translate_are_left_to_the_model() -> None:
-    line = "Mr. Okafor flew from Cologne to Marek's house, 1.5 km away."
-    assert translations(TO_FRENCH, line) == {"Okafor": "Okafor", "1.5 km": "1.5 km"}
-    for languages in (Languages("de", "en"), Languages("en", "ru"), Languages("", "")):
-        assert not translations(Names(VOCAB, languages), "we saw Okafor")
-
-
 def test_a_name_is_written_as_the_table_has_it() -> None:
     line = Line(1, "we took a train from Cologne to Wuppdi")
     stages = CopyNames(TO_GERMAN, None), WriteCodes(required=True)

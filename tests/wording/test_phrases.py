@@ -5,30 +5,27 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
-from cli_runner import Done
 from drawn import each_with, some
 from fakes import BOS, EOS, FakeDecoder, Ids, hashed, many_sentences
-from translators import SMALL, loaded, same, sentences, translator, vocabulary
+from translators import SMALL, loaded, sentences, translator, vocabulary
 
 from vtrans.config import SearchConfig
 from vtrans.engines.torch_engine import TorchEngine
-from vtrans.errors import FileError, InputError
+from vtrans.errors import InputError
 from vtrans.search.banks import Banks, width_of
 from vtrans.search.beam import beam_search
 from vtrans.search.lexical import Form, Phrase, least_tokens
 from vtrans.search.loop import Hypothesis, SearchTask
 from vtrans.search.options import Sampling
 from vtrans.storage.model_file import Shortlist
-from vtrans.storage.run_folder import RunFolder
 from vtrans.translate.translator import Translator
 from vtrans.wording.avoid import Spelling
-from vtrans.wording.phrases import NO_WORDING, encoded, occurrences, read_constraints, wording_of
+from vtrans.wording.phrases import NO_WORDING, encoded, occurrences, wording_of
 
 SOURCE: Ids = (2, EOS)
 WORDS = 5  # of the fakes
@@ -121,57 +118,6 @@ def test_the_narrowest_beam_leaves_no_phrase_out(beam: int, stop: str) -> None:
         assert obeys(best.tokens, phrases, continues), (seed, phrases, best)
 
 
-def cut_phrases(numbers: random.Random, words: Sequence[int]) -> list[Phrase]:
-    """Returns phrases that overlap: each is a part of one sequence of words, and may go on differently."""
-    whole = numbers.choices(words, k=numbers.randint(1, 4))
-    phrases = []
-    for _ in range(numbers.randint(2, 3)):
-        begin = numbers.randrange(len(whole))
-        tokens = whole[begin : numbers.randint(begin + 1, len(whole))] + numbers.choices(words, k=numbers.randrange(2))
-        phrases.append(Phrase((Form(tuple(tokens), numbers.random() < 0.5),), numbers.choice([1, 1, 2])))
-    return phrases
-
-
-def test_the_narrowest_beam_leaves_no_phrase_out_if_one_begins_another() -> None:
-    for seed in range(100):
-        numbers = random.Random(seed)
-        phrases, continues = cut_phrases(numbers, (3, 4, 5)), {w for w in (3, 4, 5) if numbers.random() < 0.5}
-        # 2 is likelier than all that is needed, at every step.
-        logprobs = [-math.inf, math.log(0.05), math.log(0.85), *[math.log(numbers.uniform(0.001, 0.1))] * 3]
-        table = hashed(seed, 4, eos=-2.0) if seed % 2 else lambda source, prefix, row=tuple(logprobs): row
-        limit = 2 * least_tokens(phrases) + 1
-        [[best]] = search(
-            table, [phrases], [SOURCE], [limit], beam=1, continues=[w in continues for w in range(6)]
-        )  # fmt: skip
-        assert obeys(best.tokens, phrases, continues), (seed, phrases, continues, best)
-
-
-@pytest.mark.parametrize(("end", "finished"), [(0.05, False), (0.9, True)])
-def test_phrases_do_not_change_whether_the_model_ends_its_translation(end: float, finished: bool) -> None:
-    """Words 3 and 4 are the phrases, one of which begins the other; 2 is the word that the model likes."""
-    X, limit = 2, 20
-    row = [-math.inf, math.log(end), math.log(0.9 - end if end < 0.5 else 0.01), math.log(0.05), math.log(0.05)]
-    phrases = [Phrase((Form((3,)),)), Phrase((Form((3, 4)),))]
-    [[best]] = search(lambda source, prefix: row, [phrases], [SOURCE], [limit], beam=1, continues=[False] * 5)
-    decoder = FakeDecoder(lambda source, prefix: row, limits={SOURCE: limit})
-    settings = SearchConfig(beam=1)
-    [(_, [plain])] = beam_search(decoder, SearchTask([SOURCE], [limit], settings, 1, bos_id=BOS, eos_id=EOS))
-    assert (best.finished, plain.finished) == (finished, finished)
-    assert obeys(best.tokens, phrases, set())
-    assert finished or (set(plain.tokens) == {X} and len(best.tokens) == len(plain.tokens) == limit)
-
-
-def test_a_word_ends_even_if_all_its_likely_continuations_go_on() -> None:
-    """3 to 6 continue a word, and each of them is likelier than what ends it."""
-
-    def table(source: Ids, prefix: Ids) -> list[float]:
-        return [-math.inf, -9.0, -5.0, *[-1.0 - 0.1 * w for w in range(4)]]
-
-    phrases = [Phrase((Form((2,), whole=True),))]
-    [[best]] = search(table, [phrases], [SOURCE], [6], beam=1, continues=[w > 2 for w in range(WORDS + 2)])
-    assert obeys(best.tokens, phrases, {3, 4, 5, 6})
-
-
 def test_a_phrase_that_occurs_exactly_once_occurs_only_once() -> None:
     phrases = [Phrase((Form((2,)), Form((3,))), exactly=True), Phrase((Form((4,)),), times=2, exactly=True)]
     for seed in range(30):
@@ -240,14 +186,6 @@ def test_constraints_of_another_kind_are_refused(given: dict[str, Any], named: s
         wording_of(given, "the line", 7)
 
 
-def test_a_line_of_constraints_is_blank_or_an_object() -> None:
-    asked = read_constraints(["", '{"avoid": ["x"]}', " "], "file")
-    assert list(asked) == [{}, {"avoid": ["x"]}, {}]
-    for line in ("[]", '{"avoid": ["x"]', "dog", "3", "[" * 100_000):
-        with pytest.raises(FileError, match="line 2 of file"):
-            list(read_constraints(["", line], "file"))
-
-
 def test_a_phrase_that_cannot_be_written_is_refused() -> None:
     vocab = vocabulary()
     for text in ("ﬁn", "½"):  # the vocabulary's normalization changes them
@@ -259,12 +197,6 @@ def test_a_phrase_that_cannot_be_written_is_refused() -> None:
     with pytest.raises(InputError, match="`suppress`"):
         encoded(asked, vocab, (*vocab.encode("park"), *vocab.encode("Hund")), 3)
     assert encoded(NO_WORDING, vocab, (), 3) == ()
-
-
-def test_a_phrase_without_spaces_around_it_may_follow_other_characters() -> None:
-    (phrase,) = encoded(wording_of({"constraints": ["東京"]}, "", 1), vocabulary(), (), 1)
-    written = {vocabulary().decode([*vocabulary().encode("Hund"), *form.tokens]) for form in phrase.forms}
-    assert written == {"Hund 東京", "Hund東京"}
 
 
 def test_a_subword_is_impossible_if_it_would_complete_a_phrase() -> None:
@@ -322,14 +254,6 @@ def test_every_translation_contains_its_phrases_and_none_to_avoid(settings: dict
     assert made.counts.unmet == sum(bool(own["constraints"]) for own in blank)
 
 
-def test_lines_without_constraints_are_translated_as_before() -> None:
-    asked = [{"constraints": ["dog"]} if i % 3 == 0 else {} for i in range(len(LINES))]
-    found, free = list(translator().nbest(LINES, 2, constraints=asked)), list(translator().nbest(LINES, 2))
-    rest = [i for i in range(len(LINES)) if i % 3]
-    assert same([found[i] for i in rest], [free[i] for i in rest])
-    assert same(list(translator().nbest(LINES, 2, constraints=[{}] * len(LINES))), free)
-
-
 def test_prefixes_rules_shortlists_and_ensembles_combine_with_phrases() -> None:
     lines, V = [line for line in LINES if line], len(vocabulary())
     asked = [{"constraints": ["the park"], "avoid": ["dog"]}] * len(lines)
@@ -361,35 +285,3 @@ def test_what_phrases_do_not_combine_with_is_refused() -> None:
         list(translator(max_length=5).nbest(["dog"], constraints=[{"constraints": ["park"] * 5}]))
     with pytest.raises(InputError, match="2 constraints"):
         list(translator().nbest(["dog"], constraints=asked * 2))
-
-
-def test_a_repeated_phrase_occurs_as_often() -> None:
-    lines = [line for line in LINES if line]
-    for text in translator(max_length=0).translate(lines, constraints=[{"constraints": ["park"] * 3}] * len(lines)):
-        assert len(list(occurrences("park", text))) >= 3
-
-
-def test_a_constraint_that_a_rule_forbids_is_counted(tmp_path: Path) -> None:
-    made = translator(max_length=0, no_repeat_ngram=1)
-    list(made.translate(["dog"], constraints=[{"constraints": ["park", "park"]}]))
-    assert made.counts.unmet == 1
-
-
-def test_the_command_takes_constraints(tiny_run: RunFolder, tmp_path: Path, run_cli: Callable[..., Done]) -> None:
-    asked = tmp_path / "asked.jsonl"
-    asked.write_text('{"constraints": ["Der Esel"], "avoid": ["Hund"]}\n\n', encoding="utf-8")
-    stdin = b"The big dog sees me today.\nThe big dog sees me today.\n"
-    words = ("translate", "--model", tiny_run.path, "--constraints", asked)
-    free = run_cli(*words[:3], stdin=stdin)
-    assert free.code == 0, free.err
-    for processes in ("1", "2"):
-        done = run_cli(*words, "--processes", processes, stdin=stdin)
-        assert done.code == 0, done.err
-        first, second, _ = done.out.decode().split("\n")
-        assert "Der Esel" in first
-        assert "Hund" not in first
-        assert second == free.out.decode().split("\n")[1]
-    asked.write_text('{"constraints": ["x"]\n\n', encoding="utf-8")
-    done = run_cli(*words, stdin=stdin)
-    assert done.code == 2
-    assert "line 1" in done.err

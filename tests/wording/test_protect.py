@@ -5,13 +5,11 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from cli_runner import Done
 from translators import sentences, translator, window
 
 from vtrans.errors import FileError, InputError
@@ -19,11 +17,10 @@ from vtrans.lines.line import Line
 from vtrans.lines.requirements import ProtectText, WriteCodes
 from vtrans.lines.stages import Stages
 from vtrans.search.options import Sampling
-from vtrans.storage.run_folder import RunFolder
 from vtrans.translate.translation import TranslateOptions, Translation
 from vtrans.wording.glossary import Glossary, pair_of, read_glossary
 from vtrans.wording.phrases import occurrences
-from vtrans.wording.protect import EVERYDAY, Protection, masked
+from vtrans.wording.protect import EVERYDAY, Protection
 
 TERMS = Glossary(
     (
@@ -52,11 +49,6 @@ TERMS = Glossary(
 )
 def test_the_terms_in_a_line(line: str, found: list[str]) -> None:
     assert [term.forms[0] for term in TERMS.terms_in(line)] == found
-
-
-def test_the_terms_of_another_glossary_come_first() -> None:
-    both = TERMS.with_terms(Glossary((pair_of("dog", "Köter"), pair_of("cat", "Katze | Kater"))))
-    assert [term.forms for term in both.terms_in("dog, cat, NATO")] == [("Köter",), ("Katze", "Kater"), ("Nato",)]
 
 
 def test_a_glossary_is_read_from_a_file(tmp_path: Path) -> None:
@@ -141,16 +133,6 @@ def test_words_are_joined_to_protected_text_only_if_they_are_in_the_source(
     assert Protection().masked(line).restored(translation).text == expected
 
 
-def test_protected_texts_that_touch_each_other_have_one_space_between_their_codes() -> None:
-    """As `[X13X]` has if the vocabulary lacks brackets."""
-    read = masked("see [X1X] x", [(4, 5), (5, 8), (8, 9)])
-    assert read.masked == "see A1 B2 C3 x"
-    assert read.restored("x A1 B2 C3 y").text == "x [X1X] y"
-    read = masked("Open [Test] now", [(5, 6), (10, 11)])  # and the model translates what is in them
-    assert read.restored("Öffne A1 Prüfung B2 jetzt").text == "Öffne [Prüfung] jetzt"
-    assert masked("a([x])", [(1, 2), (2, 3), (3, 4), (4, 5), (5, 6)]).masked == "a A1 B2 C3 D4 E5"
-
-
 def test_links_are_those_of_the_words_that_a_reader_counts() -> None:
     line = Line(1, "New York dog")
     ProtectText(Protection(("New York",))).before([line])
@@ -161,22 +143,6 @@ def test_links_are_those_of_the_words_that_a_reader_counts() -> None:
     stage.after([line])
     assert line.translations[0].text == "Hund New York"
     assert line.translations[0].alignment == ((0, 1), (2, 0))
-
-
-def test_the_words_of_a_copied_line_are_linked_to_themselves() -> None:
-    """So that a tag stays where it is between them."""
-    stage, line = WriteCodes(required=False), Line(1, "<3 &nope; <")
-    line.protected = [(0, 2), (3, 9), (10, 11)]
-    stage.before([line])
-    line.translations = [Translation("", 0.0, 0.0, True, alignment=())]
-    stage.after([line])
-    assert (line.translations[0].text, line.translations[0].alignment) == (line.text, ((0, 0), (1, 1), (2, 2)))
-
-
-def test_words_keep_their_alignment() -> None:
-    masked = Protection().masked("see<b>`a b c`</b> now")
-    assert masked.masked.split() == ["see", *masked.texts, "now"]
-    assert masked.words() == [0, 0, 0, 2, 3]
 
 
 # Through the translator.
@@ -266,21 +232,6 @@ def test_terms_of_the_glossary_are_in_the_translation() -> None:
     assert made.counts.unmet == sum("cat" in line for line in lines) > 0
     with pytest.raises(InputError, match="`glossary`"):
         translator().translate_window(window(lines), TranslateOptions(glossary=glossary, sampling=Sampling()))
-
-
-def test_the_command_takes_a_glossary_and_protects(
-    tiny_run: RunFolder, tmp_path: Path, run_cli: Callable[..., Done]
-) -> None:
-    terms = tmp_path / "terms.tsv"
-    terms.write_text("dog\tHund|Esel\n", encoding="utf-8")
-    words: Sequence[Any] = ("translate", "--model", tiny_run.path, "--glossary", terms, "--protect-pattern", "<<.>>")
-    done = run_cli(*words, stdin=b"The big dog sees <<a>> me at {place}.\n")
-    assert done.code == 0, done.err
-    text = done.out.decode()
-    assert "Hund" in text or "Esel" in text
-    assert (text.count("<<a>>"), text.count("{place}")) == (1, 1)
-    assert run_cli(*words, "--sample", stdin=b"x\n").code == 2
-    assert run_cli("translate", "--protect-pattern", "(", stdin=b"x\n").code == 2
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,7 @@ import time
 from typing import Any
 
 import pytest
-from translators import window, word_vocabulary
-from typed_lines import LATIN, READ, Echo, Reader, translated, vocabulary_of
+from typed_lines import LATIN, READ, Reader, translated, vocabulary_of
 
 from vtrans.lines.case import Case, title
 from vtrans.lines.line import Line
@@ -15,8 +14,7 @@ from vtrans.lines.mbr import LeaveOutEqual
 from vtrans.lines.requirements import ProtectText
 from vtrans.lines.unknowns import AROUND, Characters, CopyUnknown, DropInvisible
 from vtrans.text.case import upper
-from vtrans.translate.translation import TranslateOptions, Translation
-from vtrans.translate.translator import Translator
+from vtrans.translate.translation import Translation
 from vtrans.wording.protect import Protection
 
 
@@ -88,18 +86,6 @@ def test_a_run_with_an_unknown_symbol_is_copied_as_a_whole(line: str, copied: li
     assert copied_of(READ, line) == copied
 
 
-def test_words_of_a_script_that_the_vocabulary_has_are_not_copied() -> None:
-    cyrillic = vocabulary_of("Съешь же ещё этих мягких французских булок, да выпей чаю")
-    reader = Reader(cyrillic, LATIN)
-    assert copied_of(reader, "Съѣшь fox 狐") == ["fox", "狐"]
-    assert not copied_of(Reader(cyrillic, vocabulary_of("狐狸")), "fox"), "the target cannot write it either"
-
-
-def test_unknown_words_of_a_table_are_copied() -> None:
-    vocab = word_vocabulary()
-    assert copied_of(Reader(vocab, vocab), "a 😀") == ["😀"]
-
-
 def test_hostile_lines_are_read_in_linear_time() -> None:
     for piece in ("😀", "😀 ", "Dvořák", "-", "- ", "A", "A ", "\u0301", "犬ř", "a/", "(/", "/)", "<a/", "\u200d"):
         began = time.process_time()
@@ -159,12 +145,6 @@ def test_control_characters_are_not_shown_to_the_model(line: str, seen: str) -> 
     assert read.seen.text == seen
 
 
-def test_control_characters_count_as_words_of_the_line() -> None:
-    best = translated("😀 \x00 a 🎉 \x00 dog. →", alignments=True)
-    assert (best.text, best.alignment) == ("😀  ein a 🎉 dog. →", ((0, 0), (3, 3), (6, 5)))
-    assert (translated("\x00").text, translated("\x00").logprob) == ("", 0.0)
-
-
 def test_equal_translations_are_left_out() -> None:
     line = Line(1, "A DOG")
     line.translations = [Translation(text, -i, -i, True) for i, text in enumerate(["X", "Y", "X", "Z", "Y"])]
@@ -174,15 +154,6 @@ def test_equal_translations_are_left_out() -> None:
         *(("", False), ("", False)),
     ]
     assert [t.logprob for t in line.translations[:3]] == [0, -1, -3]
-
-
-def test_a_copied_line_has_one_translation() -> None:
-    first, second = Translator(Echo()).translate_window(window(["😀"]), TranslateOptions(nbest=2))[0]
-    assert (first.text, first.logprob, second.text, second.finished) == ("😀", 0.0, "", False)
-    assert (
-        Translator(Echo()).translate_window(window([" "]), TranslateOptions(nbest=2))[0]
-        == [Translation("", 0.0, 0.0, True)] * 2
-    ), "a blank line has blank ones"
 
 
 @pytest.mark.parametrize("line", ["😀", " 犬犬 → 😀 "])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from vtrans.data.cleaning.options import RULES, CleanOptions
-from vtrans.data.cleaning.rules import Rules, key_of, words_of
+from vtrans.data.cleaning.rules import Rules, key_of
 from vtrans.errors import InputError
 
 SAMPLE = [
@@ -84,11 +84,6 @@ def test_what_is_like_a_broken_pair_is_kept(rule: str, src: str, tgt: str) -> No
     assert rules().reason(src, tgt) is None, rule
 
 
-def test_contractions_are_two_words() -> None:
-    assert words_of("I'm sure they don’t.") == words_of("I am sure they do not.")
-    assert words_of("Tom's rock 'n' roll") == ["tom", "'s", "rock", "'", "n", "'", "roll"]
-
-
 def test_invented_numbers_drop_a_pair_only_if_they_are_asked_for() -> None:
     src, tgt = "The train leaves at half past six.", "Der Zug f\u00e4hrt um 6:45."
     assert rules().reason(src, tgt) is None
@@ -101,30 +96,6 @@ def test_invented_numbers_drop_a_pair_only_if_they_are_asked_for() -> None:
 def test_each_rule_without_models_has_cases() -> None:
     missing = RULES.keys() - {rule for rule, *_ in DROPPED}
     assert missing == {"invented", "mojibake", "duplicate", "misaligned", "incomplete", "cross-entropy"}
-
-
-def test_the_sides_are_treated_alike() -> None:
-    swapped = rules(src="text.de", tgt="text.en", sample=[(tgt, src) for src, tgt in SAMPLE])
-    for rule, src, tgt in DROPPED:
-        assert swapped.reason(tgt, src) == rule
-    for _, src, tgt in KEPT:
-        assert swapped.reason(tgt, src) is None
-
-
-def test_lengths_are_compared_with_those_of_the_text() -> None:
-    """A Chinese sentence has a third of the characters of its translation."""
-    sample = [("The dog runs through the big old park.", "狗跑过一个很大的老公园。"), ("He buys bread.", "他买面包。")]
-    chinese = rules(tgt="text.zh", sample=sample, max_ratio=2.0)
-    src = "Two women are singing on a stage in front of many people."
-    assert chinese.reason(src, "两个女人在舞台上为很多人唱歌。") is None
-    assert chinese.reason(src, "女人") == "ratio"
-    assert chinese.reason("Yes, of course.", "女人在舞台上唱歌" * 4) == "ratio"
-    assert chinese.reason("word", "狗" * 251) == "length"  # each character is a word
-
-
-def test_a_text_may_use_several_scripts() -> None:
-    sample = [("dog", "犬"), ("The child eats.", "こどもがたべる。"), ("coffee", "コーヒー")]
-    assert rules(("language",), sample).reason("The dog drinks coffee.", "犬はコーヒーをのむ。") is None
 
 
 def test_mojibake_is_repaired_or_dropped() -> None:

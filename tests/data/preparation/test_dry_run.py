@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from corpora import TRAIN, made, options, snapshot, two_corpora, two_languages
+from corpora import TRAIN, made, options, snapshot, two_corpora
 
 from vtrans.console import Console
 from vtrans.data.options import PrepareOptions
 from vtrans.data.preparation.prepare import prepare
-from vtrans.data.store import DataFolder
 from vtrans.errors import InputError
 
 
@@ -48,46 +47,6 @@ def test_a_dry_run_of_a_small_text_is_exact_and_writes_nothing(tmp_path: Path, s
         "nothing was written",
     ):  # fmt: skip
         assert words in said
-
-
-@pytest.mark.parametrize("separate", [False, True])
-def test_the_size_of_a_vocabulary_is_that_of_the_one_that_is_given(tmp_path: Path, separate: bool) -> None:
-    made(two_corpora(tmp_path, separate=separate))
-    data = DataFolder.open(tmp_path / "data")
-    given = data.src_vocab.proto, data.tgt_vocab.proto
-    again = two_corpora(tmp_path, vocabularies=given, out=tmp_path / "again")
-    estimate, said = estimated(again)
-    assert estimate["vocab_size"] == max(len(data.src_vocab), len(data.tgt_vocab))
-    assert "8,000" not in said
-    stream = io.StringIO()
-    prepare(again, Console(stream=stream))
-    assert "8,000" not in stream.getvalue()
-    size = sum(path.stat().st_size for path in (tmp_path / "again").iterdir() if path.name != "data.json")
-    assert estimate["bytes"] == pytest.approx(size, rel=0.1)
-
-
-def test_a_dry_run_counts_the_tags_and_names_what_it_does_not_measure(tmp_path: Path) -> None:
-    opts = two_languages(tmp_path)
-    estimate, said = estimated(opts)
-    assert estimate["tokens"] == made(opts)["train"]["tokens"]
-    assert "without the time to align" not in said
-    assert "without the time to align" in estimated(dataclasses.replace(opts, align=True, out=tmp_path / "linked"))[1]
-
-
-def test_a_dry_run_of_a_long_text_estimates_from_some_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vtrans.data.preparation.dry_run.SAMPLE", 90)
-    opts = options(tmp_path, vocab_size=300, valid=None)
-    estimate, said = estimated(opts)
-    report = made(opts)
-    assert estimate["held_out"] == report["held_out"]["pairs"]
-    assert (estimate["measured_on"], estimate["vocab_size"]) == (90, 300)
-    for side in ("src", "tgt"):
-        assert estimate["tokens"][side] == pytest.approx(report["train"]["tokens"][side], rel=0.1)
-    assert "tokens: about " in said
-    assert "300 pieces, learned" in said
-    # The sample may be too small for a size that the whole text allows.
-    monkeypatch.setattr("vtrans.data.preparation.dry_run.SAMPLE", 2)
-    assert estimated(options(tmp_path, vocab_size=300, valid=None, out=tmp_path / "b"))[0]["vocab_size"] == 300
 
 
 def test_a_dry_run_refuses_what_preparing_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

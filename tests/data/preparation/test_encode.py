@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import multiprocessing
 import os
@@ -18,7 +17,7 @@ import vtrans.data.preparation.prepare
 import vtrans.processes.workers
 from vtrans.console import Console
 from vtrans.data.options import PrepareOptions
-from vtrans.data.preparation.encode import Encoded, Encoder, Task, TextPair, encode, hash_of, reason_to_drop
+from vtrans.data.preparation.encode import Encoded, Task, TextPair, encode, hash_of, reason_to_drop
 from vtrans.data.preparation.learn_vocabulary import learn
 from vtrans.data.preparation.prepare import prepare
 from vtrans.errors import VtransError
@@ -60,29 +59,6 @@ def same(a: Encoded, b: Encoded) -> bool:
 )  # fmt: skip
 def test_pairs_are_dropped_by_length_and_ratio(src: int, tgt: int, reason: str | None) -> None:
     assert reason_to_drop(src, tgt, 30, 4.0) == reason
-
-
-def test_ids_are_wide_for_more_than_65536_pieces() -> None:
-    assert [dataclasses.replace(TASK, pieces=n).wide for n in (1 << 16, (1 << 16) + 1)] == [False, True]
-
-
-def test_workers_give_the_results_of_one_process(always_workers: None) -> None:
-    alone = [Encoder(TASK)(batch) for batch in BATCHES]
-    assert sum(e.dropped["empty"] for e in alone) == len(range(0, 200, 9))
-    assert any(e.sources for e in alone)
-    assert any(e.pairs for e in alone)
-    together = list(encode(BATCHES, TASK, len(PAIRS), 3))
-    assert len(together) == len(alone)
-    assert all(same(a, b) for a, b in zip(alone, together, strict=True))
-
-
-def test_a_short_text_is_encoded_without_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vtrans.processes.workers, "ProcessPoolExecutor", None)
-    total = 2 * vtrans.data.preparation.encode.PAIRS_PER_WORKER
-    assert len(list(encode(BATCHES, TASK, total - 1, 4))) == len(BATCHES)
-    assert len(list(encode(BATCHES, TASK, 10**9, 1))) == len(BATCHES)
-    with pytest.raises(TypeError):
-        list(encode(BATCHES, TASK, total, 4))
 
 
 def test_a_worker_that_dies_ends_encoding_with_advice(always_workers: None) -> None:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from conftest import tiny_train
-from corpora import TRAIN, Pairs, decoded, made, options, write
+from corpora import TRAIN, decoded, made, options
 
-from vtrans.checkpoint import load_model
 from vtrans.data.store import DataFolder
 from vtrans.text.matches import SEPARATOR_ID, Matches
 
@@ -44,37 +41,3 @@ def test_each_pair_with_a_match_is_there_twice(tmp_path: Path, separate: bool) -
         number += 1
     missing = {"nothing like it here", "A5 red dog sees A7"}
     assert len(data.train) - plain >= plain - len(missing) - 1
-
-
-def test_sources_of_two_corpora_and_languages_keep_apart(tmp_path: Path) -> None:
-    other: Pairs = [(src, tgt.upper()) for src, tgt in TRAIN[:40]]
-    src, tgt = write(tmp_path, "train.a", TRAIN[:40])
-    more = write(tmp_path, "train.b", other)
-    tags: dict[str, Any] = {"tags": (">>de<<", ">>fr<<"), "src_lang": ("en",), "tgt_lang": ("de", "fr")}
-    made(options(tmp_path, fuzzy=True, **tags | {"src": (src, more[0]), "tgt": (tgt, more[1])}, valid_tags=(">>de<<",)))
-    data = DataFolder.open(tmp_path / "data")
-    assert len(data.corpora) == 2
-    assert all(count > 40 for count in data.corpora)
-    tag_ids = [data.src_vocab.id_of(tag) for tag in (">>de<<", ">>fr<<")]
-    for i in range(len(data.train)):
-        corpus = int(i >= data.corpora[0])
-        ids = data.train.src(i).tolist()
-        assert ids[0] == tag_ids[corpus]
-        match, _ = divided(data, i)
-        text = data.src_vocab.decode(match)
-        assert text.isupper() or not text or not corpus
-        assert not text.isupper() or corpus
-
-
-def test_a_source_with_its_match_is_not_too_long(tmp_path: Path) -> None:
-    made(options(tmp_path, fuzzy=True, max_tokens=20))
-    data = DataFolder.open(tmp_path / "data")
-    assert max(len(data.train.src(i)) for i in range(len(data.train))) <= 20
-
-
-def test_a_model_records_that_it_has_learned_to_use_matches(tmp_path: Path, tiny_data: DataFolder) -> None:
-    made(options(tmp_path, TRAIN[:80], fuzzy=True))
-    run = tiny_train(DataFolder.open(tmp_path / "data"), tmp_path / "run", "train.max_steps=2")
-    assert load_model(run.last).matches
-    plain = tiny_train(tiny_data, tmp_path / "plain", "train.max_steps=2", init_from=run.last)
-    assert not load_model(plain.last).matches

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import shutil
-import weakref
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from corpora import TRAIN, heard, made, options, refused, snapshot
 from drawn import each_with
@@ -19,9 +15,8 @@ import vtrans.data.preparation.parallel_text
 import vtrans.data.preparation.prepare
 import vtrans.data.preparation.store_writer
 import vtrans.data.store
-from vtrans.data.preparation.output_folder import staging_folder
 from vtrans.data.store import DataFolder
-from vtrans.errors import FileError, InputError, WriteError
+from vtrans.errors import FileError
 
 
 def test_the_same_inputs_and_options_are_up_to_date(tmp_path: Path) -> None:
@@ -52,18 +47,6 @@ def test_other_inputs_or_options_need_force(tmp_path: Path) -> None:
     assert len(data.train) == 100
     assert not (tmp_path / "data" / "vocab.model").exists()  # ours, but no longer used
     assert (tmp_path / "data" / "notes.txt").read_bytes() == b"mine"
-
-
-def test_files_whose_names_tell_other_languages_are_not_up_to_date(tmp_path: Path) -> None:
-    opts = options(tmp_path)
-    files = [shutil.copy(path, tmp_path / f"{number}.txt") for number, path in enumerate((*opts.src, *opts.tgt))]
-    unnamed = dataclasses.replace(opts, src=tuple(files[:1]), tgt=tuple(files[1:]))
-    made(unnamed)
-    refused(opts, r"languages were unknown and are \['en', 'de'\]")
-    made(dataclasses.replace(opts, force=True))
-    assert DataFolder.open(opts.out).languages == (("en", "de"),)
-    for same in (opts, unnamed):
-        assert "is up to date" in heard(same)[1]
 
 
 def test_a_damaged_folder_is_made_again(tmp_path: Path) -> None:
@@ -135,21 +118,6 @@ def test_an_interrupted_run_leaves_no_folder_that_looks_complete(
     assert len(DataFolder.open(tmp_path / "data").train) == len(TRAIN)
 
 
-def test_what_a_killed_run_left_is_removed(tmp_path: Path) -> None:
-    """SIGKILL during the renames leaves the staging folder and some files, but no report."""
-    opts = options(tmp_path)
-    made(opts)
-    whole = snapshot(tmp_path / "data")
-    (tmp_path / "data" / "data.json").unlink()
-    (tmp_path / "data" / "train.safetensors").unlink()
-    (tmp_path / "data" / ".preparing").mkdir()
-    (tmp_path / "data" / ".preparing" / "train.src_ids").write_bytes(b"half")
-    with pytest.raises(FileError, match="data folder"):
-        DataFolder.open(tmp_path / "data")
-    made(opts)
-    assert snapshot(tmp_path / "data") == whole
-
-
 def test_a_second_process_is_refused_while_one_writes_to_the_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,54 +131,3 @@ def test_a_second_process_is_refused_while_one_writes_to_the_folder(
     monkeypatch.setattr(vtrans.data.preparation.prepare, "_make", disturbed)
     made(opts)
     DataFolder.open(tmp_path / "data")
-
-
-def test_a_folder_that_another_process_has_made_meanwhile_is_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    opts, made_there = options(tmp_path), list[dict[str, bytes | None]]()
-    staging_folder = vtrans.data.preparation.output_folder.staging_folder
-
-    def late(out: Path) -> Any:
-        monkeypatch.setattr(vtrans.data.preparation.prepare, "staging_folder", staging_folder)
-        made(opts)
-        made_there.append(snapshot(out))
-        return staging_folder(out)
-
-    for vocab_size in (None, 300):
-        monkeypatch.setattr(vtrans.data.preparation.prepare, "staging_folder", late)
-        out = tmp_path / f"data-{vocab_size}"
-        opts = options(tmp_path, out=out)
-        if vocab_size is None:
-            assert made(opts) == json.loads((out / "data.json").read_bytes())
-        else:
-            with pytest.raises(InputError, match="`vocab_size`"):
-                made(dataclasses.replace(opts, vocab_size=vocab_size))
-        assert snapshot(out) == made_there.pop()
-
-
-def test_a_full_disk_gives_exit_code_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    opts = options(tmp_path)
-    monkeypatch.setattr(vtrans.data.preparation.store_writer.Ragged, "add", full)
-    with pytest.raises(WriteError, match=r"data .*No space left on device") as caught:
-        made(opts)
-    assert caught.value.exit_code == 1
-    assert not (tmp_path / "data").exists()
-
-
-def test_what_an_error_leaves_in_memory_is_let_go_before_the_folder_is_removed(tmp_path: Path) -> None:
-    """Windows cannot remove a file that is mapped into memory."""
-    maps: list[weakref.ref[Any]] = []
-
-    def work(folder: Path) -> None:
-        mapped = np.memmap(folder / "ids", np.int32, "w+", shape=(2,))
-        maps.append(weakref.ref(mapped))
-        raise KeyError("ids")
-
-    with pytest.raises(KeyError, match="ids") as caught, staging_folder(tmp_path / "data") as folder:
-        work(folder)
-    assert caught.tb is not None  # whose frames would hold the map
-    assert maps[0]() is None

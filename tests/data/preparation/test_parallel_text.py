@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import os
 import random
 import re
 from collections.abc import Callable
@@ -12,17 +10,9 @@ from typing import Any
 
 import pytest
 from corpora import TRAIN, VALID, decoded, heard, made, options, refused, write
-from drawn import each_with
-from hypothesis import given
-from hypothesis import strategies as st
 
-import vtrans.data.preparation.parallel_text
-import vtrans.data.preparation.prepare
-import vtrans.data.preparation.store_writer
-import vtrans.data.store
-from vtrans.data.preparation.encode import hash_of
 from vtrans.data.preparation.learn_vocabulary import learn
-from vtrans.data.preparation.parallel_text import HELD_OUT_SHARE, Corpus, HeldOut, Sample, Split, Survey
+from vtrans.data.preparation.parallel_text import HELD_OUT_SHARE, Corpus, Sample, Split, Survey
 from vtrans.data.store import DataFolder
 from vtrans.errors import InputError
 
@@ -56,36 +46,6 @@ def test_at_most_a_twentieth_is_held_out_by_whole_sources(tmp_path: Path) -> Non
     made(options(folder, pairs, None, seed=2))
     other = DataFolder.open(folder / "data")
     assert set(decoded(other, other.valid)) != set(valid)
-
-
-def test_blank_pairs_of_held_out_sources_are_dropped_as_blank(tmp_path: Path) -> None:
-    pairs = [pair for i in range(100) for pair in ((f"dog {i}", f"Hund {i}"), (f"dog {i}", " "), ("", "Hund"))]
-    report = made(options(tmp_path, pairs, None))
-    assert report["held_out"] == {"sources": 5, "pairs": 5}
-    assert (report["valid"]["read"], report["valid"]["kept"]) == (5, 5)
-    assert (report["train"]["read"], report["train"]["kept"]) == (300, 95)
-    assert report["train"]["dropped"]["empty"] == 200
-
-
-@given(st.lists(st.integers(0, 30), min_size=1), st.integers(1, 10))
-def test_held_out_counts_are_complete(sources: list[int], wanted: int) -> None:
-    """One pass with a bounded heap equals sorting all hashes."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(vtrans.data.preparation.parallel_text, "HELD_OUT_SOURCES", wanted)
-        candidates = HeldOut(3)
-        for n in sources:
-            candidates.offer(str(n))
-        hashes = sorted((hash_of(str(n), seed=3), sources.count(n)) for n in set(sources))
-        assert candidates.pairs_of == dict(hashes[:wanted])
-
-
-def test_one_sentence_of_a_tiny_corpus_is_held_out(tmp_path: Path) -> None:
-    report = made(options(tmp_path, [("dog", "Hund"), ("dog", "Rüde"), ("cat", "Katze")], None))
-    assert report["held_out"] == {"sources": 1, "pairs": 1}
-    assert report["train"]["kept"] == 2
-    folder = tmp_path / "single"
-    folder.mkdir()
-    refused(options(folder, [("dog", "Hund")] * 40, None), "`valid_src` and `valid_tgt`")
 
 
 def test_a_sample_is_random_ordered_and_repeatable(tmp_path: Path) -> None:
@@ -126,31 +86,6 @@ def test_unequal_line_counts_are_refused_with_both_numbers(tmp_path: Path) -> No
     write(tmp_path, "train", TRAIN)
     Path(opts.valid_tgt[0]).write_bytes(b"nur eine\n")
     refused(opts, rf"valid\.en .*{len(VALID)} lines.*valid\.de .*1")
-
-
-BAD_FILES: list[tuple[Callable[[Path], int | Path | None], str]] = [
-    (lambda path: path.unlink(), "{name}"),
-    (lambda path: path.write_bytes(b""), "{name} .*empty"),
-    (lambda path: path.write_bytes(b"\xef\xbb\xbf"), "{name} .*empty"),
-    (lambda path: path.write_bytes(b"PK\x03\x04\n\0\0\n"), "{name}: line 2 contains a NUL byte"),
-    (lambda path: path.write_bytes("dog\n".encode("utf-16-le")), "{name}: line 1 contains a NUL byte"),
-    (lambda path: path.write_bytes(b"dog\n\x89PNG\n"), "{name}: line 2 is not UTF-8: byte 0x89 at byte offset 4"),
-    (lambda path: path.rename(path.with_suffix(".gone")).parent.joinpath(path.name).mkdir(), "{name} .*folder"),
-    (lambda path: path.write_bytes(b"\n \n\n"), "lines|empty side"),
-]
-
-
-@pytest.mark.parametrize(("bad", "name"), each_with(BAD_FILES, ["train.en", "train.de", "valid.en", "valid.de"]))
-def test_bad_files_are_named(tmp_path: Path, bad: tuple[Callable[[Path], object], str], name: str) -> None:
-    (damage, message), opts = bad, options(tmp_path)
-    damage(tmp_path / name)
-    refused(opts, message.format(name=name.replace(".", r"\.")))
-
-
-def test_a_pipe_is_refused(tmp_path: Path) -> None:
-    opts = options(tmp_path)
-    os.mkfifo(tmp_path / "pipe")
-    refused(dataclasses.replace(opts, src=(tmp_path / "pipe",)), "pipe")
 
 
 def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,48 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import gzip
-import io
-import json
 import re
 import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import pytest
-from corpora import TRAIN, VALID, Pairs, decoded, heard, made, options, refused, two_corpora, write
+from corpora import TRAIN, VALID, Pairs, decoded, heard, made, options, refused, write
 
 import vtrans.data.preparation.parallel_text
 import vtrans.data.preparation.prepare
 import vtrans.data.preparation.store_writer
 import vtrans.data.store
-from vtrans.console import Console
 from vtrans.data.preparation.encode import RATIO_FREE_TOKENS
-from vtrans.data.preparation.learn_vocabulary import learn
-from vtrans.data.preparation.prepare import prepare
 from vtrans.data.store import DataFolder
-from vtrans.errors import FileError
-
-
-@pytest.mark.parametrize("separate", [False, True])
-@pytest.mark.parametrize("subword", ["bpe", "unigram"])
-def test_the_store_holds_the_corpus(tmp_path: Path, separate: bool, subword: str) -> None:
-    report = made(options(tmp_path, separate=separate, subword=subword))
-    data = DataFolder.open(tmp_path / "data")
-    assert decoded(data, data.train) == TRAIN
-    assert decoded(data, data.valid) == VALID
-    assert data.joint is not separate
-    assert (data.src_vocab is data.tgt_vocab) is not separate
-    assert data.report == report == json.loads((tmp_path / "data" / "data.json").read_bytes())
-    files = {"data.json", "train.safetensors", "valid.safetensors"}
-    files |= {"src.model", "tgt.model"} if separate else {"vocab.model"}
-    assert {p.name for p in (tmp_path / "data").iterdir()} == files
-
-
-def test_raw_validation_lines_are_stored_as_read(tmp_path: Path) -> None:
-    valid = [("the  Ｄog 🙂", "der\tHund"), ("a", "b\u00a0c ")]
-    made(options(tmp_path, valid=valid))
-    store = DataFolder.open(tmp_path / "data").valid
-    assert [(store.src_text(i), store.tgt_text(i)) for i in range(2)] == valid
 
 
 def test_the_files_do_not_depend_on_how_the_corpus_is_divided_and_compressed(tmp_path: Path) -> None:
@@ -67,27 +39,6 @@ def test_the_files_do_not_depend_on_how_the_corpus_is_divided_and_compressed(tmp
     assert [pair["src"]["lines"] for pair in report["inputs"]["train"]] == [100, len(TRAIN) - 100]
 
 
-def test_the_report_counts_the_pairs_of_each_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    report, said = heard(two_corpora(tmp_path))
-    expected = [50, len(TRAIN) - 50]
-    assert report["train"]["corpora"] == expected
-    assert f"training pairs by corpus: first.en 50, second.en {len(TRAIN) - 50}" in said
-    data = DataFolder.open(tmp_path / "data")
-    assert list(data.corpora) == expected
-    assert decoded(data, data.train) == TRAIN
-    (tmp_path / "data" / "data.json").write_text(json.dumps(report | {"train": {"corpora": [50, 7]}}))
-    with pytest.raises(FileError, match=r"data\.json .*train\.safetensors"):
-        DataFolder.open(tmp_path / "data")
-    # The same holds for other batches, and with sentences held out of both corpora.
-    monkeypatch.setattr(vtrans.data.preparation.prepare, "_BATCH_PAIRS", 7)
-    small = made(two_corpora(tmp_path, out=tmp_path / "small"))
-    assert small["files"] == report["files"]
-    held_out = made(two_corpora(tmp_path, valid_src=(), valid_tgt=(), out=tmp_path / "held out"))
-    kept = held_out["train"]["corpora"]
-    assert sum(kept) == len(DataFolder.open(tmp_path / "held out").train) == held_out["train"]["kept"]
-    assert kept[0] < 50 or kept[1] < len(TRAIN) - 50
-
-
 def test_pairs_are_dropped_and_counted_by_reason(tmp_path: Path) -> None:
     long = " ".join(["dog"] * 40)
     bad = [
@@ -106,28 +57,6 @@ def test_pairs_are_dropped_and_counted_by_reason(tmp_path: Path) -> None:
     data = DataFolder.open(tmp_path / "data")
     assert decoded(data, data.train)[:-2] == TRAIN
     assert report["ratio_free_tokens"] == RATIO_FREE_TOKENS == 12
-
-
-@pytest.mark.parametrize("sample", [10**6, 7])
-def test_learning_is_announced_once_all_pairs_are_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sample: int
-) -> None:
-    stream = io.StringIO()
-    said: list[str] = []
-
-    def spy(sentences: Any, **how: Any) -> Any:
-        drawn = []
-        for text in sentences:
-            assert stream.getvalue().count("learning the") == len(said)
-            drawn.append(text)
-        said.append(stream.getvalue())
-        return learn(drawn, **how)
-
-    monkeypatch.setattr("vtrans.data.preparation.learn_vocabulary.learn", spy)
-    prepare(options(tmp_path, separate=True, sample=sample), Console(stream=stream))
-    pairs = min(sample, len(TRAIN))
-    for text, side in zip(said, ("source", "target"), strict=True):
-        assert text.endswith(f"learning the vocabulary of the {side} side from {pairs} pairs ...\n")
 
 
 def test_only_empty_validation_pairs_are_dropped(tmp_path: Path) -> None:
@@ -156,18 +85,6 @@ def test_odd_characters_and_bad_bytes_are_counted(tmp_path: Path) -> None:
         dataclasses.replace(opts, on_bad_utf8="error", out=tmp_path / "other"),
         rf"train\.en: line 4 is not UTF-8: byte 0xff at byte offset {len(b'x'.join(raw[:3])) + 1 + len(raw[3]) - 1};",
     )
-
-
-def test_symbols_are_counted_and_a_missing_one_is_named(tmp_path: Path) -> None:
-    pairs = [("<BT> " + src if i % 3 == 0 else src, tgt) for i, (src, tgt) in enumerate(TRAIN)]
-    report, said = heard(options(tmp_path, pairs, symbols=("<BT>", "<FT>")))
-    tagged = len(range(0, len(TRAIN), 3))
-    assert report["vocabulary"]["symbols"] == {"<BT>": {"src": tagged, "tgt": 0}, "<FT>": {"src": 0, "tgt": 0}}
-    assert re.search(rf"^symbol <BT>: {tagged} .* 0 ", said, re.MULTILINE)
-    assert "warning: symbol <FT>" in said
-    data = DataFolder.open(tmp_path / "data")
-    assert data.src_vocab.symbols == ("<BT>", "<FT>")
-    assert decoded(data, data.train) == pairs
 
 
 def test_the_vocabulary_is_not_learned_from_validation_text(tmp_path: Path) -> None:
@@ -250,11 +167,3 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path, monkeypatch: pytes
 )  # fmt: skip
 def test_bad_options_are_refused(tmp_path: Path, values: dict[str, Any], message: str) -> None:
     refused(options(tmp_path, **{"src": (tmp_path / "train.en",), **values}), message)
-
-
-def test_a_text_of_only_empty_pairs_is_refused(tmp_path: Path) -> None:
-    refused(options(tmp_path, [("dog", ""), ("", "Hund")]), "empty side")
-    refused(options(tmp_path, valid=[("dog", ""), ("", "Hund")]), "empty side")
-    # Nothing is left after normalization, which is found only by encoding.
-    refused(options(tmp_path, [("\u200b", "\u200b")] * 3), "the training text contains no text")
-    refused(options(tmp_path, valid=[("\u200b", "Hund")] * 3), "`valid_src`")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from corpora import FRENCH, TAGS, TRAIN, VALID, decoded, made, options, refused, two_languages, write
+from corpora import FRENCH, TAGS, TRAIN, VALID, decoded, made, refused, two_languages, write
 
 from vtrans.data.options import Subword
 from vtrans.data.preparation.learn_vocabulary import learn
@@ -42,23 +42,6 @@ def test_each_source_begins_with_the_tag_of_its_corpus(tmp_path: Path, separate:
     assert (data.src_vocab.tags, data.src_vocab.symbols) == (TAGS, ("<BT>",))
     assert data.tgt_vocab.tags == (() if separate else TAGS)
     assert report["vocabulary"]["symbols"] == {"<BT>": {"src": 0, "tgt": 0}}
-
-
-def test_pairs_that_are_held_out_keep_the_tag_of_their_corpus(tmp_path: Path) -> None:
-    made(two_languages(tmp_path, valid=False))
-    data = DataFolder.open(tmp_path / "data")
-    languages = [tgt.isupper() for _, tgt in decoded(data, data.valid)]
-    assert tags_in(data, data.valid) == [TAGS[capitals] for capitals in languages]
-    assert not {src for src, _ in decoded(data, data.valid)} & {src for src, _ in decoded(data, data.train)}
-
-
-def test_a_tag_counts_neither_as_a_token_of_a_long_pair_nor_as_one_of_an_empty_pair(tmp_path: Path) -> None:
-    longest = made(two_languages(tmp_path))["train"]["longest"]
-    limited = two_languages(tmp_path, out=tmp_path / "limited", max_tokens=longest)
-    assert made(limited)["train"]["dropped"]["too_long"] == 0
-    blank = write(tmp_path, "blank", [("", "Hund"), *TRAIN])
-    report = made(options(tmp_path, src=(blank[0],), tgt=(blank[1],), tags=TAGS[:1], out=tmp_path / "blank"))
-    assert report["train"]["dropped"]["empty"] == 1
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
@@ -101,14 +84,6 @@ def test_options_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     other = dataclasses.replace(whole, tgt=(whole.tgt[0], nameless), valid_tags=TAGS)
     made(dataclasses.replace(other, src_lang=("en",), tgt_lang=("de", "pt-BR")))
     assert DataFolder.open(tmp_path / "data").tags == {"de": ">>de<<", "pt-BR": ">>fr<<"}
-
-
-def test_tags_of_validation_files_whose_names_say_nothing_are_given(tmp_path: Path) -> None:
-    whole = two_languages(tmp_path)
-    nameless = Path(whole.valid_tgt[1]).rename(tmp_path / "other.txt")
-    made(dataclasses.replace(whole, valid_tgt=(whole.valid_tgt[0], nameless), valid_tags=TAGS[::-1]))
-    data = DataFolder.open(tmp_path / "data")
-    assert tags_in(data, data.valid) == [">>fr<<"] * len(VALID) + [">>de<<"] * len(VALID)
 
 
 def test_a_given_vocabulary_needs_the_tags(tmp_path: Path) -> None:

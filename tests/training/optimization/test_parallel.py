@@ -25,7 +25,7 @@ from vtrans.processes.ranks import Ranks
 from vtrans.storage.run_folder import RunFolder
 from vtrans.storage.states import read_progress
 from vtrans.training.optimization.loss import Objective
-from vtrans.training.optimization.parallel import Shards, check_compilable, make_parallel
+from vtrans.training.optimization.parallel import Shards, make_parallel
 
 DEEP = ("model.encoder_layers=2", "model.decoder_layers=2")
 SPOILT_SEED = 13  # in runs with this seed, the loss of the last rank is NaN in the second update
@@ -166,11 +166,6 @@ def test_a_run_resumes_with_other_ranks_and_another_way_of_sharing_the_work(fold
 
 
 @pytest.mark.slow
-def test_in_bfloat16_sharded_weights_give_the_gradient_of_whole_ones(folder: Path) -> None:
-    alike(RunFolder(folder / "half-fsdp"), RunFolder(folder / "half-ddp"))
-
-
-@pytest.mark.slow
 def test_the_memory_of_a_rank_falls_with_their_number(folder: Path) -> None:
     held: dict[int, dict[str, int]] = {
         ranks: json.loads((folder / str(ranks) / "tied" / "held.json").read_text()) for ranks in (1, 2, 3)
@@ -183,13 +178,6 @@ def test_the_memory_of_a_rank_falls_with_their_number(folder: Path) -> None:
         for part in ("parameters", "gradient", "state"):
             assert held[ranks][part] <= held[1][part] * (1 / ranks + 0.02), (part, held)
         assert rest(held[ranks]) <= rest(held[1]), held  # such as position tables and the batch
-
-
-def test_compiled_layers_are_not_sharded() -> None:
-    ranks = cast(Ranks, SimpleNamespace(world=2, processes=1))
-    with pytest.raises(InputError, match=r"`compile`.*train\.parallel"):
-        check_compilable(TrainConfig(parallel="fsdp"), ranks)
-    check_compilable(TrainConfig(parallel="ddp"), ranks)
 
 
 def test_muon_is_not_sharded() -> None:
