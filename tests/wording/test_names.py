@@ -61,8 +61,8 @@ def translations(names: Names, line: str) -> dict[str, str]:
         ("THE OKAFOR LIVES", {}),
         ("They say NOT FBI.", {"FBI": "FBI"}),
         (
-            "it is 1,200.5 km, 5kg or 8 m\u00b2, not $5 ml or 12 kmh",
-            {"1,200.5 km": "1.200,5 km", "5kg": "5 kg", "8 m\u00b2": "8 m\u00b2"},
+            "it is 1,200.5 km, 5kg, 8 m\u00b2 or 300 m, not $5 ml, 5m or 12 kmh",
+            {"1,200.5 km": "1.200,5 km", "5kg": "5 kg", "8 m\u00b2": "8 m\u00b2", "300 m": "300 m"},
         ),
     ],
 )

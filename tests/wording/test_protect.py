@@ -243,6 +243,7 @@ def test_terms_of_the_glossary_are_in_the_translation() -> None:
         ("Open config.yaml in /etc/x/ or ~/a.txt.", ["config.yaml", "/etc/x/", "~/a.txt"]),
         ("Press Ctrl+C in C:\\Users\\x, then $HOME.", ["Ctrl+C", "C:\\Users\\x", "$HOME"]),
         ("Version 4.11.3 follows v1.2.3-rc1 and 2.0.0-beta.3.", ["4.11.3", "v1.2.3-rc1", "2.0.0-beta.3"]),
+        ("pip install vtrans==0.1.0 needs torch>=2.1.", ["vtrans==0.1.0", "torch>=2.1"]),
         ("ISBN 978-3-16-148410-0, on 2026-11-24", ["978-3-16-148410-0", "2026-11-24"]),
         ("See example.com. Then write to me@a.de!", ["example.com", "me@a.de"]),
         (

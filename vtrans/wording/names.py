@@ -33,7 +33,8 @@ _ADJECTIVE = regex.compile(r".{3,}(?:ian|[^l]ean|ese|ish|ism)s?")
 _AFTER_VERB = regex.compile(r"\b(?!am|are|is|was|and|[Dd]ear)\w+ $")
 _MEASURE = regex.compile(
     r"(?<![\w.,$\u20ac\u00a3-])(\d+(?:[.,]\d+)*)[\s\u00a0]?"
-    r"([cdkm]?m[\u00b2\u00b3]|[cdkm]m|km/h|m/s|[km]g|[cdhm]l|[kMGT]B|[kMG]Hz|k[WJ]|kWh|kcal|mAh|\u00b0[CF])(?![\w/])"
+    r"([cdkm]?m[\u00b2\u00b3]|[cdkm]m|(?<=\s)m|km/h|m/s|[km]g|[cdhm]l"
+    r"|[kMGT]B|[kMG]Hz|k[WJ]|kWh|kcal|mAh|\u00b0[CF])(?![\w/])"
 )
 _PARTS = re.compile(r"Al|D[ei]|Del|El|L[ae]|L[ao]s|New|San|Santa|Sri|V[ao]n")  # of names
 _OTHER_SCRIPTS = re.compile(

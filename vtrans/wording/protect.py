@@ -48,8 +48,8 @@ NAMES = (
     rf"(?<!\w)[A-Za-z]:\\[\w.~$\\-]{{0,200}}[\w\\]|{_KEYS}"
     r"|\\(?:\(\w\w|f(?:\[\w*\]|\(\w\w|[BIPR])(?!\w)|\*?\[\w+\])"
 )
-# Pages and names of servers, paths and files of Unix, dates in digits, versions, ISBNs, telephone numbers, emoticons,
-# functions and words such as `mp3`. `and/or`, `1/2`, `9.5` and `10am` are text.
+# Pages and names of servers, paths and files of Unix, dates in digits, versions (`1.2.3`, `torch>=2.1`), ISBNs, phone
+# numbers, emoticons, functions and words such as `mp3`. `and/or`, `1/2`, `9.5` and `10am` are text.
 _MORE = (
     r"(?<![\w@./-])(?:[\w-]{1,60}\.){1,5}[A-Za-z]{2,12}(?::\d{2,5})?/[^\s<>\"()]*(?<![.,;:!?\[\]'\u2018\u2019\u201c\u201d])"
     r"|(?<![\w./~-])(?:~|\.{1,2})?(?:/[\w.+-]*\w){1,30}/?(?!\w)"
@@ -57,6 +57,7 @@ _MORE = (
     r"|[ct]sv|png|jpe?g|gif|svg|mp[34]|wav|zip|tar|gz|exe|dll|iso|apk|sh|py|js|ts|css|html?|xml|sql|cpp|hpp|java|rs|php"
     r"|com|org|net|io|dev|edu|gov|info|de|uk|eu|fr|ch)(?!\w)"
     r"|(?<![\w./,-])(?:\d{1,2}/\d{1,2}/(?:\d{4}|\d{2})|\d{4}/\d{1,2}/\d{1,2})(?![\w/])"
+    r"|(?<![\w./-])[A-Za-z][\w.-]{0,60}[=~<>]=\d[\w.]{0,20}(?<!\.)(?!\w)"
     r"|(?<![\w.,])[vV]?\d{1,4}(?:\.\d{1,4}){2,4}(?:[-+]?[A-Za-z]\w*(?:\.\d{1,4}){0,2})?(?!\w|\.\d)"
     r"|(?<![\w-])\d{1,6}(?:-\d{1,7}){2,5}(?![\w-])"
     r"|(?<![\w+])\+\d{1,3}(?:[ ./-]?\(?\d{1,5}\)?){2,5}(?!\d)|(?<!\w)\(\d{2,5}\)[ -]?\d{3,5}(?:[ -]\d{2,5}){0,2}(?!\w)"
