@@ -1,7 +1,6 @@
 """The parts of a model and the report on a model file.
 
-Counts add up however weights are shared, every kind of sharing is found, and the matrices of the heads are those that
-the attention uses.
+Counts add up however weights are shared, and every kind of sharing is found.
 """
 
 from __future__ import annotations

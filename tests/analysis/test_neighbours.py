@@ -1,4 +1,4 @@
-"""Nearest embeddings: by definition for words, and consistent with the search for the steps of a translation."""
+"""Nearest embeddings in the steps of a translation: they are consistent with the search."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The help of the commands, the version and the completions of the shell."""
+"""The help of the commands and the completions of the shell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`vtrans prepare-bpe`: documents as corpora, and the vocabulary of another data folder."""
+"""`vtrans prepare-bpe`: documents as corpora."""
 
 from __future__ import annotations
 

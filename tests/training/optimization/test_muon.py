@@ -1,4 +1,4 @@
-"""Muon: orthogonal steps, fused projections, skipped updates and exact resume."""
+"""Muon: its updates, skipped ones, and exact resume."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The learning rate as a function of the step, and one optimizer state per unique weight."""
+"""The learning rate as a function of the step, and weight decay."""
 
 from __future__ import annotations
 
