@@ -20,7 +20,9 @@ from pathlib import Path
 
 from vtrans.console import Console
 from vtrans.errors import InputError, VtransError
+from vtrans.files import file_sha256
 from vtrans.text.lines import open_bytes, read_lines
+from vtrans.text.lines import write_lines as write_lines  # for programs that import it from here
 
 from .running import run
 
@@ -60,18 +62,12 @@ def download(url: str, sha256: str | None, folder: Path, console: Console) -> Pa
             aside.unlink()
             raise VtransError(f"the download of {url} ended before its {total} bytes were read; try again.")
         aside.rename(path)
-    with path.open("rb") as file:
-        seen = hashlib.file_digest(file, "sha256").hexdigest()
+    seen = file_sha256(path)
     if sha256 is None:
         console.warn(f"the SHA-256 of {url} is not known, so the file was not checked; it is {seen}")
     elif seen != sha256:
         raise VtransError(f"{path} must have the SHA-256 {sha256}, got {seen}; delete it and try again.")
     return path
-
-
-def write_lines(path: Path, lines: Iterable[str]) -> None:
-    with path.open("w", encoding="utf-8", newline="\n") as file:
-        file.writelines(f"{line}\n" for line in lines)
 
 
 def lines_of(path: Path) -> list[str]:
@@ -227,34 +223,35 @@ def fetched(experiment: Experiment, folder: Path, src: str, tgt: str, console: C
     return folder
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Run one experiment: the five commands on downloaded or given text.")
-    parser.add_argument("name", choices=sorted(EXPERIMENTS))
-    parser.add_argument("--data", help="folder with train, valid and test files (default: download them)")
-    parser.add_argument("--work", help="folder for all results (default: work/NAME)")
-    parser.add_argument("--run", help="run folder (default: WORK/run)")
+def parser_of(description: str) -> argparse.ArgumentParser:
+    """Returns a parser with the options that experiments and studies share."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--data", type=Path, help="folder with train, valid and test files (default: download them)")
     parser.add_argument("--src", help="source language, which is the suffix of its files")
     parser.add_argument("--tgt", help="target language, likewise")
-    parser.add_argument("--recipe", help="recipe to use instead of the experiment's")
-    parser.add_argument("--vocab-size", type=int, help="number of subwords")
-    parser.add_argument(
-        "--set", action="append", default=[], help="section.key=value for vtrans train; may be repeated"
-    )
+    parser.add_argument("--work", type=Path, help="folder for all results (default: work/NAME)")
+    parser.add_argument("--recipe", help="recipe to use instead of the given one")
+    parser.add_argument("--set", action="append", default=[], help="section.key=value for each training")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = parser_of("Run one experiment: the five commands on downloaded or given text.")
+    parser.add_argument("name", choices=sorted(EXPERIMENTS))
+    parser.add_argument("--run", help="run folder (default: WORK/run)")
     options = parser.parse_args(arguments)
 
     experiment = EXPERIMENTS[options.name]
     src, tgt = options.src or experiment.languages[0], options.tgt or experiment.languages[1]
-    work = Path(options.work or Path("work") / options.name)
-    recipe = options.recipe or experiment.recipe
-    folder = Path(options.data or fetched(experiment, work / f"text-{src}-{tgt}", src, tgt, Console()))
+    work = options.work or Path("work") / options.name
+    folder = options.data or fetched(experiment, work / f"text-{src}-{tgt}", src, tgt, Console())
     text = TextFiles.of(folder, src, tgt)
     data, model = str(work / "data"), str(options.run or work / "run")
     work.mkdir(parents=True, exist_ok=True)
 
-    size = ["--vocab-size", str(options.vocab_size or experiment.vocab_size)]
-    run(["vtrans", "prepare-bpe", *text.options, "--out", data, *size])
+    run(["vtrans", "prepare-bpe", *text.options, "--out", data, "--vocab-size", str(experiment.vocab_size)])
     changes = [word for change in options.set for word in ("--set", change)]
-    run(["vtrans", "train", "--data", data, "--out", model, "--recipe", recipe, *changes])
+    run(["vtrans", "train", "--data", data, "--out", model, "--recipe", options.recipe or experiment.recipe, *changes])
     run(["vtrans", "average", model])
     text.score([text.valid, *text.tests], model, work)
     return 0

@@ -1,15 +1,13 @@
 """Measure a trained model: its size, its training, its translations of a text, and how fast it makes them.
 
-    python recipes/studies/measure.py MODEL --run RUN --src val.en --ref val.de --out figures.json
+    python -m recipes.studies.measure MODEL RUN SRC REF OUT
 
 Sentences are translated in batches, then up to 100 of them one at a time, by one process; loading the model does not
-count. The translations are written beside --out.
+count. OUT is a JSON file; the translations are written beside it.
 """
 
 from __future__ import annotations
 
-import argparse
-import importlib
 import json
 import os
 import platform
@@ -18,11 +16,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import vtrans
 from recipes.experiment import lines_of
-from vtrans.console import Console
-from vtrans.errors import VtransError
+from recipes.running import run_program
 from vtrans.files import write_atomically
 from vtrans.processes.process import configure_process
+from vtrans.text.lines import write_lines
 
 if TYPE_CHECKING:
     import torch
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 SINGLES = 100  # sentences that are translated one at a time
 
 
-def measured(model: Path, src: Path, ref: Path, device: str | None) -> dict[str, Any]:
+def measured(model: Path, src: Path, ref: Path) -> dict[str, Any]:
     """Returns the figures of a model file, and its `translations`."""
     from vtrans.analysis.inspection import Inspection
     from vtrans.checkpoint import load_model
@@ -42,7 +41,7 @@ def measured(model: Path, src: Path, ref: Path, device: str | None) -> dict[str,
 
     inspection = Inspection(model, "", load_model(model))
     # Every model is measured by one search: a second one for loops would help the weakest models most.
-    translator = load(model, device=device, retry=False)
+    translator = load(model, retry=False)
     lines = lines_of(src)
     translations, batches = timed(translator, [lines])
     _, singles = timed(translator, [[line] for line in lines[:: max(1, len(lines) // SINGLES)][:SINGLES]])
@@ -54,7 +53,7 @@ def measured(model: Path, src: Path, ref: Path, device: str | None) -> dict[str,
         "singles_a_second": singles,
         "scores": [result.as_dict() for result in score(translations, [lines_of(ref)], ["bleu", "chrf"])],
         "search": {"beam": translator.search.beam, "alpha": translator.search.alpha},
-        "host": host(pick_device(device)),
+        "host": host(pick_device(None)),
         "translations": translations,
     }
 
@@ -86,31 +85,19 @@ def host(device: torch.device) -> str:
     count = torch.get_num_threads()
     cpu = f"{platform.processor() or platform.machine()}, {count} thread{'' if count == 1 else 's'}"
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{cpu} of {os.cpu_count()} processors"
-    return f"{name}, torch {torch.__version__}, vtrans {importlib.import_module('vtrans').__version__}"
+    return f"{name}, torch {torch.__version__}, vtrans {vtrans.__version__}"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", type=Path)
-    parser.add_argument("--run", type=Path, required=True, help="the run folder of the model")
-    parser.add_argument("--src", type=Path, required=True, help="text to translate")
-    parser.add_argument("--ref", type=Path, required=True, help="its translation")
-    parser.add_argument("--out", type=Path, required=True, help="JSON file to write")
-    parser.add_argument("--device", help="device, as for vtrans translate")
-    options = parser.parse_args(arguments)
+def main(arguments: Sequence[str]) -> int:
+    model, run, src, ref, out = map(Path, arguments)
     if "torch" not in sys.modules:  # a program that calls main() may have loaded it
         configure_process()
-    try:
-        figures = measured(options.model, options.src, options.ref, options.device)
-        text = "".join(f"{line}\n" for line in figures.pop("translations"))
-        write_atomically(options.out.with_name("translations.txt"), text.encode())
-        figures = trained(options.run) | figures
-        write_atomically(options.out, (json.dumps(figures, ensure_ascii=False, indent=2) + "\n").encode())
-    except VtransError as error:
-        Console().error(str(error))
-        return error.exit_code
+    figures = measured(model, src, ref)
+    write_lines(out.with_name("translations.txt"), figures.pop("translations"))
+    figures = trained(run) | figures
+    write_atomically(out, (json.dumps(figures, ensure_ascii=False, indent=2) + "\n").encode())
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(lambda: main(sys.argv[1:]))

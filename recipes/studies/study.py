@@ -29,7 +29,7 @@ from vtrans.keys import toml_value
 from vtrans.text.lines import open_bytes
 from vtrans.training.recipe import load_recipe
 
-from ..experiment import EXPERIMENTS, TextFiles, fetched
+from ..experiment import EXPERIMENTS, TextFiles, fetched, parser_of
 from ..running import Run, run_quietly
 from .rows import Row, StudyFile, load_study, study_names
 from .table import markdown, table
@@ -74,7 +74,6 @@ class Options:
     recipe: str
     overrides: tuple[str, ...]
     vocab_size: int
-    device: str | None
 
 
 class Study:
@@ -200,17 +199,15 @@ class Study:
             place / "model.safetensors",
             place / "new.json",
         )
-        device = ["--device", self.options.device] if self.options.device else []
         place.mkdir(parents=True, exist_ok=True)
         if not row.run_of:
             changes = [word for change in self.overrides(row, seed) for word in ("--set", change)]
             where = ["--data", str(self.data(row)), "--out", str(run), "--recipe", self.options.recipe]
-            yield ["vtrans", "train", *where, *changes, *device]
+            yield ["vtrans", "train", *where, *changes]
         last = ["--last", str(row.average)] if row.average else []
         yield ["vtrans", "average", str(run), *last, "--out", str(model), "--quiet"]
         source, target = self.text_of(self.file.rows[row.run_of or row.name]).pairs[self.text.valid]
-        texts = ["--src", str(source), "--ref", str(target), "--out", str(measured)]
-        yield ["python", MEASURE, str(model), "--run", str(run), *texts, *device]
+        yield ["python", MEASURE, *map(str, (model, run, source, target, measured))]
         found = {"recipe": self.options.recipe, "made": made, **json.loads(measured.read_bytes())}
         write_atomically(place / "figures.json", (json.dumps(found, ensure_ascii=False, indent=2) + "\n").encode())
         measured.unlink()
@@ -262,20 +259,13 @@ class Study:
 
 def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Returns the options of the command line. Their defaults and their values are not checked yet."""
-    parser = argparse.ArgumentParser(description="Train the rows of a study with the same budget, and compare them.")
+    parser = parser_of("Train the rows of a study with the same budget, and compare them.")
     parser.add_argument("study", help=f"a study ({', '.join(study_names())}) or a TOML file", metavar="NAME|FILE")
-    parser.add_argument("--data", type=Path, help="folder with train and valid files (default: download the text)")
-    parser.add_argument("--src", help="source language, which is the suffix of its files")
-    parser.add_argument("--tgt", help="target language, likewise")
-    parser.add_argument("--work", type=Path, help="folder for all results (default: work/NAME)")
-    parser.add_argument("--recipe", help="recipe of all rows instead of the study's")
-    parser.add_argument("--set", action="append", default=[], help="section.key=value for every row; may be repeated")
     parser.add_argument("--steps", type=int, help="number of updates per row (default: the recipe's budget)")
     parser.add_argument("--minutes", type=float, help="minutes of training per row; with --steps, a second table")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1], help="seeds of every row (default: 1)")
     parser.add_argument("--only", nargs="+", default=[], metavar="ROW", help="train only these rows")
     parser.add_argument("--vocab-size", type=int, help="number of subwords of both sides together")
-    parser.add_argument("--device", help="device, as for vtrans train")
     return parser.parse_args(arguments)
 
 
@@ -312,7 +302,7 @@ def main(arguments: Sequence[str] | None = None, run: Run = run_quietly) -> int:
             )
     text = given.data or fetched(experiment, work / f"text-{'-'.join(languages)}", *languages, console)
     size = given.vocab_size or experiment.vocab_size
-    options = Options(work, text, languages, name, tuple(given.set), size, given.device)
+    options = Options(work, text, languages, name, tuple(given.set), size)
     work.mkdir(parents=True, exist_ok=True)
     failed = []
     for study in [Study(file, budget, options, console) for budget in budgets]:

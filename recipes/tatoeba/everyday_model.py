@@ -12,12 +12,13 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from recipes.experiment import EXPERIMENTS, TextFiles, fetched, lines_of, write_lines
+from recipes.experiment import EXPERIMENTS, TextFiles, fetched, lines_of
 from recipes.formality import labelled
 from recipes.running import run
 from recipes.tatoeba import phrases
 from recipes.tatoeba.joined import joined
 from vtrans.console import Console
+from vtrans.text.lines import write_lines
 from vtrans.text.vocabulary import FORMALITY
 
 SRC, TGT = "en", "de"

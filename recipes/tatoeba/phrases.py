@@ -1,7 +1,5 @@
 """Makes English and German pairs of ordinary words that Tatoeba lacks, with numbers, times, dates, prices and codes.
 
-    python -m recipes.tatoeba.phrases EN DE
-
 The templates are in `phrases.tsv`: English, a tab, and German, with slots such as <time>. A template with slots is
 filled FILLS times, or as often as MORE says; the others are written PLAIN times, or SHORT times if they are short.
 `<x>` and `<y>` become the codes by which vtrans represents text that it copies. The same templates give the same files.
@@ -11,7 +9,6 @@ from __future__ import annotations
 
 import random
 import re
-import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -219,30 +216,15 @@ def one_of(table: str) -> Callable[[random.Random], Filled]:
     return chosen
 
 
+_MADE = (small, word, decimal, ordinal, time, clock, hours, date, day, name, year, decade, price, percent, measure)
+_LISTED = {"weekday": "weekdays", "month": "months", "city": "cities", "org": "organizations"}
 SLOTS: dict[str, Callable[[random.Random], Filled]] = {
-    "small": small,
+    **{each.__name__: each for each in _MADE},
+    **{slot: one_of(table) for slot, table in _LISTED.items()},
     "int": integer,
     "int2": integer,
-    "word": word,
-    "decimal": decimal,
-    "ordinal": ordinal,
-    "time": time,
-    "clock": clock,
-    "hours": hours,
-    "date": date,
-    "day": day,
-    "name": name,
-    "first": first_name,
-    "weekday": one_of("weekdays"),
-    "month": one_of("months"),
-    "year": year,
     "year2": year,
-    "decade": decade,
-    "price": price,
-    "percent": percent,
-    "measure": measure,
-    "city": one_of("cities"),
-    "org": one_of("organizations"),
+    "first": first_name,
     "x": lambda _: ("A1", "A1"),
     "y": lambda _: ("B2", "B2"),
 }
@@ -277,14 +259,3 @@ def pairs() -> list[Filled]:
         made += [filled(*template, numbers) for _ in range(times)]
     numbers.shuffle(made)
     return made
-
-
-def main(english: str, german: str) -> None:
-    """Writes the pairs."""
-    made = pairs()
-    for path, side in ((english, 0), (german, 1)):
-        Path(path).write_text("".join(f"{pair[side]}\n" for pair in made), "utf-8")
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
