@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import json
 import math
 import random
 import re
@@ -33,7 +34,7 @@ from vtrans.search.options import Sampling
 from vtrans.text.lines import one_line
 from vtrans.text.vocabulary import EOS_ID
 from vtrans.translate.stream import translate_stream
-from vtrans.translate.translation import TranslateOptions
+from vtrans.translate.translation import TranslateOptions, Translation
 from vtrans.translate.translator import Translator
 
 
@@ -166,6 +167,19 @@ def test_a_lost_line_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # n-best.
+
+
+def test_places_without_a_hypothesis_are_empty_and_counted() -> None:
+    made, _ = scripted(b"", beam=3)
+    (found,) = made.nbest(["a dog runs"], 3)
+    assert found[0] == Translation("", 0.0, 0.0, True, (EOS_ID,), ("</s>",), (0.0,))
+    assert found[1:] == [Translation("", -math.inf, -math.inf, False)] * 2
+    assert made.counts.missing == 2
+    fields = found[1].as_dict()
+    assert (fields["text"], fields["logprob"], fields["score"], fields["finished"]) == ("", None, None, False)
+    out = io.BytesIO()
+    translate_stream(made, lines_of(["a dog runs"]), out, TranslateOptions(3, form="json"))
+    assert len(json.loads(out.getvalue())["translations"]) == 3
 
 
 def test_a_piece_that_came_out_empty_is_counted() -> None:
