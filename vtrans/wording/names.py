@@ -2,8 +2,9 @@
 
 A measure is a number with the symbol of a unit, such as 12 cm. Names are found in English lines.
 `names.tsv` has English words with a capital that are translated. Some have their German form, if it can stand in any
-sentence. The others are left to the model, and any name that the table does not have is copied. `given_names.txt` has
-common first names, which are names also where any word has a capital: at the beginning, in a title, or alone in a line.
+sentence. The others are left to the model, and any name that the table does not have is copied. `unchanged_names.txt`
+has common first names, places and companies, which are names also where any word has a capital: at the beginning, in a
+heading, or alone in a line. So are words of the table that have a German form.
 """
 
 from __future__ import annotations
@@ -78,14 +79,16 @@ def _table() -> dict[str, str]:
 
 
 @cache
-def _given_names() -> frozenset[str]:
-    return frozenset((files("vtrans.wording") / "given_names.txt").read_text("utf-8").split())
+def _unchanged() -> frozenset[str]:
+    return frozenset((files("vtrans.wording") / "unchanged_names.txt").read_text("utf-8").split())
 
 
 def _begins_name(line: str, match: regex.Match[str]) -> bool:
     """Returns whether a word with a capital is part of a name wherever it stands."""
-    before = line[max(0, match.start() - _BEFORE) : match.start()]
-    return match[0] in _given_names() or _TITLE.search(before) is not None
+    word, before = match[0], line[max(0, match.start() - _BEFORE) : match.start()]
+    form = _table().get(word, "")
+    is_known = word in _unchanged() or (form != "" and (form != word or line == word))
+    return is_known or _TITLE.search(before) is not None
 
 
 class Names:
@@ -101,7 +104,7 @@ class Names:
 
     def of(self, line: str) -> Iterator[Name]:
         """Yields the measures and names of a line. In a heading, whose words mostly begin with capitals, only
-        first names, what follows them, and words with a title such as Mrs. are names."""
+        known names, what follows them, and words with a title such as Mrs. are names."""
         for measure in _MEASURE.finditer(line) if any(map(str.isdigit, line)) else ():
             yield Name(measure.start(), measure.end(), f"{measure[1].translate(self._marks)} {measure[2]}")
         words = line.split()
@@ -132,14 +135,14 @@ class Names:
             return _Word(match.start(), match.end(), word, is_name=False)
         if form != word:
             subwords = len(self._vocab.encode(word))
-            is_rare = form and self._in_german and subwords > 1
+            is_rare = form and self._in_german and (subwords > 1 or line == word)
             return _Word(match.start(), match.end(), form, is_name=True) if is_rare else None
-        is_given = word in _given_names()
+        is_unchanged = word in _unchanged() or (word in _table() and line == word)
         is_known = any(part in _table() or _ADJECTIVE.fullmatch(part) for part in word.split("-"))
-        if word in _TITLES or (is_known and not is_given):
+        if word in _TITLES or (is_known and not is_unchanged):
             return None
-        begins = not (is_given or titled) and begins_sentence(before) and not ends_in_abbreviation(before.rstrip())
-        is_rare = titled or (is_given and line == word) or self._is_rare(word)
+        begins = not (is_unchanged or titled) and begins_sentence(before) and not ends_in_abbreviation(before.rstrip())
+        is_rare = titled or (is_unchanged and line == word) or self._is_rare(word)
         return _Word(match.start(), match.end(), word, is_name=not begins) if is_rare else None
 
     def _is_rare(self, word: str) -> bool:
