@@ -118,6 +118,16 @@ def test_a_model_or_a_folder_replaces_nothing_of_another_kind(tmp_path: Path) ->
     assert kinds(tmp_path) == before
 
 
+@pytest.mark.parametrize("mode", [0o600, 0o440])
+def test_a_model_keeps_the_permissions_of_the_one_that_it_replaces(tmp_path: Path, mode: int) -> None:
+    model = tmp_path / "model"
+    model.write_bytes(b"old")
+    model.chmod(mode)
+    write_tensors(model, {}, {"kind": "model"})
+    assert stat.S_IMODE(model.stat().st_mode) == mode
+    assert model.read_bytes() != b"old"
+
+
 def test_text_goes_to_a_descriptor_that_is_a_pipe() -> None:
     reader, writer = os.pipe()
     write_atomically(f"/dev/fd/{writer}", b"through")

@@ -6,6 +6,7 @@ import io
 import os
 import shlex
 import shutil
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -106,6 +107,12 @@ def test_the_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatc
         assert cache_folder() == Path(expected)
     monkeypatch.setenv(CACHE_VARIABLE, "mine")
     assert cache_folder() == Path("mine")
+
+
+def test_systems_without_users_are_refused(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "geteuid")
+    with pytest.raises(CompilerError, match=sys.platform):
+        answer(source)
 
 
 @pytest.mark.parametrize(

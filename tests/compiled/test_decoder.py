@@ -169,6 +169,19 @@ def test_threads_change_no_bit(library: ctypes.CDLL, config: ModelConfig) -> Non
     assert results[0] == results[1] == results[2]
 
 
+def test_narrow_integers_are_widened(library: ctypes.CDLL) -> None:
+    """NumPy 1 makes arrays of 32 bits on Windows, and the compiled code reads 64."""
+    decoder, live, results = CompiledDecoder(arrays_of(make(SMALL).float()), library), np.arange(4), []
+    for dtype in (np.int64, np.int32):
+        state, steps = decoder.start(sequences(4, 7), 2), []
+        for tokens in ([[5, 6], [7, 8]], [[9, 10], [11, 12]]):
+            [block] = decoder.step(state, np.array(tokens, dtype), live)
+            steps.append(logprobs_of(block))
+            decoder.reorder(state, np.array([[1, 0], [0, 0]], dtype))
+        results.append(np.array(steps))
+    assert np.array_equal(results[0], results[1])
+
+
 def first_logprobs(decoder: CompiledDecoder, best: int | None = None) -> Logprobs:
     """Returns the log-probabilities [1, V] of one step, or those of the best tokens."""
     state = decoder.start(sequences(4), 1)

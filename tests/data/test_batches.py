@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import vtrans.data.batches
-from vtrans.data.batches import Mixture, ahead, plan_epoch
+from vtrans.data.batches import Mixture, ahead, collate, plan_epoch
 from vtrans.errors import RecipeError
 from vtrans.numerics.seeds import derived_seed
+from vtrans.text.vocabulary import BOS_ID, EOS_ID, PAD_ID
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=80)
 
@@ -151,6 +152,16 @@ def test_a_mixture_has_each_pair_as_often_as_the_weight_of_its_corpus_says() -> 
     assert not torch.equal(epochs[0], torch.bincount(other, minlength=152))
 
 
+def test_collate_pads_and_adds_special_ids() -> None:
+    batch = collate([torch.tensor([5, 6]), torch.tensor([7])], [torch.tensor([8]), torch.tensor([9, 10, 11])])
+    assert batch.src_BS.tolist() == [[5, 6, EOS_ID], [7, EOS_ID, PAD_ID]]
+    assert batch.keep_BS.tolist() == [[True, True, True], [True, True, False]]
+    assert batch.tgt_in_BT.tolist() == [[BOS_ID, 8, PAD_ID, PAD_ID], [BOS_ID, 9, 10, 11]]
+    assert batch.targets_N.tolist() == [8, EOS_ID, 9, 10, 11, EOS_ID]
+    assert batch.real_N.tolist() == [0, 1, 4, 5, 6, 7]
+    assert (batch.src_tokens, batch.tgt_tokens, batch.real, batch.padded) == (3, 6, 11, 14)
+
+
 def test_derived_seeds_never_change() -> None:
     """Other seeds would change every run that is resumed."""
     assert derived_seed("epoch", 1, 1) == 7122790889077348357
@@ -174,3 +185,15 @@ def test_items_made_in_advance_come_in_order_and_are_limited() -> None:
     time.sleep(0.2)
     assert made == [0, 1, 2, 3, 4]  # one taken, three waiting, one that the thread holds
     assert list(stream) == list(range(1, 50))
+
+
+def test_an_exception_is_raised_in_place_of_its_item() -> None:
+    def broken() -> Iterator[int]:
+        yield 1
+        yield 2
+        raise OSError("the disk went away")
+
+    stream = ahead(broken(), 8)
+    assert (next(stream), next(stream)) == (1, 2)
+    with pytest.raises(OSError, match="the disk went away"):
+        next(stream)

@@ -130,6 +130,15 @@ def test_a_pair_that_would_become_too_long_keeps_its_segmentation(tiny_data: Dat
 
 # One side
 
+LINES = (
+    "The big dog sees me again today.",
+    "Der große Hund sieht mich heute wieder.",
+    "nie wiedersehen 😀😀 nothing世nothing",
+    "e",
+    "",
+    "often now never often",
+)
+
 
 def cut(dropout: Dropout, lines: list[list[int]], seed: int = 1) -> list[list[int]]:
     ids = np.array([i for line in lines for i in line], np.int32)
@@ -137,6 +146,20 @@ def cut(dropout: Dropout, lines: list[list[int]], seed: int = 1) -> list[list[in
     new, grown = dropout.cut(ids, lengths, torch.Generator().manual_seed(seed))
     assert grown.sum() == len(new)
     return [part.tolist() for part in np.split(new, grown.cumsum()[:-1])]
+
+
+def test_without_dropout_the_subwords_are_those_of_sentencepiece(tiny_data: DataFolder) -> None:
+    vocabulary, store = tiny_data.src_vocab, tiny_data.train
+    lines = [*vocabulary.encode_batch(LINES), *(store.tgt(i).tolist() for i in range(len(store)))]
+    assert any(not vocabulary.is_subword(i) for line in lines for i in line)  # the emoji is encoded as bytes
+    assert cut(Dropout(vocabulary, 0.0, 1), lines) == lines
+    broken = [line[1:] for line in lines if line]  # lines that begin in the middle of a word
+    assert cut(Dropout(vocabulary, 0.0, 1), broken) == broken
+    other = cut(Dropout(vocabulary, 0.5, 1), lines)
+    assert other != lines
+    assert [vocabulary.decode(line) for line in other] == [vocabulary.decode(line) for line in lines]
+    characters = [i for line in cut(Dropout(vocabulary, 1.0, 1), lines) for i in line]
+    assert max(len(vocabulary.piece(i)) for i in characters if vocabulary.is_subword(i)) == 1
 
 
 def distribution(vocabulary: Vocabulary, symbols: tuple[str, ...], rate: float) -> dict[tuple[str, ...], float]:

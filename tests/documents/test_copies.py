@@ -155,6 +155,24 @@ def test_what_is_missing_is_added_after_what_is_before_it(name: str, existing: s
         assert len(values["steps"]) == 3
 
 
+@pytest.mark.parametrize(
+    ("name", "source", "existing", "added"),
+    [
+        ("a.json", '{"a_one": "b c", "a_other": "d e"}', '{"a_other": "x"}', 0),
+        ("a.json", '{"a": {"one": "b c", "other": "d e"}}', '{"a": {"few": "y", "other": "x"}}', 0),
+        ("a.json", '{"a_one": "b c", "a_two": "d e"}', '{"a_one": "x"}', 1),
+        ("a.json", '{"a_one": "b c", "a_other": "d e"}', '{"a_one": "x"}', 1),
+        ("a.strings", '"a_two" = "b c";', '"b_other" = "x";', 1),
+        ("a.xml", '<resources><plurals name="a"><item quantity="one">b</item><item quantity="other">c</item></plurals>'
+         '</resources>', '<resources><plurals name="a"><item quantity="other">x</item></plurals></resources>', 0),
+        ("a.xml", '<resources><string name="a_one">b c</string></resources>',
+         '<resources><string name="a_other">x</string></resources>', 1),
+    ],
+)  # fmt: skip
+def test_a_language_with_fewer_plural_forms_gets_no_more(name: str, source: str, existing: str, added: int) -> None:
+    assert completed(name, existing, source).count("new ") == added
+
+
 @pytest.mark.parametrize("existing", ["[]x", '["a"]', '"a"', '{"@@locale": "fr", "a": "b"}'])
 def test_an_existing_file_that_does_not_fit_is_refused(existing: str) -> None:
     with pytest.raises(DocumentError, match=r"^[^\n]{10,200}\.$"):

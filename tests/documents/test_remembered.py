@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from pathlib import Path
 
 import catalogues
@@ -15,7 +14,7 @@ from vtrans.documents.pairs import Taken
 from vtrans.documents.remembered import Lookup, Remembered
 from vtrans.documents.sentences import PROTECTION
 from vtrans.documents.translating import Lines
-from vtrans.errors import FileError, InputError
+from vtrans.errors import InputError
 from vtrans.text.languages import Languages
 
 EN_DE = Languages("en", "de")
@@ -122,20 +121,6 @@ def test_corrections_are_a_memory(tmp_path: Path) -> None:
     assert filled("b.po", po(("One cat. Two dogs.", "")), memory) == po(
         ("One cat. Two dogs.", "Eine Katze. Zwei Hunde.")
     )
-
-
-@pytest.mark.parametrize("value", [None, b"\xff"])
-def test_values_that_are_not_text_are_refused(tmp_path: Path, value: object) -> None:
-    path = tmp_path / "m"
-    Memory(path).close()
-    with sqlite3.connect(path) as file:
-        file.execute("INSERT INTO corrections VALUES ('', 'en', 'de', 'a cat', ?)", [value])
-    file.close()
-    memory = Memory(path)
-    for use in (lambda: memory.get(EN_DE, "a cat"), lambda: memory.remembered(EN_DE), lambda: [*memory.tmx("1")]):
-        with pytest.raises(FileError, match="text"):
-            use()
-    memory.close()
 
 
 def test_a_match_has_the_codes_that_the_line_will_have() -> None:

@@ -23,7 +23,6 @@ from vtrans.checkpoint import LoadedModel, load_model, save_model
 from vtrans.data.store import DataFolder
 from vtrans.interop.bergamot.binary import Matrix
 from vtrans.interop.bergamot.importer import read
-from vtrans.interop.bergamot.quantization import matrix
 from vtrans.interop.imported import install
 from vtrans.interop.marian import layout
 from vtrans.text.languages import Languages
@@ -61,20 +60,6 @@ def test_an_export_of_an_import_has_the_same_weights(
     for file in names:
         if not file.startswith("model"):
             assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
-
-
-def test_the_values_of_a_matrix_in_8_bits_give_the_same_matrix() -> None:
-    torch.manual_seed(0)
-    weights = [torch.randn(32, 64) ** power for power in (1, 3, 5)] + [
-        torch.rand(9, 6),
-        torch.ones(4, 8),
-        -torch.eye(6),
-    ]
-    for weight in (scale * weight for weight in weights for scale in (1e-3, 0.7, 1.0, 40.0)):
-        once = matrix(weight)
-        again = matrix(once.values)
-        assert again.multiplier == once.multiplier
-        assert torch.equal(again.integers, once.integers)
 
 
 def dequantized(loaded: LoadedModel, tensors: Tensors) -> LoadedModel:

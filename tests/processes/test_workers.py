@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 import vtrans.processes.workers
-from vtrans.errors import InputError, VtransError
+from vtrans.errors import VtransError
 from vtrans.processes.signals import ENDING
 from vtrans.processes.workers import _REPLY, DiedError, WorkerPool, _make_copies, map_in_workers
 
@@ -171,22 +171,6 @@ def test_a_task_hears_each_part_of_its_result_at_most_once_and_in_order(
         for number, task in [(n, two.submit(WORDS[n:], heard[n].append)) for n in (0, 1)]:
             assert task.result(60) == WORDS[number:]
     assert heard == ({0: WORDS, 1: WORDS[1:]} if every < 0 else {0: [], 1: []})
-
-
-@linux
-def test_an_exception_of_a_copy_has_its_type_and_shows_where_it_was_raised() -> None:
-    def answer(item: int, done: Callable[[], None]) -> int:
-        if item == 1:
-            raise InputError("item 1 is bad.")
-        return item
-
-    with copies(answer) as two:
-        tasks = [two.submit(item) for item in range(3)]
-        with pytest.raises(InputError) as caught:
-            tasks[1].result(60)
-        assert str(caught.value) == "item 1 is bad."
-        assert "in answer" in caught.value.__notes__[0]
-        assert (tasks[0].result(60), tasks[2].result(60)) == (0, 2)
 
 
 @linux

@@ -78,6 +78,24 @@ def test_waiting_requests_are_translated_together_in_turns() -> None:
     run(ask())
 
 
+def test_requests_that_had_no_turn_are_the_first_in_the_next_batch() -> None:
+    async def ask() -> None:
+        model = Gated()
+        worker = Worker(model)
+        texts = [["first"], *([f"{k} a", f"{k} b"] for k in range(WINDOW)), ["late"]]
+        asked = [asyncio.ensure_future(worker.translate(window(texts[0]), ONE))]
+        await until_busy(model)
+        asked += [asyncio.ensure_future(worker.translate(window(lines), ONE)) for lines in texts[1:]]
+        await asyncio.sleep(0)
+        model.gate.release(4)
+        await asyncio.gather(*asked)
+        assert "late" not in model.batches[1]
+        assert model.batches[2][:2] == ["late", "0 b"]
+        worker.close()
+
+    run(ask())
+
+
 def test_lines_that_want_something_else_are_another_batch() -> None:
     async def ask() -> None:
         model = Gated()
@@ -199,6 +217,22 @@ def test_long_lines_leave_a_slot_to_others() -> None:
         model.gate.release(4)
         assert [len(found[0].text.split()) for (found,) in await asyncio.gather(*long)] == [LONG_LINE] * 4
         assert [len(batch) for batch in model.batches] == [1] * 4
+        worker.close()
+
+    run(ask())
+
+
+def test_long_lines_and_others_take_turns_in_a_single_slot() -> None:
+    async def ask() -> None:
+        model = Gated()
+        worker = Worker(model)
+        long = asyncio.ensure_future(worker.translate(window(["x " * LONG_LINE] * 4), ONE))
+        await until_busy(model)
+        short = asyncio.ensure_future(worker.translate(window(["a b"]), ONE))
+        await asyncio.sleep(0)
+        model.gate.release(5)
+        await asyncio.gather(long, short)
+        assert model.batches[1] == ["a b"]
         worker.close()
 
     run(ask())

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import math
-import shutil
-from pathlib import Path
 from typing import Any
 
-import pytest
 from cli_runner import copies_of
-from services import DE_EN, EN_DE, serving
+from services import DE_EN, EN_DE
 from test_serve import SENTENCE, linux, served
-from translators import window
 
 from vtrans.commands.serve import _calibrations, _translators
 from vtrans.config import EngineConfig
 from vtrans.console import Console
-from vtrans.errors import InputError
-from vtrans.server.batching import RequestOptions
-from vtrans.server.models import workers_for
 from vtrans.storage.run_folder import RunFolder
 from vtrans.translate.confidence import FEATURES, Calibration, Logistic, hashes, made_with
-from vtrans.translate.division import Division
 from vtrans.translate.loading import load
 
 LOGIT = 0.5
@@ -54,27 +45,6 @@ def test_words_of_a_served_model_have_a_confidence(run_copy: RunFolder) -> None:
             assert words == text.split()
             assert {value for _, _, value in reply["confidences"]} == {PROBABILITY}
         assert "confidences" not in client.translate(SENTENCE).json
-
-
-def test_only_calibrated_models_rate_words(run_copy: RunFolder, tmp_path: Path) -> None:
-    other = RunFolder(shutil.copytree(run_copy.path, tmp_path / "other"))
-    calibrate(run_copy)
-    console = Console(stream=(said := io.StringIO()))
-    translators, paths = _translators([run_copy.path], [f"de-en={other.path}"], console)
-    calibrations = _calibrations(translators, paths, EngineConfig(), console)
-    assert list(calibrations) == [EN_DE]
-    assert "confidence" not in said.getvalue()
-    options = RequestOptions(confidence=True)
-    with workers_for(translators, {}, Division(1, 1, False), print, calibrations) as workers:
-        ((best, *_),) = asyncio.run(workers[EN_DE].translate(window([SENTENCE]), options))
-        assert best.word_confidences is not None
-        assert len(best.word_confidences) == len(best.text.split())
-        with pytest.raises(InputError, match="`confidence`"):
-            workers[DE_EN].check(options)
-        with serving(translate=workers[DE_EN]._translate, check=workers[DE_EN].check) as client:
-            assert client.translate(SENTENCE, confidence=True).status == 400
-        for worker in workers.values():
-            worker.close()
 
 
 def test_a_calibration_that_does_not_fit_is_named(run_copy: RunFolder) -> None:

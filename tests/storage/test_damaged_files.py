@@ -22,6 +22,7 @@ from torch import Tensor
 from vtrans.checkpoint import load_model, load_weights, save_model
 from vtrans.data.store import DataFolder
 from vtrans.errors import FileError
+from vtrans.storage.columns import MOST_HEADER
 from vtrans.storage.run_folder import RunFolder, choose_model
 from vtrans.storage.states import read_progress, read_state
 from vtrans.storage.tensors import FORMAT
@@ -135,10 +136,10 @@ def test_a_flipped_bit_is_detected_anywhere_in_the_file(
     places = [*range(8), *(numbers.randrange(8, header) for _ in range(60))] + [
         numbers.randrange(header, len(whole)) for _ in range(30)
     ]
-    unnoticed = 0
-    for place in [*places, header, len(whole) - 1]:
+    unnoticed, allowed_value = 0, whole.index(b'beam\\": ') + len('beam\\": ')
+    for place in [*places, allowed_value, header, len(whole) - 1]:
         raw = bytearray(whole)
-        raw[place] ^= 1 << numbers.randrange(8)
+        raw[place] ^= 1 if place == allowed_value else 1 << numbers.randrange(8)
         bad.write_bytes(raw)
         with suppress(FileError):
             loaded = load_model(bad)
@@ -218,6 +219,15 @@ LIES: dict[str, Callable[[dict[str, Any]], Any]] = {
 def test_a_header_that_lies_is_refused(tmp_path: Path, good: Path, what: str) -> None:
     with pytest.raises(FileError, match="bad"):
         load_model(lied(good, tmp_path / "bad", LIES[what]))
+
+
+def test_a_long_header_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    for length in (MOST_HEADER + 1, 100_000_000):
+        with (tmp_path / "bad").open("wb") as file:
+            file.write(length.to_bytes(8, "little") + b"{")
+            file.truncate(length + 100)  # a sparse file
+        with pytest.raises(FileError, match=rf"bad .*{MOST_HEADER:,} .*{length:,}"):
+            load_model(tmp_path / "bad")
 
 
 def test_absurd_dimensions_take_no_memory(tmp_path: Path, good: Path) -> None:

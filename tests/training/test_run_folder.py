@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -78,6 +79,16 @@ def test_a_run_that_another_process_started_is_not_overwritten(tmp_path: Path, t
     with pytest.raises(InputError, match=re.escape(str(run.path))):
         run_trainer(slow)
     assert story(run) == before
+
+
+def test_a_disk_without_file_locks_works(
+    tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(*_: object) -> None:
+        raise OSError(errno.ENOTSUP, "Operation not supported")
+
+    monkeypatch.setattr("fcntl.flock", unknown)
+    tiny_train(tiny_data, tmp_path / "run", "train.max_steps=1")
 
 
 def test_what_cannot_be_trained_leaves_no_run_folder(tmp_path: Path, tiny_data: DataFolder) -> None:
