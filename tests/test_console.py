@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vtrans.console import Console, text_width
+from vtrans.console import Console
 
 
 class Terminal(io.StringIO):
@@ -160,20 +160,3 @@ def test_progress_lines_are_at_least_ten_seconds_apart(clock: list[float]) -> No
         "reading: 560 lines in 35 s",
         "",
     ]
-
-
-@pytest.mark.parametrize(
-    ("text", "width"),
-    [
-        ("dog", 3),
-        ("東京", 4),
-        ("e\u0301", 1),
-        ("नमस्ते", 4),
-        ("ที่", 1),
-        ("مَرْحَبًا", 5),
-        ("a\u200b\u202e", 1),
-        ("co\u00adop", 5),
-    ],
-)
-def test_combining_characters_take_no_column(text: str, width: int) -> None:
-    assert text_width(text) == width

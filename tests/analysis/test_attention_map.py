@@ -1,14 +1,11 @@
-"""Attention maps: the shares by definition, SVG pictures with room for every label, and blocks of characters."""
+"""Attention maps: the shares by definition, and what the command prints and writes."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import math
-import re
 from collections.abc import Callable
 from pathlib import Path
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -16,18 +13,9 @@ from cli_runner import Done
 from translators import SMALL, sentences, translator, window
 
 from vtrans.analysis.attention_map import (
-    AXES,
-    CELL,
     EOS,
-    FONT,
-    LETTER,
-    SLOPE,
-    AttentionMap,
-    as_svg,
-    as_text,
     attention_map,
 )
-from vtrans.console import text_width
 from vtrans.errors import InputError
 from vtrans.storage.run_folder import RunFolder
 
@@ -83,77 +71,6 @@ def test_source_subwords_are_summed_and_target_subwords_averaged() -> None:
 def test_an_invalid_parameter_is_refused_by_name(options: dict[str, int | str], named: str) -> None:
     with pytest.raises(InputError, match=named):
         attention_map(translator(DEEP), "a dog", **options)  # type: ignore[arg-type]  # of the right types
-
-
-def picture(source: list[str], target: list[str]) -> AttentionMap:
-    shares = np.linspace(0, 1, len(source) * len(target)).reshape(len(target), len(source))
-    return AttentionMap(tuple(source), tuple(target), shares, "cross-attention, mean of 4 heads of layers 2-3")
-
-
-LONG = "Donaudampfschifffahrtsgesellschaftskapitänsmütze"
-
-
-@pytest.mark.parametrize(
-    ("source", "target"),
-    [
-        (["A", "dog", "runs", EOS], ["Ein", "Hund", "läuft", EOS]),
-        ([LONG, "b", LONG], ["a", LONG]),
-        (["a", LONG], ["a"]),
-        (["a"], ["犬" * 30, "e\u0301" * 30]),
-        (["犬が走る" * 5, "a"], ["b"]),
-    ],
-)
-def test_every_label_is_inside_the_picture(source: list[str], target: list[str]) -> None:
-    """A letter is at most LETTER times the font size wide, and a wide letter twice that."""
-    root = ElementTree.fromstring(as_svg(picture(source, target)))
-    width, height = float(root.attrib["width"]), float(root.attrib["height"])
-    texts = list(root.iter("{http://www.w3.org/2000/svg}text"))
-    cells = [cell for cell in root.iter("{http://www.w3.org/2000/svg}rect") if cell.get("class") == "cell"]
-    assert len(cells) == len(source) * len(target)
-    assert [float(cell.attrib["fill-opacity"]) for cell in cells] == pytest.approx(
-        np.linspace(0, 1, len(cells)).tolist(), abs=1e-3
-    )
-    tops = min(float(cell.attrib["y"]) for cell in cells)
-    lefts = min(float(cell.attrib["x"]) for cell in cells)
-    for text, word in zip(texts, (*source, *target), strict=False):
-        room = text_width(word) * FONT * LETTER
-        if "transform" in text.attrib:
-            x, y = map(float, re.findall(r"[\d.]+", text.attrib["transform"])[:2])
-            angle = math.radians(SLOPE)
-            # The four corners of the slanted word, whose letters are FONT high.
-            corners = [
-                (x + along * math.cos(angle) - up * math.sin(angle), y - along * math.sin(angle) - up * math.cos(angle))
-                for along in (0, room)
-                for up in (0, FONT)
-            ]
-            assert max(v for _, v in corners) <= tops
-        else:
-            x, y = float(text.attrib["x"]), float(text.attrib["y"])
-            corners = [(x - room, y - FONT), (x, y)]
-            assert x < lefts
-        assert 0 <= min(u for u, _ in corners) <= max(u for u, _ in corners) <= width
-        assert 0 <= min(v for _, v in corners) <= max(v for _, v in corners) <= height
-    notes = texts[len(source) + len(target) :]
-    assert [note.text for note in notes] == ["Cross-attention, mean of 4 heads of layers 2-3.", AXES]
-    assert max(float(note.attrib["y"]) for note in notes) < height
-    assert max(float(cell.attrib["y"]) for cell in cells) + CELL < min(float(n.attrib["y"]) for n in notes)
-
-
-def test_columns_beyond_the_width_are_continued_below() -> None:
-    attention = picture(["one", "two", "three", "four", "five", EOS], ["a", "dog"])
-    whole, narrow = as_text(attention), as_text(attention, width=11)
-    body, notes = narrow.split("\n\n")[:-1], narrow.split("\n\n")[-1]
-    assert whole.endswith("\n\n" + notes)
-    assert len(body) == 2
-    assert max(text_width(line) for part in body for line in part.split("\n")) <= 11
-    tails = [part.split("\n")[-2:] for part in body]
-    rows = [line[4:].ljust(12) for line in whole.split("\n\n")[0].split("\n")[-2:]]
-    assert [[line[4:].ljust(6) for line in part] for part in tails] == [
-        [row[:6] for row in rows],
-        [row[6:] for row in rows],
-    ]
-    assert as_text(attention, width=80) == whole
-    assert len(as_text(attention, width=1).split("\n\n")) == 7, "at least one column at a time"
 
 
 def test_the_command_prints_characters_or_json_or_writes_svg(

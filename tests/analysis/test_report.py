@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from html.parser import HTMLParser
@@ -11,7 +10,6 @@ from pathlib import Path
 import pytest
 from cli_runner import Done
 
-from vtrans.analysis.charts import Series, line_chart
 from vtrans.analysis.report import POLICY, ReportOptions, report
 from vtrans.analysis.run_history import histories
 from vtrans.data.store import DataFolder
@@ -96,18 +94,6 @@ def test_damaged_records_are_named(run_copy: RunFolder, line: str) -> None:
     run_copy.metrics.write_text("\n".join([lines[0], line, *lines[1:], ""]))
     with pytest.raises(FileError, match="line 2"):
         histories([run_copy.path])
-
-
-def test_a_chart_holds_every_value_in_place() -> None:
-    chart = line_chart("loss", [Series("a", 0, [(0, 4.0), (10, 2.0), (20, 1.0)])], x_name="updates")
-    (data,) = json.loads(re.search('data-series="([^"]*)"', chart)[1].replace("&quot;", '"'))  # type: ignore[index]
-    assert [point[2:] for point in data["points"]] == [["0", "4"], ["10", "2"], ["20", "1"]]
-    xs, ys = zip(*(point[:2] for point in data["points"]), strict=True)
-    assert xs[2] - xs[1] == pytest.approx(xs[1] - xs[0])
-    assert ys[1] - ys[0] == pytest.approx(2 * (ys[2] - ys[1]), abs=0.2)  # y grows downwards
-    assert line_chart("loss", [Series("a", 0, [])], x_name="updates") == ""
-    large = line_chart("loss", [Series("a", 0, [(1, 1.0), (2e6, 2e6)])], x_name="updates")
-    assert large.count(">2,000,000<") == 2
 
 
 def test_training_keeps_the_report_up_to_date(

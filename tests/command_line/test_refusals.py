@@ -176,6 +176,14 @@ def test_a_fault_gets_one_sentence(
     assert tree(place) == before
 
 
+def test_debug_shows_the_traceback(run_cli: Callable[..., Done]) -> None:
+    for words in (("--debug", "translate", "--model", "nowhere"), ("translate", "--debug", "--model", "nowhere")):
+        done = run_cli(*words)
+        assert done.code == 2
+        assert "Traceback (most recent call last)" in done.err
+        assert re.search(r"\nerror: .*nowhere.*\n$", done.err)
+
+
 def test_what_fails_while_running_has_exit_code_1(
     tiny_run: RunFolder, monkeypatch: pytest.MonkeyPatch, run_cli: Callable[..., Done]
 ) -> None:

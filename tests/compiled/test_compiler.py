@@ -115,6 +115,20 @@ def test_systems_without_users_are_refused(source: Path, monkeypatch: pytest.Mon
         answer(source)
 
 
+def test_the_library_of_another_user_is_not_loaded(source: Path) -> None:
+    """It may have been put there while the folder was open to others."""
+    answer(source)
+    [kept] = cache_folder().iterdir()
+    theirs = kept.stat().st_ino
+    try:
+        os.chown(kept, os.geteuid() + 1, -1)
+    except PermissionError:
+        pytest.skip("only root can give a file to another user")
+    assert answer(source)[0] == 1
+    assert kept.stat().st_uid == os.geteuid()
+    assert kept.stat().st_ino != theirs
+
+
 @pytest.mark.parametrize(
     ("python", "expected"),
     [

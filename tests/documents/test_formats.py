@@ -6,14 +6,18 @@ import io
 import zipfile
 
 import pytest
-from office_files import BODY, docx, member
+from office_files import BODY, docx, member, zipped
 from services import reversed_words
 from translators import window
 
 from vtrans.documents.document import Translated, html_document
 from vtrans.documents.files import open_file
 from vtrans.documents.translating import Answers, Groups, Lines
+from vtrans.errors import DocumentError, DocumentSizeError
 from vtrans.server.batching import RequestOptions
+
+OFFICE, TEXT = (f"urn:oasis:names:tc:opendocument:xmlns:{name}:1.0" for name in ("office", "text"))
+CONTENT = f'<office:document-content xmlns:office="{OFFICE}" xmlns:text="{TEXT}">%s</office:document-content>'
 
 
 def reversed_file(name: str, content: bytes) -> bytes:
@@ -75,6 +79,15 @@ def test_a_word_file_keeps_its_runs_and_other_members() -> None:
         assert file.read("word/media/a.png") == b"\x89PNG"
 
 
+def test_a_member_that_is_larger_than_its_directory_says_is_refused() -> None:
+    content = bytearray(docx("<w:p/>"))
+    entry = content.find(b"PK\x01\x02")
+    for at in (entry + 24, content.find(b"PK\x03\x04") + 22):
+        content[at : at + 4] = (10).to_bytes(4, "little")
+    with pytest.raises(DocumentError):
+        reversed_file("a.docx", bytes(content))
+
+
 @pytest.mark.parametrize(
     ("declaration", "codec", "expected"),
     [
@@ -119,3 +132,10 @@ def test_documents_are_finished_one_by_one_and_no_line_is_asked_twice() -> None:
     assert [[nbest[0].text for nbest in answered] for answered in whole[1:]] == found
     assert len([*lines.each(answers, 4)]) == len(documents)
     assert asked[-2:] == [{False: ["One dog.", "Two cats.", "A bird."], True: ["A mouse."]}, asked[2]]
+
+
+def test_the_elements_of_an_office_file_are_bounded() -> None:
+    for name, content in (("a.docx", docx("<w:p/>" * 10**6)), ("a.odt", zipped(content_xml=CONTENT % "<a/>" * 10**6))):
+        assert len(content) < 1_000_000
+        with pytest.raises(DocumentSizeError, match="1,000,000"):
+            open_file(name, content, 1 << 28)

@@ -163,3 +163,11 @@ def test_each_element_surrounds_its_words(
     document: str, translation: str, links: list[tuple[int, int]], expected: str
 ) -> None:
     assert translated(document, lambda line: Translated(translation, tuple(links))) == expected
+
+
+def test_text_cannot_become_a_tag() -> None:
+    assert translated("a &lt;script&gt;", reverse) == "&lt;script&gt; a"
+    assert (
+        translated("a", lambda line: Translated("<script>alert(1)</script>&"))
+        == "&lt;script&gt;alert(1)&lt;/script&gt;&amp;"
+    )

@@ -21,14 +21,6 @@ EN_DE = Languages("en", "de")
 HEADER = (
     'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\nPlural-Forms: nplurals=2; plural=(n != 1);\\n"\n\n'
 )
-XLIFF = (
-    '<xliff version="1.2"><file source-language="en" target-language="de"><body><trans-unit id="1">'
-    "<source>{}</source>{}</trans-unit></body></file></xliff>"
-)
-TWO = (
-    '<xliff xmlns="urn:oasis:names:tc:xliff:document:2.0" version="2.0" srcLang="en" trgLang="de">'
-    '<file id="f"><unit id="u"><segment><source>{}</source></segment></unit></file></xliff>'
-)
 
 
 def near(text: str, similarity: float) -> object:
@@ -92,16 +84,6 @@ def test_a_correction_with_other_placeholders_is_not_used(tmp_path: Path, text: 
     assert remembered(po((text, translation)))(text) is None
     assert translation not in filled("b.po", po((text, "")), memory)
     assert Lines([html_document(f"<p>{text}</p>", "en")], memory).known == {}
-
-
-def test_units_of_xliff_tell_that_they_are_from_a_memory() -> None:
-    memory = remembered(XLIFF.format("A &amp; <g id='1'>b</g>", "<target>X &amp; <g id='1'>y</g></target>"), "a.xlf")
-    done = filled("b.xlf", XLIFF.format("A &amp; <g id='1'>b</g>", ""), memory)
-    assert '<target state="translated" state-qualifier="exact-match">X &amp; <g id=\'1\'>y</g></target>' in done
-    assert 'state="needs-review-translation"' in filled("b.xlf", XLIFF.format("A cat", ""), memory)
-    done = filled("b.xlf", TWO.format("A &amp; <g id='1'>b</g>"), memory)
-    assert '<segment state="translated" subState="vtrans:memory">' in done
-    assert 'subState="vtrans:review"' in filled("b.xlf", TWO.format("A cat"), memory)
 
 
 def test_corrections_are_a_memory(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from recipes.formality import forms_in
-from recipes.tatoeba.joined import FEWEST_WORDS, MOST_WORDS, after_adverbial, joined, within
+from recipes.tatoeba.joined import FEWEST_WORDS, MOST_WORDS, after_adverbial, joined
 from recipes.tatoeba.phrases import pairs
 from vtrans.text.languages import Languages
 from vtrans.text.values import compare
@@ -32,26 +32,6 @@ def test_lines_are_long_and_have_each_code_once_and_one_form_of_address(made: li
         assert "<" not in src + tgt
         assert len(forms_in(tgt)) < 2
         assert all(len(re.findall(rf"\b{code}\b", src)) < 2 for code in ("A1", "B2"))
-
-
-@pytest.mark.parametrize(
-    ("src", "tgt", "expected"),
-    [
-        ("It's late.", "Es ist spät.", ("it's late.", "es ist spät.")),
-        ("I'm late.", "Ich bin spät dran.", ("I'm late.", "ich bin spät dran.")),
-        ("Tom sleeps.", "Tom schläft.", ("Tom sleeps.", "Tom schläft.")),
-        ("In May, he came.", "In May kam er.", ("in May, he came.", "in May kam er.")),
-        ("She sleeps.", "Sie schläft.", ("she sleeps.", "sie schläft.")),
-        ("Their car is red.", "Ihr Auto ist rot.", ("their car is red.", "ihr Auto ist rot.")),
-        ("You sleep.", "Sie schlafen.", ("you sleep.", "Sie schlafen.")),
-        ("You sleep.", "Ihr schlaft.", None),  # Ihr may be a plural or a form of Sie
-        ("We saw it.", "Sie wurde gesehen.", None),
-        ("Go home.", "Geh nach Hause.", None),
-        ("The milk is sour.", "Milch ist sauer.", None),
-    ],
-)
-def test_a_sentence_within_another_has_no_capital(src: str, tgt: str, expected: tuple[str, str] | None) -> None:
-    assert within(src, tgt) == expected
 
 
 @pytest.mark.parametrize(

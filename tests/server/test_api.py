@@ -97,6 +97,11 @@ def test_a_missing_parameter_has_the_sentence_of_libretranslate(client: Client, 
     assert reply.json == {"error": f"Invalid request: missing {missing} parameter"}
 
 
+def test_an_unknown_language_has_the_sentence_of_libretranslate(client: Client) -> None:
+    reply = client.translate("a", target="zz")
+    assert (reply.status, reply.json) == (400, {"error": "zz is not supported"})
+
+
 def test_a_failure_answers_500_and_its_text_is_not_logged() -> None:
     def broken(lines: list[str], wanted: object, ready: object) -> None:
         raise ValueError(f"cannot translate {lines}")

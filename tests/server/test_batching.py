@@ -8,7 +8,7 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 import pytest
-from services import reversed_words
+from services import Blocked, reversed_words
 from translators import window
 
 from vtrans.documents.document import Translated
@@ -194,6 +194,23 @@ def test_a_request_is_answered_when_its_own_lines_are_ready() -> None:
         assert [line[0].text for line in await late] == ["late a", "early b"]
         worker.close()
         assert worker.counts.lines == 3
+
+    run(ask())
+
+
+def test_a_batch_ends_when_nobody_waits_for_it_any_more() -> None:
+    async def ask() -> None:
+        model = Blocked()
+        worker = Worker(model)
+        gone = [asyncio.ensure_future(worker.translate(window(["never"]), ONE)) for _ in range(2)]
+        assert await asyncio.to_thread(model.busy.wait, 30)
+        gone[0].cancel()
+        await asyncio.sleep(0.05)
+        assert not model.ended.is_set()
+        gone[1].cancel()
+        assert await asyncio.to_thread(model.ended.wait, 30)
+        assert [found[0].text for found in await worker.translate(window(["a b"]), ONE)] == ["b a"]
+        worker.close()
 
     run(ask())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from services import DE_EN, EN_DE, FORM, Client, serving
 from vtrans.documents.document import Translated
 from vtrans.documents.memory import Memory
 from vtrans.documents.pairs import Taken
+from vtrans.errors import FileError
 from vtrans.lines.line import Line
 from vtrans.server.batching import RequestOptions
 from vtrans.server.limits import Keys, Limits
@@ -78,6 +80,12 @@ def test_a_correction_is_a_match_for_the_next_request(tmp_path: Path) -> None:
         assert text(client, "a <b>big</b> cat", format="html").startswith("Eine Katze")
         assert text(client, "See {name}.") == "Siehe A1."
         assert text(client, "a big cat", source="de", target="en") == "none"
+
+
+def test_without_a_memory_corrections_are_refused() -> None:
+    with serving() as client:
+        assert suggest(client, "a", "b") == 403
+        assert not client.get("/frontend/settings").json["suggestions"]
 
 
 @pytest.mark.parametrize(
@@ -145,3 +153,29 @@ def test_a_memory_becomes_training_text(run_cli: Callable[..., Done], tmp_path: 
     assert sorted(taken.pairs)[:1] == [("A cat.", "Eine Katze.")]
     assert ("A dog.", "Ein Hund.") in taken.pairs
     assert len(taken.pairs) == 3
+
+
+@pytest.mark.parametrize("content", [b"no database", b"SQLite format 3\0" + bytes(500), None])
+def test_a_file_that_is_no_memory_is_refused(
+    run_cli: Callable[..., Done], tmp_path: Path, content: bytes | None
+) -> None:
+    path = tmp_path / "m"
+    if content is None:
+        path.mkdir()
+    else:
+        path.write_bytes(content)
+    with pytest.raises(FileError, match="m"):
+        Memory(path)
+    done = run_cli("memory", path)
+    assert done.code == 2
+    assert str(path) in done.err
+
+
+def test_another_database_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "other"
+    with sqlite3.connect(path) as other:
+        other.execute("CREATE TABLE mine (a)")
+    before = path.read_bytes()
+    with pytest.raises(FileError, match="is not a memory"):
+        Memory(path)
+    assert path.read_bytes() == before

@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 from services import FORM, JSON, Client, serving
 
+from vtrans.server import running
 from vtrans.server.limits import Limits
 
 LIMITS = Limits(characters=1000, texts=10, body_seconds=0.5, file_bytes=20_000)
@@ -162,6 +163,14 @@ def test_a_slow_body_is_refused(client: Client) -> None:
     answer = raw(client, head, b" ", pause=0.3)
     assert answer.startswith(b"HTTP/1.1 408")
     assert time.monotonic() - began < 10
+
+
+def test_a_slow_head_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "HEAD_SECONDS", 0.2)
+    with serving(limits=replace(LIMITS)) as client:
+        began = time.monotonic()
+        assert raw(client, b"POST /translate HTTP/1.1\r\n", b"Host: a\r\n", pause=0.1) == b""
+        assert time.monotonic() - began < 5
 
 
 def test_a_client_that_goes_away_frees_its_place(client: Client) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -22,6 +23,7 @@ from services import Client
 from translators import window
 
 from vtrans.commands.serve import _translators
+from vtrans.config import CACHE_VARIABLE, ENGINES
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
 from vtrans.documents.memory import Memory
@@ -168,3 +170,20 @@ def test_the_memory_is_closed_when_the_server_stops(
     for memory in made:
         with pytest.raises(FileError):
             len(memory)
+
+
+def test_no_two_servers_share_a_port_of_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    # There, SO_REUSEADDR lets them; here, another option of sockets shows that it was not set.
+    monkeypatch.setattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_KEEPALIVE, raising=False)
+    with listen("127.0.0.1", 0) as made:
+        assert made.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR) == 0
+        assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+
+
+def test_the_engine_of_the_models_can_be_chosen(
+    run_cli: Any, tmp_path: Path, ending_run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
+    words = ("serve", ending_run.path, "--pair", f"en-de={ending_run.path}")  # which ends before it serves
+    assert ["no-such-compiler" in run_cli(*words, "--engine", engine).err for engine in ENGINES[:2]] == [True, False]

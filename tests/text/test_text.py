@@ -214,6 +214,15 @@ def test_every_compressed_stream_in_a_file_is_read(
         assert stream.read() == b"a\nbc\nd"
 
 
+def test_an_xz_file_that_asks_for_gigabytes_is_named(tmp_path: Path) -> None:
+    """The header says how much memory unpacking takes: here 4 GB, in a file of 25 bytes."""
+    path = tmp_path / "text.xz"
+    path.write_bytes(b"Z" + b"\xff" * 23 + b"r")
+    with pytest.raises(FileError, match=r"text\.xz"):  # noqa: SIM117
+        with open_bytes(path) as stream:
+            list(read_lines(stream, str(path)))
+
+
 def test_an_endless_line_ends_in_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vtrans.text.lines._LONGEST_LINE", 1 << 20)
     with Path("/dev/zero").open("rb") as stream, pytest.raises(InputError, match=r"/dev/zero: line 1 .* 1,048,576 "):
