@@ -1,4 +1,4 @@
-"""The report of runs as an HTML page, and its charts."""
+"""The report of runs as an HTML page."""
 
 from __future__ import annotations
 
