@@ -8,7 +8,6 @@ without [back_translation] or [student] leaves out their stages.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,14 +15,13 @@ from typing import Any
 from vtrans.config import DEFAULT_RECIPE, SECTIONS, Recipe, resolve_tie
 from vtrans.errors import InputError, VtransError
 from vtrans.interop.expressible import PROGRAMS, check_model
-from vtrans.keys import choice, flag, keys_of, nearest, number, numbers, text, texts, toml_value
+from vtrans.keys import choice, flag, nearest, number, numbers, text, texts, toml_value
 from vtrans.training.recipe import load_recipe
 
 from ..experiment import EXPERIMENTS
 from ..studies.rows import check_keys, checked, read_table, settings_of
 
 SHIPPED = Path(__file__).parent
-COPY, RECORD = "chain.toml", "stages.json"  # the chain file in the folder of a chain, and what has been done there
 
 
 @dataclass(frozen=True)
@@ -49,17 +47,6 @@ class Model:
     precision: str = choice("float32", ("float32", "bfloat16", "int8"), "Precision of its translations.")
     resolved: Recipe = field(default_factory=Recipe)
 
-    @property
-    def toml(self) -> str:
-        """The recipe as a file, without defaults, so that a later version of vtrans with more keys changes nothing."""
-        lines = []
-        for name in SECTIONS:
-            section, usual = getattr(self.resolved, name), getattr(Recipe(), name)
-            values = {key: getattr(section, key) for key in keys_of(type(section))}
-            lines.append(f"[{name}]\n")
-            lines += [f"{k} = {toml_value(v)}\n" for k, v in values.items() if v != getattr(usual, k)]
-        return "".join(lines)
-
 
 @dataclass(frozen=True)
 class BackTranslation(Model):
@@ -84,10 +71,8 @@ class Student(Model):
 
 @dataclass(frozen=True)
 class Chain:
-    """What a chain file says, and its content."""
+    """What a chain file says."""
 
-    name: str
-    content: bytes
     text: Text
     teachers: Teachers
     back_translation: BackTranslation | None = None
@@ -106,24 +91,15 @@ def chain_names() -> list[str]:
 
 
 def chain_file(name: str) -> Path:
-    """Returns the path of a shipped chain, of a chain file, or of the one in the folder of a chain."""
+    """Returns the path of a shipped chain, or of a chain file."""
     if name in chain_names():
         return SHIPPED / f"{name}.toml"
-    if Path(name).is_dir():
-        if not is_copy(Path(name) / COPY):
-            raise InputError(f"{name} is not the folder of a chain: it has no {RECORD}; name a chain file.")
-        return Path(name) / COPY
     if name.endswith(".toml") or "/" in name:
         return Path(name)
     raise InputError(f"there is no chain {name!r} (a chain file ends in .toml); {nearest(name, chain_names())}")
 
 
-def is_copy(path: Path) -> bool:
-    """Returns whether a chain file is the one in the folder of a chain, beside the recipes."""
-    return path.name == COPY and path.with_name(RECORD).exists()
-
-
-def load_chain(path: Path, name: str) -> Chain:
+def load_chain(path: Path) -> Chain:
     """Returns the chain in a file. Raises InputError for an unknown or missing key, and for a wrong value."""
     table = read_table(path, "chain")
     kinds = {"text": Text, "back_translation": BackTranslation, "teachers": Teachers, "student": Student}
@@ -132,7 +108,7 @@ def load_chain(path: Path, name: str) -> Chain:
         if key not in table:
             raise InputError(f"{path}: the section [{key}] is missing; add it.")
     sections: dict[str, Any] = {key: _section(kinds[key], values, path, key) for key, values in table.items()}
-    chain = Chain(name, path.read_bytes(), **sections)
+    chain = Chain(**sections)
     for key in ("src", "tgt"):
         if not getattr(chain.text, key):
             raise InputError(f'{path}: text.{key} is missing; name the language, such as {key} = "en".')
@@ -154,7 +130,13 @@ def _section(kind: type[Any], values: Any, path: Path, section: str) -> Any:
         if len({int(seed) for seed in seeds if seed == int(seed)}) < len(seeds):
             raise InputError(f"{where}.seeds must be different whole numbers, got {toml_value(seeds)}.")
     if is_model:
-        made["resolved"] = _recipe(made.get("recipe", DEFAULT_RECIPE), settings_of(values, where), path, section)
+        name, settings = made.get("recipe", DEFAULT_RECIPE), settings_of(values, where)
+        if section == "student":  # which learns alignments unless it is told otherwise
+            settings.insert(0, "train.guided_alignment=0.1")
+        try:
+            made["resolved"] = load_recipe(str(path.parent / name) if name.endswith(".toml") else name, settings)
+        except VtransError as error:
+            raise InputError(f"{where}: {error}") from None
     if made.get("export") in PROGRAMS:
         model = made["resolved"].model
         try:
@@ -162,14 +144,3 @@ def _section(kind: type[Any], values: Any, path: Path, section: str) -> Any:
         except InputError as error:
             raise InputError(f"{where}.export = {toml_value(made['export'])}: {error}") from None
     return kind(**made)
-
-
-def _recipe(name: str, settings: Mapping[str, Any], path: Path, section: str) -> Recipe:
-    """Returns the recipe of a model with these values. A student learns alignments unless it is told otherwise."""
-    if name.endswith(".toml"):
-        name = str(path.parent / (f"{section}.toml" if is_copy(path) else name))
-    settings = {**({"train.guided_alignment": 0.1} if section == "student" else {}), **settings}
-    try:
-        return load_recipe(name, [f"{key}={toml_value(value)}" for key, value in settings.items()])
-    except VtransError as error:
-        raise InputError(f"{path}: {section}: {error}") from None

@@ -15,6 +15,7 @@ from vtrans.errors import FileError
 
 from ..experiment import TextFiles
 from ..running import INTO
+from ..work import Stage
 from .chain import Chain, Model, Student
 
 TAG = "<BT>"  # with which back-translated sources begin (Caswell et al. 2019)
@@ -23,21 +24,6 @@ EXPORT = "export"  # the folder of the export
 
 Pair = tuple[str, str]
 Command = Sequence[str]
-
-
-@dataclass(frozen=True)
-class Stage:
-    """Commands that run one after the other. They and the contents of `inputs` decide `outputs`.
-
-    `scratch` are other paths that the commands write. If a stage `resumes`, it continues what they left there.
-    """
-
-    name: str
-    commands: Sequence[Command]
-    inputs: Sequence[str]
-    outputs: Sequence[str]
-    scratch: Sequence[str] = ()
-    resumes: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Study files: named rows, each a model to train and measure alike. `load_study` reads and checks one.
 
 A study is a TOML file with the recipe of all rows, the experiment whose text is used if the user gives none, and a
-table [rows.NAME] per row. Its keys are the fields of Row, of which only `words` is needed, and values that replace
-those of the recipe, such as model.tie = "none".
+table [rows.NAME] per row. Its keys are `words`, `prepare` if need be, and values that replace those of the recipe, such
+as model.tie = "none".
 """
 
 from __future__ import annotations
@@ -10,38 +10,29 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from vtrans.config import SECTIONS
 from vtrans.errors import FileError, InputError
 from vtrans.files import reason
-from vtrans.keys import Key, check_value, keys_of, nearest, number, text, texts, toml_value
+from vtrans.keys import Key, check_value, keys_of, nearest, text, texts, toml_value
 
 from ..experiment import EXPERIMENTS
 
 SHIPPED = Path(__file__).parent
 OF_THE_STUDY = ("train.max_steps", "train.max_minutes", "train.seed")
-WITHOUT_TRAINING = ("words", "run_of", "average")  # the keys that a row with `run_of` may have
 
 
 @dataclass(frozen=True)
 class Row:
-    """A model to train and measure. `settings` are the recipe keys of the row with their values."""
+    """A model to train and measure. `settings` are the recipe keys of the row with their values, as for `--set`."""
 
     name: str
     words: str = text("", "What the table says about the row.")
     prepare: tuple[str, ...] = texts("Options of prepare-bpe, such as --separate.")
-    target: str = text("", "Python program through which the target text goes, relative to the study file.")
-    run_of: str = text("", "Row above whose run this one uses instead of training.")
-    average: int = number(0, 1, 10**6, "Newest checkpoints that are averaged; as by `vtrans average` without it.")
-    settings: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def overrides(self) -> list[str]:
-        """The settings as `--set` values."""
-        return [f"{key}={toml_value(value)}" for key, value in self.settings.items()]
+    settings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -77,32 +68,21 @@ def load_study(name: str) -> StudyFile:
     experiment = check_value(known, f"{path}: experiment", table.get("experiment"))
     if not isinstance(table.get("rows"), dict) or not table["rows"]:
         raise InputError(f"{path}: there are no rows; write a table [rows.NAME] per row.")
-    rows: dict[str, Row] = {}
-    for row, values in table["rows"].items():
-        rows[row] = _row(row, values, rows, path)
+    rows = {row: _row(row, values, f"{path}: rows.{row}") for row, values in table["rows"].items()}
     return StudyFile(path.stem, experiment, table["recipe"], rows)
 
 
-def _row(name: str, values: Any, above: Mapping[str, Row], path: Path) -> Row:
-    where = f"{path}: rows.{name}"
+def _row(name: str, values: Any, where: str) -> Row:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
         raise InputError(f"{where}: a row's name must consist of letters, digits and - _ ., because it names a folder.")
     made = checked(Row, values, where, SECTIONS)
     if not made.get("words") or "|" in made["words"]:
         raise InputError(f"{where}.words must be a text without |, which the table shows, got {made.get('words')!r}.")
-    if "run_of" in made:
-        if other := [key for key in values if key not in WITHOUT_TRAINING]:
-            raise InputError(f"{where}.{other[0]} has no effect with run_of, which trains nothing; remove one of them.")
-        trained = Key("", str, choices={row.name: "" for row in above.values() if not row.run_of})
-        check_value(trained, f"{where}.run_of", made["run_of"])
-    if "target" in made:
-        made["target"] = str((path.parent / made["target"]).resolve())
-        if not Path(made["target"]).is_file():
-            raise InputError(f"{where}.target must be a Python program, got {made['target']}, which is no file.")
     settings = settings_of(values, where)
-    if forbidden := [key for key in OF_THE_STUDY if key in settings]:
-        raise InputError(f"{where}.{forbidden[0]} is the same for all rows; remove it, and give the study a budget.")
-    return Row(name, **made, settings=settings)
+    for setting in settings:
+        if (key := setting.partition("=")[0]) in OF_THE_STUDY:
+            raise InputError(f"{where}.{key} is the same for all rows; remove it, and give the study a budget.")
+    return Row(name, **made, settings=tuple(settings))
 
 
 def read_table(path: Path, what: str) -> dict[str, Any]:
@@ -124,15 +104,15 @@ def checked(kind: type[Any], values: Any, where: str, others: Iterable[str] = ()
     return {key: check_value(keys[key], f"{where}.{key}", value) for key, value in values.items() if key in keys}
 
 
-def settings_of(values: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Returns the recipe keys in the tables `model`, `train` and `search` with their values, which are not checked."""
-    settings = {}
+def settings_of(values: Mapping[str, Any], where: str) -> list[str]:
+    """Returns the recipe keys in the tables `model`, `train` and `search` as for `--set`. They are not checked."""
+    settings = []
     for section in SECTIONS:
         table = values.get(section, {})
         if not isinstance(table, dict):
             raise InputError(f"{where}.{section} must be written {section}.KEY = VALUE, got {table!r}.")
         for key, value in table.items():
-            settings[f"{section}.{key}"] = tuple(value) if isinstance(value, list) else value
+            settings.append(f"{section}.{key}={toml_value(tuple(value) if isinstance(value, list) else value)}")
     return settings
 
 

@@ -19,7 +19,8 @@ from forking import ENVIRONMENT, start_python
 
 from recipes.running import INTO, Run
 from recipes.student import student
-from recipes.student.chain import RECORD, chain_file, chain_names, load_chain
+from recipes.student.chain import chain_file, chain_names, load_chain
+from recipes.work import RECORD, recipe_toml
 from vtrans.errors import InputError
 from vtrans.training.recipe import load_recipe
 
@@ -59,10 +60,10 @@ def chain(tmp_path: Path, text: Path) -> Path:
 
 @pytest.mark.parametrize("name", chain_names())
 def test_the_recipes_of_a_shipped_chain_can_be_read_back(name: str, tmp_path: Path) -> None:
-    chain = load_chain(chain_file(name), name)
+    chain = load_chain(chain_file(name))
     for section, model in chain.models.items():
         file = tmp_path / f"{section}.toml"
-        file.write_text(model.toml)
+        file.write_text(recipe_toml(model.resolved))
         assert load_recipe(str(file)) == model.resolved
 
 
@@ -95,7 +96,7 @@ def test_a_wrong_chain_file_is_refused_with_the_name_of_the_key(tmp_path: Path, 
     path = tmp_path / "wrong.toml"
     path.write_text(content)
     with pytest.raises(InputError, match=named):
-        load_chain(path, "wrong")
+        load_chain(path)
 
 
 # Stages.
@@ -238,8 +239,8 @@ def test_a_chain_that_is_killed_three_times_and_moved_makes_the_same_bytes(tmp_p
         {"student": "student/step-*3.safetensors"},
     ):
         with pytest.raises(SystemExit):
-            student.main([str(moved)], forked(words))
-    student.main([str(moved)], forked({}))
+            student.main([str(chain), "--work", str(moved)], forked(words))
+    student.main([str(chain), "--work", str(moved)], forked({}))
     one, other = (json.loads((folder / RECORD).read_text())["stages"] for folder in (calm, moved))
     assert one.keys() == other.keys()
     for stage in one.keys() - {"report"}:  # which has times and speeds
