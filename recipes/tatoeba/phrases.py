@@ -23,14 +23,36 @@ SEED = 1
 Filled = tuple[str, str]
 """The English and the German of a slot."""
 
+Slot = Callable[[random.Random], Filled]
+"""What fills a slot."""
+
 SLOT = re.compile(r"<(\w+)>")
 _BEFORE_VOWEL = re.compile(r"\b([Aa])(?= (?:8|11|18)\b)")
 _TWO_FULL_STOPS = re.compile(r"(?<=\d)\.\.(?!\.)")
 
 _TABLES = tomllib.loads(Path(__file__).with_name("phrases.toml").read_text("utf-8"))
+CLOCK: list[list[str]] = _TABLES.pop("clock")
 NAMES: dict[str, list[str]] = _TABLES.pop("names")
 FIRST_WORDS: dict[str, list[str]] = _TABLES.pop("first_words")
 WORDS: dict[str, dict[str, str]] = _TABLES
+
+
+def same(value: Callable[[random.Random], object]) -> Slot:
+    """Returns what fills a slot with the same text in both languages."""
+    return lambda numbers: (str(text := value(numbers)), str(text))
+
+
+def one_of(table: str) -> Slot:
+    """Returns what fills a slot with the words of a table."""
+    pairs = list(WORDS[table].items())
+    return lambda numbers: numbers.choice(pairs)
+
+
+first_name = same(lambda numbers: numbers.choice(NAMES["first"]))
+name = same(lambda numbers: f"{numbers.choice(NAMES['first'])} {numbers.choice(NAMES['last'])}")
+small = same(lambda numbers: numbers.randrange(2, 31))
+year = same(lambda numbers: numbers.randrange(1500, 2040))
+month = one_of("months")
 
 
 def integer(numbers: random.Random) -> Filled:
@@ -92,21 +114,9 @@ def clock(numbers: random.Random) -> Filled:
     index = numbers.randrange(12)
     (hour, stunde), (_, following) = hours[index], hours[(index + 1) % 12]
     minutes, minuten = numbers.choice([("five", "fünf"), ("ten", "zehn"), ("twenty", "zwanzig")])
-    return numbers.choice(
-        [
-            (f"half past {hour}", f"halb {following}"),
-            (f"half past {hour}", f"halb {following}"),
-            (f"quarter past {hour}", f"Viertel nach {stunde}"),
-            (f"a quarter past {hour}", f"Viertel nach {stunde}"),
-            (f"quarter to {hour}", f"Viertel vor {stunde}"),
-            (f"a quarter to {hour}", f"Viertel vor {stunde}"),
-            (f"{minutes} past {hour}", f"{minuten} nach {stunde}"),
-            (f"{minutes} to {hour}", f"{minuten} vor {stunde}"),
-            (f"twenty-five past {hour}", f"fünf vor halb {following}"),
-            (f"twenty-five to {hour}", f"fünf nach halb {stunde}"),
-            (f"{hour} o'clock", f"{stunde.removesuffix('s') if hour == 'one' else stunde} Uhr"),
-        ]
-    )
+    spoken = {"hour": hour, "stunde": stunde, "following": following, "minutes": minutes, "minuten": minuten}
+    english, german = numbers.choice(CLOCK)
+    return english.format(**spoken), german.format(**spoken, uhr="ein" if hour == "one" else stunde)
 
 
 def hours(numbers: random.Random) -> Filled:
@@ -129,16 +139,10 @@ def hours(numbers: random.Random) -> Filled:
 
 def date(numbers: random.Random) -> Filled:
     """A day of a month."""
-    day, (english, german) = numbers.randrange(1, 29), one_of("months")(numbers)
-    form = numbers.choice(
-        [
-            f"{english} {day}",
-            f"{english} {english_ordinal(day)}",
-            f"{day} {english}",
-            f"the {english_ordinal(day)} of {english}",
-        ]
-    )
-    return form, f"{day}. {german}"
+    day, (english, german) = numbers.randrange(1, 29), month(numbers)
+    th = english_ordinal(day)
+    forms = [f"{english} {day}", f"{english} {th}", f"{day} {english}", f"the {th} of {english}"]
+    return numbers.choice(forms), f"{day}. {german}"
 
 
 def day(numbers: random.Random) -> Filled:
@@ -149,18 +153,6 @@ def day(numbers: random.Random) -> Filled:
     (english, german), (number, _) = date(numbers), year(numbers)
     comma = "," if english[0].isalpha() else ""
     return f"{english}{comma} {number}", f"{german} {number}"
-
-
-def name(numbers: random.Random) -> Filled:
-    """A first name and a last name."""
-    value = f"{numbers.choice(NAMES['first'])} {numbers.choice(NAMES['last'])}"
-    return value, value
-
-
-def first_name(numbers: random.Random) -> Filled:
-    """A first name."""
-    value = numbers.choice(NAMES["first"])
-    return value, value
 
 
 def price(numbers: random.Random) -> Filled:
@@ -188,46 +180,19 @@ def measure(numbers: random.Random) -> Filled:
     return f"{english}{unit}" if joined else f"{english} {unit}", f"{german} {einheit}"
 
 
-def small(numbers: random.Random) -> Filled:
-    """A number from 2 to 30 in digits."""
-    value = str(numbers.randrange(2, 31))
-    return value, value
-
-
 def decade(numbers: random.Random) -> Filled:
     """Ten years of a century."""
     value = f"{numbers.choice([18, 19, 19, 19, 20])}{numbers.randrange(10)}0"
     return f"{value}s", f"{value}er"
 
 
-def year(numbers: random.Random) -> Filled:
-    """A year."""
-    value = str(numbers.randrange(1500, 2040))
-    return value, value
-
-
-def one_of(table: str) -> Callable[[random.Random], Filled]:
-    """Returns what fills a slot with the words of a table."""
-    pairs = list(WORDS[table].items())
-
-    def chosen(numbers: random.Random) -> Filled:
-        return numbers.choice(pairs)
-
-    return chosen
-
-
-_MADE = (small, word, decimal, ordinal, time, clock, hours, date, day, name, year, decade, price, percent, measure)
-_LISTED = {"weekday": "weekdays", "month": "months", "city": "cities", "org": "organizations"}
-SLOTS: dict[str, Callable[[random.Random], Filled]] = {
+_MADE = (word, decimal, ordinal, time, clock, hours, date, day, decade, price, percent, measure)
+SLOTS: dict[str, Slot] = {
     **{each.__name__: each for each in _MADE},
-    **{slot: one_of(table) for slot, table in _LISTED.items()},
-    "int": integer,
-    "int2": integer,
-    "year2": year,
-    "first": first_name,
-    "x": lambda _: ("A1", "A1"),
-    "y": lambda _: ("B2", "B2"),
-}
+    "int": integer, "int2": integer, "year": year, "year2": year, "small": small, "first": first_name, "name": name,
+    "month": month, "weekday": one_of("weekdays"), "city": one_of("cities"), "org": one_of("organizations"),
+    "x": lambda _: ("A1", "A1"), "y": lambda _: ("B2", "B2"),
+}  # fmt: skip
 """What fills each slot."""
 
 
