@@ -40,56 +40,42 @@ def text(name: str) -> str:
     return str(HERE / f"{name}.xz")
 
 
-def train(folder: Path) -> None:
-    data, trained = str(folder / "data"), str(folder / "run")
+def main() -> None:
+    folder = Path(os.environ.get("DEMO") or "demo")
+    data, trained, typed = str(folder / "data"), str(folder / "run"), folder / "sentences.en"
+    say("The text is an excerpt of Tatoeba (CC BY 2.0 FR): short everyday sentences, English and German.")
     corpus = ["--src", text("train.en"), "--tgt", text("train.de")]
     valid = ["--valid-src", text("valid.en"), "--valid-tgt", text("valid.de")]
     run(["vtrans", "prepare-bpe", *corpus, *valid, "--vocab-size", str(VOCABULARY), "--out", data])
     run(["vtrans", "train", "--data", data, "--out", trained, "--recipe", "demo"])
     run(["vtrans", "average", trained])
 
-
-def score(folder: Path) -> None:
-    """Translates the test sentences with the trained model and with the one that comes with vtrans, and scores both."""
     ours, others = str(folder / "test.hyp.de"), str(folder / f"test.{SHIPPED}.de")
-    run(["vtrans", "translate", "--model", str(folder / "run"), "--input", text("test.en"), "--output", ours])
+    run(["vtrans", "translate", "--model", trained, "--input", text("test.en"), "--output", ours])
     say(
-        f"The model that comes with vtrans, {SHIPPED}, was trained for an hour and a half on three times as much of\n"
-        "Tatoeba. It has not seen these test sentences either."
+        f"The model that comes with vtrans, {SHIPPED}, was trained for four hours, on three times as much of Tatoeba\n"
+        "and more. It has not seen these test sentences either."
     )
     run(["vtrans", "translate", "--quiet", "--model", SHIPPED, "--input", text("test.en"), "--output", others])
     run(["vtrans", "score", text("test.de"), "--hyp", others])
     say("The model that was just trained:")
     run(["vtrans", "score", text("test.de"), "--hyp", ours])
 
-
-def show(folder: Path) -> None:
-    """Translates sentences that are not in the excerpt with both models."""
-    sentences, trained = folder / "sentences.en", folder / "run"
-    sentences.write_text("".join(f"{line}\n" for line in SENTENCES), encoding="utf-8")
+    typed.write_text("".join(f"{line}\n" for line in SENTENCES), encoding="utf-8")
     say(f"Sentences that are not in the text: first by the new model, then by {SHIPPED}.")
-    run(["cat", str(sentences)])
-    for model in (str(trained), SHIPPED):
-        run(["vtrans", "translate", "--quiet", "--model", model, "--input", str(sentences)])
-    say(f"SHA-256 of the new model: {file_sha256(trained / 'averaged.safetensors')}")
-    model = shlex.quote(str(trained))
+    run(["cat", str(typed)])
+    for model in (trained, SHIPPED):
+        run(["vtrans", "translate", "--quiet", "--model", model, "--input", str(typed)])
+    say(f"SHA-256 of the new model: {file_sha256(folder / 'run' / 'averaged.safetensors')}")
     say(f"""Now type a sentence of your own:
 
   . .venv/bin/activate
-  echo 'Where do you live?' | vtrans translate --quiet --model {model}
+  echo 'Where do you live?' | vtrans translate --quiet --model {shlex.quote(trained)}
 
 To do the same with two files of your own, mine.en and its translation mine.de, one sentence per line:
 
   vtrans prepare-bpe --src mine.en --tgt mine.de && vtrans train && vtrans average
   vtrans translate < new.en""")
-
-
-def main() -> None:
-    folder = Path(os.environ.get("DEMO") or "demo")
-    say("The text is an excerpt of Tatoeba (CC BY 2.0 FR): short everyday sentences, English and German.")
-    train(folder)
-    score(folder)
-    show(folder)
 
 
 if __name__ == "__main__":
