@@ -60,8 +60,7 @@ COMMANDS = (
     "train --set train.max_steps=3 --threads 1",
     "average",
     "translate --input train.en --output train.hyp",
-    "translate --input train.en --output train.hyp",  # again
-    "translate --output stdin.hyp",
+    "translate --output stdin.hyp",  # which exists
     "doctor --json",
 )
 for command in COMMANDS:
@@ -80,6 +79,7 @@ def test_the_commands_need_nothing_that_only_posix_has(tmp_path: Path) -> None:
     for name in ("train.en", "train.de"):
         (tmp_path / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
     (tmp_path / "program.py").write_text(PROGRAM, encoding="utf-8")
+    (tmp_path / "stdin.hyp").write_text("old\n", encoding="utf-8")
     ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii"}
     env = {**os.environ, **ascii_only, "CXX": "no-compiler", CACHE_VARIABLE: str(tmp_path / "cache")}
     with (tmp_path / "train.en").open("rb") as source:

@@ -84,7 +84,7 @@ x, w = torch.randn(2000, 128), torch.randn(256, 128)
 linear(x, w)
 with open("/proc/self/statm") as file:
     before = int(file.read().split()[1])
-for n in range(2000, 1650, -1):  # downwards, so that the next product fits into freed memory
+for n in range(2000, 1750, -1):  # downwards, so that the next product fits into freed memory
     linear(x[:n], w)
 with open("/proc/self/statm") as file:
     print((int(file.read().split()[1]) - before) * os.sysconf("SC_PAGE_SIZE"))
@@ -94,6 +94,6 @@ with open("/proc/self/statm") as file:
         int(subprocess.run([sys.executable, "-c", code, how], capture_output=True, check=True, env=environment).stdout)
         for how in ("managed", "as it comes")
     ]
-    if grown[1] < 100e6:
+    if grown[1] < 70e6:
         pytest.skip("this torch keeps no kernels")
     assert grown[0] < 0.7 * grown[1]

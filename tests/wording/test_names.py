@@ -61,6 +61,20 @@ def translations(names: Names, line: str) -> dict[str, str]:
         ("I met Ana Okafor.", {"Ana Okafor": "Ana Okafor"}),
         ("THE OKAFOR LIVES", {}),
         ("They say NOT FBI.", {"FBI": "FBI"}),
+        ("iPhone users and tHe macOS", {"iPhone": "iPhone", "macOS": "macOS"}),
+        ("VPN Okafor", {"VPN": "VPN"}),
+        ("ISO 9001", {"ISO": "ISO"}),
+        ("it is 24h or 3h 20min, 2 h", {"24h": "24 h", "3h": "3 h", "20min": "20 min"}),
+        ("it is 9am-5:30pm or 11-2 pm", {"9am-5:30pm": "9:00\u201317:30 Uhr", "11-2 pm": "11\u201314 Uhr"}),
+        (
+            "at 7.30pm, 8.15 p.m. or 12.05 a.m.",
+            {
+                "at 7.30pm": "um 19:30 Uhr",
+                "8.15 p.m.": "20:15 Uhr",
+                "12.05 a.m": "0:05 Uhr",
+            },
+        ),
+        ("it is 13-15pm, 7.30 or 8-9", {}),
         (
             "it is 1,200.5 km, 5kg, 8 m\u00b2 or 300 m, not $5 ml, 5m or 12 kmh",
             {"1,200.5 km": "1.200,5 km", "5kg": "5 kg", "8 m\u00b2": "8 m\u00b2", "300 m": "300 m"},

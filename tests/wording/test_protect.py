@@ -257,6 +257,20 @@ def test_terms_of_the_glossary_are_in_the_translation() -> None:
             ["mp3", "ext4", "0x1F40", "strlen()", "getdents64()"],
         ),
         ("a page(s) of f(x), 2nd or 4x4, and ver-2", []),
+        (
+            "Commit 9e107d9d372bb6826bd81d3542a419d6, 550e8400-e29b-41d4-a716-446655440000, key AKIA7EXAMPLEX",
+            ["9e107d9d372bb6826bd81d3542a419d6", "550e8400-e29b-41d4-a716-446655440000", "AKIA7EXAMPLEX"],
+        ),
+        (
+            "00:1A:2B:3C:4D:5E or 2001:db8::1, not 17:45 or 3:1; set DEBUG=true in .env. I .also",
+            ["00:1A:2B:3C:4D:5E", "2001:db8::1", "DEBUG=true", ".env"],
+        ),
+        (
+            "52\u00b031'12\"N is 52.5200, 13.4050; 6'2\" of mc\u00b2, 2b, not 2g, 9.5, 6'2 or 1.5, 2.5",
+            ["52\u00b031'12\"N", "52.5200, 13.4050", "6'2\"", "mc\u00b2", "2b"],
+        ),
+        ("A$20, R$ 1,500.50 or HK$5, not US$100 or $5", ["A$20", "R$ 1,500.50", "HK$5"]),
+        ("&lt;b&gt;x&lt;/b&gt; &amp; y", ["&lt;b&gt;", "&lt;/b&gt;", "&amp;"]),
         ("Flight LH586 to room B95C, not 5KG at 10AM for $5M.", ["LH586", "B95C"]),
         (
             "Open src/main.py or main.cpp of 2.9.2rc2 in [[a page]].",

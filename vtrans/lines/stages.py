@@ -16,6 +16,7 @@ from vtrans.lines.memory import UseMatches, UseMemory
 from vtrans.lines.names import CopyNames
 from vtrans.lines.numbers import KeepNumbers
 from vtrans.lines.pieces import CutIntoPieces, SourceReader
+from vtrans.lines.quotes import StraightQuotes
 from vtrans.lines.requirements import CheckConstraints, PlaceFreely, ProtectText, WriteCodes
 from vtrans.lines.retry import SearchAgain
 from vtrans.lines.terms import DraftTerms, FindTerms
@@ -72,6 +73,7 @@ class Stages:
             UseMatches(options.match) if options.match else None,
             None if options.raw else self._drop_invisible,
             ProtectText(protection) if protection else None,
+            None if options.raw else StraightQuotes(self._characters),
             None if options.raw else self._copy_unknown,
             CopyNames(self._names[options.to], options.glossary) if copies_names else None,
             WriteCodes(required=can_require),

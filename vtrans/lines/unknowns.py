@@ -39,7 +39,7 @@ _PART = regex.compile(r"\w[\w\p{M}'\u2019-]*|\X")
 # The number or bullet of a heading or an item of a list. `1.5 percent` and `3 books` are text.
 _ITEM = regex.compile(
     r"\s*(?:\(?(?:\d{1,3}(?:\.\d{1,2})*|\p{L}|[IVX]{1,5})[.)]|\d{1,3}(?:\.\d{1,2})+(?=\s+\p{Lu}\p{Ll})|[-+*#>\u2022\u2013\u2014]+)"
-    r"\s+(?=[^\w\s]{0,2}\p{L})"
+    r"\s+(?=[^\w\s]{0,2}\p{L}|\d+\s\p{L})"
 )
 # An ellipsis, or an emoticon after a sentence without a final mark.
 _TAIL = regex.compile(r"(?<=\p{L}[\p{L}\p{M}'\u2019]*)\s?(?:\.{3,}|\u2026)\s*$|(?<=[\p{L}\d])\s+[:;=]'?-?[()DPp]+\s*$")

@@ -1,10 +1,10 @@
-"""Names that a model cannot know, and measures: which ones a line has, and how a translation has them.
+"""Names that a model cannot know: which ones a line has, and how a translation has them. Measures are names, too.
 
-A measure is a number with the symbol of a unit, such as 12 cm. Names are found in English lines.
-`names.tsv` has English words with a capital that are translated. Some have their German form, if it can stand in any
-sentence. The others are left to the model, and any name that the table does not have is copied. `unchanged_names.txt`
-has common first names, places and companies, which are names also where any word has a capital: at the beginning, in a
-heading, or alone in a line. So are words of the table that have a German form.
+Names are found in English lines. `names.tsv` has English words with a capital that are translated. Some have their
+German form, if it can stand in any sentence. The others are left to the model, and any name that the table does not
+have is copied. `unchanged_names.txt` has common names of people, places and companies, and acronyms, which are names
+also where any word has a capital: at the beginning, in a heading, or alone in a line. So are words of the table that
+have a German form.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ from vtrans.text.languages import Languages, base
 from vtrans.text.number_words import SWAPPED_MARKS, WORDS
 from vtrans.text.sentences import begins_sentence, ends_in_abbreviation
 from vtrans.text.vocabulary import Vocabulary
+from vtrans.wording.measures import measures, times_in_german
 
 _WORD = regex.compile(
-    r"(?<![\w\p{M}@#./\\-])(?:\p{Lu}['\u2019])?\p{Lu}[\p{L}\p{M}]+(?:-\p{Lu}[\p{L}\p{M}]+)*+"
+    r"(?<![\w\p{M}@#./\\-])(?:(?:\p{Lu}['\u2019])?\p{Lu}[\p{L}\p{M}]+(?:-\p{Lu}[\p{L}\p{M}]+)*+"
+    r"|\p{Ll}{1,4}(?:\p{Lu}\p{Ll}{2,}|\p{Lu}{2,})\p{L}*+)"
     r"(?![\p{L}\p{M}\d_@/\\-]|['\u2019](?!s(?!\w))\w|\.\w)"
 )
 _GENITIVE = regex.compile(r"['\u2019]s(?!\w)")
@@ -32,11 +34,6 @@ _LISTED = regex.compile(r" and \p{Lu}")
 _TITLE = regex.compile(r"(?<!\w)(Mrs?|Ms|Dr|Prof)\.? $")
 _ADJECTIVE = regex.compile(r".{3,}(?:ian|[^l]ean|ese|ish|ism)s?")
 _AFTER_VERB = regex.compile(r"\b(?!am|are|is|was|and|[Dd]ear)\w+ $")
-_MEASURE = regex.compile(
-    r"(?<![\w.,$\u20ac\u00a3-])(\d+(?:[.,]\d+)*)[\s\u00a0]?"
-    r"([cdkm]?m[\u00b2\u00b3]|[cdkm]m|(?<=\s)m|km/h|m/s|[km]g|[cdhm]l"
-    r"|[kMGT]B|[kMG]Hz|k[WJ]|kWh|kcal|mAh|\u00b0[CF])(?![\w/])"
-)
 _PARTS = re.compile(r"Al|D[ei]|Del|El|L[ae]|L[ao]s|New|San|Santa|Sri|V[ao]n")  # of names
 _OTHER_SCRIPTS = re.compile(
     "a[mr]|b[egn]|el|fa|gu|h[eiy]|ja|k[akmnoy]|lo|m[klnry]|ne|or|p[as]|ru|s[dir]|t[aehgi]|u[gkr]|yi|zh"
@@ -83,11 +80,16 @@ def _unchanged() -> frozenset[str]:
     return frozenset((files("vtrans.wording") / "unchanged_names.txt").read_text("utf-8").split())
 
 
+def _is_unchanged(word: str) -> bool:
+    """Returns whether a word is a name in any language, as those with a capital inside are, such as iPhone."""
+    return word in _unchanged() or word[0].islower()
+
+
 def _begins_name(line: str, match: regex.Match[str]) -> bool:
     """Returns whether a word with a capital is part of a name wherever it stands."""
     word, before = match[0], line[max(0, match.start() - _BEFORE) : match.start()]
     form = _table().get(word, "")
-    is_known = word in _unchanged() or (form != "" and (form != word or line == word))
+    is_known = _is_unchanged(word) or (form != "" and (form != word or line == word))
     return is_known or _TITLE.search(before) is not None
 
 
@@ -105,8 +107,8 @@ class Names:
     def of(self, line: str) -> Iterator[Name]:
         """Yields the measures and names of a line. In a heading, whose words mostly begin with capitals, only
         known names, what follows them, and words with a title such as Mrs. are names."""
-        for measure in _MEASURE.finditer(line) if any(map(str.isdigit, line)) else ():
-            yield Name(measure.start(), measure.end(), f"{measure[1].translate(self._marks)} {measure[2]}")
+        yield from (Name(*measure) for measure in measures(line, self._marks))
+        yield from (Name(*time) for time in times_in_german(line) if self._has_names and self._in_german)
         words = line.split()
         small = [word for word in words if word[:1].islower()]
         is_heading = 4 * len(small) < len(words) and all(map(_SMALL_IN_TITLES.fullmatch, small))
@@ -118,7 +120,8 @@ class Names:
             if run and line[run[-1].end : match.start()] != " ":
                 yield from self._name(line, run)
                 run = []
-            may_be_name = match[0] not in emphasized and (not is_heading or run or _begins_name(line, match))
+            follows = run and not run[-1].form.isupper()  # as in VPN Settings
+            may_be_name = match[0] not in emphasized and (not is_heading or follows or _begins_name(line, match))
             if may_be_name and (word := self._word(line, match)):
                 run.append(word)
             elif run:
@@ -137,7 +140,7 @@ class Names:
             subwords = len(self._vocab.encode(word))
             is_rare = form and self._in_german and (subwords > 1 or line == word)
             return _Word(match.start(), match.end(), form, is_name=True) if is_rare else None
-        is_unchanged = word in _unchanged() or (word in _table() and line == word)
+        is_unchanged = _is_unchanged(word) or (word in _table() and line == word)
         is_known = any(part in _table() or _ADJECTIVE.fullmatch(part) for part in word.split("-"))
         if word in _TITLES or (is_known and not is_unchanged):
             return None

@@ -27,7 +27,7 @@ PATTERNS = {
         r"(?<![.,;:!?\[\]'\u2018\u2019\u201c\u201d])"
     ),
     "e-mail": r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+",
-    "tags": r"</?[A-Za-z][^<>]*>|&(?:[A-Za-z]+|#\d+|#x[0-9A-Fa-f]+);",
+    "tags": r"</?[A-Za-z][^<>]*>|&lt;/?[A-Za-z][^<>&]*&gt;|&(?:[A-Za-z]+|#\d+|#x[0-9A-Fa-f]+);",
     "braces": r"\{\{[^{}]*\}\}|\$?\{[^{}\s]*(?:\{[^{}\s]*\}[^{}\s]*){0,5}\}|%\{\w+\}|\$\(\w+\)",
     "format": (
         r"%(?:\d{1,3}\$|\(\w+\))?[-+0#]{0,5}(?:\d{1,4}|\*(?:\d{1,3}\$)?)?(?:\.\d{1,4})?"
@@ -48,8 +48,9 @@ NAMES = (
     rf"(?<!\w)[A-Za-z]:\\[\w.~$\\-]{{0,200}}[\w\\]|{_KEYS}"
     r"|\\(?:\(\w\w|f(?:\[\w*\]|\(\w\w|[BIPR])(?!\w)|\*?\[\w+\])"
 )
-# Pages and names of servers, paths and files of Unix, dates in digits, versions (`1.2.3`, `torch>=2.1`), ISBNs, phone
-# numbers, emoticons, functions and words such as `mp3`. `and/or`, `1/2`, `9.5` and `10am` are text.
+# Pages and names of servers, paths and files of Unix, dates in digits, settings (`DEBUG=true`), versions (`1.2.3`,
+# `torch>=2.1`), ISBNs, phone numbers, emoticons, functions and words such as `mp3`. `and/or`, `1/2`, `9.5` and `10am`
+# are text.
 _MORE = (
     r"(?<![\w@./-])(?:[\w-]{1,60}\.){1,5}[A-Za-z]{2,12}(?::\d{2,5})?/[^\s<>\"()]*(?<![.,;:!?\[\]'\u2018\u2019\u201c\u201d])"
     r"|(?<![\w./~-])(?:~|\.{1,2})?(?:/[\w.+-]*\w){1,30}/?(?!\w)"
@@ -57,13 +58,24 @@ _MORE = (
     r"|[ct]sv|png|jpe?g|gif|svg|mp[34]|wav|zip|tar|gz|exe|dll|iso|apk|sh|py|js|ts|css|html?|xml|sql|cpp|hpp|java|rs|php"
     r"|com|org|net|io|dev|edu|gov|info|de|uk|eu|fr|ch)(?!\w)"
     r"|(?<![\w./,-])(?:\d{1,2}/\d{1,2}/(?:\d{4}|\d{2})|\d{4}/\d{1,2}/\d{1,2})(?![\w/])"
-    r"|(?<![\w./-])[A-Za-z][\w.-]{0,60}[=~<>]=\d[\w.]{0,20}(?<!\.)(?!\w)"
+    r"|(?<![\w./-])[A-Za-z][\w.-]{0,60}(?:[=~<>]=\d|=\w)[\w.]{0,20}(?<!\.)(?!\w)|(?<!\S)\.(?:env|git|[a-z]{2,8}(?:rc|ignore))(?!\w)"
     r"|(?<![\w.,])[vV]?\d{1,4}(?:\.\d{1,4}){2,4}(?:[-+]?[A-Za-z]\w*(?:\.\d{1,4}){0,2})?(?!\w|\.\d)"
     r"|(?<![\w-])\d{1,6}(?:-\d{1,7}){2,5}(?![\w-])"
     r"|(?<![\w+])\+\d{1,3}(?:[ ./-]?\(?\d{1,5}\)?){2,5}(?!\d)|(?<!\w)\(\d{2,5}\)[ -]?\d{3,5}(?:[ -]\d{2,5}){0,2}(?!\w)"
     r"|(?<![\w.,/-])(?:\d{3}-\d{4}|\d{3}[ .]\d{3}[ .]\d{4}|0\d{1,4}[ /-]\d{3,8}(?: \d{2,5}){0,3})(?![\w-]|[.,]\d)"
     r"|(?<!\S)[:;]['\u2019]?-?[()DP](?!\S)"
     r"|(?<![\w.$-])[A-Za-z_]\w{0,60}\(\)|(?<![\w.$&/-])(?:[a-z]{1,20}\d|0x[\da-fA-F])\w{0,30}(?![\w(]|[-@./]\w)"
+)
+# Checksums and other words of six letters and digits or more, such as `9e107d9d`, UUIDs, addresses of networks, angles,
+# decimal coordinates, feet and inches, formulas such as `mc\u00b2`, parts such as `2b`, and dollars of other countries.
+_HEX = r"[\da-fA-F]{1,4}"
+_RARE = (
+    r"(?<![\w./-])(?:[\da-fA-F]{8}(?:-[\da-fA-F]{4}){3}-[\da-fA-F]{12}|(?=\w{6})[A-Za-z]{0,40}\d{1,40}[A-Za-z]{1,40}\d\w{0,130})"
+    rf"(?![\w-])|(?<![\w.:])(?:(?:{_HEX}:){{4,7}}{_HEX}|{_HEX}(?::{_HEX}){{0,6}}::(?:{_HEX}(?::{_HEX}){{0,6}})?)(?![\w:])"
+    r"|(?<!\w)\d{1,3}\u00b0\d{1,2}['\u2032](?:\d{1,2}(?:\.\d{1,4})?[\"\u2033])?[NSEW]?(?!\w)"
+    r"|(?<![\w.,-])-?\d{1,3}\.\d{4,8}, ?-?\d{1,3}\.\d{4,8}(?!\w|[.,]\d)|(?<![\w'])\d'\d{1,2}\"(?!\w)"
+    r"|(?<!\w)[A-Za-z]{1,20}[\u00b2\u00b3\u2070-\u2089]\w{0,20}|(?<![\w.,$-])\d{1,2}[abc](?![\w/-])"
+    r"|(?<!\w)(?!US)[A-Z]{1,2}\$ ?\d{1,3}(?:,?\d{3}){0,4}(?:\.\d{1,2})?(?!\w|[.,]\d)"
 )
 CODE = r"(?<![\w-])(?=[A-Z./-]{0,30}\d)(?=[\d./-]{0,30}[A-Z])[A-Z\d]{1,30}(?:[./-][A-Z\d]{1,30}){0,5}(?![\w-]|[@/.]\w)"
 """A word of capitals and digits, such as A-17, COVID-19 or 4K."""
@@ -100,7 +112,8 @@ class Protection:
         return masked(line, self.spans(line))
 
 
-EVERYDAY = Protection((PLACEHOLDERS, NAMES, _MORE, rf"(?<![$\u20ac\u00a3])(?![A-Z]{{5}}|\d+(?:[AP]M|K[GM])\b){CODE}"))
+_WORDS = r"(?![A-Z]{5,30}-?\d{1,3}(?!\w)|\d+(?:[AP]M|K[GM])\b)"
+EVERYDAY = Protection((PLACEHOLDERS, NAMES, _MORE, _RARE, rf"(?<![$\u20ac\u00a3]){_WORDS}{CODE}"))
 """What models that have learned codes copy by default. COVID-19 is a word, and 10AM a time."""
 
 
