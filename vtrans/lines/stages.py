@@ -16,9 +16,9 @@ from vtrans.lines.memory import UseMatches, UseMemory
 from vtrans.lines.names import CopyNames
 from vtrans.lines.numbers import KeepNumbers
 from vtrans.lines.pieces import CutIntoPieces, SourceReader
-from vtrans.lines.quotes import StraightQuotes
 from vtrans.lines.requirements import CheckConstraints, PlaceFreely, ProtectText, WriteCodes
 from vtrans.lines.retry import SearchAgain
+from vtrans.lines.spelling import UsualSpelling
 from vtrans.lines.terms import DraftTerms, FindTerms
 from vtrans.lines.unknowns import Characters, CopyUnknown, DropInvisible
 from vtrans.search.rules import NoRepeatedNgram
@@ -73,7 +73,7 @@ class Stages:
             UseMatches(options.match) if options.match else None,
             None if options.raw else self._drop_invisible,
             ProtectText(protection) if protection else None,
-            None if options.raw else StraightQuotes(self._characters),
+            None if options.raw else UsualSpelling(self._characters, languages.src),
             None if options.raw else self._copy_unknown,
             CopyNames(self._names[options.to], options.glossary) if copies_names else None,
             WriteCodes(required=can_require),

@@ -22,7 +22,8 @@ from vtrans.text.languages import Languages, base
 from vtrans.text.number_words import SWAPPED_MARKS, WORDS
 from vtrans.text.sentences import begins_sentence, ends_in_abbreviation
 from vtrans.text.vocabulary import Vocabulary
-from vtrans.wording.measures import measures, times_in_german
+from vtrans.wording.german_forms import german_forms
+from vtrans.wording.measures import measures
 
 _WORD = regex.compile(
     r"(?<![\w\p{M}@#./\\-])(?:(?:\p{Lu}['\u2019])?\p{Lu}[\p{L}\p{M}]+(?:-\p{Lu}[\p{L}\p{M}]+)*+"
@@ -105,14 +106,24 @@ class Names:
         self._marks = SWAPPED_MARKS if None not in words and len({side.comma for side in words if side}) > 1 else {}
 
     def of(self, line: str) -> Iterator[Name]:
-        """Yields the measures and names of a line. In a heading, whose words mostly begin with capitals, only
-        known names, what follows them, and words with a title such as Mrs. are names."""
-        yield from (Name(*measure) for measure in measures(line, self._marks))
-        yield from (Name(*time) for time in times_in_german(line) if self._has_names and self._in_german)
+        """Yields the measures, names and German forms of a line in order. Of two that overlap, the first counts."""
+        found = [Name(*measure) for measure in measures(line, self._marks)]
+        if self._has_names:
+            found += [Name(*form) for form in german_forms(line)] if self._in_german else []
+            found += self._named(line)
+        end = 0
+        for name in sorted(found, key=lambda name: (name.begin, -name.end)):
+            if name.begin >= end:
+                yield name
+                end = name.end
+
+    def _named(self, line: str) -> Iterator[Name]:
+        """Yields the names of a line. In a heading, whose words mostly begin with capitals, only known names, what
+        follows them, and words with a title such as Mrs. are names."""
         words = line.split()
         small = [word for word in words if word[:1].islower()]
         is_heading = 4 * len(small) < len(words) and all(map(_SMALL_IN_TITLES.fullmatch, small))
-        found = list(_WORD.finditer(line)) if self._has_names else []
+        found = list(_WORD.finditer(line))
         if not found or (is_heading and not any(_begins_name(line, match) for match in found)):
             return
         emphasized, run = self._case.emphasized(line), list[_Word]()

@@ -1,0 +1,99 @@
+"""Writes what people type as models know it best: quotation marks, and short names of months and weekdays.
+
+Models that have learned from text with straight double marks take others for rare symbols or for apostrophes. The
+translations of single marks get single ones.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import accumulate
+
+import regex
+
+from vtrans.lines.line import Kept, Line, Stage
+from vtrans.lines.unknowns import Characters
+from vtrans.text.languages import base
+from vtrans.wording.protect import Masked, Span
+
+_SINGLE = Kept[bool]()
+"""Whether the quotation marks of a line are single."""
+
+_INSIDE = r"(?:[^\"'\u2018\u2019\u201c-\u201f\xab\xbb]|(?<=\w)['\u2019](?=\w))+"
+_CURLY = regex.compile(r"(?<!\w)\u201c(?=\S)[^\"\u201c-\u201f]+(?<=\S)\u201d(?!\w)")
+# `rock 'n' roll` and `the '80s and '90s` have apostrophes.
+_QUOTED = regex.compile(rf"(?<![\w'\u2019])['\u2018](?=\p{{L}}[^'\u2019]){_INSIDE}(?<=[^\s\d])['\u2019](?![\w'\u2019])")
+_TO_SINGLE = str.maketrans('„“”«»"', "‚‘’‹›'")
+_MONTHS = "January|February|March|April|June|July|August|September|October|November|December"
+_WEEKDAYS = "Monday|Tuesday|Wednesday|Thursday|Friday|Saturday|Sunday"
+_WHOLE = {name[:3]: name for name in f"{_MONTHS}|{_WEEKDAYS}".split("|")}
+_MONTH = r"(?:Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec)"
+_WEEKDAY = r"(?:Mon|Tues?|Wed|Thu(?:rs?)?|Fri|Sat|Sun)"
+_DAY = r"(?:3[01]|[12]\d|[1-9])(?:st|nd|rd|th)?"
+_SHORT = regex.compile(
+    r"(?<![\w.,/\u2013-]|[\u2013-] )"
+    rf"(?:(?<=\b{_DAY} (?:of )?){_MONTH}(?!\w)(?:\.(?=\s*[\d,]))?|{_MONTH}\.?(?= (?:{_DAY}|\d{{4}})(?!\w))"
+    rf"|{_WEEKDAY}\.?(?=[:,]? (?:\d|{_MONTH}(?!\w)|(?:{_MONTHS}|May) \d)))"
+)
+_TIME = regex.compile(r"(?<![\w.,:/-])((?:1[0-2]|[1-9]))\.(?=[0-5]\d\s?[ap]\.?m(?!\w))")
+
+
+class UsualSpelling(Stage):
+    """Writes pairs of curly or single quotation marks outside of protected text as straight double ones; in English
+    lines also short months and weekdays beside a number (`Sat, Dec. 4`) in full, and `7.30pm` with a colon. A line with
+    a prefix, phrases or a fuzzy match is left as it is, and so are single marks beside double ones."""
+
+    def __init__(self, characters: Characters, src: str) -> None:
+        self._characters, self._is_english = characters, base(src) == "en"
+
+    def before(self, lines: Sequence[Line]) -> None:
+        for line in lines:
+            if line.prefix or line.wording.phrases or line.match:
+                continue
+            text, knows = line.seen.text, not self._characters.is_unknown(0, '"')
+            curly = [found.span() for found in _CURLY.finditer(text)] if knows else []
+            is_single = knows and not curly and '"' not in text
+            single = [found.span() for found in _QUOTED.finditer(text)] if is_single else []
+            parts = [((place, place + 1), '"') for begin, end in curly or single for place in (begin, end - 1)]
+            if self._is_english and any(map(str.isdigit, text)):
+                parts = sorted([*parts, *_spelled(text)])
+            _write(line, parts)
+            if single:
+                _SINGLE.put(line, True)
+
+    def after(self, lines: Sequence[Line]) -> None:
+        for line in lines:
+            if _SINGLE.get(line):
+                line.translations = [replace(t, text=t.text.translate(_TO_SINGLE)) for t in line.translations]
+
+
+def _spelled(text: str) -> Iterator[tuple[Span, str]]:
+    """Yields what is spelled differently, and how."""
+    for found in _SHORT.finditer(text):
+        yield found.span(), _WHOLE[found[0][:3]]
+    for found in _TIME.finditer(text):
+        yield found.span(), f"{found[1]}:"
+
+
+def _write(line: Line, parts: Sequence[tuple[Span, str]]) -> None:
+    """Writes these parts of a line differently, unless they are in protected text."""
+    begins = [begin for begin, _ in line.protected]
+    parts = [
+        (span, new)
+        for span, new in parts
+        if not (k := bisect_right(begins, span[0])) or line.protected[k - 1][1] <= span[0]
+    ]
+    if parts:
+        text, written, end = line.seen.text, list[str](), 0
+        for (begin, stop), new in parts:
+            written += [text[end:begin], new]
+            end = stop
+        ends = [stop for (_, stop), _ in parts]
+        shifts = [0, *accumulate(len(new) - (stop - begin) for (begin, stop), new in parts)]
+        line.seen = Masked.plain("".join([*written, text[end:]]))
+        line.protected = [
+            (begin + shifts[bisect_right(ends, begin)], stop + shifts[bisect_right(ends, stop)])
+            for begin, stop in line.protected
+        ]

@@ -1,0 +1,66 @@
+"""What models misread in English lines, and how it is written in German.
+
+These are ranges of times (`8am-5pm`) and of weekdays, abbreviations, and dates that are lines of their own (`May 12`)
+or subjects. A model knows most other dates and times, and inflects the words around them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import regex
+
+from vtrans.wording.measures import Measure
+
+_BEFORE = r"(?<![\w.,:/$\u20ac\u00a3-])"
+_HALF = r"[\s\u00a0]?([ap])(?:m|\.m\.(?=\s?\S)|\.m)(?!\w)"
+_HOUR = r"(1[0-2]|[1-9])"
+_RANGE = regex.compile(rf"{_BEFORE}{_HOUR}(?:[:.](\d\d))?(?:{_HALF})?\s?[-\u2013]\s?{_HOUR}(?:[:.](\d\d))?{_HALF}")
+_ABBREVIATIONS = {
+    "approx.": "ca.", "Art.": "Art.", "e.g.": "z. B.", "etc.": "usw.", "Fig.": "Abb.", "i.e.": "d. h.",
+    "incl.": "inkl.", "pp.": "S.", "Tel": "Tel", "vs.": "vs.", "vs": "vs.",
+}  # fmt: skip
+_ABBREVIATION = regex.compile(rf"(?<![\w.])(?:{'|'.join(map(regex.escape, _ABBREVIATIONS))})(?![\w-])")
+_MONTHS = {
+    "January": "Januar", "February": "Februar", "March": "März", "April": "April", "May": "Mai", "June": "Juni",
+    "July": "Juli", "August": "August", "September": "September", "October": "Oktober", "November": "November",
+    "December": "Dezember",
+}  # fmt: skip
+_WEEKDAYS = {"Mon": "Mo", "Tue": "Di", "Wed": "Mi", "Thu": "Do", "Fri": "Fr", "Sat": "Sa", "Sun": "So"}
+_MONTH = rf"({'|'.join(_MONTHS)})"
+_DAY = r"(3[01]|[12]\d|[1-9])(?:st|nd|rd|th)?(?!\w)"
+_DATE = regex.compile(rf"^(?:{_MONTH}\s{_DAY}|{_DAY}\s{_MONTH})(?:,?\s(\d{{4}}))?(?=\s(?:is|was|will)\b|(\.?$))")
+_WEEKDAY = r"(Mon|Tues?|Wed|Thu(?:rs?)?|Fri|Sat|Sun)(?!\w)\.?"
+_DAYS = regex.compile(rf"(?<![\w.,/-]){_WEEKDAY}\s?[-\u2013]\s?{_WEEKDAY}")
+
+
+def german_forms(line: str) -> Iterator[Measure]:
+    """Yields what the rules of this file write in German."""
+    for found in _ABBREVIATION.finditer(line):
+        yield found.start(), found.end(), _ABBREVIATIONS[found[0]]
+    for found in _DAYS.finditer(line):
+        first, last = (_WEEKDAYS[day[:3]] for day in found.groups())
+        yield found.start(), found.end(), f"{first}.\u2013{last}."
+    if any(map(str.isdigit, line)):
+        if found := _DATE.match(line):  # which is the line or its subject
+            month, day, first_day, second_month, year, ends = found.groups()
+            form = f"{day or first_day}. {_MONTHS[month or second_month]}" + (f" {year}" if year else "")
+            yield found.start(), found.end(), form if ends is not None else f"Der {form}"
+        yield from _times(line)
+
+
+def _times(line: str) -> Iterator[Measure]:
+    """Yields ranges of times."""
+    for found in _RANGE.finditer(line):
+        first, first_minutes, first_half, last, last_minutes, last_half = found.groups()
+        if not first_half:  # as in 9-11 am and 11-2 pm
+            first_half = last_half if int(first) % 12 < int(last) % 12 else "ap"[last_half == "a"]
+        times = [(_hour(first, first_half), first_minutes), (_hour(last, last_half), last_minutes)]
+        full = not (first_minutes or last_minutes)
+        written = (str(hour) if full else f"{hour}:{minutes or '00'}" for hour, minutes in times)
+        yield found.start(), found.end(), "\u2013".join(written) + " Uhr"
+
+
+def _hour(hour: str, half: str) -> int:
+    """Returns an hour before or after noon as one of 24."""
+    return int(hour) % 12 + 12 * (half == "p")
