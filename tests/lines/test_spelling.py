@@ -26,6 +26,7 @@ KNOWS: Any = SimpleNamespace(is_unknown=lambda side, character: False)
         ("On Sat, Dec. 4th or 5 Jan 2024", "On Saturday, December 4th or 5 January 2024"),
         ("Sept 3, 2 Feb., Apr 2020, Mon 9:00", "September 3, 2 February, April 2020, Monday 9:00"),
         ("Mon\u2013Sat: 8am, Tue - Thu 5, Fri 5", "Mon\u2013Sat: 8am, Tue - Thu 5, Friday 5"),
+        ("thx, r u ok? see u, plz! r or ur-u", "thanks, are you ok? see you, please! r or ur-u"),
         ("At 7.30pm or 11.15 a.m. it was 7.30 or 7.95m", "At 7:30pm or 11:15 a.m. it was 7.30 or 7.95m"),
         ("Mar, Jan and Sun sat on May 5, Marc 5 or 7/Jan 5", "Mar, Jan and Sun sat on May 5, Marc 5 or 7/Jan 5"),
         ("She said \u201e Ja\u201c and \u201dno\u201d", "She said \u201e Ja\u201c and \u201dno\u201d"),

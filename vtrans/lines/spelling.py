@@ -1,4 +1,4 @@
-"""Writes what people type as models know it best: quotation marks, and short names of months and weekdays.
+"""Writes what people type as models know it best: quotation marks, short months and weekdays, and words of chats.
 
 Models that have learned from text with straight double marks take others for rare symbols or for apostrophes. The
 translations of single marks get single ones.
@@ -37,13 +37,19 @@ _SHORT = regex.compile(
     rf"(?:(?<=\b{_DAY} (?:of )?){_MONTH}(?!\w)(?:\.(?=\s*[\d,]))?|{_MONTH}\.?(?= (?:{_DAY}|\d{{4}})(?!\w))"
     rf"|{_WEEKDAY}\.?(?=[:,]? (?:\d|{_MONTH}(?!\w)|(?:{_MONTHS}|May) \d)))"
 )
+_CHAT = {
+    "u": "you", "ur": "your", "r": "are", "pls": "please", "plz": "please", "thx": "thanks", "sry": "sorry",
+    "tmrw": "tomorrow", "luv": "love", "ppl": "people", "cuz": "because", "tho": "though", "gud": "good",
+}  # fmt: skip
+_CHAT_WORD = regex.compile(rf"(?<!\S)(?:{'|'.join(_CHAT)})(?=[.,!?]*(?:\s|$))(?!(?<=\br) (?!u|you|we|they))")
 _TIME = regex.compile(r"(?<![\w.,:/-])((?:1[0-2]|[1-9]))\.(?=[0-5]\d\s?[ap]\.?m(?!\w))")
 
 
 class UsualSpelling(Stage):
     """Writes pairs of curly or single quotation marks outside of protected text as straight double ones; in English
-    lines also short months and weekdays beside a number (`Sat, Dec. 4`) in full, and `7.30pm` with a colon. A line with
-    a prefix, phrases or a fuzzy match is left as it is, and so are single marks beside double ones."""
+    lines also short months and weekdays beside a number (`Sat, Dec. 4`) and words such as `thx` in full, and `7.30pm`
+    with a colon. A line with a prefix, phrases or a fuzzy match is left as it is, and so are single marks beside double
+    ones."""
 
     def __init__(self, characters: Characters, src: str) -> None:
         self._characters, self._is_english = characters, base(src) == "en"
@@ -57,7 +63,7 @@ class UsualSpelling(Stage):
             is_single = knows and not curly and '"' not in text
             single = [found.span() for found in _QUOTED.finditer(text)] if is_single else []
             parts = [((place, place + 1), '"') for begin, end in curly or single for place in (begin, end - 1)]
-            if self._is_english and any(map(str.isdigit, text)):
+            if self._is_english:
                 parts = sorted([*parts, *_spelled(text)])
             _write(line, parts)
             if single:
@@ -71,6 +77,10 @@ class UsualSpelling(Stage):
 
 def _spelled(text: str) -> Iterator[tuple[Span, str]]:
     """Yields what is spelled differently, and how."""
+    for found in _CHAT_WORD.finditer(text):
+        yield found.span(), _CHAT[found[0]]
+    if not any(map(str.isdigit, text)):
+        return
     for found in _SHORT.finditer(text):
         yield found.span(), _WHOLE[found[0][:3]]
     for found in _TIME.finditer(text):
