@@ -65,7 +65,10 @@ def translations(names: Names, line: str) -> dict[str, str]:
         ("VPN Okafor", {"VPN": "VPN"}),
         ("ISO 9001", {"ISO": "ISO"}),
         ("it is 24h or 3h 20min, 2 h", {"24h": "24 h", "3h": "3 h", "20min": "20 min"}),
-        ("it is 9am-5:30pm or 11-2 pm", {"9am-5:30pm": "9:00\u201317:30 Uhr", "11-2 pm": "11\u201314 Uhr"}),
+        (
+            "it is 9am-5:30pm, 11-2 pm or 12-2pm",
+            {"9am-5:30pm": "9:00\u201317:30 Uhr", "11-2 pm": "11\u201314 Uhr", "12-2pm": "12\u201314 Uhr"},
+        ),
         ("it is 13-15pm, 7.30 or 8-9", {}),
         ("May 12", {"May 12": "12. Mai"}),
         ("5th May 2024.", {"5th May 2024": "5. Mai 2024"}),
