@@ -84,7 +84,8 @@ def translations(names: Names, line: str) -> dict[str, str]:
                 "etc.": "usw.",
             },
         ),
-        ("Mon-Fri: 9am-6pm, Sun 5", {"Mon-Fri": "Mo.\u2013Fr.", "9am-6pm": "9\u201318 Uhr"}),
+        ("I said no. See no. 5, open Mon-Fri.", {"no.": "Nr.", "Mon-Fri": "Mo\u2013Fr"}),
+        ("Mon-Fri: 9am-6pm, Sun 5", {"Mon-Fri": "Mo\u2013Fr", "9am-6pm": "9\u201318 Uhr"}),
         ("\u00a55,000 or 5,000+, $5,000", {"\u00a55,000": "\u00a55.000", "5,000+": "5.000+"}),
         (
             "it is 1,200.5 km, 5kg, 8 m\u00b2 or 300 m, not $5 ml, 5m or 12 kmh",

@@ -18,9 +18,11 @@ _HOUR = r"(1[0-2]|[1-9])"
 _RANGE = regex.compile(rf"{_BEFORE}{_HOUR}(?:[:.](\d\d))?(?:{_HALF})?\s?[-\u2013]\s?{_HOUR}(?:[:.](\d\d))?{_HALF}")
 _ABBREVIATIONS = {
     "approx.": "ca.", "Art.": "Art.", "e.g.": "z. B.", "etc.": "usw.", "Fig.": "Abb.", "i.e.": "d. h.",
-    "incl.": "inkl.", "pp.": "S.", "Tel": "Tel", "vs.": "vs.", "vs": "vs.",
+    "incl.": "inkl.", "no.": "Nr.", "pp.": "S.", "Tel": "Tel", "vs.": "vs.", "vs": "vs.",
 }  # fmt: skip
-_ABBREVIATION = regex.compile(rf"(?<![\w.])(?:{'|'.join(map(regex.escape, _ABBREVIATIONS))})(?![\w-])")
+_ABBREVIATION = regex.compile(
+    rf"(?<![\w.])(?:{'|'.join(map(regex.escape, _ABBREVIATIONS))})(?![\w-])(?:(?<!no\.)|(?=\s?\d))"
+)
 _MONTHS = {
     "January": "Januar", "February": "Februar", "March": "März", "April": "April", "May": "Mai", "June": "Juni",
     "July": "Juli", "August": "August", "September": "September", "October": "Oktober", "November": "November",
@@ -30,8 +32,8 @@ _WEEKDAYS = {"Mon": "Mo", "Tue": "Di", "Wed": "Mi", "Thu": "Do", "Fri": "Fr", "S
 _MONTH = rf"({'|'.join(_MONTHS)})"
 _DAY = r"(3[01]|[12]\d|[1-9])(?:st|nd|rd|th)?(?!\w)"
 _DATE = regex.compile(rf"^(?:{_MONTH}\s{_DAY}|{_DAY}\s{_MONTH})(?:,?\s(\d{{4}}))?(?=\s(?:is|was|will)\b|(\.?$))")
-_WEEKDAY = r"(Mon|Tues?|Wed|Thu(?:rs?)?|Fri|Sat|Sun)(?!\w)\.?"
-_DAYS = regex.compile(rf"(?<![\w.,/-]){_WEEKDAY}\s?[-\u2013]\s?{_WEEKDAY}")
+_WEEKDAY = r"(Mon|Tues?|Wed|Thu(?:rs?)?|Fri|Sat|Sun)"
+_DAYS = regex.compile(rf"(?<![\w.,/-]){_WEEKDAY}\.?\s?[-\u2013]\s?{_WEEKDAY}(?!\w)(?:\.(?=\s*\S))?")
 
 
 def german_forms(line: str) -> Iterator[Measure]:
@@ -40,7 +42,7 @@ def german_forms(line: str) -> Iterator[Measure]:
         yield found.start(), found.end(), _ABBREVIATIONS[found[0]]
     for found in _DAYS.finditer(line):
         first, last = (_WEEKDAYS[day[:3]] for day in found.groups())
-        yield found.start(), found.end(), f"{first}.\u2013{last}."
+        yield found.start(), found.end(), f"{first}\u2013{last}"
     if any(map(str.isdigit, line)):
         if found := _DATE.match(line):  # which is the line or its subject
             month, day, first_day, second_month, year, ends = found.groups()
