@@ -185,4 +185,6 @@ class Names:
             begin -= len(title[0])
             ending = "n" if title[1] == "Mr" and _AFTER_VERB.search(before[: title.start()]) else ""
             text = f"{_TITLES[title[1]]}{ending} {text}"
+            if line[:begin] == "Dear " and title[1].startswith("M"):
+                begin, text = 0, f"Sehr geehrte{'r' if title[1] == 'Mr' else ''} {text}"
         yield Name(begin, end, text)
