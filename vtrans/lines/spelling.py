@@ -59,9 +59,9 @@ class UsualSpelling(Stage):
             if line.prefix or line.wording.phrases or line.match:
                 continue
             text, knows = line.seen.text, not self._characters.is_unknown(0, '"')
-            curly = [found.span() for found in _CURLY.finditer(text)] if knows else []
+            curly = [match.span() for match in _CURLY.finditer(text)] if knows else []
             is_single = knows and not curly and '"' not in text
-            single = [found.span() for found in _QUOTED.finditer(text)] if is_single else []
+            single = [match.span() for match in _QUOTED.finditer(text)] if is_single else []
             parts = [((place, place + 1), '"') for begin, end in curly or single for place in (begin, end - 1)]
             if self._is_english:
                 parts = sorted([*parts, *_spelled(text)])
@@ -77,14 +77,14 @@ class UsualSpelling(Stage):
 
 def _spelled(text: str) -> Iterator[tuple[Span, str]]:
     """Yields what is spelled differently, and how."""
-    for found in _CHAT_WORD.finditer(text):
-        yield found.span(), _CHAT[found[0]]
+    for match in _CHAT_WORD.finditer(text):
+        yield match.span(), _CHAT[match[0]]
     if not any(map(str.isdigit, text)):
         return
-    for found in _SHORT.finditer(text):
-        yield found.span(), _WHOLE[found[0][:3]]
-    for found in _TIME.finditer(text):
-        yield found.span(), f"{found[1]}:"
+    for match in _SHORT.finditer(text):
+        yield match.span(), _WHOLE[match[0][:3]]
+    for match in _TIME.finditer(text):
+        yield match.span(), f"{match[1]}:"
 
 
 def _write(line: Line, parts: Sequence[tuple[Span, str]]) -> None:

@@ -38,29 +38,29 @@ _DAYS = regex.compile(rf"(?<![\w.,/-]){_WEEKDAY}\.?\s?[-\u2013]\s?{_WEEKDAY}(?!\
 
 def german_forms(line: str) -> Iterator[Measure]:
     """Yields what the rules of this file write in German."""
-    for found in _ABBREVIATION.finditer(line):
-        yield found.start(), found.end(), _ABBREVIATIONS[found[0]]
-    for found in _DAYS.finditer(line):
-        first, last = (_WEEKDAYS[day[:3]] for day in found.groups())
-        yield found.start(), found.end(), f"{first}\u2013{last}"
+    for match in _ABBREVIATION.finditer(line):
+        yield match.start(), match.end(), _ABBREVIATIONS[match[0]]
+    for match in _DAYS.finditer(line):
+        first, last = (_WEEKDAYS[day[:3]] for day in match.groups())
+        yield match.start(), match.end(), f"{first}\u2013{last}"
     if any(map(str.isdigit, line)):
-        if found := _DATE.match(line):  # which is the line or its subject
-            month, day, first_day, second_month, year, ends = found.groups()
+        if date := _DATE.match(line):  # which is the line or its subject
+            month, day, first_day, second_month, year, ends = date.groups()
             form = f"{day or first_day}. {_MONTHS[month or second_month]}" + (f" {year}" if year else "")
-            yield found.start(), found.end(), form if ends is not None else f"Der {form}"
+            yield date.start(), date.end(), form if ends is not None else f"Der {form}"
         yield from _times(line)
 
 
 def _times(line: str) -> Iterator[Measure]:
     """Yields ranges of times."""
-    for found in _RANGE.finditer(line):
-        first, first_minutes, first_half, last, last_minutes, last_half = found.groups()
+    for match in _RANGE.finditer(line):
+        first, first_minutes, first_half, last, last_minutes, last_half = match.groups()
         if not first_half:  # as in 9-11 am and 11-2 pm
             first_half = last_half if int(first) % 12 < int(last) % 12 else "ap"[last_half == "a"]
         times = [(_hour(first, first_half), first_minutes), (_hour(last, last_half), last_minutes)]
         full = not (first_minutes or last_minutes)
         written = (str(hour) if full else f"{hour}:{minutes or '00'}" for hour, minutes in times)
-        yield found.start(), found.end(), "\u2013".join(written) + " Uhr"
+        yield match.start(), match.end(), "\u2013".join(written) + " Uhr"
 
 
 def _hour(hour: str, half: str) -> int:

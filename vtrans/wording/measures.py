@@ -23,7 +23,7 @@ def measures(line: str, marks: Mapping[int, int]) -> Iterator[Measure]:
     """Yields the measures of a line, numbers before a plus sign, and amounts of money with signs other than those of
     dollars and euros. `marks` replace those of numbers."""
     if any(map(str.isdigit, line)):
-        for found in _MEASURE.finditer(line):
-            yield found.start(), found.end(), f"{found[1].translate(marks)} {found[2]}"
-        for found in _AMOUNT.finditer(line):
-            yield found.start(), found.end(), found[0].translate(marks)
+        for match in _MEASURE.finditer(line):
+            yield match.start(), match.end(), f"{match[1].translate(marks)} {match[2]}"
+        for match in _AMOUNT.finditer(line):
+            yield match.start(), match.end(), match[0].translate(marks)

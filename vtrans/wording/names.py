@@ -107,12 +107,12 @@ class Names:
 
     def of(self, line: str) -> Iterator[Name]:
         """Yields the measures, names and German forms of a line in order. Of two that overlap, the first counts."""
-        found = [Name(*measure) for measure in measures(line, self._marks)]
+        names = [Name(*measure) for measure in measures(line, self._marks)]
         if self._has_names:
-            found += [Name(*form) for form in german_forms(line)] if self._in_german else []
-            found += self._named(line)
+            names += [Name(*form) for form in german_forms(line)] if self._in_german else []
+            names += self._named(line)
         end = 0
-        for name in sorted(found, key=lambda name: (name.begin, -name.end)):
+        for name in sorted(names, key=lambda name: (name.begin, -name.end)):
             if name.begin >= end:
                 yield name
                 end = name.end
