@@ -1,7 +1,8 @@
-"""Writes what people type as models know it best: quotation marks, short months and weekdays, and words of chats.
+"""Rewrites typed text in the spelling that models know best: straight quotation marks, full names of months and
+weekdays, and chat abbreviations.
 
-Models that have learned from text with straight double marks take others for rare symbols or for apostrophes. The
-translations of single marks get single ones.
+Models that have learned from text with straight double marks take others for rare symbols or for apostrophes. If the
+source has single marks, so has the translation.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import regex
 from vtrans.lines.line import Kept, Line, Stage
 from vtrans.lines.unknowns import Characters
 from vtrans.text.languages import base
+from vtrans.wording.german_forms import MONTHS, WEEKDAY
 from vtrans.wording.protect import Masked, Span
 
 _SINGLE = Kept[bool]()
@@ -24,50 +26,63 @@ _SINGLE = Kept[bool]()
 _INSIDE = r"(?:[^\"'\u2018\u2019\u201c-\u201f\xab\xbb]|(?<=\w)['\u2019](?=\w))+"
 _CURLY = regex.compile(r"(?<!\w)\u201c(?=\S)[^\"\u201c-\u201f]+(?<=\S)\u201d(?!\w)")
 # `rock 'n' roll` and `the '80s and '90s` have apostrophes.
-_QUOTED = regex.compile(rf"(?<![\w'\u2019])['\u2018](?=\p{{L}}[^'\u2019]){_INSIDE}(?<=[^\s\d])['\u2019](?![\w'\u2019])")
+_QUOTED = regex.compile(
+    rf"(?<![\w'\u2019])['\u2018](?=\p{{L}}[^'\u2019])(?!(?i:em|im|er|cause|cuz|bout|round|til|tis|twas|n)\b){_INSIDE}"
+    r"(?<=[^\s\d])['\u2019](?![\w'\u2019])"
+)
+_MARK = regex.compile(r"(?<!\w)['\u2018\u2019]|['\u2019](?!\w)")  # no apostrophe inside a word
 _TO_SINGLE = str.maketrans('„“”«»"', "‚‘’‹›'")
-_MONTHS = "January|February|March|April|June|July|August|September|October|November|December"
-_WEEKDAYS = "Monday|Tuesday|Wednesday|Thursday|Friday|Saturday|Sunday"
-_WHOLE = {name[:3]: name for name in f"{_MONTHS}|{_WEEKDAYS}".split("|")}
+_WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+_WHOLE = {name[:3]: name for name in (*MONTHS, *_WEEKDAYS)}
 _MONTH = r"(?:Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec)"
-_WEEKDAY = r"(?:Mon|Tues?|Wed|Thu(?:rs?)?|Fri|Sat|Sun)"
 _DAY = r"(?:3[01]|[12]\d|[1-9])(?:st|nd|rd|th)?"
+# `I met Jan 2 years ago` has no date.
+_NO_UNIT = r"(?!\w)(?! (?!(?:am|and|as|at|but|by|for|from|in|is|of|or|pm|to|until|was|when|will|with)\b)\p{Ll})"
 _SHORT = regex.compile(
-    r"(?<![\w.,/\u2013-]|[\u2013-] )"
-    rf"(?:(?<=\b{_DAY} (?:of )?){_MONTH}(?!\w)(?:\.(?=\s*[\d,]))?|{_MONTH}\.?(?= (?:{_DAY}|\d{{4}})(?!\w))"
-    rf"|{_WEEKDAY}\.?(?=[:,]? (?:\d|{_MONTH}(?!\w)|(?:{_MONTHS}|May) \d)))"
+    r"(?<![\w.,/])(?<!(?<!\d\s?)[\u2013-]\s?)(?<!\b[Tt]he )"
+    rf"(?:(?<=\b{_DAY} (?:of )?){_MONTH}(?!\w)(?:\.(?=\s*[\d,]))?|{_MONTH}\.?(?= (?:{_DAY}|\d{{4}}){_NO_UNIT})"
+    rf"|{WEEKDAY}\.?(?=[:,]? (?:\d+(?:st|nd|rd|th|[ap]m)?{_NO_UNIT}|{_MONTH}(?!\w)|(?:{'|'.join(MONTHS)}) \d)))"
 )
 _CHAT = {
-    "u": "you", "ur": "your", "r": "are", "pls": "please", "plz": "please", "thx": "thanks", "sry": "sorry",
-    "tmrw": "tomorrow", "luv": "love", "ppl": "people", "cuz": "because", "tho": "though", "gud": "good",
+    "u": "you", "r": "are", "pls": "please", "plz": "please", "thx": "thanks", "sry": "sorry", "tmrw": "tomorrow",
+    "luv": "love", "ppl": "people", "cuz": "because", "tho": "though", "gud": "good",
 }  # fmt: skip
-_CHAT_WORD = regex.compile(rf"(?<!\S)(?:{'|'.join(_CHAT)})(?=[.,!?]*(?:\s|$))(?!(?<=\br) (?!u|you|we|they))")
-_TIME = regex.compile(r"(?<![\w.,:/-])((?:1[0-2]|[1-9]))\.(?=[0-5]\d\s?[ap]\.?m(?!\w))")
+_CHAT_WORD = regex.compile(
+    rf"(?<!\S)(?:{'|'.join(_CHAT)})(?=[.,!?]*(?:\s|$))"
+    r"(?:(?<!\br)|(?<=\b(?:u|you|we|they) r)|(?= (?:u|you|we|they)\b))(?<!\b(?:letters?|the|symbols?|variables?) u)"
+)
+_LETTER = regex.compile(r"(?<!\S)[b-hj-qs-tv-z](?!\S)")  # beside which `u` is a letter as well
+_TIME = regex.compile(
+    r"(?<![\w.,:/-])(?<!(?:Windows|[Ss]ection|[Vv]ersion|[Cc]hapter) )(1[0-2]|[1-9])\.(?=[0-5]\d\s?[ap]\.?m(?!\w| I\b))"
+)
 
 
 class UsualSpelling(Stage):
     """Writes pairs of curly or single quotation marks outside of protected text as straight double ones; in English
     lines also short months and weekdays beside a number (`Sat, Dec. 4`) and words such as `thx` in full, and `7.30pm`
     with a colon. A line with a prefix, phrases or a fuzzy match is left as it is, and so are single marks beside double
-    ones."""
+    ones or beside one without a partner."""
 
     def __init__(self, characters: Characters, src: str) -> None:
         self._characters, self._is_english = characters, base(src) == "en"
+        self._knows_marks = not characters.is_unknown(0, '"')
 
     def before(self, lines: Sequence[Line]) -> None:
         for line in lines:
-            if line.prefix or line.wording.phrases or line.match:
+            if line.prefix or line.wording.phrases or line.match or not self._characters.may_change(line.text):
                 continue
-            text, knows = line.seen.text, not self._characters.is_unknown(0, '"')
-            curly = [match.span() for match in _CURLY.finditer(text)] if knows else []
-            is_single = knows and not curly and '"' not in text
-            single = [match.span() for match in _QUOTED.finditer(text)] if is_single else []
-            parts = [((place, place + 1), '"') for begin, end in curly or single for place in (begin, end - 1)]
+            text = line.seen.text
+            quoted = [match.span() for match in _CURLY.finditer(text)] if self._knows_marks else []
+            if self._knows_marks and not quoted and '"' not in text:
+                quoted = [match.span() for match in _QUOTED.finditer(text)]
+                if 2 * len(quoted) != sum(1 for _ in _MARK.finditer(text)):
+                    quoted = []
+                elif quoted:
+                    _SINGLE.put(line, True)
+            parts = [((place, place + 1), '"') for begin, end in quoted for place in (begin, end - 1)]
             if self._is_english:
                 parts = sorted([*parts, *_spelled(text)])
             _write(line, parts)
-            if single:
-                _SINGLE.put(line, True)
 
     def after(self, lines: Sequence[Line]) -> None:
         for line in lines:
@@ -77,7 +92,7 @@ class UsualSpelling(Stage):
 
 def _spelled(text: str) -> Iterator[tuple[Span, str]]:
     """Yields what is spelled differently, and how."""
-    for match in _CHAT_WORD.finditer(text):
+    for match in () if _LETTER.search(text) else _CHAT_WORD.finditer(text):
         yield match.span(), _CHAT[match[0]]
     if not any(map(str.isdigit, text)):
         return
@@ -96,7 +111,8 @@ def _write(line: Line, parts: Sequence[tuple[Span, str]]) -> None:
         if not (k := bisect_right(begins, span[0])) or line.protected[k - 1][1] <= span[0]
     ]
     if parts:
-        text, written, end = line.seen.text, list[str](), 0
+        text, end = line.seen.text, 0
+        written: list[str] = []
         for (begin, stop), new in parts:
             written += [text[end:begin], new]
             end = stop

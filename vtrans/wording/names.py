@@ -1,4 +1,4 @@
-"""Names that a model cannot know: which ones a line has, and how a translation has them. Measures are names, too.
+"""Names that a model cannot know: which ones a line has, and how a translation has them. Measures count as names.
 
 Names are found in English lines. `names.tsv` has English words with a capital that are translated. Some have their
 German form, if it can stand in any sentence. The others are left to the model, and any name that the table does not
@@ -27,7 +27,8 @@ from vtrans.wording.measures import measures
 
 _WORD = regex.compile(
     r"(?<![\w\p{M}@#./\\-])(?:(?:\p{Lu}['\u2019])?\p{Lu}[\p{L}\p{M}]+(?:-\p{Lu}[\p{L}\p{M}]+)*+"
-    r"|\p{Ll}{1,4}(?:\p{Lu}\p{Ll}{2,}|\p{Lu}{2,})\p{L}*+)"
+    r"|(?!is|my|in|of|to|we|he|me|so|do|go|it|on|at|by|or|as|an|am|be)(?:\p{Ll}{1,2}|mac|open)"
+    r"(?:\p{Lu}\p{Ll}{2,}|\p{Lu}{2,})\p{L}*+)"
     r"(?![\p{L}\p{M}\d_@/\\-]|['\u2019](?!s(?!\w))\w|\.\w)"
 )
 _GENITIVE = regex.compile(r"['\u2019]s(?!\w)")
@@ -82,7 +83,7 @@ def _unchanged() -> frozenset[str]:
 
 
 def _is_unchanged(word: str) -> bool:
-    """Returns whether a word is a name in any language, as those with a capital inside are, such as iPhone."""
+    """Returns whether a word is the same in every language: a listed name, or one such as iPhone."""
     return word in _unchanged() or word[0].islower()
 
 

@@ -66,18 +66,18 @@ _MORE = (
     r"|(?<!\S)[:;]['\u2019]?-?[()DP](?!\S)"
     r"|(?<![\w.$-])[A-Za-z_]\w{0,60}\(\)|(?<![\w.$&/-])(?:[a-z]{1,20}\d|0x[\da-fA-F])\w{0,30}(?![\w(]|[-@./]\w)"
 )
-# Checksums and other words of six letters and digits or more, such as `9e107d9d`, UUIDs, addresses of networks,
-# angles, decimal coordinates, feet and inches, formulas such as `mc2`, parts such as `2b`, Roman numerals, and
-# dollars of other countries.
+# Words of at least six characters with letters between digits, such as the checksum `9e107d9d`; UUIDs, network
+# addresses, angles, decimal coordinates, feet and inches, formulas such as `mc²`, parts such as `2b`, and Roman
+# numerals.
 _HEX = r"[\da-fA-F]{1,4}"
 _RARE = (
     r"(?<![\w./-])(?:[\da-fA-F]{8}(?:-[\da-fA-F]{4}){3}-[\da-fA-F]{12}|(?=\w{6})[A-Za-z]{0,40}\d{1,40}[A-Za-z]{1,40}\d\w{0,130})"
     rf"(?![\w-])|(?<![\w.:])(?:(?:{_HEX}:){{4,7}}{_HEX}|{_HEX}(?::{_HEX}){{0,6}}::(?:{_HEX}(?::{_HEX}){{0,6}})?)(?![\w:])"
     r"|(?<!\w)\d{1,3}\u00b0\d{1,2}['\u2032](?:\d{1,2}(?:\.\d{1,4})?[\"\u2033])?[NSEW]?(?!\w)"
     r"|(?<![\w.,-])-?\d{1,3}\.\d{4,8}, ?-?\d{1,3}\.\d{4,8}(?!\w|[.,]\d)|(?<![\w'])\d'\d{1,2}\"(?!\w)"
-    r"|(?<!\w)[A-Za-z]{1,20}[\u00b2\u00b3\u2070-\u2089]\w{0,20}|(?<![\w.,$-])\d{1,2}[abc](?![\w/-])"
-    r"|(?<=[a-z] )(?<!War )(?:II|III|IV|VI{1,3}|IX|X[IV]{1,4}|XX[IV]{0,4})(?!\w)"
-    r"|(?<!\w)(?!US)[A-Z]{1,2}\$ ?\d{1,3}(?:,?\d{3}){0,4}(?:\.\d{1,2})?(?!\w|[.,]\d)"
+    r"|(?<!\w)[A-Za-z]{1,3}[\u00b2\u00b3\u2070-\u2089]\w{0,20}|(?<![\w.,$-])\d{1,2}[abc](?![\w/-])"
+    r"|(?<=[a-z] )(?<![Ww]ar )(?<!\ba )(?<!\ban )(?<!\bon )(?<!\bthe )"
+    r"(?:II|III|IV|VI{1,3}|IX|X[IV]{1,4}|XX[IV]{0,4})(?!\w)"
 )
 CODE = r"(?<![\w-])(?=[A-Z./-]{0,30}\d)(?=[\d./-]{0,30}[A-Z])[A-Z\d]{1,30}(?:[./-][A-Z\d]{1,30}){0,5}(?![\w-]|[@/.]\w)"
 """A word of capitals and digits, such as A-17, COVID-19 or 4K."""
@@ -114,8 +114,8 @@ class Protection:
         return masked(line, self.spans(line))
 
 
-_WORDS = r"(?![A-Z]{5,30}-?\d{1,3}(?!\w)|\d+(?:[AP]M|K[GM])\b)"
-EVERYDAY = Protection((PLACEHOLDERS, NAMES, _MORE, _RARE, rf"(?<![$\u20ac\u00a3]){_WORDS}{CODE}"))
+_NOT_CODES = r"(?<![\w-])(?![A-Z]{5,30}-?\d{1,3}(?!\w)|\d+(?:[AP]M|K[GM])\b)"
+EVERYDAY = Protection((PLACEHOLDERS, NAMES, _MORE, _RARE, rf"(?<![$\u20ac\u00a3]){_NOT_CODES}{CODE}"))
 """What models that have learned codes copy by default. COVID-19 is a word, and 10AM a time."""
 
 
