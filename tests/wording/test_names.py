@@ -76,32 +76,15 @@ def translations(names: Names, line: str) -> dict[str, str]:
         ("May 5 is far.", {"May 5": "Der 5. Mai"}),
         ("it is on May 5 or May 12 of 2024", {}),
         (
-            "We sell fruit, e.g. apples, i.e. approx. 5 vs. 6 pears etc. in Fig. 2",
-            {
-                "e.g.": "z. B.",
-                "i.e.": "d. h.",
-                "approx.": "ca.",
-                "vs.": "vs.",
-                "etc.": "usw.",
-                "Fig.": "Abb.",
-            },
+            "fruit, e.g. apples, i.e. approx. 5 vs. 6 etc. in Fig. 2",
+            {"e.g.": "z. B.", "i.e.": "d. h.", "approx.": "ca.", "vs.": "vs.", "etc.": "usw.", "Fig.": "Abb."},
         ),
         (
             "open Mon-Fri. Although Tom likes pens etc. Although 9 a.m.-5 p.m. Tom",
-            {
-                "Mon-Fri": "Mo\u2013Fr",
-                "etc": "usw",
-                "9 a.m.-5 p.m": "9\u201317 Uhr",
-            },
+            {"Mon-Fri": "Mo\u2013Fr", "etc": "usw", "9 a.m.-5 p.m": "9\u201317 Uhr"},
         ),
-        (
-            "at 2-2:30 pm, 12-12:30pm or 9:30-9:45 am, not 3-1 am I",
-            {
-                "2-2:30 pm": "14:00\u201314:30 Uhr",
-                "12-12:30pm": "12:00\u201312:30 Uhr",
-                "9:30-9:45 am": "9:30\u20139:45 Uhr",
-            },
-        ),
+        ("at 2-2:30 pm, not 3-1 am I", {"2-2:30 pm": "14:00\u201314:30 Uhr"}),
+        ("12-12:30pm, 9:30-9:45am", {"12-12:30pm": "12:00\u201312:30 Uhr", "9:30-9:45am": "9:30\u20139:45 Uhr"}),
         ("A$20, R$ 1,500.50, US$5", {"A$20": "A$20", "R$ 1,500.50": "R$ 1.500,50"}),
         ("theCat isHere", {}),
         ("Mon-Fri: 9am-6pm, Sun 5", {"Mon-Fri": "Mo\u2013Fr", "9am-6pm": "9\u201318 Uhr"}),
