@@ -84,6 +84,7 @@ def translations(names: Names, line: str) -> dict[str, str]:
             {"Mon-Fri": "Mo\u2013Fr", "etc": "usw", "9 a.m.-5 p.m": "9\u201317 Uhr"},
         ),
         ("at 2-2:30 pm, not 3-1 am I", {"2-2:30 pm": "14:00\u201314:30 Uhr"}),
+        ("see no. 5, he said no. 5 is far", {"no.": "Nr."}),
         ("12-12:30pm, 9:30-9:45am", {"12-12:30pm": "12:00\u201312:30 Uhr", "9:30-9:45am": "9:30\u20139:45 Uhr"}),
         ("A$20, R$ 1,500.50, US$5", {"A$20": "A$20", "R$ 1,500.50": "R$ 1.500,50"}),
         ("theCat isHere", {}),

@@ -18,10 +18,11 @@ _HOUR = r"(1[0-2]|[1-9])"
 _RANGE = regex.compile(rf"{_BEFORE}{_HOUR}(?:[:.](\d\d))?(?:{_HALF})?\s?[-\u2013]\s?{_HOUR}(?:[:.](\d\d))?{_HALF}")
 _ABBREVIATIONS = {
     "approx.": "ca.", "Art.": "Art.", "e.g.": "z. B.", "etc": "usw", "etc.": "usw.", "Fig.": "Abb.", "i.e.": "d. h.",
-    "incl.": "inkl.", "pp.": "S.", "Tel": "Tel", "vs": "vs.", "vs.": "vs.",
+    "incl.": "inkl.", "no.": "Nr.", "pp.": "S.", "Tel": "Tel", "vs": "vs.", "vs.": "vs.",
 }  # fmt: skip
 _ABBREVIATION = regex.compile(
-    r"(?<![\w.])(?:(?:Art|Fig|pp)\.(?=\s?\d)|(?:approx|e\.g|i\.e|incl|vs)\.|etc\.(?!\s*\p{Lu})|etc(?=\.)|vs|Tel)(?![\w-])"
+    r"(?<![\w.])(?:(?<!\b(?:said|say|says|or|is|was|answered) )no\.(?=\s?\d)|(?:Art|Fig|pp)\.(?=\s?\d)"
+    r"|(?:approx|e\.g|i\.e|incl|vs)\.|etc\.(?!\s*\p{Lu})|etc(?=\.)|vs|Tel(?=[.:]))(?![\w-])"
 )
 MONTHS = {
     "January": "Januar", "February": "Februar", "March": "März", "April": "April", "May": "Mai", "June": "Juni",
