@@ -269,6 +269,7 @@ def test_terms_of_the_glossary_are_in_the_translation() -> None:
             "52\u00b031'12\"N is 52.5200, 13.4050; 6'2\" of mc\u00b2, 2b, not 2g, 9.5, 6'2 or 1.5, 2.5",
             ["52\u00b031'12\"N", "52.5200, 13.4050", "6'2\"", "mc\u00b2", "2b"],
         ),
+        ("Open 8-16, 2\u20133 of 1990-1995, not $5-10, 5-10%, 8-9 am or a-5", ["8-16", "2\u20133", "1990-1995"]),
         ("Queen Elizabeth II of Chapter IV, not World War II, an IV or I", ["II", "IV"]),
         ("&lt;b&gt;x&lt;/b&gt; &amp; y", ["&lt;b&gt;", "&lt;/b&gt;", "&amp;"]),
         ("Flight LH586 to room B95C, not 5KG at 10AM for $5M.", ["LH586", "B95C"]),
