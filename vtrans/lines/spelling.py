@@ -52,9 +52,7 @@ _CHAT_WORD = regex.compile(
     r"(?:(?<!\br)|(?<=\b(?:u|you|we|they) r)|(?= (?:u|you|we|they)\b))(?<!\b(?:letters?|the|symbols?|variables?) u)"
 )
 _LETTER = regex.compile(r"(?<!\S)[b-hj-qs-tv-z](?!\S)")  # beside which `u` is a letter as well
-_TIME = regex.compile(
-    r"(?<![\w.,:/-])(?<!(?:Windows|[Ss]ection|[Vv]ersion|[Cc]hapter) )(1[0-2]|[1-9])\.(?=[0-5]\d\s?[ap]\.?m(?!\w| I\b))"
-)
+_TIME = regex.compile(r"(?<![\w.,:/-])(1[0-2]|[1-9])\.(?=[0-5]\d\s?[ap]\.?m(?!\w| I\b))")
 
 
 class UsualSpelling(Stage):

@@ -66,20 +66,23 @@ _MORE = (
     r"|(?<!\S)[:;]['\u2019]?-?[()DP](?!\S)"
     r"|(?<![\w.$-])[A-Za-z_]\w{0,60}\(\)|(?<![\w.$&/-])(?:[a-z]{1,20}\d|0x[\da-fA-F])\w{0,30}(?![\w(]|[-@./]\w)"
 )
-# Words of at least six characters with letters between digits, such as the checksum `9e107d9d`; UUIDs, network
-# addresses, angles, decimal coordinates, ranges and scores, feet and inches, formulas such as `mc²`, parts such as
-# `2b`, and Roman numerals.
 _HEX = r"[\da-fA-F]{1,4}"
-_RARE = (
-    r"(?<![\w./-])(?:[\da-fA-F]{8}(?:-[\da-fA-F]{4}){3}-[\da-fA-F]{12}|(?=\w{6})[A-Za-z]{0,40}\d{1,40}[A-Za-z]{1,40}\d\w{0,130})"
-    rf"(?![\w-])|(?<![\w.:])(?:(?:{_HEX}:){{4,7}}{_HEX}|{_HEX}(?::{_HEX}){{0,6}}::(?:{_HEX}(?::{_HEX}){{0,6}})?)(?![\w:])"
-    r"|(?<!\w)\d{1,3}\u00b0\d{1,2}['\u2032](?:\d{1,2}(?:\.\d{1,4})?[\"\u2033])?[NSEW]?(?!\w)"
-    r"|(?<![\w.,:/$%-])\d{1,4}[-\u2013]\d{1,4}(?![\w%-]|[.,:/]\d| ?[ap]\.?m)"
-    r"|(?<![\w.,-])-?\d{1,3}\.\d{4,8}, ?-?\d{1,3}\.\d{4,8}(?!\w|[.,]\d)|(?<![\w'])\d'\d{1,2}\"(?!\w)"
-    r"|(?<!\w)[A-Za-z]{1,3}[\u00b2\u00b3\u2070-\u2089]\w{0,20}|(?<![\w.,$-])\d{1,2}[abc](?![\w/-])"
-    r"|(?<=[a-z] )(?<![Ww]ar )(?<!\ba )(?<!\ban )(?<!\bon )(?<!\bthe )"
-    r"(?:II|III|IV|VI{1,3}|IX|X[IV]{1,4}|XX[IV]{0,4})(?!\w)"
-)
+_RARE = "|".join((
+    # UUIDs, and words of at least six characters with letters between digits, such as the checksum `9e107d9d`
+    r"(?<![\w./-])(?:[\da-fA-F]{8}(?:-[\da-fA-F]{4}){3}-[\da-fA-F]{12}"
+    r"|(?=\w{6})[A-Za-z]{0,40}\d{1,40}[A-Za-z]{1,40}\d\w{0,130})(?![\w-])",
+    # addresses of network cards and of IPv6
+    rf"(?<![\w.:])(?:(?:{_HEX}:){{4,7}}{_HEX}|{_HEX}(?::{_HEX}){{0,6}}::(?:{_HEX}(?::{_HEX}){{0,6}})?)(?![\w:])",
+    # angles, decimal coordinates, feet and inches
+    r"(?<!\w)\d{1,3}\u00b0\d{1,2}['\u2032](?:\d{1,2}(?:\.\d{1,4})?[\"\u2033])?[NSEW]?(?!\w)",
+    r"(?<![\w.,-])-?\d{1,3}\.\d{4,8}, ?-?\d{1,3}\.\d{4,8}(?!\w|[.,]\d)|(?<![\w'])\d'\d{1,2}\"(?!\w)",
+    # ranges and scores; a range of times has am or pm
+    r"(?<![\w.,:/$%-])\d{1,4}[-\u2013]\d{1,4}(?![\w%-]|[.,:/]\d| ?[ap]\.?m(?!\w))",
+    # formulas such as `mc` with a 2 above the line, parts such as `2b`, and Roman numerals
+    r"(?<!\w)[A-Za-z]{1,3}[\u00b2\u00b3\u2070-\u2089]\w{0,20}|(?<![\w.,$-])\d{1,2}[abc](?![\w/-])",
+    r"(?<=[a-z] )(?<![Ww]ar )(?<!\ba )(?<!\ban )(?<!\bon )(?<!\bthe )"
+    r"(?:II|III|IV|VI{1,3}|IX|X[IV]{1,4}|XX[IV]{0,4})(?!\w)",
+))  # fmt: skip
 CODE = r"(?<![\w-])(?=[A-Z./-]{0,30}\d)(?=[\d./-]{0,30}[A-Z])[A-Z\d]{1,30}(?:[./-][A-Z\d]{1,30}){0,5}(?![\w-]|[@/.]\w)"
 """A word of capitals and digits, such as A-17, COVID-19 or 4K."""
 
