@@ -21,6 +21,7 @@ import torch
 
 from vtrans.checkpoint import LoadedModel, save_model, weights_of
 from vtrans.config import ModelConfig, SearchConfig
+from vtrans.data.options import PrepareOptions
 from vtrans.data.preparation.learn_vocabulary import learn
 from vtrans.model import Transformer, count_parameters
 from vtrans.text.languages import Languages
@@ -53,7 +54,7 @@ def filled(proto: bytes, size: int) -> bytes:
 def write(file: Path, lines: list[str]) -> None:
     """Writes the model. The last norm keeps it from repeating its last subword, and the end of a sentence is likely
     enough that translations end."""
-    learned = learn(lines, size=LEARNED, kind="bpe", coverage=0.9999, normalization="nmt_nfkc")
+    learned = learn(lines, LEARNED, PrepareOptions(split_digits=False))
     vocab = Vocabulary(filled(learned.proto, PIECES))
     torch.manual_seed(1)
     model = Transformer(SHAPE, len(vocab), len(vocab), joint=True, pad_id=PAD_ID)

@@ -28,11 +28,12 @@ def tiny_model(path: Path) -> None:
 
     from vtrans.checkpoint import LoadedModel, save_model
     from vtrans.config import ModelConfig, SearchConfig
+    from vtrans.data.options import PrepareOptions
     from vtrans.data.preparation.learn_vocabulary import learn
     from vtrans.model import Transformer
     from vtrans.text.vocabulary import PAD_ID
 
-    vocab = learn(SHORT, size=None, kind="bpe", coverage=1.0, normalization="nmt_nfkc")
+    vocab = learn(SHORT, None, PrepareOptions(character_coverage=1.0, split_digits=False))
     config = ModelConfig(
         d_model=16, d_ff=16, heads=1, encoder_layers=1, decoder_layers=1, dropout=0.0, tie="src-tgt-softmax"
     )

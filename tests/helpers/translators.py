@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 import torch
+from learning import learned
 from torch import Tensor, nn
 
 from vtrans.checkpoint import LoadedModel
 from vtrans.config import ModelConfig, SearchConfig
-from vtrans.data.preparation.learn_vocabulary import learn
 from vtrans.engines.alignments import Links
 from vtrans.engines.engine import Source
 from vtrans.engines.torch_engine import TorchEngine
@@ -76,7 +76,7 @@ class Livelier(nn.Module):
 @cache
 def vocabulary() -> Vocabulary:
     text = [" ".join(order) for order in itertools.permutations(WORDS, 2)]
-    return learn(text, size=None, kind="bpe", coverage=1.0, normalization="nmt_nfkc")
+    return learned(text)
 
 
 def network(config: ModelConfig, vocab: int, seed: int = 1, eos: float = 4.0) -> Transformer:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from learning import learned
 from translators import FakeEngine, window
 
-from vtrans.data.preparation.learn_vocabulary import learn
 from vtrans.engines.engine import Source
 from vtrans.lines.case import CASE, Case, LowerCase
 from vtrans.lines.line import Line, Stage
@@ -19,7 +19,7 @@ from vtrans.wording.protect import Masked, Protection
 
 
 def vocabulary_of(text: str) -> Vocabulary:
-    return learn([text] * 20, size=None, kind="bpe", coverage=1.0, normalization="nmt_nfkc")
+    return learned([text] * 20)
 
 
 LATIN = vocabulary_of("The quick brown fox jumps over the lazy dog. NASA NASA NASA stop ä ö, 0 1!")

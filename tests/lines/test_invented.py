@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
+from learning import learned
 
 import vtrans
 from vtrans.config import SearchConfig
-from vtrans.data.preparation.learn_vocabulary import learn
 from vtrans.engines.engine import Source
 from vtrans.lines.invented import ForbidInvented, OnlyCodes, OnlyNumbers
 from vtrans.lines.line import Line, Piece
@@ -36,7 +36,7 @@ ALLOWED = frozenset({"A12", "B7"})
 def vocab() -> Vocabulary:
     codes = [f"{letter}{number}" for letter in "ABCQ" for number in (1, 7, 12, 345)]
     text = [f"Raum ({a}) {b}, x{a} {a[1:]},{b[1:]}" for a in codes for b in codes]
-    return learn(text, size=None, kind="bpe", coverage=1.0, normalization="nmt_nfkc")
+    return learned(text)
 
 
 def test_the_rule_forbids_what_begins_another_code(vocab: Vocabulary) -> None:

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from learning import learned
 
 import vtrans
 from vtrans.config import RETRY_NGRAM, SearchConfig
-from vtrans.data.preparation.learn_vocabulary import learn
 from vtrans.engines.engine import Source
 from vtrans.lines.invented import OnlyNumbers
 from vtrans.lines.line import Line, Piece
@@ -56,7 +56,7 @@ RUNS = {  # of digits that the second search may write
 def vocab() -> Vocabulary:
     text = [*SEARCHES, *(text for first, again in SEARCHES.values() for text in (first, *(again or ())[:1]))]
     text += ["We have $1,500,000 here in A1 B2 C3.", "Wir haben 1.500.000 $ hier"]
-    return learn(text, size=None, kind="bpe", coverage=1.0, normalization="nmt_nfkc")
+    return learned(text)
 
 
 def stage(vocab: Vocabulary, *, again: bool = True, codes: bool = False) -> KeepNumbers:

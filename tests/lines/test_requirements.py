@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from learning import learned
+
 import vtrans
 from vtrans.config import SearchConfig
-from vtrans.data.preparation.learn_vocabulary import learn
 from vtrans.engines.engine import Source
 from vtrans.lines.line import Line, Piece
 from vtrans.lines.requirements import PlaceFreely
@@ -19,7 +20,7 @@ FREE = {"A1": "Raum A1", "A1 B2": "B2 und", "A1 A1": "A1 und A1 und A1", "A12": 
 
 
 def test_only_pieces_whose_codes_are_lost_or_repeated_are_searched_with_phrases() -> None:
-    vocab = learn([*FREE, *FREE.values(), "mit"], size=None, kind="bpe", coverage=1.0, normalization="nmt_nfkc")
+    vocab = learned([*FREE, *FREE.values(), "mit"])
     searches: list[list[tuple[str, bool]]] = []
 
     def search(pieces: Sequence[Piece], config: SearchConfig) -> Iterator[Piece]:

@@ -8,9 +8,10 @@ import pytest
 import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
+from learning import learned
 
 from vtrans.data.options import Subword
-from vtrans.data.preparation.learn_vocabulary import SizeError, learn
+from vtrans.data.preparation.learn_vocabulary import SizeError
 from vtrans.data.preparation.overlap import (
     OVERLAP_DEFINITION,
     OverlapRow,
@@ -33,7 +34,7 @@ def small(
     coverage: float = 1.0,
     normalization: str = "nmt_nfkc",
 ) -> Vocabulary:
-    return learn(text, size=size, kind=kind, coverage=coverage, normalization=normalization)
+    return learned(text, size, subword=kind, character_coverage=coverage, normalization=normalization)
 
 
 VOCABULARY = small()
@@ -85,8 +86,8 @@ SYMBOLS = ("<BT>", '@"x,y@', "ﬁx")  # CSV would split the second; NFKC would c
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_symbol_is_one_subword_anywhere(kind: Subword) -> None:
-    plain = learn(TEXT, size=290, kind=kind, coverage=1.0, normalization="nmt_nfkc")
-    tagged = learn(TEXT, size=290 + len(SYMBOLS), kind=kind, coverage=1.0, normalization="nmt_nfkc", symbols=SYMBOLS)
+    plain = small(290, kind)
+    tagged = learned(TEXT, 290 + len(SYMBOLS), subword=kind, symbols=SYMBOLS)
     assert (plain.symbols, tagged.symbols) == ((), SYMBOLS)
     assert len(tagged) == 290 + len(SYMBOLS)  # the symbols displace no subwords
     assert [tagged.piece(EOS_ID + 1 + i) for i in range(len(SYMBOLS))] == list(SYMBOLS)

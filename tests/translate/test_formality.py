@@ -8,10 +8,10 @@ import itertools
 from functools import cache
 
 import pytest
+from learning import learned
 from translators import SEARCH, SMALL, WORDS, loaded, network, sentences, window
 
 from vtrans.checkpoint import LoadedModel
-from vtrans.data.preparation.learn_vocabulary import learn
 from vtrans.documents.sentences import PROTECTION
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import InputError
@@ -29,7 +29,7 @@ LINES = [line for line in sentences(12, seed=5) if line.strip()]
 
 def vocabulary(symbols: list[str], tags: list[str]) -> Vocabulary:
     text = [" ".join(order) for order in itertools.permutations(WORDS, 2)]
-    return learn(text, size=None, kind="bpe", coverage=1.0, normalization="nmt_nfkc", symbols=symbols, tags=tags)
+    return learned(text, symbols=symbols, tags=tags)
 
 
 @cache

@@ -8,13 +8,13 @@ from functools import cache
 from typing import Any
 
 import pytest
+from learning import learned
 from networks import align
 from translators import SEARCH, SMALL, VARIANTS, WORDS, network, sentences, window
 
 from vtrans.analysis.attention_map import attention_map
 from vtrans.analysis.neighbours import steps
 from vtrans.checkpoint import LoadedModel
-from vtrans.data.preparation.learn_vocabulary import learn
 from vtrans.engines.alignments import NO_WORD
 from vtrans.engines.engine import Source
 from vtrans.engines.torch_engine import TorchEngine
@@ -35,7 +35,7 @@ LINES = [*sentences(12, seed=3), ">>fr<< a dog", "a >>de<< dog"]
 @cache
 def vocabulary() -> Vocabulary:
     text = [" ".join(order) for order in itertools.permutations(WORDS, 2)]
-    return learn(text, size=None, kind="bpe", coverage=1.0, normalization="nmt_nfkc", tags=list(TAGS.values()))
+    return learned(text, tags=list(TAGS.values()))
 
 
 @cache

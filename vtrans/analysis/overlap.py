@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from vtrans.console import Console
 from vtrans.data.options import PrepareOptions
-from vtrans.data.preparation.learn_vocabulary import learn_from
+from vtrans.data.preparation.learn_vocabulary import learn
 from vtrans.data.preparation.overlap import overlap_report, show_overlap, subword_counts, tying_advice
 from vtrans.data.preparation.parallel_text import sampled
 from vtrans.data.store import DataFolder
@@ -147,7 +147,7 @@ def learn_joint(
     """
     options = PrepareOptions((src,), (tgt,), vocab_size=vocab_size).checked()
     text = SampledText((src, tgt), on_bad_utf8, console)
-    vocabulary = learn_from(text, vocab_size, options, f"{src} and {tgt}")
+    vocabulary = learn(text, vocab_size, options, f"{src} and {tgt}")
     return Vocabularies.joint(vocabulary, "learned from these files and not kept")
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from learning import learned
 
 import vtrans.data.preparation.encode
 import vtrans.data.preparation.prepare
@@ -18,12 +19,11 @@ import vtrans.processes.workers
 from vtrans.console import Console
 from vtrans.data.options import PrepareOptions
 from vtrans.data.preparation.encode import Encoded, Task, TextPair, encode, hash_of, reason_to_drop
-from vtrans.data.preparation.learn_vocabulary import learn
 from vtrans.data.preparation.prepare import prepare
 from vtrans.errors import VtransError
 
 PAIRS: list[TextPair] = [(f"a dog sees {i} cats", f"ein Hund sieht {i} Katzen" if i % 9 else " ") for i in range(200)]
-VOCABULARY = learn([line for pair in PAIRS for line in pair], size=340, kind="bpe", coverage=1.0, normalization="nfkc")
+VOCABULARY = learned([line for pair in PAIRS for line in pair], 340, normalization="nfkc")
 TASK = Task(
     VOCABULARY.proto,
     VOCABULARY.proto,

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from corpora import FRENCH, TAGS, TRAIN, VALID, decoded, made, refused, two_languages, write
+from learning import learned
 
 from vtrans.data.options import Subword
-from vtrans.data.preparation.learn_vocabulary import learn
 from vtrans.data.preparation.overlap import subword_counts
 from vtrans.data.store import DataFolder, TokenStore
 from vtrans.errors import InputError
@@ -47,8 +47,8 @@ def test_each_source_begins_with_the_tag_of_its_corpus(tmp_path: Path, separate:
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
 def test_no_text_becomes_a_tag_and_no_tag_becomes_text(kind: Subword) -> None:
     text = [f"{src} >>de<< x>>de<<y {tgt}" for src, tgt in TRAIN[:60]]
-    plain = learn(text, size=None, kind=kind, coverage=1.0, normalization="nmt_nfkc")
-    tagged = learn(text, size=None, kind=kind, coverage=1.0, normalization="nmt_nfkc", tags=TAGS, symbols=["<BT>"])
+    plain = learned(text, subword=kind)
+    tagged = learned(text, subword=kind, tags=TAGS, symbols=("<BT>",))
     ids = [tagged.id_of(tag) for tag in TAGS]
     assert ids == [EOS_ID + 1, EOS_ID + 2]
     for line in (">>de<<", ">>de<< a dog", "dog >>fr<<", "a>>de<<b", ">>de<<>>fr<<", "<BT> >>de<<"):

@@ -12,7 +12,7 @@ from typing import Any
 from vtrans.console import Console, duration
 from vtrans.data.options import DEFAULT_VOCAB_SIZE, PrepareOptions
 from vtrans.data.preparation.encode import Encoded, Encoder, Task, TextPair, encoders
-from vtrans.data.preparation.learn_vocabulary import SizeError, given_vocabularies, learn_from, learn_vocabularies
+from vtrans.data.preparation.learn_vocabulary import SizeError, given_vocabularies, learn, learn_vocabularies
 from vtrans.data.preparation.parallel_text import Inputs, Sample, Split
 from vtrans.data.preparation.report import shown
 from vtrans.text.vocabulary import Vocabulary
@@ -123,7 +123,7 @@ def _learn(pairs: Sequence[TextPair], options: PrepareOptions) -> tuple[float, t
         size = options.vocab_size
         while True:
             try:
-                vocabularies.append(learn_from(lines, size, options, "the training text"))
+                vocabularies.append(learn(lines, size, options, "the training text"))
                 break
             except SizeError as error:
                 size = None if size == error.nearest else error.nearest

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import sentencepiece
 
 from vtrans.console import Console
-from vtrans.data.options import DEFAULT_VOCAB_SIZE, PrepareOptions, Subword
+from vtrans.data.options import DEFAULT_VOCAB_SIZE, PrepareOptions
 from vtrans.data.preparation.parallel_text import Sample, Split
 from vtrans.errors import InputError
 from vtrans.text.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
@@ -84,53 +84,30 @@ def _learn_side(split: Split, side: str, size: int | None, options: PrepareOptio
                 console.info(f"learning the vocabulary of {name} from {pairs:,} pairs ...")
 
         tags = () if side == "tgt" else options.tags
-        return learn_from(Sample(split, side, options.sample, on_pair), size, options, name, tags)
-
-
-def learn_from(
-    sentences: Iterable[str], size: int | None, options: PrepareOptions, name: str, tags: Sequence[str] = ()
-) -> Vocabulary:
-    """Calls `learn` with the subword settings of `options`."""
-    return learn(
-        sentences,
-        size=size,
-        kind=options.subword,
-        coverage=options.character_coverage,
-        normalization=options.normalization,
-        split_digits=options.split_digits,
-        symbols=options.symbols,
-        tags=list(dict.fromkeys(tags)),
-        name=name,
-    )
+        return learn(Sample(split, side, options.sample, on_pair), size, options, name, tags)
 
 
 def learn(
     sentences: Iterable[str],
-    *,
     size: int | None,
-    kind: Subword,
-    coverage: float,
-    normalization: str,
-    split_digits: bool = False,
-    symbols: Sequence[str] = (),
-    tags: Sequence[str] = (),
+    options: PrepareOptions,
     name: str = "the training text",
+    tags: Iterable[str] = (),
 ) -> Vocabulary:
     """Returns a vocabulary learned from all of `sentences`, which may be iterated several times.
 
-    A `size` of None means DEFAULT_VOCAB_SIZE or the nearest size that the text allows. With `split_digits`, each
-    digit is a subword. Each of `symbols` and `tags`
-    gets a piece, whether or not it occurs. Equal input gives equal bytes. `name` is what errors call the text. Raises
-    SizeError if the text does not allow `size`.
+    A `size` of None means DEFAULT_VOCAB_SIZE or the nearest size that the text allows. The other settings are those of
+    `options`. Each of its symbols and of `tags` gets a piece, whether or not it occurs. Equal input gives equal bytes.
+    `name` is what errors call the text. Raises SizeError if the text does not allow `size`.
     """
     assert not isinstance(sentences, Iterator), "learning may read the sentences twice"
     settings = {
-        "model_type": kind,
-        "character_coverage": coverage,
-        "normalization_rule_name": normalization,
-        "split_digits": split_digits,
-        "user_defined_symbols": list(symbols),
-        "control_symbols": list(tags),
+        "model_type": options.subword,
+        "character_coverage": options.character_coverage,
+        "normalization_rule_name": options.normalization,
+        "split_digits": options.split_digits,
+        "user_defined_symbols": list(options.symbols),
+        "control_symbols": list(dict.fromkeys(tags)),
     }
     wanted = DEFAULT_VOCAB_SIZE if size is None else size
     trial, tried = wanted, set[int]()
