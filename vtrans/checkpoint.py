@@ -11,7 +11,6 @@ from torch.overrides import TorchFunctionMode
 
 from vtrans.errors import FileError
 from vtrans.model import Transformer
-from vtrans.storage.layout import layout_of
 from vtrans.storage.model_file import (
     FREQUENT,
     JOINT,
@@ -20,7 +19,6 @@ from vtrans.storage.model_file import (
     TRANSLATIONS,
     Model,
     Shortlist,
-    Weights,
     check_finite,
     check_model,
     with_network,
@@ -92,14 +90,6 @@ def load_model(path: str | Path, device: torch.device | str = "cpu") -> LoadedMo
             weight.data.copy_(file.get_tensor(name))
             check_finite(path, name, weight.data.numpy())
     return with_network(checked, model.to(device).eval())
-
-
-def arrays_of(model: Transformer) -> Weights:
-    """Returns the weights of a network on the CPU as arrays in float32, which share its memory if that is its type."""
-    sizes = len(model.src_embedding.weight), len(model.projection.weight)
-    layout = layout_of(model.config, *sizes, joint=model.src_embedding is model.tgt_embedding)
-    arrays = {name: weight.detach().float().contiguous().numpy() for name, weight in weights_of(model).items()}
-    return Weights(model.config, layout, arrays)
 
 
 def add_shortlist(path: Path, shortlist: Shortlist, out: Path) -> None:

@@ -16,11 +16,11 @@ import pytest
 import torch
 from drawn import each_with, some
 from near_ties import Plain, equal_or_tied, plain
-from networks import BOS, SEQUENCES, SMALL, VARIANTS, V, make, padded, sequences
+from networks import BOS, SEQUENCES, SMALL, VARIANTS, V, arrays_of, make, padded, sequences
 from translators import window
 
 import vtrans
-from vtrans.checkpoint import LoadedModel, arrays_of
+from vtrans.checkpoint import LoadedModel
 from vtrans.compiled import compiler
 from vtrans.compiled.decoder import CompiledDecoder, compiled_decoder, memory
 from vtrans.compiled.weights import PRECISIONS

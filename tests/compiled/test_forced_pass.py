@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 import torch
 from drawn import some
-from networks import EOS, SEQUENCES, SMALL, VARIANTS, V, make
+from networks import EOS, SEQUENCES, SMALL, VARIANTS, V, arrays_of, make
 from test_decoder import COMPILER, WIDE
 
-from vtrans.checkpoint import arrays_of
 from vtrans.compiled import forced
 from vtrans.compiled.decoder import CompiledDecoder, compiled_decoder
 from vtrans.config import ModelConfig

@@ -9,9 +9,8 @@ import shutil
 
 import numpy as np
 import pytest
-from networks import BOS, SMALL, make, sequences
+from networks import BOS, SMALL, arrays_of, make, sequences
 
-from vtrans.checkpoint import arrays_of
 from vtrans.compiled.decoder import CompiledDecoder, compiled_decoder
 from vtrans.search.decoder import Best
 

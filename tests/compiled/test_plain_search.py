@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 from drawn import some
-from networks import EOS, SEQUENCES, SMALL, VARIANTS, V, make
+from networks import EOS, SEQUENCES, SMALL, VARIANTS, V, arrays_of, make
 
-from vtrans.checkpoint import arrays_of
 from vtrans.compiled.decoder import CompiledDecoder, compiled_decoder
 from vtrans.compiled.plain_search import STOPS, plain_search
 from vtrans.config import ModelConfig, SearchConfig

@@ -22,13 +22,14 @@ import torch
 from cli_runner import SENTENCE, Done
 from drawn import each_with
 from near_ties import Plain, equal_or_tied, plain
+from networks import arrays_of
 from safetensors.torch import load_file
 from torch import Tensor
 from translators import SEARCH, VARIANTS, same, sentences, vocabulary, window
 
 import vtrans.data.aligner
 from vtrans.average import average
-from vtrans.checkpoint import LoadedModel, add_shortlist, arrays_of, load_model
+from vtrans.checkpoint import LoadedModel, add_shortlist, load_model
 from vtrans.compiled.decoder import compiled_decoder
 from vtrans.config import ModelConfig
 from vtrans.data.aligner import learn_shortlist, model_1

@@ -10,12 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vtrans.checkpoint import weights_of
 from vtrans.config import ModelConfig
 from vtrans.engines.alignments import Links, links
 from vtrans.engines.attention import attention
 from vtrans.engines.incremental import IncrementalDecoder
 from vtrans.model import Cache, Transformer
 from vtrans.search.decoder import SubwordPair, logprobs_of
+from vtrans.storage.layout import layout_of
+from vtrans.storage.model_file import Weights
 
 V, PAD, BOS, EOS = 40, 0, 2, 3
 SMALL = ModelConfig(d_model=16, d_ff=24, heads=4, encoder_layers=2, decoder_layers=3, tie="src-tgt-softmax")
@@ -54,6 +57,14 @@ def make(config: ModelConfig = SMALL, *, src: int = V, tgt: int = V, seed: int =
     for p in model.parameters():
         p.data += 0.1 * torch.randn_like(p)
     return model
+
+
+def arrays_of(model: Transformer) -> Weights:
+    """The weights of a network on the CPU as arrays in float32."""
+    sizes = len(model.src_embedding.weight), len(model.projection.weight)
+    layout = layout_of(model.config, *sizes, joint=model.src_embedding is model.tgt_embedding)
+    arrays = {name: weight.detach().float().contiguous().numpy() for name, weight in weights_of(model).items()}
+    return Weights(model.config, layout, arrays)
 
 
 def sequences(*lengths: int, seed: int = 0) -> list[list[int]]:

@@ -34,9 +34,8 @@ from numpy.typing import NDArray
 
 sys.path.append(str(Path(__file__).parents[1] / "helpers"))
 
-from networks import BOS, EOS, SEQUENCES, SMALL, VARIANTS, V, make
+from networks import BOS, EOS, SEQUENCES, SMALL, VARIANTS, V, arrays_of, make
 
-from vtrans.checkpoint import arrays_of
 from vtrans.compiled.compiler import INSTRUCTIONS, MACOS, OPTIONS
 from vtrans.compiled.weights import PRECISIONS, in_order, sizes_of
 from vtrans.config import ModelConfig
