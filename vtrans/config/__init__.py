@@ -35,7 +35,6 @@ RETRY_NGRAM = 3  # `no_repeat_ngram` of a second search
 DEFAULT_TRANSLATIONS, DEFAULT_FREQUENT = 8, 1500
 # Neighbours that `vtrans inspect` shows of a subword, and of a step of a translation.
 NEAREST, NEAREST_OF_STEP = 10, 3
-ENGINES = ("compiled", "torch")  # the first is the default where it is available
 DECODING_PRECISIONS = ("float32", "bfloat16", "float16", "int8")  # the first is the default
 CACHE_VARIABLE = "VTRANS_CACHE"  # the environment variable with the folder of compiled code
 
