@@ -86,7 +86,7 @@ def test_every_architecture_gives_equal_results_when_exported(name: str, tiny_da
     assert comparisons.largest < 2e-4
     assert comparisons.sentences == len(lines)
     assert comparisons.lost < 1e-4
-    reach = loaded.model.max_length or 40 + EXTRA_LENGTH
+    reach = loaded.model.config.max_length or 40 + EXTRA_LENGTH
     assert comparisons.logprobs > reach  # the pair that reaches the end of the position table is among them
 
 

@@ -185,7 +185,7 @@ def test_sinusoidal_positions_are_the_papers_and_reach_any_length() -> None:
         assert abs(table[p, 2 * i] - angle.sin()) < 1e-6
         assert abs(table[p, 2 * i + 1] - angle.cos()) < 1e-6
     assert torch.equal(model.src_positions(10), table[:10])
-    assert model.max_length is None
+    assert model.config.max_length is None
     with torch.inference_mode():
         model.tgt_positions(5000)  # the table grown here must also serve training
     memory = torch.randn(1, 4, 16).double()

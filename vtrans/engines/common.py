@@ -55,7 +55,7 @@ class ModelEngine(Engine, ABC):
                     f"model {number} of the ensemble has another vocabulary or other tags than model 1; combine only "
                     "models that were trained on the same data folder."
                 )
-        lengths = [loaded.model.max_length for loaded in models]
+        lengths = [loaded.model.config.max_length for loaded in models]
         self.max_length = min((length for length in lengths if length), default=None)
         self._candidates: Candidates | None = None
         if shortlist:

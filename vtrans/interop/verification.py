@@ -256,7 +256,7 @@ def scorer(loaded: LoadedModel) -> Score:
 
 def reach_of(loaded: LoadedModel) -> int:
     """Returns the number of positions that a comparison may use, EOS included."""
-    return min(loaded.model.max_length or loaded.search.max_source + EXTRA_LENGTH, LONGEST_SAMPLE)
+    return min(loaded.model.config.max_length or loaded.search.max_source + EXTRA_LENGTH, LONGEST_SAMPLE)
 
 
 def translated(loaded: LoadedModel, sources: Sequence[Sequence[int]], search: SearchConfig) -> list[list[int]]:

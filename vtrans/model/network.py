@@ -64,11 +64,6 @@ class Transformer(Module):
         self.decoder = DecoderOnly(config, decoder_parts) if one_sequence else Decoder(config, decoder_parts)
 
     @property
-    def max_length(self) -> int | None:
-        """The length of the longest sequence of either side, BOS or EOS included. None means no limit."""
-        return self.config.max_length
-
-    @property
     def device(self) -> torch.device:
         return self.src_embedding.weight.device
 

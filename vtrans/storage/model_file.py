@@ -45,8 +45,6 @@ class Network(Protocol):
 
     @property
     def config(self) -> ModelConfig: ...
-    @property
-    def max_length(self) -> int | None: ...
 
 
 N = TypeVar("N", bound=Network)
@@ -97,11 +95,6 @@ class Blueprint:
 
     config: ModelConfig
     layout: Layout
-
-    @property
-    def max_length(self) -> int | None:
-        """The length of the longest sequence of either side, BOS or EOS included. None means no limit."""
-        return self.config.max_length
 
 
 @dataclass(frozen=True)

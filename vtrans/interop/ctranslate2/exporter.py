@@ -101,7 +101,7 @@ def without_suppressed(loaded: LoadedModel, console: Console) -> LoadedModel:
 def write_files(loaded: LoadedModel, folder: Path, quantization: str) -> None:
     """Writes the files of an export into an empty folder. Raises OSError if that fails."""
     # Sinusoidal positions reach as far as the longest source that is translated in one piece, and its translation.
-    positions = loaded.model.max_length or loaded.search.max_source + EXTRA_LENGTH
+    positions = loaded.model.config.max_length or loaded.search.max_source + EXTRA_LENGTH
     spec = specification(loaded, positions)
     spec.validate()
     spec.optimize(quantization)

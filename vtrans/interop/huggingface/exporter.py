@@ -60,7 +60,7 @@ def write(loaded: LoadedModel, folder: Path, console: Console) -> tuple[LoadedMo
     shared = config.tie == "src-tgt-softmax"
     embedding = loaded.model.tgt_embedding.weight
     places = [_Places(loaded.src_vocab, embedding if shared else None), _Places(loaded.tgt_vocab, embedding)]
-    length = loaded.model.max_length or loaded.search.max_source + EXTRA_LENGTH
+    length = loaded.model.config.max_length or loaded.search.max_source + EXTRA_LENGTH
     for tag in loaded.tags.values():
         if not is_language(tag):
             console.warn(
