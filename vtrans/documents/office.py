@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 from xml.sax.saxutils import escape
 
@@ -72,7 +71,7 @@ def _run(run: Element) -> Iterator[Item]:
     opening, name = run.opening + properties, f"run {properties}"
     for child in run.children:
         if child.name == "t":
-            tag = _tag(child.opening)
+            tag = child.prefix + child.name
             # Without the attribute, Word drops white space at the ends of the text.
             yield Item("open", f'{opening}<{tag} xml:space="preserve">', name=name)
             yield Item("text", "".join(p.raw for p in child.children), "".join(p.text for p in child.children))
@@ -80,12 +79,6 @@ def _run(run: Element) -> Iterator[Item]:
         elif child.name not in ("rPr", ""):
             space = child.name in ("tab", "br", "cr")
             yield Item("break" if space else "point", opening + child.raw + run.closing)
-
-
-def _tag(opening: str) -> str:
-    name = re.match(r"<([^\s/>]+)", opening)
-    assert name is not None, opening
-    return name[1]
 
 
 def _merged(items: Iterable[Item]) -> list[Item]:
