@@ -21,7 +21,7 @@ from pathlib import Path
 from vtrans.console import Console
 from vtrans.errors import InputError, VtransError
 from vtrans.files import file_sha256
-from vtrans.text.lines import open_bytes, read_lines
+from vtrans.text.lines import lines_in, read_lines
 from vtrans.text.lines import write_lines as write_lines  # for programs that import it from here
 
 from .running import run
@@ -72,8 +72,7 @@ def download(url: str, sha256: str | None, folder: Path, console: Console) -> Pa
 
 def lines_of(path: Path) -> list[str]:
     """Returns the lines of a file, which may be compressed."""
-    with open_bytes(path) as stream:
-        return list(read_lines(stream, str(path)))
+    return list(lines_in(path))
 
 
 # The repository at a fixed commit, so that the checksums stay valid. Tested with a copy of these files.

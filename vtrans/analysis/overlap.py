@@ -23,7 +23,7 @@ from vtrans.data.preparation.parallel_text import sampled
 from vtrans.data.store import DataFolder
 from vtrans.errors import FileError, InputError
 from vtrans.files import printable
-from vtrans.text.lines import OnBadUtf8, open_bytes, read_lines
+from vtrans.text.lines import OnBadUtf8, lines_in, open_bytes
 from vtrans.text.vocabulary import Vocabulary
 
 LINES = 10_000  # encoded at a time
@@ -125,7 +125,7 @@ def overlap_of_files(
     sides = []
     for path, vocabulary in ((src, vocabularies.src), (tgt, vocabularies.tgt)):
         counts, number, characters = np.zeros(len(vocabulary), np.int64), 0, 0
-        lines = _lines(path, on_bad_utf8)
+        lines = lines_in(path, on_bad_utf8)
         with console.progress(f"encoding {path}", unit="lines") as progress:
             while batch := list(islice(lines, LINES)):
                 for ids in vocabulary.encode_batch(batch, os.cpu_count() or 1):
@@ -160,18 +160,13 @@ class SampledText:
         for path in paths:
             if path.exists() and not path.is_dir() and not path.is_file():
                 raise FileError(f"{path} must be a regular file, because learning a vocabulary reads it twice.")
-        self.totals = [sum(1 for _ in _lines(path, on_bad_utf8)) for path in paths]
+        self.totals = [sum(1 for _ in lines_in(path, on_bad_utf8)) for path in paths]
 
     def __iter__(self) -> Iterator[str]:
         sizes = " and ".join(f"{min(n, PrepareOptions.sample):,}" for n in self.totals)
         self.console.info(f"learning a joint vocabulary from {sizes} lines ...")
         for path, total in zip(self.paths, self.totals, strict=True):
-            yield from sampled(_lines(path, self.on_bad_utf8), total, PrepareOptions.sample, PrepareOptions.seed)
-
-
-def _lines(path: Path, on_bad_utf8: OnBadUtf8) -> Iterator[str]:
-    with open_bytes(path) as stream:
-        yield from read_lines(stream, str(path), on_bad_utf8=on_bad_utf8)
+            yield from sampled(lines_in(path, self.on_bad_utf8), total, PrepareOptions.sample, PrepareOptions.seed)
 
 
 def _side(name: str, lines: int, characters: int | None, counts: NDArray[np.int64], vocabulary: Vocabulary) -> Side:

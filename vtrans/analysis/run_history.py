@@ -12,7 +12,7 @@ from typing import Any
 
 from vtrans.errors import FileError, InputError
 from vtrans.storage.run_folder import RunFolder
-from vtrans.text.lines import open_bytes, read_lines
+from vtrans.text.lines import lines_in
 from vtrans.training.progress import records_of
 
 
@@ -135,7 +135,4 @@ def _recipe(run: RunFolder) -> Mapping[str, Mapping[str, Any]]:
 
 
 def _lines(path: Path) -> list[str] | None:
-    if not path.is_file():
-        return None
-    with open_bytes(path) as stream:
-        return list(read_lines(stream, str(path), on_bad_utf8="replace"))
+    return list(lines_in(path, "replace")) if path.is_file() else None

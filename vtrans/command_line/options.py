@@ -15,7 +15,7 @@ from vtrans.data.options import PrepareOptions
 from vtrans.errors import InputError
 from vtrans.keys import check_value, keys_of, numbers, paths
 from vtrans.processes.division import MEMORY
-from vtrans.text.lines import OnBadUtf8, open_bytes, read_lines
+from vtrans.text.lines import OnBadUtf8, lines_in
 
 STORED = "the model's setting, else "
 SEARCH_PANEL = f"Search (default: {STORED}as shown)"
@@ -109,10 +109,7 @@ def check_line_counts(src: Path, other: Path, what: str) -> None:
     """Raises InputError if two files have different numbers of lines. Pipes can be read only once
     and are not counted."""
     if src.is_file() and other.is_file():
-        counts = []
-        for path in (src, other):
-            with open_bytes(path) as stream:
-                counts.append(sum(1 for _ in read_lines(stream, str(path), on_bad_utf8="replace")))
+        counts = [sum(1 for _ in lines_in(path, "replace")) for path in (src, other)]
         check_equal(src, other, counts, what)
 
 

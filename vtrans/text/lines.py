@@ -177,6 +177,12 @@ def read_lines(
         yield from reader.lines(rest)
 
 
+def lines_in(path: str | Path, on_bad_utf8: OnBadUtf8 = "error", report: LineReport | None = None) -> Iterator[str]:
+    """Yields the lines of a file, which may be compressed. Raises what `open_bytes` and `read_lines` raise."""
+    with open_bytes(path) as stream:
+        yield from read_lines(stream, str(path), on_bad_utf8=on_bad_utf8, report=report)
+
+
 @dataclass(frozen=True)
 class LineIndex:
     """A text divided into parts of equally many lines; the last part may have fewer."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from vtrans.errors import FileError
 from vtrans.text.case import lower
-from vtrans.text.lines import open_bytes, read_lines
+from vtrans.text.lines import lines_in
 from vtrans.text.sentences import begins_sentence
 from vtrans.wording.phrases import FIRST, Forms, is_word
 
@@ -104,8 +104,7 @@ def pair_of(term: str, target: str) -> tuple[str, Forms]:
 def read_glossary(path: Path) -> Glossary:
     """Returns the glossary in a file: per line a source term, a tab and its translation, whose forms are separated by
     `|`. Blank lines and lines that begin with `#` are skipped. Raises FileError for other lines."""
-    with open_bytes(path) as stream:
-        return Glossary(tuple(_pairs(read_lines(stream, str(path)), str(path))))
+    return Glossary(tuple(_pairs(lines_in(path), str(path))))
 
 
 def _pairs(lines: Iterable[str], name: str) -> Iterator[tuple[str, Forms]]:

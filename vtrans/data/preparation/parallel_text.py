@@ -21,7 +21,7 @@ from vtrans.data.preparation.encode import Encoded, TextPair, hash_of
 from vtrans.errors import FileError, InputError
 from vtrans.files import printable, reason
 from vtrans.keys import LONGEST_SHOWN
-from vtrans.text.lines import LineReport, OnBadUtf8, open_bytes, read_lines
+from vtrans.text.lines import LineReport, OnBadUtf8, lines_in, open_bytes
 from vtrans.text.words import read_pharaoh
 
 HELD_OUT_SOURCES = 1000
@@ -186,8 +186,7 @@ class Corpus:
             ) from None
 
     def _lines(self, path: Path, report: LineReport | None = None) -> Iterator[str]:
-        with open_bytes(path) as stream:
-            yield from read_lines(stream, str(path), on_bad_utf8=self.on_bad_utf8, report=report)
+        return lines_in(path, self.on_bad_utf8, report)
 
     def _checked_lines(self, path: Path, report: LineReport) -> Iterator[str]:
         for number, line in enumerate(self._lines(path, report), 1):
