@@ -5,11 +5,10 @@ A model is a folder with `hparams.yaml` and `checkpoints/model.ckpt`, as its aut
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 
-from vtrans.errors import FileError, InputError, missing_extra
+from vtrans.errors import FileError, InputError, need_packages
 from vtrans.score import Score, check_counts
 
 PACKAGE = "unbabel-comet"
@@ -30,8 +29,7 @@ def comet_score(
         hypotheses, [*references, sources], "the hypothesis", [*["a reference"] * len(references), "the source"]
     )
     checkpoint = _checkpoint(model)
-    if importlib.util.find_spec("comet") is None:
-        raise missing_extra(f"`comet` needs the package {PACKAGE}, which is not installed", "comet")
+    need_packages(f"`comet` needs the package {PACKAGE}, which is not installed", "comet", "comet")
     import torch
     from comet import __version__, load_from_checkpoint
 

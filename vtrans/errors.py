@@ -7,6 +7,7 @@ the flag of the running command instead, if the command has a parameter of that 
 Recipe keys are written without backticks: search.beam.
 """
 
+import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -86,3 +87,23 @@ def missing_extra(problem: str, extra: str, otherwise: str = "") -> InputError:
     pyproject.toml that has the package, and `otherwise` is what to do without it."""
     otherwise = f", or {otherwise}" if otherwise else ""
     return InputError(f"{problem}; install it with {install_command(extra)}{otherwise}.")
+
+
+def need_packages(problem: str, extra: str, *packages: str) -> None:
+    """Raises `missing_extra` for the first of the packages that is not installed, whose name replaces {} in the
+    problem."""
+    for package in packages:
+        if importlib.util.find_spec(package) is None:
+            raise missing_extra(problem.format(package), extra)
+
+
+@contextmanager
+def importing(name: str, otherwise: str = "") -> Iterator[None]:
+    """Raises `missing_extra` if the block cannot import an optional package. The package and its extra are called
+    `name` in lower case."""
+    try:
+        yield
+    except ImportError as error:
+        absent = isinstance(error, ModuleNotFoundError) and error.name == name.lower()
+        problem = "is not installed" if absent else f"cannot be imported ({error})"
+        raise missing_extra(f"{name} {problem}", name.lower(), otherwise) from None

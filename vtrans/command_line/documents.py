@@ -5,7 +5,6 @@ written. And its memory: the translations of documents, which are kept once they
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +19,7 @@ from vtrans.command_line.options import check_output
 from vtrans.command_line.texts import report
 from vtrans.compiled.compiler import cache_folder, private_folder
 from vtrans.console import Console, Counter
-from vtrans.errors import DocumentError, FileError, InputError, VtransError, missing_extra
+from vtrans.errors import DocumentError, FileError, InputError, VtransError, need_packages
 from vtrans.files import explained, file_sha256, no_file, write_atomically
 from vtrans.keys import flag, keys_of, text
 from vtrans.processes.signals import ended_by_signals
@@ -132,8 +131,7 @@ class Documents:
 
 def check_packages(purpose: str) -> None:
     """Raises InputError if a package that reading documents needs is missing."""
-    if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
-        raise missing_extra(f"{purpose} needs the package {missing[0]}", "documents")
+    need_packages(f"{purpose} needs the package {{}}", "documents", *NEEDED)
 
 
 def documents_in(folder: Path, endings: tuple[str, ...]) -> Iterator[Path]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +12,7 @@ from vtrans.command_line.generated import Given, argument, generated, option
 from vtrans.command_line.options import GLOSSARY, STORED, Processes, Quiet, Threads
 from vtrans.config import DEFAULT_RUN, EngineConfig, SearchConfig
 from vtrans.console import Console
-from vtrans.errors import FileError, InputError, missing_extra
+from vtrans.errors import FileError, InputError, need_packages
 from vtrans.server.limits import Keys, Limits
 from vtrans.text.languages import Languages, languages_in
 
@@ -73,8 +72,7 @@ def serve(
     SIGTERM, after it has answered the requests that it has accepted. It needs the optional packages of the extra
     `serve`: `pip install '.[serve]'` in a checkout of vtrans, or `pip install 'WHEEL[serve]'` with its wheel.
     """
-    if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
-        raise missing_extra(f"`vtrans serve` needs the package {missing[0]}", "serve")
+    need_packages("`vtrans serve` needs the package {}", "serve", *NEEDED)
     console = Console(quiet=quiet)
     from vtrans.documents.memory import Memory
     from vtrans.server.access import Access

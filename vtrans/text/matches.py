@@ -7,7 +7,6 @@ the longer text. Neither case nor punctuation matters.
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from array import array
 from collections import Counter, defaultdict
@@ -19,7 +18,7 @@ from typing import Literal, Protocol
 import numpy as np
 import regex
 
-from vtrans.errors import missing_extra
+from vtrans.errors import need_packages
 from vtrans.text.languages import UNSPACED
 from vtrans.text.vocabulary import BOS_ID
 
@@ -134,8 +133,7 @@ class Matches:
 
 def check_package() -> None:
     """Raises InputError if the package that compares texts is missing."""
-    if importlib.util.find_spec("rapidfuzz") is None:
-        raise missing_extra("fuzzy matches need the package rapidfuzz", "documents")
+    need_packages("fuzzy matches need the package rapidfuzz", "documents", "rapidfuzz")
 
 
 def _codes(text: str) -> set[str]:

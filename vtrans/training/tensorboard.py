@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from vtrans.errors import missing_extra
+from vtrans.errors import importing
 from vtrans.files import explained
 
 
@@ -23,14 +23,8 @@ class Events:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._writer: Any = None
-        try:
+        with importing("TensorBoard", "set train.tensorboard = false"):
             self._module = importlib.import_module("torch.utils.tensorboard")
-        except ImportError as error:
-            if isinstance(error, ModuleNotFoundError) and error.name == "tensorboard":
-                reason = "TensorBoard is not installed"
-            else:
-                reason = f"TensorBoard cannot be imported ({error})"
-            raise missing_extra(reason, "tensorboard", "set train.tensorboard = false") from None
 
     def begin(self, records: Iterable[Mapping[str, Any]]) -> None:
         """Replaces the files by one with these records."""

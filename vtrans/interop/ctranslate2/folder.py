@@ -6,7 +6,7 @@ import importlib
 from pathlib import Path
 from typing import Any
 
-from vtrans.errors import FileError, missing_extra
+from vtrans.errors import FileError, importing
 from vtrans.files import file_sha256
 from vtrans.interop.foreign_files import read_object
 from vtrans.text.vocabulary import JOINT_FILE, SRC_FILE, TGT_FILE, Vocabulary
@@ -18,14 +18,8 @@ FORMAT = 1
 
 def ctranslate2() -> Any:
     """Returns the optional package CTranslate2. Raises InputError if it cannot be imported."""
-    try:
+    with importing("CTranslate2"):
         return importlib.import_module("ctranslate2")
-    except ImportError as error:
-        if isinstance(error, ModuleNotFoundError) and error.name == "ctranslate2":
-            reason = "CTranslate2 is not installed"
-        else:
-            reason = f"CTranslate2 cannot be imported ({error})"
-        raise missing_extra(reason, "ctranslate2") from None
 
 
 def is_exported(path: str | Path) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -14,9 +13,8 @@ import torch
 from torch import Tensor
 
 from vtrans.config import SearchConfig
-from vtrans.errors import InputError, VtransError, missing_extra
+from vtrans.errors import InputError, VtransError, need_packages
 from vtrans.interop.huggingface.names import STOPS
-from vtrans.interop.imported import Original
 from vtrans.interop.verification import ROUNDING, at_a_time
 from vtrans.processes.memory import release_memory
 from vtrans.text.piece_table import split_language
@@ -30,13 +28,7 @@ Ids = Sequence[int | None]
 
 def check_installed() -> None:
     """Raises InputError without transformers."""
-    if importlib.util.find_spec("transformers") is None:
-        raise missing_extra("transformers is not installed", "huggingface")
-
-
-def original(folder: Path, src_places: Ids, tgt_places: Ids, direction: tuple[str, int] | None = None) -> Original:
-    """Returns what compares an import with the model of a folder, as `load` loads it."""
-    return Original(partial(load, folder, src_places, tgt_places, direction), check_installed, TransformersModel.limit)
+    need_packages("transformers is not installed", "huggingface", "transformers")
 
 
 def load(folder: Path, src_places: Ids, tgt_places: Ids, direction: tuple[str, int] | None = None) -> TransformersModel:

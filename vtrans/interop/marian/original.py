@@ -6,7 +6,6 @@ for each id, so that it neither splits nor joins text and only the network and t
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
 import tempfile
@@ -14,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vtrans.config import SearchConfig
-from vtrans.errors import VtransError, missing_extra
+from vtrans.errors import VtransError, need_packages
 from vtrans.interop.verification import ROUNDING
 from vtrans.text.piece_table import is_byte
 from vtrans.text.vocabulary import EOS_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
@@ -30,8 +29,7 @@ _BATCHES = ("--mini-batch", str(BATCH), "--maxi-batch", "1", "--maxi-batch-sort"
 
 def check_installed() -> None:
     """Raises InputError without pymarian."""
-    if importlib.util.find_spec(_MODULE) is None:
-        raise missing_extra("pymarian is not installed", "marian")
+    need_packages("pymarian is not installed", "marian", _MODULE)
 
 
 class MarianModel:
