@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 
 from vtrans.console import Console
@@ -28,21 +27,6 @@ OVERLAP_DEFINITION = (
 )
 
 
-@dataclass(frozen=True)
-class OverlapRow:
-    """The overlap of two sides for types seen at least `threshold` times."""
-
-    threshold: int
-    both: int
-    """Types that reach the threshold on both sides."""
-    either: int
-    """Types that reach the threshold on at least one side."""
-    share: float
-    """both / either; 0 if either is 0."""
-    token_share: float
-    """Share of the running tokens of both sides whose type is in `both`."""
-
-
 def subword_counts(vocabulary: Vocabulary, counts: Sequence[int]) -> dict[str, int]:
     """Returns the counts per piece, without special pieces, single-byte pieces, tags and the user's symbols.
 
@@ -52,7 +36,7 @@ def subword_counts(vocabulary: Vocabulary, counts: Sequence[int]) -> dict[str, i
     return {piece: n for i, piece, n in named if piece not in vocabulary.symbols and vocabulary.is_subword(i)}
 
 
-def overlap(src_counts: Mapping[str, int], tgt_counts: Mapping[str, int]) -> list[OverlapRow]:
+def overlap(src_counts: Mapping[str, int], tgt_counts: Mapping[str, int]) -> list[dict[str, Any]]:
     """Returns the overlap of the two sides at each of OVERLAP_THRESHOLDS, as OVERLAP_DEFINITION defines it.
 
     The counts are by piece (`subword_counts`), so separate vocabularies can be compared too.
@@ -65,25 +49,24 @@ def overlap(src_counts: Mapping[str, int], tgt_counts: Mapping[str, int]) -> lis
         both, either = src & tgt, src | tgt
         covered = sum(src_counts[p] + tgt_counts[p] for p in both)
         rows.append(
-            OverlapRow(
-                threshold,
-                len(both),
-                len(either),
-                len(both) / len(either) if either else 0.0,
-                covered / running if running else 0.0,
-            )
+            {
+                "threshold": threshold,
+                "both": len(both),
+                "either": len(either),
+                "share": len(both) / len(either) if either else 0.0,
+                "token_share": covered / running if running else 0.0,
+            }
         )
     return rows
 
 
 def overlap_report(src_counts: Mapping[str, int], tgt_counts: Mapping[str, int]) -> dict[str, Any]:
     """Returns the overlap of the two sides in total and by script, as data.json records it."""
-    scripts = overlap_by_script(src_counts, tgt_counts, OVERLAP_THRESHOLDS)
     return {
         "definition": OVERLAP_DEFINITION,
-        "rows": [asdict(row) for row in overlap(src_counts, tgt_counts)],
+        "rows": overlap(src_counts, tgt_counts),
         "script_definition": SCRIPT_DEFINITION,
-        "scripts": [asdict(row) for row in scripts],
+        "scripts": overlap_by_script(src_counts, tgt_counts, OVERLAP_THRESHOLDS),
     }
 
 

@@ -7,7 +7,6 @@ unicodedata does not.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -31,23 +30,6 @@ SCRIPT_DEFINITION = (
     "source, target: types seen at least N times on that side; shared: share of that side's running tokens in the "
     "script whose type is in both"
 )
-
-
-@dataclass(frozen=True)
-class ScriptRow:
-    """The overlap of two sides in one script. It counts types seen at least `threshold` times, and all tokens."""
-
-    script: str
-    threshold: int
-    src: int  # types on the source side
-    tgt: int
-    both: int
-    either: int
-    share: float  # both / either; 0 if there are none
-    src_tokens: int  # running tokens on the source side, rare types included
-    tgt_tokens: int
-    src_shared: float  # the share of src_tokens whose type is in `both`; 0 if there are none
-    tgt_shared: float
 
 
 def script_of(piece: str) -> str:
@@ -78,9 +60,10 @@ def _characters() -> Any:
 
 def overlap_by_script(
     src_counts: Mapping[str, int], tgt_counts: Mapping[str, int], thresholds: Collection[int]
-) -> list[ScriptRow]:
-    """Returns the rows of each threshold, those of the script with the most running tokens first. The counts are per
-    surface piece, as from `subword_counts`."""
+) -> list[dict[str, Any]]:
+    """Returns the overlap of the two sides in each script, as SCRIPT_DEFINITION defines it: the rows of each threshold,
+    those of the script with the most running tokens first. The counts are per surface piece, as from `subword_counts`.
+    """
     pieces: dict[str, list[str]] = {}
     for piece in dict.fromkeys((*src_counts, *tgt_counts)):
         pieces.setdefault(script_of(piece), []).append(piece)
@@ -89,26 +72,26 @@ def overlap_by_script(
         for script, members in pieces.items():
             src, tgt = ({p: counts[p] for p in members if p in counts} for counts in (src_counts, tgt_counts))
             rows.append(_row(script, threshold, src, tgt))
-    return sorted(rows, key=lambda row: (row.threshold, -row.src_tokens - row.tgt_tokens, row.script))
+    return sorted(rows, key=lambda row: (row["threshold"], -row["src_tokens"] - row["tgt_tokens"], row["script"]))
 
 
-def _row(script: str, threshold: int, src: Mapping[str, int], tgt: Mapping[str, int]) -> ScriptRow:
+def _row(script: str, threshold: int, src: Mapping[str, int], tgt: Mapping[str, int]) -> dict[str, Any]:
     src_types, tgt_types = ({piece for piece, n in side.items() if n >= threshold} for side in (src, tgt))
     both, either = src_types & tgt_types, src_types | tgt_types
     running, covered = [sum(side.values()) for side in (src, tgt)], [sum(side[p] for p in both) for side in (src, tgt)]
-    return ScriptRow(
-        script,
-        threshold,
-        src=len(src_types),
-        tgt=len(tgt_types),
-        both=len(both),
-        either=len(either),
-        share=len(both) / len(either) if either else 0.0,
-        src_tokens=running[0],
-        tgt_tokens=running[1],
-        src_shared=covered[0] / running[0] if running[0] else 0.0,
-        tgt_shared=covered[1] / running[1] if running[1] else 0.0,
-    )
+    return {
+        "script": script,
+        "threshold": threshold,
+        "src": len(src_types),
+        "tgt": len(tgt_types),
+        "both": len(both),
+        "either": len(either),
+        "share": len(both) / len(either) if either else 0.0,
+        "src_tokens": running[0],
+        "tgt_tokens": running[1],
+        "src_shared": covered[0] / running[0] if running[0] else 0.0,
+        "tgt_shared": covered[1] / running[1] if running[1] else 0.0,
+    }
 
 
 def script_table(rows: Collection[Mapping[str, Any]]) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
