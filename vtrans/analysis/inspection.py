@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from vtrans.analysis.parts import Part, SharedGroup, part_tree, shared_groups
-from vtrans.checkpoint import LoadedModel, weights_of
+from vtrans.checkpoint import LoadedModel, load_model, weights_of
 from vtrans.config import SearchConfig
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
@@ -19,6 +19,7 @@ from vtrans.errors import InputError
 from vtrans.model import count_parameters
 from vtrans.storage.columns import ColumnFile
 from vtrans.storage.model_file import VOCABULARIES
+from vtrans.storage.run_folder import choose_model
 from vtrans.text.vocabulary import FORMALITY, Vocabulary
 
 WIDTH = 112  # the most columns that the facts fill
@@ -33,6 +34,13 @@ class Inspection:
     chosen: str  # why this file of a run folder; "" if the user named the file
     loaded: LoadedModel
     overlap: Mapping[str, Any] | None = None
+
+    @classmethod
+    def of(cls, path: Path, data: Path | None) -> Inspection:
+        """Reads a model file, or the one of a run folder that `vtrans translate` would choose."""
+        file, chosen = choose_model(path)
+        loaded = load_model(file)
+        return cls(file, chosen, loaded, training_overlap(data, loaded) if data else None)
 
     @property
     def parameters(self) -> int:
@@ -158,19 +166,12 @@ def _settings(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{key} {text}" for key, text in texts.items())
 
 
-def part_rows(tree: Part, *, full: bool) -> Iterator[tuple[str, str, str, str]]:
-    """Yields the rows of the table of parts: name, number of parameters, shapes in the file, note on the weights.
+def part_rows(*alike: Part, full: bool, depth: int = 0, layers: bool = False) -> Iterator[tuple[str, str, str, str]]:
+    """Yields the rows of the table of parts: name, number of parameters, shapes in the file, note on the weights. Parts
+    that differ only in their layer number have one row, which the rows of the parts below them follow.
 
-    Layers count from 1. Layers that are alike have one row. If `full`, each layer and the matrices of each head have
-    their own rows.
+    Layers count from 1. If `full`, each layer and the matrices of each head have their own rows.
     """
-    return _rows([tree], 0, full)
-
-
-def _rows(
-    alike: Sequence[Part], depth: int, full: bool, *, layers: bool = False
-) -> Iterator[tuple[str, str, str, str]]:
-    """Yields one row for parts that differ only in their layer number, then the rows of the parts below them."""
     part = alike[0]
     name, count = part.name, "" if part.same_as else f"{part.parameters:,}"
     notes = list(_notes(alike, full))
@@ -189,13 +190,13 @@ def _rows(
     children = list(zip(*(each.parts for each in alike), strict=True))  # for each child, that child of every layer
     if part.kind != "ModuleList":
         for child in children:
-            yield from _rows(child, depth + 1, full)
+            yield from part_rows(*child, full=full, depth=depth + 1)
         return
     stack: dict[object, list[Part]] = {}
     for child in children:
         stack.setdefault(child[0].name if full else _form(child[0]), []).extend(child)
     for group in stack.values():
-        yield from _rows(group, depth + 1, full, layers=True)
+        yield from part_rows(*group, full=full, depth=depth + 1, layers=True)
 
 
 def _notes(alike: Sequence[Part], full: bool) -> Iterator[str]:

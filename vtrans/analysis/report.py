@@ -18,16 +18,14 @@ from typing import Any
 
 from vtrans.analysis.attention_map import as_svg, attention_map
 from vtrans.analysis.charts import Series, line_chart
-from vtrans.analysis.inspection import Inspection, shared_rows, training_overlap
+from vtrans.analysis.inspection import Inspection, shared_rows
 from vtrans.analysis.parts import shared_groups
 from vtrans.analysis.run_history import Point, RunHistory, histories
-from vtrans.checkpoint import load_model
 from vtrans.console import Console, duration
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import InputError
 from vtrans.files import write_atomically
 from vtrans.score import compare
-from vtrans.storage.run_folder import choose_model
 from vtrans.translate.translator import Translator
 
 FEW_RUNS = 3  # whose results are columns, which fit a narrow window
@@ -64,7 +62,8 @@ def write_report(runs: Sequence[Path], out: Path, options: ReportOptions, consol
 def report(runs: Sequence[RunHistory], options: ReportOptions, console: Console | None = None) -> str:
     """Returns the page. Raises InputError for a data folder that is not that of the runs."""
     title = ", ".join(run.name for run in runs)
-    models = {run.name: load_inspection(run, options.data) for run in runs}
+    # None before the first checkpoint.
+    models = {run.name: Inspection.of(run.run.path, options.data) if run.run.steps() else None for run in runs}
     parts = (
         _legend(runs),
         _results(runs, models),
@@ -88,15 +87,6 @@ def report(runs: Sequence[RunHistory], options: ReportOptions, console: Console 
         + "\n".join(["<main>", *body, "</main>"])
         + f"\n<script>\n{script}</script>\n</body>\n</html>\n"
     )
-
-
-def load_inspection(run: RunHistory, data: Path | None) -> Inspection | None:
-    """Returns the model of a run that `vtrans translate` would choose, or None before the first checkpoint."""
-    if not run.run.steps():
-        return None
-    chosen = choose_model(run.run.path)
-    loaded = load_model(chosen.file)
-    return Inspection(chosen.file, chosen.reason, loaded, training_overlap(data, loaded) if data else None)
 
 
 def table(name: str, header: Sequence[str], rows: Iterable[Sequence[object]], *, figures: bool = False) -> str:

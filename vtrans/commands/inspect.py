@@ -49,16 +49,13 @@ def inspect(
             raise InputError("--verify only reads the files; leave out the other options except --json.")
         _verify(model, as_json=as_json)
         return
-    from vtrans.analysis.inspection import Inspection, training_overlap
+    from vtrans.analysis.inspection import Inspection
     from vtrans.analysis.neighbours import neighbours, show_neighbours, show_steps, steps
-    from vtrans.checkpoint import load_model
     from vtrans.engines.torch_engine import TorchEngine
-    from vtrans.storage.run_folder import choose_model
     from vtrans.translate.translator import Translator
 
-    file, chosen = choose_model(model)
-    loaded = load_model(file)
-    inspection = Inspection(file, chosen, loaded, training_overlap(data, loaded) if data else None)
+    inspection = Inspection.of(model, data)
+    loaded = inspection.loaded
     near = neighbours(loaded, word, nearest or NEAREST) if word is not None else []
     translation = None
     if sentence is not None:
