@@ -9,7 +9,7 @@ import shutil
 import stat
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -78,15 +78,9 @@ def check_equal(src: Path, other: Path, counts: Sequence[int], what: str) -> Non
         raise InputError(f"{src} has {counts[0]:,} lines, but {other} has {counts[1]:,}; each line needs its {what}.")
 
 
-@contextmanager
-def writer(path: Path | None) -> Iterator[BinaryIO]:
-    """Yields stdout, or a file that is compressed according to its name and renamed once it is complete."""
-    if path is None:
-        with _stdout() as stream:
-            yield stream
-    else:
-        with writing(path) as stream:
-            yield stream
+def writer(path: Path | None) -> AbstractContextManager[BinaryIO]:
+    """Returns stdout, or a file that is compressed according to its name and renamed once it is complete."""
+    return _stdout() if path is None else writing(path)
 
 
 def _stdout() -> io.BufferedWriter:

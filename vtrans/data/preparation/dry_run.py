@@ -120,13 +120,10 @@ def _learn(pairs: Sequence[TextPair], options: PrepareOptions) -> tuple[float, t
     start, vocabularies = time.monotonic(), []
     sides = [[pair[0] for pair in pairs], [pair[1] for pair in pairs]]
     for lines in sides if options.separate else [[*sides[0], *sides[1]]]:
-        size = options.vocab_size
-        while True:
-            try:
-                vocabularies.append(learn(lines, size, options, "the training text"))
-                break
-            except SizeError as error:
-                size = None if size == error.nearest else error.nearest
+        try:
+            vocabularies.append(learn(lines, options.vocab_size, options))
+        except SizeError as error:
+            vocabularies.append(learn(lines, error.nearest, options))
     return time.monotonic() - start, (vocabularies[0], vocabularies[-1])
 
 
