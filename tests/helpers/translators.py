@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 import torch
-from learning import learned
 from torch import Tensor, nn
 
 from vtrans.checkpoint import LoadedModel
 from vtrans.config import ModelConfig, SearchConfig
+from vtrans.data.options import PrepareOptions
+from vtrans.data.preparation.learn_vocabulary import learn
 from vtrans.engines.alignments import Links
 from vtrans.engines.engine import Source
 from vtrans.engines.torch_engine import TorchEngine
@@ -73,10 +74,15 @@ class Livelier(nn.Module):
         return logits_V
 
 
+def learned(text: Sequence[str], size: int | None = None, *, tags: Sequence[str] = (), **settings: Any) -> Vocabulary:
+    """Learns from all characters of the text, with digits inside subwords unless `settings` say otherwise."""
+    options = {"character_coverage": 1.0, "split_digits": False, **settings}
+    return learn(text, size, PrepareOptions(**options), tags=tags)
+
+
 @cache
-def vocabulary() -> Vocabulary:
-    text = [" ".join(order) for order in itertools.permutations(WORDS, 2)]
-    return learned(text)
+def vocabulary(*, symbols: tuple[str, ...] = (), tags: tuple[str, ...] = ()) -> Vocabulary:
+    return learned([" ".join(order) for order in itertools.permutations(WORDS, 2)], symbols=symbols, tags=tags)
 
 
 def network(config: ModelConfig, vocab: int, seed: int = 1, eos: float = 4.0) -> Transformer:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from learning import learned
-from translators import FakeEngine, window
+from translators import FakeEngine, learned, window
 
 from vtrans.engines.engine import Source
 from vtrans.lines.case import CASE, Case, LowerCase

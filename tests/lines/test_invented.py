@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
-from learning import learned
+from translators import learned
 
 import vtrans
 from vtrans.config import SearchConfig

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from learning import learned
+from translators import learned
 
 import vtrans
 from vtrans.config import RETRY_NGRAM, SearchConfig

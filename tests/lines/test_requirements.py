@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from learning import learned
+from translators import learned
 
 import vtrans
 from vtrans.config import SearchConfig

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import pytest
 import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
-from learning import learned
+from translators import learned
 
 from vtrans.data.options import Subword
 from vtrans.data.preparation.learn_vocabulary import SizeError
@@ -22,14 +23,8 @@ TEXT = [f"{a} {v} {b}." for a in NOUNS for v in VERBS for b in NOUNS]
 KINDS: tuple[Subword, ...] = ("bpe", "unigram")
 
 
-def small(
-    size: int | None = 320,
-    kind: Subword = "bpe",
-    text: list[str] = TEXT,
-    coverage: float = 1.0,
-    normalization: str = "nmt_nfkc",
-) -> Vocabulary:
-    return learned(text, size, subword=kind, character_coverage=coverage, normalization=normalization)
+def small(size: int | None = 320, kind: Subword = "bpe", text: list[str] = TEXT, **settings: Any) -> Vocabulary:
+    return learned(text, size, subword=kind, **settings)
 
 
 VOCABULARY = small()
@@ -131,7 +126,7 @@ def test_an_impossible_size_is_refused_with_the_nearest_that_works(kind: Subword
 
 def test_uncovered_characters_are_encoded_as_bytes() -> None:
     text = ["ab ba " * 2000 + "ж"]
-    rare, full = (small(None, text=text, coverage=coverage) for coverage in (0.999, 1.0))
+    rare, full = (small(None, text=text, character_coverage=coverage) for coverage in (0.999, 1.0))
     assert len(full.encode("ж")) < len(rare.encode("ж"))
     assert rare.decode(rare.encode("ж")) == full.decode(full.encode("ж")) == "ж"
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import itertools
 from functools import cache
 
 import pytest
-from learning import learned
-from translators import SEARCH, SMALL, WORDS, loaded, network, sentences, window
+from translators import SEARCH, SMALL, loaded, network, sentences, vocabulary, window
 
 from vtrans.checkpoint import LoadedModel
 from vtrans.documents.sentences import PROTECTION
@@ -19,7 +17,7 @@ from vtrans.lines.line import Line
 from vtrans.server.batching import RequestOptions
 from vtrans.server.models import workers_for
 from vtrans.text.languages import Languages
-from vtrans.text.vocabulary import FORMALITY, Formality, Vocabulary
+from vtrans.text.vocabulary import FORMALITY, Formality
 from vtrans.translate.division import Division
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator
@@ -27,14 +25,9 @@ from vtrans.translate.translator import Translator
 LINES = [line for line in sentences(12, seed=5) if line.strip()]
 
 
-def vocabulary(symbols: list[str], tags: list[str]) -> Vocabulary:
-    text = [" ".join(order) for order in itertools.permutations(WORDS, 2)]
-    return learned(text, symbols=symbols, tags=tags)
-
-
 @cache
 def polite(*tags: str) -> Translator:
-    vocab = vocabulary([*FORMALITY.values()], list(tags))
+    vocab = vocabulary(symbols=tuple(FORMALITY.values()), tags=tags)
     languages = [Languages("en", tag.strip("<>")) for tag in tags]
     named = {pair.tgt: tag for pair, tag in zip(languages, tags, strict=True)}
     body = network(SMALL, len(vocab), 7)
@@ -69,7 +62,7 @@ def test_the_server_asks_the_model_for_the_form_of_a_request() -> None:
 
 
 def test_a_model_with_one_symbol_or_none_refuses_a_form_of_address() -> None:
-    one = vocabulary(["<formal>"], [])
+    one = vocabulary(symbols=("<formal>",))
     body = network(SMALL, len(one), 7)
     for known in (loaded(), dataclasses.replace(loaded(), model=body, src_vocab=one, tgt_vocab=one)):
         assert not known.src_vocab.formality

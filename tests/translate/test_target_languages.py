@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import pytest
-from learning import learned
 from networks import align
-from translators import SEARCH, SMALL, VARIANTS, WORDS, network, sentences, window
+from translators import SEARCH, SMALL, VARIANTS, network, sentences, vocabulary, window
 
 from vtrans.analysis.attention_map import attention_map
 from vtrans.analysis.neighbours import steps
@@ -28,19 +26,14 @@ from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator
 
 TAGS = {"de": ">>de<<", "fr": ">>fr<<"}
+tagged = partial(vocabulary, tags=tuple(TAGS.values()))
 PAIRS = tuple(Languages("en", code) for code in TAGS)
 LINES = [*sentences(12, seed=3), ">>fr<< a dog", "a >>de<< dog"]
 
 
 @cache
-def vocabulary() -> Vocabulary:
-    text = [" ".join(order) for order in itertools.permutations(WORDS, 2)]
-    return learned(text, tags=list(TAGS.values()))
-
-
-@cache
 def multilingual(name: str = "post-norm, one matrix", seed: int = 1) -> LoadedModel:
-    vocab = vocabulary()
+    vocab = tagged()
     return LoadedModel(network(VARIANTS[name], len(vocab), seed), vocab, vocab, SEARCH, {"step": 1}, None, PAIRS, TAGS)
 
 
@@ -50,7 +43,7 @@ def speaking(name: str = "post-norm, one matrix", **search: Any) -> Translator:
 
 @pytest.mark.parametrize("name", ["post-norm, one matrix", "learned positions, untied"])
 def test_a_translation_is_that_of_the_line_after_its_tag(name: str) -> None:
-    made, vocab = speaking(name), vocabulary()
+    made, vocab = speaking(name), tagged()
     found = {to: list(made.nbest(LINES, 2, to=to, raw=True)) for to in TAGS}
     for to, tag in TAGS.items():
         for line, best in zip(LINES, found[to], strict=True):
@@ -72,7 +65,7 @@ def test_a_translation_is_that_of_the_line_after_its_tag(name: str) -> None:
 
 
 def test_links_are_between_words_of_the_line_and_of_its_translation() -> None:
-    made, vocab = speaking(), vocabulary()
+    made, vocab = speaking(), tagged()
     words = 0
     for line, (t,) in zip(LINES, made.nbest(LINES, alignments=True, to="fr", raw=True), strict=True):
         assert t.alignment is not None
@@ -104,8 +97,8 @@ def test_a_model_of_several_languages_needs_one_of_them(to: str | None, named: s
 
 
 def test_lines_for_a_foreign_vocabulary_name_their_language_or_get_its_tag() -> None:
-    pieces = [vocabulary().piece(i) for i in range(4, len(vocabulary()))]
-    vocab = Vocabulary(pack(["</s>", "<unk>", *pieces], {"eos": 0, "unk": 1}, vocabulary().spm))
+    pieces = [tagged().piece(i) for i in range(4, len(tagged()))]
+    vocab = Vocabulary(pack(["</s>", "<unk>", *pieces], {"eos": 0, "unk": 1}, tagged().spm))
     model = LoadedModel(network(SMALL, len(vocab)), vocab, vocab, SEARCH, {}, None, (), TAGS)
     made = Translator(TorchEngine([model]), retry=False)
     own, given = made.translate([">>fr<< a dog runs"]), made.translate(["a dog runs"], to="fr")

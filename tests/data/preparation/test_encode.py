@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from learning import learned
+from translators import learned
 
 import vtrans.data.preparation.encode
 import vtrans.data.preparation.prepare

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from corpora import FRENCH, TAGS, TRAIN, VALID, decoded, made, refused, two_languages, write
-from learning import learned
+from translators import learned
 
 from vtrans.data.options import Subword
 from vtrans.data.preparation.overlap import subword_counts
