@@ -40,6 +40,7 @@ SEARCHES = {  # the translation of the first search, and that of the second one 
     "21 dogs and 4 cats": ("21 Hunde 21 und 4 Katzen", ("21 Hunde", -1.0)),  # one is lost, which is worse
     "dogs at 11:30 pm": ("Hunde um 11:30 Uhr", ("Hunde um 23:30 Uhr", -1.0)),
     "$1.2bn for dogs": ("1,2 Dollar", ("1,2 Milliarden Dollar", -1.0)),
+    "dogs on May 10 at 10:15": ("Hunde um 10:15 Uhr", ("Hunde am 10. Mai um 10:15 Uhr", -1.0)),
 }
 
 RUNS = {  # of digits that the second search may write
@@ -110,6 +111,7 @@ def test_the_second_result_is_kept_if_its_numbers_are_better(vocab: Vocabulary) 
             "dogs at 8 pm": [["20"]],
             "dogs at 11:30 pm": [["23:30"]],
             "$1.2bn for dogs": [["1,2 Milliarden"]],
+            "dogs on May 10 at 10:15": [["10. Mai"], ["Mai"], ["10:15"]],
         }.get(piece.line.text, [])
         allowed = [rule.runs for rule in source.rules if isinstance(rule, OnlyNumbers)]
         again = SEARCHES.get(piece.line.text, ("", None))[1]

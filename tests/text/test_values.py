@@ -49,6 +49,7 @@ KEPT = [
     ("April fifth or sixth", "5. oder 6. April"),
     ("at 8 pm", "um 20 Uhr"),
     ("Come at 3 pm and pay £15.", "Komm um 15 Uhr und zahle 15 £."),
+    ("You may come in May, on the 4th of July or on 4 August.", "Komm im Mai, am 4.7. oder 4. August."),
     ("It may begin at half past four.", "Es kann um halb fünf beginnen."),
     ("at 8 p.m.", "abends um 8 Uhr"),
     ("on Friday night at 8:30pm", "am Freitagabend um 8:30 Uhr"),
@@ -93,6 +94,7 @@ WRONG = [
     ("It costs $1.2bn.", "Es kostet 1,2 Dollar.", ["1.2"], []),
     ("the 110-million-year-old creature", "die 110-jährige Kreatur", ["110"], ["110"]),
     ("500 milliliters", "500 Millionen", ["500"], ["500"]),
+    ("on Sunday, May 1, 2024", "am Sonntag, 1. 2024", ["may"], []),
 ]
 REPEATED = [
     ("on the 5th", "am 5. 5.", ["5"]),

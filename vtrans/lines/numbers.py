@@ -121,13 +121,16 @@ class KeepNumbers(Stage):
                 yield Form(tokens, whole=not after[:1].isalpha())
 
     def _own_forms(self, number: str, text: str) -> list[str]:
-        """Returns how the target language may write the times of day that a number stands for: as it says them, or with
-        the hours to 24 if it counts them; and a number with its word for millions."""
+        """Returns how the target language may write a month, a day of one, and the times of day that a number stands
+        for: as it says them, or with the hours to 24 if it counts them; and a number with its word for millions."""
         words, forms = WORDS.get(base(self._languages.tgt)), list[str]()
         for amount in amounts(text, self._languages.src) if words else ():
             if not words or amount.text != number:
                 continue
-            if amount.time:
+            if amount.month:
+                month = words.months[amount.month - 1]
+                forms += [day.format(day=number, month=month) for day in words.days] if amount.runs else [month]
+            elif amount.time:
                 forms += [*words.spoken(amount.time), amount.time]
             elif words.late and (time := amount.to_24_hours()):
                 forms.append(time)

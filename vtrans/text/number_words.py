@@ -32,7 +32,10 @@ class Words:
 
     values: dict[str, Decimal]
     names: dict[str, Decimal]
-    """Words that stand for a number by themselves, such as months."""
+    """Words that stand for a number by themselves, such as short names of months."""
+    months: tuple[str, ...]
+    days: tuple[str, ...]
+    """How a day of a month may be written."""
     scales: dict[str, Decimal]
     """Words by which the number before them is multiplied."""
     written: dict[Decimal, str]
@@ -57,6 +60,17 @@ class Words:
     """Whether a comma, and not a point, stands before decimals."""
 
     @cached_property
+    def named(self) -> dict[str, Decimal]:
+        """The words that stand for a number by themselves, with the months."""
+        return self.names | {month.lower(): Decimal(k) for k, month in enumerate(self.months, 1)}
+
+    @cached_property
+    def _date(self) -> re.Pattern[str]:
+        """A month beside a day or a year."""
+        month, day = f"({'|'.join(self.months)})", r"(?<!\d)(\d\d?)"
+        return re.compile(rf"{day}(?:st|nd|rd|th|\.)?\s(?:of\s)?{month}(?!\w)|(?<!\w){month}\s(?:{day}(?!\d)|(?=\d))")
+
+    @cached_property
     def word(self) -> re.Pattern[str]:
         """A word of a number."""
         return re.compile(_any({**self.values, **self.scales}))
@@ -66,7 +80,7 @@ class Words:
         """A number: its words without their ending, or its name."""
         word = self.word.pattern
         words = rf"({word}(?:(?:{self.glue}){word})*)(?:{self.ending})?"
-        return re.compile(rf"(?<![^\W_])(?:{words}|({_any(self.names)}))(?![^\W_])")
+        return re.compile(rf"(?<![^\W_])(?:{words}|({_any(self.named)}))(?![^\W_])")
 
     @cached_property
     def scaled(self) -> re.Pattern[str]:
@@ -88,6 +102,12 @@ class Words:
     def after_hour(self) -> re.Pattern[str]:
         """What makes a number an hour, and the minutes after it. An hour may also begin a range: 8 to 10 pm."""
         return re.compile(rf"(?:{_RANGE})?\s?(?:{self.hour})(?:\s(\d\d)(?!\d))?")
+
+    def dated(self, text: str) -> Iterator[tuple[int, int]]:
+        """Yields where the months beside a day or a year begin, and such days, and which months they are."""
+        for match in self._date.finditer(text):
+            month = self.months.index(match[2] or match[3]) + 1
+            yield from ((match.start(group), month) for group in range(1, 5) if match[group])
 
     def scale(self, small: str, begin: int, end: int) -> tuple[Decimal, int] | None:
         """Returns what multiplies the number in digits that stands there, and where it begins."""
@@ -121,7 +141,7 @@ class Words:
     def value(self, match: re.Match[str]) -> Decimal:
         """Returns the value of what matches `number`."""
         if match[2]:
-            return self.names[match[2]]
+            return self.named[match[2]]
         total = current = Decimal(0)
         for word in self.word.findall(match[1]):
             if (scale := self.scales.get(word)) is None:
@@ -170,10 +190,12 @@ WORDS = {
             "eighteen=18 nineteen=19 twenty|twentie=20 thirty|thirtie=30 forty|fortie=40 fifty|fiftie=50 "
             "sixty|sixtie=60 seventy|seventie=70 eighty|eightie=80 ninety|ninetie=90 half=0.5 dozen=12"
         ),
-        _values(
-            "noon|midnight=12 january|jan=1 february|feb=2 march|mar=3 april|apr=4 may=5 june|jun=6 july|jul=7 "
-            "august|aug=8 september|sept|sep=9 october|oct=10 november|nov=11 december|dec=12"
+        _values("noon|midnight=12 jan=1 feb=2 mar=3 apr=4 jun=6 jul=7 aug=8 sept|sep=9 oct=10 nov=11 dec=12"),
+        (
+            *("January", "February", "March", "April", "May", "June"),
+            *("July", "August", "September", "October", "November", "December"),
         ),
+        ("{day} {month}", "{month} {day}"),
         _values("hundred=100 thousand=1000 million|mln=1000000 billion|bn=1000000000 trillion|tn=1000000000000"),
         {MILLION: "million", BILLION: "billion", TRILLION: "trillion"},
         r"-| and | ",
@@ -194,9 +216,13 @@ WORDS = {
             "neunzig=90 halbe=0.5 dutzend=12"
         ),
         _values(
-            "mittag|mitternacht=12 januar|jänner|jan=1 februar|feb=2 märz|mär=3 april|apr=4 mai=5 juni|jun=6 "
-            "juli|jul=7 august|aug=8 september|sept|sep=9 oktober|okt=10 november|nov=11 dezember|dez=12"
+            "mittag|mitternacht=12 jänner|jan=1 feb=2 mär=3 apr=4 jun=6 jul=7 aug=8 sept|sep=9 okt=10 nov=11 dez=12"
         ),
+        (
+            *("Januar", "Februar", "März", "April", "Mai", "Juni"),
+            *("Juli", "August", "September", "Oktober", "November", "Dezember"),
+        ),
+        ("{day}. {month}",),
         _values("hundert=100 tausend|tsd=1000 million|mio=1000000 milliarde|mrd|bn=1000000000 billion=1000000000000"),
         {MILLION: "Millionen", BILLION: "Milliarden", TRILLION: "Billionen"},
         r"und|(?:e[nrs]?)? (?=mi|mrd|bill|tau|tsd|hun)|",

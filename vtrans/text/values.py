@@ -5,7 +5,7 @@ word, an ordinal or a time of day, or with `million` in place of zeros. It is mi
 other half of the day (8 pm: 8 Uhr) or said wrongly in words (half past three: halb drei), a number in thousands with
 separators that change its value (1,299.99: 1,299,99), and one that lost its `million` ($5m: 5 Dollar). A number of the
 translation in digits is invented if nothing in the source has its value, and repeated if it is there more often than in
-the source. Words count in the languages of `WORDS`; elsewhere digits only.
+the source. A month beside a number must be there too. Words count in the languages of `WORDS`; elsewhere digits only.
 
 In 1,036 lines with numbers of two news tests (WMT 2018 and 2019, English to German), no reference translation repeats a
 number of its source.
@@ -40,6 +40,8 @@ class Amount:
     """Whether a time of day is one after noon."""
     scale: Decimal = Decimal(1)
     """What a word after it multiplies it by."""
+    month: int = 0
+    """The month that it names beside a number, or whose day it is."""
 
     @property
     def dials(self) -> set[str]:
@@ -92,7 +94,7 @@ class Difference:
     """How the numbers of a translation differ from those of its source."""
 
     missing: tuple[str, ...] = ()
-    """Numbers of the source in digits, and times of day in words, that the translation lacks."""
+    """Numbers of the source in digits, times of day in words and months beside a number that the translation lacks."""
     invented: tuple[str, ...] = ()
     """Numbers of the translation in digits that nothing in the source explains."""
     repeated: tuple[str, ...] = ()
@@ -132,7 +134,7 @@ def compare(src: str, tgt: str, languages: Languages | None = None) -> Differenc
     _untaken((part for amount in left for part in (amount, *amount.alone())), free, _any_same_value)
     explained = {value for amount in given for part in (amount, *amount.alone()) for value in part.values}
     others = [part for part in free if part.runs]
-    missing = dict.fromkeys(part.text for part in left if part.runs or (part.time and says_time))
+    missing = dict.fromkeys(part.text for part in left if part.runs or part.month or (part.time and says_time))
     invented = dict.fromkeys(part.text for part in others if explained.isdisjoint(part.values))
     repeated = dict.fromkeys(part.text for part in others if part.text not in invented)
     return Difference(tuple(missing), tuple(invented), tuple(repeated), tuple(kept))
@@ -204,6 +206,7 @@ def amounts(text: str, language: str = "", *, scales: bool = True) -> Iterator[A
     may_be_late = bool(words and words.late and re.search(words.late, small))
     thousands = "" if not words else "." if words.comma else ","
     taken = set[int]()  # where a number begins that belongs to one before it
+    months = dict(words.dated(text)) if words and scales else {}
     for match in _NUMBER.finditer(text):
         begin, end = match.span()
         if begin in taken:
@@ -223,12 +226,13 @@ def amounts(text: str, language: str = "", *, scales: bool = True) -> Iterator[A
             multiplied: set[Value] = {value * factor for value in values if isinstance(value, Decimal)}
             values, factor = (multiplied, factor) if scales else (values | multiplied, Decimal(1))
         late = words.half(match[0], small, end, may_be_late=may_be_late) if words and not sign else None
-        yield Amount(sign + match[0], tuple(runs), frozenset(values), late, factor)
+        yield Amount(sign + match[0], tuple(runs), frozenset(values), late, factor, months.get(begin, 0))
     if not words:
         return
     for match in words.number.finditer(small):
         if match.start() not in taken:
-            yield Amount(match[0], (), frozenset(words.meanings({words.value(match)}, small, *match.span())))
+            values = words.meanings({words.value(match)}, small, *match.span())
+            yield Amount(match[0], (), frozenset(values), month=months.get(match.start(), 0))
 
 
 def _values_of(number: str, thousands: str) -> Iterator[Value]:

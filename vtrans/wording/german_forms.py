@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import regex
 
+from vtrans.text.number_words import WORDS
 from vtrans.wording.measures import Measure
 
 _BEFORE = r"(?<![\w.,:/$\u20ac\u00a3-])"
@@ -24,11 +25,7 @@ _ABBREVIATION = regex.compile(
     r"(?<![\w.])(?:(?<!\b(?:said|say|says|or|is|was|answered) )no\.(?=\s?\d)|(?:Art|Fig|pp)\.(?=\s?\d)"
     r"|(?:approx|e\.g|i\.e|incl|vs)\.|etc\.(?!\s*\p{Lu})|etc(?=\.)|vs|Tel(?=[.:]))(?![\w-])"
 )
-MONTHS = {
-    "January": "Januar", "February": "Februar", "March": "März", "April": "April", "May": "Mai", "June": "Juni",
-    "July": "Juli", "August": "August", "September": "September", "October": "Oktober", "November": "November",
-    "December": "Dezember",
-}  # fmt: skip
+MONTHS = dict(zip(WORDS["en"].months, WORDS["de"].months, strict=True))
 _WEEKDAYS = {"Mon": "Mo", "Tue": "Di", "Wed": "Mi", "Thu": "Do", "Fri": "Fr", "Sat": "Sa", "Sun": "So"}
 _MONTH = rf"({'|'.join(MONTHS)})"
 _DAY = r"(3[01]|[12]\d|[1-9])(?:st|nd|rd|th)?(?!\w)"
