@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from contextlib import closing
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -123,6 +124,20 @@ def test_a_pair_is_cut_only_where_no_link_crosses() -> None:
         assert linked(result) == {link for link in linked(STRAIGHT) if link[0] in result.src}
     assert not changed(noise.cut, LINE)
     assert not changed(noise.cut, WordPair(STRAIGHT.src, STRAIGHT.tgt, None))
+
+
+def test_words_that_correspond_are_put_in_quotation_marks() -> None:
+    results = changed(partial(noise.quoted, marks="„“"), LINE)
+    texts = {(" ".join(result.src), " ".join(result.tgt)) for result in results}
+    assert len(texts) == 10
+    assert texts > {
+        ('The "old man" sees Anna today.', "Heute sieht der „alte Mann“ Anna."),
+        ('The old man sees "Anna" today.', "Heute sieht der alte Mann „Anna“."),
+        ('"The old man sees" Anna today.', "Heute „sieht der alte Mann“ Anna."),
+    }
+    assert {result.links for result in results} == {LINE.links}
+    assert not changed(noise.quoted, WordPair(("so,", "no."), ("so,", "nein."), frozenset({(0, 1), (1, 0), (1, 1)})))
+    assert not changed(noise.quoted, WordPair(("no",), ("„nein“",), frozenset({(0, 0)})))
 
 
 @pytest.fixture(scope="module")

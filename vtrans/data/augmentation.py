@@ -42,12 +42,12 @@ class Drawer:
     """
 
     def __init__(
-        self, src_proto: bytes, tgt_proto: bytes, noise: float, dropout: float, seed: int, longest: int
+        self, src_proto: bytes, tgt_proto: bytes, noise: float, dropout: float, seed: int, longest: int, marks: str
     ) -> None:
         src = Vocabulary(src_proto)
         tgt = src if tgt_proto == src_proto else Vocabulary(tgt_proto)
         self.longest = longest
-        self.noise = Noise(src, tgt, noise, longest) if noise else None
+        self.noise = Noise(src, tgt, noise, longest, marks) if noise else None
         self.dropouts: tuple[Dropout, ...] = ()
         if dropout:
             src_dropout = Dropout(src, dropout, seed)
@@ -102,10 +102,11 @@ class Augmentation:
         noise: float = 0.0,
         dropout: float = 0.0,
         with_links: bool = False,
+        marks: str = '""',
     ) -> None:
         self.store, self.seed, self.processes, self.with_links = store, seed, processes, with_links
         self.mixture = mixture or Mixture([len(store)])
-        self.drawer = partial(Drawer, src_vocab.proto, tgt_vocab.proto, noise, dropout, seed, longest)
+        self.drawer = partial(Drawer, src_vocab.proto, tgt_vocab.proto, noise, dropout, seed, longest, marks)
 
     def windows(self, epoch: int, window: int) -> Generator[tuple[int, int, TokenStore], None, None]:
         """Yields (epoch, window, its pairs as a store in memory) without end, from the given epoch and window.

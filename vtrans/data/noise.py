@@ -13,6 +13,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import takewhile
 from typing import TypeVar
 
@@ -22,18 +23,20 @@ from numpy.typing import NDArray
 
 from vtrans.text.matches import SEPARATOR_ID
 from vtrans.text.number_words import spelled
-from vtrans.text.vocabulary import Vocabulary
+from vtrans.text.vocabulary import UNK_ID, Vocabulary
 from vtrans.text.words import Rows, between_subwords, codes_for, divided, words_of_ids
 
 T = TypeVar("T")
 
 TYPO_RATE = 0.2  # of the words that can have one; every changed line has at least one
 MOST_CODES = 3  # in a line
+MOST_QUOTED = 4  # words in quotation marks
 FINAL_MARKS = ".!?\u2026\u3002\uff01\uff1f\u0964"
 
 _TYPED = regex.compile(r"[\p{Latin}\p{Greek}\p{Cyrillic}]{3,}[.,;:!?]?")
 _CORE = regex.compile(r"(\W*)([\w'-]*?)(\W*)")
 _PRIVATE = 0xE000  # the first of the characters that hold the places of codes
+_QUOTES = '"\u201e\u201c\u201d\u00ab\u00bb'
 _NUMBER = regex.compile(r"\d(?:[\d.,:/-]*\d)?")
 _NUMERAL = regex.compile(r"\d")
 _NAME = regex.compile(r"\p{Lu}\p{L}{2,}")
@@ -232,6 +235,36 @@ def _linked_alone(pair: WordPair) -> list[tuple[int, int]]:
     return [(i, j) for i, j in alone if _has_letters(pair.src[i]) and _has_letters(pair.tgt[j])]
 
 
+def quoted(
+    pair: WordPair, following: Following, numbers: random.Random, *, marks: Sequence[str] = '""'
+) -> WordPair | None:
+    """Quotation marks around one or a few words that are linked to each other alone: straight ones in the source, and
+    `marks` in the target."""
+    if any(mark in word for word in (*pair.src, *pair.tgt) for mark in _QUOTES):
+        return None
+    i, size = int(numbers.random() * len(pair.src)), 1 + int(numbers.random() * MOST_QUOTED)
+    columns = [j for k, j in pair.links or () if i <= k < i + size]
+    begin, end = min(columns, default=0), max(columns, default=0) + 1
+    rows = {k for k, j in pair.links or () if begin <= j < end}
+    if not columns or not rows <= {*range(i, i + size)} or end - begin > 2 * size:
+        return None
+    src = _in_marks(pair.src, slice(i, i + size), '""')
+    tgt = _in_marks(pair.tgt, slice(begin, end), marks)
+    return replace(pair, src=src, tgt=tgt) if src and tgt else None
+
+
+def _in_marks(words: tuple[str, ...], part: slice, marks: Sequence[str]) -> tuple[str, ...] | None:
+    """Returns words with quotation marks around some of them; None if other punctuation is between these."""
+    found = [match for word in words[part] if (match := _CORE.fullmatch(word)) and match[2]]
+    inside = "".join([*(match[3] for match in found[:-1]), *(match[1] for match in found[1:])])
+    if len(found) < len(words[part]) or inside:
+        return None
+    marked = [match[2] for match in found]
+    marked[0] = found[0][1] + marks[0] + marked[0]
+    marked[-1] += marks[1] + found[-1][3]
+    return (*words[: part.start], *marked, *words[part.stop :])
+
+
 def _has_letters(word: str) -> bool:
     match = _CORE.fullmatch(word)
     return match is not None and any(map(str.isalpha, match[2]))
@@ -253,15 +286,19 @@ def cut(pair: WordPair, following: Following, numbers: random.Random) -> WordPai
 
 
 CHANGES: tuple[Change, ...] = (lower_case, typos, no_final_mark, copied, renumbered, renamed, joined, cut)
-"""Each is chosen equally often."""
+"""Each is chosen equally often, and so is `quoted` if the vocabularies have the marks."""
 
 
 class Noise:
     """Changes a part `rate` of pairs. A pair stays as it is if a side would be empty or longer than `longest` subwords,
-    or if its words cannot be told from its subwords."""
+    or if its words cannot be told from its subwords. `marks` are the quotation marks of the target language."""
 
-    def __init__(self, src_vocab: Vocabulary, tgt_vocab: Vocabulary, rate: float, longest: int) -> None:
+    def __init__(
+        self, src_vocab: Vocabulary, tgt_vocab: Vocabulary, rate: float, longest: int, marks: Sequence[str] = '""'
+    ) -> None:
         self.vocabs, self.rate, self.longest = (src_vocab, tgt_vocab), rate, longest
+        known = all(UNK_ID not in vocab.encode(mark) for vocab, mark in zip(self.vocabs, ('"', marks), strict=True))
+        self.changes = (*CHANGES, partial(quoted, marks=marks)) if known else CHANGES
         self.tags = frozenset(i for tag in src_vocab.tags if (i := src_vocab.id_of(tag)) is not None)
 
     def __call__(self, shard: tuple[Rows, ...], seed: int) -> tuple[Rows, ...]:
@@ -271,7 +308,7 @@ class Noise:
         pairs = len(rows[0])
         for k in range(pairs):
             if numbers.random() < self.rate:
-                change = _pick(CHANGES, numbers)
+                change = _pick(self.changes, numbers)
                 follows = [column[(k + 1) % pairs] for column in rows]
                 changed = self._changed([column[k] for column in rows], follows, change, numbers)
                 if changed is not None:

@@ -24,6 +24,7 @@ from vtrans.numerics.devices import is_gpu
 from vtrans.numerics.seeds import derived_seed
 from vtrans.processes.cores import usable_processors
 from vtrans.processes.ranks import Ranks
+from vtrans.text.languages import quotation_marks
 
 MOST_WORKERS = 8  # processes of one rank that draw pairs
 
@@ -132,6 +133,7 @@ def _augmentation(data: DataFolder, recipe: Recipe, mixture: Mixture, workers: i
     longest = config.batch_tokens - 1  # without EOS
     if model.max_length is not None:
         longest = min(longest, model.max_length - 1)
+    targets = {pair.tgt for pair in data.languages}
     return Augmentation(
         data.train,
         data.src_vocab,
@@ -143,4 +145,5 @@ def _augmentation(data: DataFolder, recipe: Recipe, mixture: Mixture, workers: i
         noise=config.noise,
         dropout=config.bpe_dropout,
         with_links=config.guided_alignment > 0 or (config.noise > 0 and data.train.has_links),
+        marks=quotation_marks(targets.pop() if len(targets) == 1 else ""),
     )
