@@ -88,6 +88,8 @@ def translations(names: Names, line: str) -> dict[str, str]:
         ("12-12:30pm, 9:30-9:45am", {"12-12:30pm": "12:00\u201312:30 Uhr", "9:30-9:45am": "9:30\u20139:45 Uhr"}),
         ("A$20, R$ 1,500.50, US$5", {"A$20": "A$20", "R$ 1,500.50": "R$ 1.500,50"}),
         ("theCat isHere", {}),
+        ('Is the word "tree" or “old hat” a noun? He said "yes" there.', {"tree": "tree", "old hat": "old hat"}),
+        ('the difference between "a" and "the"', {"a": "a", "the": "the"}),
         ("Mon-Fri: 9am-6pm, Sun 5", {"Mon-Fri": "Mo\u2013Fr", "9am-6pm": "9\u201318 Uhr"}),
         ("\u00a55,000 or 5,000+, $5,000", {"\u00a55,000": "\u00a55.000", "5,000+": "5.000+"}),
         (

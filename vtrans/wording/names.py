@@ -36,6 +36,15 @@ _LISTED = regex.compile(r" and \p{Lu}")
 _TITLE = regex.compile(r"(?<!\w)(Mrs?|Ms|Dr|Prof)\.? $")
 _ADJECTIVE = regex.compile(r".{3,}(?:ian|[^l]ean|ese|ish|ism)s?")
 _AFTER_VERB = regex.compile(r"\b(?!am|are|is|was|and|[Dd]ear)\w+ $")
+# Words in quotation marks that are spoken of, as in: What does "serendipity" mean? How do you spell "receipt"?
+_SORT = "word|verb|noun|adjective|adverb|pronoun|preposition|abbreviation|acronym|synonym|plural|opposite"
+_MENTION = r"([\p{L}'\u2019-]++(?: [\p{L}'\u2019-]++){0,3}+)"
+_MENTIONED = regex.compile(
+    rf"(?<=\b(?:{_SORT}|term|spell|pronounce|difference between(?: [\"\u201c][^\"\u201c\u201d]+[\"\u201d] and)?"
+    rf"|(?:plural|opposite|meaning|spelling|pronunciation|translation|definition|synonym) of) [\"\u201c])"
+    rf"{_MENTION}(?=[\"\u201d])|(?<=[\"\u201c]){_MENTION}"
+    rf"(?=[\"\u201d] (?:means?\b|rhymes with|stands for|(?:(?:is|as) )?an? (?:\w+ )?(?:{_SORT})\b|in \p{{Lu}}\w+\?))"
+)
 _PARTS = re.compile(r"Al|D[ei]|Del|El|L[ae]|L[ao]s|New|San|Santa|Sri|V[ao]n")  # of names
 _OTHER_SCRIPTS = re.compile(
     "a[mr]|b[egn]|el|fa|gu|h[eiy]|ja|k[akmnoy]|lo|m[klnry]|ne|or|p[as]|ru|s[dir]|t[aehgi]|u[gkr]|yi|zh"
@@ -96,8 +105,8 @@ def _begins_name(line: str, match: regex.Match[str]) -> bool:
 
 
 class Names:
-    """Finds measures in lines of these languages, names that a vocabulary spells in several subwords, and names with a
-    title."""
+    """Finds measures in lines of these languages, names that a vocabulary spells in several subwords, names with a
+    title, and words that are spoken of."""
 
     def __init__(self, vocab: Vocabulary, languages: Languages) -> None:
         self._vocab, self._in_german = vocab, base(languages.tgt) == "de"
@@ -110,6 +119,7 @@ class Names:
         """Yields the measures, names and German forms of a line in order. Of two that overlap, the first counts."""
         names = [Name(*measure) for measure in measures(line, self._marks)]
         if self._has_names:
+            names += [Name(*match.span(), match[0]) for match in _MENTIONED.finditer(line)]
             names += [Name(*form) for form in german_forms(line)] if self._in_german else []
             names += self._named(line)
         end = 0
