@@ -16,7 +16,10 @@ from pathlib import Path
 FILLS, PLAIN, SHORT = 8, 5, 40
 SHORT_WORDS = 3
 """The most English words of a short template. What is typed first is short, and no other line teaches it."""
-MORE = {"first": 80, "int2": 40, "time": 40, "clock": 40, "hours": 40, "day": 24, "price": 24, "int": 12, "org": 40}
+MORE = {
+    "first": 80, "int2": 40, "time": 40, "clock": 40, "hours": 40, "day": 24, "price": 24, "int": 12, "org": 40,
+    "label": 40, "said": 40,
+}  # fmt: skip
 """How often a template with one of these slots is filled: they have many forms, which Tatoeba rarely has."""
 SEED = 1
 
@@ -191,6 +194,7 @@ SLOTS: dict[str, Slot] = {
     **{each.__name__: each for each in _MADE},
     "int": integer, "int2": integer, "year": year, "year2": year, "small": small, "first": first_name, "name": name,
     "month": month, "weekday": one_of("weekdays"), "city": one_of("cities"), "org": one_of("organizations"),
+    "label": one_of("labels"), "label2": one_of("labels"), "said": one_of("sayings"),
     "x": lambda _: ("A1", "A1"), "y": lambda _: ("B2", "B2"),
 }  # fmt: skip
 """What fills each slot."""
