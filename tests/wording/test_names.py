@@ -65,7 +65,7 @@ def translations(names: Names, line: str) -> dict[str, str]:
         ("iPhone users and tHe macOS", {"iPhone": "iPhone", "macOS": "macOS"}),
         ("VPN Okafor", {"VPN": "VPN"}),
         ("ISO 9001", {"ISO": "ISO"}),
-        ("it is 24h or 3h 20min, 2 h", {"24h": "24 h", "3h": "3 h", "20min": "20 min"}),
+        ("it is 24h or 3h 20min, 2 h", {"24h": "24 h", "3h 20min": "3 h 20 min"}),
         (
             "it is 9am-5:30pm, 11-2 pm or 12-2pm",
             {"9am-5:30pm": "9:00\u201317:30 Uhr", "11-2 pm": "11\u201314 Uhr", "12-2pm": "12\u201314 Uhr"},
@@ -86,12 +86,39 @@ def translations(names: Names, line: str) -> dict[str, str]:
         ("at 2-2:30 pm, not 3-1 am I", {"2-2:30 pm": "14:00\u201314:30 Uhr"}),
         ("see no. 5, he said no. 5 is far", {"no.": "Nr."}),
         ("12-12:30pm, 9:30-9:45am", {"12-12:30pm": "12:00\u201312:30 Uhr", "9:30-9:45am": "9:30\u20139:45 Uhr"}),
-        ("A$20, R$ 1,500.50, US$5", {"A$20": "A$20", "R$ 1,500.50": "R$ 1.500,50"}),
+        ("A$20, R$ 1,500.50, US$5", {"A$20": "20 A$", "R$ 1,500.50": "1.500,50 R$"}),
+        (
+            "-$5, \u20ac1,500.50, \u00a35-\u00a310, $5-10",
+            {
+                "-$5": "-5 $",
+                "\u20ac1,500.50": "1.500,50 \u20ac",
+                "\u00a35-\u00a310": "5\u201310 \u00a3",
+                "$5-10": "5\u201310 $",
+            },
+        ),
+        (
+            "$2 million, \u20ac1.5m, $60k, \u20ac14/hour",
+            {
+                "$2 million": "2 Millionen Dollar",
+                "\u20ac1.5m": "1,5 Mio. \u20ac",
+                "$60k": "60.000 $",
+                "\u20ac14/hour": "14 \u20ac/Stunde",
+            },
+        ),
+        (
+            "May 5-9, 2024 at 12:15 am, 44 BC. AD 79",
+            {"May 5-9, 2024": "5.\u20139. Mai 2024", "12:15 am": "0:15 Uhr", "BC": "v. Chr", "AD 79": "79 n. Chr."},
+        ),
+        (
+            "it was -12\u00b0C, 2 x 500 mg, 120/80 mmHg",
+            {"-12\u00b0C": "-12 \u00b0C", "2 x 500 mg": "2 x 500 mg", "120/80 mmHg": "120/80 mmHg"},
+        ),
+        ("+1,200.5%", {"+1,200.5%": "+1.200,5 %"}),
         ("theCat isHere", {}),
         ('Is the word "tree" or “old hat” a noun? He said "yes" there.', {"tree": "tree", "old hat": "old hat"}),
         ('the difference between "a" and "the"', {"a": "a", "the": "the"}),
         ("Mon-Fri: 9am-6pm, Sun 5", {"Mon-Fri": "Mo\u2013Fr", "9am-6pm": "9\u201318 Uhr"}),
-        ("\u00a55,000 or 5,000+, $5,000", {"\u00a55,000": "\u00a55.000", "5,000+": "5.000+"}),
+        ("\u00a55,000 or 5,000+, $5,000", {"\u00a55,000": "5.000 \u00a5", "5,000+": "5.000+"}),
         (
             "it is 1,200.5 km, 5kg, 8 m\u00b2 or 300 m, not $5 ml, 5m or 12 kmh",
             {"1,200.5 km": "1.200,5 km", "5kg": "5 kg", "8 m\u00b2": "8 m\u00b2", "300 m": "300 m"},

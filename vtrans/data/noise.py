@@ -294,11 +294,11 @@ class Noise:
     or if its words cannot be told from its subwords. `marks` are the quotation marks of the target language."""
 
     def __init__(
-        self, src_vocab: Vocabulary, tgt_vocab: Vocabulary, rate: float, longest: int, marks: Sequence[str] = '""'
+        self, src_vocab: Vocabulary, tgt_vocab: Vocabulary, rate: float, longest: int, marks: str = '""'
     ) -> None:
         self.vocabs, self.rate, self.longest = (src_vocab, tgt_vocab), rate, longest
         known = all(UNK_ID not in vocab.encode(mark) for vocab, mark in zip(self.vocabs, ('"', marks), strict=True))
-        self.changes = (*CHANGES, partial(quoted, marks=marks)) if known else CHANGES
+        self.changes: tuple[Change, ...] = (*CHANGES, partial(quoted, marks=marks)) if known else CHANGES
         self.tags = frozenset(i for tag in src_vocab.tags if (i := src_vocab.id_of(tag)) is not None)
 
     def __call__(self, shard: tuple[Rows, ...], seed: int) -> tuple[Rows, ...]:

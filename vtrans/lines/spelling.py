@@ -1,5 +1,5 @@
-"""Rewrites typed text in the spelling that models know best: straight quotation marks, full names of months and
-weekdays, and chat abbreviations.
+"""Rewrites typed text in the spelling that models know best: straight quotation marks, full names of months, weekdays
+and units, and chat abbreviations.
 
 Models that have learned from text with straight double marks take others for rare symbols or for apostrophes. If the
 source has single marks, so has the translation.
@@ -45,11 +45,27 @@ _SHORT = regex.compile(
 )
 _CHAT = {
     "u": "you", "r": "are", "pls": "please", "plz": "please", "thx": "thanks", "sry": "sorry", "tmrw": "tomorrow",
-    "luv": "love", "ppl": "people", "cuz": "because", "tho": "though", "gud": "good",
+    "luv": "love", "ppl": "people", "cuz": "because", "tho": "though", "gud": "good", "bday": "birthday",
+    "brb": "be right back", "omg": "oh my God", "idk": "I don't know", "np": "no problem", "w/o": "without",
+    "im": "I'm", "cant": "can't", "dont": "don't", "doesnt": "doesn't", "didnt": "didn't", "isnt": "isn't",
+    "thats": "that's", "whats": "what's", "wanna": "want to", "gonna": "going to", "gotta": "have to",
+    "gimme": "give me", "lemme": "let me",
 }  # fmt: skip
 _CHAT_WORD = regex.compile(
-    rf"(?<!\S)(?:{'|'.join(_CHAT)})(?=[.,!?]*(?:\s|$))"
+    rf"(?<!\S)(?:{'|'.join(_CHAT)}|(?i:wanna|gimme|lemme|omg|thats|im|dont))(?=[.,!?]*(?:\s|$))"
     r"(?:(?<!\br)|(?<=\b(?:u|you|we|they) r)|(?= (?:u|you|we|they)\b))(?<!\b(?:letters?|the|symbols?|variables?) u)"
+)
+_UNITS = {
+    "hr": "hour",
+    "min": "minute",
+    "sec": "second",
+    "yr": "year",
+    "wk": "week",
+    "tbsp": "tablespoon",
+    "tsp": "teaspoon",
+}
+_UNIT = regex.compile(
+    rf"(?<=(?<![\w.,/])(\d++(?:[.,/]\d++)?)\s?)(?<!\d)({'|'.join(_UNITS)})s?+(?!\w)(?:\.(?=\s*[^\s\p{{Lu}}]))?"
 )
 _LETTER = regex.compile(r"(?<!\S)[b-hj-qs-tv-z](?!\S)")  # beside which `u` is a letter as well
 _TIME = regex.compile(r"(?<![\w.,:/-])(1[0-2]|[1-9])\.(?=[0-5]\d\s?[ap]\.?m(?!\w| I\b))")
@@ -57,9 +73,9 @@ _TIME = regex.compile(r"(?<![\w.,:/-])(1[0-2]|[1-9])\.(?=[0-5]\d\s?[ap]\.?m(?!\w
 
 class UsualSpelling(Stage):
     """Writes pairs of curly or single quotation marks outside of protected text as straight double ones; in English
-    lines also short months and weekdays beside a number (`Sat, Dec. 4`) and words such as `thx` in full, and `7.30pm`
-    with a colon. A line with a prefix, phrases or a fuzzy match is left as it is, and so are single marks beside double
-    ones or beside one without a partner."""
+    lines also short months, weekdays and units beside a number (`Sat, Dec. 4`, `25 mins`) and words such as `thx` in
+    full, and `7.30pm` with a colon. A line with a prefix, phrases or a fuzzy match is left as it is, and so are single
+    marks beside double ones or beside one without a partner."""
 
     def __init__(self, characters: Characters, src: str) -> None:
         self._characters, self._is_english = characters, base(src) == "en"
@@ -91,13 +107,16 @@ class UsualSpelling(Stage):
 def _spelled(text: str) -> Iterator[tuple[Span, str]]:
     """Yields what is spelled differently, and how."""
     for match in () if _LETTER.search(text) else _CHAT_WORD.finditer(text):
-        yield match.span(), _CHAT[match[0]]
+        word = _CHAT[match[0].lower()]
+        yield match.span(), word[0].upper() + word[1:] if match[0][0].isupper() else word
     if not any(map(str.isdigit, text)):
         return
     for match in _SHORT.finditer(text):
         yield match.span(), _WHOLE[match[0][:3]]
     for match in _TIME.finditer(text):
         yield match.span(), f"{match[1]}:"
+    for match in _UNIT.finditer(text):
+        yield match.span(), _UNITS[match[2]] + "s" * (match[1] != "1")
 
 
 def _write(line: Line, parts: Sequence[tuple[Span, str]]) -> None:

@@ -11,6 +11,7 @@ from vtrans.lines.case import LowerCase
 from vtrans.lines.confidence import BlankDoubtful, RateConfidence
 from vtrans.lines.invented import ForbidInvented
 from vtrans.lines.line import Stage
+from vtrans.lines.local_forms import LocalForms
 from vtrans.lines.mbr import ChooseBest, LeaveOutEqual
 from vtrans.lines.memory import UseMatches, UseMemory
 from vtrans.lines.names import CopyNames
@@ -75,6 +76,7 @@ class Stages:
             ProtectText(protection) if protection else None,
             None if options.raw else UsualSpelling(self._characters, languages.src),
             None if options.raw else self._copy_unknown,
+            None if options.raw else LocalForms(languages),
             CopyNames(self._names[options.to], options.glossary) if copies_names else None,
             WriteCodes(required=can_require),
             None if options.raw else LowerCase(self._characters, aligner, *languages),

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
 
+from vtrans.text.languages import Languages, base
+
 NOTHING = r"(?!)"  # an expression that matches nothing
 NOON = 12
 HALF_DAY = NOON * 60  # minutes
@@ -236,6 +238,12 @@ WORDS = {
         comma=True,
     ),
 }
+
+
+def swaps_marks(languages: Languages) -> bool:
+    """Returns whether one language is known to have decimal points and the other decimal commas."""
+    src, tgt = (WORDS.get(base(code)) for code in languages)
+    return src is not None and tgt is not None and src.comma != tgt.comma
 
 
 def spelled(word: str) -> set[Decimal]:

@@ -1,7 +1,8 @@
 """What models misread in English lines, and how it is written in German.
 
-These are ranges of times (`8am-5pm`) and of weekdays, abbreviations, and dates that are lines of their own (`May 12`)
-or subjects. A model knows most other dates and times, and inflects the words around them.
+These are ranges of times (`8am-5pm`), of weekdays and of days (`May 5-9`), abbreviations, sums of money (`$2 million`,
+`$14/hour`), the hour after midnight, and dates that are lines of their own (`May 12`) or subjects. A model knows most
+other dates and times, and inflects the words around them.
 """
 
 from __future__ import annotations
@@ -10,20 +11,34 @@ from collections.abc import Iterator
 
 import regex
 
-from vtrans.text.number_words import WORDS
-from vtrans.wording.measures import Measure
+from vtrans.text.number_words import SWAPPED_MARKS, WORDS
+from vtrans.wording.measures import NUMBER, SIGN, Measure
 
 _BEFORE = r"(?<![\w.,:/$\u20ac\u00a3-])"
 _HALF = r"\s?([ap])(?:m(?! I\b)|\.m\.(?=\s*[^\s\p{Lu}])|\.m)(?!\w)"
 _HOUR = r"(1[0-2]|[1-9])"
 _RANGE = regex.compile(rf"{_BEFORE}{_HOUR}(?:[:.](\d\d))?(?:{_HALF})?\s?[-\u2013]\s?{_HOUR}(?:[:.](\d\d))?{_HALF}")
 _ABBREVIATIONS = {
-    "approx.": "ca.", "Art.": "Art.", "e.g.": "z. B.", "etc": "usw", "etc.": "usw.", "Fig.": "Abb.", "i.e.": "d. h.",
-    "incl.": "inkl.", "no.": "Nr.", "pp.": "S.", "Tel": "Tel", "vs": "vs.", "vs.": "vs.",
+    "approx.": "ca.", "Art.": "Art.", "BC": "v. Chr.", "BCE": "v. Chr.", "c.": "ca.", "e.g.": "z. B.",
+    "et al.": "et al.", "etc": "usw", "etc.": "usw.", "ext.": "Durchwahl", "Fig.": "Abb.", "i.e.": "d. h.",
+    "incl.": "inkl.", "max.": "max.", "no.": "Nr.", "No.": "Nr.", "p.": "S.", "pp.": "S.", "Qty": "Menge", "Tel": "Tel", "VAT": "MwSt.", "Vol.": "Bd.",
+    "vs": "vs.", "vs.": "vs.",
 }  # fmt: skip
 _ABBREVIATION = regex.compile(
-    r"(?<![\w.])(?:(?<!\b(?:said|say|says|or|is|was|answered) )no\.(?=\s?\d)|(?:Art|Fig|pp)\.(?=\s?\d)"
-    r"|(?:approx|e\.g|i\.e|incl|vs)\.|etc\.(?!\s*\p{Lu})|etc(?=\.)|vs|Tel(?=[.:]))(?![\w-])"
+    r"(?<![\w.])(?:(?<!\b(?:said|say|says|or|is|was|answered) )no\.(?=\s?\d)|(?:Art|ext|Fig|No|pp?|Vol)\.(?=\s?\d)"
+    r"|(?<=(?:\d|century)\s)BCE?|c\.(?=\s\d{3,4}(?!\w))|max\.(?=\s?\d)|VAT(?=[\s:.,)])|Qty(?=:)"
+    r"|(?:approx|e\.g|et al|i\.e|incl|vs)\.|etc\.(?!\s*\p{Lu})|etc(?=\.)|vs|Tel(?=[.:]))(?![\w-])"
+)
+_CURRENCIES = {"$": "Dollar", "US$": "US-Dollar", "\u20ac": "Euro", "\u00a3": "Pfund"}
+_SCALES = {"m": ("Mio.", "Million", "en"), "b": ("Mrd.", "Milliarde", "n"), "t": ("Bio.", "Billion", "en")}
+"""A million and more: its abbreviation, its name, and the ending of the plural."""
+_UNITS = {
+    "h": "Std.", "hr": "Stunde", "hour": "Stunde", "day": "Tag", "night": "Nacht", "week": "Woche", "mo": "Monat",
+    "month": "Monat", "yr": "Jahr", "year": "Jahr", "person": "Person", "kg": "kg", "l": "l", "litre": "Liter",
+}  # fmt: skip
+_SUM = regex.compile(
+    rf"(?<![\w.,])(?<minus>-)?(?<sign>US\$|\$|{SIGN})\s?(?<number>{NUMBER})(?:(?<thousands>[kK])"
+    r"|(?<letter>[mMbBtT])n?|[\s-](?<word>[mbt])r?illion)?(?:/(?<unit>\p{Ll}+))?(?![\w+-]|[.,]\d)"
 )
 MONTHS = dict(zip(WORDS["en"].months, WORDS["de"].months, strict=True))
 _WEEKDAYS = {"Mon": "Mo", "Tue": "Di", "Wed": "Mi", "Thu": "Do", "Fri": "Fr", "Sat": "Sa", "Sun": "So"}
@@ -31,14 +46,23 @@ _MONTH = rf"({'|'.join(MONTHS)})"
 _DAY = r"(3[01]|[12]\d|[1-9])(?:st|nd|rd|th)?(?!\w)"
 _DATE = regex.compile(rf"^(?:{_MONTH}\s{_DAY}|{_DAY}\s{_MONTH})(?:,?\s(\d{{4}}))?(?=\s(?:is|was|will)\b|(\.?$))")
 WEEKDAY = r"(Mon|Tues?|Wed|Thu(?:rs?)?|Fri|Sat|Sun)"
+_DAYS_OF_MONTH = regex.compile(
+    rf"(?<![\w.,/-])(?:{_MONTH}\s(?<first>\d\d?)\s?[-\u2013]\s?(?<last>\d\d?)(?:,?\s(?<year>\d{{4}}))?"
+    rf"|(?<first>\d\d?)\s?[-\u2013]\s?(?<last>\d\d?)\s{_MONTH}(?:\s(?<year>\d{{4}}))?)(?![\w%-]|[.,:]\d)"
+)
+_AFTER_MIDNIGHT = regex.compile(r"(?<![\w.,:/-])12(:[0-5]\d)?\s?a(?:m(?! I\b)|\.m\.(?=\s*[^\s\p{Lu}])|\.m)(?!\w)")
+_ERA = regex.compile(r"(?<!\w)AD\s(\d{1,4})(?!\w)")
+_BEFORE_NOUN = regex.compile(
+    r"(?<![\w-])(?!AD\b|[AP]M\b)([A-Z]{2,6}|[A-Z]{1,6}-?\d{1,3}) (?!and\b|for\b|the\b)\p{Ll}{3,}"
+)
 _DAYS = regex.compile(rf"(?<![\w.,/-]){WEEKDAY}\.?\s?[-\u2013]\s?{WEEKDAY}(?!\w)(?:\.(?=\s*[^\s\p{{Lu}}]))?")
 
 
 def german_forms(line: str) -> Iterator[Measure]:
-    """Yields the ranges of times and weekdays, the abbreviations and the dates of an English line, and their German
-    forms."""
+    """Yields what an English line has of these, and the German forms."""
     for match in _ABBREVIATION.finditer(line):
-        yield match.start(), match.end(), _ABBREVIATIONS[match[0]]
+        form = _ABBREVIATIONS[match[0]]
+        yield match.start(), match.end(), form.removesuffix("." if line[match.end() :].startswith(".") else "")
     for match in _DAYS.finditer(line):
         first, last = (_WEEKDAYS[day[:3]] for day in match.groups())
         yield match.start(), match.end(), f"{first}\u2013{last}"
@@ -47,7 +71,39 @@ def german_forms(line: str) -> Iterator[Measure]:
             month, day, first_day, second_month, year, ends = date.groups()
             form = f"{day or first_day}. {MONTHS[month or second_month]}" + (f" {year}" if year else "")
             yield date.start(), date.end(), form if ends is not None else f"Der {form}"
+        for match in _DAYS_OF_MONTH.finditer(line):
+            month, year = MONTHS[match[1] or match[5]], f" {match['year']}" if match["year"] else ""
+            yield match.start(), match.end(), f"{match['first']}.\u2013{match['last']}. {month}{year}"
+        for match in _AFTER_MIDNIGHT.finditer(line):
+            yield match.start(), match.end(), f"0{match[1] or ''} Uhr"
+        for match in _ERA.finditer(line):
+            yield match.start(), match.end(), f"{match[1]} n. Chr."
         yield from _times(line)
+        yield from _sums(line)
+
+
+def hyphenated(source: str, text: str) -> str:
+    """Returns a German text with hyphens in compounds that begin as in the source: `PDF files`, `PDF-Dateien`."""
+    for word in dict.fromkeys(_BEFORE_NOUN.findall(source)):
+        text = regex.sub(rf"(?<![\w-]){regex.escape(word)} (?=\p{{Lu}}\p{{Ll}}{{2}})", f"{word}-", text)
+    return text
+
+
+def _sums(line: str) -> Iterator[Measure]:
+    """Yields sums of money in thousands and millions, and those for a unit."""
+    for match in _SUM.finditer(line):
+        sign, unit, scale = match["sign"], match["unit"], match["letter"] or match["word"]
+        if not (match["thousands"] or scale or unit) or (unit and unit not in _UNITS):
+            continue
+        number, whole = match["number"].translate(SWAPPED_MARKS), match["number"].replace(",", "")
+        if match["thousands"]:
+            number = f"{round(1000 * float(whole)):,}".translate(SWAPPED_MARKS) if whole.count(".") < 2 else number
+        short, name, plural = _SCALES[scale.lower()] if scale else ("", "", "")
+        if match["word"]:
+            form = f"{number} {name}{plural if whole != '1' else ''} {_CURRENCIES.get(sign, sign)}"
+        else:
+            form = " ".join(filter(None, (number, short, sign)))
+        yield match.start(), match.end(), (match["minus"] or "") + form + (f"/{_UNITS[unit]}" if unit else "")
 
 
 def _times(line: str) -> Iterator[Measure]:

@@ -19,7 +19,7 @@ import regex
 
 from vtrans.text.case import SentenceCase, lower
 from vtrans.text.languages import Languages, base
-from vtrans.text.number_words import SWAPPED_MARKS, WORDS
+from vtrans.text.number_words import SWAPPED_MARKS, swaps_marks
 from vtrans.text.sentences import begins_sentence, ends_in_abbreviation
 from vtrans.text.vocabulary import Vocabulary
 from vtrans.wording.german_forms import german_forms
@@ -112,15 +112,14 @@ class Names:
         self._vocab, self._in_german = vocab, base(languages.tgt) == "de"
         self._has_names = base(languages.src) == "en" and not _OTHER_SCRIPTS.fullmatch(base(languages.tgt))
         self._case = SentenceCase(vocab, languages.src)
-        words = [WORDS.get(base(code)) for code in languages]
-        self._marks = SWAPPED_MARKS if None not in words and len({side.comma for side in words if side}) > 1 else {}
+        self._marks = SWAPPED_MARKS if swaps_marks(languages) else {}
 
     def of(self, line: str) -> Iterator[Name]:
         """Yields the measures, names and German forms of a line in order. Of two that overlap, the first counts."""
-        names = [Name(*measure) for measure in measures(line, self._marks)]
+        names = [Name(*form) for form in german_forms(line)] if self._has_names and self._in_german else []
+        names += [Name(*measure) for measure in measures(line, self._marks)]
         if self._has_names:
-            names += [Name(*match.span(), match[0]) for match in _MENTIONED.finditer(line)]
-            names += [Name(*form) for form in german_forms(line)] if self._in_german else []
+            names += [Name(match.start(), match.end(), match[0]) for match in _MENTIONED.finditer(line)]
             names += self._named(line)
         end = 0
         for name in sorted(names, key=lambda name: (name.begin, -name.end)):
