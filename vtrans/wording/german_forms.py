@@ -21,8 +21,8 @@ _RANGE = regex.compile(rf"{_BEFORE}{_HOUR}(?:[:.](\d\d))?(?:{_HALF})?\s?[-\u2013
 _ABBREVIATIONS = {
     "approx.": "ca.", "Art.": "Art.", "BC": "v. Chr.", "BCE": "v. Chr.", "c.": "ca.", "e.g.": "z. B.",
     "et al.": "et al.", "etc": "usw", "etc.": "usw.", "ext.": "Durchwahl", "Fig.": "Abb.", "i.e.": "d. h.",
-    "incl.": "inkl.", "max.": "max.", "no.": "Nr.", "No.": "Nr.", "p.": "S.", "pp.": "S.", "Qty": "Menge", "Tel": "Tel", "VAT": "MwSt.", "Vol.": "Bd.",
-    "vs": "vs.", "vs.": "vs.",
+    "incl.": "inkl.", "max.": "max.", "no.": "Nr.", "No.": "Nr.", "p.": "S.", "pp.": "S.", "Qty": "Menge",
+    "Tel": "Tel", "VAT": "MwSt.", "Vol.": "Bd.", "vs": "vs.", "vs.": "vs.",
 }  # fmt: skip
 _ABBREVIATION = regex.compile(
     r"(?<![\w.])(?:(?<!\b(?:said|say|says|or|is|was|answered) )no\.(?=\s?\d)|(?:Art|ext|Fig|No|pp?|Vol)\.(?=\s?\d)"
@@ -53,7 +53,7 @@ _DAYS_OF_MONTH = regex.compile(
 _AFTER_MIDNIGHT = regex.compile(r"(?<![\w.,:/-])12(:[0-5]\d)?\s?a(?:m(?! I\b)|\.m\.(?=\s*[^\s\p{Lu}])|\.m)(?!\w)")
 _ERA = regex.compile(r"(?<!\w)AD\s(\d{1,4})(?!\w)")
 _BEFORE_NOUN = regex.compile(
-    r"(?<![\w-])(?!AD\b|[AP]M\b)([A-Z]{2,6}|[A-Z]{1,6}-?\d{1,3}) (?!and\b|for\b|the\b)\p{Ll}{3,}"
+    r"(?<![\w-])(?<!\d )(?!AD\b|[AP]M\b)([A-Z]{2,6}|[A-Z]{1,6}-?\d{1,3}) (?!and\b|for\b|the\b)\p{Ll}{3,}"
 )
 _DAYS = regex.compile(rf"(?<![\w.,/-]){WEEKDAY}\.?\s?[-\u2013]\s?{WEEKDAY}(?!\w)(?:\.(?=\s*[^\s\p{{Lu}}]))?")
 

@@ -35,7 +35,18 @@ _GENITIVE = regex.compile(r"['\u2019]s(?!\w)")
 _LISTED = regex.compile(r" and \p{Lu}")
 _TITLE = regex.compile(r"(?<!\w)(Mrs?|Ms|Dr|Prof)\.? $")
 _ADJECTIVE = regex.compile(r".{3,}(?:ian|[^l]ean|ese|ish|ism)s?")
-_AFTER_VERB = regex.compile(r"\b(?!am|are|is|was|and|[Dd]ear)\w+ $")
+# What stands before a man as an object, who then is Herrn.
+_BEFORE_OBJECT = regex.compile(
+    r"\b(?i:(?!(?:am|and|are|as|because|but|can|comes?|could|dear|did|do|does|evening|goes|had|has|have|hello|here|hey|hi"
+    r"|if|is|may|might|morning|must|no|or|shall|should|since|so|than|thanks|that|then|there|was|welcome|were|when|where"
+    r"|whether|while|will|would|yes|you)\b)\w+) $"
+)
+_STREET = regex.compile(
+    r"(?<!\w)(?:\d{1,5}[A-Za-z]?,? (?:\p{Lu}[\p{L}'\u2019.]+ ){1,3}"
+    r"(?:Street|St|Road|Rd|Avenue|Ave|Lane|Drive|Square|Blvd)"
+    r"|(?!An?\b|Our\b|My\b|Th)\p{Lu}[\p{L}'\u2019]+ (?:Street|Road|Avenue|Boulevard)"
+    r"|\p{Lu}\p{L}+(?:-\p{Lu}\p{L}+)*(?:stra\u00dfe|strasse|str\.|platz|weg|gasse|allee) \d{1,4}[a-z]?)(?![\w-])"
+)
 # Words in quotation marks that are spoken of, as in: What does "serendipity" mean? How do you spell "receipt"?
 _SORT = "word|verb|noun|adjective|adverb|pronoun|preposition|abbreviation|acronym|synonym|plural|opposite"
 _MENTION = r"([\p{L}'\u2019-]++(?: [\p{L}'\u2019-]++){0,3}+)"
@@ -45,6 +56,7 @@ _MENTIONED = regex.compile(
     rf"{_MENTION}(?=[\"\u201d])|(?<=[\"\u201c]){_MENTION}"
     rf"(?=[\"\u201d] (?:means?\b|rhymes with|stands for|(?:(?:is|as) )?an? (?:\w+ )?(?:{_SORT})\b|in \p{{Lu}}\w+\?))"
 )
+_GREETED = regex.compile(r"Dear ((\p{Lu}\p{Ll}+)(?: \p{Lu}\p{Ll}+)?)(?=[,!]?$)")
 _PARTS = re.compile(r"Al|D[ei]|Del|El|L[ae]|L[ao]s|New|San|Santa|Sri|V[ao]n")  # of names
 _OTHER_SCRIPTS = re.compile(
     "a[mr]|b[egn]|el|fa|gu|h[eiy]|ja|k[akmnoy]|lo|m[klnry]|ne|or|p[as]|ru|s[dir]|t[aehgi]|u[gkr]|yi|zh"
@@ -120,6 +132,9 @@ class Names:
         names += [Name(*measure) for measure in measures(line, self._marks)]
         if self._has_names:
             names += [Name(match.start(), match.end(), match[0]) for match in _MENTIONED.finditer(line)]
+            names += [Name(match.start(), match.end(), match[0]) for match in _STREET.finditer(line)]
+            if self._in_german and (greeted := _GREETED.match(line)) and _is_unchanged(greeted[2]):
+                names.append(Name(0, greeted.end(), f"{'Guten Tag' if ' ' in greeted[1] else 'Hallo'} {greeted[1]}"))
             names += self._named(line)
         end = 0
         for name in sorted(names, key=lambda name: (name.begin, -name.end)):
@@ -193,8 +208,9 @@ class Names:
             text += "\u2019" if text.endswith(("s", "x", "z", "\u00df")) else "s"
         if title and self._in_german:
             begin -= len(title[0])
-            ending = "n" if title[1] == "Mr" and _AFTER_VERB.search(before[: title.start()]) else ""
+            ending = "n" if title[1] == "Mr" and _BEFORE_OBJECT.search(before[: title.start()]) else ""
             text = f"{_TITLES[title[1]]}{ending} {text}"
-            if line[:begin] == "Dear " and title[1].startswith("M"):
-                begin, text = 0, f"Sehr geehrte{'r' if title[1] == 'Mr' else ''} {text}"
+            if line[:begin] == "Dear ":
+                greeting = f"Sehr geehrte{'r' if title[1] == 'Mr' else ''}" if title[1].startswith("M") else "Guten Tag"
+                begin, text = 0, f"{greeting} {text}"
         yield Name(begin, end, text)
