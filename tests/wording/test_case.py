@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typed_lines import LATIN, READ, Reader, translated, vocabulary_of
 
-from vtrans.lines.case import Case, LowerCase, initial, title
+from vtrans.lines.case import Case, LowerCase, heading, initial, title
 from vtrans.lines.line import Line, Stage
 from vtrans.lines.terms import FindTerms
 from vtrans.lines.unknowns import Characters
@@ -20,7 +20,7 @@ from vtrans.wording.phrases import Wording
 from vtrans.wording.protect import Masked, Protection
 
 EMPHASIS = vocabulary_of("the quick fox dog is i I am not happy please stop now, {A} NOT NOW NASA NASA")
-CAPITALS, TITLE, INITIAL = Case(upper), Case(title), Case(initial)
+CAPITALS, TITLE, HEADING, INITIAL = Case(upper), Case(title), Case(heading), Case(initial)
 
 
 @pytest.mark.parametrize(
@@ -36,23 +36,25 @@ CAPITALS, TITLE, INITIAL = Case(upper), Case(title), Case(initial)
         ("12 !?", None),
         ("", None),
         ("犬 DOG FOX", CAPITALS),
-        ("The Quick Brown Fox!", TITLE),
-        ("Don't Stop The Fox", TITLE),
-        ("The Brown Fox", TITLE),
+        ("The Quick Brown Fox!", HEADING),
+        ("Don't Stop The Fox", HEADING),
+        ("The Brown Fox", HEADING),
         ("Brown NASA", None),
         ("Fox Nasa", None),  # it may be a name, as the vocabulary has no piece for it
         ("The", INITIAL),
         ("The!", None),
         ("Dog 4", INITIAL),
         ("The Quick brown Fox Jumps", None),
-        ("ONE Fox Jumps Over Dogs", TITLE),
+        ("ONE Fox Jumps Over Dogs", HEADING),
         ("ONE FOX JUMPS OVER myFox", CAPITALS),  # words of mixed case do not count
-        ("NASA Jumps Over The Fox", TITLE),
+        ("NASA Jumps Over The Fox", HEADING),
         ("NASA 978-3", None),  # a number is no word
         ("NASA FBI", None),  # both are acronyms
         ("FOX OVER DOG (see fox)", None),
         ("FOX OVER THE LAZY DOG (fox)", CAPITALS),
-        ("FOX Over The Dog", TITLE),
+        ("FOX Over The Dog", HEADING),
+        ("Dogs: ÄÖ-ÖÄ 10 PM", None),  # acronyms
+        ("The Fox.", None),  # a sentence
     ],
 )
 def test_the_case_of_a_line(line: str, case: Any) -> None:

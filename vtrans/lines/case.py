@@ -16,12 +16,14 @@ from vtrans.data.noise import FINAL_MARKS
 from vtrans.lines.line import Kept, Line, Stage
 from vtrans.lines.unknowns import Characters
 from vtrans.text.case import WORD, SentenceCase, lower, upper
+from vtrans.text.languages import base
 from vtrans.text.sentences import begins_sentence
 from vtrans.wording.phrases import Wording
 from vtrans.wording.protect import Masked
 
 TITLE_WORDS = 4  # fewer words with initial capitals may be a name
 ACRONYM = 4  # letters of a word that may be an acronym if it stands alone
+SHORT = 3  # letters of a word in capitals that does not decide the case of a line that has other words
 LEAST_WORDS = 3  # a line in capitals has more words per word in small letters
 
 
@@ -34,6 +36,11 @@ def title(text: str, language: str | None = None) -> str:
 def initial(text: str, language: str | None = None) -> str:
     """Returns a text that begins with a capital."""
     return upper(text[:1], language) + text[1:]
+
+
+def heading(text: str, language: str | None = None) -> str:
+    """Returns a heading as it is written in most languages other than English: only its first word has a capital."""
+    return initial(text, language)
 
 
 @dataclass(frozen=True)
@@ -53,10 +60,19 @@ class Case:
         parts = regex.split(rf"(?<!\w)({'|'.join(longest_first)})(?!\w)", text)
         return "".join(part if k % 2 else self.write(part, self.language) for k, part in enumerate(parts))
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is a case of all words, and not of the first."""
+        return self.write not in (initial, heading)
+
     def changes(self, phrase: str) -> bool:
         """Returns whether this phrase is written in another way in a translation in this case."""
         return self.write(phrase, self.language) != phrase
 
+
+_TIME = regex.compile(r"(?<=\d\s?)[AP]M(?!\w)")
+_SMALL = regex.compile(r"[^\w\s]*(?P<word>\p{Ll}[\p{L}\p{M}]*)")
+_CAPITAL = regex.compile(r"[^\w\s]*\p{Lu}")
 
 CASE = Kept[Case]()
 WRITTEN = Kept[str]()
@@ -102,12 +118,18 @@ class LowerCase(Stage):
                 self._emphasize(line, emphasis)
             if case := CASE.get(line):
                 line.translations = [replace(t, text=case.restore(t.text)) for t in line.translations]
+            elif not line.prefix and not line.wording.phrases:
+                line.translations = [replace(t, text=self._begun(line.text, t.text)) for t in line.translations]
+            if case and case.is_whole:
                 terms = tuple(tuple(map(case.restore, forms)) for forms in line.wording.terms)
                 line.wording = replace(_ASKED.get(line) or line.wording, terms=terms, codes=line.wording.codes)
 
     def _ask(self, line: Line, case: Case) -> None:
         """Asks for phrases in any case, if the translation of the line is to have them in its case; others are kept as
         they are. Phrases to avoid are avoided in any case."""
+        CASE.put(line, replace(case, language=self._tgt))
+        if not case.is_whole:
+            return
         phrases, avoid = line.wording.phrases, line.wording.avoid
         kept = (form for forms in phrases for form in forms if case.changes(form))
         CASE.put(line, replace(case, language=self._tgt, kept=(*case.kept, *kept)))
@@ -115,6 +137,13 @@ class LowerCase(Stage):
         any_case = (self._in_cases(form for form in forms if not case.changes(form)) for forms in phrases)
         asked = tuple((*forms, *more) for forms, more in zip(phrases, any_case, strict=True))
         line.wording = replace(line.wording, phrases=asked, avoid=self._in_cases(avoid))
+
+    def _begun(self, line: str, text: str) -> str:
+        """Returns a translation with a capital at its beginning if the line has one and not the same word."""
+        begins = _SMALL.match(text)
+        if not begins or not _CAPITAL.match(line) or begins["word"] in line:
+            return text
+        return text[: begins.start("word")] + initial(text[begins.start("word") :], self._tgt)
 
     def _in_cases(self, phrases: Iterable[str]) -> tuple[str, ...]:
         """Returns phrases as they are, in small letters, and with a capital at the beginning of the first or of each
@@ -153,7 +182,9 @@ class LowerCase(Stage):
         A single word in capitals may be a name such as NASA, and a few words with initial capitals one such as Tom
         Jackson. They count if they take more subwords than in lower case.
         """
-        words = [word for text in line.own for word in WORD.findall(text) if word.lower() != word.upper()]
+        words = [
+            word for text in line.own for word in WORD.findall(_TIME.sub("", text)) if word.lower() != word.upper()
+        ]
         small = [word for word in words if word == word.lower()]
         if len(small) * LEAST_WORDS >= len(words):  # as in most lines
             return None
@@ -163,7 +194,10 @@ class LowerCase(Stage):
         if words == initials and len(words) == 1 and not line.text.rstrip().endswith(tuple(FINAL_MARKS)):
             return Case(initial) if self._in_sentence(words[0], "") != words[0] else None
         begun = [word for word in capitals if len(word) > 1 and self._in_sentence(word, "") != word]
-        if begun and len(capitals) > len(initials):
+        if (mixed or initials or small) and all(map(self._may_be_acronym, begun)):
+            begun = []
+        others = sum(map(len, (*small, *initials, *mixed)))
+        if begun and len(capitals) > len(initials) and sum(map(len, capitals)) >= others:
             may_be_acronym = len(begun[0]) <= ACRONYM and len(self._vocab.encode(lower(begun[0], self._src))) > 2
             if len(capitals) > 1 or (self._is_easier_small(begun) and not may_be_acronym):
                 return Case(upper, kept=(*mixed, *initials))
@@ -171,9 +205,18 @@ class LowerCase(Stage):
         if small or not initials or len(capitals) - len(single) > len(initials):
             return None
         enough = len(initials) + len(capitals) >= TITLE_WORDS
-        if enough or (not mixed and self._is_easier_small([*initials, *single][1:])):
-            return Case(title, kept=mixed)
-        return None
+        is_short = (
+            not mixed
+            and not line.text.rstrip().endswith((".", "!"))
+            and self._is_easier_small([*initials, *single][1:])
+        )
+        if not enough and not is_short:
+            return None
+        acronyms = tuple(word for word in capitals if word != "A")
+        return Case(title if base(self._tgt) in ("", "en") else heading, kept=(*mixed, *acronyms))
+
+    def _may_be_acronym(self, word: str) -> bool:
+        return len(word) <= SHORT and len(self._vocab.encode(lower(word, self._src))) > 1
 
     def _is_easier_small(self, words: Sequence[str]) -> bool:
         lengths = [[len(self._vocab.encode(text)) for text in (lower(word, self._src), word)] for word in words]

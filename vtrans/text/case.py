@@ -10,8 +10,9 @@ from vtrans.text.vocabulary import Vocabulary
 DOTLESS = ("az", "tr")  # languages in which I is the capital of ı, and İ that of i
 NAME_RATIO = 3  # how much more frequent a word is with a capital if it is a name, and not only the first of a sentence
 _ACRONYMS = """
-AC ATM BBC CD CEO CIA CNN COVID DIY DJ DNA DVD FAQ FBI GDP GPS HIV HTML HTTP IBM ID IMF IQ ISBN KGB MRI NASA NATO NBA
-NFL NGO OECD OPEC PC PDF RNA SMS SOS SUV TV UFO UK UNESCO UNICEF URL USA USB VIP VPN WWW XML
+AC ATM BBC BIC CD CEO CET CHF CIA CNN COVID DIY DJ DNA DVD EAN EST EUR FAQ FBI GBP GDP GMT GPS HIV HTML HTTP IBAN IBM ID
+IMF IQ ISBN KGB LA MRI NASA NATO NBA NFL NGO NY OECD OK OPEC PC PDF PIN PST RNA SKU SMS SOS SUV TV UFO UK UNESCO UNICEF
+URL USA USB USD UTC VAT VIP VPN WWW XML
 """
 ACRONYMS = frozenset(_ACRONYMS.split())
 AFTER_THE = frozenset(("EU", "IT", "UN", "US", "WHO"))  # acronyms that are words of some language
