@@ -18,6 +18,7 @@ from vtrans.wording.phrases import wording_of
         ("version 3.11 of 1.2.3", "Version 3.11 von 1.2.3", "Version 3.11 von 1.2.3"),
         ("2,000 dogs", "1,500 Hunde", "1,500 Hunde"),  # the check of numbers has failed
         ("PDF files in COVID-19 times", "PDF Dateien in COVID-19 Zeiten", "PDF-Dateien in COVID-19-Zeiten"),
+        ("It was on 5/3/2024.", "Es war auf 5/3/2024.", "Es war am 5/3/2024."),
         ("NASA lands; a 5 MB file", "NASA landet; 5 MB Datei", "NASA landet; 5 MB Datei"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Gives numbers that a model copied the marks of the target language, and German compounds their hyphens."""
+"""Gives numbers that a model copied the marks of the target language, and corrects some German forms."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vtrans.lines.line import Line, Stage
 from vtrans.text.languages import Languages, base
 from vtrans.text.number_words import SWAPPED_MARKS, swaps_marks
 from vtrans.translate.translation import Translation
-from vtrans.wording.german_forms import hyphenated
+from vtrans.wording.german_forms import corrected
 
 # Numbers with separators of thousands, and shares. Others, such as 3.11, may be versions.
 _NUMBER = regex.compile(r"(?<![\w.,:/])(?:\d{1,3}(?:,\d{3})++(?:\.\d++)?+(?![\w:/]|[.,]\d)|\d++\.\d++(?=\s?%))")
@@ -37,7 +37,7 @@ class LocalForms(Stage):
         if numbers:
             text = _NUMBER.sub(lambda n: n[0].translate(SWAPPED_MARKS) if n[0] in numbers else n[0], text)
         if self._in_german:
-            text = hyphenated(line.text, text)
+            text = corrected(line.text, text)
         if text == given or line.prefix or len(line.wording.unmet(text)) > len(line.wording.unmet(given)):
             return translation
         places = list(_places(given.split(), text.split()))

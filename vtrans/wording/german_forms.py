@@ -52,6 +52,8 @@ _DAYS_OF_MONTH = regex.compile(
 )
 _AFTER_MIDNIGHT = regex.compile(r"(?<![\w.,:/-])12(:[0-5]\d)?\s?a(?:m(?! I\b)|\.m\.(?=\s*[^\s\p{Lu}])|\.m)(?!\w)")
 _ERA = regex.compile(r"(?<!\w)AD\s(\d{1,4})(?!\w)")
+_DIGITS = r"\d{1,4}[/.-]\d{1,2}[/.-]\d{2,4}(?!\d)"
+"""A date."""
 _BEFORE_NOUN = regex.compile(
     r"(?<![\w-])(?<!\d )(?!AD\b|[AP]M\b)([A-Z]{2,6}|[A-Z]{1,6}-?\d{1,3}) (?!and\b|for\b|the\b)\p{Ll}{3,}"
 )
@@ -82,8 +84,11 @@ def german_forms(line: str) -> Iterator[Measure]:
         yield from _sums(line)
 
 
-def hyphenated(source: str, text: str) -> str:
-    """Returns a German text with hyphens in compounds that begin as in the source: `PDF files`, `PDF-Dateien`."""
+def corrected(source: str, text: str) -> str:
+    """Returns a German text with hyphens in compounds that begin as in the source (`PDF files`, `PDF-Dateien`) and with
+    `am` before dates that have `on` there."""
+    if regex.search(rf"\bon {_DIGITS}", source):
+        text = regex.sub(rf"\b(?:an|auf|bei) (?={_DIGITS})", "am ", text)
     for word in dict.fromkeys(_BEFORE_NOUN.findall(source)):
         text = regex.sub(rf"(?<![\w-]){regex.escape(word)} (?=\p{{Lu}}\p{{Ll}}{{2}})", f"{word}-", text)
     return text
