@@ -40,7 +40,8 @@ _DAY = r"(?:3[01]|[12]\d|[1-9])(?:st|nd|rd|th)?"
 _NO_UNIT = r"(?!\w)(?! (?!(?:am|and|as|at|but|by|for|from|in|is|of|or|pm|to|until|was|when|will|with)\b)\p{Ll})"
 _SHORT = regex.compile(
     r"(?<![\w.,/])(?<!(?<!\d\s?)[\u2013-]\s?)(?<!\b[Tt]he )"
-    rf"(?:(?<=\b{_DAY} (?:of )?){_MONTH}(?!\w)(?:\.(?=\s*[\d,]|\s\p{{Ll}}))?|{_MONTH}\.?(?= (?:{_DAY}|\d{{4}}){_NO_UNIT})"
+    rf"(?:(?<=\b{_DAY} (?:of )?){_MONTH}(?!\w)(?:\.(?=\s*[\d,]|\s\p{{Ll}}))?"
+    rf"|{_MONTH}\.?(?= (?:{_DAY}|\d{{4}}){_NO_UNIT})"
     rf"|{WEEKDAY}\.?(?=[:,]? (?:\d+(?:st|nd|rd|th|[ap]m)?{_NO_UNIT}|{_MONTH}(?!\w)|(?:{'|'.join(MONTHS)}) \d)))"
 )
 _CHAT = {
