@@ -78,10 +78,12 @@ _RARE = "|".join((
     r"(?<![\w.,-])-?\d{1,3}\.\d{4,8}, ?-?\d{1,3}\.\d{4,8}(?!\w|[.,]\d)|(?<![\w'])\d'\d{1,2}\"(?!\w)",
     # ranges and scores; a range of times has am or pm
     r"(?<![\w.,:/$%-])\d{1,4}[-\u2013]\d{1,4}(?![\w%-]|[.,:/]\d| ?[ap]\.?m(?!\w))",
+    # codes of banks
+    r"(?:(?<=\bBIC )|(?<=\bBIC: )|(?<=\bSWIFT: ))[A-Z]{8}(?:[A-Z]{3})?(?!\w)",
     # formulas such as `mc` with a 2 above the line, parts such as `2b`, and Roman numerals
     r"(?<!\w)[A-Za-z]{1,3}[\u00b2\u00b3\u2070-\u2089]\w{0,20}|(?<![\w.,$-])\d{1,2}[abc](?![\w/-])",
     r"(?<=[a-z] )(?<![Ww]ar )(?<!\ba )(?<!\ban )(?<!\bon )(?<!\bthe )"
-    r"(?:II|III|IV|VI{1,3}|IX|X[IV]{1,4}|XX[IV]{0,4})(?!\w)",
+    r"(?:II|III|IV|VI{1,3}|IX|X[IV]{0,4}|XX[IV]{0,4})(?!\w)",
 ))  # fmt: skip
 CODE = r"(?<![\w-])(?=[A-Z./-]{0,30}\d)(?=[\d./-]{0,30}[A-Z])[A-Z\d]{1,30}(?:[./-][A-Z\d]{1,30}){0,5}(?![\w-]|[@/.]\w)"
 """A word of capitals and digits, such as A-17, COVID-19 or 4K."""
