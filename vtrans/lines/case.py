@@ -15,7 +15,7 @@ import regex
 from vtrans.data.noise import FINAL_MARKS
 from vtrans.lines.line import Kept, Line, Stage
 from vtrans.lines.unknowns import Characters
-from vtrans.text.case import WORD, SentenceCase, lower, upper
+from vtrans.text.case import AFTER_THE, WORD, SentenceCase, lower, upper
 from vtrans.text.languages import base
 from vtrans.text.sentences import begins_sentence
 from vtrans.wording.phrases import Wording
@@ -34,8 +34,10 @@ def title(text: str, language: str | None = None) -> str:
 
 
 def initial(text: str, language: str | None = None) -> str:
-    """Returns a text that begins with a capital."""
-    return upper(text[:1], language) + text[1:]
+    """Returns a text that begins with a capital. Letters of scripts such as Georgian, whose capitals are only for whole
+    words, stay as they are."""
+    first = text[: 2 if language and base(language) == "nl" and text.startswith("ij") else 1]
+    return (first if first == first.title() else upper(first, language)) + text[len(first) :]
 
 
 def heading(text: str, language: str | None = None) -> str:
@@ -71,7 +73,8 @@ class Case:
 
 
 _TIME = regex.compile(r"(?<=\d\s?)[AP]M(?!\w)")
-_SMALL = regex.compile(r"[^\w\s]*(?P<word>\p{Ll}[\p{L}\p{M}]*)")
+# Not the first letter of Dutch words such as 's.
+_SMALL = regex.compile(r"[^\w\s'\u2019]*(?P<word>\p{Ll}[\p{L}\p{M}]*)")
 _CAPITAL = regex.compile(r"[^\w\s]*\p{Lu}")
 
 CASE = Kept[Case]()
@@ -116,11 +119,11 @@ class LowerCase(Stage):
         for line in lines:
             if emphasis := _EMPHASIS.get(line):
                 self._emphasize(line, emphasis)
-            if case := CASE.get(line):
+            case = CASE.get(line)
+            if not line.prefix and not (case and case.is_whole):
+                line.translations = [replace(t, text=self._begun(line, t.text)) for t in line.translations]
+            elif case:
                 line.translations = [replace(t, text=case.restore(t.text)) for t in line.translations]
-            elif not line.prefix and not line.wording.phrases:
-                line.translations = [replace(t, text=self._begun(line.text, t.text)) for t in line.translations]
-            if case and case.is_whole:
                 terms = tuple(tuple(map(case.restore, forms)) for forms in line.wording.terms)
                 line.wording = replace(_ASKED.get(line) or line.wording, terms=terms, codes=line.wording.codes)
 
@@ -138,12 +141,17 @@ class LowerCase(Stage):
         asked = tuple((*forms, *more) for forms, more in zip(phrases, any_case, strict=True))
         line.wording = replace(line.wording, phrases=asked, avoid=self._in_cases(avoid))
 
-    def _begun(self, line: str, text: str) -> str:
-        """Returns a translation with a capital at its beginning if the line has one and not the same word."""
-        begins = _SMALL.match(text)
-        if not begins or not _CAPITAL.match(line) or begins["word"] in line:
+    def _begun(self, line: Line, text: str) -> str:
+        """Returns a translation with a capital at its beginning if the line has one, unless a rare word of the line
+        begins it, such as pH, or what is asked has a small letter there."""
+        begins, source = _SMALL.match(text), WRITTEN.get(line) or line.seen.text
+        if not begins or not _CAPITAL.match(source):
             return text
-        return text[: begins.start("word")] + initial(text[begins.start("word") :], self._tgt)
+        word, start = begins["word"], begins.start("word")
+        if word in WORD.findall(source) and len(self._vocab.encode(word)) > 1:
+            return text
+        begun = text[:start] + initial(text[start:], self._tgt)
+        return begun if len(line.wording.unmet(begun)) <= len(line.wording.unmet(text)) else text
 
     def _in_cases(self, phrases: Iterable[str]) -> tuple[str, ...]:
         """Returns phrases as they are, in small letters, and with a capital at the beginning of the first or of each
@@ -212,7 +220,8 @@ class LowerCase(Stage):
         )
         if not enough and not is_short:
             return None
-        acronyms = tuple(word for word in capitals if word != "A")
+        frequent = [word for word in capitals if len(word) in (2, SHORT) and not self._may_be_acronym(word)]
+        acronyms = tuple(word for word in capitals if word in AFTER_THE or word not in ("A", *frequent))
         return Case(title if base(self._tgt) in ("", "en") else heading, kept=(*mixed, *acronyms))
 
     def _may_be_acronym(self, word: str) -> bool:
