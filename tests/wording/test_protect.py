@@ -270,7 +270,7 @@ def test_terms_of_the_glossary_are_in_the_translation() -> None:
             ["52\u00b031'12\"N", "52.5200, 13.4050", "6'2\"", "mc\u00b2", "2b"],
         ),
         ("Open 8-16, 2\u20133 of 1990-1995, not $5-10, 5-10%, 8-9 am or a-5", ["8-16", "2\u20133", "1990-1995"]),
-        ("Elizabeth II of Chapter IV, Series X, BIC: DEUTDEFF, not World War II, an IV or I", ["II", "IV", "X", "DEUTDEFF"]),
+        ("Henry II of Part IV, Series X, BIC: DEUTDEFF, not World War II, an IV or I", ["II", "IV", "X", "DEUTDEFF"]),
         ("&lt;b&gt;x&lt;/b&gt; &amp; y", ["&lt;b&gt;", "&lt;/b&gt;", "&amp;"]),
         ("Flight LH586 to room B95C, not 5KG at 10AM for $5M.", ["LH586", "B95C"]),
         (
