@@ -18,10 +18,11 @@ from itertools import pairwise
 
 from vtrans.errors import InputError
 from vtrans.text.words import codes_for
+from vtrans.wording.phrases import has_spaces
 
 # Repetitions are bounded where a hostile text could make a search quadratic.
 PATTERNS = {
-    "code": r"<code\b[^<>]*>.{0,500}?</code>|`[^`]+`",
+    "code": r"<(?:code|kbd)\b[^<>]*>.{0,500}?</(?:code|kbd)>|`[^`]+`",
     "addresses": (
         r"(?:\b(?:https?|ftp)://|\bwww\.)(?:[^\s<>\"()]|\([^\s<>\"()]*\))+"
         r"(?<![.,;:!?\[\]'\u2018\u2019\u201c\u201d])"
@@ -89,6 +90,8 @@ CODE = r"(?<![\w-])(?=[A-Z./-]{0,30}\d)(?=[\d./-]{0,30}[A-Z])[A-Z\d]{1,30}(?:[./
 """A word of capitals and digits, such as A-17, COVID-19 or 4K."""
 
 _CODE = re.compile(r"[A-Z]\d{1,5}")
+_MARKUP = re.compile(r"[\W_]+|</?[A-Za-z].*>|&.*;|\\[nrt]")  # what keeps the spacing of the source
+_GAP = (" ", "")
 _OPENING = re.compile(r"""(?:^|\s)["'\u2018\u201a\u201c\u201e\xab\xbb([{#*]+ $""")  # a bracket or a quotation mark
 
 
@@ -143,10 +146,10 @@ def masked(line: str, spans: Iterable[Span], known: Mapping[str, str] | None = N
         # A code stands apart from the words and codes beside it. A code before a letter has a space already.
         follows = begin == end > 0
         if (follows or line[:begin][-1:].isalnum()) and not (follows and line[begin].isalnum()):
-            parts.append((" ", ""))
+            parts.append(_GAP)
         parts.append((code_of[text], text))
         if line[stop : stop + 1].isalnum():
-            parts.append((" ", ""))
+            parts.append(_GAP)
         end = stop
     return Masked([*parts, (line[end:], line[end:])], {code: text for text, code in code_of.items()})
 
@@ -165,6 +168,12 @@ def coded_pair(src: str, tgt: str, protection: Protection) -> tuple[str, str] | 
             (side, [span for span in spans if not re.fullmatch(_KEYS, side[slice(*span)])]) for side, spans in sides
         ]
     return None
+
+
+def _touches(side: str, other: str) -> bool:
+    """Returns whether markup beside `side` in the source touches `other` in the translation. Only a word or code
+    draws another word."""
+    return bool(side.strip()) and has_spaces(side) and (side.isalnum() or not other.isalnum())
 
 
 Part = tuple[str, str]
@@ -221,14 +230,16 @@ class Masked:
         opening = {code for code, _ in glued if unicodedata.category(self.texts.get(code, " ")[-1]) in ("Ps", "Pi")}
         closing = {code for _, code in glued if unicodedata.category(self.texts.get(code, " ")[0]) in ("Pe", "Pf")}
         closed = False  # whether the text so far ends with protected text that a word must not touch
-        before = ""  # the code before
+        before, right, sides = "", "", self._sides()  # the code before, and what touches it in the source
         for begin, code in (*self._codes_in(translation), (len(translation), "")):
             between, kept = translation[end:begin], left[code] > 0
             words = between.split()
-            if between[:1] == " " and (before in opening or (before, words[0] if words else code) in glued):
-                parts.append((" ", ""))
+            word = words[0] if words else code
+            if between[:1] == " " and (before in opening or (before, word) in glued or _touches(right, word[:1])):
+                parts.append(_GAP)
                 between = between[1:]
-            glues = code in closing or (words and (words[-1], code) in glued)
+            left_side, right = sides[code][-left[code]] if kept and code in sides else ("", "")
+            glues = code in closing or (words and ((words[-1], code) in glued or _touches(left_side, words[-1][-1])))
             joins = bool(words) and (glues or (code in opened and _OPENING.search(between)))
             gap = between[-1:] == " " and joins
             between = between[:-1] if gap else between
@@ -237,7 +248,7 @@ class Masked:
             parts.append((between, between))
             closed = closed and not between
             if gap:
-                parts.append((" ", ""))
+                parts.append(_GAP)
             if kept:
                 closed = code not in joined
                 if closed and between[-1:].isalnum():
@@ -254,9 +265,19 @@ class Masked:
     def _glued(self) -> set[tuple[str, str]]:
         """Returns the codes, and words beside them, that only `masked` has a space between."""
         parts = [part for part in self.parts if part[0]]
-        gaps = (k for k, part in enumerate(parts) if part == (" ", ""))
+        gaps = (k for k, part in enumerate(parts) if part == _GAP)
         sides = ((parts[k - 1][0].split(), parts[k + 1][0].split()) for k in gaps)
         return {(before[-1], after[0]) for before, after in sides if before and after}
+
+    def _sides(self) -> dict[str, list[tuple[str, str]]]:
+        """Returns what stands before and after each occurrence of markup if the spaces that only `masked` has are left
+        out: a letter or digit of a word or code, a punctuation mark, or a space."""
+        sides: dict[str, list[tuple[str, str]]] = {}
+        parts = [("", ""), *(part for part in self.parts if part[0] and part != _GAP), ("", "")]
+        for (before, _), (code, text), (after, _) in zip(parts, parts[1:], parts[2:], strict=False):
+            if code != text and _MARKUP.fullmatch(text):
+                sides.setdefault(code, []).append((before[-1:], after[:1]))
+        return sides
 
     def _joined(self) -> set[str]:
         """Returns the codes whose text touches a letter or digit in the source."""
