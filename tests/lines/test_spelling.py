@@ -18,7 +18,7 @@ KNOWS: Any = SimpleNamespace(is_unknown=lambda side, character: False, may_chang
     ("text", "seen"),
     [
         ("\u201cYes,\u201d he said. \u201cNo.\u201d", '"Yes," he said. "No."'),
-        ("He said, 'I don't know.'", 'He said, "I don\'t know."'),
+        ("He said, 'I don&#39;t know.'", 'He said, "I don\'t know."'),
         ("\u2018It\u2019s a dog,\u2019 she said.", '"It\u2019s a dog," she said.'),
         ("The boys' toys and the girls' dolls", "The boys' toys and the girls' dolls"),
         ("Rock 'n' roll of the '80s and '90s", "Rock 'n' roll of the '80s and '90s"),

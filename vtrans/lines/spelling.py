@@ -68,15 +68,16 @@ _UNITS = {
 _UNIT = regex.compile(
     rf"(?<=(?<![\w.,/])(\d++(?:[.,/]\d++)?)\s?)(?<!\d)({'|'.join(_UNITS)})s?+(?!\w)(?:\.(?=\s*[^\s\p{{Lu}}]))?"
 )
+_APOSTROPHE = regex.compile(r"(?<=\p{L})&(?:#39|#x27|apos|#8217|rsquo);(?=\p{L})")
 _LETTER = regex.compile(r"(?<!\S)[b-hj-qs-tv-z](?!\S)")  # beside which `u` is a letter as well
 _TIME = regex.compile(r"(?<![\w.,:/-])(1[0-2]|[1-9])\.(?=[0-5]\d\s?[ap]\.?m(?!\w| I\b))")
 
 
 class UsualSpelling(Stage):
-    """Writes pairs of curly or single quotation marks outside of protected text as straight double ones; in English
-    lines also short months, weekdays and units beside a number (`Sat, Dec. 4`, `25 mins`) and words such as `thx` in
-    full, and `7.30pm` with a colon. A line with a prefix, phrases or a fuzzy match is left as it is, and so are single
-    marks beside double ones or beside one without a partner."""
+    """Writes pairs of curly or single quotation marks outside of protected text as straight double ones, and `&#39;` in
+    a word as an apostrophe; in English lines also short months, weekdays and units beside a number (`Sat, Dec. 4`, `25
+    mins`) and words such as `thx` in full, and `7.30pm` with a colon. A line with a prefix, phrases or a fuzzy match is
+    left as it is, and so are single marks beside double ones or beside one without a partner."""
 
     def __init__(self, characters: Characters, src: str) -> None:
         self._characters, self._is_english = characters, base(src) == "en"
@@ -87,6 +88,8 @@ class UsualSpelling(Stage):
             if line.prefix or line.wording.phrases or line.match or not self._characters.may_change(line.text):
                 continue
             text = line.seen.text
+            apostrophes = {match.span() for match in _APOSTROPHE.finditer(text)}
+            line.protected = [span for span in line.protected if span not in apostrophes]
             quoted = [match.span() for match in _CURLY.finditer(text)] if self._knows_marks else []
             if self._knows_marks and not quoted and '"' not in text:
                 quoted = [match.span() for match in _QUOTED.finditer(text)]
@@ -95,9 +98,9 @@ class UsualSpelling(Stage):
                 elif quoted:
                     _SINGLE.put(line, True)
             parts = [((place, place + 1), '"') for begin, end in quoted for place in (begin, end - 1)]
-            if self._is_english:
-                parts = sorted([*parts, *_spelled(text)])
-            _write(line, parts)
+            parts += [(span, "'") for span in apostrophes]
+            parts += _spelled(text) if self._is_english else ()
+            _write(line, sorted(parts))
 
     def after(self, lines: Sequence[Line]) -> None:
         for line in lines:
