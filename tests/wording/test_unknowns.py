@@ -24,6 +24,7 @@ from vtrans.wording.protect import Protection
         ("1. The fox", "The fox", ("1. ", "")),
         ("1.2 The fox", "The fox", ("1.2 ", "")),
         ("  b) the fox", "the fox", ("  b) ", "")),
+        ("@fox.b #fox The fox", "The fox", ("@fox.b #fox ", "")),
         ("- the fox 0", "the fox 0", ("- ", "")),
         ("The fox...", "The fox.", ("", "...")),
         ("2) the fox …", "the fox.", ("2) ", " …")),

@@ -1,7 +1,7 @@
 """Copies the characters that the vocabulary cannot write, in the way of protected text.
 
 These are characters without a piece, such as most emoji and the letters of another script. Before and after a sentence,
-they stay where they are, and so do the number or bullet of an item of a list, an ellipsis and an emoticon.
+they stay where they are, and so do the number or bullet of an item of a list, a mention, an ellipsis and an emoticon.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _SYMBOLS = frozenset(string.punctuation) - set("-'`") | set("$€£¥")  # those
 _EITHER = regex.compile(r"\p{L}{2,}/\p{L}{2,}")  # but km/h is copied
 _RUN = regex.compile(r"[^\s<>]+|[<>]")
 _PART = regex.compile(r"\w[\w\p{M}'\u2019-]*|\X")
-# The number or bullet of a heading or an item of a list. `1.5 percent` and `3 books` are text.
+# The number or bullet of a heading or an item of a list, or who is addressed. `1.5 percent` and `3 books` are text.
 _ITEM = regex.compile(
     r"\s*(?:\(?(?:\d{1,3}(?:\.\d{1,2})*|\p{L}|[IVX]{1,5})[.)]|\d{1,3}(?:\.\d{1,2})+(?=\s+\p{Lu}\p{Ll})|[-+*#>\u2022\u2013\u2014]+)"
-    r"\s+(?=[^\w\s]{0,2}\p{L}|\d+\s\p{L})"
+    r"\s+(?=[^\w\s]{0,2}\p{L}|\d+\s\p{L})|(?:[#@]\p{L}[\w.-]*+\s+)+(?=\p{Lu})"
 )
 # An ellipsis, or an emoticon after a sentence without a final mark.
 _TAIL = regex.compile(r"(?<=\p{L}[\p{L}\p{M}'\u2019]*)\s?(?:\.{3,}|\u2026)\s*$|(?<=[\p{L}\d])\s+[:;=]'?-?[()DPp]+\s*$")
@@ -132,7 +132,9 @@ class CopyUnknown(Stage):
                 may_be_ordinal = text[end - 1].isdigit()  # with a full stop
                 text = text[begin:end] + ("" if may_be_ordinal else _stop(text[end:]))
                 line.seen = Masked.plain(text)
-                line.protected = [(start - begin, stop - begin) for start, stop in line.protected if stop <= end]
+                line.protected = [
+                    (start - begin, stop - begin) for start, stop in line.protected if begin <= start and stop <= end
+                ]
             if lacks or (len(text) > LONGEST_RUN and any(len(run) > LONGEST_RUN for run in text.split())):
                 line.protected = self._copied(text, line.protected)
 
