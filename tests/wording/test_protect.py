@@ -73,7 +73,8 @@ def test_a_glossary_is_read_from_a_file(tmp_path: Path) -> None:
         ("https://en.org/Dog_(animal).", ["https://en.org/Dog_(animal)"]),
         ("Mail a.b+c@d-e.co.uk.", ["a.b+c@d-e.co.uk"]),
         ("<b>x</b> &amp; <code>a b</code> 1 < 2 > 0", ["<b>", "</b>", "&amp;", "<code>a b</code>"]),
-        ("Run `ls -l`.", ["`ls -l`"]),
+        ("Run `ls -l` <kbd>x y</kbd>.", ["`ls -l`", "<kbd>x y</kbd>"]),
+        ("{n, plural, one {# a {x}} other {b}} {n, o {p}}", ["{n, plural, one {# a {x}} other {b}}", "{p}"]),
         ("A1 {x} {x}", ["{x}", "{x}"]),
         ("a {b c} d@e 5 % s", []),
     ],
@@ -94,10 +95,12 @@ def test_more_patterns_come_first_and_invalid_ones_are_refused() -> None:
         Protection(("(",))
 
 
-@pytest.mark.parametrize("piece", ["<code>", "a", "a@", "{", "%0", "http://(", "`", "&a", "%", "<a", "1.", "{{", "{x}"])
+@pytest.mark.parametrize(
+    "piece", ["<code>", "aB", "a@", "{a,plural,x{", "%0", "http://(", "`", "&a", "--a-", "<a", "1..", "{", "a/"]
+)
 def test_a_hostile_line_is_read_in_linear_time(piece: str) -> None:
     began = time.process_time()
-    Protection().masked(piece * 20_000)
+    EVERYDAY.masked(piece * 20_000)
     assert time.process_time() - began < 2, "20,000 pieces take milliseconds, and minutes if the time is quadratic"
 
 
@@ -125,6 +128,9 @@ def test_codes_that_are_lost_or_repeated_are_put_right() -> None:
         ("see ({a})", "„ A1“ sehen", "„{a}“ sehen"),
         ("a {b} now", 'jetzt " A1"', 'jetzt " {b}"'),
         ("a ({b}) now", "so - A1", "so - {b}"),
+        ("<b>Hi</b> Tom<br>!", "A1 Hallo B2 Tom C3!", "<b>Hallo</b> Tom<br>!"),
+        ("\u72d0<b>\u72d0</b>\u72d0", "a A1 fox B2 is", "a <b> fox </b> is"),
+        ("{a}, {b}, {c}", "A1 B2, C3", "{a}, {b}, {c}"),
     ],
 )
 def test_words_are_joined_to_protected_text_only_if_they_are_in_the_source(
@@ -237,8 +243,11 @@ def test_terms_of_the_glossary_are_in_the_translation() -> None:
 @pytest.mark.parametrize(
     ("line", "copied"),
     [
-        ("and/or km/h 1/2 3rd 1990s 10am 5kg $5 US$ COVID-19 patients, 9.5 or 3,000.50", []),
-        ("I paid $5 and $6, or 50% of it.", []),
+        ("and/or km/h 1/2 3rd 1990s 10am 5kg $5 US$ COVID-19 patients, 9.5, 3,000.50, $6, or 50% of it.", []),
+        ("- he/she is self-employed -5 -no. -So? C# @ #1 PhDs McDonald w/ \\nx snake_case _x", []),
+        ("#love @a.b: f -v, --max-d=N [-h] (0..9) \\nX", ["#love", "@a.b", "-v", "--max-d=N", "-h", "0..9", "\\n"]),
+        ("TypeError: setTimeout _x y_ *.txt backup/.", ["TypeError", "setTimeout", "_", "_", "*.txt", "backup/"]),
+        ("-o FILE, HEAD~3 localhost:3000 7f3c-44aa", ["-o", "HEAD~3", "localhost:3000", "7f3c-44aa"]),
         ("Copy %1 to %2. %50 of 100%", ["%1", "%2", "%50"]),
         ("Open config.yaml in /etc/x/ or ~/a.txt.", ["config.yaml", "/etc/x/", "~/a.txt"]),
         ("Press Ctrl+C in C:\\Users\\x, then $HOME.", ["Ctrl+C", "C:\\Users\\x", "$HOME"]),

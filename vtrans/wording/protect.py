@@ -29,7 +29,11 @@ PATTERNS = {
     ),
     "e-mail": r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+",
     "tags": r"</?[A-Za-z][^<>]*>|&lt;/?[A-Za-z][^<>&]*&gt;|&(?:[A-Za-z]+|#\d+|#x[0-9A-Fa-f]+);",
-    "braces": r"\{\{[^{}]*\}\}|\$?\{[^{}\s]*(?:\{[^{}\s]*\}[^{}\s]*){0,5}\}|%\{\w+\}|\$\(\w+\)",
+    "braces": (
+        r"\{\w{1,40},\s?(?:plural|select|selectordinal),"  # a message of ICU
+        r"(?:[^{}]{1,200}\{[^{}]{0,300}(?:\{[^{}]{0,50}\}[^{}]{0,300}){0,5}\}){1,12}\s?\}"
+        r"|\{\{[^{}]*\}\}|\$?\{[^{}\s]*(?:\{[^{}\s]*\}[^{}\s]*){0,5}\}|%\{\w+\}|\$\(\w+\)"
+    ),
     "format": (
         r"%(?:\d{1,3}\$|\(\w+\))?[-+0#]{0,5}(?:\d{1,4}|\*(?:\d{1,3}\$)?)?(?:\.\d{1,4})?"
         r"(?:hh|h|ll|l|z)?[sdifgeuxXcpoE@](?![A-Za-z])"
@@ -67,6 +71,20 @@ _MORE = (
     r"|(?<!\S)[:;]['\u2019]?-?[()DP](?!\S)"
     r"|(?<![\w.$-])[A-Za-z_]\w{0,60}\(\)|(?<![\w.$&/-])(?:[a-z]{1,20}\d|0x[\da-fA-F])\w{0,30}(?![\w(]|[-@./]\w)"
 )
+# Hashtags, mentions, flags, names with capitals inside, escapes, `_` of Markdown, and what shells write. `-5`, `-no`,
+# `he/she`, `w/`, PhDs and McDonald are text.
+_TYPED = (
+    r"(?<![\w#&@./])#(?:[^\W\d_]\w{1,60}|[\da-fA-F]{6})(?!\w)|(?<![\w@./+-])@[A-Za-z_]\w{0,40}(?:[.-]\w{1,40}){0,3}(?!\w)"
+    r"|(?<![^\s(\[|,=\"'\u201c])--[a-z][a-z\d]{0,30}(?:-[a-z\d]{1,30}){0,5}"
+    r"(?:=[^\s,;)\]\"']{0,60}[^\s,.;:!?)\]\"'])?(?![\w'-])|^-[A-Za-z](?=,? --|,? [A-Z]{2,}\b)"
+    r"|(?:(?<=[^\s.!?\u2026\"-]\s)|(?<=[(\[|]))-(?!(?:and|as|but|he|if|no|not|or|she|so|the|we|who|yes|you|I)\b)"
+    r"[A-Za-z]{1,3}(?![\w'\u2019-])|\\[nrt](?![a-z])|(?<!\w)_(?=[^\W_](?:[^_]{0,100}[^\s_])?_(?!\w))|(?<=[^\W_])_(?!\w)"
+    r"|(?<![\w@./\\=-])(?<!=\")(?!(?:the|and|Ma?c|De|L[ae]|Van|Fitz)[A-Z]|PhD|WiFi)(?:[a-z]{2,20}|[A-Z][a-z\d]{1,20})"
+    r"(?:[A-Z][a-z\d]{1,20}|[A-Z]{2,9}(?![a-z])){1,6}(?:\.[A-Za-z]\w{0,30}){0,3}(?!\w)"
+    r"|(?<![\w*])\*(?:\.[A-Za-z]\w{0,9}){1,2}(?!\w)|(?<![\w.])localhost:\d{2,5}(?!\d)(?:/[^\s<>\"()]*\w/?)?"
+    r"|(?<![\w./-])(?:[A-Za-z.][\w.-]{1,40}/){1,9}(?=[.,;:!?)\"]|$)|(?<= folder |rectory )[\w.-]{1,40}/(?!\S)"
+    r"|(?<!\w)HEAD[~^]\d{0,3}|(?<![\w.])\d{1,6}\.\.\d{1,6}(?![\w.])|(?<![\w./-])[\da-f]{4}(?:-[\da-f]{4}){1,7}(?![\w-])"
+)
 _HEX = r"[\da-fA-F]{1,4}"
 _RARE = "|".join((
     # UUIDs, and words of at least six characters with letters between digits, such as the checksum `9e107d9d`
@@ -90,7 +108,8 @@ CODE = r"(?<![\w-])(?=[A-Z./-]{0,30}\d)(?=[\d./-]{0,30}[A-Z])[A-Z\d]{1,30}(?:[./
 """A word of capitals and digits, such as A-17, COVID-19 or 4K."""
 
 _CODE = re.compile(r"[A-Z]\d{1,5}")
-_MARKUP = re.compile(r"[\W_]+|</?[A-Za-z].*>|&.*;|\\[nrt]")  # what keeps the spacing of the source
+# What keeps the spacing of the source. German separates a dash by spaces.
+_MARKUP = re.compile(r"(?:[^\w\u2013\u2014]|_)+|</?[A-Za-z].*>|&.*;|\\[nrt]")
 _GAP = (" ", "")
 _OPENING = re.compile(r"""(?:^|\s)["'\u2018\u201a\u201c\u201e\xab\xbb([{#*]+ $""")  # a bracket or a quotation mark
 
@@ -124,7 +143,7 @@ class Protection:
 
 
 _NOT_CODES = r"(?<![\w-])(?![A-Z]{5,30}-?\d{1,3}(?!\w)|\d+(?:[AP]M|K[GM])\b)"
-EVERYDAY = Protection((PLACEHOLDERS, NAMES, _MORE, _RARE, rf"(?<![$\u20ac\u00a3]){_NOT_CODES}{CODE}"))
+EVERYDAY = Protection((PLACEHOLDERS, NAMES, _TYPED, _MORE, _RARE, rf"(?<![$\u20ac\u00a3]){_NOT_CODES}{CODE}"))
 """What models that have learned codes copy by default. COVID-19 is a word, and 10AM a time."""
 
 
@@ -171,8 +190,7 @@ def coded_pair(src: str, tgt: str, protection: Protection) -> tuple[str, str] | 
 
 
 def _touches(side: str, other: str) -> bool:
-    """Returns whether markup beside `side` in the source touches `other` in the translation. Only a word or code
-    draws another word."""
+    """Returns whether markup that touches `side` in the source touches `other` in the translation."""
     return bool(side.strip()) and has_spaces(side) and (side.isalnum() or not other.isalnum())
 
 
@@ -229,6 +247,8 @@ class Masked:
         opened = {code for (_, before), (code, text) in pairs if code != text and _OPENING.search(f"{before} ")}
         opening = {code for code, _ in glued if unicodedata.category(self.texts.get(code, " ")[-1]) in ("Ps", "Pi")}
         closing = {code for _, code in glued if unicodedata.category(self.texts.get(code, " ")[0]) in ("Pe", "Pf")}
+        triples = zip(self.parts, self.parts[1:], self.parts[2:], strict=False)
+        listed = {(first, last) for (first, _), (mark, _), (last, _) in triples if mark == ", "}
         closed = False  # whether the text so far ends with protected text that a word must not touch
         before, right, sides = "", "", self._sides()  # the code before, and what touches it in the source
         for begin, code in (*self._codes_in(translation), (len(translation), "")):
@@ -245,7 +265,7 @@ class Masked:
             between = between[:-1] if gap else between
             if closed and between[:1].isalnum():
                 parts.append(("", " "))
-            parts.append((between, between))
+            parts.append((between, ", " if between == " " and (before, code) in listed else between))
             closed = closed and not between
             if gap:
                 parts.append(_GAP)
@@ -270,8 +290,7 @@ class Masked:
         return {(before[-1], after[0]) for before, after in sides if before and after}
 
     def _sides(self) -> dict[str, list[tuple[str, str]]]:
-        """Returns what stands before and after each occurrence of markup if the spaces that only `masked` has are left
-        out: a letter or digit of a word or code, a punctuation mark, or a space."""
+        """Returns the characters before and after each occurrence of markup, but for spaces that only `masked` has."""
         sides: dict[str, list[tuple[str, str]]] = {}
         parts = [("", ""), *(part for part in self.parts if part[0] and part != _GAP), ("", "")]
         for (before, _), (code, text), (after, _) in zip(parts, parts[1:], parts[2:], strict=False):
