@@ -1,7 +1,8 @@
 """Copies the characters that the vocabulary cannot write, in the way of protected text.
 
 These are characters without a piece, such as most emoji and the letters of another script. Before and after a sentence,
-they stay where they are, and so do the number or bullet of an item of a list, a mention, an ellipsis and an emoticon.
+they stay where they are, and so do the number or bullet of an item of a list, a mention, an ellipsis, an emoticon, and
+dot leaders and rules (`-----`). Lines without words are copied as a whole.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ AROUND = Kept[tuple[str, str]]()
 """What stands before and after a line."""
 SEEN_WORDS = Kept[list[int]]()
 """The words of a line that are more than control characters."""
+_STOPPED = Kept[bool]()
+"""Whether the sentence of a line ends before an ellipsis or emoticon, without a final mark of its own."""
 
 _INVISIBLE = ("Cc", "Cf", "Cs", "Zl", "Zp", "Zs")  # categories of control characters, surrogates and spaces
 # Control and format characters, without those that join the characters of an emoji.
@@ -36,13 +39,25 @@ _SYMBOLS = frozenset(string.punctuation) - set("-'`") | set("$€£¥")  # those
 _EITHER = regex.compile(r"\p{L}{2,}/\p{L}{2,}")  # but km/h is copied
 _RUN = regex.compile(r"[^\s<>]+|[<>]")
 _PART = regex.compile(r"\w[\w\p{M}'\u2019-]*|\X")
-# The number or bullet of a heading or an item of a list, or who is addressed. `1.5 percent` and `3 books` are text.
+_RULE = r"(?:[-=*_\u2013\u2014]{4,}+|\.{4,}+)"
+# The number or bullet of a heading or an item of a list, or who is addressed. `1.5 percent` and `3 books` are text. So
+# are rules, and the dash before a speaker in subtitles.
 _ITEM = regex.compile(
-    r"\s*(?:\(?(?:\d{1,3}(?:\.\d{1,2})*|\p{L}|[IVX]{1,5})[.)]|\d{1,3}(?:\.\d{1,2})+(?=\s+\p{Lu}\p{Ll})|[-+*#>\u2022\u2013\u2014]+)"
-    r"\s+(?=[^\w\s]{0,2}\p{L}|\d+\s\p{L})|(?:[#@]\p{L}[\w.-]*+\s+)+(?=\p{Lu})"
+    r"\s*(?:\(?(?:\d{1,3}(?:\.\d{1,2})*|\p{L}|[IVX]{1,5}|[ivx]{2,5})[.)]|\d{1,3}(?:\.\d{1,2})+(?=\s+\p{Lu}\p{Ll})"
+    r"|[-+*#>\u2022\u2013\u2014]+|P\.?S\.|N\.B\.)\s+(?=[^\w\s]{0,2}\p{L}|\d+\s\p{L})|(?:[#@]\p{L}[\w.-]*+\s+)+(?=\p{Lu})"
+    rf"|\s*{_RULE}\s*(?=[^\w\s]{{0,2}}\p{{L}})|\s*[-\u2013\u2014](?=\p{{Lu}}\p{{Ll}}*+(?![\w-]))(?=.*[.!?\u2026]\s*$)"
 )
 # An ellipsis, or an emoticon after a sentence without a final mark.
 _TAIL = regex.compile(r"(?<=\p{L}[\p{L}\p{M}'\u2019]*)\s?(?:\.{3,}|\u2026)\s*$|(?<=[\p{L}\d])\s+[:;=]'?-?[()DPp]+\s*$")
+_RULE_AT_END = regex.compile(rf"(?<![-=*_\u2013\u2014.\s])\s*+{_RULE}\s*$")
+_LETTER = r"[\p{Latin}\p{Greek}](?!\w)"
+# Symbols, a Roman numeral, the letter of an item, or letters as in `A & B` and `a = b`. `n/a` is translated.
+_WORDLESS = regex.compile(
+    r"[^\p{L}\p{M}\p{N}]+|\W*(?=[IVX]{2})X{0,3}(?:IX|IV|V?I{0,3})\W*|\(?(?:\p{Latin}|[ivx]{2,5})[.)]"
+    rf"|\W*{_LETTER}(?:(?:\s?[&=+*<>\u2260\u2264\u2265\u2248\u00d7\u00b7\u00f7\u2192]\s?|(?<!N)/(?=\p{{Lu}})){_LETTER})+\W*"
+)
+_REPEATED_MARKS = regex.compile(r"(?<![!?])[!?]{2,}+(?=\s*$)")
+_SINGLE_MARK = regex.compile(r"(?<![.!?\u2026])[.!?]$")
 
 
 class Characters:
@@ -125,12 +140,17 @@ class CopyUnknown(Stage):
             text, characters = line.seen.text, self._characters
             if not characters.may_change(line.text):
                 continue
+            if not line.prefix and not line.wording.phrases and _WORDLESS.fullmatch(text.strip()):
+                line.protected = [(0, len(text))]
+                continue
             lacks = not characters.knows(text) and any(characters.lacks(0, character) for character in set(text))
             begin, end = (0, len(text)) if line.prefix else self._body(text, line.protected, lacks=lacks)
             if begin > 0 or end < len(text):
                 AROUND.put(line, (text[:begin], text[end:]))
                 may_be_ordinal = text[end - 1].isdigit()  # with a full stop
-                text = text[begin:end] + ("" if may_be_ordinal else _stop(text[end:]))
+                if _TAIL.search(text):
+                    _STOPPED.put(line, True)
+                text = text[begin:end] + ("." if _STOPPED.get(line) and not may_be_ordinal else "")
                 line.seen = Masked.plain(text)
                 line.protected = [
                     (start - begin, stop - begin) for start, stop in line.protected if begin <= start and stop <= end
@@ -140,13 +160,16 @@ class CopyUnknown(Stage):
 
     def after(self, lines: Sequence[Line]) -> None:
         for line in lines:
+            if (marks := _REPEATED_MARKS.search(line.seen.text)) and not line.prefix and not line.constraints:
+                line.translations = [replace(t, text=_SINGLE_MARK.sub(marks[0], t.text)) for t in line.translations]
             if around := AROUND.get(line):
-                line.translations = [_between(line.seen.text, around, translation) for translation in line.translations]
+                dropped = FINAL_MARKS if _STOPPED.get(line) else ""
+                line.translations = [_between(line.seen.text, around, dropped, t) for t in line.translations]
 
     def _body(self, line: str, protected: Sequence[Span], *, lacks: bool) -> Span:
         """Returns where a line begins and ends without what stays before and after it. `lacks` says whether it may have
         unknown symbols, at its start or after its final mark."""
-        item, tail = _ITEM.match(line), _TAIL.search(line)
+        item, tail = _ITEM.match(line), _TAIL.search(line) or _RULE_AT_END.search(line)
         if item or tail:
             return item.end() if item else 0, tail.start() if tail else len(line)
         if not lacks:
@@ -208,17 +231,10 @@ class CopyUnknown(Stage):
         return all(lacking)
 
 
-def _stop(after: str) -> str:
-    """Returns the full stop that ends a sentence before an ellipsis or emoticon, and that its translation loses
-    again."""
-    return "." if _TAIL.fullmatch("x" + after, 1) else ""
-
-
-def _between(body: str, around: tuple[str, str], translation: Translation) -> Translation:
-    """Returns a translation of a line's body between the symbols before and after it."""
+def _between(body: str, around: tuple[str, str], dropped: str, translation: Translation) -> Translation:
+    """Returns a translation of a line's body, without final marks that are dropped, between what stands around it."""
     before, after = around
-    own = translation.text.rstrip(FINAL_MARKS) if _stop(after) else translation.text
-    text = one_line(before + own + after)
+    text = one_line(before + translation.text.rstrip(dropped) + after)
     links, words = translation.alignment, translation.word_confidences
     # A symbol that touches the line is part of one of its words.
     first, last = len((before + "x").split()) - 1, len(("x" + after).split()) - 1

@@ -103,6 +103,8 @@ _RARE = "|".join((
     r"(?<!\w)[A-Za-z]{1,3}[\u00b2\u00b3\u2070-\u2089]\w{0,20}|(?<![\w.,$-])\d{1,2}[abc](?![\w/-])",
     r"(?<=[a-z] )(?<![Ww]ar )(?<!\ba )(?<!\ban )(?<!\bon )(?<!\bthe )"
     r"(?:II|III|IV|VI{1,3}|IX|X[IV]{0,4}|XX[IV]{0,4})(?!\w)",
+    # dot leaders and rules; `Wait.... what?` has an ellipsis
+    r"[-=*_\u2013\u2014]{4,}|\.{5,}|(?<![\w.])\.{4}",
 ))  # fmt: skip
 CODE = r"(?<![\w-])(?=[A-Z./-]{0,30}\d)(?=[\d./-]{0,30}[A-Z])[A-Z\d]{1,30}(?:[./-][A-Z\d]{1,30}){0,5}(?![\w-]|[@/.]\w)"
 """A word of capitals and digits, such as A-17, COVID-19 or 4K."""
