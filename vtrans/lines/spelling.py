@@ -17,6 +17,7 @@ import regex
 from vtrans.lines.line import Kept, Line, Stage
 from vtrans.lines.unknowns import Characters
 from vtrans.text.languages import base
+from vtrans.text.sentences import BEGINNING
 from vtrans.wording.german_forms import MONTHS, WEEKDAY
 from vtrans.wording.protect import Masked, Span
 
@@ -42,7 +43,8 @@ _SHORT = regex.compile(
     r"(?<![\w.,/])(?<!(?<!\d\s?)[\u2013-]\s?)(?<!\b[Tt]he )"
     rf"(?:(?<=\b{_DAY} (?:of )?){_MONTH}(?!\w)(?:\.(?=\s*[\d,]|\s\p{{Ll}}))?"
     rf"|{_MONTH}\.?(?= (?:{_DAY}|\d{{4}}){_NO_UNIT})"
-    rf"|{WEEKDAY}\.?(?=[:,]? (?:\d+(?:st|nd|rd|th|[ap]m)?{_NO_UNIT}|{_MONTH}(?!\w)|(?:{'|'.join(MONTHS)}) \d)))"
+    rf"|{WEEKDAY}\.?(?=[:,]? (?:\d+(?:st|nd|rd|th|[ap]m)?{_NO_UNIT}|{_MONTH}(?!\w)|(?:{'|'.join(MONTHS)}) \d))"
+    rf"|{WEEKDAY}\.(?=,?\s\p{{Ll}})|(?<=\b(?i:on|next|last|every|until|by) ){WEEKDAY}(?!\w)(?=[.,!?]?(?:$|\s\p{{Ll}})))"
 )
 _CHAT = {
     "u": "you", "r": "are", "pls": "please", "plz": "please", "thx": "thanks", "sry": "sorry", "tmrw": "tomorrow",
@@ -69,6 +71,10 @@ _UNIT = regex.compile(
     rf"(?<=(?<![\w.,/])(\d++(?:[.,/]\d++)?)\s?)(?<!\d)({'|'.join(_UNITS)})s?+(?!\w)(?:\.(?=\s*[^\s\p{{Lu}}]))?"
 )
 _APOSTROPHE = regex.compile(r"(?<=\p{L})&(?:#39|#x27|apos|#8217|rsquo);(?=\p{L})")
+_FULL = {"Apt": "Apartment", "Capt": "Captain", "Gen": "General", "Gov": "Governor", "Sen": "Senator"}
+_ABBREVIATED = regex.compile(r"(?<![\w.])(?:(Capt|Gen|Gov|Sen)\.(?=\s\p{Lu})|(Apt)\.(?=\s?\d))")
+# `U.S.`, with the full stop if it ends a sentence there, unless it is the whole line.
+_STATE = regex.compile(rf"(?<![\w.])U\.[SK](?=\.)(?:\.(?!\W*$|\s+{BEGINNING.pattern})|(?<=^...)\.)?+(?![\w.]\w)")
 _LETTER = regex.compile(r"(?<!\S)[b-hj-qs-tv-z](?!\S)")  # beside which `u` is a letter as well
 _TIME = regex.compile(r"(?<![\w.,:/-])(1[0-2]|[1-9])\.(?=[0-5]\d\s?[ap]\.?m(?!\w| I\b))")
 
@@ -113,10 +119,14 @@ def _spelled(text: str) -> Iterator[tuple[Span, str]]:
     for match in () if _LETTER.search(text) else _CHAT_WORD.finditer(text):
         word = _CHAT[match[0].lower()]
         yield match.span(), word[0].upper() + word[1:] if match[0][0].isupper() else word
-    if not any(map(str.isdigit, text)):
-        return
     for match in _SHORT.finditer(text):
         yield match.span(), _WHOLE[match[0][:3]]
+    for match in _ABBREVIATED.finditer(text):
+        yield match.span(), _FULL[match[1] or match[2]]
+    for match in _STATE.finditer(text) if not text.isupper() or len(text) == 4 else ():
+        yield match.span(), match[0].replace(".", "")
+    if not any(map(str.isdigit, text)):
+        return
     for match in _TIME.finditer(text):
         yield match.span(), f"{match[1]}:"
     for match in _UNIT.finditer(text):

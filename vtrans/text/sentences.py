@@ -14,8 +14,16 @@ _END = regex.compile(
 )
 _ABBREVIATION = regex.compile(
     r"(?<!\w)(?:\p{L}|(?:\p{L}\.\s?)+\p{L}|\d{1,2}|M(?:rs?|s|me|lle)|Dr|Prof|St|Sr|Jr|Gen|Sen|Rev|Capt|Lt|Col|Mt|No|Nos|Nr"
-    r"|vs|etc|cf|ca|approx|Fig|Vol|pp?|ed|eds|Inc|Ltd|Co|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec|bzw|usw|evtl|ggf"
+    r"|Gov|Rep|Sgt|Ft|max|ext|vs|etc|cf|ca|approx|Fig|Vol|pp?|ed|eds|Inc|Ltd|Co|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec|bzw|usw|evtl|ggf"
     r"|inkl|Str|Hr|Fr|Tel|Abs|Art|Bd|Sra|Mio|Mrd)\.$"
+)
+# Abbreviations that may end a sentence, and English words that then begin another. `P.S. I` and `K. He, X. Li` do not.
+_LAST = regex.compile(
+    r"(?<!\w|\p{Ll}\.\s?)(?:(?!P\.\s?S|N\.\s?B)(?:\p{Lu}\.\s?)*\p{Lu}|[ap]\.m|No|etc|Inc|Ltd|Co|[JS]r)\.$"
+)
+BEGINNING = regex.compile(
+    r"(?:He|She|It|We|They|You|I|The|This|That|These|There|My|His|Her|Our|Their|And|But|So|Then|If|What|Why|How|Please)"
+    r"(?![\w.,-])"
 )
 _LONGEST_ABBREVIATION = 20  # characters
 
@@ -24,7 +32,9 @@ def sentences(text: str) -> list[str]:
     """Returns the sentences of a text, each with the white space after it."""
     parts, begin = [], 0
     for end in _END.finditer(text):
-        if not ends_in_abbreviation(text[begin : end.start()]):
+        before = text[begin : end.start()]
+        ends = BEGINNING.match(text, end.end()) and _LAST.search(before[-_LONGEST_ABBREVIATION:])
+        if ends or not ends_in_abbreviation(before):
             parts.append(text[begin : end.end()])
             begin = end.end()
     return [*parts, text[begin:]]

@@ -22,11 +22,17 @@ _ABBREVIATIONS = {
     "approx.": "ca.", "Art.": "Art.", "BC": "v. Chr.", "BCE": "v. Chr.", "c.": "ca.", "e.g.": "z. B.",
     "et al.": "et al.", "etc": "usw", "etc.": "usw.", "ext.": "Durchwahl", "Fig.": "Abb.", "i.e.": "d. h.",
     "incl.": "inkl.", "max.": "max.", "no.": "Nr.", "No.": "Nr.", "p.": "S.", "pp.": "S.", "Qty": "Menge",
-    "Tel": "Tel", "VAT": "MwSt.", "Vol.": "Bd.", "vs": "vs.", "vs.": "vs.",
+    "P.O. Box": "Postfach", "PO Box": "Postfach", "Tel": "Tel", "UK": "UK", "US": "US", "VAT": "MwSt.", "Vol.": "Bd.",
+    "vs": "vs.", "vs.": "vs.",
 }  # fmt: skip
+_OF_STATES = (  # nouns, as in the US economy
+    r"(?:ambassador|arm(?:y|ies)|bank|border|citizen|compan(?:y|ies)|dollar|econom(?:y|ist)|election|embassy|government"
+    r"|industry|law|market|military|navy|official|president|senator|soldier|troop|visa)s?\b"
+)
 _ABBREVIATION = regex.compile(
     r"(?<![\w.])(?:(?<!\b(?:said|say|says|or|is|was|answered) )no\.(?=\s?\d)|(?:Art|ext|Fig|No|pp?|Vol)\.(?=\s?\d)"
     r"|(?<=(?:\d|century)\s)BCE?|c\.(?=\s\d{3,4}(?!\w))|max\.(?=\s?\d)|VAT(?=[\s:.,)])|Qty(?=:)"
+    rf"|P(?:\.O\.|O) Box(?=\s?\d)|U[SK](?= {_OF_STATES})"
     r"|(?:approx|e\.g|et al|i\.e|incl|vs)\.|etc\.(?!\s*\p{Lu})|etc(?=\.)|vs|Tel(?=[.:]))(?![\w-])"
 )
 _CURRENCIES = {"$": "Dollar", "US$": "US-Dollar", "\u20ac": "Euro", "\u00a3": "Pfund"}
@@ -89,7 +95,7 @@ def corrected(source: str, text: str) -> str:
     `am` before dates that have `on` there."""
     if regex.search(rf"\bon {_DIGITS}", source):
         text = regex.sub(rf"\b(?:an|auf|bei) (?={_DIGITS})", "am ", text)
-    for word in dict.fromkeys(_BEFORE_NOUN.findall(source)):
+    for word in dict.fromkeys(_BEFORE_NOUN.findall(regex.sub(r"\bU\.([SK])\.", r"U\1", source))):
         text = regex.sub(rf"(?<![\w-]){regex.escape(word)} (?=\p{{Lu}}\p{{Ll}}{{2}})", f"{word}-", text)
     return text
 

@@ -31,6 +31,12 @@ _WORD = regex.compile(
     r"(?:\p{Lu}\p{Ll}{2,}|\p{Lu}{2,})\p{L}*+)"
     r"(?![\p{L}\p{M}\d_@/\\-]|['\u2019](?!s(?!\w))\w|\.\w)"
 )
+# Initials, St. and Mt. with the names around them, and with a word after a genitive, as in `St. Patrick's Day`.
+_WITH_INITIALS = regex.compile(
+    r"(?<![\w.@/-])(?:(?<first>\p{Lu}\p{Ll}+) )?"
+    r"(?<head>(?!U\.[SKN]\.|P\.[SO]\.|N\.B\.|A\.D\.|D\.C\.)\p{Lu}\.(?:[ -]?\p{Lu}\.)*+|(?<saint>(?:St|Ft|Mt)\.?|Mount))"
+    r" (?!I\b)(?<last>\p{Lu}[\p{L}\p{M}-]+)(?<more>['\u2019]s \p{Lu}[\p{L}\p{M}]+)?"
+)
 _GENITIVE = regex.compile(r"['\u2019]s(?!\w)")
 _LISTED = regex.compile(r" and \p{Lu}")
 _TITLE = regex.compile(r"(?<!\w)(Mrs?|Ms|Dr|Prof)\.? $")
@@ -136,11 +142,21 @@ class Names:
             if self._in_german and (greeted := _GREETED.match(line)) and _is_unchanged(greeted[2]):
                 names.append(Name(0, greeted.end(), f"{'Guten Tag' if ' ' in greeted[1] else 'Hallo'} {greeted[1]}"))
             names += self._named(line)
+            names += self._with_initials(line)
         end = 0
         for name in sorted(names, key=lambda name: (name.begin, -name.end)):
             if name.begin >= end:
                 yield name
                 end = name.end
+
+    def _with_initials(self, line: str) -> Iterator[Name]:
+        for match in _WITH_INITIALS.finditer(line):
+            first, last, is_saint = match["first"], match["last"], match["saint"] and not match["first"]
+            # `We need plan B. After that, ...` has no initial.
+            if is_saint or match["more"] or _is_unchanged(last) or self._case(last, "") == last:
+                is_whole = first and (_is_unchanged(first) or self._is_rare(first))
+                begin, end = match.start() if is_whole else match.start("head"), match.end()
+                yield from self._name(line, [_Word(begin, end, line[begin:end], is_name=True)])
 
     def _named(self, line: str) -> Iterator[Name]:
         """Yields the names of a line. In a heading, whose words mostly begin with capitals, only known names, what
