@@ -30,6 +30,8 @@ KNOWS: Any = SimpleNamespace(is_unknown=lambda side, character: False, may_chang
         ("the letter u, vectors u and v", "the letter u, vectors u and v"),
         ("Get 'em at James' place.", "Get 'em at James' place."),
         ("'The boys' room is dirty,' she said.", "'The boys' room is dirty,' she said."),
+        ("On Tues. we met Gov. Sun. It was next Sat.", "On Tuesday we met Governor Sun. It was next Saturday."),
+        ("The U.S. and U.K. army in the U.S. He", "The US and UK army in the US. He"),
         ("I met Jan 2 years ago, the Sun 4 times", "I met Jan 2 years ago, the Sun 4 times"),
         ("Jan 5 - Feb 10, Mon 9:00 - Fri 17:00", "January 5 - February 10, Monday 9:00 - Friday 17:00"),
         (">>de<< the u 'x y' 5 Jan", ">>de<< the u 'x y' 5 Jan"),

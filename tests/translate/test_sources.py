@@ -41,7 +41,7 @@ def test_pieces_are_within_the_limit_and_lose_nothing(line: str, limit: int) -> 
         ],
         ["Version 4.11.3 fixes 128 bugs. ", "Use e.g. Python... I think."],
         ["Wir haben z. B. Hunde. ", "Am 3. Mai um 5 Uhr. ", "Ja!"],
-        ["the U.S. Army is here. and J. F. Kennedy, No. 5"],
+        ["the U.S. Army is here. and J. F. Kennedy, No. 5 at 5 p.m. ", "He left plan B. ", "It is"],
         ["\u4f60\u597d\u3002", "\u4e16\u754c\uff01", "\u201c\u597d\u3002\u201d", "\u4ed6\u8bf4\u3002"],
         [""],
     ],
@@ -51,7 +51,7 @@ def test_sentences_end_at_marks_but_not_at_abbreviations(parts: list[str]) -> No
 
 
 def test_a_line_that_is_longer_than_usual_is_translated_sentence_by_sentence() -> None:
-    made, line = translator(), "A dog runs.  A cat sleeps in the park.\tA dog sleeps."
+    made, line = translator(), "A dog runs.  A cat sleeps in the park.   A dog sleeps."
     parts = [part.strip() for part in sentences(line)]
 
     def stage(usual: int, **options: Any) -> CutIntoPieces:
@@ -71,7 +71,11 @@ def test_a_line_that_is_longer_than_usual_is_translated_sentence_by_sentence() -
     for piece in cut.pieces:
         piece.hypotheses = [Hypothesis(tuple(vocabulary().encode("ein Hund")), -1.0, -1.0, True, ())]
     stage(5).after([cut])
-    assert cut.translations[0].text == "ein Hund  ein Hund\tein Hund"
+    assert cut.translations[0].text == "ein Hund  ein Hund   ein Hund"
+    for first, second in ((" |  ", " | "), ("\t\t", " | |\t")):
+        row = Line(1, f"A dog{first}A cat{second}A dog")
+        assert piece_texts(stage(0), row) == ["A dog", "A cat", "A dog"]
+        assert [piece.gap for piece in row.pieces] == [first, second, " "]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
+import regex
 from numpy.typing import NDArray
 
 from vtrans.config import SearchConfig
@@ -27,6 +28,7 @@ from vtrans.wording.avoid import Avoid, Spelling
 from vtrans.wording.phrases import NO_WORDING, Wording, encoded
 
 SHORT_FROM, SHORT = 40, 4  # a piece of that many subwords is translated by far less if these are so many times fewer
+_CELL = regex.compile(r"(?<=(?:\t|\s\|)\s*)(?=[^\s|])")  # after a tab, and after ` | ` as in tables of Markdown
 EXTRA_LENGTH = 50  # target subwords allowed beyond the length of the source (Vaswani et al. 2017, section 6.1)
 
 
@@ -101,19 +103,22 @@ class SourceReader:
         (ids,) = (vocab or self._src_vocab).encode_batch([text], tags=to is None and not self.begin)
         return ids
 
-    def pieces(self, line: Line, most: int, to: str | None) -> list[Piece]:
-        """Returns the pieces of a line with subwords: one, or its sentences if it has more than `most` subwords.
+    def pieces(self, line: Line, most: int, to: str | None, *, cells: bool = False) -> list[Piece]:
+        """Returns the pieces of a line: one, or its cells, or its sentences if it has more than `most` subwords.
 
         The translation of the first piece begins with the prefix and contains the phrases. Raises InputError if they
         leave no room for EOS.
         """
         parts = [(line.ids, "")] if line.ids else []
-        if len(line.ids) > most:
-            texts = sentences(line.model_text)
+        is_row = cells and ("\t" in line.model_text or line.model_text.count("|") > 1)
+        texts = _CELL.split(line.model_text.strip()) if is_row else [line.model_text]
+        if len(line.ids) > most or len(texts) > 1:
+            texts = [part for text in texts for part in (sentences(text) if len(line.ids) > most else [text])]
             parts = []
             for k, text in enumerate(texts):
-                ids = self.encode(text, line.number, to="" if k else to)
-                cut, gap = cut_long(ids, self.max_source, self._src_vocab), text[len(text.rstrip()) :] or " "
+                own = (text.rstrip(" \t|") if is_row else text).rstrip()
+                ids = self.encode(own, line.number, to="" if k else to)
+                cut, gap = cut_long(ids, self.max_source, self._src_vocab), text[len(own) :] or " "
                 parts += [(piece, gap if piece is cut[-1] else " ") for piece in cut]
             line.ids = [id for ids, _ in parts for id in ids]
         pieces = []
@@ -200,14 +205,14 @@ class SourceReader:
 class CutIntoPieces(Stage):
     """Makes a source of each line, or several of a long one, and joins the translations of their pieces.
 
-    The sentences of a line are translated one by one if it has more than `usual` subwords, unless something is asked of
-    its translation as a whole. A model that has seen single sentences leaves out some of several, and one that has seen
-    documents does better with all of them.
+    The cells of a line are translated one by one, and its sentences are if it has more than `usual` subwords, unless
+    something is asked of its translation as a whole. A model that has seen single sentences leaves out some of several,
+    and one that has seen documents does better with all of them.
     """
 
     def __init__(self, reader: SourceReader, vocab: Vocabulary, options: TranslateOptions, usual: int = 0) -> None:
         self._reader, self._vocab, self._to, self._nbest = reader, vocab, options.to, options.nbest
-        self._beginning = reader.beginning(options.to, options.formality)
+        self._raw, self._beginning = options.raw, reader.beginning(options.to, options.formality)
         self._usual = min(usual, reader.max_source) if usual and not options.raw else reader.max_source
 
     def before(self, lines: Sequence[Line]) -> None:
@@ -218,9 +223,10 @@ class CutIntoPieces(Stage):
             line.match = line.match if match else None
             line.before = [*self._beginning, *match]
             line.counts.matched = int(bool(match))
-            is_whole = line.prefix or match or line.wording.phrases or line.wording.terms
+            is_whole = self._raw or line.prefix or match or line.wording.phrases or line.wording.terms
             if text.strip():
-                line.pieces = self._reader.pieces(line, self._reader.max_source if is_whole else self._usual, self._to)
+                most = self._reader.max_source if is_whole else self._usual
+                line.pieces = self._reader.pieces(line, most, self._to, cells=not is_whole)
             if len(line.ids) > self._reader.max_source:
                 line.counts.cut = 1
                 line.warnings.append(

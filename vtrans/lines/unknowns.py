@@ -40,21 +40,21 @@ _EITHER = regex.compile(r"\p{L}{2,}/\p{L}{2,}")  # but km/h is copied
 _RUN = regex.compile(r"[^\s<>]+|[<>]")
 _PART = regex.compile(r"\w[\w\p{M}'\u2019-]*|\X")
 _RULE = r"(?:[-=*_\u2013\u2014]{4,}+|\.{4,}+)"
-# The number or bullet of a heading or an item of a list, or who is addressed. `1.5 percent` and `3 books` are text. So
-# are rules, and the dash before a speaker in subtitles.
+# The number or bullet of a heading or an item of a list, or who is addressed. `1.5 percent` and `3 books` are text.
+# Rules, the bar at the beginning of a row, and the dash before a speaker in subtitles are like bullets.
 _ITEM = regex.compile(
     r"\s*(?:\(?(?:\d{1,3}(?:\.\d{1,2})*|\p{L}|[IVX]{1,5}|[ivx]{2,5})[.)]|\d{1,3}(?:\.\d{1,2})+(?=\s+\p{Lu}\p{Ll})"
     r"|[-+*#>\u2022\u2013\u2014]+|P\.?S\.|N\.B\.)\s+(?=[^\w\s]{0,2}\p{L}|\d+\s\p{L})|(?:[#@]\p{L}[\w.-]*+\s+)+(?=\p{Lu})"
-    rf"|\s*{_RULE}\s*(?=[^\w\s]{{0,2}}\p{{L}})|\s*[-\u2013\u2014](?=\p{{Lu}}\p{{Ll}}*+(?![\w-]))(?=.*[.!?\u2026]\s*$)"
+    rf"|\s*{_RULE}\s*(?=[^\w\s]{{0,2}}\p{{L}})|\s*(?:\|\s+)++|\s*[-\u2013\u2014](?=\p{{Lu}}\p{{Ll}}*+(?![\w-]))(?=.*[.!?\u2026]\s*$)"
 )
 # An ellipsis, or an emoticon after a sentence without a final mark.
 _TAIL = regex.compile(r"(?<=\p{L}[\p{L}\p{M}'\u2019]*)\s?(?:\.{3,}|\u2026)\s*$|(?<=[\p{L}\d])\s+[:;=]'?-?[()DPp]+\s*$")
-_RULE_AT_END = regex.compile(rf"(?<![-=*_\u2013\u2014.\s])\s*+{_RULE}\s*$")
+_RULE_AT_END = regex.compile(rf"(?<![-=*_\u2013\u2014.\s])\s*+{_RULE}\s*$|(?<![\s|])(?:\s+\|)++\s*$")
 _LETTER = r"[\p{Latin}\p{Greek}](?!\w)"
 # Symbols, a Roman numeral, the letter of an item, or letters as in `A & B` and `a = b`. `n/a` is translated.
 _WORDLESS = regex.compile(
-    r"[^\p{L}\p{M}\p{N}]+|\W*(?=[IVX]{2})X{0,3}(?:IX|IV|V?I{0,3})\W*|\(?(?:\p{Latin}|[ivx]{2,5})[.)]"
-    rf"|\W*{_LETTER}(?:(?:\s?[&=+*<>\u2260\u2264\u2265\u2248\u00d7\u00b7\u00f7\u2192]\s?|(?<!N)/(?=\p{{Lu}})){_LETTER})+\W*"
+    r"[^\p{L}\p{M}\p{N}]*(?!\u2581)[\p{P}\p{S}][^\p{L}\p{M}\p{N}]*|\W*(?=[IVX]{2})X{0,3}(?:IX|IV|V?I{0,3})\W*|\(?(?:\p{Latin}|[ivx]{2,5})[.)]"
+    rf"|\W*{_LETTER}(?:(?:\s?[&=+*<>|\t\u2260\u2264\u2265\u2248\u00d7\u00b7\u00f7\u2192]\s?|(?<!N)/(?=\p{{Lu}})){_LETTER})+\W*"
 )
 _REPEATED_MARKS = regex.compile(r"(?<![!?])[!?]{2,}+(?=\s*$)")
 _SINGLE_MARK = regex.compile(r"(?<![.!?\u2026])[.!?]$")
@@ -152,9 +152,8 @@ class CopyUnknown(Stage):
                     _STOPPED.put(line, True)
                 text = text[begin:end] + ("." if _STOPPED.get(line) and not may_be_ordinal else "")
                 line.seen = Masked.plain(text)
-                line.protected = [
-                    (start - begin, stop - begin) for start, stop in line.protected if begin <= start and stop <= end
-                ]
+                inside = [(start, stop) for start, stop in line.protected if begin <= start and stop <= end]
+                line.protected = [(start - begin, stop - begin) for start, stop in inside]
             if lacks or (len(text) > LONGEST_RUN and any(len(run) > LONGEST_RUN for run in text.split())):
                 line.protected = self._copied(text, line.protected)
 

@@ -152,8 +152,8 @@ class Names:
     def _with_initials(self, line: str) -> Iterator[Name]:
         for match in _WITH_INITIALS.finditer(line):
             first, last, is_saint = match["first"], match["last"], match["saint"] and not match["first"]
-            # `We need plan B. After that, ...` has no initial.
-            if is_saint or match["more"] or _is_unchanged(last) or self._case(last, "") == last:
+            # `We need plan B. After that, ...` has no initial: the vocabulary has `after`.
+            if is_saint or match["more"] or _is_unchanged(last) or len(self._vocab.encode(lower(last))) > 1:
                 is_whole = first and (_is_unchanged(first) or self._is_rare(first))
                 begin, end = match.start() if is_whole else match.start("head"), match.end()
                 yield from self._name(line, [_Word(begin, end, line[begin:end], is_name=True)])
