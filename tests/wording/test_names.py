@@ -46,8 +46,11 @@ def translations(names: Names, line: str) -> dict[str, str]:
         ),
         ("She works for NASA in New Orleans.", {"NASA": "NASA", "New Orleans": "New Orleans"}),
         ("We saw Mr. Tom and Dr. Okafor.", {"Mr. Tom": "Herrn Tom", "Dr. Okafor": "Dr. Okafor"}),
-        ("U.S. Noor and J.-K. R. Noor's plan B. Chemistry", {"Noor": "Noor", "J.-K. R. Noor's": "J.-K. R. Noors"}),
-        ("St. Noor's Day for Ana F. Tom", {"St. Noor's Day": "St. Noor's Day", "Ana F. Tom": "Ana F. Tom"}),
+        (
+            "U.S. Noor and Ana J.-K. R. Noor's plan B. Chemistry",
+            {"Noor": "Noor", "Ana J.-K. R. Noor's": "Ana J.-K. R. Noors"},
+        ),
+        ("St. Noor's Day, F. Tom Noor Chemistry", {"St. Noor's Day": "St. Noor's Day", "F. Tom Noor": "F. Tom Noor"}),
         ("They say that Mt. Okafor is high.", {"Mt. Okafor": "Mt. Okafor"}),
         ("Mrs. O'Brien left Scotland Yard and South Africa.", {"Mrs. O'Brien": "Frau O'Brien"}),
         ("The Austrian Parliament likes Chemistry on Thursday.", {}),

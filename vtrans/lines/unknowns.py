@@ -148,8 +148,7 @@ class CopyUnknown(Stage):
             if begin > 0 or end < len(text):
                 AROUND.put(line, (text[:begin], text[end:]))
                 may_be_ordinal = text[end - 1].isdigit()  # with a full stop
-                if _TAIL.search(text):
-                    _STOPPED.put(line, True)
+                _STOPPED.put(line, _TAIL.search(text) is not None)
                 text = text[begin:end] + ("." if _STOPPED.get(line) and not may_be_ordinal else "")
                 line.seen = Masked.plain(text)
                 inside = [(start, stop) for start, stop in line.protected if begin <= start and stop <= end]

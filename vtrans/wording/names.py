@@ -35,7 +35,7 @@ _WORD = regex.compile(
 _WITH_INITIALS = regex.compile(
     r"(?<![\w.@/-])(?:(?<first>\p{Lu}\p{Ll}+) )?"
     r"(?<head>(?!U\.[SKN]\.|P\.[SO]\.|N\.B\.|A\.D\.|D\.C\.)\p{Lu}\.(?:[ -]?\p{Lu}\.)*+|(?<saint>(?:St|Ft|Mt)\.?|Mount))"
-    r" (?!I\b)(?<last>\p{Lu}[\p{L}\p{M}-]+)(?<more>['\u2019]s \p{Lu}[\p{L}\p{M}]+)?"
+    r" (?!I\b)(?<last>\p{Lu}[\p{L}\p{M}-]+)(?:(?<more>['\u2019]s \p{Lu}[\p{L}\p{M}]+)| (?<next>\p{Lu}[\p{L}\p{M}-]+))?"
 )
 _GENITIVE = regex.compile(r"['\u2019]s(?!\w)")
 _LISTED = regex.compile(r" and \p{Lu}")
@@ -153,9 +153,10 @@ class Names:
         for match in _WITH_INITIALS.finditer(line):
             first, last, is_saint = match["first"], match["last"], match["saint"] and not match["first"]
             # `We need plan B. After that, ...` has no initial: the vocabulary has `after`.
-            if is_saint or match["more"] or _is_unchanged(last) or len(self._vocab.encode(lower(last))) > 1:
+            if is_saint or match["more"] or self._is_no_word(last):
                 is_whole = first and (_is_unchanged(first) or self._is_rare(first))
-                begin, end = match.start() if is_whole else match.start("head"), match.end()
+                begin = match.start() if is_whole else match.start("head")
+                end = match.end("last") if match["next"] and not self._is_no_word(match["next"]) else match.end()
                 yield from self._name(line, [_Word(begin, end, line[begin:end], is_name=True)])
 
     def _named(self, line: str) -> Iterator[Name]:
@@ -205,6 +206,9 @@ class Names:
         acronym, in more than half as many."""
         subwords, small = (len(self._vocab.encode(text)) for text in (word, lower(word)))
         return subwords > 1 and (word.isupper() or (small > 1 and 2 * small > subwords))
+
+    def _is_no_word(self, word: str) -> bool:
+        return _is_unchanged(word) or len(self._vocab.encode(lower(word))) > 1
 
     def _name(self, line: str, run: list[_Word]) -> Iterator[Name]:
         """Yields the name that words make up which follow each other, if there is one."""
