@@ -286,6 +286,7 @@ def test_terms_of_the_glossary_are_in_the_translation() -> None:
             "Open src/main.py or main.cpp of 2.9.2rc2 in [[a page]].",
             ["src/main.py", "main.cpp", "2.9.2rc2", "[[a page]]"],
         ),
+        ("dog ..... 5, name ____ or .... but dog.... and dog---", [".....", "____", "...."]),
     ],
 )
 def test_models_that_learned_codes_copy_what_everyday_text_has(line: str, copied: list[str]) -> None:

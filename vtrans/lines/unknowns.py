@@ -53,8 +53,8 @@ _RULE_AT_END = regex.compile(rf"(?<![-=*_\u2013\u2014.\s])\s*+{_RULE}\s*$|(?<![\
 _LETTER = r"[\p{Latin}\p{Greek}](?!\w)"
 # Symbols, a Roman numeral, the letter of an item, or letters as in `A & B` and `a = b`. `n/a` is translated.
 _WORDLESS = regex.compile(
-    r"[^\p{L}\p{M}\p{N}]*(?!\u2581)[\p{P}\p{S}][^\p{L}\p{M}\p{N}]*|\W*(?=[IVX]{2})X{0,3}(?:IX|IV|V?I{0,3})\W*|\(?(?:\p{Latin}|[ivx]{2,5})[.)]"
-    rf"|\W*{_LETTER}(?:(?:\s?[&=+*<>|\t\u2260\u2264\u2265\u2248\u00d7\u00b7\u00f7\u2192]\s?|(?<!N)/(?=\p{{Lu}})){_LETTER})+\W*"
+    r"(?=[\p{P}\p{S}])(?!\u2581)[^\p{L}\p{M}\p{N}]++|\W*+(?=[IVX]{2})X{0,3}(?:IX|IV|V?I{0,3})\W*|\(?(?:\p{Latin}|[ivx]{2,5})[.)]"
+    rf"|\W*+{_LETTER}(?:(?:\s?[&=+*<>|\t\u2260\u2264\u2265\u2248\u00d7\u00b7\u00f7\u2192]\s?|(?<!N)/(?=\p{{Lu}})){_LETTER})+\W*"
 )
 _REPEATED_MARKS = regex.compile(r"(?<![!?])[!?]{2,}+(?=\s*$)")
 _SINGLE_MARK = regex.compile(r"(?<![.!?\u2026])[.!?]$")
