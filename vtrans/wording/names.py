@@ -34,7 +34,7 @@ _WORD = regex.compile(
 # Initials, St. and Mt. with the names around them, and with a word after a genitive, as in `St. Patrick's Day`.
 _WITH_INITIALS = regex.compile(
     r"(?<![\w.@/-])(?:(?<first>\p{Lu}\p{Ll}+) )?"
-    r"(?<head>(?!U\.[SKN]\.|P\.[SO]\.|N\.B\.|[AD]\.[DC]\.)\p{Lu}\.(?:[ -]?\p{Lu}\.){0,4}+|(?<saint>(?:St|Ft|Mt)\.?|Mount))"
+    r"(?<head>(?!U\.[SKN]\.|P\.[SO]\.|N\.B\.|[AD]\.[DC]\.)\p{Lu}\.(?:[ -]?\p{Lu}\.){0,4}+|(?<saint>[SFM]t\.?|Mount))"
     r" (?!I\b)(?<last>\p{Lu}[\p{L}\p{M}-]+)(?:(?<more>['\u2019]s \p{Lu}[\p{L}\p{M}]+)| (?<next>\p{Lu}[\p{L}\p{M}-]+))?"
 )
 _GENITIVE = regex.compile(r"['\u2019]s(?!\w)")
