@@ -208,18 +208,18 @@ def test_a_long_line_is_cut_with_a_warning_that_names_it() -> None:
     line = " ".join(WORDS * 3)
     made = Translator(TorchEngine([loaded()]), dataclasses.replace(SEARCH, max_source=10), Console(stream=heard))
     short = "a dog runs"
-    found = list(made.translate([short, line, short]))
+    found = list(made.translate([short, line, short], raw=True))
     pieces = cut_long(vocab.encode(line), 10, vocab)
     assert len(pieces) > 3
     (warning,) = heard.getvalue().removesuffix("\n").split("\n")
     assert re.search(rf"^warning: line 2 .* {len(vocab.encode(line))} .* 10.* {len(pieces)} pieces", warning)
     assert made.counts.cut == 1
-    parts = [best for (best,) in translator().nbest(map(vocab.decode, pieces))]
+    parts = [best for (best,) in translator().nbest(map(vocab.decode, pieces), raw=True)]
     assert found[1] == " ".join(part.text for part in parts if part.text)
-    ((whole,),) = made.nbest([line])
+    ((whole,),) = made.nbest([line], raw=True)
     assert whole.score == pytest.approx(statistics.fmean(part.score for part in parts))
     assert whole.logprob == pytest.approx(math.fsum(part.logprob for part in parts))
-    assert found[0] == found[2] == next(translator().translate([short]))
+    assert found[0] == found[2] == next(translator().translate([short], raw=True))
 
 
 def test_no_source_is_longer_than_the_position_table(monkeypatch: pytest.MonkeyPatch) -> None:
