@@ -188,7 +188,7 @@ class CopyUnknown(Stage):
         for begin, stop in (*protected, (len(line), len(line))):
             runs = list[Span]()
             for first, last in self._copied_parts(line, end, begin):
-                continues = bool(runs) and runs[-1][1] == first
+                continues = bool(runs) and runs[-1][1] == first and _continues(line[first - 1], line[first])
                 runs.append((runs.pop()[0] if continues else first, last))
             spans += [*runs, (begin, stop)]
             end = stop
@@ -200,13 +200,15 @@ class CopyUnknown(Stage):
             rest = run.start()
             if self._is_address(core):
                 first = line.find(core, rest)
+                yield from self._unknown_parts(line, rest, first)
                 rest = first + len(core)
                 if line[rest : rest + 1] == ")" and core.count("(") > core.count(")"):  # as in an address of Wikipedia
                     rest += 1
                 yield first, rest
-            for match in _PART.finditer(line, rest, run.end()):
-                if self._is_copied(match.group()):
-                    yield match.span()
+            yield from self._unknown_parts(line, rest, run.end())
+
+    def _unknown_parts(self, line: str, begin: int, end: int) -> Iterator[Span]:
+        return (match.span() for match in _PART.finditer(line, begin, end) if self._is_copied(match.group()))
 
     def _is_address(self, run: str) -> bool:
         """Returns whether a run of characters without blanks is copied as a whole: it has letters or digits and a
@@ -243,3 +245,8 @@ def _between(body: str, around: tuple[str, str], dropped: str, translation: Tran
     if words is not None:
         words = (*[1.0] * first, *words, *[1.0] * (tgt_words - first - len(words)))
     return replace(translation, text=text, alignment=links, word_confidences=words)
+
+
+def _continues(before: str, after: str) -> bool:
+    """Returns whether a copied text goes on between two characters: brackets around an amount are apart from it."""
+    return (before in "()[]") == (after in "()[]")
