@@ -13,6 +13,7 @@ from translators import learned
 import vtrans
 from vtrans.config import RETRY_NGRAM, SearchConfig
 from vtrans.engines.engine import Source
+from vtrans.lines.coded_numbers import CodedNumbers
 from vtrans.lines.invented import OnlyNumbers
 from vtrans.lines.line import Line, Piece
 from vtrans.lines.numbers import FAR_WORSE, KeepNumbers
@@ -23,6 +24,7 @@ from vtrans.text.vocabulary import EOS_ID, Vocabulary
 from vtrans.translate.translation import TranslateOptions, Translation
 from vtrans.translate.translator import Translator
 from vtrans.wording.avoid import Spelling
+from vtrans.wording.phrases import without_space
 from vtrans.wording.protect import Protection
 
 SEARCHES = {  # the translation of the first search, and that of the second one with its score
@@ -140,6 +142,13 @@ def test_long_numbers_are_codes_in_the_second_search_of_a_model_that_learned_cod
     assert vocab.decode(best.tokens) == "Wir haben 1.500.000 $ hier in A1."
     assert len(best.token_logprobs) == len(best.tokens) + 1
     assert sum(best.token_logprobs) == pytest.approx(best.logprob)
+
+
+def test_a_code_after_a_mark_is_restored(vocab: Vocabulary) -> None:
+    coded = CodedNumbers("500 dogs", ["500"], vocab, lambda number: number)
+    tokens = (*vocab.encode("Wir"), *without_space(tuple(vocab.encode("A1")), vocab))
+    found = coded.restored(Hypothesis(tokens, -1.0, -1.0, True, (-1.0,) * (len(tokens) + 1)))
+    assert vocab.decode(found.tokens) == "Wir500"
 
 
 def test_without_a_second_search_lines_are_counted_only(vocab: Vocabulary) -> None:

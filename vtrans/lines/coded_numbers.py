@@ -14,6 +14,7 @@ from vtrans.search.lexical import Form, Phrase
 from vtrans.search.loop import Hypothesis
 from vtrans.text.number_words import CURRENCY
 from vtrans.text.vocabulary import UNK_ID, Vocabulary
+from vtrans.wording.phrases import without_space
 from vtrans.wording.protect import masked
 
 FEWEST_DIGITS = 3  # shorter numbers may be hours, days or ordinals, which a language writes in its own way
@@ -36,6 +37,11 @@ class CodedNumbers:
         self._numbers = {tokens[code]: tuple(vocab.encode(localized(of))) for code, of in read.texts.items()}
         if any(UNK_ID in (*code, *number) for code, number in self._numbers.items()):
             self._numbers, read, spans = {}, masked(text, ()), {}
+        self._numbers |= {  # also after an opening quotation mark
+            inside: written
+            for known, form in self._numbers.items()
+            if (inside := without_space(known, vocab)) and (written := without_space(form, vocab))
+        }
         self.text = read.masked
         self.numbers = set(spans.values())
         """The numbers that have codes."""

@@ -194,9 +194,14 @@ def _forms(text: str, vocab: Vocabulary) -> Iterator[Form]:
     if not tokens or UNK_ID in tokens or vocab.decode(tokens) != text:
         return
     yield Form(tokens, whole)
+    if _HAS_NO_SPACES.match(text) and (rest := without_space(tokens, vocab)):
+        yield Form(rest, whole)
+
+
+def without_space(tokens: tuple[int, ...], vocab: Vocabulary) -> tuple[int, ...]:
+    """Returns the subwords of a text as they stand directly after other characters; none if there are no such."""
     first = vocab.piece(tokens[0])
-    if _HAS_NO_SPACES.match(text) and first.startswith(SPACE):
-        if first == SPACE and len(tokens) > 1:
-            yield Form(tokens[1:], whole)
-        elif (rest := vocab.id_of(first[1:])) is not None:
-            yield Form((rest, *tokens[1:]), whole)
+    if not first.startswith(SPACE) or first == SPACE:
+        return tokens[1:] if first == SPACE else ()
+    rest = vocab.id_of(first[1:])
+    return () if rest is None else (rest, *tokens[1:])
