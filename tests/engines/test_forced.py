@@ -29,7 +29,7 @@ LINES = [line for line in sentences(40, seed=5) if line]
 def test_rescoring_a_translation_gives_the_score_of_its_search(name: str, max_length: int) -> None:
     made = translator(VARIANTS[name], max_length=max_length, batch_tokens=100)
     met = []
-    for translations in zip(*made.nbest(LINES, 3), strict=True):
+    for translations in zip(*made.nbest(LINES, 3, raw=True), strict=True):
         again = list(made.logprob(LINES, [t.tokens for t in translations]))
         for t, rescored in zip(translations, again, strict=True):
             if t.tokens:  # a place for which the search found nothing has no subwords to score
