@@ -59,14 +59,8 @@ _CHAT_WORD = regex.compile(
     r"(?:(?<!\br)|(?<=\b(?:u|you|we|they) r)|(?= (?:u|you|we|they)\b))(?<!\b(?:letters?|the|symbols?|variables?) u)"
 )
 _UNITS = {
-    "hr": "hour",
-    "min": "minute",
-    "sec": "second",
-    "yr": "year",
-    "wk": "week",
-    "tbsp": "tablespoon",
-    "tsp": "teaspoon",
-}
+    "hr": "hour", "min": "minute", "sec": "second", "yr": "year", "wk": "week", "tbsp": "tablespoon", "tsp": "teaspoon",
+}  # fmt: skip
 _UNIT = regex.compile(
     rf"(?<=(?<![\w.,/])(\d++(?:[.,/]\d++)?)\s?)(?<!\d)({'|'.join(_UNITS)})s?+(?!\w)(?:\.(?=\s*[^\s\p{{Lu}}]))?"
 )
