@@ -248,5 +248,5 @@ def _between(body: str, around: tuple[str, str], dropped: str, translation: Tran
 
 
 def _continues(before: str, after: str) -> bool:
-    """Returns whether a copied text goes on between two characters: brackets around an amount are apart from it."""
+    """Returns whether two copied characters are one text. Brackets are apart from what is inside them."""
     return (before in "()[]") == (after in "()[]")
