@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typed_lines import LATIN, READ, Reader, translated, vocabulary_of
 
-from vtrans.lines.case import Case, LowerCase, heading, initial, title
+from vtrans.lines.case import Case, LowerCase, initial, title
 from vtrans.lines.line import Line, Stage
 from vtrans.lines.terms import FindTerms
 from vtrans.lines.unknowns import Characters, CopyUnknown
@@ -20,7 +20,7 @@ from vtrans.wording.phrases import Wording
 from vtrans.wording.protect import Masked, Protection
 
 EMPHASIS = vocabulary_of("the quick fox dog is i I am not happy please stop now, {A} NOT NOW NASA NASA")
-CAPITALS, TITLE, HEADING, INITIAL = Case(upper), Case(title), Case(heading), Case(initial)
+CAPITALS, TITLE, HEADING, WORD = Case(upper), Case(title), Case(initial), Case(initial, is_word=True)
 
 
 @pytest.mark.parametrize(
@@ -38,9 +38,9 @@ CAPITALS, TITLE, HEADING, INITIAL = Case(upper), Case(title), Case(heading), Cas
         ("The Brown Fox", HEADING),
         ("Brown NASA", None),
         ("Fox Nasa", None),  # it may be a name, as the vocabulary has no piece for it
-        ("The", INITIAL),
+        ("The", WORD),
         ("The!", None),
-        ("Dog 4", INITIAL),
+        ("Dog 4", WORD),
         ("The Quick brown Fox Jumps", None),
         ("NASA Jumps Over The Fox", HEADING),
         ("NASA 978-3", None),  # a number is no word
@@ -54,7 +54,7 @@ CAPITALS, TITLE, HEADING, INITIAL = Case(upper), Case(title), Case(heading), Cas
 )
 def test_the_case_of_a_line(line: str, case: Any) -> None:
     found = READ.case.case_of(Masked.plain(line))
-    assert (found and found.write) == (case and case.write)
+    assert (found and (found.write, found.is_word)) == (case and (case.write, case.is_word))
 
 
 @pytest.mark.parametrize(

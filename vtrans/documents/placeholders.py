@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import count
 
-from vtrans.wording.protect import PATTERNS, PLACEHOLDERS
+from vtrans.wording.patterns import PATTERNS, PLACEHOLDERS
 
 _NUMBERED = "c gcc-internal java-printf objc perl php"  # allow `%2$s`
 _LIKE_PRINTF = "awk d elisp gfc-internal go javascript librep lua modula2 object-pascal python ruby sh-printf tcl"

@@ -13,7 +13,7 @@ from vtrans.documents.inline import Span, items_of, without_accelerator
 from vtrans.documents.markup import Item
 from vtrans.documents.placeholders import CONVERSION, Format, placeholders
 from vtrans.documents.xml import Element, indented_words_of, inline_items, words_of
-from vtrans.wording.protect import PATTERNS
+from vtrans.wording.patterns import PATTERNS
 
 _CONVERTS = re.compile(PATTERNS["format"])
 

@@ -14,7 +14,8 @@ from typing import Literal
 
 import sentencex
 
-from vtrans.wording.protect import CODE, NAMES, PLACEHOLDERS, Protection
+from vtrans.wording.patterns import CODE, NAMES, PLACEHOLDERS
+from vtrans.wording.protect import Protection
 
 _WEBLATE = r"\[X\d+X\]"  # what Weblate sends LibreTranslate in place of a placeholder
 MARKS = [chr(code) for code in range(0xE000, 0xF900)]

@@ -40,11 +40,6 @@ def initial(text: str, language: str | None = None) -> str:
     return (first if first == first.title() else upper(first, language)) + text[len(first) :]
 
 
-def heading(text: str, language: str | None = None) -> str:
-    """Returns a heading as it is written in most languages other than English: only its first word has a capital."""
-    return initial(text, language)
-
-
 @dataclass(frozen=True)
 class Case:
     """A case that the words of a line have: `write` gives it to a text of the target language."""
@@ -53,6 +48,8 @@ class Case:
     language: str | None = None
     kept: tuple[str, ...] = ()
     """Words and phrases that are written as they are, such as iPhone."""
+    is_word: bool = False
+    """Whether it is that of a single word with a capital, which the model is to see in small letters."""
 
     def restore(self, text: str) -> str:
         """Returns a text in this case."""
@@ -64,8 +61,8 @@ class Case:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is a case of all words, and not of the first."""
-        return self.write not in (initial, heading)
+        """Whether it is a case of all words, and not of the first as in headings of most languages but English."""
+        return self.write is not initial
 
     def changes(self, phrase: str) -> bool:
         """Returns whether this phrase is written in another way in a translation in this case."""
@@ -200,7 +197,7 @@ class LowerCase(Stage):
         initials = [word for word in words if len(word) > 1 and word[1:] == word[1:].lower() and word[0].isupper()]
         mixed = tuple(word for word in words if word not in small and word not in capitals and word not in initials)
         if words == initials and len(words) == 1 and not line.text.rstrip().endswith(tuple(FINAL_MARKS)):
-            return Case(initial) if self._in_sentence(words[0], "") != words[0] else None
+            return Case(initial, is_word=True) if self._in_sentence(words[0], "") != words[0] else None
         begun = [word for word in capitals if len(word) > 1 and self._in_sentence(word, "") != word]
         if (mixed or initials or small) and all(map(self._may_be_acronym, begun)):
             begun = []
@@ -222,7 +219,7 @@ class LowerCase(Stage):
             return None
         frequent = [word for word in capitals if len(word) in (2, SHORT) and not self._may_be_acronym(word)]
         acronyms = tuple(word for word in capitals if word in AFTER_THE or word not in ("A", *frequent))
-        return Case(title if base(self._tgt) in ("", "en") else heading, kept=(*mixed, *acronyms))
+        return Case(title if base(self._tgt) in ("", "en") else initial, kept=(*mixed, *acronyms))
 
     def _may_be_acronym(self, word: str) -> bool:
         return len(word) <= SHORT and len(self._vocab.encode(lower(word, self._src))) > 1
@@ -234,7 +231,7 @@ class LowerCase(Stage):
     def lowered(self, line: Masked, case: Case | None, emphasis: Collection[str] = ()) -> Masked:
         """Returns a line as a sentence is written if it has a case, else with small letters for unknown capitals and
         these words only."""
-        parts, before, gap = [], "", "" if case and case.write is initial else "."
+        parts, before, gap = [], "", "" if case and case.is_word else "."
         for code, text in line.parts:
             if code == text:
                 written, end = list[str](), 0

@@ -40,22 +40,31 @@ _EITHER = regex.compile(r"\p{L}{2,}/\p{L}{2,}")  # but km/h is copied
 _RUN = regex.compile(r"[^\s<>]+|[<>]")
 _PART = regex.compile(r"\w[\w\p{M}'\u2019-]*|\X")
 _RULE = r"(?:[-=*_\u2013\u2014]{4,}+|\.{4,}+)"
-# The number or bullet of a heading or an item of a list, or who is addressed. `1.5 percent` and `3 books` are text.
-# Rules, the bar at the beginning of a row, and the dash before a speaker in subtitles are like bullets.
-_ITEM = regex.compile(
+# What stays before a sentence.
+_ITEM = regex.compile("|".join((
+    # the number or bullet of a heading or an item of a list; `1.5 percent` and `3 books` are text
     r"\s*(?:\(?(?:\d{1,3}(?:\.\d{1,2})*|\p{L}|[IVX]{1,5}|[ivx]{2,5})[.)]|\d{1,3}(?:\.\d{1,2})+(?=\s+\p{Lu}\p{Ll})"
-    r"|[-+*#>\u2022\u2013\u2014]+|P\.?S\.|N\.B\.)\s+(?=[^\w\s]{0,2}\p{L}|\d+\s\p{L})|(?:[#@]\p{L}[\w.-]*+\s+)+(?=\p{Lu})"
-    rf"|\s*{_RULE}\s*(?=[^\w\s]{{0,2}}\p{{L}})|\s*(?:\|\s+)++|\s*[-\u2013\u2014](?=\p{{Lu}}\p{{Ll}}*+(?![\w-]))(?=.*[.!?\u2026]\s*$)"
-)
+    r"|[-+*#>\u2022\u2013\u2014]+|P\.?S\.|N\.B\.)\s+(?=[^\w\s]{0,2}\p{L}|\d+\s\p{L})",
+    # who is addressed, and hashtags
+    r"(?:[#@]\p{L}[\w.-]*+\s+)+(?=\p{Lu})",
+    # a rule, or the bar at the beginning of a row
+    rf"\s*{_RULE}\s*(?=[^\w\s]{{0,2}}\p{{L}})|\s*(?:\|\s+)++",
+    # the dash before a speaker in subtitles
+    r"\s*[-\u2013\u2014](?=\p{Lu}\p{Ll}*+(?![\w-]))(?=.*[.!?\u2026]\s*$)",
+)))  # fmt: skip
 # An ellipsis, or an emoticon after a sentence without a final mark.
 _TAIL = regex.compile(r"(?<=\p{L}[\p{L}\p{M}'\u2019]*)\s?(?:\.{3,}|\u2026)\s*$|(?<=[\p{L}\d])\s+[:;=]'?-?[()DPp]+\s*$")
 _RULE_AT_END = regex.compile(rf"(?<![-=*_\u2013\u2014.\s])\s*+{_RULE}\s*$|(?<![\s|])(?:\s+\|)++\s*$")
 _LETTER = r"[\p{Latin}\p{Greek}](?!\w)"
-# Symbols, a Roman numeral, the letter of an item, or letters as in `A & B` and `a = b`. `n/a` is translated.
-_WORDLESS = regex.compile(
-    r"(?=[\p{P}\p{S}])(?!\u2581)[^\p{L}\p{M}\p{N}]++|\W*+(?=[IVX]{2})X{0,3}(?:IX|IV|V?I{0,3})\W*|\(?(?:\p{Latin}|[ivx]{2,5})[.)]"
-    rf"|\W*+{_LETTER}(?:(?:\s?[&=+*<>|\t\u2260\u2264\u2265\u2248\u00d7\u00b7\u00f7\u2192]\s?|(?<!N)/(?=\p{{Lu}})){_LETTER})+\W*"
-)
+# Lines that are copied; `n/a` is translated.
+_WORDLESS = regex.compile("|".join((
+    # symbols
+    r"(?=[\p{P}\p{S}])(?!\u2581)[^\p{L}\p{M}\p{N}]++",
+    # a Roman numeral, or the letter of an item
+    r"\W*+(?=[IVX]{2})X{0,3}(?:IX|IV|V?I{0,3})\W*|\(?(?:\p{Latin}|[ivx]{2,5})[.)]",
+    # letters, as in `A & B` and `a = b`
+    rf"\W*+{_LETTER}(?:(?:\s?[&=+*<>|\t\u2260\u2264\u2265\u2248\u00d7\u00b7\u00f7\u2192]\s?|(?<!N)/(?=\p{{Lu}})){_LETTER})+\W*",
+)))  # fmt: skip
 _REPEATED_MARKS = regex.compile(r"(?<![!?])[!?]{2,}+(?=\s*$)")
 _SINGLE_MARK = regex.compile(r"(?<![.!?\u2026])[.!?]$")
 

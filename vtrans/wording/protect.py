@@ -18,96 +18,8 @@ from itertools import pairwise
 
 from vtrans.errors import InputError
 from vtrans.text.words import codes_for
+from vtrans.wording.patterns import EVERYDAY_PATTERNS, KEYS, PATTERNS
 from vtrans.wording.phrases import has_spaces
-
-# Repetitions are bounded where a hostile text could make a search quadratic.
-PATTERNS = {
-    "code": r"<(?:code|kbd)\b[^<>]*>.{0,500}?</(?:code|kbd)>|`[^`]+`",
-    "addresses": (
-        r"(?:\b(?:https?|ftp)://|\bwww\.)(?:[^\s<>\"()]|\([^\s<>\"()]*\))+"
-        r"(?<![.,;:!?\[\]'\u2018\u2019\u201c\u201d])"
-    ),
-    "e-mail": r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+",
-    "tags": r"</?[A-Za-z][^<>]*>|&lt;/?[A-Za-z][^<>&]*&gt;|&(?:[A-Za-z]+|#\d+|#x[0-9A-Fa-f]+);",
-    "braces": (
-        r"\{\w{1,40},\s?(?:plural|select|selectordinal),"  # a message of ICU
-        r"(?:[^{}]{1,200}\{[^{}]{0,300}(?:\{[^{}]{0,50}\}[^{}]{0,300}){0,5}\}){1,12}\s?\}"
-        r"|\{\{[^{}]*\}\}|\$?\{[^{}\s]*(?:\{[^{}\s]*\}[^{}\s]*){0,5}\}|%\{\w+\}|\$\(\w+\)"
-    ),
-    "format": (
-        r"%(?:\d{1,3}\$|\(\w+\))?[-+0#]{0,5}(?:\d{1,4}|\*(?:\d{1,3}\$)?)?(?:\.\d{1,4})?"
-        r"(?:hh|h|ll|l|z)?[sdifgeuxXcpoE@](?![A-Za-z])"
-    ),
-}
-"""What is protected by default, by kind; earlier kinds take precedence."""
-
-
-# Of programs in which no flag tells the format. `100%`, `50%n` and `$5` are text.
-PLACEHOLDERS = (
-    r"%\d{1,2}:[-.\d]*[a-z](?![^\W_])|%<\w+>[\d.]*[sdfxi](?![^\W_])|(?<![\w%])(?:%[A-Za-z](?:[-:/.](?=%[A-Za-z]))?)+(?![^\W_])"
-    r"|(?<![\w$\\])\$[A-Za-z_]\w*|(?<![\w%])%\d{1,2}(?!\w|[%$]|[.,]\d)|\[\[[^\[\]]{1,200}\]\]"
-)
-_KEYS = r"\b(?:Ctrl|Alt|Shift|Meta|Super|Cmd|Win)(?:\+\w+|-[A-Z]\b)+"
-# Paths of Windows, keys, and characters and fonts of groff.
-NAMES = (
-    rf"(?<!\w)[A-Za-z]:\\[\w.~$\\-]{{0,200}}[\w\\]|{_KEYS}"
-    r"|\\(?:\(\w\w|f(?:\[\w*\]|\(\w\w|[BIPR])(?!\w)|\*?\[\w+\])"
-)
-# Pages and names of servers, paths and files of Unix, dates in digits, settings (`DEBUG=true`), versions (`1.2.3`,
-# `torch>=2.1`), ISBNs, phone numbers, emoticons, functions and words such as `mp3`. `and/or`, `1/2`, `9.5` and `10am`
-# are text.
-_MORE = (
-    r"(?<![\w@./-])(?:[\w-]{1,60}\.){1,5}[A-Za-z]{2,12}(?::\d{2,5})?/[^\s<>\"()]*(?<![.,;:!?\[\]'\u2018\u2019\u201c\u201d])"
-    r"|(?<![\w./~-])(?:~|\.{1,2})?(?:/[\w.+-]*\w){1,30}/?(?!\w)"
-    r"|(?<![\w./-])\w[\w-]{0,60}(?:[./]\w[\w-]{0,60}){0,9}\.(?:ya?ml|json|toml|ini|cfg|conf|log|txt|md|pdf|docx?|xlsx?|pptx?"
-    r"|[ct]sv|png|jpe?g|gif|svg|mp[34]|wav|zip|tar|gz|exe|dll|iso|apk|sh|py|js|ts|css|html?|xml|sql|cpp|hpp|java|rs|php"
-    r"|com|org|net|io|dev|edu|gov|info|de|uk|eu|fr|ch)(?!\w)"
-    r"|(?<![\w./,-])(?:\d{1,2}/\d{1,2}/(?:\d{4}|\d{2})|\d{4}/\d{1,2}/\d{1,2})(?![\w/])"
-    r"|(?<![\w./-])[A-Za-z][\w.-]{0,60}(?:[=~<>]=\d|=\w)[\w.]{0,20}(?<!\.)(?!\w)|(?<!\S)\.(?:env|git|[a-z]{2,8}(?:rc|ignore))(?!\w)"
-    r"|(?<![\w.,])[vV]?\d{1,4}(?:\.\d{1,4}){2,4}(?:[-+]?[A-Za-z]\w*(?:\.\d{1,4}){0,2})?(?!\w|\.\d)"
-    r"|(?<![\w-])\d{1,6}(?:-\d{1,7}){2,5}(?![\w-])"
-    r"|(?<![\w+])\+\d{1,3}(?:[ ./-]?\(?\d{1,5}\)?){2,5}(?!\d)|(?<!\w)\(\d{2,5}\)[ -]?\d{3,5}(?:[ -]\d{2,5}){0,2}(?!\w)"
-    r"|(?<![\w.,/-])(?:\d{3}-\d{4}|\d{3}[ .]\d{3}[ .]\d{4}|0\d{1,4}[ /-]\d{3,8}(?: \d{2,5}){0,3})(?![\w-]|[.,]\d)"
-    r"|(?<!\S)[:;]['\u2019]?-?[()DP](?!\S)"
-    r"|(?<![\w.$-])[A-Za-z_]\w{0,60}\(\)|(?<![\w.$&/-])(?:[a-z]{1,20}\d|0x[\da-fA-F])\w{0,30}(?![\w(]|[-@./]\w)"
-)
-# Hashtags, mentions, flags, names with capitals inside, escapes, `_` of Markdown, and what shells write. `-5`, `-no`,
-# `he/she`, `w/`, PhDs and McDonald are text.
-_TYPED = (
-    r"(?<![\w#&@./])#(?:[^\W\d_]\w{1,60}|[\da-fA-F]{6})(?!\w)|(?<![\w@./+-])@[A-Za-z_]\w{0,40}(?:[.-]\w{1,40}){0,3}(?!\w)"
-    r"|(?<![^\s(\[|,=\"'\u201c])--[a-z][a-z\d]{0,30}(?:-[a-z\d]{1,30}){0,5}"
-    r"(?:=[^\s,;)\]\"']{0,60}[^\s,.;:!?)\]\"'])?(?![\w'-])|^-[A-Za-z](?=,? --|,? [A-Z]{2,}\b)"
-    r"|(?:(?<=[^\s.!?\u2026\"-]\s)|(?<=[(\[|]))-(?!(?:and|as|but|he|if|no|not|or|she|so|the|we|who|yes|you|I)\b)"
-    r"[A-Za-z]{1,3}(?![\w'\u2019-])|\\[nrt](?![a-z])|(?<!\w)_(?=[^\W_](?:[^_]{0,100}[^\s_])?_(?!\w))|(?<=[^\W_])_(?!\w)"
-    r"|(?<![\w@./\\=-])(?<!=\")(?!(?:the|and|Ma?c|De|L[ae]|Van|Fitz)[A-Z]|PhD|WiFi)(?:[a-z]{2,20}|[A-Z][a-z\d]{1,20})"
-    r"(?:[A-Z][a-z\d]{1,20}|[A-Z]{2,9}(?![a-z])){1,6}(?:\.[A-Za-z]\w{0,30}){0,3}(?!\w)"
-    r"|(?<![\w*])\*(?:\.[A-Za-z]\w{0,9}){1,2}(?!\w)|(?<![\w.])localhost:\d{2,5}(?!\d)(?:/[^\s<>\"()]*\w/?)?"
-    r"|(?<![\w./-])(?:[A-Za-z.][\w.-]{1,40}/){1,9}(?=[.,;:!?)\"]|$)|(?<= folder |rectory )[\w.-]{1,40}/(?!\S)"
-    r"|(?<!\w)HEAD[~^]\d{0,3}|(?<![\w.])\d{1,6}\.\.\d{1,6}(?![\w.])|(?<![\w./-])[\da-f]{4}(?:-[\da-f]{4}){1,7}(?![\w-])"
-)
-_HEX = r"[\da-fA-F]{1,4}"
-_RARE = "|".join((
-    # UUIDs, and words of at least six characters with letters between digits, such as the checksum `9e107d9d`
-    r"(?<![\w./-])(?:[\da-fA-F]{8}(?:-[\da-fA-F]{4}){3}-[\da-fA-F]{12}"
-    r"|(?=\w{6})[A-Za-z]{0,40}\d{1,40}[A-Za-z]{1,40}\d\w{0,130})(?![\w-])",
-    # addresses of network cards and of IPv6
-    rf"(?<![\w.:])(?:(?:{_HEX}:){{4,7}}{_HEX}|{_HEX}(?::{_HEX}){{0,6}}::(?:{_HEX}(?::{_HEX}){{0,6}})?)(?![\w:])",
-    # angles, decimal coordinates, feet and inches
-    r"(?<!\w)\d{1,3}\u00b0\d{1,2}['\u2032](?:\d{1,2}(?:\.\d{1,4})?[\"\u2033])?[NSEW]?(?!\w)",
-    r"(?<![\w.,-])-?\d{1,3}\.\d{4,8}, ?-?\d{1,3}\.\d{4,8}(?!\w|[.,]\d)|(?<![\w'])\d'\d{1,2}\"(?!\w)",
-    # ranges and scores; a range of times has am or pm
-    r"(?<![\w.,:/$%-])\d{1,4}[-\u2013]\d{1,4}(?![\w%-]|[.,:/]\d| ?[ap]\.?m(?!\w))",
-    # codes of banks
-    r"(?:(?<=\bBIC )|(?<=\bBIC: )|(?<=\bSWIFT: ))[A-Z]{8}(?:[A-Z]{3})?(?!\w)",
-    # formulas such as `mc` with a 2 above the line, parts such as `2b`, and Roman numerals
-    r"(?<!\w)[A-Za-z]{1,3}[\u00b2\u00b3\u2070-\u2089]\w{0,20}|(?<![\w.,$-])\d{1,2}[abc](?![\w/-])",
-    r"(?<=[a-z] )(?<![Ww]ar )(?<!\ba )(?<!\ban )(?<!\bon )(?<!\bthe )"
-    r"(?:II|III|IV|VI{1,3}|IX|X[IV]{0,4}|XX[IV]{0,4})(?!\w)",
-    # dot leaders and rules; `Wait.... what?` has an ellipsis
-    r"[-=*_\u2013\u2014]{4,}|\.{5,}|(?<![\w.])\.{4}",
-))  # fmt: skip
-CODE = r"(?<![\w-])(?=[A-Z./-]{0,30}\d)(?=[\d./-]{0,30}[A-Z])[A-Z\d]{1,30}(?:[./-][A-Z\d]{1,30}){0,5}(?![\w-]|[@/.]\w)"
-"""A word of capitals and digits, such as A-17, COVID-19 or 4K."""
 
 _CODE = re.compile(r"[A-Z]\d{1,5}")
 # What keeps the spacing of the source. German separates a dash by spaces.
@@ -144,9 +56,8 @@ class Protection:
         return masked(line, self.spans(line))
 
 
-_NOT_CODES = r"(?<![\w-])(?![A-Z]{5,30}-?\d{1,3}(?!\w)|\d+(?:[AP]M|K[GM])\b)"
-EVERYDAY = Protection((PLACEHOLDERS, NAMES, _TYPED, _MORE, _RARE, rf"(?<![$\u20ac\u00a3]){_NOT_CODES}{CODE}"))
-"""What models that have learned codes copy by default. COVID-19 is a word, and 10AM a time."""
+EVERYDAY = Protection(tuple(EVERYDAY_PATTERNS.values()))
+"""What models that have learned codes copy by default."""
 
 
 Span = tuple[int, int]
@@ -186,7 +97,7 @@ def coded_pair(src: str, tgt: str, protection: Protection) -> tuple[str, str] | 
         if read.counts() == answer.counts():
             return read.masked, answer.masked
         sides = [
-            (side, [span for span in spans if not re.fullmatch(_KEYS, side[slice(*span)])]) for side, spans in sides
+            (side, [span for span in spans if not re.fullmatch(KEYS, side[slice(*span)])]) for side, spans in sides
         ]
     return None
 
