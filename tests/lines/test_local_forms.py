@@ -19,6 +19,9 @@ from vtrans.wording.phrases import wording_of
         ("2,000 dogs", "1,500 Hunde", "1,500 Hunde"),  # the check of numbers has failed
         ("PDF files in COVID-19 times", "PDF Dateien in COVID-19 Zeiten", "PDF-Dateien in COVID-19-Zeiten"),
         ("It was on 5/3/2024.", "Es war auf 5/3/2024.", "Es war am 5/3/2024."),
+        ("now $59.99, 0.12", "jetzt $59.99, 0.12", "jetzt 59,99 $, 0,12"),
+        ("at 12:30", "um 0:30 Uhr", "um 12:30 Uhr"),
+        ("at 9 of 25", "um 9 Uhr von 25 Uhr", "um 9 Uhr von 25"),
         ("NASA lands; a 5 MB file", "NASA landet; 5 MB Datei", "NASA landet; 5 MB Datei"),
     ],
 )
@@ -36,6 +39,13 @@ def test_translations(line: str, found: str, wanted: str) -> None:
         assert changed.text == text
         assert len(changed.word_confidences or ()) == len(text.split())
         assert {k for _, k in changed.alignment or ()} == set(range(len(text.split())))
+
+
+def test_bytes_that_are_no_character_are_left_out() -> None:
+    line = Line(1, "a dog")
+    line.translations = [Translation("ein \ufffd \ufffdHund", 0.0, 0.0, True, alignment=((0, 0), (1, 2)))]
+    LocalForms(Languages("en", "fr")).after([line])
+    assert (line.translations[0].text, line.translations[0].alignment) == ("ein Hund", ((0, 0), (1, 1)))
 
 
 def test_what_is_asked_of_a_translation_stays_as_it_is() -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Sequence
 
 import regex
 
@@ -13,8 +12,13 @@ from vtrans.text.number_words import SWAPPED_MARKS, swaps_marks
 from vtrans.translate.translation import Translation
 from vtrans.wording.german_forms import corrected
 
-# Numbers with separators of thousands, and shares. Others, such as 3.11, may be versions.
-_NUMBER = regex.compile(r"(?<![\w.,:/])(?:\d{1,3}(?:,\d{3})++(?:\.\d++)?+(?![\w:/]|[.,]\d)|\d++\.\d++(?=\s?%))")
+# Amounts of dollars, numbers with separators of thousands, and decimals that are no versions, as 3.11 may be.
+_NUMBER = regex.compile(
+    r"(?<![\w.,:/$])(?:\$\d++(?:[.,]\d++)*+(?!\w)|\d{1,3}(?:,\d{3})++(?:\.\d++)?+(?![\w:/]|[.,]\d)"
+    r"|(?:0\.\d++|\d++\.\d{3,}+)(?![\w:/]|[.,]\d)|\d++\.\d++(?=\s?%|[kKMB]\b))"
+)
+_NO_CHARACTER = regex.compile(r"(?<!\S)\ufffd+\s|\ufffd")
+"""What bytes are read as that spell no character."""
 
 
 class LocalForms(Stage):
@@ -27,6 +31,7 @@ class LocalForms(Stage):
 
     def after(self, lines: Sequence[Line]) -> None:
         for line in lines:
+            line.translations = [t.rewritten(_NO_CHARACTER.sub("", t.text)) for t in line.translations]
             if self._in_german or (self._swaps and any(map(str.isdigit, line.text))):
                 protected = " ".join(line.seen.texts.values())
                 numbers = {number for number in _NUMBER.findall(line.text) if number not in protected}
@@ -35,26 +40,14 @@ class LocalForms(Stage):
     def _changed(self, line: Line, translation: Translation, numbers: Collection[str]) -> Translation:
         given = text = translation.text
         if numbers:
-            text = _NUMBER.sub(lambda n: n[0].translate(SWAPPED_MARKS) if n[0] in numbers else n[0], text)
+            text = _NUMBER.sub(lambda n: _localized(n[0]) if n[0] in numbers else n[0], text)
         if self._in_german:
             text = corrected(line.text, text)
         if text == given or line.prefix or len(line.wording.unmet(text)) > len(line.wording.unmet(given)):
             return translation
-        places = list(_places(given.split(), text.split()))
-        links, words = translation.alignment, translation.word_confidences
-        if links is not None:
-            links = tuple(sorted({(i, places[j]) for i, j in links}))
-        if words is not None:
-            words = tuple(min(w for w, at in zip(words, places, strict=True) if at == k) for k in range(places[-1] + 1))
-        return replace(translation, text=text, alignment=links, word_confidences=words)
+        return translation.rewritten(text)
 
 
-def _places(given: Sequence[str], words: Sequence[str]) -> Iterator[int]:
-    """Yields for each given word which of the words it is, or is joined to by a hyphen."""
-    place, rest = -1, 0
-    for word in given:
-        if rest <= 0:
-            place += 1
-            rest = len(words[place])
-        yield place
-        rest -= len(word) + 1
+def _localized(number: str) -> str:
+    localized = number.lstrip("$").translate(SWAPPED_MARKS)
+    return localized if localized[0] == number[0] else f"{localized} $"

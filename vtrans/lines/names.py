@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 
 import regex
 
 from vtrans.lines.line import Kept, Line, Stage
+from vtrans.wording.german_articles import with_article
 from vtrans.wording.glossary import Glossary
-from vtrans.wording.names import Names
+from vtrans.wording.names import Names, gender_of
 
 _NAMED = Kept[dict[str, str]]()
 """The names of a line whose translation differs from them."""
@@ -37,12 +37,19 @@ class CopyNames(Stage):
                 others = [span for span in line.protected if not any(name.holds(*span) for name in names)]
                 line.protected = sorted([*others, *((name.begin, name.end) for name in names)])
                 found = {text[name.begin : name.end]: name.translation for name in names}
-                _NAMED.put(line, {name: form for name, form in found.items() if form != name})
+                _NAMED.put(line, {name: form for name, form in found.items() if form != name or gender_of(form)})
 
     def after(self, lines: Sequence[Line]) -> None:
         for line in lines:
             if forms := _NAMED.get(line):
-                any_name = regex.compile(rf"(?<!\w)(?:{'|'.join(map(regex.escape, forms))})(?!\w)")
-                line.translations = [
-                    replace(t, text=any_name.sub(lambda found: forms[found[0]], t.text)) for t in line.translations
-                ]
+                line.translations = [t.rewritten(_written(t.text, forms)) for t in line.translations]
+
+
+def _written(text: str, forms: Mapping[str, str]) -> str:
+    """Returns a text with these forms in the place of names, and with the articles that they have."""
+    for found in reversed(list(regex.finditer(rf"(?<!\w)(?:{'|'.join(map(regex.escape, forms))})(?!\w)", text))):
+        before, form, after = text[: found.start()], forms[found[0]], text[found.end() :]
+        after = after.removeprefix(".") if form.endswith(".") else after
+        gender = gender_of(form)
+        text = with_article(before, form, gender, after) if gender else before + form + after
+    return text

@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from typing import Any, Literal
 
 from vtrans.config import MBR_SAMPLES
@@ -107,6 +108,24 @@ class Translation:
     confidence: float | None = None  # the probability that it is right, if there is a calibration
     word_confidences: tuple[float, ...] | None = None  # the same for each word of text.split()
     match: float | None = None  # the similarity of the fuzzy match that it is made with; 1 if it is from a memory
+
+    def rewritten(self, text: str) -> Translation:
+        """Returns the translation with another text. Its words have the links and confidences of those in whose place
+        they are."""
+        if text == self.text:
+            return self
+        given, words = self.text.split(), text.split()
+        places: list[Sequence[int]] = [()] * len(given)  # for each given word
+        for _, begin, end, first, last in SequenceMatcher(None, given, words, autojunk=False).get_opcodes():
+            for k in range(begin, end):
+                places[k] = [first + k - begin] if end - begin == last - first else range(first, last)
+        links, confidences = self.alignment, self.word_confidences
+        if links is not None:
+            links = tuple(sorted({(i, place) for i, j in links for place in places[j]}))
+        if confidences is not None:
+            own = [[confidences[k] for k, found in enumerate(places) if place in found] for place in range(len(words))]
+            confidences = tuple(min(values, default=1.0) for values in own)
+        return dataclasses.replace(self, text=text, alignment=links, word_confidences=confidences)
 
     def blank(self) -> Translation:
         """Returns the translation without its text."""

@@ -56,6 +56,37 @@ _DAYS_OF_MONTH = regex.compile(
     rf"(?<![\w.,/-])(?:{_MONTH}\s(?<first>\d\d?)\s?[-\u2013]\s?(?<last>\d\d?)(?:,?\s(?<year>\d{{4}}))?"
     rf"|(?<first>\d\d?)\s?[-\u2013]\s?(?<last>\d\d?)\s{_MONTH}(?:\s(?<year>\d{{4}}))?)(?![\w%-]|[.,:]\d)"
 )
+_QUANTITIES = {  # what models rarely see after a number, and its form; that after 1 is without the ending in brackets
+    "acre": "Acre(s)", "cubic meter": "Kubikmeter", "dirham": "Dirham", "forint": "Forint", "franc": "Franken",
+    "gallon": "Gallone(n)", "gigabyte": "Gigabyte", "gigawatt": "Gigawatt", "gram": "Gramm", "hectare": "Hektar",
+    "horsepower": "PS", "hp": "PS", "kilobyte": "Kilobyte", "kilowatt": "Kilowatt", "kr": "Kronen", "kroner": "Kronen",
+    "kronor": "Kronen", "light year": "Lichtjahr(e)", "megabyte": "Megabyte", "megawatt": "Megawatt",
+    "microgram": "Mikrogramm", "micrometer": "Mikrometer", "milligram": "Milligramm", "milliliter": "Milliliter",
+    "millimeter": "Millimeter", "nanometer": "Nanometer", "pence": "Pence", "peso": "Peso(s)", "reais": "Reais",
+    "rouble": "Rubel", "ruble": "Rubel", "rupee": "Rupie(n)", "shekel": "Schekel", "square feet": "Quadratfu\u00df",
+    "square kilometer": "Quadratkilometer", "square meter": "Quadratmeter", "square mile": "Quadratmeile(n)",
+    "swiss franc": "Schweizer Franken", "terabyte": "Terabyte", "yard": "Yard(s)", "yen": "Yen", "yuan": "Yuan",
+    "zloty": "Zloty",
+}  # fmt: skip
+_WORDS = "|".join(_QUANTITIES).replace(" ", "[ -]").replace("ter", "te?re?")
+_QUANTITY = regex.compile(rf"(?<![\w.,/$\u20ac\u00a3])({NUMBER})\s((?i:{_WORDS}))s?(?![\w-])")
+_PENCE = regex.compile(r"(?<![\w.,:/])\d\d?(?=p(?!\w))p")
+_PLAIN = r"\d++(?:,\d{3})*+(?:\.\d++)?+"
+_LIST = regex.compile(
+    rf"(?<![\w.,:/-])(?<!\b(?:{'|'.join(MONTHS)}) )(?:{_PLAIN}, )+{_PLAIN},? (and|or) {_PLAIN}(?![\w%/:-]|[.,]\d)"
+)
+_NO_NOUN = (
+    r"(?:a|all|am|an|and|as|at|but|by|every|for|from|in|is|last|now|of|on|one|or|per|pm|the|this|to|today|was|were|when|with"
+    r"|yesterday)\b"
+)
+_SHARE = regex.compile(  # `1 in 10,000` and `9 out of 10`
+    rf"(?<![\w.,:/$\u20ac\u00a3-])(?:(1) in(?! (?:1[5-9]|20)\d\d(?!\d))|({NUMBER}) out of) ({NUMBER})"
+    r"(?![\w:/%-]|[.,]\d)"
+)
+_UP_TO = regex.compile(  # `8 to 16 characters`
+    rf"(?<![\w.,:/$\u20ac\u00a3-])(?<!\bfrom )(\d+) to (\d+)(?= (?!{_NO_NOUN})\p{{Ll}}{{2}})"
+)
+_DATE_IN_DIGITS = regex.compile(r"(?<![\w./,-])(\d{1,2})/(\d{1,2})/(\d{4})(?![\w/])")
 _AFTER_MIDNIGHT = regex.compile(r"(?<![\w.,:/-])12(:[0-5]\d)?\s?a(?:m(?! I\b)|\.m\.(?=\s*[^\s\p{Lu}])|\.m)(?!\w)")
 _ERA = regex.compile(r"(?<!\w)AD\s(\d{1,4})(?!\w)")
 _DIGITS = r"\d{1,4}[/.-]\d{1,2}[/.-]\d{2,4}(?!\d)"
@@ -82,6 +113,11 @@ def german_forms(line: str) -> Iterator[Measure]:
         for match in _DAYS_OF_MONTH.finditer(line):
             month, year = MONTHS[match[1] or match[5]], f" {match['year']}" if match["year"] else ""
             yield match.start(), match.end(), f"{match['first']}.\u2013{match['last']}. {month}{year}"
+        for match in _DATE_IN_DIGITS.finditer(line):
+            first, second = int(match[1]), int(match[2])
+            if first > 12 >= second or second > 12 >= first:  # others mean different days in Britain and America
+                yield match.start(), match.end(), f"{max(first, second)}.{min(first, second)}.{match[3]}"
+        yield from _quantities(line)
         for match in _AFTER_MIDNIGHT.finditer(line):
             yield match.start(), match.end(), f"0{match[1] or ''} Uhr"
         for match in _ERA.finditer(line):
@@ -90,9 +126,32 @@ def german_forms(line: str) -> Iterator[Measure]:
         yield from _sums(line)
 
 
+def _quantities(line: str) -> Iterator[Measure]:
+    """Yields quantities with words that models rarely see, lists of numbers, shares such as `1 in 10`, and ranges."""
+    for match in _QUANTITY.finditer(line):
+        word = regex.sub(r"t(e?)re?$", "ter", match[2].lower().replace("-", " "))
+        form = _QUANTITIES[word]
+        form = form.partition("(")[0] if match[1] == "1" else form.replace("(", "").replace(")", "")
+        yield match.start(), match.end(), f"{match[1].translate(SWAPPED_MARKS)} {form}"
+    for match in _PENCE.finditer(line):
+        yield match.start(), match.end(), f"{match[0][:-1]} Pence"
+    for match in _LIST.finditer(line):
+        form = regex.sub(NUMBER, lambda number: number[0].translate(SWAPPED_MARKS), match[0])
+        yield match.start(), match.end(), regex.sub(",? (and|or) ", " und " if match[1] == "and" else " oder ", form)
+    for match in _SHARE.finditer(line):
+        form = " von ".join(number for number in match.groups() if number)
+        yield match.start(), match.end(), form.translate(SWAPPED_MARKS)
+    for match in _UP_TO.finditer(line):
+        if int(match[1]) < int(match[2]):  # no score
+            yield match.start(), match.end(), f"{match[1]} bis {match[2]}"
+
+
 def corrected(source: str, text: str) -> str:
-    """Returns a German text with hyphens in compounds that begin as in the source (`PDF files`, `PDF-Dateien`) and with
-    `am` before dates that have `on` there."""
+    """Returns a German text with hyphens in compounds that begin as in the source (`PDF files`, `PDF-Dateien`), with
+    `am` before dates that have `on` there, with 12:30 Uhr for 12:30, and without `Uhr` after what is no time."""
+    text = regex.sub(r"(?<![\d.,:])(?!(?:1?\d|2[0-4])(?:[.:][0-5]\d)?\s|\d{4}\s)(\d[\d.,:]*) Uhr\b", r"\1", text)
+    for noon in regex.findall(r"(?<![\w:.])12:([0-5]\d)(?!\s?a\.?m)", source):
+        text = regex.sub(rf"(?<![\d:.])0:{noon}(?= Uhr)", f"12:{noon}", text)
     if regex.search(rf"\bon {_DIGITS}", source):
         text = regex.sub(rf"\b(?:an|auf|bei) (?={_DIGITS})", "am ", text)
     for word in dict.fromkeys(_BEFORE_NOUN.findall(regex.sub(r"\bU\.([SK])\.", r"U\1", source))):

@@ -9,6 +9,7 @@ have a German form.
 
 from __future__ import annotations
 
+import lzma
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -37,9 +38,28 @@ _WITH_INITIALS = regex.compile(
     r"(?<head>(?!U\.[SKN]\.|P\.[SO]\.|N\.B\.|[AD]\.[DC]\.)\p{Lu}\.(?:[ -]?\p{Lu}\.){0,4}+|(?<saint>[SFM]t\.?|Mount))"
     r" (?!I\b)(?<last>\p{Lu}[\p{L}\p{M}-]+)(?:(?<more>['\u2019]s \p{Lu}[\p{L}\p{M}]+)| (?<next>\p{Lu}[\p{L}\p{M}-]+))?"
 )
+_CAPITAL = regex.compile(r"(?<![\w-])\p{Lu}[\p{L}\p{M}'\u2019-]*+")
+_PART, _LONGEST = 4, 30  # the fewest letters of the parts of a compound, and the most of the compound
 _GENITIVE = regex.compile(r"['\u2019]s(?!\w)")
 _LISTED = regex.compile(r" and \p{Lu}")
-_TITLE = regex.compile(r"(?<!\w)(Mrs?|Ms|Dr|Prof)\.? $")
+_TITLES = {
+    "Aunt": "Tante", "Captain": "Kapit\u00e4n", "Dr": "Dr.", "King": "K\u00f6nig", "Lady": "Lady", "Lord": "Lord",
+    "Miss": "Frau", "Mr": "Herr", "Mrs": "Frau", "Ms": "Frau", "Pope": "Papst", "Prince": "Prinz",
+    "Princess": "Prinzessin", "Prof": "Prof.", "Professor": "Professor", "Queen": "K\u00f6nigin",
+    "Sergeant": "Sergeant", "Sgt": "Sergeant", "Sir": "Sir", "Uncle": "Onkel",
+}  # fmt: skip
+_TITLE = regex.compile(rf"(?<!\w)({'|'.join(sorted(_TITLES, key=len, reverse=True))})\.? $")
+_PARTICLE = r"(?:d[aei]|d[ao]s|del|della|du|v[ao]n|bin|bint|ibn|y|l[ae]|las|los|el|der|den)"
+# Names with such words (`Charles de Gaulle`, `Ursula von der Leyen`), `al-` or \u00d3, and the names before them.
+_WITH_PARTICLES = regex.compile(
+    rf"(?<![\w.@/-])(?<first>(?:(?!(?:De|Van|Von|{'|'.join(_TITLES)}) )\p{{Lu}}[\p{{L}}\p{{M}}'\u2019-]+ ){{0,2}})"
+    rf"(?<particles>(?:{_PARTICLE} ){{1,3}}|(?:De|Van|Von) (?:l[ae]|las|los|der|den|de) |\u00d3 "
+    r"|(?=[AEae][dlnrstz]h?-\p{Lu}))"
+    r"(?<last>(?:[AEae][dlnrstz]h?-)?+\p{Lu}[\p{L}\p{M}'\u2019-]+)"
+)
+_ALONE = regex.compile(r"(?:d[ei]|d[ao]s|del|della|v[ao]n) |.* .* |[^a-z]*")  # particles that need no name before them
+_ARTICLE = regex.compile(r"\b(?:[Tt]he|[Aa]n?|[Tt]h[eo]se|[Tt]his|[Hh]is|[Hh]er|[Mm]y|[Oo]ur) $")
+_AFTER_NAME = regex.compile(r" \p{Lu}\p{Ll}|['\u2019]s\b|,? (?:is|was|has|had|will|can|can't|said|says|did|does)\b")
 _ADJECTIVE = regex.compile(r".{3,}(?:ian|[^l]ean|ese|ish|ism)s?")
 # What stands before a man as an object, who then is Herrn.
 _BEFORE_OBJECT = regex.compile(
@@ -70,7 +90,6 @@ _OTHER_SCRIPTS = re.compile(
 _BEFORE = 40  # characters before a word that show whether it begins a sentence
 _REGION = regex.compile(r"\b(?:Ancient|Central|Great|Lower|New|Saudi|Upper|(?:North|South|East|West)(?:ern)?) $")
 _SMALL_IN_TITLES = re.compile("an?|and|as|at|but|by|for|from|in|into|of|off|on|or|over|per|the|to|up|vs|with")
-_TITLES = {"Mr": "Herr", "Mrs": "Frau", "Ms": "Frau", "Dr": "Dr.", "Prof": "Prof."}
 
 
 class Name(NamedTuple):
@@ -99,9 +118,71 @@ class _Word(NamedTuple):
 
 
 @cache
+def _rows() -> list[tuple[str, str, str]]:
+    rows = (
+        (*row.split("\t"), "", "") for row in (files("vtrans.wording") / "names.tsv").read_text("utf-8").split("\n")
+    )
+    return [(word, form, gender) for word, form, gender, *_ in rows]
+
+
+@cache
 def _table() -> dict[str, str]:
-    text = (files("vtrans.wording") / "names.tsv").read_text("utf-8")
-    return {word: form for word, _, form in (row.partition("\t") for row in text.split("\n"))}
+    return {word: form for word, form, _ in _rows() if " " not in word}
+
+
+@cache
+def _phrases() -> dict[str, list[tuple[str, str]]]:
+    """The names of several words and their forms, longest first, by the first word."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for name, form, _ in sorted(_rows(), key=lambda row: -len(row[0])):
+        if " " in name:
+            found.setdefault(name.split()[0], []).append((name, form))
+    return found
+
+
+@cache
+def _genders() -> dict[str, str]:
+    return {form: gender for _, form, gender in _rows() if gender}
+
+
+def gender_of(form: str) -> str:
+    """Returns m, f, n or p (plural) for a German form of a name that has an article, and "" for others."""
+    return _genders().get(form, "")
+
+
+@cache
+def _ordinary() -> frozenset[str]:
+    text = lzma.decompress((files("vtrans.wording") / "english_words.txt.xz").read_bytes())
+    return frozenset(text.decode().split())
+
+
+_DERIVED = regex.compile(
+    r".{3,}(?:able|ance|ence|ful|graphy|hood|ible|ical|ing|ism|ity|less|logy|ment|ness|ous|proof|sion|ship|tion|ware|wise)s?"
+)
+_ENDINGS = {
+    "s": "",
+    "es": "",
+    "ies": "y",
+    "ed": "",
+    "d": "",
+    "ing": "",
+    "ly": "",
+    "er": "",
+    "r": "",
+    "est": "",
+    "ness": "",
+}
+
+
+def is_ordinary(word: str) -> bool:
+    """Returns whether a word with a capital is an English word, an inflected one, or a compound of two."""
+    words, small = _ordinary(), word.lower()
+    if small in words or _DERIVED.fullmatch(small):
+        return True
+    stems = [small.removesuffix(ending) + rest for ending, rest in _ENDINGS.items() if small.endswith(ending)]
+    stems += [f"{stem}e" for stem in stems] + [stem[:-1] for stem in stems if stem[-2:-1] == stem[-1:]]
+    compounds = ({small[:k], small[k:]} for k in range(_PART, min(len(small), _LONGEST) - _PART + 1))
+    return not words.isdisjoint(stems) or any(compound <= words for compound in compounds)
 
 
 @cache
@@ -111,7 +192,7 @@ def _unchanged() -> frozenset[str]:
 
 def _is_unchanged(word: str) -> bool:
     """Returns whether a word is the same in every language: a listed name, or one such as iPhone."""
-    return word in _unchanged() or word[0].islower()
+    return word in _unchanged() or word[0].islower() or _table().get(word) == word
 
 
 def _begins_name(line: str, match: regex.Match[str]) -> bool:
@@ -119,7 +200,7 @@ def _begins_name(line: str, match: regex.Match[str]) -> bool:
     word, before = match[0], line[max(0, match.start() - _BEFORE) : match.start()]
     form = _table().get(word, "")
     is_known = _is_unchanged(word) or (form != "" and (form != word or line == word))
-    return is_known or _TITLE.search(before) is not None
+    return is_known or _TITLE.search(before) is not None or (word not in _table() and not is_ordinary(word))
 
 
 class Names:
@@ -133,21 +214,41 @@ class Names:
         self._marks = SWAPPED_MARKS if swaps_marks(languages) else {}
 
     def of(self, line: str) -> Iterator[Name]:
-        """Yields the measures, names and German forms of a line in order. Of two that overlap, the first counts."""
+        """Yields the measures, names and German forms of a line. Of two that overlap, the longer one counts."""
         names = [Name(*form) for form in german_forms(line)] if self._has_names and self._in_german else []
         names += [Name(*measure) for measure in measures(line, self._marks)]
         if self._has_names:
+            names += self._known_phrases(line) if self._in_german else []
             names += [Name(match.start(), match.end(), match[0]) for match in _MENTIONED.finditer(line)]
             names += [Name(match.start(), match.end(), match[0]) for match in _STREET.finditer(line)]
             if self._in_german and (greeted := _GREETED.match(line)) and _is_unchanged(greeted[2]):
                 names.append(Name(0, greeted.end(), f"{'Guten Tag' if ' ' in greeted[1] else 'Hallo'} {greeted[1]}"))
             names += self._named(line)
+            names += self._with_particles(line)
             names += self._with_initials(line)
-        end = 0
-        for name in sorted(names, key=lambda name: (name.begin, -name.end)):
-            if name.begin >= end:
-                yield name
-                end = name.end
+        found = list[Name]()
+        for name in sorted(names, key=lambda name: name.begin):
+            if not found or found[-1].end <= name.begin:
+                found.append(name)
+            elif found[-1].end - found[-1].begin < name.end - name.begin:
+                found[-1] = name
+        yield from found
+
+    def _known_phrases(self, line: str) -> Iterator[Name]:
+        for match in _CAPITAL.finditer(line):
+            for name, form in _phrases().get(match[0], ()):
+                end = match.start() + len(name)
+                if line.startswith(name, match.start()) and not line[end : end + 1].isalnum():
+                    yield from self._name(line, [_Word(match.start(), end, form, is_name=True)])
+                    break
+
+    def _with_particles(self, line: str) -> Iterator[Name]:
+        for match in _WITH_PARTICLES.finditer(line):
+            words = [word for word in match["first"].split() if _is_unchanged(word) or not is_ordinary(word)]
+            first = " ".join([*words, ""]) if words and match["first"].endswith(" ".join([*words, ""])) else ""
+            if first or _ALONE.fullmatch(match["particles"]):
+                begin, end = match.start("particles") - len(first), match.end()
+                yield from self._name(line, [_Word(begin, end, line[begin:end], is_name=True)])
 
     def _with_initials(self, line: str) -> Iterator[Name]:
         for match in _WITH_INITIALS.finditer(line):
@@ -194,10 +295,12 @@ class Names:
             is_rare = form and self._in_german and (subwords > 1 or line == word)
             return _Word(match.start(), match.end(), form, is_name=True) if is_rare else None
         is_unchanged = _is_unchanged(word) or (word in _table() and line == word)
-        is_known = any(part in _table() or _ADJECTIVE.fullmatch(part) for part in word.split("-"))
-        if word in _TITLES or (is_known and not is_unchanged):
+        is_person = _AFTER_NAME.match(line, match.end()) and not _ARTICLE.search(before)
+        is_known = any(part in _table() or (_ADJECTIVE.fullmatch(part) and not is_person) for part in word.split("-"))
+        if word in _TITLES or (is_known and not (is_unchanged or titled)):
             return None
-        begins = not (is_unchanged or titled) and begins_sentence(before) and not ends_in_abbreviation(before.rstrip())
+        may_begin = not (is_unchanged or titled) and begins_sentence(before) and is_ordinary(word)
+        begins = may_begin and not ends_in_abbreviation(before.rstrip())
         is_rare = titled or (is_unchanged and line == word) or self._is_rare(word)
         return _Word(match.start(), match.end(), word, is_name=not begins) if is_rare else None
 

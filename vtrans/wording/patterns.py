@@ -37,7 +37,15 @@ CODE = r"(?<![\w-])(?=[A-Z./-]{0,30}\d)(?=[\d./-]{0,30}[A-Z])[A-Z\d]{1,30}(?:[./
 
 _ENDINGS = (
     r"(?:ya?ml|json|toml|ini|cfg|conf|log|txt|md|pdf|docx?|xlsx?|pptx?|[ct]sv|png|jpe?g|gif|svg|mp[34]|wav|zip|tar|gz|exe"
-    r"|dll|iso|apk|sh|py|js|ts|css|html?|xml|sql|cpp|hpp|java|rs|php|com|org|net|io|dev|edu|gov|info|de|uk|eu|fr|ch)"
+    r"|dll|iso|apk|sh|py|js|ts|css|html?|xml|sql|cpp|hpp|java|rs|php|m4a)"
+)
+_DOMAINS = (  # without it, at, me, no and us, which may begin a sentence after a missing space
+    r"(?:com|org|net|io|dev|edu|gov|info|ai|app|biz|blog|cloud|co|int|local|ly|mil|museum|online|shop|site|store|tech|tv|xyz"
+    r"|au|br|ca|ch|cn|cz|de|dk|es|eu|fi|fr|ie|jp|kr|mx|nl|nz|pl|pt|ru|se|tr|uk|za)"
+)
+_NUMBERED = (  # what has numbers such as 3.1, which are no fractions
+    r"(?:Android|Bluetooth|Chrome|Debian|DisplayPort|Firefox|Java|Perl|Python|Qt|Ruby|Rust|Safari|Swift|Ubuntu|Unicode"
+    r"|Windows|(?!(?:AUD|CAD|CHF|DKK|EUR|GBP|NOK|SEK|USD|US)\b)[A-Z][A-Za-z]{0,15}[A-Z])"
 )
 _HEX = r"[\da-fA-F]{1,4}"
 _NO_CODE = r"(?<![\w-])(?![A-Z]{5,30}-?\d{1,3}(?!\w)|\d+(?:[AP]M|K[GM])\b)"  # COVID-19 is a word, and 10AM a time
@@ -45,6 +53,8 @@ _NO_CODE = r"(?<![\w-])(?![A-Z]{5,30}-?\d{1,3}(?!\w)|\d+(?:[AP]M|K[GM])\b)"  # C
 EVERYDAY_PATTERNS = {
     "placeholders": PLACEHOLDERS,
     "names": NAMES,
+    "variables of Windows": r"%[A-Z][A-Z_]{2,30}%(?:\\[\w.-]{0,60}\w)*",
+    "shared folders": r"(?<![\w\\])\\\\[\w.-]{1,60}(?:\\[\w.$-]{1,60}){1,9}(?<![.-])",
     "hashtags": r"(?<![\w#&@./])#(?:[^\W\d_]\w{1,60}|[\da-fA-F]{6})(?!\w)",
     "mentions": r"(?<![\w@./+-])@[A-Za-z_]\w{0,40}(?:[.-]\w{1,40}){0,3}(?!\w)",
     "long options": (
@@ -55,45 +65,75 @@ EVERYDAY_PATTERNS = {
         r"^-[A-Za-z](?=,? --|,? [A-Z]{2,}\b)|(?:(?<=[^\s.!?\u2026\"-]\s)|(?<=[(\[|]))"
         r"-(?!(?:and|as|but|he|if|no|not|or|she|so|the|we|who|yes|you|I)\b)[A-Za-z]{1,3}(?![\w'\u2019-])"
     ),
+    "options of compilers": r"(?<!\S)-W[a-z]+(?:-[a-z]+){0,4}(?![\w-])",
     "escapes": r"\\[nrt](?![a-z])",
     "emphasis in Markdown": r"(?<!\w)_(?=[^\W_](?:[^_]{0,100}[^\s_])?_(?!\w))|(?<=[^\W_])_(?!\w)",
+    "numbers of versions and sections": (
+        rf"(?<![\w.-]){_NUMBERED} \d{{1,4}}\.\d{{1,4}}(?![\w%.-]|,\d| (?:thousand|[mbt]r?illion|percent|times|per)| ?%)"
+        r"|(?:(?<=[Vv]ersion )|(?<=[Rr]elease )|(?<=[Ss]ection )|(?<=[Cc]hapter )|(?<=[Ff]igure )|(?<=[Tt]able ))"
+        r"\d{1,4}\.\d{1,4}(?![\w%-]|[.,]\d)"
+        r"|(?<![\w.,$-])\d{1,4}\.\d{1,4}(?= (?:and|or) (?:above|higher|later|newer|older)\b)"
+    ),
     "words with capitals inside": (  # PhDs and McDonald are text
         r"(?<![\w@./\\=-])(?<!=\")(?!(?:the|and|Ma?c|De|L[ae]|Van|Fitz)[A-Z]|PhD|WiFi)(?:[a-z]{2,20}|[A-Z][a-z\d]{1,20})"
         r"(?:[A-Z][a-z\d]{1,20}|[A-Z]{2,9}(?![a-z])){1,6}(?:\.[A-Za-z]\w{0,30}){0,3}(?!\w)"
     ),
-    "patterns of files": r"(?<![\w*])\*(?:\.[A-Za-z]\w{0,9}){1,2}(?!\w)",
+    "patterns of files": (
+        r"(?<![\w*])\*(?:\.[A-Za-z]\w{0,9}){1,2}(?:\[\w{1,9}\])?(?!\w)"
+        rf"|(?<![\w.*?])(?=[\w-]{{0,40}}[*?])[\w*?-]{{1,40}}\.{_ENDINGS}(?!\w)"
+    ),
     "this computer": r"(?<![\w.])localhost:\d{2,5}(?!\d)(?:/[^\s<>\"()]*\w/?)?",
     "folders": (  # `he/she` and `w/` are text
         r"(?<![\w./-])(?:[A-Za-z.][\w.-]{1,40}/){1,9}(?=[.,;:!?)\"]|$)|(?<= folder |rectory )[\w.-]{1,40}/(?!\S)"
     ),
-    "revisions": r"(?<!\w)HEAD[~^]\d{0,3}|(?<![\w.])\d{1,6}\.\.\d{1,6}(?![\w.])",
+    "branches": r"(?<![\w./-])(?:origin|upstream|feature|bugfix|hotfix|release|refs)/[\w./-]{0,60}\w(?!\w)",
+    "images": r"(?<![\w./-])[a-z][\w./-]{1,60}:(?:\d{1,4}(?:\.\d{1,4}){1,3}(?:-[\w.-]{0,30}\w)?|latest)(?!\w|[.,:]\d)",
+    "revisions": r"(?<!\w)HEAD[~^]\d{0,3}|(?<![\w-])gh-\d{1,6}(?!\w)|(?<![\w.])\d{1,6}\.\.\d{1,6}(?![\w.])",
     "hexadecimal groups": r"(?<![\w./-])[\da-f]{4}(?:-[\da-f]{4}){1,7}(?![\w-])",
     "pages": (
         r"(?<![\w@./-])(?:[\w-]{1,60}\.){1,5}[A-Za-z]{2,12}(?::\d{2,5})?/"
         r"[^\s<>\"()]*(?<![.,;:!?\[\]'\u2018\u2019\u201c\u201d])"
     ),
     "paths": r"(?<![\w./~-])(?:~|\.{1,2})?(?:/[\w.+-]*\w){1,30}/?(?!\w)",  # `and/or` and `1/2` are text
-    "files and servers": rf"(?<![\w./-])\w[\w-]{{0,60}}(?:[./]\w[\w-]{{0,60}}){{0,9}}\.{_ENDINGS}(?!\w)",
+    "files and servers": (
+        rf"(?<![\w./-])\w[\w-]{{0,60}}(?:[./]\w[\w-]{{0,60}}){{0,9}}\.(?:{_ENDINGS}|{_DOMAINS})(?!\w)"
+        r"|(?<!\w)(?:Make|Docker|Jenkins|Vagrant|Gem|Rake)file(?!\w)"
+    ),
+    "endings of files": rf"(?<![\w.)\]])\.(?:tar\.)?{_ENDINGS}(?!\w)",
     "dates": r"(?<![\w./,-])(?:\d{1,2}/\d{1,2}/(?:\d{4}|\d{2})|\d{4}/\d{1,2}/\d{1,2})(?![\w/])",
     "settings": r"(?<![\w./-])[A-Za-z][\w.-]{0,60}(?:[=~<>]=\d|=\w)[\w.]{0,20}(?<!\.)(?!\w)",
-    "hidden files": r"(?<!\S)\.(?:env|git|[a-z]{2,8}(?:rc|ignore))(?!\w)",
+    "hidden files": r"(?<![^\s(\[\"'])\.(?:env|git|[a-z]{2,8}(?:rc|ignore))(?!\w)",
     "versions": (  # `9.5` is text
-        r"(?<![\w.,])[vV]?\d{1,4}(?:\.\d{1,4}){2,4}(?:[-+]?[A-Za-z]\w*(?:\.\d{1,4}){0,2})?(?!\w|\.\d)"
+        r"(?<![\w.,])(?:[vV](?=\d{1,4}\.\d)\d{1,4}|\d{1,4}\.\d{1,4})(?:\.\d{1,4}){1,3}(?:[-+]?[A-Za-z]\w*(?:\.\d{1,4}){0,2})?(?!\w|\.\d)"
     ),
-    "ISBNs": r"(?<![\w-])\d{1,6}(?:-\d{1,7}){2,5}(?![\w-])",
+    "standards": (
+        r"(?<!\w)(?:ISO|IEC|DIN|EN|IEEE|ANSI|RFC)(?:[/ -](?:ISO|IEC|EN|TS|TR)){0,3}"
+        r"[ -]?\d{1,6}(?:[.:-]\d{1,6}){0,4}(?!\w)"
+    ),
+    "ISBNs": r"(?<![\w-])\d{1,6}(?:-\d{1,7}){2,5}(?![\w-])|(?<!\w)97[89](?: \d{1,7}){3,4}(?!\w)",
+    "accounts and cards": r"(?<!\w)(?:[A-Z]{2}\d{2}(?: [A-Z\d]{4}){2,7}(?: [A-Z\d]{1,3})?|\d{4}(?: \d{4}){3})(?!\w)",
+    "mixed fractions": r"(?<![\w.,/-])\d{1,3} [1-9]/[2-9](?![\w/]|[.,]\d)",
     "phone numbers": (
         r"(?<![\w+])\+\d{1,3}(?:[ ./-]?\(?\d{1,5}\)?){2,5}(?!\d)"
         r"|(?<!\w)\(\d{2,5}\)[ -]?\d{3,5}(?:[ -]\d{2,5}){0,2}(?!\w)"
         r"|(?<![\w.,/-])(?:\d{3}-\d{4}|\d{3}[ .]\d{3}[ .]\d{4}|0\d{1,4}[ /-]\d{3,8}(?: \d{2,5}){0,3})(?![\w-]|[.,]\d)"
     ),
     "emoticons": r"(?<!\S)[:;]['\u2019]?-?[()DP](?!\S)",
-    "functions": r"(?<![\w.$-])[A-Za-z_]\w{0,60}\(\)",
+    "functions": (
+        r"(?<![\w.$-])(?:[A-Za-z_]\w{0,40}(?:\.|::|->)){0,5}[A-Za-z_]\w{0,60}\(\)|(?<![\w:])\w{1,40}(?:::\w{1,40}){1,5}(?!\w)"
+        r"|(?<!\w)__(?:init|main|name|file|call|str|repr|len|iter|next|enter|exit|eq|hash|new|del|dict|doc|all)__(?!\w)"
+    ),
     "small letters with digits": (  # such as `mp3`; `10am` is text
         r"(?<![\w.$&/-])(?:[a-z]{1,20}\d|0x[\da-fA-F])\w{0,30}(?![\w(]|[-@./]\w)"
     ),
     "UUIDs": r"(?<![\w./-])[\da-fA-F]{8}(?:-[\da-fA-F]{4}){3}-[\da-fA-F]{12}(?![\w-])",
+    "small letters before digits": (
+        r"(?<![\w-])(?!(?:age|catch|circa|covid|ex|mid|non|over|plus|post|pre|since|sub|top|type|under)-)"
+        r"[a-z]{2,20}(?:-[a-z]{2,20}){0,3}-\d{2,6}(?![\w-]|[.,]\d)"
+    ),
+    "stars": r"(?<![\w./-])[A-Z][A-Za-z]{2,20}-\d{1,5}[a-z](?![\w-])",
     "letters between digits": (  # such as the checksum `9e107d9d`
-        r"(?<![\w./-])(?=\w{6})[A-Za-z]{0,40}\d{1,40}[A-Za-z]{1,40}\d\w{0,130}(?![\w-])"
+        r"(?<![\w./-])(?=\w{6})[A-Za-z]{0,40}\d{1,40}[A-Za-z]{1,40}\d\w{0,130}(?![\w-]|/\w)"
     ),
     "addresses of network cards and IPv6": (
         rf"(?<![\w.:])(?:(?:{_HEX}:){{4,7}}{_HEX}|{_HEX}(?::{_HEX}){{0,6}}::(?:{_HEX}(?::{_HEX}){{0,6}})?)(?![\w:])"
@@ -104,6 +144,7 @@ EVERYDAY_PATTERNS = {
     "ranges and scores": (  # a range of times has am or pm
         r"(?<![\w.,:/$%-])\d{1,4}[-\u2013]\d{1,4}(?![\w%-]|[.,:/]\d| ?[ap]\.?m(?!\w))"
     ),
+    "flights": r"(?<![\w-])(?:3U|4U|5J|6E|7C|9W|B6|F9|G9|S7|U2|W6) \d{3,4}(?![\w%]|[.,:]\d)",
     "codes of banks": r"(?:(?<=\bBIC )|(?<=\bBIC: )|(?<=\bSWIFT: ))[A-Z]{8}(?:[A-Z]{3})?(?!\w)",
     "formulas": r"(?<!\w)[A-Za-z]{1,3}[\u00b2\u00b3\u2070-\u2089]\w{0,20}",
     "numbers of parts": r"(?<![\w.,$-])\d{1,2}[abc](?![\w/-])",

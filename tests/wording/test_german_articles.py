@@ -1,0 +1,69 @@
+"""German names have the articles of their gender, in the case that the words around them ask for."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from vtrans.lines.line import Line
+from vtrans.lines.names import CopyNames
+from vtrans.text.languages import Languages
+from vtrans.translate.translation import Translation
+from vtrans.wording.german_articles import with_article
+from vtrans.wording.names import Names
+
+LINE_VOCAB: Any = SimpleNamespace(encode=lambda text: [7] * len(text))
+
+
+@pytest.mark.parametrize(
+    ("before", "name", "gender", "written"),
+    [
+        ("Wir waren in ", "Bodensee", "m", "Wir waren im Bodensee"),
+        ("Er kam aus dem ", "Schweiz", "f", "Er kam aus der Schweiz"),
+        ("Er ging nach ", "Iran", "m", "Er ging in den Iran"),
+        ("nach der ", "Kalt~ Krieg", "m", "nach dem Kalten Krieg"),
+        ("Im ", "Alpen", "p", "In den Alpen"),
+        ("zu dem ", "Donau", "f", "zur Donau"),
+        ("Die Küste der ", "Balkan", "m", "Die Küste des Balkan"),
+        ("Heute ist der ", "Schwarz~ Meer", "n", "Heute ist das Schwarze Meer"),
+        ("Sie sah die ", "Schwarz~ Meer", "n", "Sie sah das Schwarze Meer"),
+        ("mit ", "Schweden", "P", "mit Schweden"),
+        ("mit der ", "Schweden", "P", "mit den Schweden"),
+        ("", "Erst~ Weltkrieg", "m", "Erster Weltkrieg"),
+        ("Ich liebe ", "Bodensee", "m", "Ich liebe Bodensee"),
+    ],
+)
+def test_articles(before: str, name: str, gender: str, written: str) -> None:
+    assert with_article(before, name, gender, "") == written
+
+
+@pytest.mark.parametrize(
+    ("name", "gender", "after", "written"),
+    [
+        ("Alpen", "p", "verliert Schnee.", "Die Alpen verlieren Schnee."),
+        ("Alpen", "p", "hat Schnee", "Alpen hat Schnee"),  # a heading
+        ("Alpen", "p", "kam.", "Die Alpen kamen."),
+        ("Alpen", "p", "endete.", "Die Alpen endeten."),
+        ("Alpen", "p", "findet das.", "Die Alpen finden das."),
+        ("Mittelalter", "n", "waren dunkel.", "Das Mittelalter war dunkel."),
+    ],
+)
+def test_verbs(name: str, gender: str, after: str, written: str) -> None:
+    assert with_article("", name, gender, f" {after}") == written
+
+
+def test_a_translation_with_codes() -> None:
+    names = CopyNames(Names(LINE_VOCAB, Languages("en", "de")), None)
+    line = Line(1, "I sail from the Black Sea to Henry VIII.")
+    names.before([line])
+    line.translations = [
+        Translation("Ich segle aus der Black Sea zu Henry VIII.", 0.0, 0.0, True, alignment=((4, 4), (5, 5), (7, 7)))
+    ]
+    names.after([line])
+    (made,) = line.translations
+    assert (made.text, made.alignment) == (
+        "Ich segle aus dem Schwarzen Meer zu Heinrich VIII.",
+        ((4, 4), (5, 5), (7, 7)),
+    )
