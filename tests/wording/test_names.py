@@ -66,7 +66,7 @@ def translations(names: Names, line: str) -> dict[str, str]:
         ("Okafor lives here. Puffins are here.", "Okafor"),
         ("Juan de la Cruz, Tom bin Noor and al-Khatib left.", "Juan de la Cruz; Tom bin Noor; al-Khatib"),
         ("Van der Berg-Noor met Ms. \u00d3 Noor.", "Van der Berg-Noor; Ms. \u00d3 Noor=Frau \u00d3 Noor"),
-        ("Dawn is here.", "Dawn"),
+        ("Phoenix is here.", "Phoenix"),
         ("Uncle Tom saw the Black Sea.", "Uncle Tom=Onkel Tom; Black Sea=Schwarz~ Meer"),
         ("Lucian is Austrian, and a Persian cat is here.", "Lucian"),
         ("3.2 millimetres, 1 gallon or 75p", "3.2 millimetres=3,2 Millimeter; 1 gallon=1 Gallone; 75p=75 Pence"),
