@@ -21,7 +21,6 @@ import regex
 from vtrans.text.case import SentenceCase, lower
 from vtrans.text.languages import Languages, base
 from vtrans.text.number_words import SWAPPED_MARKS, swaps_marks
-from vtrans.text.sentences import begins_sentence, ends_in_abbreviation
 from vtrans.text.vocabulary import Vocabulary
 from vtrans.wording.german_forms import german_forms
 from vtrans.wording.measures import measures
@@ -41,7 +40,6 @@ _WITH_INITIALS = regex.compile(
 _CAPITAL = regex.compile(r"(?<![\w-])\p{Lu}[\p{L}\p{M}'\u2019-]*+")
 _PART, _LONGEST = 4, 30  # the fewest letters of the parts of a compound, and the most of the compound
 _GENITIVE = regex.compile(r"['\u2019]s(?!\w)")
-_LISTED = regex.compile(r" and \p{Lu}")
 _TITLES = {
     "Aunt": "Tante", "Captain": "Kapit\u00e4n", "Dr": "Dr.", "King": "K\u00f6nig", "Lady": "Lady", "Lord": "Lord",
     "Miss": "Frau", "Mr": "Herr", "Mrs": "Frau", "Ms": "Frau", "Pope": "Papst", "Prince": "Prinz",
@@ -89,7 +87,6 @@ _OTHER_SCRIPTS = re.compile(
 )
 _BEFORE = 40  # characters before a word that show whether it begins a sentence
 _REGION = regex.compile(r"\b(?:Ancient|Central|Great|Lower|New|Saudi|Upper|(?:North|South|East|West)(?:ern)?) $")
-_SMALL_IN_TITLES = re.compile("an?|and|as|at|but|by|for|from|in|into|of|off|on|or|over|per|the|to|up|vs|with")
 
 
 class Name(NamedTuple):
@@ -114,7 +111,9 @@ class _Word(NamedTuple):
     form: str
     """How the translation has it."""
     is_name: bool
-    """Whether it is a name by itself: not a part such as `New`, nor any word that begins a sentence."""
+    """Whether it is a name by itself: not a part such as `New`, nor an English word."""
+    may_begin: bool = True
+    """Whether a name may begin with it."""
 
 
 @cache
@@ -156,6 +155,7 @@ def _ordinary() -> frozenset[str]:
     return frozenset(text.decode().split())
 
 
+_DOUBLE = regex.compile(r"([b-df-hj-np-tv-z])\1$")
 _DERIVED = regex.compile(
     r".{3,}(?:able|ance|ence|ful|graphy|hood|ible|ical|ing|ism|ity|less|logy|ment|ness|ous|proof|sion|ship|tion|ware|wise)s?"
 )
@@ -180,9 +180,9 @@ def is_ordinary(word: str) -> bool:
     if small in words or _DERIVED.fullmatch(small):
         return True
     stems = [small.removesuffix(ending) + rest for ending, rest in _ENDINGS.items() if small.endswith(ending)]
-    stems += [f"{stem}e" for stem in stems] + [stem[:-1] for stem in stems if stem[-2:-1] == stem[-1:]]
+    stems += [f"{stem}e" for stem in stems] + [stem[:-1] for stem in stems if _DOUBLE.search(stem)]
     compounds = ({small[:k], small[k:]} for k in range(_PART, min(len(small), _LONGEST) - _PART + 1))
-    return not words.isdisjoint(stems) or any(compound <= words for compound in compounds)
+    return any(len(stem) > 2 and stem in words for stem in stems) or any(compound <= words for compound in compounds)
 
 
 @cache
@@ -193,14 +193,6 @@ def _unchanged() -> frozenset[str]:
 def _is_unchanged(word: str) -> bool:
     """Returns whether a word is the same in every language: a listed name, or one such as iPhone."""
     return word in _unchanged() or word[0].islower() or _table().get(word) == word
-
-
-def _begins_name(line: str, match: regex.Match[str]) -> bool:
-    """Returns whether a word with a capital is part of a name wherever it stands."""
-    word, before = match[0], line[max(0, match.start() - _BEFORE) : match.start()]
-    form = _table().get(word, "")
-    is_known = _is_unchanged(word) or (form != "" and (form != word or line == word))
-    return is_known or _TITLE.search(before) is not None or (word not in _table() and not is_ordinary(word))
 
 
 class Names:
@@ -261,22 +253,15 @@ class Names:
                 yield from self._name(line, [_Word(begin, end, line[begin:end], is_name=True)])
 
     def _named(self, line: str) -> Iterator[Name]:
-        """Yields the names of a line. In a heading, whose words mostly begin with capitals, only known names, what
-        follows them, and words with a title such as Mrs. are names."""
-        words = line.split()
-        small = [word for word in words if word[:1].islower()]
-        is_heading = 4 * len(small) < len(words) and all(map(_SMALL_IN_TITLES.fullmatch, small))
-        found = list(_WORD.finditer(line))
-        if not found or (is_heading and not any(_begins_name(line, match) for match in found)):
-            return
+        """Yields the names of a line. An English word is none by itself, but may follow one: Peter Carpenter."""
         emphasized, run = self._case.emphasized(line), list[_Word]()
-        for match in found:
+        for match in _WORD.finditer(line):
             if run and line[run[-1].end : match.start()] != " ":
                 yield from self._name(line, run)
                 run = []
             follows = run and not run[-1].form.isupper()  # as in VPN Settings
-            may_be_name = match[0] not in emphasized and (not is_heading or follows or _begins_name(line, match))
-            if may_be_name and (word := self._word(line, match)):
+            word = None if match[0] in emphasized else self._word(line, match)
+            if word and (word.may_begin or follows):
                 run.append(word)
             elif run:
                 yield from self._name(line, run)
@@ -289,7 +274,7 @@ class Names:
         word, before = match[0], line[max(0, match.start() - _BEFORE) : match.start()]
         form, titled = _table().get(word, word), _TITLE.search(before)
         if _PARTS.fullmatch(word):
-            return _Word(match.start(), match.end(), word, is_name=False)
+            return _Word(match.start(), match.end(), word, is_name=False, may_begin=True)
         if form != word:
             subwords = len(self._vocab.encode(word))
             is_rare = form and self._in_german and (subwords > 1 or line == word)
@@ -299,10 +284,10 @@ class Names:
         is_known = any(part in _table() or (_ADJECTIVE.fullmatch(part) and not is_person) for part in word.split("-"))
         if word in _TITLES or (is_known and not (is_unchanged or titled)):
             return None
-        may_begin = not (is_unchanged or titled) and begins_sentence(before) and is_ordinary(word)
-        begins = may_begin and not ends_in_abbreviation(before.rstrip())
         is_rare = titled or (is_unchanged and line == word) or self._is_rare(word)
-        return _Word(match.start(), match.end(), word, is_name=not begins) if is_rare else None
+        may_be_acronym = word.isupper() and not line.isupper()
+        is_name = is_unchanged or titled or may_be_acronym or not is_ordinary(word)
+        return _Word(match.start(), match.end(), word, is_name, may_begin=is_name) if is_rare else None
 
     def _is_rare(self, word: str) -> bool:
         """Returns whether the vocabulary spells a word in several subwords, and in small letters, if it is not an
@@ -318,8 +303,7 @@ class Names:
         begin, end, text = run[0].begin, run[-1].end, " ".join(word.form for word in run)
         before = line[max(0, begin - _BEFORE) : begin]
         genitive, title = _GENITIVE.match(line, end), _TITLE.search(before)
-        listed = genitive or _LISTED.match(line, end)
-        if not any(word.is_name or (listed and not _PARTS.fullmatch(word.form)) for word in run):
+        if not any(word.is_name for word in run):
             return
         is_translated = any(word.form != line[word.begin : word.end] for word in run)
         if is_translated and (len(run) > 1 or _REGION.search(before)):
