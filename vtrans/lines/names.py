@@ -9,7 +9,8 @@ import regex
 from vtrans.lines.line import Kept, Line, Stage
 from vtrans.wording.german_articles import with_article
 from vtrans.wording.glossary import Glossary
-from vtrans.wording.names import Names, gender_of
+from vtrans.wording.name_lists import gender_of
+from vtrans.wording.names import Names
 
 _NAMED = Kept[dict[str, str]]()
 """The names of a line whose translation differs from them."""

@@ -114,9 +114,9 @@ def german_forms(line: str) -> Iterator[Measure]:
             month, year = MONTHS[match[1] or match[5]], f" {match['year']}" if match["year"] else ""
             yield match.start(), match.end(), f"{match['first']}.\u2013{match['last']}. {month}{year}"
         for match in _DATE_IN_DIGITS.finditer(line):
-            first, second = int(match[1]), int(match[2])
-            if first > 12 >= second or second > 12 >= first:  # others mean different days in Britain and America
-                yield match.start(), match.end(), f"{max(first, second)}.{min(first, second)}.{match[3]}"
+            lower, higher = sorted(map(int, match.groups()[:2]))
+            if lower <= len(MONTHS) < higher:  # others mean different days in Britain and America
+                yield match.start(), match.end(), f"{higher}.{lower}.{match[3]}"
         yield from _quantities(line)
         for match in _AFTER_MIDNIGHT.finditer(line):
             yield match.start(), match.end(), f"0{match[1] or ''} Uhr"

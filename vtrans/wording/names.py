@@ -1,19 +1,14 @@
 """Names that a model cannot know: which ones a line has, and how a translation has them. Measures count as names.
 
-Names are found in English lines. `names.tsv` has English words with a capital that are translated. Some have their
-German form, if it can stand in any sentence. The others are left to the model, and any name that the table does not
-have is copied. `unchanged_names.txt` has common names of people, places and companies, and acronyms, which are names
-also where any word has a capital: at the beginning, in a heading, or alone in a line. So are words of the table that
-have a German form.
+Names are found in English lines. A word with a capital that the vocabulary spells in several subwords is one, wherever
+it stands, unless it is an English word. It is copied, or has its German form.
 """
 
 from __future__ import annotations
 
-import lzma
 import re
 from collections.abc import Iterator
-from functools import cache
-from importlib.resources import files
+from itertools import dropwhile
 from typing import NamedTuple
 
 import regex
@@ -24,6 +19,7 @@ from vtrans.text.number_words import SWAPPED_MARKS, swaps_marks
 from vtrans.text.vocabulary import Vocabulary
 from vtrans.wording.german_forms import german_forms
 from vtrans.wording.measures import measures
+from vtrans.wording.name_lists import is_english_word, is_unchanged, phrases, table
 
 _WORD = regex.compile(
     r"(?<![\w\p{M}@#./\\-])(?:(?:\p{Lu}['\u2019])?\p{Lu}[\p{L}\p{M}]+(?:-\p{Lu}[\p{L}\p{M}]+)*+"
@@ -38,13 +34,16 @@ _WITH_INITIALS = regex.compile(
     r" (?!I\b)(?<last>\p{Lu}[\p{L}\p{M}-]+)(?:(?<more>['\u2019]s \p{Lu}[\p{L}\p{M}]+)| (?<next>\p{Lu}[\p{L}\p{M}-]+))?"
 )
 _CAPITAL = regex.compile(r"(?<![\w-])\p{Lu}[\p{L}\p{M}'\u2019-]*+")
-_PART, _LONGEST = 4, 30  # the fewest letters of the parts of a compound, and the most of the compound
 _GENITIVE = regex.compile(r"['\u2019]s(?!\w)")
 _TITLES = {
     "Aunt": "Tante", "Captain": "Kapit\u00e4n", "Dr": "Dr.", "King": "K\u00f6nig", "Lady": "Lady", "Lord": "Lord",
     "Miss": "Frau", "Mr": "Herr", "Mrs": "Frau", "Ms": "Frau", "Pope": "Papst", "Prince": "Prinz",
     "Princess": "Prinzessin", "Prof": "Prof.", "Professor": "Professor", "Queen": "K\u00f6nigin",
     "Sergeant": "Sergeant", "Sgt": "Sergeant", "Sir": "Sir", "Uncle": "Onkel",
+}  # fmt: skip
+_GREETINGS = {
+    "Aunt": "Liebe", "Miss": "Sehr geehrte", "Mr": "Sehr geehrter", "Mrs": "Sehr geehrte", "Ms": "Sehr geehrte",
+    "Uncle": "Lieber",
 }  # fmt: skip
 _TITLE = regex.compile(rf"(?<!\w)({'|'.join(sorted(_TITLES, key=len, reverse=True))})\.? $")
 _PARTICLE = r"(?:d[aei]|d[ao]s|del|della|du|v[ao]n|bin|bint|ibn|y|l[ae]|las|los|el|der|den)"
@@ -112,87 +111,6 @@ class _Word(NamedTuple):
     """How the translation has it."""
     is_name: bool
     """Whether it is a name by itself: not a part such as `New`, nor an English word."""
-    may_begin: bool = True
-    """Whether a name may begin with it."""
-
-
-@cache
-def _rows() -> list[tuple[str, str, str]]:
-    rows = (
-        (*row.split("\t"), "", "") for row in (files("vtrans.wording") / "names.tsv").read_text("utf-8").split("\n")
-    )
-    return [(word, form, gender) for word, form, gender, *_ in rows]
-
-
-@cache
-def _table() -> dict[str, str]:
-    return {word: form for word, form, _ in _rows() if " " not in word}
-
-
-@cache
-def _phrases() -> dict[str, list[tuple[str, str]]]:
-    """The names of several words and their forms, longest first, by the first word."""
-    found: dict[str, list[tuple[str, str]]] = {}
-    for name, form, _ in sorted(_rows(), key=lambda row: -len(row[0])):
-        if " " in name:
-            found.setdefault(name.split()[0], []).append((name, form))
-    return found
-
-
-@cache
-def _genders() -> dict[str, str]:
-    return {form: gender for _, form, gender in _rows() if gender}
-
-
-def gender_of(form: str) -> str:
-    """Returns m, f, n or p (plural) for a German form of a name that has an article, and "" for others."""
-    return _genders().get(form, "")
-
-
-@cache
-def _ordinary() -> frozenset[str]:
-    text = lzma.decompress((files("vtrans.wording") / "english_words.txt.xz").read_bytes())
-    return frozenset(text.decode().split())
-
-
-_DOUBLE = regex.compile(r"([b-df-hj-np-tv-z])\1$")
-_DERIVED = regex.compile(
-    r".{3,}(?:able|ance|ence|ful|graphy|hood|ible|ical|ing|ism|ity|less|logy|ment|ness|ous|proof|sion|ship|tion|ware|wise)s?"
-)
-_ENDINGS = {
-    "s": "",
-    "es": "",
-    "ies": "y",
-    "ed": "",
-    "d": "",
-    "ing": "",
-    "ly": "",
-    "er": "",
-    "r": "",
-    "est": "",
-    "ness": "",
-}
-
-
-def is_ordinary(word: str) -> bool:
-    """Returns whether a word with a capital is an English word, an inflected one, or a compound of two."""
-    words, small = _ordinary(), word.lower()
-    if small in words or _DERIVED.fullmatch(small):
-        return True
-    stems = [small.removesuffix(ending) + rest for ending, rest in _ENDINGS.items() if small.endswith(ending)]
-    stems += [f"{stem}e" for stem in stems] + [stem[:-1] for stem in stems if _DOUBLE.search(stem)]
-    compounds = ({small[:k], small[k:]} for k in range(_PART, min(len(small), _LONGEST) - _PART + 1))
-    return any(len(stem) > 2 and stem in words for stem in stems) or any(compound <= words for compound in compounds)
-
-
-@cache
-def _unchanged() -> frozenset[str]:
-    return frozenset((files("vtrans.wording") / "unchanged_names.txt").read_text("utf-8").split())
-
-
-def _is_unchanged(word: str) -> bool:
-    """Returns whether a word is the same in every language: a listed name, or one such as iPhone."""
-    return word in _unchanged() or word[0].islower() or _table().get(word) == word
 
 
 class Names:
@@ -213,7 +131,7 @@ class Names:
             names += self._known_phrases(line) if self._in_german else []
             names += [Name(match.start(), match.end(), match[0]) for match in _MENTIONED.finditer(line)]
             names += [Name(match.start(), match.end(), match[0]) for match in _STREET.finditer(line)]
-            if self._in_german and (greeted := _GREETED.match(line)) and _is_unchanged(greeted[2]):
+            if self._in_german and (greeted := _GREETED.match(line)) and is_unchanged(greeted[2]):
                 names.append(Name(0, greeted.end(), f"{'Guten Tag' if ' ' in greeted[1] else 'Hallo'} {greeted[1]}"))
             names += self._named(line)
             names += self._with_particles(line)
@@ -228,7 +146,7 @@ class Names:
 
     def _known_phrases(self, line: str) -> Iterator[Name]:
         for match in _CAPITAL.finditer(line):
-            for name, form in _phrases().get(match[0], ()):
+            for name, form in phrases().get(match[0], ()):
                 end = match.start() + len(name)
                 if line.startswith(name, match.start()) and not line[end : end + 1].isalnum():
                     yield from self._name(line, [_Word(match.start(), end, form, is_name=True)])
@@ -236,8 +154,8 @@ class Names:
 
     def _with_particles(self, line: str) -> Iterator[Name]:
         for match in _WITH_PARTICLES.finditer(line):
-            words = [word for word in match["first"].split() if _is_unchanged(word) or not is_ordinary(word)]
-            first = " ".join([*words, ""]) if words and match["first"].endswith(" ".join([*words, ""])) else ""
+            words = dropwhile(lambda word: is_english_word(word) and not is_unchanged(word), match["first"].split())
+            first = "".join(f"{word} " for word in words)
             if first or _ALONE.fullmatch(match["particles"]):
                 begin, end = match.start("particles") - len(first), match.end()
                 yield from self._name(line, [_Word(begin, end, line[begin:end], is_name=True)])
@@ -247,7 +165,7 @@ class Names:
             first, last, is_saint = match["first"], match["last"], match["saint"] and not match["first"]
             # `We need plan B. After that, ...` has no initial: the vocabulary has `after`.
             if is_saint or match["more"] or self._is_no_word(last):
-                is_whole = first and (_is_unchanged(first) or self._is_rare(first))
+                is_whole = first and (is_unchanged(first) or self._is_rare(first))
                 begin = match.start() if is_whole else match.start("head")
                 end = match.end("last") if match["next"] and not self._is_no_word(match["next"]) else match.end()
                 yield from self._name(line, [_Word(begin, end, line[begin:end], is_name=True)])
@@ -261,7 +179,7 @@ class Names:
                 run = []
             follows = run and not run[-1].form.isupper()  # as in VPN Settings
             word = None if match[0] in emphasized else self._word(line, match)
-            if word and (word.may_begin or follows):
+            if word and (word.is_name or follows or _PARTS.fullmatch(match[0])):
                 run.append(word)
             elif run:
                 yield from self._name(line, run)
@@ -272,22 +190,22 @@ class Names:
     def _word(self, line: str, match: regex.Match[str]) -> _Word | None:
         """Returns a word that may be part of a name; None if a model may translate it."""
         word, before = match[0], line[max(0, match.start() - _BEFORE) : match.start()]
-        form, titled = _table().get(word, word), _TITLE.search(before)
+        form, titled = table().get(word, word), _TITLE.search(before)
         if _PARTS.fullmatch(word):
-            return _Word(match.start(), match.end(), word, is_name=False, may_begin=True)
+            return _Word(match.start(), match.end(), word, is_name=False)
         if form != word:
             subwords = len(self._vocab.encode(word))
             is_rare = form and self._in_german and (subwords > 1 or line == word)
             return _Word(match.start(), match.end(), form, is_name=True) if is_rare else None
-        is_unchanged = _is_unchanged(word) or (word in _table() and line == word)
+        same = is_unchanged(word) or (word in table() and line == word)
         is_person = _AFTER_NAME.match(line, match.end()) and not _ARTICLE.search(before)
-        is_known = any(part in _table() or (_ADJECTIVE.fullmatch(part) and not is_person) for part in word.split("-"))
-        if word in _TITLES or (is_known and not (is_unchanged or titled)):
+        is_known = any(part in table() or (_ADJECTIVE.fullmatch(part) and not is_person) for part in word.split("-"))
+        if word in _TITLES or (is_known and not (same or titled)):
             return None
-        is_rare = titled or (is_unchanged and line == word) or self._is_rare(word)
+        is_rare = titled or (same and line == word) or self._is_rare(word)
         may_be_acronym = word.isupper() and not line.isupper()
-        is_name = is_unchanged or titled or may_be_acronym or not is_ordinary(word)
-        return _Word(match.start(), match.end(), word, is_name, may_begin=is_name) if is_rare else None
+        is_name = same or titled or may_be_acronym or not is_english_word(word)
+        return _Word(match.start(), match.end(), word, bool(is_name)) if is_rare else None
 
     def _is_rare(self, word: str) -> bool:
         """Returns whether the vocabulary spells a word in several subwords, and in small letters, if it is not an
@@ -296,7 +214,7 @@ class Names:
         return subwords > 1 and (word.isupper() or (small > 1 and 2 * small > subwords))
 
     def _is_no_word(self, word: str) -> bool:
-        return _is_unchanged(word) or len(self._vocab.encode(lower(word))) > 1
+        return is_unchanged(word) or len(self._vocab.encode(lower(word))) > 1
 
     def _name(self, line: str, run: list[_Word]) -> Iterator[Name]:
         """Yields the name that words make up which follow each other, if there is one."""
@@ -318,6 +236,5 @@ class Names:
             ending = "n" if title[1] == "Mr" and _BEFORE_OBJECT.search(before[: title.start()]) else ""
             text = f"{_TITLES[title[1]]}{ending} {text}"
             if line[:begin] == "Dear ":
-                greeting = f"Sehr geehrte{'r' if title[1] == 'Mr' else ''}" if title[1].startswith("M") else "Guten Tag"
-                begin, text = 0, f"{greeting} {text}"
+                begin, text = 0, f"{_GREETINGS.get(title[1], 'Guten Tag')} {text}"
         yield Name(begin, end, text)
