@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -12,6 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from compilers import COMPILER, needs_compiler
 
 import vtrans
 from vtrans.compiled.compiler import INSTRUCTIONS, instructions, wheel_platform
@@ -19,7 +18,6 @@ from vtrans.config import CACHE_VARIABLE
 
 pytest.importorskip("hatchling", reason="hatchling is not installed: pip install hatchling")
 ROOT = Path(__file__).parent.parent
-COMPILER = shutil.which(shlex.split(os.environ.get("CXX") or "g++")[0])
 LOADED = """
 import sys
 from vtrans.compiled import SOURCES
@@ -63,7 +61,7 @@ def test_without_a_compiler_the_wheel_is_for_every_platform(tmp_path: Path) -> N
     assert files == expected()
 
 
-@pytest.mark.skipif(COMPILER is None, reason="a C++ compiler is not installed: apt-get install g++")
+@needs_compiler
 def test_the_wheel_brings_compiled_code_for_each_instruction_set(tmp_path: Path) -> None:
     script = tmp_path / "compiler"
     script.write_text(f'#!/bin/sh\nexec {COMPILER} "$@" -O0\n')  # to take less time

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from compilers import needs_compiler
 
 from vtrans.storage.run_folder import RunFolder
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("g++") is None, reason="a C++ compiler is not installed: apt-get install g++"
-)
+pytestmark = needs_compiler
 
 LIBRARY = """
 import vtrans

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_decoder import COMPILER, LINES
+from compilers import needs_compiler
+from test_decoder import LINES
 
 import vtrans
 from vtrans.compiled.weights import PRECISIONS
@@ -16,7 +17,7 @@ from vtrans.console import Console
 from vtrans.errors import InputError
 from vtrans.storage.run_folder import RunFolder
 
-pytestmark = pytest.mark.skipif(COMPILER is None, reason="a C++ compiler is not installed: apt-get install g++")
+pytestmark = needs_compiler
 
 
 def engine(run: RunFolder, **settings: Any) -> str:

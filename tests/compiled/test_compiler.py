@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import io
 import os
-import shlex
-import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from compilers import COMPILER, needs_compiler
 
 from vtrans.compiled import compiler
 from vtrans.compiled.compiler import CompilerError, cache_folder, compiled_library
 from vtrans.config import CACHE_VARIABLE
 from vtrans.console import Console
 
-COMPILER = shutil.which(shlex.split(os.environ.get("CXX") or "g++")[0])
-pytestmark = pytest.mark.skipif(COMPILER is None, reason="a C++ compiler is not installed: apt-get install g++")
+pytestmark = needs_compiler
 
 
 @pytest.fixture

@@ -5,15 +5,13 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import itertools
-import os
 import random
-import shlex
-import shutil
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from compilers import needs_compiler
 from drawn import each_with, some
 from near_ties import Plain, equal_or_tied, plain
 from networks import BOS, SEQUENCES, SMALL, VARIANTS, V, arrays_of, make, padded, sequences
@@ -32,8 +30,7 @@ from vtrans.storage.run_folder import RunFolder
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator
 
-COMPILER = shutil.which(shlex.split(os.environ.get("CXX") or "g++")[0])
-pytestmark = pytest.mark.skipif(COMPILER is None, reason="a C++ compiler is not installed: apt-get install g++")
+pytestmark = needs_compiler
 LINES = ["The dog sees me today.", "", "a dog runs in the park", "the cat sleeps", "We see the old house."]
 
 

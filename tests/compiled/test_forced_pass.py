@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from compilers import needs_compiler
 from drawn import some
 from networks import EOS, SEQUENCES, SMALL, VARIANTS, V, arrays_of, make
-from test_decoder import COMPILER, WIDE
+from test_decoder import WIDE
 
 from vtrans.compiled import forced
 from vtrans.compiled.decoder import CompiledDecoder, compiled_decoder
@@ -23,7 +24,7 @@ from vtrans.errors import LogprobsError
 from vtrans.model import Transformer
 from vtrans.search.decoder import SubwordPair
 
-pytestmark = pytest.mark.skipif(COMPILER is None, reason="a C++ compiler is not installed: apt-get install g++")
+pytestmark = needs_compiler
 CONFIGS = [
     *VARIANTS,
     *SEQUENCES,

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import math
-import os
-import shlex
-import shutil
 
 import numpy as np
 import pytest
+from compilers import needs_compiler
 from networks import BOS, SMALL, arrays_of, make, sequences
 
 from vtrans.compiled.decoder import CompiledDecoder, compiled_decoder
 from vtrans.search.decoder import Best
 
-COMPILER = shutil.which(shlex.split(os.environ.get("CXX") or "g++")[0])
-pytestmark = pytest.mark.skipif(COMPILER is None, reason="a C++ compiler is not installed: apt-get install g++")
+pytestmark = needs_compiler
 
 
 def test_equal_logprobs_rank_by_id_whether_a_subword_is_common_or_not() -> None:

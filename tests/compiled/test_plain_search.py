@@ -5,14 +5,12 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
-import os
 import random
-import shlex
-import shutil
 from typing import Any
 
 import numpy as np
 import pytest
+from compilers import needs_compiler
 from drawn import some
 from networks import EOS, SEQUENCES, SMALL, VARIANTS, V, arrays_of, make
 
@@ -24,8 +22,7 @@ from vtrans.search.beam import beam_search
 from vtrans.search.loop import SearchTask
 from vtrans.search.rules import Begin, MinimumLength, RuleSet, Suppressed
 
-COMPILER = shutil.which(shlex.split(os.environ.get("CXX") or "g++")[0])
-pytestmark = pytest.mark.skipif(COMPILER is None, reason="a C++ compiler is not installed: apt-get install g++")
+pytestmark = needs_compiler
 CASES = 150  # of each model, with several sentences each
 
 

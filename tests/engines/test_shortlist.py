@@ -5,11 +5,8 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
-import os
 import random
 import re
-import shlex
-import shutil
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from itertools import compress
@@ -20,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 from cli_runner import SENTENCE, Done
+from compilers import needs_compiler
 from drawn import each_with
 from near_ties import Plain, equal_or_tied, plain
 from networks import arrays_of
@@ -48,8 +46,6 @@ from vtrans.text.vocabulary import EOS_ID, PAD_ID
 from vtrans.translate.loading import load
 from vtrans.translate.translation import TranslateOptions, Translation
 from vtrans.translate.translator import Translator
-
-COMPILER = shutil.which(shlex.split(os.environ.get("CXX") or "g++")[0])
 
 # Learning.
 
@@ -177,7 +173,7 @@ def narrowed(model: LoadedModel) -> LoadedModel:
     return dataclasses.replace(model, model=copy.deepcopy(model.model).float())
 
 
-@pytest.mark.skipif(COMPILER is None, reason="a C++ compiler is not installed: apt-get install g++")
+@needs_compiler
 @pytest.mark.parametrize(
     ("how", "name"),
     each_with(["search", "greedy", "sampling", "constraints", "ensemble", "short lists"], list(UNTIED)),
