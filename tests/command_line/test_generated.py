@@ -31,6 +31,13 @@ class Files:
     quick: bool = flag(False, "Be quick.")
 
 
+def made(command: Any) -> Any:
+    """Returns what Click makes of a command with generated options."""
+    app = typer.Typer(add_completion=False)
+    app.command()(generated(command))
+    return typer.main.get_command(app)
+
+
 SETTINGS = Given(Stored, otherwise="the model's, else ")
 SOME = Given(Stored, ("width", "depth", "rule", "words"), "the model's, else ")
 
@@ -39,14 +46,10 @@ def run(*words: str) -> tuple[dict[str, Any], Files]:
     """Returns what a command with these words gets."""
     calls: list[tuple[dict[str, Any], Files]] = []
 
-    @generated
     def command(*, settings: Annotated[dict[str, Any], SETTINGS], out: Files) -> None:
         calls.append((settings, out))
 
-    app = typer.Typer(add_completion=False)
-    app.command()(command)
-    made: Any = typer.main.get_command(app)
-    made.main(list(words), standalone_mode=False)
+    made(command).main(list(words), standalone_mode=False)
     return calls[0]
 
 
@@ -59,20 +62,17 @@ def test_a_command_gets_what_the_user_set_and_whole_dataclasses() -> None:
 
 
 def test_the_help_has_the_meanings_of_choices_and_whose_default_holds() -> None:
-    @generated
     def command(*, settings: Annotated[dict[str, Any], SOME], out: Files) -> None:
         pass
 
-    app = typer.Typer(add_completion=False)
-    app.command()(command)
-    made: Any = typer.main.get_command(app)
-    help = {option.name: option.help for option in made.params}
+    params = made(command).params
+    help = {option.name: option.help for option in params}
     assert set(help) == {"width", "depth", "rule", "words", "inputs", "out", "lines", "quick"}
     assert help["width"] == "Width, at least `depth`.  [default: 4]"
     assert help["depth"] == "Depth.  [default: the model's, else 0.5]"
     assert help["rule"] == "Which one.\nfirst: the first\n[default: first]"
     assert help["words"].endswith("[default: none]")
     assert (help["out"], help["quick"]) == ("Result.  [default: stdout]", "Be quick.")
-    panels = {option.name: option.rich_help_panel for option in made.params}
+    panels = {option.name: option.rich_help_panel for option in params}
     assert panels["width"] == "Search (default: the model's, else as shown)"
     assert (panels["depth"], panels["out"]) == ("Speed", None)

@@ -125,6 +125,7 @@ def test_tags_follow_their_words(document: str, expected: str) -> None:
 @pytest.mark.parametrize(
     ("document", "translation", "links", "expected"),
     [
+        # Tags inside words surround the same parts.
         ("the <b>ls</b>(1) manual", "ls(1)-Handbuch", [(1, 0), (2, 0)], "<b>ls</b>(1)-Handbuch"),
         ("see <b>ls</b>(1), please", "siehe ls(1).", [(0, 0), (1, 1)], "siehe <b>ls</b>(1)."),
         ("the <b>ls</b> command", "der ls-Befehl", [(0, 0), (1, 1), (2, 1)], "der <b>ls</b>-Befehl"),
@@ -136,17 +137,6 @@ def test_tags_follow_their_words(document: str, expected: str) -> None:
         ("a '<b>-</b>' is", "ein \u201e-\u201c", [(0, 0), (1, 1)], "ein \u201e<b>-</b>\u201c"),
         ("<b>-o</b>|<b>--op</b> is", "-o| --op", [(0, 0), (0, 1)], "<b>-o</b>| <b>--op</b>"),
         ("an <b>a</b> is", "ein Tag", [(0, 0), (1, 1)], "ein <b>Tag</b>"),
-    ],
-)
-def test_tags_inside_words_surround_the_same_parts(
-    document: str, translation: str, links: list[tuple[int, int]], expected: str
-) -> None:
-    assert translated(document, lambda line: Translated(translation, tuple(links))) == expected
-
-
-@pytest.mark.parametrize(
-    ("document", "translation", "links", "expected"),
-    [
         # A word of an element that is in the translation as it is needs no alignment.
         ("a <b>xz</b> b", "xz c d", [(0, 0), (1, 1), (2, 2)], "<b>xz</b> c d"),
         ("of <i>nice</i>: 4", "von nice: 4", [(0, 0), (1, 1), (1, 2)], "von <i>nice</i>: 4"),

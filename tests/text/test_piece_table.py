@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import io
-
 import pytest
 import sentencepiece
+from foreign import pieces_of, sentencepiece_model
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,26 +12,10 @@ from vtrans.errors import FileError
 from vtrans.text.piece_table import MAGIC, pack
 from vtrans.text.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary, have_one_table
 
-
-def trained(text: list[str]) -> bytes:
-    """A SentencePiece model with its own special ids, as other programs train them."""
-    stream = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(text), model_writer=stream, model_type="unigram", vocab_size=30, hard_vocab_limit=False,
-        minloglevel=2,
-    )  # fmt: skip
-    return stream.getvalue()
-
-
-SOURCE, TARGET = trained(["a dog sees a cat", "the cat runs"] * 5), trained(["ein Hund sieht", "die Katze rennt"] * 5)
-
-
-def pieces_of(spm: bytes) -> list[str]:
-    model = sentencepiece.SentencePieceProcessor()
-    model.LoadFromSerializedProto(spm)
-    return [model.id_to_piece(i) for i in range(3, model.get_piece_size())]
-
-
+SOURCE, TARGET = (
+    sentencepiece_model(text * 5, 30)
+    for text in (["a dog sees a cat", "the cat runs"], ["ein Hund sieht", "die Katze rennt"])
+)
 PIECES = [
     "</s>",
     "<unk>",
