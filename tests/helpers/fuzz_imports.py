@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,11 @@ from vtrans.interop.marian.yaml import read_mapping
 from vtrans.translate.translator import Translator
 
 
-def _import(path: Path) -> None:
-    loaded = install(read_model(path))
+def _import(folder: Path, files: Iterable[tuple[str, bytes]] = ()) -> None:
+    """Writes files to a folder, and translates with the model that is in it."""
+    for name, content in files:
+        (folder / name).write_bytes(content)
+    loaded = install(read_model(folder))
     found = list(Translator(TorchEngine([loaded]), dataclasses.replace(loaded.search, beam=2)).translate(LINES))
     assert len(found) == len(LINES)
 
@@ -81,9 +84,7 @@ _CT2_FILES = ("model.bin", "config.json", "source_vocabulary.json", "target_voca
     in_files(*_CT2_FILES, made=lambda path: ctranslate2_folders.Folder(ctranslate2_folders.transformer()).write(path))
 )
 def ctranslate2(parts: Sequence[bytes], folder: Path) -> None:
-    for name, content in zip(_CT2_FILES, parts, strict=False):
-        (folder / name).write_bytes(content)
-    _import(folder)
+    _import(folder, zip(_CT2_FILES, parts, strict=False))
 
 
 _BERGAMOT_FILES = ("model.ende.intgemm.alphas.bin", "lex.ende.s2t.bin", "vocab.spm")
@@ -91,9 +92,7 @@ _BERGAMOT_FILES = ("model.ende.intgemm.alphas.bin", "lex.ende.s2t.bin", "vocab.s
 
 @target(in_files(*_BERGAMOT_FILES, made=bergamot_models.folder))
 def bergamot(parts: Sequence[bytes], folder: Path) -> None:
-    for name, content in zip(_BERGAMOT_FILES, parts, strict=False):
-        (folder / name).write_bytes(content)
-    _import(folder)
+    _import(folder, zip(_BERGAMOT_FILES, parts, strict=False))
 
 
 _HF_FILES = ("config.json", "vocab.json", "tokenizer_config.json")
@@ -108,9 +107,7 @@ def _hf_folder() -> dict[str, bytes]:
 @target(lambda: [CUT.join(_hf_folder()[name] for name in _HF_FILES) + CUT + b'{"num_beams": 2}'])
 def huggingface(parts: Sequence[bytes], folder: Path) -> None:
     files = _hf_folder() | dict(zip((*_HF_FILES, "generation_config.json"), parts, strict=False))
-    for name, content in files.items():
-        (folder / name).write_bytes(content)
-    _import(folder)
+    _import(folder, files.items())
 
 
 def _pickles() -> list[bytes]:
@@ -121,8 +118,5 @@ def _pickles() -> list[bytes]:
 
 @target(_pickles)
 def pickled(parts: Sequence[bytes], folder: Path) -> None:
-    for name, content in _hf_folder().items():
-        if name != "model.safetensors":
-            (folder / name).write_bytes(content)
-    (folder / "pytorch_model.bin").write_bytes(CUT.join(parts))
-    _import(folder)
+    others = {name: content for name, content in _hf_folder().items() if name != "model.safetensors"}
+    _import(folder, [*others.items(), ("pytorch_model.bin", CUT.join(parts))])

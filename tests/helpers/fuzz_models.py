@@ -22,9 +22,8 @@ from vtrans.training.recipe import load_recipe, recipe_toml
 from vtrans.translate.translator import Translator
 
 
-def _taken_apart(path: Path) -> bytes:
+def _taken_apart(raw: bytes) -> bytes:
     """The tensors of a safetensors file as JSON, our header without checksums, and the data."""
-    raw = path.read_bytes()
     length = int.from_bytes(raw[:8], "little")
     tensors = json.loads(raw[8 : 8 + length])
     header = json.loads(tensors.pop("__metadata__")["vtrans"])
@@ -58,13 +57,15 @@ def _with_checksums(header: str, described: dict[str, Any], content: bytes) -> s
         return header
 
 
-def _models() -> list[bytes]:
+@functools.cache
+def _model() -> bytes:
+    """The file of a tiny model."""
     with scratch() as folder:
         save_model(folder / "model.safetensors", tiny_model())
-        return [_taken_apart(folder / "model.safetensors")]
+        return (folder / "model.safetensors").read_bytes()
 
 
-@target(_models)
+@target(lambda: [_taken_apart(_model())])
 def model(parts: Sequence[bytes], folder: Path) -> None:
     path = folder / "model.safetensors"
     _put_together(path, *parts)
@@ -73,13 +74,7 @@ def model(parts: Sequence[bytes], folder: Path) -> None:
     assert len(found) == len(LINES)
 
 
-def _raw_models() -> list[bytes]:
-    with scratch() as folder:
-        save_model(folder / "model.safetensors", tiny_model())
-        return [(folder / "model.safetensors").read_bytes()]
-
-
-@target(_raw_models)
+@target(lambda: [_model()])
 def model_bytes(parts: Sequence[bytes], folder: Path) -> None:
     path = folder / "model.safetensors"
     path.write_bytes(CUT.join(parts))
@@ -128,14 +123,7 @@ def data(parts: Sequence[bytes], folder: Path) -> None:
     assert sum(found.corpora) == len(found.train)
 
 
-def _stores() -> list[bytes]:
-    with scratch() as folder:
-        path = folder / "valid.safetensors"
-        path.write_bytes(_data_folder()["valid.safetensors"])
-        return [_taken_apart(path)]
-
-
-@target(_stores)
+@target(lambda: [_taken_apart(_data_folder()["valid.safetensors"])])
 def store(parts: Sequence[bytes], folder: Path) -> None:
     path = folder / "train.safetensors"
     _put_together(path, *parts)

@@ -34,6 +34,7 @@ class Page:
 
     def __init__(self, driver: Any, url: str) -> None:
         self.driver, self.url = driver, url
+        self.open()
 
     def open(self) -> None:
         self.driver.get(self.url + "/")

@@ -312,14 +312,6 @@ REPLACEMENTS: dict[str, Callable[[Path], Any]] = {
 }
 
 
-def ctranslate2_folder(path: Path) -> Path:
-    return Folder(transformer()).write(path)
-
-
-def marian_folder(path: Path) -> Path:
-    return marian_models.folder(path, decoder={})
-
-
 def bergamot_folder(path: Path) -> Path:
     bergamot_models.folder(path)
     names = "models: [model.ende.intgemm.alphas.bin]\nvocabs: [vocab.spm]\nshortlist: [lex.ende.s2t.bin]\n"
@@ -328,9 +320,9 @@ def bergamot_folder(path: Path) -> Path:
 
 
 MODELS: dict[str, Callable[[Path], Path]] = {
-    "ctranslate2": ctranslate2_folder,
+    "ctranslate2": lambda path: Folder(transformer()).write(path),
     "hugging face": hugging_face_folder,
-    "marian": marian_folder,
+    "marian": lambda path: marian_models.folder(path, decoder={}),
     "bergamot": bergamot_folder,
 }
 

@@ -171,12 +171,21 @@ def test_a_setting_of_any_type_is_read_or_refused(value: Any, tmp_path: Path) ->
             read_model(folder)
 
 
-def changed_config(**changes: Any) -> Callable[[Path], None]:
-    def change(folder: Path) -> None:
-        config = json.loads((folder / "config.json").read_text())
-        (folder / "config.json").write_text(json.dumps(config | changes))
+def changed_json(name: str, change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
+    def apply(folder: Path) -> None:
+        values = json.loads((folder / name).read_text())
+        change(values)
+        (folder / name).write_text(json.dumps(values))
 
-    return change
+    return apply
+
+
+def changed_config(**changes: Any) -> Callable[[Path], None]:
+    return changed_json("config.json", lambda config: config.update(changes))
+
+
+def changed_vocabulary(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
+    return changed_json("vocab.json", change)
 
 
 def changed_weights(change: Callable[[dict[str, torch.Tensor]], object]) -> Callable[[Path], None]:
@@ -184,15 +193,6 @@ def changed_weights(change: Callable[[dict[str, torch.Tensor]], object]) -> Call
         tensors = load_file(folder / "model.safetensors")
         change(tensors)
         save_file(tensors, folder / "model.safetensors")
-
-    return apply
-
-
-def changed_vocabulary(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
-    def apply(folder: Path) -> None:
-        ids = json.loads((folder / "vocab.json").read_text())
-        change(ids)
-        (folder / "vocab.json").write_text(json.dumps(ids))
 
     return apply
 

@@ -42,7 +42,6 @@ def page(driver: Any, tmp_path: Path) -> Iterator[Page]:
     memory = Memory(tmp_path / "memory")
     with serving(translate=model, pairs=(EN_DE, DE_EN), memory=memory) as client:
         opened = Page(driver, client.url)
-        opened.open()
         driver.execute_script("localStorage.clear()")
         opened.open()
         press(opened, "a dog runs")

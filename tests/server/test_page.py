@@ -58,10 +58,16 @@ def driver(client: Client) -> Iterator[Any]:
 @pytest.fixture
 def page(driver: Any, client: Client) -> Page:
     opened = Page(driver, client.url)
-    opened.open()
     driver.execute_script("localStorage.clear()")
     opened.open()
     return opened
+
+
+def type_two_words(page: Page) -> None:
+    """Types "one two", and waits for the translation."""
+    page.choose("source", "en")
+    page.type("one two")
+    page.wait(lambda: page.text("output") == "two one")
 
 
 def test_text_is_translated_while_it_is_typed(page: Page) -> None:
@@ -78,9 +84,7 @@ def test_text_is_translated_while_it_is_typed(page: Page) -> None:
 
 
 def test_swapping_exchanges_languages_and_text(page: Page) -> None:
-    page.choose("source", "en")
-    page.type("one two")
-    page.wait(lambda: page.text("output") == "two one")
+    type_two_words(page)
     page.find("swap").click()
     page.wait(lambda: page.text("output") == "one two")
     assert (page.value("source"), page.value("target"), page.value("text")) == ("de", "en", "two one")
@@ -91,7 +95,6 @@ def test_swapping_exchanges_languages_and_text(page: Page) -> None:
 def test_swapping_explains_why_it_cannot(driver: Any) -> None:
     with serving(pairs=(EN_DE, Languages("en", "fr"))) as client:
         page = Page(driver, client.url)
-        page.open()
         page.choose("target", "de")
         assert "German" in page.find("swap").get_attribute("title")
         page.find("swap").click()
@@ -102,7 +105,6 @@ def test_swapping_explains_why_it_cannot(driver: Any) -> None:
 def test_one_pair_leaves_nothing_to_choose(driver: Any) -> None:
     with serving(pairs=(EN_DE,)) as client:
         page = Page(driver, client.url)
-        page.open()
         assert [page.find(name).is_displayed() for name in ("source", "swap", "target")] == [False] * 3
         assert {"English", "German"} <= set(page.text("pair").split())
         page.type("one two")
@@ -114,9 +116,7 @@ def test_one_pair_leaves_nothing_to_choose(driver: Any) -> None:
 
 
 def test_a_text_that_is_too_long_says_how_much_to_remove(page: Page) -> None:
-    page.choose("source", "en")
-    page.type("one two")
-    page.wait(lambda: page.text("output") == "two one")
+    type_two_words(page)
     page.paste("a" * 203)
     page.wait(lambda: page.find("error").is_displayed())
     assert {"3", "200"} <= set(re.findall(r"\d+", page.text("error")))
@@ -129,9 +129,7 @@ def test_a_text_that_is_too_long_says_how_much_to_remove(page: Page) -> None:
 
 
 def test_a_translation_of_an_earlier_text_cannot_be_copied(page: Page, model: Model) -> None:
-    page.choose("source", "en")
-    page.type("one two")
-    page.wait(lambda: page.text("output") == "two one")
+    type_two_words(page)
     assert page.find("copy").is_enabled()
     page.wait(lambda: page.find("others").is_displayed())
     model.release.clear()
@@ -168,9 +166,7 @@ def test_an_alternative_takes_the_place_of_the_translation(page: Page) -> None:
     def others() -> list[str]:
         return [element.text for element in page.driver.find_elements("css selector", "#alternatives span")]
 
-    page.choose("source", "en")
-    page.type("one two")
-    page.wait(lambda: page.text("output") == "two one")
+    type_two_words(page)
     assert others() == ["1 two one", "2 two one", "3 two one"]
     use, copy = page.driver.find_elements("css selector", "#alternatives li:nth-child(2) button")
     copy.click()
@@ -182,21 +178,20 @@ def test_an_alternative_takes_the_place_of_the_translation(page: Page) -> None:
 
 def test_a_correction_is_typed_saved_and_applied(driver: Any, tmp_path: Path) -> None:
     with serving(memory=Memory(tmp_path / "m"), pairs=(EN_DE, DE_EN)) as client:
-        page, keys = Page(driver, client.url), KEYS
-        page.open()
+        page = Page(driver, client.url)
         page.choose("source", "auto")
         page.type("The big dog runs. The cat sleeps.")
         page.wait(lambda: page.text("output") == "runs. dog big The sleeps. cat The")
         page.find("correct").click()
         assert page.driver.switch_to.active_element == page.find("correction")
         page.find("correction").clear()
-        page.find("correction").send_keys("never saved", keys.ESCAPE)
+        page.find("correction").send_keys("never saved", KEYS.ESCAPE)
         assert page.text("output") == "runs. dog big The sleeps. cat The"
-        page.find("correct").send_keys(keys.ENTER)
+        page.find("correct").send_keys(KEYS.ENTER)
         page.find("correction").clear()
         page.find("save").click()
         page.wait(lambda: page.find("error").is_displayed())
-        page.find("correction").send_keys("Der Hund rennt. Die Katze schläft.", keys.CONTROL, keys.ENTER)
+        page.find("correction").send_keys("Der Hund rennt. Die Katze schläft.", KEYS.CONTROL, KEYS.ENTER)
         page.wait(lambda: page.text("output") == "Der Hund rennt. Die Katze schläft.")
         assert not page.find("error").is_displayed()
         assert not page.find("correction").is_displayed()
@@ -209,9 +204,7 @@ def test_a_correction_is_typed_saved_and_applied(driver: Any, tmp_path: Path) ->
 
 
 def test_without_a_memory_nothing_can_be_corrected(page: Page) -> None:
-    page.choose("source", "en")
-    page.type("one two")
-    page.wait(lambda: page.text("output") == "two one")
+    type_two_words(page)
     assert not page.find("correct").is_displayed()
 
 
@@ -231,7 +224,6 @@ def test_errors_speak_to_a_person(driver: Any, tmp_path: Path, limits: Limits, k
     with serving(translate=Blocked(), limits=limits, **access) as client:
         client.translate("a")
         page = Page(driver, client.url)
-        page.open()
         page.type("never")
         page.wait(lambda: page.find("error").is_displayed())
         assert word in page.text("error")
@@ -261,9 +253,8 @@ def test_linked_words_are_marked_on_both_sides(page: Page) -> None:
     words = page.driver.find_elements("css selector", "#output [data-links]")
     page.driver.execute_script("arguments[0].dispatchEvent(new PointerEvent('pointerover', {bubbles: true}))", words[1])
     assert page.linked() == ["two", "two"]
-    keys = KEYS
-    page.find("text").send_keys(keys.CONTROL, keys.HOME)
-    page.find("text").send_keys(keys.ARROW_RIGHT)
+    page.find("text").send_keys(KEYS.CONTROL, KEYS.HOME)
+    page.find("text").send_keys(KEYS.ARROW_RIGHT)
     page.wait(lambda: page.linked() == ["one", "one"])
 
 
@@ -332,7 +323,6 @@ def test_doubtful_words_are_marked_and_listed_and_a_form_of_address_is_chosen(dr
 
     with serving(translate=model) as client:
         page = Page(driver, client.url)
-        page.open()
         page.type("a dog, runs")
         page.wait(lambda: page.text("output") == "plain a dog, runs")
         assert [word.text for word in driver.find_elements("css selector", "#output .doubtful")] == ["dog,"]

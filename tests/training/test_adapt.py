@@ -51,6 +51,15 @@ def options(model: Path, out: Path, *overrides: str, guard: float = 100.0) -> Ad
     return AdaptOptions(model, out, guard, training=training)
 
 
+def pretend_scores(monkeypatch: pytest.MonkeyPatch, model: Path, tuned: Bleu, halfway: Bleu) -> None:
+    """Gives the tuned model and its mean with the given one these scores of new and old text."""
+    measured = {model.name: (10.0, 40.0), "averaged.safetensors": tuned, "halfway.safetensors": halfway}
+    monkeypatch.setattr(
+        "vtrans.adapt._Adaptation.scores",
+        lambda self, file, parts: dict(zip(("new", "old"), measured[file.name], strict=True)),
+    )
+
+
 def test_the_adapted_model_is_kept_if_the_new_pairs_gain_and_a_repeated_call_changes_nothing(
     model: Path, tmp_path: Path
 ) -> None:
@@ -83,16 +92,7 @@ def test_the_adapted_model_is_kept_if_the_new_pairs_gain_and_a_repeated_call_cha
 def test_the_guard_chooses_between_the_tuned_model_its_mean_with_the_given_one_and_the_given_one(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tuned: Bleu, halfway: Bleu, result: str
 ) -> None:
-    measured: dict[str, Bleu] = {
-        model.name: (10.0, 40.0),
-        "averaged.safetensors": tuned,
-        "halfway.safetensors": halfway,
-    }
-
-    def scores(self: object, file: Path, parts: object) -> dict[str, float]:
-        return dict(zip(("new", "old"), measured[file.name], strict=True))
-
-    monkeypatch.setattr("vtrans.adapt._Adaptation.scores", scores)
+    pretend_scores(monkeypatch, model, tuned, halfway)
     made = adapt(options(model, tmp_path, "train.max_steps=1", guard=1.0), NEW, OLD, QUIET)
     files = {"adapted": tmp_path / "run" / "averaged.safetensors", "mean": tmp_path / "halfway.safetensors"}
     assert made.kept == result
@@ -132,15 +132,7 @@ def test_the_command_prints_what_was_measured(
     for said in (done.err, repeated.err):  # adapt does itself what its steps advise
         assert not re.findall("next:|to continue|weight them|one matrix", said)
     for halfway, advised in ((38.75, True), (39.0, False), (41.0, False)):
-        measured = {
-            model.name: (10.0, 40.0),
-            "averaged.safetensors": (9.0, 38.0),
-            "halfway.safetensors": (20.0, halfway),
-        }
-        monkeypatch.setattr(
-            "vtrans.adapt._Adaptation.scores",
-            lambda self, file, parts, found=measured: dict(zip(("new", "old"), found[file.name], strict=True)),
-        )
+        pretend_scores(monkeypatch, model, (9.0, 38.0), (20.0, halfway))
         said = run_cli(*words, "--tgt", tgt, "--old-src", src, *sets).err
         assert ("repeat the command with --guard 1.3\n" in said) == advised, said
     empty = tmp_path / "empty"

@@ -105,15 +105,12 @@ def test_a_calibration_with_wrong_numbers_or_of_other_models_is_refused(model: P
     values = json.loads((model.parent / FILE).read_text())
     copy = tmp_path / "model.safetensors"
     copy.write_bytes(model.read_bytes())
-    for wrong in ([float("nan")], ["x"], [], None):
-        changed = {**values, "word": {**values["word"], "weights": wrong}}
-        (tmp_path / FILE).write_text(json.dumps(changed))
-        with pytest.raises(FileError, match="damaged"):
-            Calibration.load([copy])
+    wrong: list[dict[str, Any]] = [{"weights": weights} for weights in ([float("nan")], ["x"], [], None)]
     for sizes in ((10, 10, 21), (0, 0, 1), (11, 11, 22)):  # of other features
         lists = zip(("mean", "deviation", "weights"), sizes, strict=True)
-        changed = {**values, "word": {name: values["word"][name][:size] for name, size in lists}}
-        (tmp_path / FILE).write_text(json.dumps(changed))
+        wrong.append({name: values["word"][name][:size] for name, size in lists})
+    for changes in wrong:
+        (tmp_path / FILE).write_text(json.dumps({**values, "word": values["word"] | changes}))
         with pytest.raises(FileError, match="damaged"):
             Calibration.load([copy])
     (tmp_path / FILE).write_text(json.dumps(values))
