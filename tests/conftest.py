@@ -27,7 +27,7 @@ import forking
 import hypothesis
 import pytest
 import torch
-from cli_runner import run_cli  # noqa: F401 - a fixture for all tests
+from cli_runner import children, run_cli  # noqa: F401 - a fixture for all tests
 from suite import (  # noqa: F401 - hooks of pytest
     pytest_addoption,
     pytest_collection_modifyitems,
@@ -177,12 +177,6 @@ def tiny_train(
     )
     train(data, folder, Console(quiet=True), options)
     return folder
-
-
-def children(pid: int) -> list[int]:
-    """The process ids of the children of a process."""
-    threads = Path(f"/proc/{pid}/task").iterdir()
-    return [int(child) for thread in threads for child in (thread / "children").read_text().split()]
 
 
 @pytest.fixture

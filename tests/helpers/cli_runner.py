@@ -91,7 +91,9 @@ def terminal() -> Iterator[tuple[int, int]]:
 
 
 def children(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    """Returns the process ids of the children of a process."""
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    return [int(child) for thread in threads for child in (thread / "children").read_text().split()]
 
 
 def copies_of(process: subprocess.Popen[bytes], number: int = 2) -> list[int]:
@@ -102,3 +104,14 @@ def copies_of(process: subprocess.Popen[bytes], number: int = 2) -> list[int]:
             return found
         time.sleep(0.05)
     raise AssertionError(f"{len(found)} of {number} workers")
+
+
+def gone(process: subprocess.Popen[Any]) -> bool:
+    """Returns whether all processes of the group end within ten seconds."""
+    for _ in range(100):
+        try:
+            os.killpg(process.pid, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.1)
+    return False

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cli_runner import gone
 
 import vtrans.processes.workers
 from vtrans.errors import VtransError
@@ -115,13 +116,7 @@ def test_workers_end_with_their_parent(tmp_path: Path, text: str, killed: bool) 
     finally:
         running.kill()
     assert killed or (out, err, running.returncode) == ("interrupted\n", "", 0)
-    for _ in range(100):
-        try:
-            os.killpg(running.pid, 0)
-        except ProcessLookupError:
-            return
-        time.sleep(0.1)
-    pytest.fail("a process outlived its parent")
+    assert gone(running), "a process outlived its parent"
 
 
 # Copies of this process.

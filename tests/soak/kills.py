@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -137,24 +138,18 @@ def folders(folder: Path) -> bool:
         good &= result.returncode == 2 and "Traceback" not in result.stderr
     for after in (1, 4, 8, 15, 20):
         run = RunFolder(folder / f"vanishing-{after}")
-        with subprocess.Popen(train_words(data, run.path), stderr=subprocess.PIPE, text=True) as child:
-            while child.poll() is None:
-                if run.metrics.exists() and run.metrics.read_bytes().count(b"\n") >= after:
-                    run.path.rename(folder / f"moved-{after}")
-                    break
-                time.sleep(0.0005)
-            said = child.stderr.read().strip() if child.stderr else ""
-        last = said.split("\n")[-1]
-        print(f"vanished after {after} lines: exit code {child.returncode}: {last}")
-        good &= child.returncode in (1, 2) and last.startswith("error: ") and "Traceback" not in said
         moved = folder / f"moved-{after}"
+        code, said = at_line(train_words(data, run.path), run, after, partial(run.path.rename, moved))
+        last = said.split("\n")[-1]
+        print(f"vanished after {after} lines: exit code {code}: {last}")
+        good &= code in (1, 2) and last.startswith("error: ") and "Traceback" not in said
         good &= run_command(train_words(data, moved)).returncode == 0
     return good
 
 
 def at_line(words: Sequence[str], run: RunFolder, line: int, act: Callable[[], object]) -> tuple[int, str]:
-    """Runs a training, and calls `act` once metrics.jsonl has that many lines. Returns the exit code and the last line
-    of stderr."""
+    """Runs a training, and calls `act` once metrics.jsonl has that many lines. Returns the exit code and what stderr
+    has."""
     with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as child:
         while child.poll() is None:
             if run.metrics.exists() and run.metrics.read_bytes().count(b"\n") >= line:
@@ -162,7 +157,7 @@ def at_line(words: Sequence[str], run: RunFolder, line: int, act: Callable[[], o
                 break
             time.sleep(0.0005)
         said = child.stderr.read().strip() if child.stderr else ""
-    return child.returncode, said.split("\n")[-1]
+    return child.returncode, said
 
 
 def read_only(folder: Path) -> bool:
@@ -186,11 +181,12 @@ def read_only(folder: Path) -> bool:
                 pass
 
         try:
-            code, last = at_line(train_words(data, run.path), run, line, cover)
+            code, said = at_line(train_words(data, run.path), run, line, cover)
             again = run_command(train_words(data, run.path)).returncode
         finally:
             subprocess.run(["umount", place], check=True)
         resumed = run_command(train_words(data, run.path)).returncode
+        last = said.split("\n")[-1]
         fine = (code, again, resumed) == (2, 2, 0) and last.startswith("error: ") and same_runs(run, whole)
         print(f"read-only after {line} lines: exit code {code}; resumed {'equal' if fine else 'DIFFERENT'}: {last}")
         good &= fine

@@ -106,24 +106,6 @@ def test_a_file_must_match_its_architecture_exactly(tmp_path: Path, good: Path, 
     assert "\n" not in str(caught.value)
 
 
-NESTED = 100_000
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "[" * NESTED,
-        '{"kind": "model", "format": 2, "model": ' + "[" * NESTED,
-        "1" * 5000,
-        '{"kind": "model", "format": 2, "\\ud800": 1}',
-    ],
-)
-def test_a_header_must_be_readable_json(tmp_path: Path, text: str) -> None:
-    save_file({"a": torch.zeros(3)}, tmp_path / "bad.safetensors", metadata={"vtrans": text})
-    with pytest.raises(FileError, match=r"bad\.safetensors"):
-        load_model(tmp_path / "bad.safetensors")
-
-
 @pytest.mark.parametrize("separate", [False, True])
 def test_a_flipped_bit_is_detected_anywhere_in_the_file(
     tmp_path: Path, tiny_data: DataFolder, tiny_data_separate: DataFolder, separate: bool
@@ -151,28 +133,33 @@ def test_a_flipped_bit_is_detected_anywhere_in_the_file(
     assert unnoticed < 5
 
 
-def damage(path: Path, name: str) -> None:
-    """Flips the lowest bit of the first byte of a tensor."""
-    raw = bytearray(path.read_bytes())
-    length = int.from_bytes(raw[:8], "little")
-    at = 8 + length + json.loads(raw[8 : 8 + length])[name]["data_offsets"][0]
-    raw[at] ^= 1
-    path.write_bytes(raw)
-
-
 def test_a_damaged_state_is_refused(run_copy: RunFolder) -> None:
     state = run_copy.state_file(30)
-    damage(state, "src_embedding.weight:exp_avg")
+    raw = bytearray(state.read_bytes())
+    length = int.from_bytes(raw[:8], "little")
+    begin, _ = json.loads(raw[8 : 8 + length])["src_embedding.weight:exp_avg"]["data_offsets"]
+    raw[8 + length + begin] ^= 1
+    state.write_bytes(raw)
     model = load_model(run_copy.last).model
     with pytest.raises(FileError, match=r"src_embedding\.weight:exp_avg"):
         read_state(state, model)
 
 
+HEADER_TEXTS = (
+    "not JSON",
+    "[1]",
+    "[" * 100_000,
+    '{"kind": "model", "format": 2, "model": ' + "[" * 100_000,
+    "1" * 5000,
+    '{"kind": "model", "format": 2, "\\ud800": 1}',
+)
+
+
 def test_foreign_and_missing_files_are_refused(tmp_path: Path) -> None:
     save_file({"a": torch.zeros(3)}, tmp_path / "foreign.safetensors")
     save_file({"a": torch.zeros(3)}, tmp_path / "pt.safetensors", metadata={"format": "pt"})
-    save_file({"a": torch.zeros(3)}, tmp_path / "words.safetensors", metadata={"vtrans": "not JSON"})
-    save_file({"a": torch.zeros(3)}, tmp_path / "list.safetensors", metadata={"vtrans": "[1]"})
+    for number, text in enumerate(HEADER_TEXTS):
+        save_file({"a": torch.zeros(3)}, tmp_path / f"header-{number}.safetensors", metadata={"vtrans": text})
     (tmp_path / "empty.safetensors").write_bytes(b"")
     (tmp_path / "text.safetensors").write_text("A dog runs.\n" * 20)
     (tmp_path / "pickle.safetensors").write_bytes(b"\x80\x04\x95\x05\x00\x00\x00\x00\x00\x00\x00\x8c\x01a\x94.")

@@ -21,6 +21,8 @@ from vtrans.training.setup import TrainOptions
 from vtrans.training.trainer import Trainer, train
 from vtrans.training.validation import Validation
 
+OPTIONS = TrainOptions(overrides=(*TINY, *EVERY_STEP), device="cpu")
+
 
 def test_a_second_signal_ends_training_at_once(tmp_path: Path, tiny_data: DataFolder) -> None:
     class Twice(Stopper):
@@ -30,12 +32,7 @@ def test_a_second_signal_ends_training_at_once(tmp_path: Path, tiny_data: DataFo
 
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(KeyboardInterrupt):
-        train(
-            tiny_data,
-            RunFolder(tmp_path / "run"),
-            Twice(12),
-            TrainOptions(overrides=(*TINY, *EVERY_STEP), device="cpu"),
-        )
+        train(tiny_data, RunFolder(tmp_path / "run"), Twice(12), OPTIONS)
     assert signal.getsignal(signal.SIGTERM) is before
     assert load_model(RunFolder(tmp_path / "run").last).training["step"] == 7
 
@@ -46,12 +43,7 @@ def test_sighup_stops_a_run_except_under_nohup(tmp_path: Path, tiny_data: DataFo
     assert "SIGHUP after step 4" in said
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        train(
-            tiny_data,
-            RunFolder(run),
-            Stopper(12, signal.SIGHUP),
-            TrainOptions(overrides=(*TINY, *EVERY_STEP), device="cpu"),
-        )
+        train(tiny_data, RunFolder(run), Stopper(12, signal.SIGHUP), OPTIONS)
     finally:
         signal.signal(signal.SIGHUP, before)
     assert load_model(RunFolder(run).last).training["step"] == 22

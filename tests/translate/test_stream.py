@@ -11,13 +11,12 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import pytest
-from cli_runner import SENTENCE, copies_of, start
+from cli_runner import SENTENCE, copies_of, gone, start
 from forking import ENVIRONMENT, start_python
 from hypothesis import given
 from hypothesis import strategies as st
@@ -170,17 +169,6 @@ def divided(tiny_run: RunFolder) -> Iterator[Callable[..., subprocess.Popen[byte
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-
-
-def gone(process: subprocess.Popen[bytes]) -> bool:
-    """Returns whether all processes of the group end within ten seconds."""
-    for _ in range(100):
-        try:
-            os.killpg(process.pid, 0)
-        except ProcessLookupError:
-            return True
-        time.sleep(0.1)
-    return False
 
 
 @linux
