@@ -24,7 +24,7 @@ from vtrans.compiled.decoder import CompiledDecoder, compiled_decoder, memory
 from vtrans.compiled.weights import PRECISIONS
 from vtrans.config import ModelConfig
 from vtrans.engines.torch_engine import TorchEngine
-from vtrans.search.decoder import Best, Logprobs, logprobs_of
+from vtrans.search.decoder import Best, logprobs_of
 from vtrans.search.options import Sampling
 from vtrans.storage.run_folder import RunFolder
 from vtrans.translate.translation import TranslateOptions
@@ -179,20 +179,15 @@ def test_narrow_integers_are_widened(library: ctypes.CDLL) -> None:
     assert np.array_equal(results[0], results[1])
 
 
-def first_logprobs(decoder: CompiledDecoder, best: int | None = None) -> Logprobs:
-    """Returns the log-probabilities [1, V] of one step, or those of the best tokens."""
-    state = decoder.start(sequences(4), 1)
-    [block] = decoder.step(state, np.array([[BOS]]), np.array([0]), best)
-    return logprobs_of(block)
-
-
 @pytest.mark.parametrize("best", [1, 2, 5, 20, 300])
 def test_the_best_tokens_are_those_of_the_whole_vocabulary(library: ctypes.CDLL, best: int) -> None:
     model = make(SMALL, src=1000, tgt=1000).float()
     model.projection.weight.data[500:] = model.projection.weight.data[:500]  # each logit is there twice
     decoder = CompiledDecoder(arrays_of(model), library)
-    whole = first_logprobs(decoder)[0]
-    [block] = decoder.step(decoder.start(sequences(4), 1), np.array([[BOS]]), np.array([0]), best)
+    first = np.array([[BOS]]), np.array([0])
+    [every] = decoder.step(decoder.start(sequences(4), 1), *first)
+    whole = logprobs_of(every)[0]
+    [block] = decoder.step(decoder.start(sequences(4), 1), *first, best)
     assert isinstance(block, Best)
     assert block.ids[0].tolist() == (-whole).argsort(kind="stable")[:best].tolist()
     assert np.array_equal(block.logprobs[0], whole[block.ids[0]])

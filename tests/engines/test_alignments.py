@@ -10,7 +10,7 @@ from networks import align
 from translators import loaded, sentences, translator, vocabulary
 
 from vtrans.engines.alignments import ENOUGH, links, pharaoh
-from vtrans.text.vocabulary import EOS_ID, Vocabulary
+from vtrans.text.vocabulary import EOS_ID
 from vtrans.text.words import words_of_ids, words_of_line
 
 LINES = [line for line in sentences(30, seed=3) if line]
@@ -74,11 +74,6 @@ def test_the_words_of_a_line_are_split_at_its_spaces() -> None:
                 assert vocab.decode(own) == word
 
 
-def ids_of(pieces: str, vocab: Vocabulary) -> list[int]:
-    known = {vocab.piece(i): i for i in range(len(vocab))}
-    return [known[piece] for piece in pieces.split()]
-
-
 @pytest.mark.parametrize(
     ("pieces", "text", "expected"),
     [
@@ -97,7 +92,8 @@ def ids_of(pieces: str, vocab: Vocabulary) -> list[int]:
 )
 def test_words_of_ids_are_the_words_of_the_decoded_text(pieces: str, text: str, expected: list[int]) -> None:
     vocab = vocabulary()
-    ids = ids_of(pieces, vocab)
+    known = {vocab.piece(i): i for i in range(len(vocab))}
+    ids = [known[piece] for piece in pieces.split()]
     assert vocab.decode(ids).split() == text.split()
     assert words_of_ids(ids, vocab) == expected
 

@@ -15,7 +15,6 @@ from networks import SEQUENCES, SMALL, VARIANTS, V, make, padded, sequences, ste
 from vtrans.config import ModelConfig
 from vtrans.engines.incremental import IncrementalDecoder, best_of
 from vtrans.errors import LogprobsError
-from vtrans.model import Cache
 from vtrans.model.cache import DecoderSlots
 from vtrans.search.ranking import best_tokens
 
@@ -88,11 +87,6 @@ def test_each_row_attends_to_its_own_history(config: ModelConfig, reuse_slots: b
     assert min(calls["select"], calls["admit"], calls["append"]) >= 2, calls
 
 
-def slots_in_use(cache: Cache) -> int:
-    assert isinstance(cache.history, DecoderSlots)
-    return cache.history.used
-
-
 def test_slots_outside_every_rows_history_are_reused() -> None:
     decoder = IncrementalDecoder(make(SMALL))
     with torch.inference_mode():
@@ -100,7 +94,8 @@ def test_slots_outside_every_rows_history_are_reused() -> None:
         for _ in range(40):
             step(decoder, state, torch.full((2, 4), 5))
             decoder.reorder(state, np.array([[0, 0, 0, 0], [2, 2, 2, 2]]))
-    assert slots_in_use(state) == 48  # 40 slots in all rows' history, and the newest of each row, rounded up
+    assert isinstance(state.history, DecoderSlots)
+    assert state.history.used == 48  # 40 slots in all rows' history, and the newest of each row, rounded up
 
 
 @pytest.mark.parametrize("V", [5, 300])

@@ -34,10 +34,6 @@ def word_links(data: DataFolder, store: TokenStore, i: int, pair: tuple[str, str
     return {(src[s], tgt[t]) for s, t in store.links(i).tolist()}
 
 
-def links_of(line: str) -> Found:
-    return {(i, j) for i, j in read_pharaoh(line).tolist()}
-
-
 # Reading.
 
 
@@ -149,7 +145,8 @@ def test_drawn_segmentations_link_the_same_words(
 def error_rate(data: DataFolder) -> float:
     wrong = whole = 0
     for i, pair in enumerate(TRAIN_PAIRS):
-        found, gold = word_links(data, data.train, i, pair), links_of(tiny_links(pair[0]))
+        found = word_links(data, data.train, i, pair)
+        gold = {(i, j) for i, j in read_pharaoh(tiny_links(pair[0])).tolist()}
         wrong, whole = wrong + len(found ^ gold), whole + len(found) + len(gold)
     return wrong / whole
 

@@ -112,12 +112,8 @@ def test_the_recipe_that_training_wrote_repeats_the_run(run_copy: RunFolder, tin
     for fresh in (False, True):
         train(tiny_data, run_copy, Console(quiet=True), TrainOptions(recipe=own, fresh=fresh, device="cpu"))
         assert story(run_copy) == wanted
-    train(
-        tiny_data,
-        run_copy,
-        Console(quiet=True),
-        TrainOptions(recipe=own, overrides=["train.max_steps=40"], device="cpu"),
-    )
+    longer = TrainOptions(recipe=own, overrides=["train.max_steps=40"], device="cpu")
+    train(tiny_data, run_copy, Console(quiet=True), longer)
     assert load_recipe(own).train.max_steps == 40
     # A crash before the first state leaves only the recipe and the metrics.
     shutil.rmtree(run_copy.states)
