@@ -65,12 +65,12 @@ _QUANTITIES = {  # what models rarely see after a number, and its form; that aft
     "millimeter": "Millimeter", "nanometer": "Nanometer", "pence": "Pence", "peso": "Peso(s)", "reais": "Reais",
     "rouble": "Rubel", "ruble": "Rubel", "rupee": "Rupie(n)", "shekel": "Schekel", "square feet": "Quadratfu\u00df",
     "square kilometer": "Quadratkilometer", "square meter": "Quadratmeter", "square mile": "Quadratmeile(n)",
-    "swiss franc": "Schweizer Franken", "terabyte": "Terabyte", "yard": "Yard(s)", "yen": "Yen", "yuan": "Yuan",
+    "Swiss franc": "Schweizer Franken", "terabyte": "Terabyte", "yard": "Yard(s)", "yen": "Yen", "yuan": "Yuan",
     "zloty": "Zloty",
 }  # fmt: skip
-_WORDS = "|".join(_QUANTITIES).replace(" ", "[ -]").replace("ter", "te?re?")
-_QUANTITY = regex.compile(rf"(?<![\w.,/$\u20ac\u00a3])({NUMBER})\s((?i:{_WORDS}))s?(?![\w-])")
-_PENCE = regex.compile(r"(?<![\w.,:/])\d\d?(?=p(?!\w))p")
+_WORDS = "|".join(_QUANTITIES).replace(" ", "[ -]").replace("ter", "t(?:er|re)")
+_QUANTITY = regex.compile(rf"(?<![\w.,/$\u20ac\u00a3])({NUMBER})\s({_WORDS})s?(?![\w-])")
+_PENCE = regex.compile(r"(?<![\w.,:/])(\d\d?)p(?!\w)")
 _PLAIN = r"\d++(?:,\d{3})*+(?:\.\d++)?+"
 _LIST = regex.compile(
     rf"(?<![\w.,:/-])(?<!\b(?:{'|'.join(MONTHS)}) )(?:{_PLAIN}, )+{_PLAIN},? (and|or) {_PLAIN}(?![\w%/:-]|[.,]\d)"
@@ -129,12 +129,11 @@ def german_forms(line: str) -> Iterator[Measure]:
 def _quantities(line: str) -> Iterator[Measure]:
     """Yields quantities with words that models rarely see, lists of numbers, shares such as `1 in 10`, and ranges."""
     for match in _QUANTITY.finditer(line):
-        word = regex.sub(r"t(e?)re?$", "ter", match[2].lower().replace("-", " "))
-        form = _QUANTITIES[word]
+        form = _QUANTITIES[regex.sub("tre$", "ter", match[2].replace("-", " "))]
         form = form.partition("(")[0] if match[1] == "1" else form.replace("(", "").replace(")", "")
         yield match.start(), match.end(), f"{match[1].translate(SWAPPED_MARKS)} {form}"
     for match in _PENCE.finditer(line):
-        yield match.start(), match.end(), f"{match[0][:-1]} Pence"
+        yield match.start(), match.end(), f"{match[1]} Pence"
     for match in _LIST.finditer(line):
         form = regex.sub(NUMBER, lambda number: number[0].translate(SWAPPED_MARKS), match[0])
         yield match.start(), match.end(), regex.sub(",? (and|or) ", " und " if match[1] == "and" else " oder ", form)
