@@ -57,15 +57,16 @@ _DAYS_OF_MONTH = regex.compile(
     rf"|(?<first>\d\d?)\s?[-\u2013]\s?(?<last>\d\d?)\s{_MONTH}(?:\s(?<year>\d{{4}}))?)(?![\w%-]|[.,:]\d)"
 )
 _QUANTITIES = {  # what models rarely see after a number, and its form; that after 1 is without the ending in brackets
-    "acre": "Acre(s)", "cubic meter": "Kubikmeter", "dirham": "Dirham", "forint": "Forint", "franc": "Franken",
-    "gallon": "Gallone(n)", "gigabyte": "Gigabyte", "gigawatt": "Gigawatt", "gram": "Gramm", "hectare": "Hektar",
-    "horsepower": "PS", "hp": "PS", "kilobyte": "Kilobyte", "kilowatt": "Kilowatt", "kr": "Kronen", "kroner": "Kronen",
-    "kronor": "Kronen", "light year": "Lichtjahr(e)", "megabyte": "Megabyte", "megawatt": "Megawatt",
-    "microgram": "Mikrogramm", "micrometer": "Mikrometer", "milligram": "Milligramm", "milliliter": "Milliliter",
-    "millimeter": "Millimeter", "nanometer": "Nanometer", "pence": "Pence", "peso": "Peso(s)", "reais": "Reais",
-    "rouble": "Rubel", "ruble": "Rubel", "rupee": "Rupie(n)", "shekel": "Schekel", "square feet": "Quadratfu\u00df",
-    "square kilometer": "Quadratkilometer", "square meter": "Quadratmeter", "square mile": "Quadratmeile(n)",
-    "Swiss franc": "Schweizer Franken", "terabyte": "Terabyte", "yard": "Yard(s)", "yen": "Yen", "yuan": "Yuan",
+    "Swiss franc": "Schweizer Franken", "acre": "Acre(s)", "cubic meter": "Kubikmeter", "dirham": "Dirham",
+    "forint": "Forint", "franc": "Franken", "gallon": "Gallone(n)", "gigabyte": "Gigabyte", "gigawatt": "Gigawatt",
+    "gram": "Gramm", "hectare": "Hektar", "horsepower": "PS", "hp": "PS", "kilobyte": "Kilobyte",
+    "kilowatt": "Kilowatt", "kr": "Kronen", "kroner": "Kronen", "kronor": "Kronen", "light year": "Lichtjahr(e)",
+    "megabyte": "Megabyte", "megawatt": "Megawatt", "microgram": "Mikrogramm", "micrometer": "Mikrometer",
+    "milligram": "Milligramm", "milliliter": "Milliliter", "millimeter": "Millimeter", "nanometer": "Nanometer",
+    "pence": "Pence", "peso": "Peso(s)", "reais": "Reais", "rouble": "Rubel", "ruble": "Rubel", "rupee": "Rupie(n)",
+    "shekel": "Schekel", "sq ft": "Quadratfu\u00df", "sq m": "m\u00b2", "sqm": "m\u00b2",
+    "square feet": "Quadratfu\u00df", "square kilometer": "Quadratkilometer", "square meter": "Quadratmeter",
+    "square mile": "Quadratmeile(n)", "terabyte": "Terabyte", "yard": "Yard(s)", "yen": "Yen", "yuan": "Yuan",
     "zloty": "Zloty",
 }  # fmt: skip
 _WORDS = "|".join(_QUANTITIES).replace(" ", "[ -]").replace("ter", "t(?:er|re)")
@@ -88,7 +89,7 @@ _UP_TO = regex.compile(  # `8 to 16 characters`
 )
 _DATE_IN_DIGITS = regex.compile(r"(?<![\w./,-])(\d{1,2})/(\d{1,2})/(\d{4})(?![\w/])")
 _AFTER_MIDNIGHT = regex.compile(r"(?<![\w.,:/-])12(:[0-5]\d)?\s?a(?:m(?! I\b)|\.m\.(?=\s*[^\s\p{Lu}])|\.m)(?!\w)")
-_ERA = regex.compile(r"(?<!\w)AD\s(\d{1,4})(?!\w)")
+_ERA = regex.compile(r"(?<![\w.,])(?:AD\s(\d{1,4})|(\d{1,4})\s(?:AD|CE))(?!\w)")
 _DIGITS = r"\d{1,4}[/.-]\d{1,2}[/.-]\d{2,4}(?!\d)"
 """A date."""
 _BEFORE_NOUN = regex.compile(
@@ -121,7 +122,7 @@ def german_forms(line: str) -> Iterator[Measure]:
         for match in _AFTER_MIDNIGHT.finditer(line):
             yield match.start(), match.end(), f"0{match[1] or ''} Uhr"
         for match in _ERA.finditer(line):
-            yield match.start(), match.end(), f"{match[1]} n. Chr."
+            yield match.start(), match.end(), f"{match[1] or match[2]} n. Chr."
         yield from _times(line)
         yield from _sums(line)
 

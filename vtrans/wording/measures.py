@@ -12,7 +12,7 @@ _MINUS = r"(?:(?<![^\s(])[-\u2212+])?"
 _MEASURE = regex.compile(
     rf"(?<![\w.,/$\u20ac\u00a3-])({_MINUS}(?:\d{{1,3}}/)?{NUMBER})\s?"
     r"([cdkm]?m[\u00b2\u00b3]|[cdkm]m|(?<=\s)[glmVW]|km/h|m/s\u00b2?|[\u00b5km]g(?:/[dmk]?[lLg])?|[cdhm]l"
-    r"|[kMGT]B|[kMG]Hz|k[WJ]|[kM]Wh?|kcal|mAh|\u00b0[CF]|mph|[fm]ps|[MG]bps|[kMG]bit/s|rpm|dpi|lbs?|oz|ft|ha|psi|mmHg|(?<=\d)(?:h|min))(?![\w/])"
+    r"|[kMGT]B|[kMG]Hz|k[WJ]|[kM]Wh?|kcal|mAh|\u00b0[CF]|mph|[fm]ps|[MG]bps|[kMG]bit/s|rpm|dpi|lbs?|oz|ft|ha|psi|mmHg|(?<=\d)(?:h|min)|(?<=\d\d)g)(?![\w/])"
 )
 _DURATION = regex.compile(r"(?<![\w.,])(\d{1,3})\s?h\s?(\d{1,2})(?:\s?m(?:in)?)?(?![\w/]|[.,]\d)")
 _SIZE = regex.compile(

@@ -45,7 +45,10 @@ _GREETINGS = {
     "Aunt": "Liebe", "Miss": "Sehr geehrte", "Mr": "Sehr geehrter", "Mrs": "Sehr geehrte", "Ms": "Sehr geehrte",
     "Uncle": "Lieber",
 }  # fmt: skip
-_TITLE = regex.compile(rf"(?<!\w)({'|'.join(sorted(_TITLES, key=len, reverse=True))})\.? $")
+_OFFICES = "King|Lord|Pope|Prince|Queen"  # which may be last names: Martin Luther King Jr.
+_TITLE = regex.compile(
+    rf"(?<!\w)(?<!(?!The)\p{{Lu}}[\p{{L}}.]* (?={_OFFICES}))({'|'.join(sorted(_TITLES, key=len, reverse=True))})\.? $"
+)
 _PARTICLE = r"(?:d[aei]|d[ao]s|del|della|du|v[ao]n|bin|bint|ibn|y|l[ae]|las|los|el|der|den)"
 # Names with such words (`Charles de Gaulle`, `Ursula von der Leyen`), `al-` or \u00d3, and the names before them.
 _WITH_PARTICLES = regex.compile(
@@ -177,9 +180,9 @@ class Names:
             if run and line[run[-1].end : match.start()] != " ":
                 yield from self._name(line, run)
                 run = []
-            follows = run and not run[-1].form.isupper()  # as in VPN Settings
+            follows = run and not (run[-1].is_name and run[-1].form.isupper())  # as in VPN Settings
             word = None if match[0] in emphasized else self._word(line, match)
-            if word and (word.is_name or follows or _PARTS.fullmatch(match[0])):
+            if word and (word.is_name or follows or _PARTS.fullmatch(match[0].title())):
                 run.append(word)
             elif run:
                 yield from self._name(line, run)
@@ -190,12 +193,14 @@ class Names:
     def _word(self, line: str, match: regex.Match[str]) -> _Word | None:
         """Returns a word that may be part of a name; None if a model may translate it."""
         word, before = match[0], line[max(0, match.start() - _BEFORE) : match.start()]
-        form, titled = table().get(word, word), _TITLE.search(before)
-        if _PARTS.fullmatch(word):
+        name, titled = word.title() if line.isupper() else word, _TITLE.search(before)
+        form = table().get(name, name)
+        if _PARTS.fullmatch(name):
             return _Word(match.start(), match.end(), word, is_name=False)
-        if form != word:
-            subwords = len(self._vocab.encode(word))
+        if form != name:
+            subwords = len(self._vocab.encode(name))
             is_rare = form and self._in_german and (subwords > 1 or line == word)
+            form = form.upper() if line.isupper() else form
             return _Word(match.start(), match.end(), form, is_name=True) if is_rare else None
         same = is_unchanged(word) or (word in table() and line == word)
         is_person = _AFTER_NAME.match(line, match.end()) and not _ARTICLE.search(before)

@@ -146,6 +146,7 @@ EVERYDAY_PATTERNS = {
     ),
     "flights": r"(?<![\w-])(?:3U|4U|5J|6E|7C|9W|B6|F9|G9|S7|U2|W6) \d{3,4}(?![\w%]|[.,:]\d)",
     "codes of banks": r"(?:(?<=\bBIC )|(?<=\bBIC: )|(?<=\bSWIFT: ))[A-Z]{8}(?:[A-Z]{3})?(?!\w)",
+    "acronyms after their words": r"(?<=[a-z] \()[A-Z]{2,6}(?=\))",
     "formulas": r"(?<!\w)[A-Za-z]{1,3}[\u00b2\u00b3\u2070-\u2089]\w{0,20}",
     "numbers of parts": r"(?<![\w.,$-])\d{1,2}[abc](?![\w/-])",
     "Roman numerals": (
