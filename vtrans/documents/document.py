@@ -72,11 +72,8 @@ class PlainDocument:
 
     def _words(self, lines: Sequence[str]) -> Iterator[list[tuple[int, int]]]:
         """Yields where the words of each line begin and end in the text that consists of these lines."""
-        place = 0
-        for between, line in zip(self._split.between[:-1], lines, strict=True):
-            place += len(between)
+        for place, line in zip(self._split.begins(lines), lines, strict=True):
             yield [(place + match.start(), place + match.end()) for match in re.finditer(r"\S+", line)]
-            place += len(line)
 
 
 @dataclass(frozen=True)
@@ -157,21 +154,19 @@ class MarkedDocument:
         self.raw = "".join(item.raw for item in items)
         self.atoms = [item.raw for item in items if item.kind == "atom"]
         self.mark = _free_mark(items) if self.atoms else ""
-        items, escape = self._marked(items), self._with_atoms(escape)
+        # The text of an atom is its number between two marks.
+        texts = (f"{self.mark}{number}{self.mark}" for number in count())
+        items = [Item("text", item.raw, next(texts)) if item.kind == "atom" else item for item in items]
+        with_atoms = self._with_atoms(escape)
         self._parts = [
             "".join(item.raw for item in part)
             if is_break
-            else Segment(list(part), language, escape, cover=cover, splitting=splitting)
+            else Segment(list(part), language, with_atoms, cover=cover, splitting=splitting)
             for is_break, part in groupby(items, lambda item: item.kind == "break")
         ]
         sentences = [sentence for part in self._parts if not isinstance(part, str) for sentence in part.sentences]
         self.lines = [sentence.line for sentence in sentences]
         self.aligned = [bool(sentence.nodes) for sentence in sentences]
-
-    def _marked(self, items: Sequence[Item]) -> list[Item]:
-        """Returns the items with two marks and a number between them as the text of each atom."""
-        texts = (f"{self.mark}{number}{self.mark}" for number in count())
-        return [Item("text", item.raw, next(texts)) if item.kind == "atom" else item for item in items]
 
     def _with_atoms(self, escape: Callable[[str], str]) -> Callable[[str], str]:
         """Returns `escape` for text with marks, which become the atoms."""

@@ -41,17 +41,10 @@ def html_encoding(content: bytes) -> str:
     """Returns the encoding that an HTML file says it has, as browsers read it; UTF-8 if it is UTF-8 in fact."""
     declared = _CHARSET.search(_COMMENT.sub(b"", content[:PRESCAN]))
     name = (declared[1].decode() if declared else encoding(content)).lower()
-    if (declared and name.startswith("utf")) or (not content.isascii() and _is_utf8(content)):
+    is_utf8 = not content.isascii() and content.decode(errors="ignore").encode() == content
+    if is_utf8 or (declared and name.startswith("utf")):
         return "utf-8"
     return "cp1252" if name in _LATIN and _WINDOWS.search(content) else name
-
-
-def _is_utf8(content: bytes) -> bool:
-    try:
-        content.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def escape(text: str) -> str:

@@ -92,21 +92,14 @@ class Segment:
         self._nodes = _forest(items)
         for node in _all(self._nodes):
             node.first, node.last = _trimmed(self.text, node.begin, node.end)
-        self._marks: list[
-            tuple[int, str, int]
-        ] = []  # tags outside the sentences, in order: place, tag, change of depth
-        spans = _joined(self._spans(language, splitting), list(_all(self._nodes)))
+        # Tags outside the sentences, in order: place, tag, change of depth.
+        self._marks: list[tuple[int, str, int]] = []
+        split = split_sentences(self.text, language, splitting)
+        begins = split.begins(split.sentences)
+        spans = [(begin, begin + len(line)) for begin, line in zip(begins, split.sentences, strict=True)]
+        spans = _joined(spans, list(_all(self._nodes)))
         inside = self._divide(spans)
         self.sentences = [self._sentence(span, nodes) for span, nodes in zip(spans, inside, strict=True)]
-
-    def _spans(self, language: str, splitting: Splitting) -> list[tuple[int, int]]:
-        split = split_sentences(self.text, language, splitting)
-        spans, place = [], 0
-        for between, sentence in zip(split.between[:-1], split.sentences, strict=True):
-            begin = place + len(between)
-            place = begin + len(sentence)
-            spans.append((begin, place))
-        return spans
 
     def _divide(self, spans: Sequence[tuple[int, int]]) -> list[list[Node]]:
         """Returns the outermost elements inside each sentence, and puts all other tags into `_marks`."""
@@ -152,12 +145,11 @@ class Segment:
             self._add(parts, self.text[place:mark], depth, around)
             parts.append(tag)
             place, depth = max(place, mark), depth + change
-        placed = zip(self.sentences, around, translations, strict=True)
-        made = [
+        made = []
+        for sentence, (a, b), (text, links) in zip(self.sentences, around, translations, strict=True):
             # What stays as it is keeps its white space.
-            self._placed(sentence, f"{a}{self._as_read(sentence) if text == sentence.line else text}{b}", links)
-            for sentence, (a, b), (text, links) in placed
-        ]
+            new = self.text[sentence.begin : sentence.end] if text == sentence.line else text
+            made.append(self._placed(sentence, f"{a}{new}{b}", links))
         return "".join(made[part] if isinstance(part, int) else part for part in parts)
 
     def _add(self, parts: list[str | int], text: str, depth: int, around: list[list[str]]) -> None:
@@ -169,9 +161,6 @@ class Segment:
         before = next((part for part in reversed(parts) if isinstance(part, int)), None)
         if around:
             around[before or 0][0 if before is None else 1] += text
-
-    def _as_read(self, sentence: Sentence) -> str:
-        return self.text[sentence.begin : sentence.end]
 
     def _placed(self, sentence: Sentence, text: str, links: Links) -> str:
         if not sentence.nodes:
@@ -243,12 +232,10 @@ class _Placement:
             if words:
                 spans[n] = self._longest_run(sorted(words))
                 taken.update(words)
-        free = self._free(spans, low, high)
-        for n in range(len(nodes)):  # a word that also belongs to words outside
-            if (
-                n not in spans
-                and (word := next(filter(free.__contains__, self._linked_to(nodes[n])), None)) is not None
-            ):
+        free = set(range(low, high)).difference(*(range(*span) for span in spans.values()))
+        for n, node in enumerate(nodes):  # a word that also belongs to words outside
+            linked = (j for i in self._words_of(node) for j in self.linked.get(i, ()) if j in free)
+            if n not in spans and (word := next(linked, None)) is not None:
                 free.discard(word)
                 spans[n] = word, word + 1
         if self.cover and high > low:
@@ -264,14 +251,6 @@ class _Placement:
             gap = end if begin < gap < end else gap  # not inside another element
             places.append((gap, gap, n))
         return [(begin, end, nodes[n]) for begin, end, n in sorted(places)]
-
-    def _free(self, spans: dict[int, tuple[int, int]], low: int, high: int) -> set[int]:
-        """Returns the words between `low` and `high` that are in none of the spans."""
-        return set(range(low, high)).difference(*(range(begin, end) for begin, end in spans.values()))
-
-    def _linked_to(self, node: Node) -> Iterator[int]:
-        """Yields the words of the translation that the words of an element have links to."""
-        return (j for i in self._words_of(node) for j in self.linked.get(i, ()))
 
     def _longest_run(self, words: Sequence[int]) -> tuple[int, int]:
         """Returns the most words among these with none of other source words between them."""

@@ -81,10 +81,9 @@ class Memory:
         yield f'  <header {header} adminlang="en" srclang="*all*" datatype="plaintext"/>'
         yield "  <body>"
         for src, tgt, source, translation in self.file.rows("SELECT src, tgt, source, translation FROM corrections"):
-            sides = ((src, source), (tgt, translation))
             variants = (
                 f"<tuv xml:lang={quoteattr(code)}><seg>{escape(_NOT_XML.sub('', text))}</seg></tuv>"
-                for code, text in sides
+                for code, text in ((src, source), (tgt, translation))
             )
             yield f"    <tu>{''.join(variants)}</tu>"
         yield "  </body>"

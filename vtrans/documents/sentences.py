@@ -8,8 +8,9 @@ make up the text again.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Literal
 
 import sentencex
@@ -47,8 +48,14 @@ class Split:
 
     def joined(self, sentences: list[str]) -> str:
         """Returns the text with these sentences in place of its own."""
-        woven = [part for pair in zip(self.between, [*sentences, ""], strict=True) for part in pair]
-        return "".join(woven)
+        return "".join(chain(*zip(self.between, [*sentences, ""], strict=True)))
+
+    def begins(self, sentences: Iterable[str]) -> Iterator[int]:
+        """Yields where each of these sentences, in place of the text's own, begins in the text."""
+        place = 0
+        for between, sentence in zip(self.between[:-1], sentences, strict=True):
+            yield place + len(between)
+            place += len(between) + len(sentence)
 
 
 def split_sentences(text: str, language: str, splitting: Splitting = "lines") -> Split:

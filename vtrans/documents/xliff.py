@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from functools import partial
 from xml.sax.saxutils import escape, quoteattr
@@ -20,6 +21,7 @@ _NAMESPACES = ("", *(f"urn:oasis:names:tc:xliff:document:{version}" for version 
 _REVIEW, _MEMORY = ({"state": "translated", "subState": f"vtrans:{name}"} for name in ("review", "memory"))
 _DONE = {"final", "signed-off"}  # states of targets that even `overwrite` leaves
 _NEW = {"new", "needs-translation", "initial"}  # states of targets that may only repeat their source
+_UNCHECKED = re.compile(r"new\Z|initial\Z|needs-")
 
 
 def xliff_document(
@@ -73,7 +75,7 @@ def xliff_pairs(text: str, languages: Languages) -> Iterator[Paired]:
         states = [part.attributes.get("state", "") for part in (unit, target) if part]
         if target is None or target.is_blank or source.is_blank:
             yield "untranslated"
-        elif _REVIEW.items() <= unit.attributes.items() or any(map(_is_unchecked, states)):
+        elif _REVIEW.items() <= unit.attributes.items() or any(map(_UNCHECKED.match, states)):
             yield "unchecked"
         else:
             yield from _pairs(source, target, languages, keep_space)
@@ -87,10 +89,6 @@ def _pairs(source: Element, target: Element, languages: Languages, keep_space: b
     except UnclearMessage:
         return ["placeholders"]
     return src.pairs(tgt)
-
-
-def _is_unchecked(state: str) -> bool:
-    return state in ("new", "initial") or state.startswith("needs-")
 
 
 def _is_copy(unit: Element, target: Element) -> bool:

@@ -52,8 +52,9 @@ class Element:
 
     def space_before(self, child: Element) -> str:
         """Returns the white space before a child."""
-        before = self.children[: self.children.index(child)]
-        return "".join(reversed([node.raw for node in takewhile(_is_space, reversed(before))]))
+        before = reversed(self.children[: self.children.index(child)])
+        spaces = [node.raw for node in takewhile(lambda node: not node.name and node.text.isspace(), before)]
+        return "".join(reversed(spaces))
 
     @property
     def is_blank(self) -> bool:
@@ -78,10 +79,6 @@ class Element:
 def is_text(node: Element) -> bool:
     """Returns whether a node is text, or a mark around text that needs no escapes."""
     return not node.name and (bool(node.text) or node.raw in ("<![CDATA[", "]]>"))
-
-
-def _is_space(node: Element) -> bool:
-    return not node.name and node.text.isspace()
 
 
 def encoding(content: bytes) -> str:

@@ -21,7 +21,7 @@ _REFERENCE = re.compile(r"\s*[@?][\w:.]+/\S+\s*")  # to another resource
 _QUOTES = re.compile(r'((?:[^"\\]|\\.)+)', re.DOTALL)
 _ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|(.))", re.DOTALL)
 _LETTERS = {"n": "\n", "t": "\t"}
-_WRITTEN = {"\\": "\\\\", '"': '\\"', "'": "\\'", "\n": "\\n", "\t": "\\t"}
+_WRITTEN = str.maketrans({"\\": "\\\\", '"': '\\"', "'": "\\'", "\n": "\\n", "\t": "\\t"})
 
 
 def android_document(text: str, language: str, *, target: str = "", existing: str | None = None) -> Document:
@@ -118,4 +118,4 @@ def _decoded(text: str) -> str | None:
 
 
 def _written(text: str) -> str:
-    return escape("".join(_WRITTEN.get(sign, sign) for sign in text))
+    return escape(text.translate(_WRITTEN))

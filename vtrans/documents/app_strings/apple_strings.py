@@ -18,7 +18,7 @@ _PAIR = re.compile(
 )
 _ESCAPE = re.compile(r"\\(?:U([0-9A-Fa-f]{4})|(.))", re.DOTALL)
 _LETTERS = {"n": "\n", "t": "\t", "r": "\r"}
-_WRITTEN = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+_WRITTEN = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"})
 
 
 def strings_encoding(content: bytes) -> str:
@@ -45,7 +45,7 @@ def _strings(text: str, language: str) -> Iterator[Found]:
             yield place, None
         elif value.strip():
             string = ProgramString(value, format_flags(value, "objc-format"), language)
-            yield place, slot_of(place, pair["value"], [string], _quoted)
+            yield place, slot_of(place, pair["value"], [string], lambda made: f'"{made.translate(_WRITTEN)}"')
 
 
 def _tree(text: str) -> Node:
@@ -74,12 +74,5 @@ def _pairs(text: str) -> Iterator[re.Match[str]]:
 def _value(pair: re.Match[str]) -> str | None:
     """Returns the value of a pair, which is empty if it has only a key; None if it has half a character."""
     raw = pair["value"] or ""
-    return paired(_ESCAPE.sub(_character, raw[1:-1] if raw[:1] == '"' else raw))
-
-
-def _character(escape: re.Match[str]) -> str:
-    return chr(int(escape[1], 16)) if escape[1] else _LETTERS.get(escape[2], escape[2])
-
-
-def _quoted(text: str) -> str:
-    return '"{}"'.format("".join(_WRITTEN.get(sign, sign) for sign in text))
+    inside = raw[1:-1] if raw[:1] == '"' else raw
+    return paired(_ESCAPE.sub(lambda at: chr(int(at[1], 16)) if at[1] else _LETTERS.get(at[2], at[2]), inside))

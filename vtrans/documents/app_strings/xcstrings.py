@@ -74,14 +74,11 @@ def _catalogue(text: str) -> tuple[str, list[tuple[Node, Value]]]:
     try:
         entries = [(node, json.loads(text[node.begin : node.end])) for node in strings.members] if strings else []
     except ValueError:  # a number of thousands of digits
-        source = None
-    if source is None or strings is None or not all(map(_is_entry, entries)):
+        source, entries = None, []
+    objects = [isinstance(e, dict) and isinstance(e.get("localizations", {}), dict) for _, e in entries]
+    if source is None or strings is None or not all(objects):
         raise DocumentError("The file's JSON must be a string catalogue, with sourceLanguage and strings.")
     return source.text, entries
-
-
-def _is_entry(entry: tuple[Node, Any]) -> bool:
-    return isinstance(entry[1], dict) and isinstance(entry[1].get("localizations", {}), dict)
 
 
 def _source(node: Node, entry: Value, language: str) -> Value:
