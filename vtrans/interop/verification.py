@@ -357,7 +357,7 @@ def differences(
         if not exact or len(theirs[i]) < search.max_length or (search.beam == 1 and first[i] is not None)
     ]
     rows, other_rows = (
-        _logprobs(score, [(sources[i], with_end(targets[i])) for i in judged]) for targets in (mine, theirs)
+        score([(sources[i], with_end(targets[i])) for i in judged]) if judged else [] for targets in (mine, theirs)
     )
     lost, missed = dict[int, float](), list[int]()
     for i, row, other in zip(judged, rows, other_rows, strict=True):
@@ -379,10 +379,6 @@ def _begins(whole: Sequence[int], source: Sequence[int], longest: int) -> bool:
     return list(whole) == list(source) or (
         len(source) == longest + 1 < len(whole) and list(whole[:longest]) == list(source[:-1])
     )
-
-
-def _logprobs(score: Score, pairs: Sequence[IdPair]) -> Sequence[Sequence[float]]:
-    return score(pairs) if pairs else []
 
 
 def _score(logprobs: Sequence[float], search: SearchConfig) -> float:

@@ -191,11 +191,8 @@ def settings_of(loaded: LoadedModel) -> dict[str, Any]:
         "transformer-guided-alignment-layer": "last",
         "transformer-heads": config.heads,
         "transformer-postprocess": "dan",
-        "transformer-postprocess-emb": "d",
         "transformer-postprocess-top": "",
         "transformer-preprocess": "",
-        "transformer-train-position-embeddings": False,
-        "type": "transformer",
         "version": f"{_VERSION}, written by vtrans",
     }
     if ssru:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import replace
+from itertools import count
 
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.errors import FileError
@@ -96,8 +97,9 @@ def read_architecture(binary: Binary, settings: Tokens, src_size: int, tgt_size:
     D = matrix(binary, SRC_EMBEDDING, src_size)[1]
     for name in (TGT_EMBEDDING, f"{PROJECTION}/weight"):
         matrix(binary, name, tgt_size, D)
-    depths = [_depth(binary, side) for side in STACKS]
-    tables = [matrix(binary, name)[0] for name in POSITIONS if name in binary.variables]
+    names = binary.variables
+    depths = [next(n for n in count() if f"{side}/layer_{n}/ffn/linear_0/weight" not in names) for side in STACKS]
+    tables = [matrix(binary, name)[0] for name in POSITIONS if name in names]
     values = {
         "d_model": D,
         "d_ff": matrix(binary, "encoder/layer_0/ffn/linear_0/weight")[0],
@@ -110,11 +112,11 @@ def read_architecture(binary: Binary, settings: Tokens, src_size: int, tgt_size:
         "positions": "stored",
         "max_positions": min(tables, default=COMPUTED_POSITIONS),
         "scale_embedding": _scales(binary, D),
-        "projection_bias": f"{PROJECTION}/bias" in binary.variables,
+        "projection_bias": f"{PROJECTION}/bias" in names,
         "source_eos": settings.source_eos,
     }
     config = Settings({}, str(binary.path)).section(ModelConfig, values)
-    if any(name.endswith("/rotary_dim") for name in binary.variables):
+    if any(name.endswith("/rotary_dim") for name in names):
         _check_rotary(binary, config)
         config = replace(config, positions="rotary", max_positions=ModelConfig.max_positions)
     # All sizes are known to be possible; matrices are compared only now.
@@ -168,13 +170,6 @@ def _common(binary: Binary, key: str, default: float, allowed: Collection[float]
         wanted = " or ".join(f"{value:g}" for value in allowed) or "the same"
         raise wrong(binary.path, key, f"{wanted} in encoder and decoder", values)
     return values[0]
-
-
-def _depth(binary: Binary, side: str) -> int:
-    depth = 0
-    while f"{side}/layer_{depth}/ffn/linear_0/weight" in binary.variables:
-        depth += 1
-    return depth
 
 
 def _scales(binary: Binary, D: int) -> bool:

@@ -7,7 +7,7 @@ consists of tokens separated by spaces. An export of vtrans has its own configur
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -125,6 +125,7 @@ def _splitters(folder: Path, src_spm: Path | None, tgt_spm: Path | None) -> tupl
     return (read_bytes(src), read_bytes(tgt)), f"{src.name} splits the source, and {tgt.name} the target"
 
 
+@dataclass
 class _Model:
     """A model whose weights are in a model.bin.
 
@@ -132,22 +133,18 @@ class _Model:
     from which its decoder starts; None for zeros.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        binary: Binary,
-        settings: Tokens,
-        config: ModelConfig,
-        src: Vocabulary,
-        tgt: Vocabulary,
-        start: int | None = None,
-        *,
-        foreign: bool = True,
-    ) -> None:
-        refuse_others(binary, config)
-        self.folder, self.binary, self.settings, self.config = folder, binary, settings, config
-        self.src, self.tgt, self.start, self.foreign = src, tgt, start, foreign
-        self.tensors, self.names = binary.tensors(), weight_names(config)
+    folder: Path
+    binary: Binary
+    settings: Tokens
+    config: ModelConfig
+    src: Vocabulary
+    tgt: Vocabulary
+    start: int | None = None
+    foreign: bool = True
+
+    def __post_init__(self) -> None:
+        refuse_others(self.binary, self.config)
+        self.tensors, self.names = self.binary.tensors(), weight_names(self.config)
 
     def imported(self, *notes: str) -> Imported:
         """Returns the model with these notes about it."""

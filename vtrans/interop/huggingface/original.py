@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import importlib
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,7 +21,6 @@ from vtrans.text.piece_table import split_language
 from vtrans.text.vocabulary import EOS_ID, UNK_ID
 
 BATCH = 16  # sentences
-Item = TypeVar("Item")
 Ids = Sequence[int | None]
 """The id in Hugging Face of each of our ids, or None."""
 
@@ -141,10 +140,10 @@ class TransformersModel:
         ids = {place: id for id, place in enumerate(self.tgt_places)}
         settings |= {"do_sample": False, "max_new_tokens": longest, "max_length": None}
         beams = settings.get("num_beams") or self.model.generation_config.num_beams or 1
-        most = at_a_time(len(self.model.get_output_embeddings().weight), beams)
+        size = min(BATCH, at_a_time(len(self.model.get_output_embeddings().weight), beams))
         translations = []
-        for batch in _batches(sources, min(most, BATCH)):
-            inputs, keep = self._padded(batch)
+        for start in range(0, len(sources), size):
+            inputs, keep = self._padded(sources[start : start + size])
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 rows = self.model.generate(input_ids=inputs, attention_mask=keep, **settings).tolist()
@@ -159,7 +158,3 @@ class TransformersModel:
         inputs = torch.tensor([[*row, *[self.pad] * (width - len(row))] for row in rows])
         keep = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows])
         return inputs, keep
-
-
-def _batches(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
-    return (items[i : i + size] for i in range(0, len(items), size))

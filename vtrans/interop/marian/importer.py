@@ -213,10 +213,10 @@ def _model_config(settings: Settings, joint: bool) -> ModelConfig:
 
 def _search_config(decoder: Settings, tgt: Vocabulary) -> SearchConfig:
     """Returns the search of a `decoder.yml`. Marian divides by length ** normalize, and produces `<unk>` and control
-    characters only if they are allowed."""
+    characters, which a vocabulary with bytes has, only if they are allowed."""
     suppressed = [] if decoder.flag("allow-unk") else [SPECIAL_PIECES[UNK_ID]]
     if not decoder.flag("allow-special"):
-        suppressed += control_pieces(tgt)
+        suppressed += [piece for code in range(32) if tgt.id_of(piece := f"<0x{code:02X}>") is not None]
     if decoder.number("word-penalty", 0) != 0 and decoder.number("normalize", 0) != 1:
         raise decoder.wrong("word-penalty", "0", "vtrans has none")
     values = {
@@ -288,11 +288,6 @@ def spm_table(spm: bytes) -> tuple[Sequence[str], tuple[int | None, int | None, 
     model.LoadFromSerializedProto(spm)
     unk, eos = (id if id >= 0 else None for id in (model.unk_id(), model.eos_id()))
     return tuple(model.id_to_piece(i) for i in range(model.get_piece_size())), (None, unk, None, eos)
-
-
-def control_pieces(vocab: Vocabulary) -> list[str]:
-    """Returns the control characters of a vocabulary with bytes, which Marian produces only if they are allowed."""
-    return [piece for code in range(32) if vocab.id_of(piece := f"<0x{code:02X}>") is not None]
 
 
 def _listed(file: Path) -> tuple[list[str], dict[str, int | None]]:
