@@ -40,8 +40,8 @@ def test_a_store_has_the_documented_tensors(tmp_path: Path) -> None:
         with pytest.raises(IndexError):
             store.src(len(store))
     with pytest.raises(AssertionError, match="without text"):
-        data.train.src_text(0)
-    assert [(data.valid.src_text(i), data.valid.tgt_text(i)) for i in range(len(VALID))] == VALID
+        data.train.text("src", 0)
+    assert [(data.valid.text("src", i), data.valid.text("tgt", i)) for i in range(len(VALID))] == VALID
     # safetensors itself reads the file.
     tensors = load_file(tmp_path / "data" / "train.safetensors")
     assert {name: t.dtype for name, t in tensors.items()} == {

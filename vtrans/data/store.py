@@ -97,13 +97,10 @@ class TokenStore:
         assert self.has_links, "a store without word alignments"
         return self._rows["links"][i].astype(np.int64).reshape(-1, 2)
 
-    def src_text(self, i: int) -> str:
-        """Returns the source line of pair i as it was read."""
-        return self._line("src_text", i)
-
-    def tgt_text(self, i: int) -> str:
-        """Returns the target line of pair i as it was read."""
-        return self._line("tgt_text", i)
+    def text(self, side: str, i: int) -> str:
+        """Returns the line of a side of pair i as it was read."""
+        assert f"{side}_text" in self._rows, "a store without text"
+        return self._rows[f"{side}_text"][i].tobytes().decode("utf-8")
 
     def joined(self, side: str, numbers: Tensor | NDArray[Any]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Returns the concatenated ids of the sentences of a side with these numbers, and their lengths. The side
@@ -123,10 +120,6 @@ class TokenStore:
         for block in self.blocks(side):
             counts += np.bincount(block, minlength=size)
         return counts
-
-    def _line(self, name: str, i: int) -> str:
-        assert name in self._rows, "a store without text"
-        return self._rows[name][i].tobytes().decode("utf-8")
 
 
 class _Rows:

@@ -19,6 +19,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast
 
@@ -62,7 +63,8 @@ def open_bytes(path: str | Path) -> BinaryIO:
         if name.endswith(".gz"):
             return cast(BinaryIO, gzip.open(name, "rb"))
         if name.endswith(".xz"):
-            return cast(BinaryIO, _Unpacked(Path(name).open("rb"), _unpack_xz))
+            limited = partial(lzma.LZMADecompressor, memlimit=_MOST_MEMORY)
+            return cast(BinaryIO, _Unpacked(Path(name).open("rb"), limited))
         if name.endswith(".bz2"):
             return cast(BinaryIO, _Unpacked(Path(name).open("rb"), bz2.BZ2Decompressor))
         return Path(name).open("rb")
@@ -72,10 +74,6 @@ def open_bytes(path: str | Path) -> BinaryIO:
         raise FileError(f"{name} is a folder, but must be a file.") from None
     except (OSError, ValueError) as error:
         raise FileError(f"{name} cannot be read: {reason(error)}.") from None
-
-
-def _unpack_xz() -> lzma.LZMADecompressor:
-    return lzma.LZMADecompressor(memlimit=_MOST_MEMORY)
 
 
 class _Unpacked(io.RawIOBase):
@@ -152,13 +150,7 @@ def read_lines(
     begun = offset > 0
     pieces: list[bytes] = []
     length = 0  # bytes in `pieces`
-    while True:
-        try:
-            chunk = read(_CHUNK)
-        except _READ_ERRORS as error:
-            raise FileError(f"{name} cannot be read to its end: {reason(error)}.") from None
-        if not chunk:
-            break
+    while chunk := _block(read, name):
         report.bytes += len(chunk)
         cut = chunk.rfind(b"\n")
         if cut < 0:
@@ -202,7 +194,7 @@ def index_lines(path: Path, every: int) -> LineIndex:
     digest, lines, position, left, last = hashlib.sha256(), 0, 0, every, b""
     starts: list[int] = []
     with open_bytes(path) as stream:
-        while block := _block(stream, str(path)):
+        while block := _block(stream.read, str(path)):
             digest.update(block)
             if not starts:
                 starts.append(len(block) - len(_without_bom(block)))
@@ -221,9 +213,9 @@ def index_lines(path: Path, every: int) -> LineIndex:
     return LineIndex(digest.hexdigest(), lines, tuple(starts or [0]))
 
 
-def _block(stream: BinaryIO, name: str) -> bytes:
+def _block(read: Callable[[int], bytes], name: str) -> bytes:
     try:
-        return stream.read(1 << 20)
+        return read(_CHUNK)
     except _READ_ERRORS as error:
         raise FileError(f"{name} cannot be read to its end: {reason(error)}.") from None
 

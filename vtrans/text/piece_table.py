@@ -21,6 +21,7 @@ MAGIC = b"vtrans piece table 1\n"
 SPECIAL_KINDS = ("pad", "unk", "bos", "eos")  # in the order of our ids
 _LANGUAGE = re.compile(r">>.+<<")
 _BYTE = re.compile(r"<0x[0-9A-F]{2}>")
+_SURROGATE = re.compile("[\ud800-\udfff]")  # half a character, which has no UTF-8
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class PieceTable:
 
     def __post_init__(self) -> None:
         taken = [place for place in self.special if place is not None]
-        if not all(isinstance(piece, str) and piece and _is_unicode(piece) for piece in self.pieces):
+        if not all(isinstance(piece, str) and piece and not _SURROGATE.search(piece) for piece in self.pieces):
             raise ValueError("a piece is not a text")
         if len(set(self.pieces)) != len(self.pieces):
             raise ValueError("a piece occurs twice")
@@ -99,11 +100,3 @@ def unpack(packed: bytes) -> tuple[PieceTable, bytes]:
     except (KeyError, TypeError, RecursionError):
         raise ValueError("it is not a piece table") from None
     return PieceTable(tuple(pieces), (first, second, third, fourth)), spm
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:  # half of a surrogate pair
-        return False
-    return True

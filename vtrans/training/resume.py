@@ -113,10 +113,7 @@ def restore(job: Job, learner: Learner, progress: Progress, metrics: Metrics) ->
         learner.optimizer.state[parameter].update({part: value.to(parameter.device) for part, value in parts.items()})
     config, pairs = job.recipe.train, len(job.data.valid)
     before = recorded_recipe(progress.recipe, str(job.run.path))
-    was, now = (
-        signature_end(before.train, before.search, pairs),
-        signature_end(config, job.recipe.search, pairs),
-    )
+    was, now = (signature_end(each.train, each.search, pairs) for each in (before, job.recipe))
     if config.best_metric != before.train.best_metric or (config.best_metric != "nll" and was != now):
         progress.rank_again(metrics.records(), job.run.steps(), config, now)
         if not progress.best:

@@ -133,7 +133,7 @@ class Validation:
         nll = self._nll(raise_if_cancelled)
         release_memory()
         store, config = self.data.valid, self.recipe.train
-        sources, references = [store.src_text(i) for i in self.chosen], [store.tgt_text(i) for i in self.chosen]
+        sources, references = ([store.text(side, i) for i in self.chosen] for side in ("src", "tgt"))
         try:
             hypotheses = self._translated(step, sources, raise_if_cancelled)
         except LogprobsError as error:  # training may recover, and must not lose its updates

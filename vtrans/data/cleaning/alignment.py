@@ -69,8 +69,7 @@ def unsound(store: TokenStore, rows: Ints, seed: int, folder: Path, console: Con
         inside = np.flatnonzero(folds_P == fold)
         with console.progress(f"judging the pairs ({fold + 1} of {FOLDS})", unit="links", shares=True) as counter:
             judge = Judge(store, IDS, rows[folds_P != fold], LEARNED, counter.update)
-        for start in range(0, len(inside), _BLOCK_PAIRS):
-            some = inside[start : start + _BLOCK_PAIRS]
+        for some in _blocks(inside):
             features_PK[some] = _features(judge, store, rows[some])
         samples.append(inside[:: -(-len(rows) // SAMPLE)])
         for (_, parts), worse in zip(damaged, _damaged(store, rows[samples[-1]], rng), strict=True):

@@ -56,7 +56,8 @@ def estimate(options: PrepareOptions, inputs: Inputs, began: float, console: Con
         f"training pairs (measured on {trial.pairs:,} pairs)"
     )
     stored, peak = figures["bytes"], figures["bytes_meanwhile"]
-    free = shutil.disk_usage(_nearest_existing(Path(options.out))).free
+    there = next(folder for folder in (Path(options.out), *Path(options.out).absolute().parents) if folder.exists())
+    free = shutil.disk_usage(there).free
     say(
         f"disk: about {stored / 1e6:,.1f} MB, up to {peak / 1e6:,.1f} MB while preparing; {free / 1e6:,.0f} MB are free"
     )
@@ -159,8 +160,3 @@ def _figures(options: PrepareOptions, split: Split, trial: _Trial, seconds: floa
 
 def _size(options: PrepareOptions) -> int:
     return DEFAULT_VOCAB_SIZE if options.vocab_size is None else options.vocab_size
-
-
-def _nearest_existing(path: Path) -> Path:
-    """Returns the path, or the nearest folder above it that exists."""
-    return next(folder for folder in (path, *path.absolute().parents) if folder.exists())

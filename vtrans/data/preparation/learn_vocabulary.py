@@ -16,9 +16,8 @@ from vtrans.console import Console
 from vtrans.data.options import DEFAULT_VOCAB_SIZE, PrepareOptions
 from vtrans.data.preparation.parallel_text import Sample, Split
 from vtrans.errors import InputError
+from vtrans.text.piece_table import is_byte
 from vtrans.text.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
-
-_BYTE_PIECE = re.compile("<0x[0-9A-F]{2}>")
 
 
 class SizeError(InputError):
@@ -182,7 +181,7 @@ def check_symbols(options: PrepareOptions) -> None:
     for place, (name, symbol) in enumerate(given):
         if not symbol or " " in symbol or not symbol.isprintable() or set(symbol) & set("\u2581\u2585"):
             raise InputError(f"`{name}` must be printable characters without a space, such as <BT>, got {symbol!r}.")
-        if symbol in SPECIAL_PIECES or _BYTE_PIECE.fullmatch(symbol):
+        if symbol in SPECIAL_PIECES or is_byte(symbol):
             raise InputError(f"`{name}` {symbol} is a piece of every vocabulary already; choose another name.")
         if symbol in (other for _, other in given[:place]):
             raise InputError(f"`{name}` {symbol} is given twice; give it once.")

@@ -148,9 +148,7 @@ class Corpus:
         with console.progress(f"counting the {what}", None, "pairs") as progress:
             for paths in self.files:
                 counts = [0] * len(paths)
-                sides = (
-                    self._checked_lines(path, report) for path, report in zip(paths, reports[: len(paths)], strict=True)
-                )
+                sides = map(self._checked_lines, paths, reports)
                 for src, tgt, *links in itertools.zip_longest(*sides):
                     for i, line in enumerate((src, tgt, *links)):
                         counts[i] += line is not None
@@ -179,17 +177,14 @@ class Corpus:
 
     def _pairs(self, *paths: Path) -> Iterator[TextPair]:
         try:
-            yield from zip(*map(self._lines, paths), strict=True)
+            yield from zip(*(lines_in(path, self.on_bad_utf8) for path in paths), strict=True)
         except ValueError:
             raise InputError(
                 f"{' or '.join(map(str, paths))} changed while being read; run the command again."
             ) from None
 
-    def _lines(self, path: Path, report: LineReport | None = None) -> Iterator[str]:
-        return lines_in(path, self.on_bad_utf8, report)
-
     def _checked_lines(self, path: Path, report: LineReport) -> Iterator[str]:
-        for number, line in enumerate(self._lines(path, report), 1):
+        for number, line in enumerate(lines_in(path, self.on_bad_utf8, report), 1):
             if "\0" in line:
                 raise InputError(
                     f"{path}: line {number} contains a NUL byte, so the file is binary or UTF-16; "
