@@ -114,37 +114,35 @@ def client_of(request: Request) -> str:
     return str(address.ipv4_mapped or address.packed[:8].hex())
 
 
-class NoSniff:
+def no_sniff(app: ASGIApp) -> ASGIApp:
     """Tells browsers to trust the type of each answer, so that they never run a translated text as a script."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         async def send_with_header(message: Message) -> None:
             if message["type"] == "http.response.start":
                 MutableHeaders(scope=message)["X-Content-Type-Options"] = "nosniff"
             await send(message)
 
-        await self._app(scope, receive, send_with_header)
+        await app(scope, receive, send_with_header)
+
+    return answer
 
 
-class HostCheck:
+def host_check(app: ASGIApp, access: Access) -> ASGIApp:
     """Refuses requests for hosts that the server must not answer for.
 
     A page of another site whose name resolves to this machine (DNS rebinding) could otherwise use the server as if it
     were its own.
     """
 
-    def __init__(self, app: ASGIApp, access: Access) -> None:
-        self._app, self._access = app, access
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answer: ASGIApp = self._app
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        answered_by = app
         if scope["type"] == "http":
             request = Request(scope)
             host = request.headers.get("host", "")
-            if not self._access.serves_host(host):
+            if not access.serves_host(host):
                 sentence = f"The host {host[:100]!r} is not served; the option --allowed-hosts adds it."
-                answer = Refusal(403, sentence, CLOSE).response(request.url.path)
-        await answer(scope, receive, send)
+                answered_by = Refusal(403, sentence, CLOSE).response(request.url.path)
+        await answered_by(scope, receive, send)
+
+    return answer

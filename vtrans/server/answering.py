@@ -38,7 +38,8 @@ class Answering:
         async def answer(request: Request) -> Response:
             call = await self._admission.read(request, limit)
             if self.metrics.answering >= self.limits.requests:
-                raise self._busy()
+                sentence = f"The server is answering {self.limits.requests:,} requests; try again later."
+                raise Refusal(503, sentence, retry_after(self.seconds()))
             self._admission.count(call.client)
             with self.counted():
                 return await endpoint(call)
@@ -89,10 +90,6 @@ class Answering:
         """Returns about how long it takes until the lines that wait now are translated."""
         workers = self._service.workers.values()
         return max(1, round(max(worker.waiting * worker.seconds_per_line for worker in workers)))
-
-    def _busy(self) -> Refusal:
-        sentence = f"The server is answering {self.limits.requests:,} requests; try again later."
-        return Refusal(503, sentence, retry_after(self.seconds()))
 
 
 def _place(error: Exception) -> str:

@@ -24,7 +24,7 @@ from vtrans.documents.files import FORMATS
 from vtrans.documents.placeholders import placeholders
 from vtrans.keys import Key
 from vtrans.server.access import Access, url_at
-from vtrans.server.admission import Call, HostCheck, NoSniff
+from vtrans.server.admission import Call, host_check, no_sniff
 from vtrans.server.answering import Admitted, Answering, Warn
 from vtrans.server.batching import RequestOptions
 from vtrans.server.deepl.endpoints import DeepL
@@ -222,7 +222,7 @@ def make_app(
             await asyncio.to_thread(worker.close)
         kept.close()
 
-    middleware = [Middleware(NoSniff), Middleware(HostCheck, access)]
+    middleware = [Middleware(no_sniff), Middleware(host_check, access)]
     if origins := list(access.cors):
         middleware.append(Middleware(CORSMiddleware, allow_origins=origins, allow_methods=["GET", "POST"]))
 

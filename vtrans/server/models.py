@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from vtrans.documents.document import Translated
@@ -93,27 +93,24 @@ def workers_for(
         yield {pair: worker(pair, translator) for pair, translator in translators.items()}
 
 
+@dataclass(frozen=True)
 class _Requested:
     """What requests ask for: the translators with their settings of the search, and their options."""
 
-    def __init__(
-        self,
-        translators: Mapping[Languages, Translator],
-        glossaries: Mapping[Languages, Glossary],
-        calibrations: Mapping[Languages, Calibration],
-    ) -> None:
-        self._translators, self._glossaries, self._calibrations = translators, glossaries, calibrations
-        self._others: dict[tuple[Translator, SearchSettings], Translator] = {}
+    translators: Mapping[Languages, Translator]
+    glossaries: Mapping[Languages, Glossary]
+    calibrations: Mapping[Languages, Calibration]
+    others: dict[tuple[Translator, SearchSettings], Translator] = field(default_factory=dict)
 
     def options(self, pair: Languages, options: RequestOptions) -> tuple[Translator, TranslateOptions]:
         """Returns the translator of a request, and its options. The terms of a request come before those of the model's
         glossary. Raises InputError for a request with confidence if the model has no calibration."""
-        calibration = self._calibrations.get(pair) if options.confidence else None
+        calibration = self.calibrations.get(pair) if options.confidence else None
         if options.confidence and calibration is None:
             raise InputError(
                 f"`confidence` needs a calibrated model, and that from {pair.src} to {pair.tgt} is not; leave it out."
             )
-        translator, glossary = self._translator(pair, options.search), self._glossaries.get(pair)
+        translator, glossary = self._translator(pair, options.search), self.glossaries.get(pair)
         if options.glossary is not None:
             glossary = glossary.with_terms(options.glossary) if glossary else options.glossary
         to = pair.tgt if translator.engine.tags else None  # --pair may name other languages than the model records
@@ -129,15 +126,15 @@ class _Requested:
 
     def _translator(self, pair: Languages, search: SearchSettings) -> Translator:
         """Returns the translator of a model with the search settings of a request."""
-        stored = self._translators[pair]
+        stored = self.translators[pair]
         if not search:
             return stored
-        if len(self._others) > REMEMBERED:
-            self._others.clear()
-        if (stored, search) not in self._others:
-            self._others[stored, search] = other = Translator(stored.engine, replace(stored.search, **dict(search)))
+        if len(self.others) > REMEMBERED:
+            self.others.clear()
+        if (stored, search) not in self.others:
+            self.others[stored, search] = other = Translator(stored.engine, replace(stored.search, **dict(search)))
             other.turn = stored.turn
-        return self._others[stored, search]
+        return self.others[stored, search]
 
 
 def _nbest(translations: Sequence[Translation]) -> Nbest:
