@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +39,8 @@ class RunHistory:
     @cached_property
     def _seconds(self) -> dict[int, float]:
         """The seconds of training up to each step that has a training record."""
-        seconds, total = {}, 0.0
-        for record in self.train:
-            total += record["seconds"]
-            seconds[record["step"]] = total
-        return seconds
+        steps = (record["step"] for record in self.train)
+        return dict(zip(steps, accumulate(record["seconds"] for record in self.train), strict=True))
 
     def minutes(self, step: int) -> float:
         """Returns the minutes of training up to a step, interpolated between the training records."""

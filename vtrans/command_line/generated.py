@@ -47,13 +47,6 @@ def _files(incomplete: str) -> list[str]:
         return []
 
 
-def _completion(words: Iterable[str]) -> Callable[[str], list[str]]:
-    def complete(incomplete: str) -> list[str]:
-        return _begun(words, incomplete)
-
-    return complete
-
-
 def _begun(words: Iterable[str], incomplete: str) -> list[str]:
     """Returns the words that begin with what the user has typed, for the completion of a shell."""
     return [word for word in words if word.startswith(incomplete)]
@@ -153,7 +146,8 @@ def _option(kind: type[Any], key: Key, name: str, default: Any, given: Given | N
     if otherwise and not key.panel:
         otherwise, panel = "", f"{panel} (default: {otherwise}as shown)"
     end = f"{gap}[default: {otherwise}{shown}]" if shown else ""
-    complete = _completion(key.choices) if key.choices else COMPLETIONS.get(key.metavar)
+    named, known = COMPLETIONS.get(key.metavar), key.choices
+    complete = (lambda incomplete: _begun(known, incomplete)) if known else named
     return typer.Option(
         *(
             f"{flag}/--no-{flag[2:]}" if key.kind is bool and (default is True or (given and given.otherwise)) else flag

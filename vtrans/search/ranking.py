@@ -44,12 +44,7 @@ class Ranked(NamedTuple):
     @classmethod
     def joined(cls, parts: Sequence[Ranked]) -> Ranked:
         """Returns the extensions of all parts, side by side."""
-        return cls(
-            np.hstack([part.sums for part in parts]),
-            np.hstack([part.logprobs for part in parts]),
-            np.hstack([part.parents for part in parts]),
-            np.hstack([part.tokens for part in parts]),
-        )
+        return cls(*map(np.hstack, zip(*parts, strict=True)))
 
 
 def ranked(
