@@ -60,6 +60,7 @@ _WITH_PARTICLES = regex.compile(
 _ALONE = regex.compile(r"(?:d[ei]|d[ao]s|del|della|v[ao]n) |.* .* |[^a-z]*")  # particles that need no name before them
 _ARTICLE = regex.compile(r"\b(?:[Tt]he|[Aa]n?|[Tt]h[eo]se|[Tt]his|[Hh]is|[Hh]er|[Mm]y|[Oo]ur) $")
 _AFTER_NAME = regex.compile(r" \p{Lu}\p{Ll}|['\u2019]s\b|,? (?:is|was|has|had|will|can|can't|said|says|did|does)\b")
+_GREETING = regex.compile(r"(?:Best|Bye|Cheers|Dear|Goodbye|Hello|Hey|Hi|Love|Regards|Thanks),? ")
 _ADJECTIVE = regex.compile(r".{3,}(?:ian|[^l]ean|ese|ish|ism)s?")
 # What stands before a man as an object, who then is Herrn.
 _BEFORE_OBJECT = regex.compile(
@@ -203,7 +204,8 @@ class Names:
             form = form.upper() if line.isupper() else form
             return _Word(match.start(), match.end(), form, is_name=True) if is_rare else None
         same = is_unchanged(word) or (word in table() and line == word)
-        is_person = _AFTER_NAME.match(line, match.end()) and not _ARTICLE.search(before)
+        greeted = _GREETING.fullmatch(line, 0, match.start())
+        is_person = greeted or (_AFTER_NAME.match(line, match.end()) and not _ARTICLE.search(before))
         is_known = any(part in table() or (_ADJECTIVE.fullmatch(part) and not is_person) for part in word.split("-"))
         if word in _TITLES or (is_known and not (same or titled)):
             return None
