@@ -16,6 +16,7 @@ import regex
 from vtrans.text.case import SentenceCase, lower
 from vtrans.text.languages import Languages, base
 from vtrans.text.number_words import SWAPPED_MARKS, swaps_marks
+from vtrans.text.sentences import begins_sentence, ends_in_abbreviation
 from vtrans.text.vocabulary import Vocabulary
 from vtrans.wording.german_forms import german_forms
 from vtrans.wording.measures import measures
@@ -35,6 +36,7 @@ _WITH_INITIALS = regex.compile(
 )
 _CAPITAL = regex.compile(r"(?<![\w-])\p{Lu}[\p{L}\p{M}'\u2019-]*+")
 _GENITIVE = regex.compile(r"['\u2019]s(?!\w)")
+_SMALL_IN_TITLES = re.compile("an?|and|as|at|but|by|for|from|in|into|of|off|on|or|over|per|the|to|up|vs|with")
 _TITLES = {
     "Aunt": "Tante", "Captain": "Kapit\u00e4n", "Dr": "Dr.", "King": "K\u00f6nig", "Lady": "Lady", "Lord": "Lord",
     "Miss": "Frau", "Mr": "Herr", "Mrs": "Frau", "Ms": "Frau", "Pope": "Papst", "Prince": "Prinz",
@@ -175,14 +177,18 @@ class Names:
                 yield from self._name(line, [_Word(begin, end, line[begin:end], is_name=True)])
 
     def _named(self, line: str) -> Iterator[Name]:
-        """Yields the names of a line. An English word is none by itself, but may follow one: Peter Carpenter."""
+        """Yields the names of a line. At the beginning of a sentence and in a heading, whose words mostly begin with
+        capitals, an English word is none by itself, but may follow one: Peter Carpenter."""
+        words = line.split()
+        small = [word for word in words if word[:1].islower()]
+        is_heading = 2 * len(small) < len(words) and all(map(_SMALL_IN_TITLES.fullmatch, small))
         emphasized, run = self._case.emphasized(line), list[_Word]()
         for match in _WORD.finditer(line):
             if run and line[run[-1].end : match.start()] != " ":
                 yield from self._name(line, run)
                 run = []
             follows = run and not (run[-1].is_name and run[-1].form.isupper())  # as in VPN Settings
-            word = None if match[0] in emphasized else self._word(line, match)
+            word = None if match[0] in emphasized else self._word(line, match, is_heading=is_heading)
             if word and (word.is_name or follows or _PARTS.fullmatch(match[0].title())):
                 run.append(word)
             elif run:
@@ -191,7 +197,7 @@ class Names:
         if run:
             yield from self._name(line, run)
 
-    def _word(self, line: str, match: regex.Match[str]) -> _Word | None:
+    def _word(self, line: str, match: regex.Match[str], *, is_heading: bool) -> _Word | None:
         """Returns a word that may be part of a name; None if a model may translate it."""
         word, before = match[0], line[max(0, match.start() - _BEFORE) : match.start()]
         name, titled = word.title() if line.isupper() else word, _TITLE.search(before)
@@ -211,7 +217,8 @@ class Names:
             return None
         is_rare = titled or (same and line == word) or self._is_rare(word)
         may_be_acronym = word.isupper() and not line.isupper()
-        is_name = same or titled or may_be_acronym or not is_english_word(word)
+        may_be_word = is_heading or (begins_sentence(before) and not ends_in_abbreviation(before.rstrip()))
+        is_name = same or titled or may_be_acronym or not (may_be_word and is_english_word(word))
         return _Word(match.start(), match.end(), word, bool(is_name)) if is_rare else None
 
     def _is_rare(self, word: str) -> bool:
