@@ -46,10 +46,12 @@ def expected() -> set[str]:
     """Returns the names of the files of the package: its code, the recipes, and the model to try with its card."""
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "vtrans").rglob("*.py")}
     recipes = {f"vtrans/recipes/{path.name}" for path in (ROOT / "recipes").glob("*.toml")}
-    models = {f"vtrans/recipes/tatoeba/{name}" for name in ("README.md", "confidence.json", "en-de.safetensors")}
+    models = {
+        f"vtrans/recipes/tatoeba/{name}" for name in ("LICENCE.md", "README.md", "confidence.json", "en-de.safetensors")
+    }
     others = {
         str(path.relative_to(ROOT))
-        for end in ("html", "css", "js", "cjs", "json", "svg", "cpp", "h", "tsv", "txt")
+        for end in ("html", "css", "js", "cjs", "json", "svg", "cpp", "h", "tsv", "txt", "xz")
         for path in ROOT.glob(f"vtrans/**/*.{end}")
     }
     return modules | recipes | models | others | {"vtrans/py.typed"}

@@ -44,7 +44,7 @@ def test_translations(line: str, found: str, wanted: str) -> None:
 def test_bytes_that_are_no_character_are_left_out() -> None:
     line = Line(1, "a dog")
     line.translations = [Translation("ein \ufffd \ufffdHund", 0.0, 0.0, True, alignment=((0, 0), (1, 2)))]
-    LocalForms(Languages("en", "fr")).after([line])
+    LocalForms(Languages("en", "de")).after([line])
     assert (line.translations[0].text, line.translations[0].alignment) == ("ein Hund", ((0, 0), (1, 1)))
 
 

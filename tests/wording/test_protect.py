@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 import time
 from collections import Counter
 from pathlib import Path
@@ -216,8 +215,7 @@ def test_the_search_places_protected_text() -> None:
         made.translate_window(window(lines), TranslateOptions(protect=Protection())), lines, strict=True
     ):
         if t.finished and line:
-            restored = Protection().masked(line).restored(made.tgt_vocab.decode(t.tokens)).text
-            assert t.text == re.sub(r"(?<!\S)\ufffd+\s|\ufffd", "", restored)
+            assert t.text == Protection().masked(line).restored(made.tgt_vocab.decode(t.tokens)).text
             codes = Protection().masked(line).counts()
             assert {code: made.tgt_vocab.decode(t.tokens).count(code) for code in codes} == codes
     plain = sentences(16, seed=5)

@@ -31,14 +31,14 @@ class LocalForms(Stage):
 
     def after(self, lines: Sequence[Line]) -> None:
         for line in lines:
-            line.translations = [t.rewritten(_NO_CHARACTER.sub("", t.text)) for t in line.translations]
             if self._in_german or (self._swaps and any(map(str.isdigit, line.text))):
                 protected = " ".join(line.seen.texts.values())
                 numbers = {number for number in _NUMBER.findall(line.text) if number not in protected}
                 line.translations = [self._changed(line, translation, numbers) for translation in line.translations]
 
     def _changed(self, line: Line, translation: Translation, numbers: Collection[str]) -> Translation:
-        given = text = translation.text
+        given = translation.text
+        text = _NO_CHARACTER.sub("", given)
         if numbers:
             text = _NUMBER.sub(lambda n: _localized(n[0]) if n[0] in numbers else n[0], text)
         if self._in_german:
