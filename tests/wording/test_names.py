@@ -63,6 +63,7 @@ def translations(names: Names, line: str) -> dict[str, str]:
         ("Egypt and Hungary", "Egypt=\u00c4gypten; Hungary=Ungarn"),
         ("I met Ana Okafor.", "Ana Okafor"),
         ("THE OKAFOR LIVES", "OKAFOR"),
+        ("I'LL SAY THAT YOU'VE A TAX-FREE OKAFOR, TOM", "OKAFOR"),
         ("EGYPT IS NEW ORLEANS", "EGYPT=\u00c4GYPTEN; NEW ORLEANS"),
         ("Martin Luther King met King Noor", "Martin Luther; King Noor=K\u00f6nig Noor"),
         ("Okafor lives here. Puffins are here.", "Okafor"),

@@ -23,7 +23,7 @@ from vtrans.wording.measures import measures
 from vtrans.wording.name_lists import is_english_word, is_unchanged, phrases, table
 
 _WORD = regex.compile(
-    r"(?<![\w\p{M}@#./\\-])(?:(?:\p{Lu}['\u2019])?\p{Lu}[\p{L}\p{M}]+(?:-\p{Lu}[\p{L}\p{M}]+)*+"
+    r"(?<![\w\p{M}@#./\\-])(?<!\w['\u2019])(?!I['\u2019](?:D|LL|M|VE)\b)(?:(?:\p{Lu}['\u2019])?\p{Lu}[\p{L}\p{M}]+(?:-\p{Lu}[\p{L}\p{M}]+)*+"
     r"|(?!is|my|in|of|to|we|he|me|so|do|go|it|on|at|by|or|as|an|am|be)(?:\p{Ll}{1,2}|mac|open)"
     r"(?:\p{Lu}\p{Ll}{2,}|\p{Lu}{2,})\p{L}*+)"
     r"(?![\p{L}\p{M}\d_@/\\-]|['\u2019](?!s(?!\w))\w|\.\w)"
@@ -209,16 +209,16 @@ class Names:
             is_rare = form and self._in_german and (subwords > 1 or line == word)
             form = form.upper() if line.isupper() else form
             return _Word(match.start(), match.end(), form, is_name=True) if is_rare else None
-        same = is_unchanged(word) or (word in table() and line == word)
+        same = is_unchanged(name) or (name in table() and line == word)
         greeted = _GREETING.fullmatch(line, 0, match.start())
         is_person = greeted or (_AFTER_NAME.match(line, match.end()) and not _ARTICLE.search(before))
-        is_known = any(part in table() or (_ADJECTIVE.fullmatch(part) and not is_person) for part in word.split("-"))
-        if word in _TITLES or (is_known and not (same or titled)):
+        is_known = any(part in table() or (_ADJECTIVE.fullmatch(part) and not is_person) for part in name.split("-"))
+        if name in _TITLES or (is_known and not (same or titled)):
             return None
-        is_rare = titled or (same and line == word) or self._is_rare(word)
+        is_rare = titled or (same and line == word) or self._is_rare(name)
         may_be_acronym = word.isupper() and not line.isupper()
         may_be_word = is_heading or (begins_sentence(before) and not ends_in_abbreviation(before.rstrip()))
-        is_name = same or titled or may_be_acronym or not (may_be_word and is_english_word(word))
+        is_name = same or titled or may_be_acronym or not (may_be_word and all(map(is_english_word, name.split("-"))))
         return _Word(match.start(), match.end(), word, bool(is_name)) if is_rare else None
 
     def _is_rare(self, word: str) -> bool:
