@@ -73,6 +73,7 @@ def translations(names: Names, line: str) -> dict[str, str]:
         ("Uncle Tom saw the Black Sea.", "Uncle Tom=Onkel Tom; Black Sea=Schwarz~ Meer"),
         ("Lucian is Austrian, and a Persian cat is here.", "Lucian"),
         ("Hi Lucian!", "Lucian"),
+        ("We Miss Birds", ""),
         ("3.2 millimetres, 1 gallon or 75p", "3.2 millimetres=3,2 Millimeter; 1 gallon=1 Gallone; 75p=75 Pence"),
         ("1 in 10,000; 9 out of 10, 5 to 10 pens", "1 in 10,000=1 von 10.000; 9 out of 10=9 von 10; 5 to 10=5 bis 10"),
         ("it is 12/31/2024, 3/4/2024 or 1.5, 2 and 3", "12/31/2024=31.12.2024; 1.5, 2 and 3=1,5, 2 und 3"),

@@ -201,6 +201,8 @@ class Names:
         """Returns a word that may be part of a name; None if a model may translate it."""
         word, before = match[0], line[max(0, match.start() - _BEFORE) : match.start()]
         name, titled = word.title() if line.isupper() else word, _TITLE.search(before)
+        if titled and titled[1] == "Miss" and is_heading and is_english_word(name):
+            titled = None  # as in We Miss You
         form = table().get(name, name)
         if _PARTS.fullmatch(name):
             return _Word(match.start(), match.end(), word, is_name=False)
