@@ -1,7 +1,7 @@
 """Names that a model cannot know: which ones a line has, and how a translation has them. Measures count as names.
 
-Names are found in English lines. A word with a capital that the vocabulary spells in several subwords is one, wherever
-it stands, unless it is an English word. It is copied, or has its German form.
+Names are found in English lines. A word with a capital that the vocabulary spells in several subwords is one. At the
+beginning of a sentence and in a heading, it must be no English word. It is copied, or has its German form.
 """
 
 from __future__ import annotations
