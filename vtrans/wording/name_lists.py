@@ -3,7 +3,7 @@
 `names.tsv` has English names that are translated, their German forms, and the genders of those that have an article: m,
 f, n, p (plural), or P for peoples, whose names need none. Names without a form are left to the model.
 `unchanged_names.txt` has names that are the same in every language, though some are English words, too.
-`english_words.txt.xz` has English words, which are no names by themselves.
+`english_words.txt.xz` has English words, which are no names where any word has a capital.
 """
 
 from __future__ import annotations
