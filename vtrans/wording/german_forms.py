@@ -149,8 +149,9 @@ def _quantities(line: str) -> Iterator[Measure]:
 def corrected(source: str, text: str) -> str:
     """Returns a German text with hyphens in compounds that begin as in the source (`PDF files`, `PDF-Dateien`), with
     `am` before dates that have `on` there, with 12:30 Uhr for 12:30, and without `Uhr` after what is no time."""
-    text = regex.sub(r"(?<![\d.,:])(?!(?:1?\d|2[0-4])(?:[.:][0-5]\d)?\s|\d{4}\s)(\d[\d.,:]*) Uhr\b", r"\1", text)
-    for noon in regex.findall(r"(?<![\w:.])12:([0-5]\d)(?!\s?a\.?m)", source):
+    if "Uhr" in text:
+        text = regex.sub(r"(?<![\d.,:])(?!(?:1?\d|2[0-4])(?:[.:][0-5]\d)?\s|\d{4}\s)(\d[\d.,:]*) Uhr\b", r"\1", text)
+    for noon in regex.findall(r"(?<![\w:.])12:([0-5]\d)(?!\s?a\.?m)", source) if "12:" in source else ():
         text = regex.sub(rf"(?<![\d:.])0:{noon}(?= Uhr)", f"12:{noon}", text)
     if regex.search(rf"\bon {_DIGITS}", source):
         text = regex.sub(rf"\b(?:an|auf|bei) (?={_DIGITS})", "am ", text)

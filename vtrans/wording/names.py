@@ -136,12 +136,13 @@ class Names:
         if self._has_names:
             names += self._known_phrases(line) if self._in_german else []
             names += [Name(match.start(), match.end(), match[0]) for match in _MENTIONED.finditer(line)]
-            names += [Name(match.start(), match.end(), match[0]) for match in _STREET.finditer(line)]
             if self._in_german and (greeted := _GREETED.match(line)) and is_unchanged(greeted[2]):
                 names.append(Name(0, greeted.end(), f"{'Guten Tag' if ' ' in greeted[1] else 'Hallo'} {greeted[1]}"))
             names += self._named(line)
-            names += self._with_particles(line)
-            names += self._with_initials(line)
+            if line[1:] != line[1:].lower():  # with more capitals than that of a sentence
+                names += [Name(match.start(), match.end(), match[0]) for match in _STREET.finditer(line)]
+                names += self._with_particles(line)
+                names += self._with_initials(line)
         found = list[Name]()
         for name in sorted(names, key=lambda name: name.begin):
             if not found or found[-1].end <= name.begin:

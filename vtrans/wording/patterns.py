@@ -157,3 +157,6 @@ EVERYDAY_PATTERNS = {
     "codes": rf"(?<![$\u20ac\u00a3]){_NO_CODE}{CODE}",
 }
 """What models that have learned codes copy as well; earlier kinds take precedence."""
+
+HINT = r"[^\w\s,.'\u2019\"\u201c\u201d!?;:-]|[\d_]|[.]\w|[-.]{2}|(?:^|\s)-\w|-[A-Z]\b|[:;]\S|[A-Za-z][A-Z]|\bX\b|file\b"
+"""What a line has that has any of these: digits, marks that sentences lack, and capitals after other letters."""

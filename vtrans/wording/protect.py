@@ -18,7 +18,7 @@ from itertools import pairwise
 
 from vtrans.errors import InputError
 from vtrans.text.words import codes_for
-from vtrans.wording.patterns import EVERYDAY_PATTERNS, KEYS, PATTERNS
+from vtrans.wording.patterns import EVERYDAY_PATTERNS, HINT, KEYS, PATTERNS
 from vtrans.wording.phrases import has_spaces
 
 _CODE = re.compile(r"[A-Z]\d{1,5}")
@@ -33,6 +33,8 @@ class Protection:
     """Regular expressions for protected text, besides PATTERNS. Raises InputError for one that is not valid."""
 
     more: tuple[str, ...] = ()
+    hint: str = ""
+    """What any line with protected text has: others, which are most, need no other search."""
 
     def __post_init__(self) -> None:
         for pattern in self.more:
@@ -49,6 +51,8 @@ class Protection:
 
     def spans(self, line: str) -> Iterator[Span]:
         """Yields where a line has protected text."""
+        if not re.search(self.hint, line):
+            return iter(())
         return (match.span() for match in self._pattern.finditer(line) if match.group().strip())
 
     def masked(self, line: str) -> Masked:
@@ -56,7 +60,7 @@ class Protection:
         return masked(line, self.spans(line))
 
 
-EVERYDAY = Protection(tuple(EVERYDAY_PATTERNS.values()))
+EVERYDAY = Protection(tuple(EVERYDAY_PATTERNS.values()), HINT)
 """What models that have learned codes copy by default."""
 
 
