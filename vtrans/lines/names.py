@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import regex
 
 from vtrans.lines.line import Kept, Line, Stage
-from vtrans.wording.german_articles import with_article
+from vtrans.wording.german_articles import ENDING, with_article
 from vtrans.wording.glossary import Glossary
 from vtrans.wording.name_lists import gender_of
 from vtrans.wording.names import Names
@@ -48,9 +48,10 @@ class CopyNames(Stage):
 
 def _written(text: str, forms: Mapping[str, str]) -> str:
     """Returns a text with these forms in the place of names, and with the articles that they have."""
-    for found in reversed(list(regex.finditer(rf"(?<!\w)(?:{'|'.join(map(regex.escape, forms))})(?!\w)", text))):
+    longest_first = "|".join(map(regex.escape, sorted(forms, key=len, reverse=True)))
+    for found in reversed(list(regex.finditer(rf"(?<!\w)(?:{longest_first})(?!\w)", text))):
         before, form, after = text[: found.start()], forms[found[0]], text[found.end() :]
         after = after.removeprefix(".") if form.endswith(".") else after
         gender = gender_of(form)
-        text = with_article(before, form, gender, after) if gender else before + form + after
+        text = with_article(before, form, gender, after) if gender else before + form.replace(ENDING, "en") + after
     return text

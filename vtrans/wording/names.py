@@ -116,7 +116,8 @@ class _Word(NamedTuple):
     form: str
     """How the translation has it."""
     is_name: bool
-    """Whether it is a name by itself: not a part such as `New`, nor an English word."""
+    """Whether it is a name by itself: not a part such as `New`, nor an English word where any word has a
+    capital."""
 
 
 class Names:
