@@ -49,9 +49,15 @@ class CopyNames(Stage):
 def _written(text: str, forms: Mapping[str, str]) -> str:
     """Returns a text with these forms in the place of names, and with the articles that they have."""
     longest_first = "|".join(map(regex.escape, sorted(forms, key=len, reverse=True)))
-    for found in reversed(list(regex.finditer(rf"(?<!\w)(?:{longest_first})(?!\w)", text))):
-        before, form, after = text[: found.start()], forms[found[0]], text[found.end() :]
+    matches = list(regex.finditer(rf"(?<!\w)(?:{longest_first})(?!\w)", text))
+    ends, begins = [0, *(match.end() for match in matches)], [*(match.start() for match in matches), len(text)]
+    after, parts = text[ends[-1] :], list[str]()  # from the last to the first
+    for k, match in reversed(list(enumerate(matches))):
+        form, between = forms[match[0]], text[ends[k] : begins[k]]
         after = after.removeprefix(".") if form.endswith(".") else after
-        gender = gender_of(form)
-        text = with_article(before, form, gender, after) if gender else before + form.replace(ENDING, "en") + after
-    return text
+        if gender := gender_of(form):
+            is_sentence = k == 0 and text.endswith((".", "!", "?"))
+            between, form, after = with_article(between, form, gender, after, begins=is_sentence and not between)
+        parts += [after, form.replace(ENDING, "en")]
+        after = between
+    return "".join(reversed([*parts, after]))

@@ -36,24 +36,25 @@ _STRONG_VERB = regex.compile(
     "be(?:gann|kam)|blieb|f(?:and|iel|uhr)|g(?:ab|ewann|ing|riff)|h(?:alf|ielt)|kam|l(?:ag|ief)|nahm|rief"
     "|s(?:ah|ang|ank|chlief|chlug|chloss|chrieb|prach|tand|tarb|tieg)|tr(?:at|ug|ank)|ver(?:ließ|lor)|wuchs|zog"
 )
-_VERB = regex.compile(r"(?<=^ )\p{Ll}+")
-_CONTINUES = regex.compile(r" \p{Ll}.*[.!?]$")  # a sentence after its first name
+_LONGEST = 30  # characters of a preposition and an article, and of the word before them
+_VERB = regex.compile(r"(?<=^ )\p{Ll}+")  # or another word after a name
 
 
-def with_article(before: str, name: str, gender: str, after: str) -> str:
-    """Returns a text with a name of this gender between these parts, and with the article and ending that it has there.
+def with_article(before: str, name: str, gender: str, after: str, *, begins: bool = False) -> tuple[str, str, str]:
+    """Returns the text before a name of this gender with the article that it has there, the name with its ending, and
+    the text after it, with a verb in its number.
 
-    A name without an article gets one after a preposition and at the beginning of a sentence; names of peoples (P),
-    such as `Schweden`, get none.
+    A name without an article gets one after a preposition, and if it `begins` a sentence; names of peoples (P), such as
+    `Schweden`, get none.
     """
     bare, gender = gender == "P", gender.lower()
-    found = _BEFORE.search(before)
+    found = _BEFORE.search(before, max(0, len(before) - _LONGEST))
     preposition, article = found["preposition"] or "", found["article"] or ""
     if found["joined"]:
         preposition, _, article = _APART[found["joined"].lower()].partition(" ")
     first = found[0].strip()
-    if not article and (bare or (not preposition and (before or not _CONTINUES.match(after)))):
-        return before + name.replace(ENDING, _STRONG[gender]) + after
+    if not article and (bare or (not preposition and not (begins and _VERB.search(after)))):
+        return before, name.replace(ENDING, _STRONG[gender]), after
     case = _case(preposition.lower(), article.lower(), before[: found.start()])
     if preposition.lower() == "nach" and not article and gender != "n":
         preposition, case = "in", "accusative"  # `nach` is for names without an article
@@ -65,7 +66,7 @@ def with_article(before: str, name: str, gender: str, after: str) -> str:
     if case == "nominative":
         number = _plural if gender == "p" else lambda verb: _SINGULARS.get(verb, verb)
         after = _VERB.sub(lambda verb: number(verb[0]), after, count=1)
-    return f"{before[: found.start()]}{written} {name.replace(ENDING, 'e' if is_weak else 'en')}{after}"
+    return f"{before[: found.start()]}{written} ", name.replace(ENDING, "e" if is_weak else "en"), after
 
 
 def _plural(verb: str) -> str:
