@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from services import reversed_words
 from translators import window
 
@@ -41,7 +41,7 @@ PARTS = st.sampled_from(
     [*"""
     <b>| </b>|<i class='x > y'>|</i>|<a href="?a=1&amp;b=2">|</a>|<p>|</p>|<br>|<img src=x>|<!-- a b -->|
     <script>a < b; c > d</script>|<code>x y</code>|<span translate=no>n o</span>|<pre>|</pre>|word |two words. |Next| |
-    |.|, |&lt;tag&gt;|&amp;|é|<|>|&|</x|🙂
+    |.|, |&lt;tag&gt;|&amp;|é|<|>|&|</x|</>|<?|🙂
     """.strip().split("|"), "\r", "\r\n"]
 )  # fmt: skip
 HTML = st.lists(PARTS, max_size=25).map("".join)
@@ -58,6 +58,8 @@ def test_the_items_of_a_document_make_it_up_again(document: str) -> None:
 
 
 @given(HTML, st.sampled_from([same, reverse, shout]))
+@example(".<i class='x > y'>. </b></i></x", reverse)
+@example(".<b>. </b></x", reverse)
 def test_every_tag_is_in_the_translation_once_and_as_it_was_written(document: str, translate: Translate) -> None:
     assert tags(translated(document, translate)) == tags(document)
 
@@ -113,7 +115,13 @@ def test_nested_elements_stay_nested(document: str, translate: Translate) -> Non
         ("a b\r\nc\r<b>d</b>\re", "e <b>d</b> c b a"),
         ("x <img alt='a b'> y", "y x <img alt='a b'>"),
         ("</b> a b", "</b> b a"),
-        ("a <b", "a <b"),
+        ("a b <b", "b a <b"),
+        ("<p>a b<br", "<p>b a<br"),
+        ("a b <?c", "b a <?c"),
+        ("<i\r\nid='<>'>a b</i\r\n></x\r\ny", "<i\r\nid='<>'>b a</i\r\n></x\r\ny"),
+        ("a</> b", "b a</>"),
+        ("<b>a</b></> b", "b <b>a</b></>"),
+        ("<pre>a b\nc d</>\n<x", "<pre>b a\nd c</>\n<x"),
         ("a &amp;<b>{0}</b>.", "&amp;<b>{0}</b>. a"),  # a tag never cuts a placeholder
         ("", ""),
     ],

@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Collection, Iterator
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any
 
 import turbohtml
@@ -35,6 +35,7 @@ _LATIN = {"iso-8859-1", "iso8859-1", "latin1", "latin-1", "l1"}  # browsers read
 _WINDOWS = re.compile(rb"[\x80-\x9f]")
 # The tokenizer counts lines by these, and reads each as \n, as the HTML standard says.
 _LINE_END = re.compile("\r\n?|\n")
+_DROPPED = r"</>|(?s:<[/?]?[A-Za-z].*)"  # the tokenizer drops an empty tag, and an unfinished one at the end
 
 
 def html_encoding(content: bytes) -> str:
@@ -69,9 +70,9 @@ def read_html(document: str, ignored: Collection[str] = ()) -> list[Item]:
         elif starts and (name in ignored or (not single and _is_protected(token))):
             items.append(Item("atom" if name in ignored else "break", raw))
             guarded, depth = ("", 0) if single else (name, 1)
-        elif kind == turbohtml.TokenType.TEXT:
-            items += _text(raw, token.data or "", pre > 0)
-        elif name in BLOCKS or kind is None or kind == turbohtml.TokenType.DOCTYPE:
+        elif token is None or kind == turbohtml.TokenType.TEXT:
+            items += _text(raw, (token and token.data) or "", pre > 0)
+        elif name in BLOCKS or kind == turbohtml.TokenType.DOCTYPE:
             items.append(Item("break", raw))
             pre = max(0, pre + (starts - ends) * (name == "pre"))
         elif single or not (starts or ends):
@@ -88,26 +89,35 @@ def _is_protected(token: Any) -> bool:
     return token.tag in PROTECTED or (translate or "").strip().lower() == "no" or "notranslate" in classes
 
 
-def _text(raw: str, data: str, pre: bool) -> list[Item]:
-    """Returns the items of text. In <pre>, each line is a segment. `data` is what the tokenizer reads; if it has
-    dropped something, such as half a tag at the end, the text stays as it is."""
-    if html.unescape(_LINE_END.sub("\n", raw)) != data:
-        return [Item("break", raw)]
-    if not pre:
-        return [Item("text", raw, data)]
-    return [
-        Item("text", part, html.unescape(part)) if number % 2 == 0 else Item("break", part)
-        for number, part in enumerate(re.split(f"({_LINE_END.pattern})", raw))
-    ]
+def _text(raw: str, data: str, pre: bool) -> Iterator[Item]:
+    """Yields the items of text that the tokenizer reads as `data`. In <pre>, each line is a segment."""
+    dropped = _DROPPED if _read(raw) != data else "(?!)"
+    parts = re.split(f"({dropped}|{_LINE_END.pattern})" if pre else f"({dropped})", raw)
+    texts = [_read(part) if number % 2 == 0 or part[0] != "<" else "" for number, part in enumerate(parts)]
+    if "".join(texts) != data:
+        yield Item("break", raw)
+        return
+    for number, (part, text) in enumerate(zip(parts, texts, strict=True)):
+        yield Item("text" if number % 2 == 0 else "point" if part == "</>" else "break", part, text)
+
+
+def _read(text: str) -> str:
+    return html.unescape(_LINE_END.sub("\n", text))
 
 
 def _tokens(document: str) -> Iterator[tuple[Any, str]]:
-    """Yields each token with the part of the document from its beginning to that of the next one."""
+    """Yields each token with the part of the document from its beginning to the beginning of the next one. Without
+    a token: what the tokenizer drops after a tag."""
     starts = [0, *(match.end() for match in _LINE_END.finditer(document))]
     tokens: list[tuple[int, Any]] = [
-        (starts[token.line - 1] + token.col, token) for token in turbohtml.tokenize(document)
+        (starts[token.line - 1] + token.col, token) for token in turbohtml.tokenize(document, capture_source=True)
     ]
     if not tokens or tokens[0][0] > 0:
         tokens.insert(0, (0, None))
     for (begin, token), (end, _) in pairwise([*tokens, (len(document), None)]):
-        yield token, document[begin:end]
+        source = (token and token.source) or ""
+        line_ends = islice(_LINE_END.finditer(document, begin, end), source.count("\n"))
+        stop = begin + len(source) + sum(len(match.group()) - 1 for match in line_ends) if source else end
+        yield token, document[begin : min(stop, end)]
+        if stop < end:
+            yield None, document[stop:end]
