@@ -6,12 +6,14 @@ import io
 import zipfile
 
 import pytest
+from catalogues import filled
 from office_files import BODY, docx, member, zipped
 from services import reversed_words
 from translators import window
 
 from vtrans.documents.document import Translated, html_document
-from vtrans.documents.files import open_file
+from vtrans.documents.files import FORMATS, open_file
+from vtrans.documents.tagged import Tags, tagged_document
 from vtrans.documents.translating import Answers, Groups, Lines
 from vtrans.errors import DocumentError, DocumentSizeError
 from vtrans.server.batching import RequestOptions
@@ -139,3 +141,47 @@ def test_the_elements_of_an_office_file_are_bounded() -> None:
         assert len(content) < 1_000_000
         with pytest.raises(DocumentSizeError, match="1,000,000"):
             open_file(name, content, 1 << 28)
+
+
+XML = {
+    ".xml": '<resources><string name="a">A dog</string></resources>',
+    ".ts": "<TS><context><message><source>A dog</source><translation/></message></context></TS>",
+    ".tmx": '<tmx><body><tu><tuv xml:lang="en"><seg>A dog</seg></tuv></tu></body></tmx>',
+    **dict.fromkeys(
+        (".xlf", ".xliff"),
+        "<xliff><file><body><trans-unit><source>A dog</source></trans-unit></body></file></xliff>",
+    ),
+}
+OFFICE_FILES = {".docx": docx("<w:p/>"), ".odt": zipped(content_xml=CONTENT % "<text:p/>")}
+NO_XML = {".txt", ".html", ".htm", ".srt", ".vtt", ".po", ".pot", ".md", ".markdown", ".json", ".arb", ".strings",
+          ".xcstrings"}  # fmt: skip
+
+
+@pytest.mark.parametrize("ending", XML)
+@pytest.mark.parametrize(
+    "prolog",
+    [
+        "\ufeff",
+        "<!DOCTYPE %s>",
+        '<!DOCTYPE %s SYSTEM "a.dtd">\n',
+        "\n<!DOCTYPE %s >",
+        "<!-- ü --><!DOCTYPE %s>",
+        "<?a ü?>",
+    ],
+)
+def test_what_is_before_the_root_of_xml_changes_nothing_else(ending: str, prolog: str) -> None:
+    before = prolog.replace("%s", XML[ending][1:].partition(">")[0])
+    made = filled(f"a{ending}", (before + XML[ending]).encode()).decode()
+    assert made == before + filled(f"a{ending}", XML[ending].encode()).decode()
+    document = tagged_document(f"<!DOCTYPE a>{XML[ending]}", "en", Tags(), "lines")
+    assert document.joined([Translated(line, ()) for line in document.lines]) == f"<!DOCTYPE a>{XML[ending]}"
+
+
+@pytest.mark.parametrize("ending", sorted(FORMATS.keys() - NO_XML))
+@pytest.mark.parametrize("broken", ["<a>A dog", "<a>\x01</a>", "<a>\ud800</a>", "<a b='<a>'/>", ""])
+def test_a_translation_that_is_no_xml_is_not_written(ending: str, broken: str) -> None:
+    content = OFFICE_FILES.get(ending) or XML[ending].encode()
+    opened = open_file(f"a{ending}", content, 100_000)
+    assert opened.written(opened.texts)
+    with pytest.raises(DocumentError, match=r"^[^\n]{10,200}\.$"):
+        opened.written([broken])

@@ -25,7 +25,7 @@ from vtrans.documents.po import charset, po_document, po_languages
 from vtrans.documents.subtitles import SubtitleDocument
 from vtrans.documents.tmx import tmx_document
 from vtrans.documents.xliff import xliff_document, xliff_languages
-from vtrans.documents.xml import encoding
+from vtrans.documents.xml import check, encoding
 from vtrans.errors import DocumentError, DocumentSizeError
 from vtrans.text.languages import base
 
@@ -36,7 +36,8 @@ ROOTS = {".xml": b"<resources", ".ts": b"<TS"}  # what a file must have, if othe
 # Endings of files of strings, whose existing translations are completed.
 COMPLETED = (".json", ".arb", ".xml", ".strings", ".po", ".pot", ".xlf", ".xliff", ".ts")
 MARK = "\ufeff"  # the byte order mark
-REFERENCES = "xmlcharrefreplace"  # Python's name for writing characters that an encoding lacks as `&#8364;`
+# What a file is, and what Python does with characters that its encoding lacks: they become `&#8364;` in HTML and XML.
+KINDS = {"text": "strict", "html": "xmlcharrefreplace", "xml": "xmlcharrefreplace"}
 
 _WORD_PARTS = re.compile(r"word/(document|header\d*|footer\d*|footnotes|endnotes)\.xml")
 _ZIP_ERRORS = (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, EOFError, OSError, zlib.error)
@@ -85,19 +86,19 @@ def open_file(name: str, content: bytes, limit: int, filling: Filling = Filling(
 def _text(
     read: Callable[..., Document],
     encoding: Callable[[bytes], str],
-    errors: str = "strict",
+    kind: str = "text",
     *,
     entries: bool = False,
     completes: bool = False,
     named: Callable[[str], list[tuple[str, str]]] = lambda text: [],
 ) -> Open:
-    """Returns how a file that is a text is opened: `encoding` returns its encoding, and `errors` says what Python does
-    with characters that this lacks. Its byte order mark and line ends stay. With `entries`, `read` fills them, and
+    """Returns how a file that is a text of one of the KINDS is opened: `encoding` returns its encoding. Its byte order
+    mark and line ends stay. With `entries`, `read` fills them, and
     `named` returns pairs of languages that the file names, empty where it names none. If it `completes` an earlier
     translation, this names the same languages; one without `entries` names its own where the file names the source."""
 
     def opened(content: bytes, most: int, filling: Filling) -> Opened:
-        text, encoded = _decoded(content, encoding(content), errors)
+        text, encoded = _decoded(content, encoding(content), kind)
         if entries or completes:
             for languages in named(text) if filling.source or filling.target else ():
                 _check_languages(languages, filling)
@@ -105,7 +106,7 @@ def _text(
             if entries:
                 reader = partial(reader, overwrite=filling.overwrite)
             if completes and filling.existing:
-                existing, encoded = _decoded(filling.existing, encoding(filling.existing), errors)
+                existing, encoded = _decoded(filling.existing, encoding(filling.existing), kind)
                 for languages in named(existing) if filling.target else ():
                     theirs = languages if entries else ("", languages[0])
                     _check_languages(theirs, filling, "existing translation")
@@ -141,7 +142,7 @@ def _zipped(is_text: Callable[[str], object], read: Callable[[str, str], Documen
         tags = sum(data.count(b"<") for info, data in members if info.filename in named)
         if tags > MOST_TAGS:
             raise DocumentSizeError(f"The file's text must have at most {MOST_TAGS:,} tags of XML, got {tags:,}.")
-        parts = [_decoded(data, encoding(data), REFERENCES) for info, data in members if info.filename in named]
+        parts = [_decoded(data, encoding(data), "xml") for info, data in members if info.filename in named]
 
         def written(translated: list[str]) -> bytes:
             encoded = [encode(text) for (_, encode), text in zip(parts, translated, strict=True)]
@@ -174,9 +175,9 @@ def _members(content: bytes, most: int) -> list[tuple[zipfile.ZipInfo, bytes]]:
         raise DocumentError("The file is damaged, or its content does not match its file name extension.") from None
 
 
-def _decoded(content: bytes, codec: str, errors: str) -> tuple[str, Callable[[str], bytes]]:
-    """Returns the text of a file without its byte order mark, and how another text is encoded in its place. Raises
-    DocumentError for a text that its encoding would write in other bytes."""
+def _decoded(content: bytes, codec: str, kind: str) -> tuple[str, Callable[[str], bytes]]:
+    """Returns the text of a file without its byte order mark, and how another text is encoded in its place, which reads
+    XML again first. Raises DocumentError for a text that its encoding would write in other bytes."""
     try:
         text = content.decode(codec)
         if text.encode(codec) != content:
@@ -193,8 +194,10 @@ def _decoded(content: bytes, codec: str, errors: str) -> tuple[str, Callable[[st
     mark = MARK if text.startswith(MARK) else ""
 
     def encoded(changed: str) -> bytes:
+        if kind == "xml":
+            check(changed)
         try:
-            return (mark + changed).encode(codec, errors)
+            return (mark + changed).encode(codec, KINDS[kind])
         except UnicodeEncodeError as error:
             sign = error.object[error.start]
             raise DocumentError(f"{codec} has no {sign!r}, which a translation needs; convert it to UTF-8.") from None
@@ -208,7 +211,7 @@ def _utf8(content: bytes) -> str:
 
 FORMATS: dict[str, Open] = {
     ".txt": _text(READERS["text"], _utf8),
-    **dict.fromkeys((".html", ".htm"), _text(READERS["html"], html_encoding, REFERENCES)),
+    **dict.fromkeys((".html", ".htm"), _text(READERS["html"], html_encoding, "html")),
     ".srt": _text(SubtitleDocument, _utf8),
     ".vtt": _text(partial(SubtitleDocument, escape=escape), _utf8),
     ".docx": _zipped(_WORD_PARTS.fullmatch, docx_document),
@@ -220,18 +223,18 @@ FORMATS: dict[str, Open] = {
     ),
     **dict.fromkeys(
         (".xlf", ".xliff"),
-        _text(xliff_document, encoding, REFERENCES, entries=True, completes=True, named=xliff_languages),
+        _text(xliff_document, encoding, "xml", entries=True, completes=True, named=xliff_languages),
     ),
-    ".tmx": _text(tmx_document, encoding, REFERENCES, entries=True),
+    ".tmx": _text(tmx_document, encoding, "xml", entries=True),
     **dict.fromkeys((".md", ".markdown"), _text(markdown_document, _utf8, entries=True)),
     ".json": _text(json_document, _utf8, completes=True),
     ".arb": _text(partial(json_document, arb=True), _utf8, completes=True, named=arb_languages),
-    ".xml": _text(android_document, encoding, REFERENCES, completes=True),
+    ".xml": _text(android_document, encoding, "xml", completes=True),
     ".strings": _text(strings_document, strings_encoding, completes=True),
     ".xcstrings": _text(
         xcstrings_document, _utf8, entries=True, named=lambda text: [(xcstrings_languages(text)[0], "")]
     ),
     ".ts": _text(
-        ts_document, ts_encoding, REFERENCES, entries=True, completes=True, named=lambda text: [ts_languages(text)]
+        ts_document, ts_encoding, "xml", entries=True, completes=True, named=lambda text: [ts_languages(text)]
     ),
 }

@@ -93,7 +93,8 @@ def parse(xml: str, namespaces: Sequence[str] | None, *, doctype: bool = False) 
     other elements are called `?`; without namespaces, names are as they are written. A DOCTYPE must be allowed, and
     must not declare anything. Raises DocumentError for what is not XML."""
     data = xml.encode()
-    events: list[tuple[int, str, str, dict[str, str]]] = []  # where, what, name or text, attributes
+    # Where, what, name or text, attributes. The parser tells the end of a DOCTYPE, but not its beginning.
+    events: list[tuple[int, str, str, dict[str, str]]] = [(0, "other", "", {})]
     parser = expat.ParserCreate("utf-8", namespace_separator=None if namespaces is None else " ")
 
     def note(what: str, value: str = "", attributes: dict[str, str] | None = None) -> None:
@@ -124,6 +125,16 @@ def parse(xml: str, namespaces: Sequence[str] | None, *, doctype: bool = False) 
         raise DocumentError("The XML cannot be parsed.") from None
 
 
+def check(xml: str) -> None:
+    """Raises DocumentError for a translated document that is no longer XML."""
+    try:
+        expat.ParserCreate("utf-8").Parse(xml.encode(), True)
+    except (expat.ExpatError, UnicodeError) as error:
+        raise DocumentError(
+            f"The translated file would not be well-formed XML ({error}), so it is not written; please report the file."
+        ) from None
+
+
 def _tree(data: bytes, events: Sequence[tuple[int, str, str, dict[str, str]]]) -> Element:
     root, place = Element("", ""), 0
     stack = [root]
@@ -137,7 +148,7 @@ def _tree(data: bytes, events: Sequence[tuple[int, str, str, dict[str, str]]]) -
         elif what == "end":
             stack[-1].closing, stack[-1].end = raw, place + len(raw)
             stack.pop()
-        else:
+        elif raw:
             stack[-1].children.append(Element("", raw, value, begin=place, end=place + len(raw)))
         place += len(raw)
     return root
