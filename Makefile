@@ -29,6 +29,7 @@ MODEL ?=
 SHOW ?=
 # Option of gpu-check: cuda, cuda:N, mps or cpu.
 DEVICE ?= cuda
+# Option of soak: MINUTES, after which no further round begins; 10 by default.
 # Options of check-versions, such as VERSIONS="--python 3.11 3.14 --torch 2.6.0 2.13.0".
 VERSIONS ?= --lowest
 # Options of pytest, such as TESTS="tests/test_score.py -k bleu". With them pytest runs in one process; without them the
@@ -45,7 +46,7 @@ STAMP := .venv/.installed
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help install test quick check-cpus check-versions check style types docs demo multi30k tatoeba iwslt14 wmt14-base \
+.PHONY: help install test quick soak check-cpus check-versions check style types docs demo multi30k tatoeba iwslt14 wmt14-base \
   wmt14-big study student everyday everyday-model serve gpu-check clean
 
 # The programs read the variables from the environment, so that no shell changes a value.
@@ -56,6 +57,7 @@ help:
 	@echo 'make demo              train a translator on everyday sentences, use it and score it (minutes)'
 	@echo 'make test              run the tests'
 	@echo 'make quick             run the tests that take no more than a moment each'
+	@echo 'make soak              draw new cases for the laws among the tests, for ten minutes or MINUTES=180'
 	@echo 'make check             run the linter, the formatter and the type checker, and build the documentation'
 	@echo 'make check-cpus        run the numerical tests with AVX-512, AVX2 and plain x86'
 	@echo 'make check-versions    run a part of the tests with the lowest versions of the dependencies; it needs uv'
@@ -98,6 +100,9 @@ test: $(STAMP)
 
 quick: $(STAMP)
 	$(BIN)/python -m pytest --quick -n auto --maxprocesses 4 --dist worksteal
+
+soak: $(STAMP)
+	$(BIN)/python tests/soak/laws.py --minutes $(or $(MINUTES),10)
 
 # The first word of each limit is for torch and the compiled decoder, the others are for oneDNN and MKL.
 check-cpus: $(STAMP)

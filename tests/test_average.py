@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from drawn import seed_of
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -34,7 +35,7 @@ from vtrans.training.recipe import recipe_toml
 
 def make(data: DataFolder, path: Path, seed: int, *, step: int | None = None, **config: Any) -> Path:
     """A model file with weights drawn from `seed`."""
-    torch.manual_seed(seed)
+    torch.manual_seed(seed_of(seed))
     shape: dict[str, Any] = {"d_model": 16, "d_ff": 24, "heads": 2, "encoder_layers": 1, "decoder_layers": 1}
     settings = shape | {"tie": "src-tgt-softmax" if data.joint else "tgt-softmax"} | config
     model = Transformer(

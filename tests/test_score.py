@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Sequence
 
 import pytest
+from drawn import seeded
 
 from vtrans.errors import InputError
 from vtrans.score import METRICS, compare, data_warnings, numbers_score, score
@@ -129,7 +129,7 @@ def test_suspicious_data_is_warned_about(
 
 def test_a_better_system_is_significant() -> None:
     """One system is wrong in a tenth of the lines, and the other one in half of all words."""
-    draw = random.Random(1)
+    draw = seeded(1)
     refs = [" ".join(draw.choice(("rot", "grün", "blau", "gelb")) for _ in range(8)) for _ in range(120)]
     good = [f"{line} falsch" if draw.random() < 0.1 else line for line in refs]
     bad = [" ".join("weiß" if draw.random() < 0.5 else word for word in line.split()) for line in refs]

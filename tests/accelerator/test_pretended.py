@@ -11,7 +11,7 @@ import pretended
 import pytest
 import torch
 from forking import ROOT, start_python
-from runs import BRIEF, SMOOTH, free_ports, ranks_of, run_trainer, set_up_run
+from runs import BRIEF, SMOOTH, ranks_of, run_trainer, set_up_run
 from safetensors.torch import load_file
 
 from vtrans.data.store import DataFolder
@@ -60,7 +60,7 @@ def test_two_processes_with_devices_train_as_one_without(tmp_path: Path, tiny_da
     run_trainer(Trainer(ready))
     places = map(str, (tiny_data.path, tmp_path / "two", FOLDER.parent, FOLDER.parent / "helpers"))
     words = [sys.executable, "-c", RANK, *places, *overrides]
-    with ranks_of(2, words, MASTER_PORT=free_ports(1)[0]) as ranks:
+    with ranks_of(2, words) as ranks:
         said = [rank.communicate(timeout=300)[1] for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0, 0], said
     two = load_file(RunFolder(tmp_path / "two").last)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import itertools
-import random
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from compilers import needs_compiler
-from drawn import each_with, some
+from drawn import each_with, seeded, some
 from near_ties import Plain, equal_or_tied, plain
 from networks import BOS, SEQUENCES, SMALL, VARIANTS, V, arrays_of, make, padded, sequences
 from translators import window
@@ -103,7 +102,7 @@ def test_a_product_has_rounded_operands_and_exact_sums(
 def check_histories(library: ctypes.CDLL, config: ModelConfig, width: int) -> None:
     """Rows change parents and die, sentences end, others take their places, the batch grows and shrinks: each live row
     still equals its full forward pass, and its best tokens are those of the pass, in order."""
-    model, numbers = make(config).float(), random.Random(3)
+    model, numbers = make(config).float(), seeded(3)
     decoder = CompiledDecoder(arrays_of(model), library)
     batch: list[list[int] | None] = list(sequences(6, 20, 9))  # the sources; None: an empty place
     histories: list[list[list[int]]] = [[[] for _ in range(width)] for _ in batch]
@@ -144,7 +143,7 @@ def check_histories(library: ctypes.CDLL, config: ModelConfig, width: int) -> No
 def test_threads_change_no_bit(library: ctypes.CDLL, config: ModelConfig) -> None:
     """They divide the sentences, and a row's sums do not depend on the rows that are computed with it."""
     decoder = CompiledDecoder(arrays_of(make(config).float()), library)
-    sources, numbers = sequences(*[3 + n % 11 for n in range(37)]), random.Random(5)
+    sources, numbers = sequences(*[3 + n % 11 for n in range(37)]), seeded(5)
     tokens = [np.array([[numbers.randrange(4, V) for _ in range(3)] for _ in sources]) for _ in range(6)]
     live = np.array([row for row in range(3 * len(sources)) if row % 7 and row // 3 != 3])
     results = []

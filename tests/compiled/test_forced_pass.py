@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import random
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from compilers import needs_compiler
-from drawn import some
+from drawn import seeded, some
 from networks import EOS, SEQUENCES, SMALL, VARIANTS, V, arrays_of, make
 from test_decoder import WIDE
 
@@ -43,7 +42,7 @@ def decoders(config: ModelConfig, precision: str = "float32", **sizes: int) -> t
 
 def pairs(count: int, seed: int = 3) -> list[SubwordPair]:
     """Pairs of several blocks. Some targets are empty, some end in EOS."""
-    numbers, made = random.Random(seed), list[SubwordPair]()
+    numbers, made = seeded(seed), list[SubwordPair]()
     for _ in range(count):
         source, target = ([numbers.randrange(4, V) for _ in range(numbers.randrange(n, 30))] for n in (1, 0))
         made.append((source, [*target, EOS] if numbers.random() < 0.7 else target))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from compilers import needs_compiler
-from drawn import some
+from drawn import seeded, seeded_arrays, some
 from networks import EOS, SEQUENCES, SMALL, VARIANTS, V, arrays_of, make
 
 from vtrans.compiled.decoder import CompiledDecoder, compiled_decoder
@@ -34,7 +34,7 @@ def library() -> ctypes.CDLL:
 def decoder_of(library: ctypes.CDLL, config: ModelConfig = SMALL, *, seed: int = 1, ends: float = 2.0) -> Any:
     """A small random model that often predicts EOS, a few other tokens, and several with equal probability."""
     model = make(dataclasses.replace(config, projection_bias=True), seed=seed).float()
-    numbers = np.random.default_rng(seed)
+    numbers = seeded_arrays(seed)
     weights = arrays_of(model)
     bias_V = np.round(numbers.normal(size=V)).astype(np.float32)
     bias_V[EOS] = ends
@@ -73,7 +73,7 @@ def case(numbers: random.Random, config: ModelConfig) -> SearchTask:
 def test_random_searches_find_what_the_search_in_python_finds(
     library: ctypes.CDLL, config: ModelConfig, ends: float
 ) -> None:
-    numbers, decoder = random.Random(int(ends)), decoder_of(library, config, ends=ends)
+    numbers, decoder = seeded(int(ends)), decoder_of(library, config, ends=ends)
     for _ in range(CASES):
         task = case(numbers, config)
         assert dict(plain_search(decoder, task)) == dict(beam_search(decoder, task)), task

@@ -10,6 +10,7 @@ from itertools import islice, pairwise
 import numpy as np
 import pytest
 import torch
+from drawn import seeded_tensors
 
 import vtrans.data.augmentation
 import vtrans.data.bpe_dropout
@@ -143,7 +144,7 @@ LINES = (
 def cut(dropout: Dropout, lines: list[list[int]], seed: int = 1) -> list[list[int]]:
     ids = np.array([i for line in lines for i in line], np.int32)
     lengths = np.array([len(line) for line in lines], np.int64)
-    new, grown = dropout.cut(ids, lengths, torch.Generator().manual_seed(seed))
+    new, grown = dropout.cut(ids, lengths, seeded_tensors(seed))
     assert grown.sum() == len(new)
     return [part.tolist() for part in np.split(new, grown.cumsum()[:-1])]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from contextlib import closing
 from functools import partial
 from itertools import islice
@@ -11,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from corpora import TRAIN, made, options
+from drawn import seeded
 
 import vtrans.data.augmentation
 from vtrans.data import noise
@@ -35,7 +35,7 @@ NEXT = WordPair(("It", "rains!"), ("Es", "regnet!"), frozenset({(0, 0), (1, 1)})
 
 def changed(change: noise.Change, pair: WordPair, times: int = 200) -> list[WordPair]:
     """The different results of a change."""
-    results = [change(pair, lambda: NEXT, random.Random(seed)) for seed in range(times)]
+    results = [change(pair, lambda: NEXT, seeded(seed)) for seed in range(times)]
     return list(dict.fromkeys(result for result in results if result is not None))
 
 

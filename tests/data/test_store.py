@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import random
 import re
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from corpora import TRAIN, VALID, made, options
+from drawn import seeded
 from safetensors.torch import load_file, save_file
 
 import vtrans.data.preparation.parallel_text
@@ -122,7 +122,7 @@ def test_missing_foreign_and_truncated_folders_are_refused(tmp_path: Path) -> No
 
 def test_damage_that_keeps_the_size_of_a_file_is_refused(tmp_path: Path) -> None:
     made(options(tmp_path))
-    folder, numbers = tmp_path / "data", random.Random(1)
+    folder, numbers = tmp_path / "data", seeded(1)
     for name in ("train.safetensors", "valid.safetensors", "vocab.model"):
         whole = (folder / name).read_bytes()
         for place in (0, len(whole) - 1, *(numbers.randrange(len(whole)) for _ in range(30))):
@@ -158,7 +158,7 @@ def test_a_store_that_changes_in_place_is_noticed(tmp_path: Path) -> None:
 def test_a_damaged_report_is_refused_or_gives_the_same_data(tmp_path: Path) -> None:
     opts = options(tmp_path)
     made(opts)
-    folder, numbers = tmp_path / "data", random.Random(1)
+    folder, numbers = tmp_path / "data", seeded(1)
     whole = (folder / "data.json").read_bytes()
     opened = []
     for _ in range(300):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import random
 from collections import Counter
 
 import numpy as np
 import pytest
 import torch
-from drawn import some
+from drawn import seeded, seeded_tensors, some
 from networks import SEQUENCES, SMALL, VARIANTS, V, make, padded, sequences, step, step_by_step
 
 from vtrans.config import ModelConfig
@@ -47,7 +46,7 @@ def test_each_row_attends_to_its_own_history(config: ModelConfig, reuse_slots: b
     model = make(config)
     decoder, width = IncrementalDecoder(model), 3
     decoder.reuse_slots = reuse_slots
-    numbers = random.Random(3)
+    numbers = seeded(3)
     batch: list[list[int] | None] = list(sequences(6, 4, 9))  # the sources; None: an empty place
     histories: list[list[list[int]]] = [[[] for _ in range(width)] for _ in batch]
     calls = Counter[str]()
@@ -101,7 +100,7 @@ def test_slots_outside_every_rows_history_are_reused() -> None:
 @pytest.mark.parametrize("V", [5, 300])
 @pytest.mark.parametrize("count", [2, 9])
 def test_the_best_tokens_that_a_gpu_finds_are_those_of_the_search(V: int, count: int) -> None:
-    logprobs_nV = torch.randn(60, V, generator=torch.Generator().manual_seed(V))
+    logprobs_nV = torch.randn(60, V, generator=seeded_tensors(V))
     logprobs_nV[10:40] = logprobs_nV[10:40].mul(3).round()  # many ties, in whichever order topk leaves them
     logprobs_nV[40:50, 3:] = -torch.inf
     values, ids = best_of(logprobs_nV.clone(), count)

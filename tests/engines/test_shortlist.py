@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
-import random
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable
@@ -18,7 +17,7 @@ import pytest
 import torch
 from cli_runner import SENTENCE, Done
 from compilers import needs_compiler
-from drawn import each_with
+from drawn import each_with, seed_of, seeded
 from near_ties import Plain, equal_or_tied, plain
 from networks import arrays_of
 from safetensors.torch import load_file
@@ -60,7 +59,7 @@ def store_of(pairs: list[tuple[list[int], list[int]]]) -> TokenStore:
 
 
 def random_pairs(count: int, seed: int = 0, size: int = 12) -> list[tuple[list[int], list[int]]]:
-    numbers = random.Random(seed)
+    numbers = seeded(seed)
 
     def ids() -> list[int]:
         return numbers.choices(range(4, size), k=numbers.randrange(7))
@@ -111,7 +110,7 @@ UNTIED = {
 
 def network(config: ModelConfig, vocab: int, seed: int) -> Transformer:
     """Returns a model in float64 with varied translations that end: its output leans towards the row of EOS."""
-    torch.manual_seed(seed)
+    torch.manual_seed(seed_of(seed))
     model = Transformer(config, vocab, vocab, joint=True, pad_id=PAD_ID).double().eval()
     with torch.no_grad():
         for p in model.parameters():
@@ -125,7 +124,7 @@ def network(config: ModelConfig, vocab: int, seed: int) -> Transformer:
 
 
 def shortlist(seed: int, k: int = 3, frequent: int = 6) -> Shortlist:
-    V, numbers = len(vocabulary()), random.Random(seed)
+    V, numbers = len(vocabulary()), seeded(seed)
     words = [i for i in range(4, V) if not vocabulary().piece(i).startswith("<0x")]
     table = [numbers.choices(words, k=k) for _ in range(V)]
     return Shortlist(np.array(table, dtype=np.int32), np.array(numbers.sample(words, frequent), dtype=np.int32))
@@ -164,7 +163,7 @@ def test_a_translation_with_a_shortlist_does_not_depend_on_its_batch(
         translator = made(*models, batch_tokens=batch_tokens, **search)
         assert same(list(translator.nbest(LINES, 2, sampling, prefixes=prefixes)), alone)
     if how == "search":
-        order = random.Random(1).sample(range(len(LINES)), len(LINES))
+        order = seeded(1).sample(range(len(LINES)), len(LINES))
         assert same(list(made(*models).nbest([LINES[i] for i in order], 2)), [alone[i] for i in order])
 
 

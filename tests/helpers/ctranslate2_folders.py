@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from drawn import seeded_arrays
 
 D, F, H, LAYERS = 8, 12, 2, 2
 SRC = ["<unk>", "<s>", "</s>", "a", "b", "c", "d"]
@@ -93,7 +94,7 @@ def norm(scope: str, draw: np.random.Generator) -> dict[str, Any]:
 
 def transformer(*, pre_norm: bool = True, src: int = len(SRC), tgt: int = len(TGT), seed: int = 0) -> dict[str, Any]:
     """Returns the variables of a small model with random weights and computed positions."""
-    draw = np.random.default_rng(seed)
+    draw = seeded_arrays(seed)
     found: dict[str, Any] = {}
     for side, vocabulary, embeddings in (("encoder", src, "embeddings_0"), ("decoder", tgt, "embeddings")):
         found |= {

@@ -14,6 +14,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from drawn import seeded
 
 from vtrans.config import SearchConfig
 from vtrans.search.beam import beam_search
@@ -177,7 +178,7 @@ def searched(
 
 def many_sentences(seed: int) -> tuple[list[Ids], list[int]]:
     """Returns distinct sources of 1 to 12 words, longest first, and a length limit for each."""
-    numbers = random.Random(seed)
+    numbers = seeded(seed)
     lengths = sorted((numbers.randint(1, 12) for _ in range(40)), reverse=True)
     sources = [(*(numbers.randint(2, 9) for _ in range(length)), i + 10, EOS) for i, length in enumerate(lengths)]
     return sources, [numbers.randint(1, 12) for _ in sources]

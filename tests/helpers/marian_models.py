@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import sentencepiece
+from drawn import seeded_arrays
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
@@ -116,7 +117,7 @@ def folder(
         (path / name).write_bytes(model)
     sizes = [size_of(models[name]) for name in (list(models) * 2)[:2]]
     settings.setdefault("dim-vocabs", f"[{sizes[0]}, {sizes[1]}]")
-    numbers = np.random.default_rng(1)
+    numbers = seeded_arrays(1)
     tensors: dict[str, Array] = {
         name: (numbers.normal(size=shape) * 0.4 + name.endswith(("scale", "scale_pre"))).astype(np.float32)
         for name, shape in shapes(settings, *sizes)

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from drawn import seeded_tensors
 from torch import Tensor, nn
 
 from vtrans.checkpoint import LoadedModel
@@ -47,7 +48,7 @@ def is_near_tie(
 
     `search` is called with the models in float64; `logprob` is the largest log-probability that it sums.
     """
-    numbers = torch.Generator().manual_seed(1)
+    numbers = seeded_tensors(1)
     exact = [dataclasses.replace(loaded, model=copy.deepcopy(loaded.model).double()) for loaded in models]
     if search(exact) == result:
         return True

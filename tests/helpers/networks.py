@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from drawn import seed_of, seeded_tensors
 from torch import Tensor
 
 from vtrans.checkpoint import weights_of
@@ -52,7 +53,7 @@ SEQUENCES = [
 
 def make(config: ModelConfig = SMALL, *, src: int = V, tgt: int = V, seed: int = 1) -> Transformer:
     """A small model in float64 whose weights are not at their symmetrical start."""
-    torch.manual_seed(seed)
+    torch.manual_seed(seed_of(seed))
     model = Transformer(config, src, tgt, joint=src == tgt, pad_id=PAD).double().eval()
     for p in model.parameters():
         p.data += 0.1 * torch.randn_like(p)
@@ -69,7 +70,7 @@ def arrays_of(model: Transformer) -> Weights:
 
 def sequences(*lengths: int, seed: int = 0) -> list[list[int]]:
     """Sources with EOS."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = seeded_tensors(seed)
     return [[*torch.randint(4, V, (n,), generator=generator).tolist(), EOS] for n in lengths]
 
 

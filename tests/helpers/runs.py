@@ -6,14 +6,12 @@ import dataclasses
 import io
 import json
 import os
-import random
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -23,6 +21,7 @@ import torch
 from conftest import TINY
 from forking import start_python
 from safetensors.torch import load_file
+from torch._C._distributed_c10d import TCPStore
 
 import vtrans
 from vtrans.checkpoint import load_model
@@ -174,23 +173,17 @@ def wait_for_line(child: subprocess.Popen[str], run: RunFolder, number: int) -> 
     raise AssertionError(f"it ended before: {child.stderr and child.stderr.read()}")
 
 
-def free_ports(count: int) -> list[str]:
-    """Ports that are free and stay so: Linux, macOS and Windows give programs that ask for any port higher ones."""
-    unseeded = random.SystemRandom()
-    ports: list[str] = []
-    with ExitStack() as held:
-        while len(ports) < count:
-            port = unseeded.randrange(10_000, 32_768)
-            with suppress(OSError):
-                held.enter_context(socket.socket()).bind(("127.0.0.1", port))
-                ports.append(str(port))
-    return ports
+def meeting_place() -> TCPStore:
+    """A store through which ranks find each other, as with torchrun. The store holds its port."""
+    return TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
 
 
 @contextmanager
-def ranks_of(count: int, words: list[str], **environment: str) -> Iterator[list[subprocess.Popen[str]]]:
+def ranks_of(count: int, words: list[str]) -> Iterator[list[subprocess.Popen[str]]]:
     """A command as several ranks, without torchrun."""
-    common = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", **environment}
+    store = meeting_place()
+    common = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port)}
+    common["TORCHELASTIC_USE_AGENT_STORE"] = "True"
     with ExitStack() as stack:
         ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
         yield [stack.enter_context(process(words, common | rank)) for rank in ranks]
@@ -209,7 +202,8 @@ for os.environ["MASTER_PORT"], words in json.loads(sys.argv[1]):
 def by_ranks(count: int, commands: list[list[str]], first: str = "") -> list[str]:
     """Has the same processes run `vtrans` commands, one after the other, which is faster than starting them for each.
     `first` is Python that they run before. Returns what each rank printed."""
-    together = list(zip(free_ports(len(commands)), (words[2:] for words in commands), strict=True))
+    stores = [meeting_place() for _ in commands]
+    together = [(str(store.port), words[2:]) for store, words in zip(stores, commands, strict=True)]
     with ranks_of(count, [sys.executable, "-c", first + SEVERAL, json.dumps(together)]) as ranks:
         said = [rank.communicate(timeout=600)[1] for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0] * count, "".join(said)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from ctranslate2_folders import D, Folder, quantized, rotary, transformer
-from drawn import some
+from drawn import seeded_arrays, some
 from exports import random_model
 from near_ties import equal_or_tied
 
@@ -49,7 +49,7 @@ def post_norm(folder: Folder) -> None:
 def stored_positions(folder: Folder) -> None:
     for side, rows in (("encoder", 70), ("decoder", 80)):
         folder.variables[f"{side}/position_encodings/encodings"] = (
-            np.random.default_rng(rows).normal(0, 0.5, (rows, D)).astype(np.float32)
+            seeded_arrays(rows).normal(0, 0.5, (rows, D)).astype(np.float32)
         )
 
 

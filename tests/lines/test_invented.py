@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import random
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
+from drawn import seeded
 from translators import learned
 
 import vtrans
@@ -41,7 +41,7 @@ def vocab() -> Vocabulary:
 
 def test_the_rule_forbids_what_begins_another_code(vocab: Vocabulary) -> None:
     """By definition: a word of letters and digits must be the beginning of a code that is allowed."""
-    spelling, numbers, forbidden = Spelling(vocab), random.Random(3), 0
+    spelling, numbers, forbidden = Spelling(vocab), seeded(3), 0
     rule = OnlyCodes(spelling, ALLOWED)
     subwords = [i for i in range(EOS_ID + 1, len(vocab)) if not is_byte(vocab.text_of(i))]
     for _ in range(60):
@@ -70,7 +70,7 @@ WAYS: list[list[tuple[str, ...]]] = [
 def test_the_rule_forbids_other_numbers(vocab: Vocabulary) -> None:
     """By definition: each run of digits is one of those given, no more often than it is given, and whole unless the
     text ends in it. A mark joins only runs that follow each other. Digits after a letter belong to no number."""
-    spelling, numbers, counts = Spelling(vocab), random.Random(5), Counter[tuple[bool, bool]]()
+    spelling, numbers, counts = Spelling(vocab), seeded(5), Counter[tuple[bool, bool]]()
     subwords = [i for i in range(EOS_ID, len(vocab)) if not is_byte(vocab.text_of(i))]
     joined: set[tuple[str, ...]] = {runs for ways in WAYS for runs in ways if len(runs) == 2}
 

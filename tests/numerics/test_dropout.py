@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from drawn import seed_of
 from torch import Tensor
 
 from vtrans.numerics.dropout import Dropout
@@ -11,7 +12,7 @@ from vtrans.numerics.dropout import Dropout
 
 def masks(rate: float, shape: tuple[int, ...], seed: int = 0) -> Tensor:
     """Returns 1 for kept elements and 0 for dropped ones. Checks that all kept elements have the same scale."""
-    torch.manual_seed(seed)
+    torch.manual_seed(seed_of(seed))
     out: Tensor = Dropout(rate).train()(torch.ones(shape, dtype=torch.float64))
     scale = (1 << 16) / ((1 << 16) - round(rate * (1 << 16)))
     assert scale == pytest.approx(1 / (1 - rate), rel=1e-3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from drawn import seeded_tensors
 from torch.nn import functional as F
 
 from vtrans.numerics import products
@@ -14,7 +15,7 @@ needs_onednn = pytest.mark.skipif(not products.HAS_ONEDNN, reason="this torch ha
 
 
 def operands(*shape: int, outputs: int, requires_grad: bool = False) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    generator = torch.Generator().manual_seed(7)
+    generator = seeded_tensors(7)
 
     def draw(*size: int) -> torch.Tensor:
         return torch.randn(*size, generator=generator).requires_grad_(requires_grad)
@@ -33,7 +34,7 @@ def test_outputs_and_gradients_equal_those_of_torch(shape: tuple[int, ...], bias
     ours, theirs = linear(*inputs), F.linear(*inputs)
     assert "_Product" in type(ours.grad_fn).__name__
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
-    upstream = torch.randn(ours.shape, generator=torch.Generator().manual_seed(8))
+    upstream = torch.randn(ours.shape, generator=seeded_tensors(8))
     for mine, reference in zip(
         torch.autograd.grad(ours, inputs, upstream), torch.autograd.grad(theirs, inputs, upstream), strict=True
     ):

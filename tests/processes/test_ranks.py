@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from runs import CPU, free_ports, ranks_of
+from runs import CPU, ranks_of
 
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
@@ -94,5 +94,5 @@ try:
 except InputError as error:
     os._exit(7 if error.repeated is False else 8)
 """
-    with ranks_of(2, [sys.executable, "-c", program], MASTER_PORT=free_ports(1)[0]) as ranks:
+    with ranks_of(2, [sys.executable, "-c", program]) as ranks:
         assert ranks[1].wait(timeout=600) == 7

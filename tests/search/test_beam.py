@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
-import random
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from drawn import each_with
+from drawn import each_with, seeded, seeded_tensors
 from fakes import EOS, BrokenDecoder, FakeDecoder, Ids, Table, hashed, scripted, searched
 
 from vtrans.config import SearchConfig
@@ -98,7 +97,7 @@ TROUBLES: list[dict[str, Any]] = [{}, {"ties": True}, {"holes": 0.3}, {"ties": T
 @pytest.mark.parametrize(("trouble", "kind"), each_with(TROUBLES, ["gnmt", "length"]))
 def test_the_search_equals_its_definition(stop: str, kind: str, trouble: dict[str, Any]) -> None:
     for seed in range(40):
-        numbers = random.Random(seed)
+        numbers = seeded(seed)
         beam = numbers.choice([1, 2, 3, 4, 5, 9])
         nbest = numbers.randint(1, beam)
         alpha = numbers.choice([0.0, 0.6, 1.0, 2.5, -0.7, -4.0])
@@ -168,7 +167,7 @@ def test_nan_is_an_error() -> None:
 @pytest.mark.parametrize(("V", "count"), each_with([5, 700, 2048, 8000, 8037], [1, 2, 5, 17]))
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_best_tokens_are_those_of_a_stable_sort(V: int, count: int, dtype: torch.dtype) -> None:
-    generator = torch.Generator().manual_seed(V)
+    generator = seeded_tensors(V)
     logprobs_nV = torch.randn(80, V, generator=generator, dtype=dtype)
     logprobs_nV[10:20] = logprobs_nV[10:20].mul(3).round()  # many ties
     logprobs_nV[20:30, torch.randperm(V, generator=generator)[: V - 3]] = -math.inf

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import random
 from collections import Counter
 from typing import Any
 
 import pytest
-from drawn import each_with
+from drawn import each_with, seeded
 from fakes import BOS, EOS, FakeDecoder, Ids, Table, hashed
 from translators import translator
 
@@ -107,7 +106,7 @@ def plain(hypotheses: list[Hypothesis]) -> list[tuple[Ids, float, float, bool]]:
 def test_the_search_equals_its_definition(stop: str, trouble: dict[str, Any]) -> None:
     different = 0
     for seed in range(60):
-        numbers = random.Random(seed)
+        numbers = seeded(seed)
         groups, own = numbers.choice([(1, 3), (2, 1), (2, 2), (3, 1), (3, 2), (2, 4), (5, 3)])
         limit = numbers.randint(1, 9)
         table = hashed(seed, words=numbers.choice([1, 2, 3, 7, 30]), **trouble)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import random
-
 import numpy as np
+from drawn import seeded
 
 from vtrans.search.history import RowHistory
 
 
 def test_histories_are_those_of_lists_however_sentences_come_and_go() -> None:
     for seed in range(20):
-        numbers, K = random.Random(seed), 3
+        numbers, K = seeded(seed), 3
         history, said = RowHistory(K, bos_id=0), dict[int, list[list[int]]]()  # by sentence, of each row
         sentences = iter(range(1000))
         for _ in range(200):

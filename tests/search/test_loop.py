@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import pytest
+from drawn import seeded
 from fakes import FakeDecoder, hashed, many_sentences, searched
 
 from vtrans.search.loop import length_penalty
@@ -54,7 +54,7 @@ def test_results_do_not_depend_on_the_batch(config: dict[str, Any], trouble: dic
                 decoder = FakeDecoder(table, limits=own, batch_tokens=batch_tokens)
                 found = searched(decoder, ordered, ordered_limits, batch_tokens=batch_tokens, **config)
                 assert found == [alone[i] for i in order]  # scores too, to the last bit
-                random.Random(seed).shuffle(order)
+                seeded(seed).shuffle(order)
 
 
 def test_waiting_sentences_enter_while_others_are_searched() -> None:

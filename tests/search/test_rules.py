@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from drawn import each_with
+from drawn import each_with, seeded, seeded_arrays
 from translators import (
     SEARCH,
     VARIANTS,
@@ -148,7 +147,7 @@ def test_a_rule_changes_the_best_tokens_as_it_changes_the_whole_vocabulary() -> 
     """With the best tokens and as many as the rules may forbid, the search finds the same as with all tokens."""
     V, best = 9, 3
     for seed in range(60):
-        numbers, random_nV = random.Random(seed), np.random.default_rng(seed)
+        numbers, random_nV = seeded(seed), seeded_arrays(seed)
         said = random_nV.integers(4, V, (5, 4))
         case = Case(suppressed=tuple(numbers.sample(range(V), 2)), min_length=numbers.choice((0, 9)))
         rules = ActiveRules(case.common()[2:], {})
@@ -184,7 +183,7 @@ SETTINGS: dict[str, Any] = {"min_length": 3, "no_repeat_ngram": 2, "repetition_p
 
 
 def prefixes_of(lines: Sequence[str], seed: int = 1) -> list[str]:
-    numbers = random.Random(seed)
+    numbers = seeded(seed)
     choices = ["", "ein", "ein ", "Łódź läuft", "the p", " "]
     return [numbers.choice(choices) for _ in lines]
 
@@ -195,8 +194,8 @@ def test_translations_obey_all_rules(sampling: Sampling | None) -> None:
     made = translator(**SETTINGS)
     met = 0
     for line, prefix, (t,) in zip(LINES, begun, made.nbest(LINES, 1, sampling, prefixes=begun), strict=True):
-        if not line:
-            assert t.text == ""
+        if not any(map(str.isalpha, line)):
+            assert t.text == line, "lines without letters are copied"
             continue
         tokens = [token for token in t.tokens if token != EOS_ID]
         forced = vocab.encode(prefix)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import random
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from drawn import seeded
 from fakes import BOS, EOS, BrokenDecoder, FakeDecoder, Ids, hashed, many_sentences, scripted
 
 from vtrans.config import SearchConfig
@@ -135,7 +135,7 @@ def test_a_sample_depends_neither_on_its_batch_nor_on_the_number_of_samples() ->
                 **options,
             )
             assert found == [alone[i][:nbest] for i in order]
-            random.Random(7).shuffle(order)
+            seeded(7).shuffle(order)
 
 
 def test_the_logprob_of_a_sample_is_the_models_own() -> None:

@@ -159,18 +159,13 @@ def test_a_slow_body_is_refused(client: Client) -> None:
     head = (
         b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 50\r\n\r\n"
     )
-    began = time.monotonic()
-    answer = raw(client, head, b" ", pause=0.3)
-    assert answer.startswith(b"HTTP/1.1 408")
-    assert time.monotonic() - began < 10
+    assert raw(client, head, b" ", pause=0.3).startswith(b"HTTP/1.1 408")
 
 
 def test_a_slow_head_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "HEAD_SECONDS", 0.2)
     with serving(limits=replace(LIMITS)) as client:
-        began = time.monotonic()
         assert raw(client, b"POST /translate HTTP/1.1\r\n", b"Host: a\r\n", pause=0.1) == b""
-        assert time.monotonic() - began < 5
 
 
 def test_a_client_that_goes_away_frees_its_place(client: Client) -> None:

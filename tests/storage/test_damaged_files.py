@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import random
 import resource
 import sys
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from drawn import seeded
 from model_files import make
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
@@ -113,7 +113,7 @@ def test_a_flipped_bit_is_detected_anywhere_in_the_file(
     data, tie = (tiny_data_separate, "none") if separate else (tiny_data, "src-tgt-softmax")
     save_model(tmp_path / "good", make(data, tie))
     whole = (tmp_path / "good").read_bytes()
-    bad, numbers = tmp_path / "bad", random.Random(3)
+    bad, numbers = tmp_path / "bad", seeded(3)
     header = int.from_bytes(whole[:8], "little") + 8
     places = [*range(8), *(numbers.randrange(8, header) for _ in range(60))] + [
         numbers.randrange(header, len(whole)) for _ in range(30)

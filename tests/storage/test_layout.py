@@ -6,7 +6,7 @@ import random
 import typing
 
 import pytest
-from drawn import some
+from drawn import seeded, some
 from networks import SEQUENCES, VARIANTS, make
 
 from vtrans.checkpoint import aliases, weights_of
@@ -38,7 +38,7 @@ def random_config(numbers: random.Random) -> ModelConfig:
             return config
 
 
-RANDOM = random.Random(7)
+RANDOM = seeded(7)
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
+from drawn import seeded
 from rapidfuzz.distance import Levenshtein
 
 from vtrans.text.matches import LEAST_SIMILARITY, Matches
@@ -17,7 +16,7 @@ def near(translation: str, similarity: float) -> object:
 
 
 def texts(count: int, seed: int) -> list[str]:
-    numbers = random.Random(seed)
+    numbers = seeded(seed)
     return [" ".join(numbers.choices(WORDS, k=numbers.randrange(1, 9))) for _ in range(count)]
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import random
 from decimal import Decimal
 
 import pytest
+from drawn import seeded
 
 from vtrans.text.languages import Languages
 from vtrans.text.values import amounts, compare
@@ -144,7 +144,7 @@ def test_the_numbers_below_a_million_are_read_in_both_languages() -> None:
         many, rest = words(n // unit), words(n % unit) if n % unit else ("", "")
         return f"{many[0]}{names[0]} {rest[0]}".strip(), f"{many[1]}{names[1]}{rest[1]}"
 
-    numbers = random.Random(1)
+    numbers = seeded(1)
     for n in [*range(100), *(numbers.randrange(100, 1_000_000) for _ in range(300))]:
         for text, language in zip(words(n), ("en", "de"), strict=True):
             assert [amount.values for amount in amounts(text, language)] == [{Decimal(n)}], text

@@ -66,10 +66,10 @@ def test_compiled_layers_are_used_in_training_only(
 
 @pytest.mark.slow
 @pytest.mark.skipif(
-    os.environ[SEED] == "all" and shutil.which(os.environ.get("CXX") or "g++") is None,
+    SEED == "all" and shutil.which(os.environ.get("CXX") or "g++") is None,
     reason="a C++ compiler is not installed: apt-get install g++",
 )
-@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"][: 3 if os.environ[SEED] == "all" else 1])
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"][: 3 if SEED == "all" else 1])
 def test_compiled_layers_learn_the_same(
     tmp_path: Path, tiny_data: DataFolder, backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

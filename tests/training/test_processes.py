@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from conftest import TINY, tiny_train
-from runs import SMOOTH, alike, command, free_ports, heard, lines, process, ranks_of, wait_for_line
+from runs import SMOOTH, alike, command, heard, lines, process, ranks_of, wait_for_line
 
 from vtrans.data.batches import plan_epoch
 from vtrans.data.store import DataFolder
@@ -21,7 +21,7 @@ def test_two_processes_stop_together_and_resume(tmp_path: Path, tiny_data: DataF
     settings = (*SMOOTH, "train.max_steps=60", "train.log_every=1", "train.ema=0.9")
     run = RunFolder(tmp_path / "two")
     words = command(tiny_data, run.path, *settings)
-    with ranks_of(2, words, MASTER_PORT=free_ports(1)[0]) as (first, second):
+    with ranks_of(2, words) as (first, second):
         wait_for_line(first, run, 7)
         second.terminate()  # only one of them gets the signal
         _, said = first.communicate(timeout=60)
@@ -71,7 +71,7 @@ def test_if_a_rank_dies_the_run_ends_and_fewer_ranks_resume_it(tmp_path: Path, t
     script, run = tmp_path / "dying.py", RunFolder(tmp_path / "two")
     script.write_text(DYING)
     words = [sys.executable, str(script), *command(tiny_data, run.path, *settings)[3:]]
-    with ranks_of(2, words, MASTER_PORT=free_ports(1)[0]) as (first, second):
+    with ranks_of(2, words) as (first, second):
         _, said = first.communicate(timeout=60)
         second.communicate(timeout=60)
     assert (first.returncode, second.returncode) == (1, -signal.SIGKILL)
@@ -134,7 +134,7 @@ def _training_with_a_hang(folder: Path, data: DataFolder, where: str, hanging: i
     script, run = folder / "hanging.py", RunFolder(folder / "two")
     script.write_text(HANGING)
     words = [sys.executable, str(script), where, f"{0.375 * limit}", *command(data, run.path, *settings)[3:]]
-    with ranks_of(2, words, MASTER_PORT=free_ports(1)[0]) as ranks:
+    with ranks_of(2, words) as ranks:
         alive = ranks[1 - hanging]
         _, said = alive.communicate(timeout=600)
         stopped = ranks[hanging].poll() is None

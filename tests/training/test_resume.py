@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import EVERY_STEP, TINY, tiny_train
-from drawn import some
+from drawn import seeded, some
 from runs import command, heard, interrupted, lines, process, same, wait_for_line
 from safetensors.torch import load_file
 
@@ -89,7 +89,7 @@ def test_a_command_that_was_killed_and_terminated_resumes_exactly(tmp_path: Path
     words = command(tiny_data, run.path, *LONG)
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")  # noqa: T201 - to repeat a failure, though the moment of a kill is never quite the same
-    chance = random.Random(seed)
+    chance = seeded(seed)
     for ending in (signal.SIGKILL, signal.SIGTERM):
         with process(words) as child:
             have = run.metrics.read_bytes().count(b"\n") if run.metrics.exists() else 0

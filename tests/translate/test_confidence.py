@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import random
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from drawn import seeded, seeded_arrays
 from translators import sentences, translator, window
 
 from vtrans.errors import FileError
@@ -28,7 +28,7 @@ from vtrans.wording.protect import Protection
 
 def calibration_of(files: list[Path], **search: Any) -> Calibration:
     """Returns a calibration for `translator`, by references that have some words of its translations."""
-    made, lines, numbers = translator(**search), sentences(FEWEST_SENTENCES * 2, seed=9), random.Random(1)
+    made, lines, numbers = translator(**search), sentences(FEWEST_SENTENCES * 2, seed=9), seeded(1)
     translations = [best[0] for best in made.nbest(lines, raw=True)]
     references = [t.text if numbers.random() < np.exp(t.logprob / 9) else "none of it" for t in translations]
     return calibrate(lines, translations, references, files, made.tgt_vocab, {})[0]
@@ -48,7 +48,7 @@ def calibration(model: Path) -> Calibration:
 
 
 def test_a_regression_finds_the_probabilities_of_its_examples() -> None:
-    numbers = np.random.default_rng(1)
+    numbers = seeded_arrays(1)
     x = numbers.normal(size=(20_000, 3)) * [1, 5, 0.1] + [0, 9, 0]
     x[:, 2] = 1  # a feature that is always the same tells nothing
     truth = 1 / (1 + np.exp(-(0.5 + x[:, 0] - 0.1 * (x[:, 1] - 9) ** 2)))
@@ -61,7 +61,7 @@ def test_a_regression_finds_the_probabilities_of_its_examples() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_auroc_is_the_probability_that_a_right_example_is_above_a_wrong_one(seed: int) -> None:
-    numbers = np.random.default_rng(seed)
+    numbers = seeded_arrays(seed)
     confidence, right = numbers.integers(0, 8, 60) / 8, numbers.integers(0, 2, 60).astype(float)
     pairs = [(a > b) + (a == b) / 2 for a in confidence[right == 1] for b in confidence[right == 0]]
     assert auroc(confidence, right) == pytest.approx(np.mean(pairs))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
+from drawn import seeded
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from translators import sentences, translator, vocabulary
@@ -39,12 +39,12 @@ ODD = [
 
 def hypotheses(texts: Sequence[str], seed: int = 0) -> list[Hypothesis]:
     """Returns hypotheses for these texts, with random log-probabilities, which differ."""
-    numbers = random.Random(seed)
+    numbers = seeded(seed)
     return [Hypothesis((number,), -numbers.random(), 0.0, True, ()) for number in range(len(texts))]
 
 
 def one_of(texts: Sequence[str], seed: int) -> list[str]:
-    numbers = random.Random(seed)
+    numbers = seeded(seed)
     return numbers.choices(texts, k=numbers.randint(1, 30))
 
 
@@ -59,7 +59,7 @@ def brute_force(texts: Sequence[str], metric: str) -> dict[str, float]:
 @pytest.mark.parametrize("block", [3, 4096])
 def test_the_utilities_are_those_of_sacrebleu(metric: str, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mbr, "COUNTED_NGRAMS", block)
-    for texts in (ODD, sentences(20), ["".join(random.Random(i).choices("ab c.", k=i)) for i in range(20)]):
+    for texts in (ODD, sentences(20), ["".join(seeded(i).choices("ab c.", k=i)) for i in range(20)]):
         expected = [[METRICS[metric].sentence_score(hyp, [ref]).score for ref in texts] for hyp in texts]
         found = UTILITIES[metric](texts)
         if metric == "chrf":
@@ -81,7 +81,7 @@ def test_the_ranking_is_that_of_the_definition_and_does_not_depend_on_the_order(
     for hyp in hyps:  # the most probable hypothesis stands for its text
         same = [other for other, text in zip(own, texts, strict=True) if text == texts[hyp.tokens[0]]]
         assert hyp.logprob == max(other.logprob for other in same)
-    order = random.Random(seed).sample(range(len(texts)), len(texts))
+    order = seeded(seed).sample(range(len(texts)), len(texts))
     assert ranked([own[i] for i in order], [texts[i] for i in order], UTILITIES[metric]) == hyps
 
 

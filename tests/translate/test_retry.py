@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 
 import pytest
+from drawn import seeded
 from hypothesis import given
 from hypothesis import strategies as st
 from translators import SMALL, VARIANTS, same, sentences, translator, vocabulary
@@ -99,7 +99,7 @@ def test_a_line_is_searched_again_by_definition(name: str, n: int) -> None:
     expected, ranks = by_definition(LINES, n, VARIANTS[name])
     assert 5 < len(ranks) < len(LINES) - 5
     assert {second > first for first, second in ranks} == {True, False}
-    order = random.Random(1).sample(range(len(LINES)), len(LINES))
+    order = seeded(1).sample(range(len(LINES)), len(LINES))
     made = translator(VARIANTS[name], batch_tokens=50)
     translations = dict(zip(order, made.nbest([LINES[i] for i in order], n, raw=True), strict=True))
     assert same([translations[i] for i in range(len(LINES))], expected)

@@ -6,7 +6,6 @@ import dataclasses
 import io
 import json
 import math
-import random
 import re
 import statistics
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from drawn import some
+from drawn import seeded, some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from translators import SEARCH, SMALL, VARIANTS, WORDS, loaded, network, same, sentences, translator, vocabulary, window
@@ -42,7 +41,7 @@ from vtrans.translate.translator import Translator
 def test_no_translation_depends_on_its_batch(name: str) -> None:
     lines, engine = sentences(24), TorchEngine([loaded(VARIANTS[name])])
     alone = [Translator(engine).translate_window(window([line]), TranslateOptions(3))[0] for line in lines]
-    order = random.Random(1).sample(range(len(lines)), len(lines))
+    order = seeded(1).sample(range(len(lines)), len(lines))
     for batch_tokens, numbers in ((50, order), (5000, range(len(lines)))):
         made = Translator(engine, dataclasses.replace(SEARCH, batch_tokens=batch_tokens))
         assert same(list(made.nbest([lines[i] for i in numbers], 3)), [alone[i] for i in numbers])

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from drawn import each_with, some
+from drawn import each_with, seeded, some
 from fakes import BOS, EOS, FakeDecoder, Ids, hashed, many_sentences
 from translators import SMALL, loaded, sentences, translator, vocabulary
 
@@ -79,7 +79,7 @@ def search(
 def test_a_beam_as_wide_as_the_space_finds_the_best_translations_that_contain_the_phrases() -> None:
     met = 0
     for seed in range(48):
-        numbers = random.Random(seed)
+        numbers = seeded(seed)
         words, limit = [(2, 6), (3, 5), (4, 4)][seed % 3]
         ids = range(2, 2 + words)
         continues = {w for w in ids if numbers.random() < 0.4}
@@ -109,7 +109,7 @@ def test_the_narrowest_beam_leaves_no_phrase_out(beam: int, stop: str) -> None:
     ids = range(2, 2 + WORDS)
     continues = {2, 4}  # never all words: a whole word must be able to end
     for seed in range(30):
-        phrases = random_phrases(random.Random(seed), ids, exactly=0.0)
+        phrases = random_phrases(seeded(seed), ids, exactly=0.0)
         limit = least_tokens(phrases) + 3 * len(phrases) + 2
         [[best]] = search(
             hashed(seed, WORDS, eos=-3.0), [phrases], [SOURCE], [limit], beam=beam, stop=stop,
@@ -130,7 +130,7 @@ def test_a_phrase_that_occurs_exactly_once_occurs_only_once() -> None:
 
 def test_a_search_with_phrases_does_not_depend_on_its_batch() -> None:
     sources, _ = many_sentences(seed=3)
-    numbers = random.Random(4)
+    numbers = seeded(4)
     phrases = [random_phrases(numbers, range(2, 2 + WORDS), exactly=0.0) for _ in sources]
     kept = [i for i, own in enumerate(phrases) if width_of(own, 2) == 8]
     sources, phrases = [sources[i] for i in kept], [phrases[i] for i in kept]
@@ -203,7 +203,7 @@ def test_a_subword_is_impossible_if_it_would_complete_a_phrase() -> None:
     """Against the definition: the text after the subword is searched for the phrase."""
     vocab = vocabulary()
     spelling = Spelling(vocab)
-    numbers = random.Random(1)
+    numbers = seeded(1)
     seen = 0
     for _ in range(300):
         ids = [numbers.randrange(4, len(vocab)) for _ in range(numbers.randrange(6))]
@@ -228,7 +228,7 @@ PHRASES = ("dog", "Łódź läuft", "ein", "5€", "park", "the cat in the park"
 
 
 def constraints_of(lines: Sequence[str], seed: int = 1) -> list[dict[str, Any]]:
-    numbers = random.Random(seed)
+    numbers = seeded(seed)
     asked: list[dict[str, Any]] = []
     for _ in lines:
         phrases: list[Any] = numbers.sample(PHRASES, numbers.choice([0, 0, 1, 1, 2]))

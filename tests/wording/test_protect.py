@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from drawn import seeded
 from translators import sentences, translator, window
 
 from vtrans.errors import FileError, InputError
@@ -182,7 +183,7 @@ def spans(text: str) -> Counter[str]:
     ],
 )
 def test_protected_text_occurs_as_often_as_in_the_source(settings: dict[str, Any], options: dict[str, Any]) -> None:
-    lines = lines_with(random.Random(1))
+    lines = lines_with(seeded(1))
     found = translator(**settings).translate_window(window(lines), TranslateOptions(protect=Protection(), **options))
     assert sum(map(bool, map(spans, lines))) > 6
     for line, translations in zip(lines, found, strict=True):
@@ -209,13 +210,14 @@ def test_protected_text_is_linked_to_itself() -> None:
 
 
 def test_the_search_places_protected_text() -> None:
-    lines = lines_with(random.Random(2))
+    lines = lines_with(seeded(2))
     made = translator(max_length=0)
     for (t,), line in zip(
         made.translate_window(window(lines), TranslateOptions(protect=Protection())), lines, strict=True
     ):
         if t.finished and line:
-            assert t.text == Protection().masked(line).restored(made.tgt_vocab.decode(t.tokens)).text
+            restored = Protection().masked(line).restored(made.tgt_vocab.decode(t.tokens)).text
+            assert t.text.lower().split() == restored.lower().split(), "up to capitals and spaces at its beginning"
             codes = Protection().masked(line).counts()
             assert {code: made.tgt_vocab.decode(t.tokens).count(code) for code in codes} == codes
     plain = sentences(16, seed=5)

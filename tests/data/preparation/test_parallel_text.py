@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import pytest
 from corpora import TRAIN, VALID, decoded, heard, made, options, refused, write
+from drawn import seeded
 
 from vtrans.data.preparation.learn_vocabulary import learn
 from vtrans.data.preparation.parallel_text import HELD_OUT_SHARE, Corpus, Sample, Split, Survey
@@ -19,7 +19,7 @@ from vtrans.errors import InputError
 
 def many(sources: int, seed: int = 0) -> list[tuple[str, str]]:
     """Source sentences with one to four translations each, shuffled."""
-    dice = random.Random(seed)
+    dice = seeded(seed)
     pairs = [(f"dog {i}", f"Hund {i} {j}") for i in range(sources) for j in range(dice.choice((1, 1, 2, 4)))]
     dice.shuffle(pairs)
     return pairs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from drawn import seeded_tensors
 from torch import nn
 
 from vtrans.config import TrainConfig
@@ -13,7 +14,7 @@ MUON = TrainConfig(optimizer="muon", precision="float32")
 
 
 def weight(*size: int, seed: int = 0) -> nn.Parameter:
-    return nn.Parameter(torch.randn(*size, generator=torch.Generator().manual_seed(seed)))
+    return nn.Parameter(torch.randn(*size, generator=seeded_tensors(seed)))
 
 
 @pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="this version of torch has no Muon to compare with")
