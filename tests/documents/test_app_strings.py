@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
+from collections import Counter
+from xml.sax.saxutils import escape
 
 import hypothesis.strategies as st
 import pytest
 from catalogues import Translate, filled, reverse, rotated, same
 from hypothesis import given
 
+from vtrans.documents.app_strings.android import android_document
 from vtrans.documents.document import FilledDocument, Translated
 from vtrans.documents.files import Filling, open_file
 from vtrans.errors import DocumentError
@@ -90,7 +95,21 @@ def test_a_message_that_is_not_clear_stays_and_is_counted(message: str) -> None:
         ("one\n        two  three", "three two one"),
         ('"one  two"', '"one  two"'),
         ('"it\'s one"', '"one it\\\'s"'),
-        ("<![CDATA[<b>a b</b> c]]>", "c &lt;b&gt;b a&lt;/b&gt;"),
+        ("<![CDATA[<b>a b</b> &amp; c]]>", "<![CDATA[c &amp; <b>b a</b>]]>"),
+        ('<![CDATA[Visit <a href="x y">our site</a> now]]>', '<![CDATA[now <a href="x y">site our</a> Visit]]>'),
+        ('Visit &lt;a href="x y">our site&lt;/a> now', 'now &lt;a href="x y"&gt;site our&lt;/a&gt; Visit'),
+        (r"&lt;a href=\"x\">a b&lt;/a> c", r"c &lt;a href=\"x\"&gt;b a&lt;/a&gt;"),
+        ('a &lt;img alt="it\'s -v"> b', 'b &lt;img alt="it\'s -v"&gt; a'),
+        ('&lt;font color="%s">a b&lt;/font> %s', '%2$s &lt;font color="%1$s"&gt;b a&lt;/font&gt;'),
+        ('<font color="%s">a b</font> %s', '%2$s <font color="%1$s">b a</font>'),
+        ('a <xliff:g>%s</xliff:g> <i id="%s">b</i>', '<i id="%2$s">b</i> <xliff:g>%1$s</xliff:g> a'),
+        ("a <![CDATA[<b>b c</b>]]> d &lt; e", "<![CDATA[e < d <b>c b</b> a]]>"),
+        (
+            '<![CDATA[a ]]><xliff:g id="n">%1$s</xliff:g><![CDATA[ b]]>',
+            '<![CDATA[b ]]><xliff:g id="n">%1$s</xliff:g><![CDATA[ a]]>',
+        ),
+        ("<![CDATA[您好 <b>大 狗</b> ]]]]><![CDATA[>]]>", "<![CDATA[]]]]><![CDATA[> <b>狗 大</b> 您好]]>"),
+        ('<![CDATA[مرحبا <a href="?a=1">يا %1$s</a>]]>', '<![CDATA[<a href="?a=1">%1$s يا</a> مرحبا]]>'),
         ('a <xliff:g id="n" example="b c">%1$s</xliff:g> d', 'd <xliff:g id="n" example="b c">%1$s</xliff:g> a'),
         ("a <b>c <i>d e</i></b> f", "f <b><i>e d</i> c</b> a"),
         ("%1$s has 50%% of %2$d", "%2$d of 50%% has %1$s"),
@@ -107,6 +126,33 @@ def test_the_strings_of_android_keep_their_escapes_and_tags(source: str, expecte
     if expected is not None:
         assert made("strings.xml", string(source)) == string(expected)
     assert made("strings.xml", string(source), same) == string(source)
+
+
+ANDROID_PARTS = [
+    "dog ", "two. Three ", "您好 ", "%1$s ", '"', r"it\'s ", '&lt;a href="x y">', "&lt;/a>", "&lt;i&gt;", "&lt;/i>",
+    r'&lt;img src=\"%2$s\">', "&amp;", "<i>a b</i>", "<![CDATA[<a id='c' b> & ]]>", '<xliff:g id="n">%3$s</xliff:g>',
+]  # fmt: skip
+
+
+def marks(text: str) -> tuple[Counter[str], bool]:
+    """Returns the tags and placeholders of a string, whether they are XML or text, and whether it has CDATA."""
+    flat = html.unescape(re.sub(r"<!\[CDATA\[(.*?)\]\]>", lambda section: html.escape(section[1]), text))
+    return Counter(re.findall(r"</?[a-z][^<>]*>|%\d\$s", flat)), "<![CDATA[" in text
+
+
+@given(st.lists(st.sampled_from(ANDROID_PARTS), max_size=8).map("".join), st.sampled_from([reverse, same, rotated]))
+def test_markup_in_the_text_of_android_is_there_once_and_as_it_was(source: str, translate: Translate) -> None:
+    before, _, after = string("\0").partition("\0")
+    translated = made("strings.xml", string(source), translate)
+    assert marks(translated.removeprefix(before).removesuffix(after)) == marks(source)
+
+
+@pytest.mark.parametrize("source", ["a &lt;br> b", "a &lt;b>c&lt;/b> d", "<![CDATA[a <br id='%1$s'> b]]>", "a <br/> b"])
+@pytest.mark.parametrize("translation", ["c", "c <br> d <i>", "<br id='%2$s'>"])
+def test_a_string_of_android_with_other_markup_stays(source: str, translation: str) -> None:
+    (opened,) = open_file("strings.xml", string(source).encode(), 100_000).texts
+    slot = android_document(opened, "en").slots[0]  # type: ignore[attr-defined]
+    assert slot.written([escape(translation)]) is None
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,12 @@ def test_a_catalogue_that_was_translated_is_filled_from_itself() -> None:
     assert new == HEADER + '#, fuzzy\nmsgid "a bird"\nmsgstr "bird a"\n\n' + 'msgid "a dog"\nmsgstr "ein Hund"\n\n'
 
 
+def test_a_translation_gets_the_escapes_of_its_file() -> None:
+    memory = remembered(po(("tea and milk", "Tee & Milch's < 3")))
+    made = filled("strings.xml", '<resources><string name="a">tea and milk</string></resources>', memory)
+    assert made == f'<resources><string name="a">Tee &amp; Milch{chr(92)}\'s &lt; 3</string></resources>'
+
+
 def test_placeholders_of_the_entry_are_kept() -> None:
     memory = remembered(po(("%s in %s", "in %2$s ist %1$s"), flags="c-format"))
     assert filled("b.po", po(("%d in %s", ""), flags="c-format"), memory) == po(

@@ -30,9 +30,9 @@ LONGEST_LABEL = 80  # characters of a text that may have an accelerator
 
 def items_of(text: str, more: Iterable[Span] = ()) -> list[Item]:
     """Returns the items of a string, `more` among them. A line end, a tab or several spaces are a break. A tag is an
-    item if its other half is there; else it is text, which is protected."""
+    item if its other half is there; else it is one of `more`, or text, which is protected."""
     matches = list(_PARTS.finditer(text))
-    spans = [*more, *_pairs(matches)]
+    spans = [*_pairs(matches), *more]
     for match in matches:
         if match["break"] or match["atom"]:
             spans.append((*match.span(), Item("break" if match["break"] else "atom", match.group())))

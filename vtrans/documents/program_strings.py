@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
 from xml.sax.saxutils import escape
 
@@ -47,24 +47,31 @@ class ProgramString:
         label = text if self._accelerator else ""
         self.document = MarkedDocument(self._items(plain), language, self._escaped, label=label)
 
-    def _items(self, text: str) -> list[Item]:
-        """Returns the items of the string, or of a part of it."""
+    def _items(self, text: str, more: Iterable[Span] = ()) -> list[Item]:
+        """Returns the items of the string, or of a part of it, `more` among them."""
+        text = self._with_numbers(text)
         others = [*self._format.others(text), *(self._atoms.finditer(text) if self._atoms else ())]
         atoms = [(*match.span(), Item("atom", match.group())) for match in others]
-        return items_of(text, [*atoms, *self._conversions(text)])
+        return items_of(text, [*atoms, *more, *self._conversions(text)])
 
     def _conversions(self, text: str) -> Iterator[Span]:
         for match in CONVERSION.finditer(text) if self._format.printf else ():
-            percent, name = match["rest"] == "%", match["name"]
-            if self._numbered and not name and not percent:
-                name = f"{next(self._numbers)}$"
-            raw = f"%{name or ''}{match['rest']}"
-            yield *match.span(), Item("text", raw, "%") if percent else Item("atom", raw)
+            raw = match.group()
+            yield *match.span(), Item("text", raw, "%") if match["rest"] == "%" else Item("atom", raw)
+
+    def _with_numbers(self, text: str) -> str:
+        """Returns the string, or the next part of it, with numbers for its conversions until their order is known."""
+
+        def numbered(match: re.Match[str]) -> str:
+            has_number = match["name"] or match["rest"] == "%"
+            return match.group() if has_number else f"%{next(self._numbers)}${match['rest']}"
+
+        return CONVERSION.sub(numbered, text) if self._numbered else text
 
     def _escaped(self, text: str) -> str:
         return text.replace("%", "%%") if self._format.printf else text
 
-    def _counted(self, text: str) -> tuple[Counter[str], Counter[str]]:
+    def _counted(self, text: str) -> tuple[Counter[str], ...]:
         """Returns how often each placeholder occurs, and each other atom."""
         return self._format.counted(text), Counter(self._atoms.findall(text) if self._atoms else ())
 

@@ -33,9 +33,9 @@ _WORD = regex.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+")
 _CODE = regex.compile(r"[A-Z]\d{1,5}")  # of protected text
 _CHARACTERS = 0x110000
 
-Kind = Literal["text", "xml", "sentence"]
-"""How a string is written in its file: as text, perhaps with markup, or as XML. A sentence has neither tags nor
-escapes."""
+Kind = Literal["text", "xml", "android", "sentence"]
+"""How a string is written in its file: as text, perhaps with markup, as XML, or as Android's XML with its escapes. A
+sentence has neither tags nor escapes."""
 Match = tuple[str, float]
 """The translation of a similar line, with codes for protected text, and the similarity."""
 Element = tuple[str, int]

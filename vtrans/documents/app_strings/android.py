@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import groupby
 from xml.sax.saxutils import escape
 
 from vtrans.documents.app_strings.copies import Copy, Found, Node, completed
 from vtrans.documents.document import Document
+from vtrans.documents.inline import Span
 from vtrans.documents.markup import Item
+from vtrans.documents.placeholders import CONVERSION
 from vtrans.documents.program_strings import ProgramString, format_flags, paired, slot_of
-from vtrans.documents.xml import Element, inline_items, parse
+from vtrans.documents.xml import Element, inline_items, is_text, parse
 from vtrans.errors import DocumentError
 
 _HTML = "a annotation b big cite dfn em font i s small span strike strong sub sup tt u"
@@ -18,8 +22,10 @@ _TAGS = frozenset(_HTML.split())
 _PARTS = {"resources": ("string", "string-array", "plurals"), "string-array": ("item",), "plurals": ("item",)}
 _NAMESPACE = re.compile(r"""\s+xmlns:([\w.-]+)\s*=\s*(?:"[^"]*"|'[^']*')""")
 _REFERENCE = re.compile(r"\s*[@?][\w:.]+/\S+\s*")  # to another resource
-_QUOTES = re.compile(r'((?:[^"\\]|\\.)+)', re.DOTALL)
+_TAG = r"</?[A-Za-z](?:[^<>\\]|\\.)*>"
+_PIECES = re.compile(rf'(?P<mark>{_TAG}|")|(?:[^"\\<]|\\.?|(?!{_TAG})<)+', re.DOTALL)
 _ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|(.))", re.DOTALL)
+_CDATA = "<![CDATA["
 _LETTERS = {"n": "\n", "t": "\t"}
 _WRITTEN = str.maketrans({"\\": "\\\\", '"': '\\"', "'": "\\'", "\n": "\\n", "\t": "\\t"})
 
@@ -30,7 +36,7 @@ def android_document(text: str, language: str, *, target: str = "", existing: st
     copy = Copy(text)
     if existing is not None:
         copy = _completed(text, existing)
-    return copy.document(_strings(copy.text, language))
+    return copy.document(_strings(copy.text, language), "android")
 
 
 def _completed(text: str, existing: str) -> Copy:
@@ -90,26 +96,56 @@ class _AndroidString(ProgramString):
         self._element = element
         super().__init__(element.inside, format_flags(element.inside, "java-printf-format"), language)
 
-    def _items(self, text: str) -> list[Item]:
-        return list(inline_items(self._element, self._words, _TAGS))
+    def _items(self, text: str, more: Iterable[Span] = ()) -> list[Item]:
+        items = inline_items(self._element, self._words, _TAGS)
+        return [Item(item.kind, self._with_numbers(item.raw), item.text, item.name) for item in items]
 
     def _words(self, text: str) -> Iterator[Item]:
-        """Yields the items of text. Quotation marks, which keep the white space between them, stay."""
-        for number, part in enumerate(_QUOTES.split(text)):
-            if number % 2 == 0:
-                yield from [Item("break", part)] if part else []
-                continue
-            words = part if '"' in text else re.sub(r"\s+", " ", part)
-            for item in super()._items(_decoded(words) or ""):
-                yield Item(item.kind, _written(item.raw), item.text, item.name)
+        """Yields the items of text. Tags in it stay, and so do quotation marks, which keep the white space between
+        them."""
+        pieces, spans, decoded = list(_PIECES.finditer(self._with_numbers(text))), list[Span](), ""
+        quoted = any(piece["mark"] == '"' for piece in pieces)
+        for piece in pieces:
+            begin, part, mark = len(decoded), piece.group(), piece["mark"]
+            decoded += mark or _decoded(part if quoted else re.sub(r"\s+", " ", part)) or ""
+            if mark:
+                spans.append((begin, len(decoded), Item("break" if mark == '"' else "atom", mark)))
+        marks = {item.raw for _, _, item in spans}
+        for item in super()._items(decoded, spans):
+            is_mark = item.kind != "text" and item.raw in marks
+            yield Item(item.kind, escape(item.raw) if is_mark else _written(item.raw), item.text, item.name)
 
     def _escaped(self, text: str) -> str:
         return _written(super()._escaped(text))
 
+    def _counted(self, text: str) -> tuple[Counter[str], ...]:
+        """Returns how often each placeholder occurs, and each tag."""
+        flat = _flat(text)
+        tags = Counter(CONVERSION.sub(r"%\g<rest>", tag) for tag in re.findall(_TAG, flat))
+        return *super()._counted(flat), tags
+
     def finished(self, text: str) -> str:
         """Returns the translation. An `@` or `?` at its beginning would refer to another resource."""
         text = super().finished(text)
-        return f"\\{text}" if text[:1] in ("@", "?") else text
+        text = f"\\{text}" if text[:1] in ("@", "?") else text
+        return _flat(text, _CDATA) if text and _CDATA in self._text else text
+
+
+def _flat(xml: str, cdata: str = "") -> str:
+    """Returns a string with its tags and with its text, which is in sections that begin with `cdata`."""
+
+    def inside(element: Element) -> Iterator[str]:
+        for is_words, nodes in groupby(element.children, is_text):
+            if not is_words:
+                for node in nodes:
+                    yield from [node.opening, *inside(node), node.closing]
+                continue
+            text = "".join(node.text for node in nodes)
+            # In an element, a section is used only if it is needed.
+            is_section = cdata and (element.begin == 0 or escape(text) != text)
+            yield f"{cdata}{text.replace(']]>', f']]]]>{cdata}>')}]]>" if is_section else text
+
+    return "".join(inside(parse(f"<a>{xml}</a>", None).children[0]))
 
 
 def _decoded(text: str) -> str | None:

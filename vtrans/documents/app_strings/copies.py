@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from vtrans.documents.document import FilledDocument, Slot
 from vtrans.errors import DocumentError
+from vtrans.text.matches import Kind
 
 _FORM = re.compile("(.*_)?(?:zero|one|two|few|many)", re.DOTALL)  # of a plural, which always has `other`
 
@@ -51,10 +52,11 @@ class Copy:
     text: str
     bounds: list[int] | None = None
 
-    def document(self, found: Iterable[Found]) -> FilledDocument:
-        """Returns the translation as a document, with those of the found strings as slots that are not translated."""
+    def document(self, found: Iterable[Found], kind: Kind = "text") -> FilledDocument:
+        """Returns the translation as a document, with those of the found strings as slots that are not translated.
+        `kind` says how they are written."""
         slots = [slot for place, slot in found if self.bounds is None or bisect_right(self.bounds, place) % 2]
-        return FilledDocument(self.text, [slot for slot in slots if slot], left=slots.count(None))
+        return FilledDocument(self.text, [slot for slot in slots if slot], kind, slots.count(None))
 
 
 def completed(source: str, ours: Node, translation: str, theirs: Node) -> Copy:
