@@ -40,12 +40,11 @@ def token_logprobs(
     decoder: CompiledDecoder,
     pairs: Sequence[SubwordPair],
     threads: int,
-    done: Callable[[int], None] = lambda pairs: None,
+    done: Callable[[], None] = lambda: None,
 ) -> list[Floats]:
     """Returns, for each pair, the natural log-probability of each subword of its target given those before it [T].
 
-    `done` is called with the number of pairs that have been computed since the call before. Raises VtransError if one
-    is NaN.
+    `done` is called once per pair. Raises VtransError if one is NaN.
     """
     logprobs = []
     for some in _parts(pairs):
@@ -54,7 +53,8 @@ def token_logprobs(
             raise bad_logprobs()
         # Clamped as in the search: rounding may leave a certain subword above 0.
         logprobs += np.split(np.minimum(found, 0), np.cumsum([len(target) for _, target in some[:-1]]))
-        done(len(some))
+        for _ in some:
+            done()
     return logprobs
 
 

@@ -59,14 +59,9 @@ class CompiledEngine(ModelEngine):
     ) -> list[tuple[float, ...]]:
         given, among = {i: pair for i, pair in enumerate(pairs) if pair[1]}, threads()
         logprobs: list[tuple[float, ...]] = [()] * len(pairs)
-
-        def each(count: int) -> None:
-            for _ in range(count):
-                done()
-
         parts = []
         for decoder in self.decoders:
-            told = each if decoder is self.decoders[-1] else lambda count: None
+            told = done if decoder is self.decoders[-1] else lambda: None
             parts.append(forced_passes.token_logprobs(decoder, [*given.values()], among, told))
         log_weights_M1 = np.log(self.weights)[:, None]
         for i, logprobs_MT in zip(given, zip(*parts, strict=True), strict=True):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from vtrans.compiled.compiler import CompilerError
 from vtrans.compiled.decoder import compiled_decoder
+from vtrans.compiled.definitions import changed_files
 from vtrans.compiled.weights import PRECISIONS
 from vtrans.config import DECODING_PRECISIONS, EngineConfig, SearchConfig, section_from
 from vtrans.console import Console
@@ -50,7 +52,7 @@ def load(
     - "compiled", the decoder in C++, on a CPU in float32, bfloat16 or int8. It is the default where it is available.
       The threads of this process divide the sentences of a batch; a single sentence takes one. If vtrans was
       installed without it, the C++ compiler $CXX, else g++, compiles it once for all models; it is kept in
-      $VTRANS_CACHE, else ~/.cache/vtrans.
+      $VTRANS_CACHE, else ~/.cache/vtrans. It is not used if files of the network or the search have changed.
     - "torch", on any device and in any precision. It is the default otherwise, and needs the package torch.
 
     `precision` is that of matrix products: float32, bfloat16, float16 or int8. float16 needs the engine torch, int8 the
@@ -64,17 +66,15 @@ def load(
     normalized(weights, len(paths))
     on, chosen = _device(device), [choose_model(p) for p in paths]
     rounding = precision or DECODING_PRECISIONS[0]
-    made: Engine | None = None
-    tried = engine in (None, "compiled") and _may_be_compiled(engine is not None, precision, on)
-    if tried:
+    made: Engine
+    if library := _compiled(engine, precision, on, console):
         models = [read_weights(model.file) for model in chosen]
-        _announce(chosen, on, console)
-        if compiled := _compiled(engine is not None, console):
-            made = CompiledEngine(models, compiled, weights, shortlist=shortlist, precision=rounding)
-    if made is None:
+        made = CompiledEngine(models, library, weights, shortlist=shortlist, precision=rounding)
+    else:
         made = _torch_engine(chosen, on, weights, shortlist, rounding)
-        if not tried:
-            _announce(chosen, on, console)
+    for model in chosen:
+        if console:
+            console.info(f"{model.words}, on {on}")
     settings = section_from(SearchConfig, "search", search, "load", made.settings)
     for name, message in idle_messages(settings, "search").items():
         if console and name in search:
@@ -90,35 +90,28 @@ def _device(name: str | None) -> str:
         return str(pick_device(name))
 
 
-def _announce(chosen: Sequence[ChosenModel], device: str, console: Console | None) -> None:
-    """Says which models were loaded."""
-    for model in chosen:
-        if console:
-            console.info(f"{model.words}, on {device}")
-
-
-def _may_be_compiled(required: bool, precision: str | None, device: str) -> bool:
-    """Returns whether compiled code can run the model. Raises InputError if it cannot, but the user requires it."""
-    reasons = {
-        f"`precision` must be one of {', '.join(PRECISIONS)} for the engine compiled, got {precision}": (
-            precision not in (None, *PRECISIONS)
-        ),
-        f"`device` must be cpu for the engine compiled, got {device}": device != "cpu",
-    }
-    reason = next((reason for reason, holds in reasons.items() if holds), None)
-    if reason and required:
-        raise InputError(f"{reason}; leave it out, or choose `engine` torch.")
-    return reason is None
-
-
-def _compiled(required: bool, console: Console | None) -> ctypes.CDLL | None:
-    """Returns the compiled code of the decoder, or None if torch must run the model. Raises InputError if there is
-    none, but the user requires it."""
+def _compiled(engine: str | None, precision: str | None, device: str, console: Console | None) -> ctypes.CDLL | None:
+    """Returns the compiled code of the decoder, or None if torch must run the model. Raises InputError if the user
+    requires compiled code, or lacks torch, and there is none for these settings."""
+    unfit = ""
+    if precision not in (None, *PRECISIONS):
+        unfit = f"`precision` must be one of {', '.join(PRECISIONS)} for the engine compiled, got {precision}"
+    elif device != "cpu":
+        unfit = f"`device` must be cpu for the engine compiled, got {device}"
+    if unfit and engine == "compiled":
+        raise InputError(f"{unfit}; leave it out, or choose `engine` torch.")
+    if unfit or engine == "torch":
+        return None
     try:
+        if changed := changed_files():
+            files = ", ".join(f"vtrans/{name}" for name in changed)
+            renewed = "if it does, run `python -m vtrans.compiled.definitions`"
+            raise CompilerError(f"decoder.cpp does not have the changes to {files} ({renewed})")
         return compiled_decoder(console)
     except CompilerError as error:
-        if required:
-            raise InputError(f"the `engine` compiled cannot be used: {error}.") from None
+        if engine or find_spec("torch") is None:
+            otherwise = "the engine torch does the same, and needs the package torch"
+            raise InputError(f"the `engine` compiled cannot be used: {error}; {otherwise}.") from None
         if console:
             console.info(f"engine: torch. The faster engine compiled cannot be used: {error}.")
         return None
