@@ -25,7 +25,7 @@ from vtrans.data.parts import Pairs, divided
 from vtrans.data.preparation.prepare import prepare
 from vtrans.data.store import DataFolder
 from vtrans.errors import InputError
-from vtrans.files import destination, file_sha256, replaced, write_atomically
+from vtrans.files import destination, file_sha256, overwritten, replaced, write_atomically
 from vtrans.processes.threads import set_threads
 from vtrans.score import corpus_scores
 from vtrans.storage.run_folder import RunFolder, choose_model
@@ -94,9 +94,13 @@ def adapt(options: AdaptOptions, pairs: Pairs, old: OldText | None, console: Con
     """Adapts a model, and writes the better one to `options.out`/model.safetensors. Repeating an interrupted call
     continues it.
 
-    Raises InputError for fewer than FEWEST_PAIRS different sources, and for a folder of other pairs, models or options.
+    Raises InputError for fewer than FEWEST_PAIRS different sources, for a folder of other pairs, models or options, and
+    for one in which the given model would be overwritten.
     """
-    destination(options.out, "folder")  # before the work
+    out = destination(options.out, "folder")  # before the work
+    given, file = choose_model(options.model).file, options.out / "model.safetensors"
+    if overwritten(given, (file, out / "halfway.safetensors", *(out / "run").glob("*.safetensors"))):
+        raise InputError(f"`out` must not be a folder in which {given} would be overwritten, got {options.out}.")
     work = _Adaptation(options, console)
     parts = work.parts(pairs, old)
     chosen = adapted = work.train(parts)
@@ -112,7 +116,6 @@ def adapt(options: AdaptOptions, pairs: Pairs, old: OldText | None, console: Con
         after = work.scores(chosen, parts)
         if not good_enough():
             kept, chosen = "given", work.given
-    file = options.out / "model.safetensors"
     with replaced(file, "model") as path:
         shutil.copyfile(chosen, path)
     counts = {name: len(part) for name, part in parts.items()}

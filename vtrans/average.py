@@ -11,7 +11,7 @@ import torch
 
 from vtrans.config import ModelConfig, TrainConfig
 from vtrans.errors import FileError, InputError
-from vtrans.files import destination
+from vtrans.files import destination, overwritten
 from vtrans.keys import keys_of
 from vtrans.storage.model_file import check_finite, check_model
 from vtrans.storage.run_folder import RunFolder, run_of
@@ -47,6 +47,8 @@ def average(
     run = run_of(out)
     if _is_checkpoint(out) or (run and out.resolve() != run.averaged):
         raise InputError(f"`out` must not be {out}, a file of training; choose another file.")
+    if any(overwritten(file, [out]) for file in files):
+        raise InputError(f"`out` must not be one of the averaged files, got {out}.")
     with ExitStack() as stack:
         opened = [stack.enter_context(open_tensors(f, "model", "pt")) for f in files]
         _check_same(files, opened)

@@ -195,7 +195,7 @@ def _run(words: list[str], debug: bool) -> int:
     except typer.Exit as error:
         return error.exit_code if words else _failed("no command is given.", 2, debug)
     except VtransError as error:
-        message = _with_flags(str(error), command.commands[context.invoked_subcommand] if context else command)
+        message = _message(error, command.commands[context.invoked_subcommand] if context else command)
         return _unreported(error.exit_code) if _repeated(error) else _failed(message, error.exit_code, debug)
     except (typer.Abort, KeyboardInterrupt) as error:
         # Signals other than Ctrl-C carry their name. Rank 0 speaks for all ranks.
@@ -236,11 +236,31 @@ def _repeated(error: VtransError) -> bool:
     return os.environ.get("LOCAL_RANK", "0") != "0" if error.repeated is None else error.repeated
 
 
-def _with_flags(message: str, command: Any) -> str:
-    """The message of a library error with the command's flags in place of the parameters in backticks (errors.py)."""
-    options = [parameter for parameter in command.params if parameter.opts[0].startswith("-")]
-    flags = {option.name.rstrip("_"): max(option.opts, key=len) for option in options}
-    return re.sub(r"`(\w+)`", lambda name: flags.get(name[1], name[0]), message)
+def _with_flags(text: str, command: Any) -> str:
+    """A text of the library with the command's flags and arguments in place of the parameters in backticks
+    (errors.py)."""
+    flags = {
+        parameter.name.rstrip("_"): (
+            max(parameter.opts, key=len) if parameter.opts[0].startswith("-") else parameter.metavar
+        )
+        for parameter in command.params
+    }
+    return re.sub(r"`(\w+)`", lambda name: flags.get(name[1], name[0]), text)
+
+
+def _message(error: VtransError, command: Any) -> str:
+    """The message of a library error with the command's flags.
+
+    What to do follows the last semicolon, in parts that begin after a comma. A part that names a parameter which the
+    command lacks is left out.
+    """
+    message = _with_flags(str(error), command)
+    fault, mark, advice = message.rpartition("; ")
+    parts = re.split(r",(?: or)? ", advice.rstrip(".")) if mark else []
+    possible = [part for part in parts if not re.search(r"`\w+`", part)]
+    if len(possible) == len(parts):
+        return message
+    return f"{fault}{'; ' * bool(possible)}{', or '.join(possible)}."
 
 
 def _usage_message(error: Any) -> str:

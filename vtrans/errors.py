@@ -4,6 +4,8 @@ A message says what is wrong, the value, what is allowed and what to do, usually
 of the library in backticks: "`nbest` must be at most `beam` (4), got 5." The command line (`cli._with_flags`) prints
 the flag of the running command instead, if the command has a parameter of that name: "--nbest must be at most --beam
 (4), got 5." So a command names its parameters as the library does, and no message outside commands/ contains a flag.
+Advice follows a semicolon, in parts that begin after a comma; a command leaves out the parts that name a parameter
+which it lacks.
 Recipe keys are written without backticks: search.beam.
 """
 

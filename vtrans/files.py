@@ -11,7 +11,7 @@ import secrets
 import shutil
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
@@ -156,6 +156,11 @@ def unwritable(path: object, error: OSError, advice: str = "") -> FileError | Wr
     if error.errno in _DISK_FAILURES:
         return WriteError(path, why)
     return FileError(f"{path} cannot be written: {why}.")
+
+
+def overwritten(file: Path, outputs: Iterable[Path]) -> bool:
+    """Returns whether one of the outputs is the file, or a link to it."""
+    return file.exists() and any(output.exists() and output.samefile(file) for output in outputs)
 
 
 def write_atomically(path: str | Path, data: bytes) -> None:

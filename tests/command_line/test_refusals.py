@@ -16,6 +16,7 @@ from cli_runner import SENTENCE, Done
 from safetensors.torch import save_file
 
 from vtrans.data.store import DataFolder
+from vtrans.errors import InputError
 from vtrans.storage.run_folder import RunFolder
 
 
@@ -174,6 +175,31 @@ def test_a_fault_gets_one_sentence(
     assert not re.search(r"[.?:]{2}$|\.;|Traceback|[╭│╰]", done.err), done.err
     assert not any(line.startswith("error") for line in others)
     assert tree(place) == before
+
+
+def test_advice_that_a_command_cannot_follow_is_left_out(
+    place: Path, monkeypatch: pytest.MonkeyPatch, run_cli: Callable[..., Done]
+) -> None:
+    """`run_cli` checks every error of the suite for options that its command lacks."""
+
+    def adapted(error: str) -> str:
+        def failing(*args: object) -> None:
+            raise InputError(error)
+
+        monkeypatch.setattr("vtrans.adapt.adapt", failing)
+        return run_cli("adapt", "model.safetensors", "--src", "train.en", "--tgt", "train.de").err
+
+    monkeypatch.chdir(place)
+    assert adapted("bad; start over with `fresh`.") == "error: bad.\n"
+    assert adapted("bad; leave out `init_from`, name `out`, or give `fresh`.") == "error: bad; name --out.\n"
+    assert adapted("a; b; raise `max_tokens` or `seed`, or give text.") == "error: a; b; give text.\n"
+    (place / "a.po").write_text('msgid ""\nmsgstr ""\n\nmsgid "A dog"\nmsgstr "Ein Hund"\n')
+    for words, allowed in (
+        ("adapt model.safetensors", "--from and --to"),
+        ("prepare-bpe", "--src-lang and --tgt-lang"),
+    ):
+        assert run_cli(*words.split(), "--pairs", "a.po").err.endswith(f"not known; give {allowed}.\n")
+    (place / "a.po").unlink()
 
 
 def test_debug_shows_the_traceback(run_cli: Callable[..., Done]) -> None:

@@ -8,10 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cli_runner import Done
-from conftest import TRAIN_PAIRS, write_pairs
+from conftest import TRAIN_PAIRS, tiny_train, write_pairs
 
 from vtrans.commands.clean import scorer_of
 from vtrans.console import Console
+from vtrans.data.options import PrepareOptions
+from vtrans.data.preparation.prepare import prepare
+from vtrans.data.store import DataFolder
 from vtrans.storage.run_folder import RunFolder
 from vtrans.translate.loading import load
 
@@ -48,6 +51,22 @@ def test_faults_are_one_sentence(run_cli: Callable[..., Done], tmp_path: Path, t
         assert len(errors) == 1
         assert named in errors[0]
         assert not (tmp_path / "clean").exists()
+
+
+def test_a_model_of_several_languages_scores_in_the_languages_of_the_text(
+    run_cli: Callable[..., Done], tmp_path: Path
+) -> None:
+    english, german = write_pairs(tmp_path, "train", TRAIN_PAIRS)
+    tags, sides = (">>de<<", ">>en<<"), ((english, german), (german, english))
+    prepare(PrepareOptions(*sides, tags=tags, vocab_size=320, out=tmp_path / "both"), Console(quiet=True))
+    both = tiny_train(DataFolder.open(tmp_path / "both"), tmp_path / "run", "train.max_steps=1").last
+    models = ("--forward-model", both, "--backward-model", both)
+    done = run_cli("clean", "--src", english, "--tgt", german, *models, "--out", tmp_path / "clean")
+    assert done.code == 0, done.err
+    text = write_pairs(tmp_path, "text", TRAIN_PAIRS)[0].rename(tmp_path / "unnamed")
+    done = run_cli("clean", "--src", text, "--tgt", german, *models, "--out", tmp_path / "other")
+    assert done.code == 2
+    assert "--src-lang" in done.err
 
 
 def test_the_score_of_a_pair_is_its_dual_conditional_cross_entropy(tiny_run: RunFolder) -> None:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import select
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from forking import start_python
 
 from vtrans import cli
@@ -54,9 +56,22 @@ def run_cli(
             given.unlink()
         out, err = capfdbinary.readouterr()
         assert isinstance(ended.value.code, int)
+        assert not foreign_options(words, err.decode()), err
         return Done(ended.value.code, out, err.decode())
 
     return run
+
+
+def foreign_options(words: Sequence[str | Path], said: str) -> set[str]:
+    """Returns the options and parameters that an error names although its command lacks them. The words that the user
+    typed, and whole commands in backticks, may be named."""
+    group: Any = typer.main.get_command(cli.app)
+    command = next((group.commands[word] for word in map(str, words) if word in group.commands), group)
+    known = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
+    known |= {"--help", "--debug", *(str(word).partition("=")[0] for word in words)}
+    errors = " ".join(re.findall(r"^error: .*$", said, re.MULTILINE))
+    named = re.findall(r"(?<![\w-])--[a-z][\w-]*|`\w+`", re.sub(r"`[^`\s]+ [^`]*`", "", errors))
+    return {*named} - known
 
 
 def start(*words: str | Path, **options: Any) -> subprocess.Popen[bytes]:

@@ -66,9 +66,12 @@ class Documents:
         if files:
             check_packages("translating documents")
 
-    def targets(self, files: Sequence[Path], output: Path | None) -> dict[Path, Path | None]:
+    def targets(
+        self, files: Sequence[Path], output: Path | None, others: list[tuple[str, Path | None]]
+    ) -> dict[Path, Path | None]:
         """Returns where each document is written; None: stdout. Of a folder, those are documents whose names have the
-        ending of a format. Raises InputError if a result would replace a document or another result."""
+        ending of a format. Raises InputError if a result would replace a document, another result, or one of the other
+        files, which have flags."""
         from vtrans.documents.files import FORMATS
 
         targets: dict[Path, Path | None] = {}
@@ -95,7 +98,7 @@ class Documents:
         if repeated := [target for target in written if written.count(target) > 1]:
             raise InputError(f"`output` would have two files {repeated[0]}; translate them into different folders.")
         for target in written:
-            check_output(target, [("the document", file) for file in targets])
+            check_output(target, [*others, *(("the document", file) for file in targets)])
         return targets
 
     def ending(self, file: Path) -> str:

@@ -61,17 +61,22 @@ def scorer_of(forward: Path, backward: Path, languages: Languages | None, consol
 
     models = [load(path, console=console) for path in (forward, backward)]
     src, tgt = languages or ("", "")
+    into = []  # the target language of each model, if it has several
     for name, model, wanted in zip(("forward", "backward"), models, ((src, tgt), (tgt, src)), strict=True):
         known = model.engine.languages
         if languages and known and tuple(map(base, wanted)) not in [tuple(map(base, pair)) for pair in known]:
             pairs = ", ".join(map(" to ".join, known))
             raise InputError(f"`{name}_model` must translate {' to '.join(wanted)}, but it translates {pairs}.")
+        codes = [code for code in model.engine.tags if base(code) == base(wanted[1])]
+        if len(model.engine.tags) > 1 and not codes:
+            raise InputError(f"`{name}_model` has several languages; name the text's with `src_lang` and `tgt_lang`.")
+        into.append(codes[0] if codes else None)
 
     def scores(pairs: Sequence[TextPair]) -> list[float]:
         sides = [[pair[side] for pair in pairs] for side in (0, 1)]
         entropies = []
-        for model, (src, tgt) in zip(models, (sides, sides[::-1]), strict=True):
-            translations = model.logprob(src, tgt)
+        for model, to, (src, tgt) in zip(models, into, (sides, sides[::-1]), strict=True):
+            translations = model.logprob(src, tgt, to=to)
             entropies.append([-t.logprob / max(1, len(t.tokens)) for t in translations])
         return [abs(f - b) + (f + b) / 2 if math.isfinite(f + b) else math.nan for f, b in zip(*entropies, strict=True)]
 

@@ -7,8 +7,9 @@ from typing import Annotated
 
 from vtrans.command_line.generated import argument
 from vtrans.command_line.lines import many, writer
-from vtrans.command_line.options import Output, Quiet
+from vtrans.command_line.options import Output, Quiet, check_output
 from vtrans.console import Console
+from vtrans.translate.chunks import RECORD
 from vtrans.translate.chunks import collect as collect_chunks
 
 
@@ -21,6 +22,7 @@ def collect(
 
     Before it writes the first chunk, it checks that none is missing and that each has the right number of lines.
     """
+    check_output(output, [("FOLDER", file) for file in (folder / RECORD, *folder.glob("chunk-*"))])
     with writer(output) as stream:
         lines = collect_chunks(folder, stream)
     Console(quiet=quiet).info(many(lines, "line", f"collected from {folder}"))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from vtrans.command_line.generated import argument, option
 from vtrans.command_line.lines import print_json, read_all
-from vtrans.command_line.options import BadUtf8, Json, Quiet, bad_utf8
+from vtrans.command_line.options import BadUtf8, Json, Quiet, bad_utf8, check_output
 from vtrans.console import Console
 from vtrans.errors import InputError
 
@@ -49,15 +49,17 @@ def import_(
     """
     if keep_frequent is not None and not keep_text:
         raise InputError("`keep_frequent` needs `keep_text`, whose subwords stay as well.")
+    texts = ("--sample-file", sample_file), *(("--keep-text", file) for file in keep_text or ())
+    check_output(out, [("--src-spm", src_spm), ("--tgt-spm", tgt_spm), *texts], "--out")
     console = Console(quiet=quiet)
     how = bad_utf8(on_bad_utf8)
     samples = read_all(sample_file, how, console) if sample_file else None
-    texts = [line for file in keep_text or () for line in read_all(file, how, console)]
+    kept = [line for file in keep_text or () for line in read_all(file, how, console)]
     from vtrans.interop.formats import import_model
     from vtrans.interop.trimming import Keep
 
     direction = {side: code for side, code in (("from", from_), ("to", to)) if code is not None}
-    keep = Keep(texts, FREQUENT_PIECES if keep_frequent is None else keep_frequent) if keep_text else None
+    keep = Keep(kept, FREQUENT_PIECES if keep_frequent is None else keep_frequent) if keep_text else None
     verified = import_model(model, out, console, samples, src_spm, tgt_spm, direction, keep)
     if as_json:
         print_json(verified.as_dict() if verified else None)

@@ -181,14 +181,14 @@ def translate(
     Reads stdin and writes stdout by default. Lines keep their order, and blank lines stay blank.
     """
     documents.check(files or [], [text, output])
-    targets = documents.targets(files, text.output) if files else {}
+    others = [("--glossary", reading.glossary), ("--memory", reading.memory)]
+    others += [("--model", file) for file in models.paths]
+    targets = documents.targets(files, text.output, others) if files else {}
     search = _checked_search(search, sampling, sampling_options, mbr, no_retry)
     chunks = text.chunks()
     if chunks and reading.memory:
         raise InputError("`memory` cannot be used with `chunk_lines`, because it may change while jobs run.")
-    text.check(
-        [("--glossary", reading.glossary), ("--memory", reading.memory), *(("--model", file) for file in models.paths)]
-    )
+    text.check(others)
     console = Console(quiet=quiet)
     from vtrans.translate.translation import TranslateOptions
 

@@ -92,7 +92,9 @@ class Taken:
         """Takes the languages that a document names where they are not known yet."""
         both = Languages(*(ours or theirs for ours, theirs in zip(self.languages, named, strict=True)))
         if not all(both):
-            raise DocumentError("The languages of the document are not known; give `src_lang` and `tgt_lang`.")
+            raise DocumentError(
+                "The languages of the document are not known; give `src_lang` and `tgt_lang`, or `from` and `to`."
+            )
         if any(theirs and base(ours) != base(theirs) for ours, theirs in zip(both, named, strict=True)):
             wanted, got = " and ".join(both), " and ".join(code or "unknown" for code in named)
             raise DocumentError(f"The languages of the document must be {wanted}, got {got}.")

@@ -16,7 +16,7 @@ import vtrans.interop.marian.importer as marian_importer
 from vtrans.checkpoint import save_model
 from vtrans.console import Console
 from vtrans.errors import FileError, InputError
-from vtrans.files import check_path, destination, explained, replaced
+from vtrans.files import check_path, destination, explained, overwritten, replaced
 from vtrans.interop.huggingface.multilingual import refuse_direction
 from vtrans.interop.imported import Imported, install
 from vtrans.interop.plain_call import PlainOutputs, compare_plain, plain_outputs
@@ -25,6 +25,7 @@ from vtrans.interop.verification import Outputs, Program, Verified, outputs, pro
 from vtrans.model import count_parameters
 from vtrans.processes.memory import release_memory
 from vtrans.storage.run_folder import run_of
+from vtrans.storage.tensors import open_tensors
 
 MODEL_SUFFIX = ".safetensors"
 _TRIMMED_SAMPLES = 6  # lines of the text to keep
@@ -70,6 +71,15 @@ def read_model(
     )
 
 
+def _is_ours(file: Path) -> bool:
+    """Returns whether a file in the folder of a model is the result of an earlier import."""
+    try:
+        with open_tensors(file, "model"):
+            return True
+    except FileError:
+        return False
+
+
 def import_model(
     path: Path,
     out: Path,
@@ -91,6 +101,9 @@ def import_model(
     destination(out, "model")  # before the work
     if run_of(out):
         raise InputError(f"`out` must be a file outside a run folder, got {out}.")
+    parts = [file for file in path.iterdir() if not _is_ours(file)] if path.is_dir() else [path]
+    if any(overwritten(file, [out]) for file in parts):
+        raise InputError(f"`out` must not be a file of the model {path}, got {out}.")
     imported = read_model(path, src_spm, tgt_spm, direction)
     if keep:
         imported = trimmed(imported, keep._replace(lines=[*keep.lines, *(samples or [])]))

@@ -57,8 +57,8 @@ def _check_finite(job: Job, learner: Learner, step: int) -> None:
 def diverged(run: RunFolder, what: str) -> VtransError:
     """The error for a training that has diverged, which names the last checkpoint."""
     return VtransError(
-        f"{what}. The last checkpoint is good: start another run with {run.step_file(max(run.steps(), default=0))} as "
-        "`init_from`, and with a lower learning rate, a longer warm-up or train.clip_norm = 1.0."
+        f"{what}; train again with a lower learning rate, a longer warm-up or train.clip_norm = 1.0, or start another "
+        f"run with the last checkpoint, which is good, as `init_from` ({run.step_file(max(run.steps(), default=0))})."
     )
 
 

@@ -16,7 +16,7 @@ from vtrans.config import ModelConfig, Recipe
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
 from vtrans.errors import InputError
-from vtrans.files import explained, write_atomically
+from vtrans.files import explained, overwritten, write_atomically
 from vtrans.model import Transformer
 from vtrans.numerics import kernels
 from vtrans.numerics.seeds import derived_seed
@@ -124,7 +124,7 @@ def set_up(
     recipe_text = recipe_to_write(run, before, recipe)
     progress = dataclasses.replace(saved, data=data.digest) if saved is not None else Progress(data.digest, {})
     if options.init_from is not None:
-        _initialise_from(options.init_from, job, model, progress, resumed=saved is not None)
+        _initialise_from(options.init_from, job, model, progress, resumed=saved is not None, fresh=options.fresh)
     if saved is not None:
         load_weights(run.step_file(saved.step), model)
     learner = Learner(model, recipe.train, ranks, device)
@@ -147,13 +147,17 @@ def _recipe_of(path: Path | None, data: DataFolder) -> Callable[[], Recipe] | No
     return None if path is None else lambda: recipe_of_model(choose_model(path).file, joint=data.joint)
 
 
-def _initialise_from(path: Path, job: Job, model: Transformer, progress: Progress, *, resumed: bool) -> None:
+def _initialise_from(
+    path: Path, job: Job, model: Transformer, progress: Progress, *, resumed: bool, fresh: bool
+) -> None:
     """Gives the model of a new run the weights of another model. A resumed run keeps its own weights."""
     if resumed:
         refuse_another(job.run, progress.init_from, path)
         job.console.info("the run resumes with its own weights", f"only a new run starts with those of {path}")
         return
     file, reason = choose_model(path)
+    if not fresh and overwritten(file, (job.run.last, job.run.best, *map(job.run.step_file, job.run.steps()))):
+        raise InputError(f"`out` must not be a folder in which {file} would be overwritten, got {job.run.path}.")
     taken = warm_start(model, job.data.src_vocab, job.data.tgt_vocab, file)
     progress.init_from = {"given": str(path), "file": str(file), "sha256": taken.digest}
     job.console.info(f"{taken}{f' ({reason})' if reason else ''}")

@@ -123,7 +123,7 @@ def wording_of(given: Mapping[str, Any], line: str, number: int) -> Wording:
         if key not in KEYS:
             raise InputError(f"the constraints of line {number} must have no keys but {', '.join(KEYS)}, got {key!r}.")
     if given.get("text", line) != line:
-        raise InputError(f"`text` in the constraints of line {number} must be that line, got {given['text']!r:.60}.")
+        raise InputError(f"text in the constraints of line {number} must be that line, got {given['text']!r:.60}.")
     phrases = []
     for entry in _list(given, "constraints", number):
         forms = tuple(entry) if isinstance(entry, (list, tuple)) else (entry,)

@@ -29,7 +29,7 @@ from vtrans.data.preparation.parallel_text import Corpus, sampled
 from vtrans.data.preparation.prepare import batches_of
 from vtrans.data.preparation.store_writer import Ragged, unfinished
 from vtrans.errors import FileError, InputError, install_command
-from vtrans.files import explained, printable
+from vtrans.files import explained, overwritten, printable
 from vtrans.keys import LONGEST_SHOWN
 from vtrans.text.detection import is_known
 from vtrans.text.lines import write_line, writing
@@ -106,7 +106,7 @@ def _check_folder(out: Path, inputs: Sequence[Path], names: tuple[str, str], for
         return
     if not out.is_dir():
         raise FileError(f"{out} is a file, but `out` must be a folder; give another.")
-    if any(file.parent.samefile(out) for file in inputs):
+    if any(file.parent.samefile(out) or overwritten(file, (out / name for name in ours)) for file in inputs):
         raise InputError(f"`out` must be another folder than that of `src` and `tgt`, got {out}.")
     present = {file.name for file in out.iterdir()}
     has_report = (out / REPORT_FILE).is_file() and f'"format": "{FORMAT}"'.encode() in (out / REPORT_FILE).read_bytes()

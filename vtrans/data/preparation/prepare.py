@@ -138,7 +138,9 @@ def _encode_validation(
                 repeats.remember(writer.add(encoder(batch, options.threads), batch, corpus))
                 progress.advance(len(batch))
     if not writer.kept:
-        raise InputError("every validation pair has an empty side; give other `valid_src` and `valid_tgt`.")
+        raise InputError(
+            "every validation pair has an empty side; give other validation text, or other `valid_src` and `valid_tgt`."
+        )
 
 
 def _encode_training(
