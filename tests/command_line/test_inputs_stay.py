@@ -43,7 +43,7 @@ def place(tmp_path: Path, tiny_run: RunFolder, tiny_data: DataFolder, monkeypatc
     hugging_face_folder(tmp_path / "foreign")
     average([tiny_run.last], Path("mean.safetensors"))
     for folder in ("folder/run", "cleaned", "chunks", "terms"):
-        os.makedirs(folder)
+        Path(folder).mkdir(parents=True)
     shutil.copy(tiny_run.last, "model.safetensors")
     for name in ("model", "halfway", "best", "last", "run/averaged"):
         shutil.copy(tiny_run.last, f"folder/{name}.safetensors")

@@ -195,7 +195,7 @@ def test_advice_that_a_command_cannot_follow_is_left_out(
     assert adapted("a; b; raise `max_tokens` or `seed`, or give text.") == "error: a; b; give text.\n"
     (place / "a.po").write_text('msgid ""\nmsgstr ""\n\nmsgid "A dog"\nmsgstr "Ein Hund"\n')
     for words, allowed in (
-        ("adapt model.safetensors", "--from and --to"),
+        ("adapt model.safetensors --from de", "--from and --to"),
         ("prepare-bpe", "--src-lang and --tgt-lang"),
     ):
         assert run_cli(*words.split(), "--pairs", "a.po").err.endswith(f"not known; give {allowed}.\n")

@@ -93,7 +93,7 @@ class Taken:
         both = Languages(*(ours or theirs for ours, theirs in zip(self.languages, named, strict=True)))
         if not all(both):
             raise DocumentError(
-                "The languages of the document are not known; give `src_lang` and `tgt_lang`, or `from` and `to`."
+                "The languages of the document are not known; give `src_lang` and `tgt_lang`, or give `from` and `to`."
             )
         if any(theirs and base(ours) != base(theirs) for ours, theirs in zip(both, named, strict=True)):
             wanted, got = " and ".join(both), " and ".join(code or "unknown" for code in named)
