@@ -16,11 +16,13 @@ from conftest import TINY, make_data, tiny_pairs, tiny_train
 from drawn import seed_of
 from safetensors.torch import load_file
 
-from vtrans.checkpoint import load_model
+from vtrans.checkpoint import LoadedModel, load_model, save_model
+from vtrans.config import SearchConfig
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
 from vtrans.errors import FileError, InputError
 from vtrans.model import Transformer
+from vtrans.storage.layout import layout_of
 from vtrans.storage.run_folder import RunFolder
 from vtrans.storage.states import read_progress
 from vtrans.text.vocabulary import PAD_ID
@@ -70,6 +72,28 @@ def test_rows_of_common_subwords_are_copied_and_new_ones_stay(
     assert f"{shared} of {len(other_data.src_vocab)} rows of src_embedding" in str(taken)
     own, there = dict(model.named_parameters()), dict(theirs.model.named_parameters())
     assert all(torch.equal(own[n], there[n]) for n in own if not n.startswith("src_embedding"))
+
+
+@pytest.mark.parametrize("tie", ["src-tgt-softmax", "src-tgt", "none"])
+@pytest.mark.parametrize("size", [320, 300])
+def test_each_tensor_with_a_row_per_subword_is_matched_by_subword(
+    tmp_path: Path, tiny_data: DataFolder, other_data: DataFolder, tie: str, size: int
+) -> None:
+    data = other_data if size == 320 else make_data(tmp_path, vocab_size=size)
+    assert (len(tiny_data.src_vocab), len(data.src_vocab)) == (320, size)
+    given, model = (made(each, tie, projection_bias=True) for each in (tiny_data, data))
+    torch.nn.init.normal_(given.projection.bias)
+    save_model(tmp_path / "model", LoadedModel(given, tiny_data.src_vocab, tiny_data.tgt_vocab, SearchConfig(), {}))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    warm_start(model, data.src_vocab, data.tgt_vocab, tmp_path / "model")
+    shapes, larger = (layout_of(model.config, n, n, joint=True).shapes for n in (size, size + 1))
+    by_subword = {name for name in shapes if shapes[name] != larger[name]}
+    assert "projection.bias" in by_subword
+    places = {tiny_data.src_vocab.piece(i): i for i in range(320)}
+    for name in by_subword:
+        for row, value in enumerate(model.state_dict()[name]):
+            place = places.get(data.src_vocab.piece(row))
+            assert torch.equal(value, before[name][row] if place is None else given.state_dict()[name][place])
 
 
 def test_every_form_of_tying_can_start_from_every_other(

@@ -17,13 +17,15 @@ from vtrans.model import Transformer
 from vtrans.storage.run_folder import RunFolder
 from vtrans.text.vocabulary import Vocabulary
 
-# If the new model ties embeddings that the old one does not, a row comes from the first of these with its subword.
-_EMBEDDINGS = ("projection.weight", "tgt_embedding.weight", "src_embedding.weight")
+# The modules whose tensors have a row per subword. If the new model ties some that the old one does not, a row comes
+# from the first of these with its subword.
+_BY_SUBWORD = ("projection", "tgt_embedding", "src_embedding")
 
 
 @dataclass(frozen=True)
 class WarmStart:
-    """What a warm start has copied: the file, its SHA-256, and per embedding the copied rows and all rows."""
+    """What a warm start has copied: the file, its SHA-256, and the copied rows and all rows of each tensor with a row
+    per subword."""
 
     path: Path
     digest: str
@@ -37,9 +39,9 @@ class WarmStart:
 def warm_start(model: Transformer, src_vocab: Vocabulary, tgt_vocab: Vocabulary, path: Path) -> WarmStart:
     """Copies the weights of a model file into `model`. Raises InputError if their architectures differ.
 
-    Embeddings are matched by subword: a row is copied if both vocabularies have its subword, and keeps its initial
-    value otherwise. An embedding that is tied in `model` but not in the file takes a row from the projection, else
-    from the target embedding, else from the source embedding.
+    Embeddings and the projection's bias are matched by subword: a row is copied if both vocabularies have its subword,
+    and keeps its initial value otherwise. An embedding that is tied in `model` but not in the file takes a row from the
+    projection, else from the target embedding, else from the source embedding.
     """
     loaded = load_model(path)
     ours, theirs = model.config, loaded.model.config
@@ -53,20 +55,20 @@ def warm_start(model: Transformer, src_vocab: Vocabulary, tgt_vocab: Vocabulary,
             f"the model {path} has another architecture than the recipe; to start from it, set {', '.join(differing)}."
         )
     weights = loaded.model.state_dict(keep_vars=True)
-    known = {
-        "src_embedding.weight": _places(loaded.src_vocab),
-        "tgt_embedding.weight": _places(loaded.tgt_vocab),
-        "projection.weight": _places(loaded.tgt_vocab),
-    }
+    src, tgt = _places(loaded.src_vocab), _places(loaded.tgt_vocab)
     rows = {}
     for names, parameter in _owners(model):
-        name = names[0]
-        if name in known:
-            vocabulary = src_vocab if name.startswith("src") else tgt_vocab
-            sources = [(weights[kind], known[kind]) for kind in _EMBEDDINGS if kind in names]
-            rows[name.removesuffix(".weight")] = (_take_rows(parameter, vocabulary, sources), len(vocabulary))
+        module, _, part = names[0].partition(".")
+        if module in _BY_SUBWORD:
+            vocabulary = src_vocab if module == "src_embedding" else tgt_vocab
+            sources = [
+                (weights[f"{kind}.{part}"], src if kind == "src_embedding" else tgt)
+                for kind in _BY_SUBWORD
+                if f"{kind}.{part}" in names
+            ]
+            rows[names[0].removesuffix(".weight")] = (_take_rows(parameter, vocabulary, sources), len(vocabulary))
             continue
-        there = weights[name]
+        there = weights[names[0]]
         if (
             ours.positions in ("learned", "stored")
             and there.shape != parameter.shape
