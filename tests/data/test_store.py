@@ -65,6 +65,25 @@ def large_store(path: Path) -> TokenStore:
     return TokenStore.open(path)
 
 
+@pytest.mark.parametrize("tagged", [False, True])
+@pytest.mark.parametrize("corpora", [(1,), (3, 0), (2000,), (5000, 40, 1), (1000, 1000)])
+def test_the_length_limit_holds_for_nearly_all_pairs_of_each_corpus(corpora: tuple[int, ...], tagged: bool) -> None:
+    data, random = DataFolder.__new__(DataFolder), np.random.default_rng(len(corpora))
+    data.corpora, data.tags = corpora, {"de": ">>de<<"} if tagged else {}
+    src_N = random.integers(1, 60, sum(corpora))
+    ratio_N = np.repeat(random.uniform(0.3, 3, len(corpora)), corpora)
+    tgt_N = random.poisson(ratio_N * src_N) + 1
+    columns = {}
+    for side, lengths_N in (("src", src_N + tagged), ("tgt", tgt_N)):
+        columns[f"{side}_ids"] = np.zeros(lengths_N.sum(), np.uint16)
+        columns[f"{side}_offsets"] = np.concatenate([[0], lengths_N.cumsum()])
+    data.train = TokenStore(Path("train"), columns)
+    fits_N = [count + 1 <= data.length_limit.of(length) for length, count in zip(src_N, tgt_N, strict=True)]
+    for part in np.split(fits_N, np.cumsum(corpora)[:-1]):
+        assert part.sum() >= 0.99 * len(part) - 1
+    assert data.length_limit.ratio == round((tgt_N + 1).sum() / (src_N + 1).sum(), 2)
+
+
 def test_a_store_stays_on_disk(tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
     store = large_store(path)

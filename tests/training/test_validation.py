@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from conftest import VALID_PAIRS, tiny_train
+from conftest import TINY, VALID_PAIRS, tiny_train
 from runs import heard, lines, run_trainer, set_up_run
 
 from vtrans.checkpoint import load_model
 from vtrans.config import SearchConfig, TrainConfig
 from vtrans.data.batches import collate
 from vtrans.data.store import DataFolder
-from vtrans.errors import VtransError
+from vtrans.errors import InputError, VtransError
 from vtrans.storage.run_folder import RunFolder
 from vtrans.storage.states import read_progress
 from vtrans.training.progress import Progress
@@ -48,7 +49,7 @@ def test_validation_does_not_disturb_training(tmp_path: Path, tiny_data: DataFol
     assert len(store) == len(VALID_PAIRS)
 
 
-def test_the_signature_has_exactly_the_settings_that_translations_depend_on() -> None:
+def test_the_signature_has_exactly_the_settings_that_translations_depend_on(tiny_data: DataFolder) -> None:
     train, search = TrainConfig(), SearchConfig()
     other: dict[str, Any] = {
         "alpha": 1.0,
@@ -71,11 +72,37 @@ def test_the_signature_has_exactly_the_settings_that_translations_depend_on() ->
     assert set(other) == {field.name for field in dataclasses.fields(SearchConfig)}
     for beam, unused in ((1, inert | {"alpha", "length_penalty"}), (2, inert)):
         train = dataclasses.replace(train, valid_beam=beam)
+        signature = signature_end(train, search, tiny_data)
         for name, value in other.items():
             changed = dataclasses.replace(search, **{name: value})
-            assert (signature_end(train, changed, 20) == signature_end(train, search, 20)) == (name in unused), name
-    assert signature_end(TrainConfig(valid_sentences=20), search, 20) == signature_end(TrainConfig(), search, 20)
-    assert signature_end(TrainConfig(valid_sentences=19), search, 20) != signature_end(TrainConfig(), search, 20)
+            assert (signature_end(train, changed, tiny_data) == signature) == (name in unused), name
+    count = len(tiny_data.valid)
+    alike, other = (TrainConfig(valid_sentences=sentences) for sentences in (count, count - 1))
+    assert signature_end(alike, search, tiny_data) == signature_end(TrainConfig(), search, tiny_data)
+    assert signature_end(other, search, tiny_data) != signature_end(TrainConfig(), search, tiny_data)
+
+
+def test_validation_translates_to_lengths_usual_in_training(tmp_path: Path, tiny_data: DataFolder) -> None:
+    settings = ("search.max_length=0", "train.max_steps=1", "train.valid_sentences=0")
+    run, limit, store = tmp_path / "run", tiny_data.length_limit, tiny_data.valid
+    said = heard(tiny_data, run, *TINY, *settings)
+    assert f"greedy, at most {limit} subwords" in said
+    record = lines(RunFolder(run))[-1]
+    assert record["signature"] not in said
+    assert f"|limit:{limit}|".replace(" ", "") in record["signature"]
+    # A model that has hardly begun repeats itself up to the limit.
+    translator = Trainer(set_up_run(tiny_data, run, *settings)).validation._translator(1)
+    for i, (best,) in enumerate(translator.nbest([store.text("src", i) for i in range(len(store))])):
+        assert len(best.tokens) == limit.of(len(store.src(i)))
+
+
+@pytest.mark.parametrize("setting", ['search.begin=["missing"]', "search.min_length=20"])
+def test_a_search_that_cannot_work_is_refused_before_training(
+    tmp_path: Path, tiny_data: DataFolder, setting: str
+) -> None:
+    with pytest.raises(InputError, match=re.escape(setting.split(".")[1].split("=")[0])):
+        tiny_train(tiny_data, tmp_path / "run", setting)
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(

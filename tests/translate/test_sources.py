@@ -97,3 +97,6 @@ def test_the_limit_is_above_the_source_or_a_multiple_of_it(search: SearchConfig,
     line.ids = [4, 5, 6, 7]
     (piece,) = SourceReader(engine, search).pieces(line, 70, None)
     assert piece.source.limit == limit
+    for further in (3, 10, 99):
+        (piece,) = SourceReader(engine, search, lambda length, more=further: length + more).pieces(line, 70, None)
+        assert piece.source.limit == min(limit, max(4 + further, search.min_length + 1))

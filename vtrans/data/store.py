@@ -14,9 +14,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Mapping
+from functools import cached_property
+from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -161,6 +164,20 @@ _READ_ELEMENTS = 1 << 20  # elements read at a time
 _MAKE_AGAIN = "make the data folder again with `vtrans prepare-bpe`"
 
 
+class LengthLimit(NamedTuple):
+    """The largest usual length of targets: `ratio` subwords per subword of the source, both with EOS, and `more`."""
+
+    ratio: float
+    more: int
+
+    def of(self, length: int) -> int:
+        """Returns the limit, EOS included, for a source of `length` subwords without EOS."""
+        return math.ceil(self.ratio * (length + 1)) + self.more
+
+    def __str__(self) -> str:
+        return f"{self.ratio:g} x source + {self.more}"
+
+
 class DataFolder:
     """A data folder: two stores, one or two vocabularies, and the report.
 
@@ -223,6 +240,17 @@ class DataFolder:
                 "make one with `vtrans prepare-bpe`."
             )
         return cls(path, report)
+
+    @cached_property
+    def length_limit(self) -> LengthLimit:
+        """The mean ratio of the training pairs, and what 99 of 100 pairs of each corpus need beyond it at most."""
+        src_N, tgt_N = (lengths.numpy() + 1 for lengths in (self.train.src_lengths, self.train.tgt_lengths))
+        src_N = src_N - bool(self.tags)
+        ratio = round(float(tgt_N.sum() / src_N.sum()), 2)
+        beyond_N = tgt_N - np.ceil(ratio * src_N)
+        ends = accumulate(self.corpora, initial=0)
+        needed = [np.quantile(beyond_N[start:end], 0.99) for start, end in pairwise(ends) if start < end]
+        return LengthLimit(ratio, max(0, math.ceil(max(needed))))
 
     def check_unchanged(self) -> None:
         """Raises FileError if another program has changed a store in place while it was open. A store that was removed

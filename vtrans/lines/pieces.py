@@ -4,7 +4,7 @@ translations of the pieces."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -35,13 +35,14 @@ EXTRA_LENGTH = 50  # target subwords allowed beyond the length of the source (Va
 class SourceReader:
     """Makes sources of lines, within the lengths that an engine and the search settings allow.
 
-    `max_source` is the length, in subwords without tag and EOS, above which a line is cut into pieces. Raises
-    InputError if `min_length` leaves no room for EOS.
+    `max_source` is the length, in subwords without tag and EOS, above which a line is cut into pieces. `limit` returns
+    another limit of the target subwords, EOS included, for a source of that many subwords. Raises InputError if
+    `min_length` leaves no room for EOS.
     """
 
-    def __init__(self, engine: Engine, search: SearchConfig) -> None:
+    def __init__(self, engine: Engine, search: SearchConfig, limit: Callable[[int], int] | None = None) -> None:
         self._src_vocab, self._tgt_vocab = engine.src_vocab, engine.tgt_vocab
-        self._search, self._most = search, engine.max_length
+        self._search, self._most, self._other_limit = search, engine.max_length, limit
         self._tags: dict[str | None, int | None] = {
             code: engine.src_vocab.id_of(tag) for code, tag in engine.tags.items()
         }
@@ -190,8 +191,10 @@ class SourceReader:
         return most if self._most is None else min(most, self._most)
 
     def _limit(self, length: int) -> int:
-        """Returns `max_target`, or `max_length` if that is less."""
+        """Returns `max_target`, or `max_length` or the other limit if that is less."""
         most = self.max_target(length)
+        if self._other_limit is not None:
+            most = min(most, max(self._other_limit(length), self._search.min_length + 1))
         return min(most, self._search.max_length) if self._search.max_length else most
 
     def _remedy(self, limit: int) -> str:

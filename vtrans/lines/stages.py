@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 
 from vtrans.config import RETRY_NGRAM, SearchConfig
@@ -31,10 +32,12 @@ from vtrans.wording.protect import EVERYDAY, Protection
 
 
 class Stages:
-    """The stages of an engine with these search settings. `retry` is that of `Translator`."""
+    """The stages of an engine with these search settings. `retry` and `limit` are parameters of `Translator`."""
 
-    def __init__(self, engine: Engine, search: SearchConfig, *, retry: bool) -> None:
-        self.reader = SourceReader(engine, search)
+    def __init__(
+        self, engine: Engine, search: SearchConfig, *, retry: bool, limit: Callable[[int], int] | None = None
+    ) -> None:
+        self.reader = SourceReader(engine, search, limit)
         self._engine, self._search = engine, search
         self._has_codes = all(model.codes for model in engine.models)
         lengths = [model.usual_length for model in engine.models]

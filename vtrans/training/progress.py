@@ -40,6 +40,7 @@ class Progress:
     window: dict[str, float] = field(default_factory=dict)  # sums since the last line of metrics.jsonl
     environment: dict[str, Any] = field(default_factory=dict)
     kernels: Kernels = field(default_factory=Kernels)
+    signature_end: str = ""  # of the scores by which `best` is ranked (validation.py)
     init_from: dict[str, str] = field(default_factory=dict)  # the model whose weights the run started with, if any
 
     def rank(self, record: Mapping[str, Any], config: TrainConfig) -> None:

@@ -111,10 +111,9 @@ def restore(job: Job, learner: Learner, progress: Progress, metrics: Metrics) ->
         if RAW in parts:
             parameter.data.copy_(parts.pop(RAW))
         learner.optimizer.state[parameter].update({part: value.to(parameter.device) for part, value in parts.items()})
-    config, pairs = job.recipe.train, len(job.data.valid)
-    before = recorded_recipe(progress.recipe, str(job.run.path))
-    was, now = (signature_end(each.train, each.search, pairs) for each in (before, job.recipe))
-    if config.best_metric != before.train.best_metric or (config.best_metric != "nll" and was != now):
+    config, before = job.recipe.train, recorded_recipe(progress.recipe, str(job.run.path)).train
+    now = signature_end(config, job.recipe.search, job.data)
+    if config.best_metric != before.best_metric or (config.best_metric != "nll" and progress.signature_end != now):
         progress.rank_again(metrics.records(), job.run.steps(), config, now)
         if not progress.best:
             job.console.info("no earlier validation used these settings: `best` starts with the next validation")

@@ -42,6 +42,7 @@ from vtrans.training.recipe import (
 )
 from vtrans.training.resume import environment, newest_progress, restore
 from vtrans.training.tensorboard import Events, remove
+from vtrans.training.validation import signature_end
 from vtrans.training.warm_start import refuse_another, warm_start
 
 
@@ -138,6 +139,7 @@ def set_up(
         begin(learner.optimizer, learner.parameters.values())
     progress.environment, progress.kernels = environment(job, learner), kernels.current()
     progress.recipe = dataclasses.asdict(recipe)
+    progress.signature_end = signature_end(recipe.train, recipe.search, data)
     _check_ranks_agree(job, progress)
     return SetUp(job, learner, progress, metrics, saved, recipe_text)
 

@@ -45,7 +45,7 @@ def search_of(train: TrainConfig, search: SearchConfig) -> SearchConfig:
     return search.with_beam(train.valid_beam)
 
 
-def signature_end(train: TrainConfig, search: SearchConfig, pairs: int) -> str:
+def signature_end(train: TrainConfig, search: SearchConfig, data: DataFolder) -> str:
     """The settings that the translations depend on, as the end of the signature of BLEU and chrF. Scores are
     comparable only if their signatures end the same."""
     validated = search_of(train, search)
@@ -57,7 +57,8 @@ def signature_end(train: TrainConfig, search: SearchConfig, pairs: int) -> str:
             continue
         if key.signed or (value != getattr(SearchConfig, name) and not idle_because(validated, name)):
             settings[name] = value
-    settings["sentences"] = translated(train, pairs)
+    settings["limit"] = str(data.length_limit).replace(" ", "")
+    settings["sentences"] = translated(train, len(data.valid))
     return "".join(f"|{name}:{value}" for name, value in settings.items())
 
 
@@ -104,10 +105,10 @@ class Validation:
     ) -> None:
         self.data, self.run, self.recipe = data, run, recipe
         self.objective, self.device, self.console = objective, device, console
-        self.told_signature = False
         self.count = translated(recipe.train, len(data.valid))
         self.chosen, self.rows = _chosen(data, self.count)
-        self.signature_end = signature_end(recipe.train, recipe.search, len(data.valid))
+        self.signature_end = signature_end(recipe.train, recipe.search, data)
+        self._translator(0)  # raises InputError for settings of the search that contradict each other or the data
 
     def measure(self, step: int, cancelled: Callable[[], bool] = lambda: False) -> dict[str, Any] | None:
         """Returns the record for metrics.jsonl (negative log-likelihood per token, BLEU and chrF) and prints it.
@@ -147,6 +148,7 @@ class Validation:
         }
         self._write_translations(step, sources, references, hypotheses)
         finite = math.isfinite(nll)
+        search = f"beam {config.valid_beam}" if config.valid_beam > 1 else "greedy"
         record = {
             "kind": "valid",
             "step": step,
@@ -163,23 +165,16 @@ class Validation:
             parts = " (" + ", ".join(f"{code} {values['bleu']:.2f}" for code, values in by_language.items()) + ")"
         self.console.info(
             f"valid at step {step:,}: ppl {math.exp(min(nll, 50)):.2f}  bleu {scores['bleu']:.2f}{parts}  "
-            f"chrf {scores['chrf']:.2f}  ({duration(time.monotonic() - began)}"
-            + (")" if self.told_signature else f", {record['signature']})")
+            f"chrf {scores['chrf']:.2f}  ({search}, at most {self.data.length_limit} subwords; "
+            f"{duration(time.monotonic() - began)})"
         )
-        self.told_signature = True
         for i in range(min(config.samples, len(sources))):
             self.console.info(f"  src {sources[i]}\n  ref {references[i]}\n  hyp {hypotheses[i]}")
         return record
 
     def _translated(self, step: int, sources: Sequence[str], raise_if_cancelled: Callable[[], None]) -> list[str]:
         """The translations of the chosen pairs' sources, each into the language of its pair."""
-        data, search, hypotheses = self.data, self.recipe.search, [""] * len(sources)
-        vocabularies = data.src_vocab, data.tgt_vocab
-        loaded = LoadedModel(
-            self.objective.model, *vocabularies, search, {"step": step}, None, data.languages, data.tags
-        )
-        # No second search for repetitive translations: an untrained model repeats itself on most lines.
-        translator = Translator(TorchEngine([loaded]), search_of(self.recipe.train, search), retry=False)
+        translator, hypotheses = self._translator(step), [""] * len(sources)
         with self.console.progress("translating the validation text", len(sources), "sentences") as counter:
 
             def done() -> None:
@@ -192,6 +187,17 @@ class Validation:
                 for i, line in lines.items():
                     hypotheses[i] = line.translations[0].text
         return hypotheses
+
+    def _translator(self, step: int) -> Translator:
+        data, search = self.data, self.recipe.search
+        vocabularies = data.src_vocab, data.tgt_vocab
+        loaded = LoadedModel(
+            self.objective.model, *vocabularies, search, {"step": step}, None, data.languages, data.tags
+        )
+        # No second search for repetitive translations, since an untrained model repeats itself on most lines. The limit
+        # keeps such lines from having most of the words of all translations.
+        own = search_of(self.recipe.train, search)
+        return Translator(TorchEngine([loaded]), own, retry=False, limit=data.length_limit.of)
 
     def _write_translations(
         self, step: int, sources: Sequence[str], references: Sequence[str], hypotheses: Sequence[str]

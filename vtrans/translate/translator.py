@@ -35,7 +35,7 @@ class Translator:
 
     With `retry`, a line whose best translation loops or reaches its length limit is searched again with a no-repeat
     rule, as `vtrans.lines.retry` defines it. The n-best list is that of the search that is kept. There is no second
-    search if `search` already has a no-repeat rule, or for samples.
+    search if `search` already has a no-repeat rule, or for samples. `limit` is a parameter of `SourceReader`.
 
     Lines pass the stages that `vtrans.lines.stages` lists: among others, a line in capitals or title case is translated
     in lower case, and characters that the vocabulary lacks are copied.
@@ -52,6 +52,7 @@ class Translator:
         console: Console | None = None,
         *,
         retry: bool = True,
+        limit: Callable[[int], int] | None = None,
     ) -> None:
         self.engine = engine
         self.search = engine.settings if search is None else search
@@ -61,7 +62,7 @@ class Translator:
         self.turn = RLock()
         if reason := self.search.contradiction("`{}`"):
             raise InputError(reason)
-        self._stages = Stages(engine, self.search, retry=retry)
+        self._stages = Stages(engine, self.search, retry=retry, limit=limit)
         self.reader = self._stages.reader
         self.uses_matches = all(model.matches for model in engine.models)
         """Whether the model has learned to use fuzzy matches."""
