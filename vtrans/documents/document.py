@@ -176,7 +176,9 @@ class MarkedDocument:
         """Returns a text with these strings in place of its numbers between marks."""
         if not self.mark:
             return text
-        return re.sub(f"{self.mark}([0-9]+){self.mark}", lambda found: "".join(atoms[int(found[1]) :][:1]), text)
+        found = re.split(f"{self.mark}([0-9]+){self.mark}", text)
+        found[1::2] = [atoms[int(number)] if int(number) < len(atoms) else "" for number in found[1::2]]
+        return "".join(found)
 
     def known(self, known: Known, kind: Kind) -> str | None:
         """Returns the only translation that a memory has of this string, or of all its sentences if it has no tags."""

@@ -38,11 +38,12 @@ def _noted(rule: Rule) -> Rule:
 
     def run(state: StateInline, silent: bool) -> bool:
         begin, before, pending = state.pos, len(state.tokens), bool(state.pending)
-        end_of_label = state.md.helpers.parseLinkLabel(state, begin, True) if state.src[begin] == "[" else -1
         if not rule(state, silent):
             return False
-        place = begin
-        for token in [] if silent else state.tokens[before + pending :]:
+        place, new = begin, [] if silent else state.tokens[before + pending :]
+        is_link = state.src[begin] == "[" and any(token.type == "link_open" for token in new)
+        end_of_label = state.md.helpers.parseLinkLabel(state, begin, True) if is_link else -1
+        for token in new:
             if "span" in token.meta:
                 continue
             if token.type == "text":  # delimiters of emphasis, which become tags later
@@ -132,11 +133,13 @@ def _slot(text: str, token: Token, places: list[tuple[int, int]], language: str,
         child.content for child in token.children or () if child.type == "text_special" and child.info == "escape"
     }
     document = MarkedDocument(list(_items(token, text, there)), language, partial(_written, escaped, between))
-    env = {"references": env.get("references", {})}
+    marks = _marks(token)
 
     def written(texts: list[str]) -> str | None:
         new = texts[0].replace(between, "\n")
-        return texts[0] if texts[0].strip() and _structure(new, env) == _structure(content, env) else None
+        if not new.strip() or _blocks(new) != _blocks(content):
+            return None
+        return texts[0] if _marks(_PARSER.parseInline(new, env)[0]) == marks else None
 
     return Slot(begin, end, [document], written)
 
@@ -148,12 +151,17 @@ def _written(escaped: set[str], between: str, text: str) -> str:
     return "".join(f"\\{sign}" if sign in escaped else sign for sign in text).replace("\n", between)
 
 
-def _structure(content: str, env: dict[str, Any]) -> tuple[list[str], Counter[tuple[str, str, str, str]]]:
-    """Returns the blocks of a text, and its markup."""
-    tokens = _PARSER.parse(content, dict(env))
-    inline = [child for token in tokens for child in token.children or () if child.type not in _UNMARKED]
-    marks = Counter((child.type, child.markup, child.content, repr(child.attrs)) for child in inline)
-    return [token.type for token in tokens], marks
+def _blocks(content: str) -> list[str]:
+    """Returns the types of the blocks of a text. What is in them is not read."""
+    tokens: list[Token] = []
+    _PARSER.block.parse(content, _PARSER, {}, tokens)
+    return [token.type for token in tokens]
+
+
+def _marks(token: Token) -> Counter[tuple[str, str, str, str]]:
+    """Returns the markup in a block of text."""
+    inline = [child for child in token.children or () if child.type not in _UNMARKED]
+    return Counter((child.type, child.markup, child.content, repr(child.attrs)) for child in inline)
 
 
 def _items(token: Token, text: str, there: Callable[[int], int]) -> Iterator[Item]:

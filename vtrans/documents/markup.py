@@ -24,7 +24,7 @@ from vtrans.wording.protect import Span
 DEEPEST = 50  # nested elements; deeper tags count as single tags
 PASSES = 10  # over the elements, to join sentences; what is still crossed then is one sentence
 
-_END_PUNCTUATION, _PUNCTUATION = re.compile(r"[^\w\s]+$"), re.compile(r"[^\w\s]+")
+_END_PUNCTUATION, _PUNCTUATION = re.compile(r"(?<![^\w\s])[^\w\s]+$"), re.compile(r"[^\w\s]+")
 
 
 @dataclass(frozen=True)

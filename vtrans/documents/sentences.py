@@ -26,6 +26,9 @@ MARKED = re.compile(r"(?P<mark>[\ue000-\uf8ff])[0-9]+(?P=mark)")
 PROTECTION = Protection((_WEBLATE, CODE, MARKED.pattern, PLACEHOLDERS, NAMES))
 """What is copied to translations."""
 
+# Characters that sentencex sees at a time. It takes quadratic time for quotation marks, and no other thread runs then.
+WINDOW = 5000
+
 _LINE_END = re.compile("([\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+)")
 _SPACE = re.compile("[\n\r\t\f]")  # white space in markup
 
@@ -80,4 +83,19 @@ def _parts(text: str, language: str, splitting: Splitting) -> Iterator[str]:
     if splitting == "sentences":
         text = _SPACE.sub(" ", text)
     for number, line in enumerate(_LINE_END.split(text)):
-        yield from [line] if number % 2 else sentencex.segment(language.partition("-")[0], line)
+        yield from [line] if number % 2 else _sentences(line, language.partition("-")[0])
+
+
+def _sentences(line: str, language: str) -> Iterator[str]:
+    """Yields the sentences of a line. A window begins where a sentence does, unless one is longer than a window."""
+    begin = place = 0  # of the sentence, and of the window
+    while place < len(line):
+        parts = sentencex.segment(language, line[place : place + WINDOW])
+        if place + WINDOW < len(line):
+            del parts[-1]  # the window may cut it
+        for part in parts:
+            place += len(part)
+            yield line[begin:place]
+            begin = place
+        if not parts:
+            place += WINDOW

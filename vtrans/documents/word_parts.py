@@ -16,7 +16,7 @@ Claims = dict[int, list[tuple[Span, Span]]]  # for words of the translation: par
 MOST_PARTS = 20  # of a word; others stay whole
 
 WORD = re.compile(r"\S+")
-_AROUND = re.compile(r"^[^\w\s]+|[^\w\s]+$")
+_AROUND = re.compile(r"^[^\w\s]+|(?<![^\w\s])[^\w\s]+$")
 
 
 def divided_words(

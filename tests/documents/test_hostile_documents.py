@@ -1,0 +1,66 @@
+"""Hostile documents are read and written in linear time."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from types import FrameType
+from typing import Any
+
+import pytest
+import sentencex
+
+from vtrans.documents.document import Translated
+from vtrans.documents.files import open_file
+from vtrans.documents.sentences import WINDOW, split_sentences
+
+LIMIT = 10**7
+PO = 'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\n"\n\n#, {}\nmsgid "word {}"\nmsgstr ""\n'
+
+
+def written(name: str, text: str) -> bytes:
+    """Returns a file in which every line is translated as itself."""
+    opened = open_file(name, text.encode(), LIMIT)
+    documents = [opened.read(part, "en") for part in opened.texts]
+    return opened.written([document.joined([*map(Translated.unchanged, document.lines)]) for document in documents])
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    {
+        "placeholders": ("a.json", json.dumps({"a": "word " + "%s" * 60_000})),
+        "roles": ("a.json", json.dumps({"a": "word " + ":a" * 60_000})),
+        "flags of printf": ("a.po", PO.format("c-format", "%" + "0" * 60_000)),
+        "characters of Lisp": ("a.po", PO.format("lisp-format", "~'" * 60_000)),
+        "punctuation in a tag": ("a.html", f"A <b>dog{'!' * 60_000}a</b> runs."),
+        "quotation marks": ("a.txt", "\u00ab" * 120_000),
+    }.values(),
+)
+def test_a_hostile_document_is_read_in_linear_time(name: str, text: str) -> None:
+    began = time.process_time()
+    assert len(written(name, text)) >= len(text)
+    assert time.process_time() - began < 4, "60,000 pieces take less than a second, and far more if it is quadratic"
+
+
+@pytest.mark.parametrize("piece", ["[", "![", "[^", "![](", "[a](b) "])
+def test_a_character_of_markdown_costs_few_calls(piece: str) -> None:
+    calls, length = 0, 500
+
+    def count(frame: FrameType, event: str, value: Any) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        written("a.md", piece * (length // len(piece)))
+    finally:
+        sys.setprofile(None)
+    assert calls < 500 * length
+
+
+def test_sentences_of_a_long_line_are_found_window_by_window() -> None:
+    line = "".join(f"The dog number {number} runs in the park. " for number in range(WINDOW // 10))
+    assert split_sentences(line, "en").sentences == [part.strip() for part in sentencex.segment("en", line)]
+    whole = "word " * WINDOW
+    assert split_sentences(whole, "en").sentences == [whole.strip()]
