@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from conftest import VALID_PAIRS
+from safetensors.torch import load_file
 
 from vtrans.checkpoint import LoadedModel
 from vtrans.config import ModelConfig, SearchConfig
@@ -52,3 +53,19 @@ def written(loaded: LoadedModel, folder: Path, quantization: str = "float32") ->
 
 def encoded(loaded: LoadedModel, lines: list[str]) -> list[list[int]]:
     return sorted(([*ids, EOS_ID] for ids in loaded.src_vocab.encode_batch(lines)), key=len, reverse=True)
+
+
+def assert_has_all_tensors(folder: Path) -> None:
+    """transformers finds every tensor of an export and no other, would save the same ones, and would compute the same
+    positions, which its Marian does not save."""
+    import transformers
+
+    model, found = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder, output_loading_info=True)
+    assert not any(found.values()), found
+    model.save_pretrained(folder / "again")
+    ours, theirs = (load_file(path / "model.safetensors") for path in (folder, folder / "again"))
+    positions = {name for name in ours if "embed_positions" in name}
+    for name in positions:
+        theirs[name] = model.get_submodule(name.removesuffix(".weight")).create_weight()
+    assert ours.keys() == theirs.keys()
+    assert all(torch.allclose(ours[name], theirs[name], rtol=0, atol=1e-6 if name in positions else 0) for name in ours)

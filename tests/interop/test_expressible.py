@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import re
 from typing import Any
 
 import pytest
@@ -66,8 +68,16 @@ def test_each_program_has_its_values(program: str, changes: dict[str, Any], prog
     if program in programs:
         check_model(config, program)
     else:
-        with pytest.raises(InputError, match=rf"model\.{next(iter(changes))} = .*{program}"):
+        with pytest.raises(InputError, match=rf"model\.{next(iter(changes))} = .*{program}") as refused:
             check_model(config, program)
+        advice = re.findall(r"--set model\.(\w+)=([^ `]+)", str(refused.value))
+        check_model(dataclasses.replace(config, **{name: json.loads(value) for name, value in advice}), program)
+
+
+def test_a_refusal_names_all_settings_to_train_with() -> None:
+    small = dataclasses.replace(ModelConfig(), norm="pre", positions="rotary", d_model=96)
+    with pytest.raises(InputError, match=r'norm="post" .*positions="marian" --set model\.d_model=128`'):
+        check_model(small, "Bergamot")
 
 
 @pytest.mark.parametrize(("table", "config"), [(MODEL, ModelConfig), (SEARCH, SearchConfig)])

@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from exports import LINES, random_model
+import torch
+from exports import LINES, assert_has_all_tensors, random_model
 from foreign import hugging_face_folder
+from safetensors.torch import load_file, save_file
 
 from vtrans.checkpoint import load_model, save_model
+from vtrans.config import TIE_FORMS
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
 from vtrans.errors import InputError
@@ -18,6 +21,7 @@ from vtrans.interop.exports import export_model
 from vtrans.interop.formats import read_model
 from vtrans.interop.huggingface import exporter
 from vtrans.interop.imported import install
+from vtrans.interop.layers import STACKS
 
 QUIET = Console(quiet=True)
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -42,6 +46,14 @@ def test_transformers_translates_an_export_as_the_model_does(name: str, tmp_path
     assert "step" in card
 
 
+@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize("tie", TIE_FORMS)
+def test_an_export_has_all_tensors(tie: str, norm: str, tmp_path: Path, tiny_data: DataFolder) -> None:
+    pytest.importorskip("transformers", reason="transformers is not installed: pip install transformers")
+    exporter.write(random_model(tiny_data, tie=tie, norm=norm), tmp_path, QUIET)
+    assert_has_all_tensors(tmp_path)
+
+
 @pytest.mark.parametrize("changes", [{}, {"separate": True}, {"decoder_start_token_id": 0}, {"early_stopping": True}])
 def test_a_round_trip_gives_the_same_bytes(changes: dict[str, Any], tmp_path: Path) -> None:
     folder = hugging_face_folder(tmp_path / "hf", **changes)
@@ -58,3 +70,9 @@ def test_what_hugging_face_cannot_express_is_refused_by_name(tmp_path: Path, tin
     with pytest.raises(InputError, match=r"model\.norm_eps"):
         export_model(random_model(tiny_data, norm_eps=1e-9), "huggingface", tmp_path / "out", QUIET)
     assert not (tmp_path / "out").exists()
+    pegasus = hugging_face_folder(tmp_path / "hf", separate=True, model_type="pegasus")  # its two sizes do not fit
+    weights = load_file(pegasus / "model.safetensors")
+    norms = {f"model.{stack}.layer_norm.{kind}": torch.ones(16) for stack in STACKS for kind in ("weight", "bias")}
+    save_file(weights | norms, pegasus / "model.safetensors")
+    with pytest.raises(InputError, match=r"model\.norm = .* got 29 and 35.*model\.norm=post"):
+        export_model(install(read_model(pegasus)), "huggingface", tmp_path / "out", QUIET)

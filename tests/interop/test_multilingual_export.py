@@ -8,6 +8,7 @@ from typing import Any
 import foreign
 import pytest
 import torch
+from exports import assert_has_all_tensors
 from foreign import multilingual_folder
 from safetensors.torch import load_file
 
@@ -68,6 +69,7 @@ def test_an_import_is_exported_with_the_weights_and_translations_of_the_original
     assert (verified.missed, verified.split_alike) == (0, verified.sentences)
     before, after = (load_file(tmp_path / folder / "model.safetensors") for folder in ("hf", "out"))
     assert before.keys() == after.keys()
+    assert_has_all_tensors(tmp_path / "out")
     unused = {"model.shared.weight"} if "separate" in name else set()
     assert all(torch.equal(before[weight], after[weight]) for weight in before.keys() - unused)
     code, forced = ("en", "__de__") if settings.get("m2m100") else ("eng_Latn", "deu_Latn")
@@ -87,6 +89,7 @@ def test_a_trained_or_trimmed_model_is_exported_and_imported_again(
     loaded = trained(imported(tmp_path / "hf", keep, m2m100=m2m100))
     verified = export_model(loaded, "huggingface", tmp_path / "out", QUIET, LINES[:1])
     assert verified is not None
+    assert_has_all_tensors(tmp_path / "out")
     assert verified.largest < 2e-5
     assert (verified.missed, verified.split_alike) == (0, verified.sentences)
     direction = dict(zip(("from", "to"), loaded.languages[0], strict=True))

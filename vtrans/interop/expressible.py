@@ -95,23 +95,25 @@ SEARCH: Mapping[str, Values] = {
 
 
 def check_model(config: ModelConfig, program: str) -> None:
-    """Raises InputError for an architecture that a program cannot express, naming the key."""
+    """Raises InputError for an architecture that a program cannot express, with the keys to change."""
     known = MODEL[program]
+    wrong: list[tuple[str, str, Any]] = []  # the key, what the program allows, and a value that it allows
     for name, key in keys_of(type(config)).items():
         value, default = getattr(config, name), getattr(type(config), name)
         values = known.get(name, (default,))
         if not key.training_only and values is not None and value not in values:
-            has = " or ".join(toml_value(allowed) for allowed in values)
-            raise InputError(
-                f"a model with model.{name} = {toml_value(value)} cannot be exported to {program}, which has only "
-                f"{has}; translate with the model itself, or train one with another value."
-            )
+            wrong.append((name, f"has only {' or '.join(map(toml_value, values))}", next(iter(values))))
     for name, multiple in MULTIPLES.get(program, {}).items():
-        if getattr(config, name) % multiple:
-            raise InputError(
-                f"a model with model.{name} = {getattr(config, name)} cannot be exported to {program}, which needs a "
-                f"multiple of {multiple}; train one with another value."
-            )
+        value = getattr(config, name)
+        if value % multiple:
+            wrong.append((name, f"needs a multiple of {multiple}", -(-value // multiple) * multiple))
+    if wrong:
+        name, allowed, _ = wrong[0]
+        settings = " ".join(f"--set model.{key}={toml_value(value)}" for key, _, value in wrong)
+        raise InputError(
+            f"a model with model.{name} = {toml_value(getattr(config, name))} cannot be exported to {program}, which "
+            f"{allowed}; train one with `{settings}`, or translate with the model itself."
+        )
 
 
 def nearest_search(search: SearchConfig, program: str, console: Console, **chosen: Any) -> SearchConfig:
@@ -123,10 +125,10 @@ def nearest_search(search: SearchConfig, program: str, console: Console, **chose
     for name, key in keys_of(type(search)).items():
         value = getattr(search, name)
         if name not in SEARCH[program]:
-            if value != getattr(type(search), name):
+            if value != (default := getattr(type(search), name)):
                 raise InputError(
                     f"a model that stores search.{name} = {toml_value(value)} cannot be exported to {program}, which "
-                    "does not have it; translate with the model itself."
+                    f"has only {toml_value(default)}; translate with the model itself."
                 )
             continue
         values = SEARCH[program][name]

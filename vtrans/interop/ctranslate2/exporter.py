@@ -30,6 +30,7 @@ from vtrans.interop.ctranslate2.names import ROTARY, layer_names
 from vtrans.interop.ctranslate2.original import CTranslate2Model
 from vtrans.interop.expressible import CTRANSLATE2, check_model
 from vtrans.interop.verification import Program, Tolerance
+from vtrans.keys import toml_value
 from vtrans.lines.pieces import EXTRA_LENGTH
 from vtrans.model import ComputedPositions
 from vtrans.search.rules import suppressed_ids
@@ -64,8 +65,8 @@ def write(
     check_model(loaded.model.config, CTRANSLATE2)
     if loaded.search.begin:
         raise InputError(
-            "a model that stores search.begin cannot be exported to CTranslate2, which does not have it; translate "
-            "with the model itself."
+            f"a model that stores search.begin = {toml_value(loaded.search.begin)} cannot be exported to CTranslate2, "
+            "which has only []; translate with the model itself."
         )
     ctranslate2()
     loaded = without_suppressed(loaded, console)

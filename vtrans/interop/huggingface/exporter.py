@@ -66,8 +66,16 @@ def write(loaded: LoadedModel, folder: Path, console: Console) -> tuple[LoadedMo
             console.warn(
                 f"Hugging Face's tokenizer knows only tags such as >>de<<, so no text can begin with {tag} there"
             )
+    if config.norm == "pre" and len(places[0].pieces) != len(places[1].pieces):
+        raise InputError(
+            'a model with model.norm = "pre" can be exported to Hugging Face only if both vocabularies have equally '
+            f"many subwords, got {len(places[0].pieces):,} and {len(places[1].pieces):,}; train one with "
+            "`--set model.norm=post`, or with a joint vocabulary."
+        )
     _write_vocabularies(loaded, folder, places, shared=shared)
-    save_tensors(folder / names.WEIGHTS, _separate(_tensors(loaded, places, order, shared=shared)), {"format": "pt"})
+    tensors = _tensors(loaded, places, order, shared=shared)
+    tensors |= dict.fromkeys(names.POSITIONS.values(), names.positions(length, config.d_model))
+    save_tensors(folder / names.WEIGHTS, _separate(tensors), {"format": "pt"})
     description = _config(config, places, length, shared=shared)
     _write_json(folder / names.CONFIG, description)
     forced = {"forced_eos_token_id": places[1].eos}
@@ -167,8 +175,9 @@ def _column_order(loaded: LoadedModel) -> Tensor | None:
         if torch.allclose(table, tensor_of(sinusoidal(length, D)), atol=1e-6):
             return torch.cat([torch.arange(0, D, 2), torch.arange(1, D, 2)])
         raise InputError(
-            "the model's stored positions are not those of Hugging Face's Marian, which computes them as "
-            "sin(p / 10000^(2i/D)) and cos of the same from p = 0; export it to another format."
+            'a model with model.positions = "stored" can be exported to Hugging Face only if they are '
+            "sin(p / 10000^(2i/D)) and cos of the same from p = 0; train one with `--set model.positions=sinusoidal`, "
+            "or export it to another format."
         )
     return None
 
@@ -180,11 +189,13 @@ def _tensors(loaded: LoadedModel, places: list[_Places], order: Tensor | None, *
     config, ours = loaded.model.config, loaded.model.state_dict()
     tensors = dict(_layers(loaded, order))
     embeddings = {"src_embedding.weight": names.SHARED} if shared else dict(names.EMBEDDINGS)
-    if config.tie == "tgt-softmax":
-        embeddings.pop("projection.weight")
+    if _is_tied(config):
+        embeddings.pop("projection.weight", None)
     for name, part in embeddings.items():
         rows = places[0 if name.startswith("src") else 1].rows(ours[name].float())
         tensors[part] = rows if order is None else rows[:, order]
+    if config.norm == "pre" and not shared:  # nothing uses it, but transformers expects it
+        tensors[names.SHARED] = tensors[names.EMBEDDINGS["src_embedding.weight"]]
     bias = ours.get("projection.bias")
     bias = torch.zeros(len(loaded.tgt_vocab)) if bias is None else bias.float().clone()
     bias[PAD_ID] = ABSENT_BIAS
@@ -217,6 +228,11 @@ def _ordered(name: str, weight: Tensor, order: Tensor | None) -> Tensor:
 # Settings.
 
 
+def _is_tied(config: ModelConfig) -> bool:
+    """Whether the projection is tied in Hugging Face. Pegasus ties all three matrices or none."""
+    return config.tie == "src-tgt-softmax" or (config.tie == "tgt-softmax" and config.norm == "post")
+
+
 def _config(config: ModelConfig, places: list[_Places], length: int, *, shared: bool) -> dict[str, Any]:
     src, tgt = places
     pre = config.norm == "pre"
@@ -226,7 +242,7 @@ def _config(config: ModelConfig, places: list[_Places], length: int, *, shared: 
         "vocab_size": len(src.pieces),
         "decoder_vocab_size": len(tgt.pieces),
         "share_encoder_decoder_embeddings": shared,
-        "tie_word_embeddings": config.tie.endswith("softmax"),
+        "tie_word_embeddings": _is_tied(config),
         "static_position_embeddings": True,
         **_sizes(config, length),
         **tgt.special,
@@ -273,7 +289,10 @@ def _write_vocabularies(loaded: LoadedModel, folder: Path, places: list[_Places]
     src, tgt = places
     for name, vocab in ((names.SOURCE_SPM, loaded.src_vocab), (names.TARGET_SPM, loaded.tgt_vocab)):
         if not vocab.spm:
-            raise InputError("a vocabulary without a SentencePiece model cannot be exported to Hugging Face.")
+            raise InputError(
+                "a vocabulary without a SentencePiece model cannot be exported to Hugging Face; export it to another "
+                "format."
+            )
         (folder / name).write_bytes(vocab.spm)
     _write_json(folder / names.VOCAB, {piece: i for i, piece in enumerate(src.pieces)})
     if not shared:

@@ -31,6 +31,7 @@ from vtrans.interop.foreign_files import file_in, read_bytes, read_object
 from vtrans.interop.huggingface import names
 from vtrans.interop.huggingface.original import check_installed
 from vtrans.interop.settings import Settings
+from vtrans.keys import toml_value
 from vtrans.text import spm
 from vtrans.text.languages import Languages
 from vtrans.text.piece_table import is_language, pack
@@ -176,8 +177,8 @@ def direction_of(loaded: LoadedModel) -> Direction:
         if all(torch.allclose(table, other, atol=1e-6) for other in stored):
             return languages_of(vocab, {"from": tags[1][2:-2], "to": tags[0][2:-2]})
     raise InputError(
-        f"a model that stores search.begin = {list(begin)} can be exported to Hugging Face only if it was imported "
-        "from M2M100 or NLLB; translate with the model itself."
+        f"a model that stores search.begin = {toml_value(begin)} can be exported to Hugging Face only if it was "
+        "imported from M2M100 or NLLB; translate with the model itself."
     )
 
 
