@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,8 +27,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "NLLB in shards, unscaled, with gelu": {
         "shards": True, "scale_embedding": False, "activation_function": "gelu", "seed": 4
     },
+    "NLLB as transformers saves it": {"saved": True},
     "NLLB with separate matrices": {"tie_word_embeddings": False, "seed": 5},
     "M2M100": {"m2m100": True},
+    "M2M100 as transformers saves it": {"m2m100": True, "saved": True, "dtype": "bfloat16"},
 }  # fmt: skip
 
 
@@ -92,3 +96,42 @@ def test_a_folder_that_lacks_files_is_not_taken_for_a_model_without_languages(tm
     (folder / "config.json").unlink()
     with pytest.raises(FileError, match="Hugging Face folder"):
         read_model(folder, direction=NLLB)
+
+
+@pytest.mark.parametrize("m2m100", [False, True])
+def test_a_tokenizer_that_transformers_has_saved_gives_the_same_vocabulary(m2m100: bool, tmp_path: Path) -> None:
+    wanted = direction({"m2m100": m2m100})
+    folders = (multilingual_folder(tmp_path / str(saved), m2m100=m2m100, saved=saved) for saved in (False, True))
+    whole, saved = (read_model(folder, direction=wanted).src_vocab for folder in folders)
+    assert whole.pieces == saved.pieces
+    lines = [*LINES, "\uff21 dog", "aaaaa  ann", "hears dogs' parks"]
+    assert whole.encode_batch(lines) == saved.encode_batch(lines)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda model: model["merges"].append(model["merges"][0]),  # a piece has merges in two places
+        lambda model: model["vocab"].update({"\u2581ca": model["vocab"].pop("zw")}),  # which would merge with t
+    ],
+)
+def test_merges_that_sentencepiece_does_not_have_are_refused(change: Callable[[Any], object], tmp_path: Path) -> None:
+    folder = multilingual_folder(tmp_path / "hf", saved=True)
+    content = json.loads((folder / "tokenizer.json").read_text())
+    change(content["model"])
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(FileError, match=r"lacks the file sentencepiece\.bpe\.model.* copy"):
+        read_model(folder, direction=NLLB)
+
+
+def test_languages_that_a_folder_does_not_list_need_transformers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = multilingual_folder(tmp_path / "hf", m2m100=True, saved=True)
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings | {"language_codes": "m2m1000"}))
+    with pytest.raises(FileError, match=r"language_codes must be 'm2m100' or 'wmt21' .*'m2m1000'"):
+        read_model(folder, direction=M2M100)
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(InputError, match=r"languages.*\[huggingface\]"):
+        read_model(folder, direction=M2M100)

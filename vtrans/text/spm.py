@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import itertools
 import struct
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 BPE = 2
 """The `model_type` of BPE; 1 is unigram."""
 _PIECES, _SELF_TEST = 1, 4
-_NORMAL, _CONTROL, _USER_DEFINED = 1, 3, 4
+_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED = 1, 2, 3, 4
 
 
 def model_type(proto: bytes) -> int:
@@ -65,8 +65,23 @@ def with_pieces(proto: bytes, kept: Collection[str]) -> bytes:
             if type == _NORMAL and text not in kept:
                 continue
         if number != _SELF_TEST:
-            parts += [_varint(number << 3 | 2), _varint(len(content)), content]
+            parts.append(_field(number, content))
     return b"".join(parts)
+
+
+def bpe_model(pieces: Sequence[str], table: bytes) -> bytes:
+    """Returns a model of BPE with these ordinary pieces, of which the first is merged first, and a
+    `normalization_table`."""
+    special = [("<unk>", 0, _UNKNOWN), ("<s>", 0, _CONTROL), ("</s>", 0, _CONTROL)]
+    ordinary = [(piece, -rank, _NORMAL) for rank, piece in enumerate(pieces)]
+    messages = [
+        _field(1, text.encode()) + _varint(2 << 3 | 5) + struct.pack("<f", score) + _varint(3 << 3) + _varint(type)
+        for text, score, type in [*special, *ordinary]
+    ]
+    parts = [_field(_PIECES, message) for message in messages]
+    parts.append(_field(2, _varint(3 << 3) + _varint(BPE)))
+    name = b"user_defined" if table else b"identity"
+    return b"".join([*parts, _field(3, _field(1, name) + _field(2, table))])
 
 
 def _pieces(proto: bytes) -> Iterator[tuple[str, float, int]]:
@@ -114,6 +129,10 @@ def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
             raise ValueError("truncated")
         yield number, message[at : at + length]
         at += length
+
+
+def _field(number: int, content: bytes) -> bytes:
+    return _varint(number << 3 | 2) + _varint(len(content)) + content
 
 
 def _varint(number: int) -> bytes:

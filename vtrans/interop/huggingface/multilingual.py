@@ -18,7 +18,9 @@ import importlib
 import json
 import math
 import re
+from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +28,7 @@ import torch
 from torch import Tensor
 
 from vtrans.checkpoint import LoadedModel
-from vtrans.errors import FileError, InputError
+from vtrans.errors import FileError, InputError, need_packages
 from vtrans.interop.foreign_files import file_in, read_bytes, read_object
 from vtrans.interop.huggingface import names
 from vtrans.interop.huggingface.original import check_installed
@@ -39,6 +41,7 @@ from vtrans.text.vocabulary import SPECIAL_PIECES, Vocabulary
 
 KIND = "m2m_100"
 LARGEST_SPM = 1 << 28  # bytes
+_LONGEST_PIECE = 100  # characters; SentencePiece's own limit is 16
 SPM, FAST = "sentencepiece.bpe.model", "tokenizer.json"
 # Those of M2M100Config; a folder that transformers has written lacks the keys that have them.
 DEFAULTS: dict[str, Any] = {
@@ -86,13 +89,15 @@ def languages_of(vocab: Vocabulary, direction: Mapping[str, str]) -> Direction:
 def vocabulary(folder: Path, config: Settings, tokenizer: Mapping[str, Any]) -> Vocabulary:
     """Returns the vocabulary of both sides. Raises FileError for a tokenizer that does not fit the model, or that puts
     the code of the source language after the text."""
-    Settings(tokenizer, str(folder / names.TOKENIZER)).check({"legacy_behaviour": (False, None)})
+    settings = Settings(tokenizer, str(folder / names.TOKENIZER))
+    settings.check({"legacy_behaviour": (False, None)})
     size = config.size("vocab_size")
     is_m2m100 = (folder / names.VOCAB).is_file()
     if not is_m2m100 and not (folder / FAST).is_file():
         raise FileError(f"{folder} lacks its tokenizer: {names.VOCAB} for M2M100, or {FAST} for NLLB.")
     path = file_in(folder, names.VOCAB if is_m2m100 else FAST)
-    ids = _m2m100_ids(folder, path) if is_m2m100 else _nllb_ids(path)
+    content = read_object(path)
+    ids = _m2m100_ids(folder, content, settings) if is_m2m100 else _nllb_ids(path, content)
     pieces = list(map(unused, range(size)))  # rows beyond the tokenizer's
     for piece, id in ids.items():
         if type(id) is not int or not 0 <= id < size:
@@ -108,7 +113,9 @@ def vocabulary(folder: Path, config: Settings, tokenizer: Mapping[str, Any]) -> 
         special["bos"] = start
     elif start != special["eos"]:
         raise config.wrong("decoder_start_token_id", f"the id of </s> in {path}, or of no piece")
-    return packed(folder / SPM, pieces, special)
+    if is_m2m100 or (folder / SPM).is_file():
+        return packed(folder / SPM, pieces, special)
+    return Vocabulary(pack(pieces, special, _sentencepiece(path, content)), str(path))
 
 
 def packed(path: Path, pieces: Sequence[str], special: Mapping[str, int | None]) -> Vocabulary:
@@ -125,9 +132,8 @@ def unused(place: int) -> str:
     return f"<unused {place}>"
 
 
-def _nllb_ids(path: Path) -> dict[str, Any]:
+def _nllb_ids(path: Path, content: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the ids of the pieces in a tokenizer.json."""
-    content = read_object(path)
     try:
         ids = {str(piece): id for piece, id in content["model"]["vocab"].items()}
         added = {str(token["content"]): token["id"] for token in content["added_tokens"]}
@@ -137,17 +143,47 @@ def _nllb_ids(path: Path) -> dict[str, Any]:
     return {piece: id for piece, id in ids.items() if piece not in added} | {codes[p]: id for p, id in added.items()}
 
 
-def _m2m100_ids(folder: Path, path: Path) -> dict[str, Any]:
-    """Returns the ids of the pieces in vocab.json, and after them those of the languages, which are in the order of
-    the tokenizer's special tokens."""
-    ids = read_object(path)
-    for name in (names.TOKENIZER, "special_tokens_map.json"):
-        settings = read_object(folder / name) if (folder / name).is_file() else {}
-        listed = settings.get("additional_special_tokens") or settings.get("extra_special_tokens") or ()
-        codes = [match[1] for token in listed if (match := _M2M100_CODE.fullmatch(str(token)))]
-        if codes:
-            return ids | {f">>{code}<<": len(ids) + i for i, code in enumerate(dict.fromkeys(codes))}
-    raise FileError(f"{folder} lacks a {names.TOKENIZER} whose additional_special_tokens are languages such as __en__.")
+def _sentencepiece(path: Path, content: Mapping[str, Any]) -> bytes:
+    """Returns the SentencePiece model from which a tokenizer.json was made; transformers 5 saves only the latter.
+
+    SentencePiece merges two neighbours if they are a piece together, the first piece of its list first. So each piece
+    must have all its merges, one after the other. Raises FileError for other merges.
+    """
+    try:
+        vocab, added = content["model"]["vocab"], {token["content"] for token in content["added_tokens"]}
+        merges = [tuple(pair.split() if isinstance(pair, str) else pair) for pair in content["model"]["merges"]]
+        merged = ["".join(pair) for pair in merges]
+        pieces = [piece for piece in dict.fromkeys(merged) if len(piece) <= _LONGEST_PIECE]
+        characters = [piece for piece in vocab if len(piece) == 1 and piece not in added]
+        normalizer = content["normalizer"] or {"normalizers": []}
+        parts = normalizer.get("normalizers", [normalizer])
+        tables = [b64decode(part["precompiled_charsmap"]) for part in parts if part["type"] == "Precompiled"]
+        model = spm.bpe_model([*pieces, *characters], b"".join(tables))
+    except (KeyError, TypeError, AttributeError, ValueError):
+        raise FileError(f"{path} must hold a tokenizer of the kind BPE with its merges and its normalizer.") from None
+    halves = ((piece[:i], piece[i:]) for piece in pieces for i in range(1, len(piece)))
+    pairs = {(left, right) for left, right in halves if left in vocab and right in vocab}
+    if set(merges) != pairs or len(list(groupby(merged))) != len(pieces):
+        raise FileError(
+            f"{path.parent} lacks the file {SPM}, and the merges in {path.name} are not SentencePiece's; copy the file "
+            "from the model that this one was made of."
+        )
+    return model
+
+
+def _m2m100_ids(folder: Path, ids: Mapping[str, Any], tokenizer: Settings) -> dict[str, Any]:
+    """Returns the ids of the pieces in vocab.json, and after them those of the languages. They are in the order of the
+    tokenizer's special tokens or, since transformers 5 may save none, of the tokenizer's class there."""
+    path = folder / "special_tokens_map.json"
+    files = [tokenizer, Settings(read_object(path), str(path))] if path.is_file() else [tokenizer]
+    lists = [file.texts(f"{kind}_special_tokens") for file in files for kind in ("additional", "extra")]
+    codes = [match[1] for token in chain(*lists) if (match := _M2M100_CODE.search(token))]
+    if not codes:
+        need_packages("the tokenizer does not list its languages, which {} knows", "huggingface", "transformers")
+        known = importlib.import_module("transformers.models.m2m_100.tokenization_m2m_100").FAIRSEQ_LANGUAGE_CODES
+        tokenizer.check({"language_codes": tuple(known)})
+        codes = known[tokenizer.text("language_codes", "m2m100")]
+    return {**ids, **{f">>{code}<<": len(ids) + i for i, code in enumerate(dict.fromkeys(codes))}}
 
 
 def positions(length: int, D: int, pad: int) -> Tensor:
