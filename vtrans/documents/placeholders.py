@@ -17,7 +17,8 @@ NUMBERED, PRINTF = (
 # `%1$*2$d` of C, `%(name)s` of Python, `%<name>s` of Ruby, `%0:s` of Pascal and `%[1]d` of Go name their arguments.
 CONVERSION = re.compile(
     r"%(?P<name>\d+\$|\(\w+\)|<(?!PRI)\w+>(?! )|\d+:|\[\d+\])?"
-    r"(?P<rest>[-+ #0']{0,6}(?:\d+|\*(?:\d+\$)?)?(?:\.(?:\d+|\*(?:\d+\$)?)?)?(?:hh?|ll?|[qLjzZtw])?(?:[a-zA-Z%@]|<\w+>))"
+    r"(?P<rest>[-+ #0']{0,6}(?:\d+|\*(?:\d+\$)?)?(?:\.(?:\d+|\*(?:\d+\$)?)?)?"
+    r"(?:hh?|ll?|[qLjzZtw])?(?:[a-zA-Z%@]|<\w+>))"
 )
 # What else the formats have. Those of gcc and Ruby here take no argument in turn.
 _BRACES = r"\{(?:[^{}]|\{[^{}]*\})*\}"

@@ -16,8 +16,10 @@ from vtrans.server.access import Access
 from vtrans.server.limits import Keys, Limits, RateLimit
 from vtrans.server.parameters import CLOSE, api_key, parameters, read_body
 from vtrans.server.refusals import Refusal, is_deepl, retry_after
+from vtrans.server.threads import CLIENT, in_thread
 
 UNFINISHED = 64  # requests of one client that are arriving
+LARGE = 50_000  # bytes of a request that is read in a thread, as a form of many fields takes seconds
 WRONG_KEYS = 10  # of one client, at once and again per minute
 
 
@@ -48,13 +50,19 @@ class Admission:
         """Returns a request with at most `limit` bytes. Limits count its API key if it must have one, otherwise its
         address. Raises a Refusal unless it arrives in time and has a valid key."""
         client, owner = client_of(request), ""
-        fields = await parameters(request, await self._body(request, client, limit))
+        body = await self._body(request, client, limit)
+        CLIENT.set(client)
+        if len(body) < LARGE:
+            fields = await parameters(request, body)
+        else:
+            fields = await in_thread(lambda: asyncio.run(parameters(request, body)))
         key = api_key(request, fields)
         if self._access.keys is not None:
             owner = self._owner(self._access.keys, client, key)
             client = f"key {owner}"
         elif is_deepl(request.url.path) and not key:  # no page of another site can send the header
             raise Refusal(403, "The header Authorization must be DeepL-Auth-Key and a key; without --api-keys, any.")
+        CLIENT.set(client)
         return Call(request, fields, client, owner)
 
     async def _body(self, request: Request, client: str, limit: int) -> bytes:

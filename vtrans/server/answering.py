@@ -15,6 +15,7 @@ from vtrans.server.access import Access
 from vtrans.server.admission import Admission, Call
 from vtrans.server.limits import Limits
 from vtrans.server.metrics import Metrics
+from vtrans.server.parameters import unless_gone
 from vtrans.server.refusals import Refusal, retry_after
 from vtrans.server.service import Service
 
@@ -42,7 +43,7 @@ class Answering:
                 raise Refusal(503, sentence, retry_after(self.seconds()))
             self._admission.count(call.client)
             with self.counted():
-                return await endpoint(call)
+                return await unless_gone(request, endpoint(call))
 
         return self.answered(path, answer)
 

@@ -42,7 +42,6 @@ from vtrans.server.parameters import (
     required_text,
     search_settings,
     translate_request,
-    unless_gone,
 )
 from vtrans.server.refusals import Refusal
 from vtrans.server.service import AUTO, Answer, Service
@@ -113,7 +112,7 @@ class Api:
         asked = translate_request(call.fields, self.limits)
         size = sum(map(len, asked.texts))
         self._usage.check(call.owner, size)
-        answer = JSONResponse(await unless_gone(call.request, self._translated(asked, call.owner)))
+        answer = JSONResponse(await self._translated(asked, call.owner))
         self._usage.add(call.owner, size)
         return answer
 
@@ -140,8 +139,7 @@ class Api:
         options = RequestOptions(search=search_settings(call.fields), formality=form_of_address(call.fields))
         file = await uploaded_file(self.service, self.limits, upload, source, target)
         self._usage.check(call.owner, file.characters)
-        work = file.translated(self.service, options, call.owner)
-        content = await unless_gone(call.request, work)
+        content = await file.translated(self.service, options, call.owner)
         self._usage.add(call.owner, file.characters)
         key = self._results.add(translated_name(upload.name, file.source, target), content)
         # The client's Host header is not used: this server would seem to vouch for links to other hosts.

@@ -5,12 +5,12 @@ Nothing of a client is ever written to the disk, and no name that a client sends
 
 from __future__ import annotations
 
-import asyncio
 import re
 import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import PurePath
 from urllib.parse import quote
 
@@ -22,6 +22,7 @@ from vtrans.server.limits import Limits
 from vtrans.server.parameters import Upload
 from vtrans.server.refusals import Refusal
 from vtrans.server.service import AUTO, Service
+from vtrans.server.threads import in_thread
 
 NAME_CHARACTERS = 80  # of the name of a result
 KEPT_SECONDS, MOST_KEPT = 3600.0, 256 << 20  # how long, and how many bytes of, results wait to be fetched
@@ -94,14 +95,14 @@ class UploadedFile:
         texts = self.opened.texts
         sources = [self.source] * len(texts)
         answers = await service.translate(texts, sources, self.target, self.opened.read, options, owner)
-        return await asyncio.to_thread(self.opened.written, [answer.text for answer in answers])
+        return await in_thread(partial(self.opened.written, [answer.text for answer in answers]))
 
 
 async def uploaded_file(service: Service, limits: Limits, upload: Upload, source: str, target: str) -> UploadedFile:
     """Returns a file, whose source language may be `auto`. Raises a Refusal or DocumentError if it cannot be
     translated."""
     filling = Filling(target, source="" if source == AUTO else source)
-    opened = await asyncio.to_thread(open_file, upload.name, upload.content, limits.file_bytes, filling)
+    opened = await in_thread(partial(open_file, upload.name, upload.content, limits.file_bytes, filling))
     size = sum(map(len, opened.texts))
     if size > limits.file_characters:
         raise Refusal(413, f"A file must have at most {limits.file_characters:,} characters, got {size:,}.")

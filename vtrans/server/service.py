@@ -18,12 +18,13 @@ from vtrans.errors import InputError
 from vtrans.lines.line import Line
 from vtrans.server.batching import RequestOptions, Worker
 from vtrans.server.refusals import Refusal
+from vtrans.server.threads import in_thread
 from vtrans.text.detection import Detection, detect
 from vtrans.text.languages import Languages
 from vtrans.text.matches import Known
 
 AUTO = "auto"
-LONG_TEXTS = 5000  # characters of texts whose documents are read in another thread: their event loop stays free
+LONG_TEXTS = 1000  # characters of texts whose documents are read in another thread: their event loop stays free
 
 T = TypeVar("T")
 Read = Callable[[str, str], Document]
@@ -76,15 +77,17 @@ class Service:
 
     async def detect(self, text: str) -> list[Detection]:
         """Returns the likeliest of the served languages."""
-        return await asyncio.to_thread(detect, text, self.codes)
+        return (await _computed([partial(detect, text, self.codes)], [text]))[0]
 
     async def sources(self, texts: Sequence[str], target: str, read: Read) -> list[Detection]:
         """Returns the language of each text among those that are translated into `target`, and `target` itself. Only
         the lines of a document count, not its markup."""
         codes = [*(pair.src for pair in self.workers if pair.tgt == target), target]
-        return await asyncio.to_thread(
-            lambda: [detect(" ".join(read(text, codes[0]).lines), codes)[0] for text in texts]
-        )
+
+        def source(text: str) -> Detection:
+            return detect(" ".join(read(text, codes[0]).lines), codes)[0]
+
+        return await _computed([partial(source, text) for text in texts], texts)
 
     def correct(self, languages: Languages, text: str, translation: str, owner: str = "") -> None:
         """Adds a correction to the memory, which there must be, and those of its sentences if there are equally many:
@@ -170,7 +173,7 @@ async def _computed(calls: Sequence[Callable[[], T]], texts: Sequence[str]) -> l
     """Returns the results of some calls, which are made in another thread if the texts are long."""
     if sum(map(len, texts)) < LONG_TEXTS:
         return [call() for call in calls]
-    return await asyncio.to_thread(lambda: [call() for call in calls])
+    return await in_thread(lambda: [call() for call in calls])
 
 
 def _answer(document: Document, lines: Sequence[Nbest], nbest: int) -> Answer:
@@ -195,7 +198,7 @@ async def _translated(
         for line, match in zip(asked, found, strict=True):
             line.match = match
     if options.glossary:
-        options = replace(options, glossary=options.glossary.of_lines(texts))
+        options = replace(options, glossary=await in_thread(partial(options.glossary.of_lines, texts)))
     requests = (worker.translate(group, replace(options, alignments=needs)) for needs, group in lines.groups.items())
     answers: dict[Line, Nbest] = {}
     for group, nbests in zip(lines.groups.values(), await asyncio.gather(*requests), strict=True):

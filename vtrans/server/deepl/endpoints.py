@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import PurePath
 from typing import Any
 
@@ -20,9 +21,10 @@ from vtrans.server.deepl.glossary_endpoints import GlossaryEndpoints
 from vtrans.server.deepl.parameters import Asked, TextRequest, asked_of, text_request, variants
 from vtrans.server.files import UploadedFile, attachment, translated_name, uploaded_file
 from vtrans.server.limits import Limits
-from vtrans.server.parameters import FORM_BYTES, Upload, unless_gone
+from vtrans.server.parameters import FORM_BYTES, Upload
 from vtrans.server.refusals import Refusal
 from vtrans.server.service import AUTO, Answer, Service
+from vtrans.server.threads import in_thread
 from vtrans.server.usage import Usage
 from vtrans.text.languages import Languages, base, language_name
 
@@ -59,7 +61,7 @@ class DeepL:
         request = text_request(call.fields, self._service, self._limits)
         size = sum(map(len, request.texts))
         self._usage.check(call.owner, size)
-        answers = await unless_gone(call.request, self._translated(request, call.owner))
+        answers = await self._translated(request, call.owner)
         self._usage.add(call.owner, size)
         return JSONResponse({"translations": answers})
 
@@ -74,7 +76,7 @@ class DeepL:
         for source in dict.fromkeys(sources):
             places = [i for i, code in enumerate(sources) if code == source]
             part, codes = [texts[i] for i in places], [source] * len(places)
-            options = self._options(owner, asked, source)
+            options = await self._options(owner, asked, source)
             made = await self._service.translate(part, codes, asked.target, request.read, options, owner)
             answers |= zip(places, made, strict=True)
         return [
@@ -84,14 +86,15 @@ class DeepL:
             for i, source in enumerate(sources)
         ]
 
-    def _options(self, owner: str, asked: Asked, source: str) -> RequestOptions:
+    async def _options(self, owner: str, asked: Asked, source: str) -> RequestOptions:
         """Returns the options of a request from this language, with its glossary."""
         options = asked.options(self._service, source)
         if not asked.glossary_id:
             return options
         if self._glossaries is None:
             raise Refusal(404, "Glossary not found.")
-        terms = self._glossaries.get(owner, asked.glossary_id).terms
+        stored = await in_thread(partial(self._glossaries.get, owner, asked.glossary_id))
+        terms = await in_thread(lambda: stored.terms)
         if (languages := Languages(base(source), base(asked.target))) not in terms:
             raise Refusal(404, f"Glossary has no dictionary from {languages.src} to {languages.tgt}.")
         return replace(options, glossary=terms[languages])
@@ -122,7 +125,8 @@ class DeepL:
         asked, upload = asked_of(call.fields, self._service), _upload(call.fields)
         file = await uploaded_file(self._service, self._limits, upload, asked.source or AUTO, asked.target)
         self._usage.check(call.owner, file.characters)
-        work = self._document(file, self._options(call.owner, asked, file.source), call.owner)
+        options = await self._options(call.owner, asked, file.source)
+        work = self._document(file, options, call.owner)
         name = translated_name(upload.name, file.source, asked.target)
         id, key = self._documents.add(call.owner, name, file.characters, work)
         return JSONResponse({"document_id": id, "document_key": key})

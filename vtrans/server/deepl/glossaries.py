@@ -68,14 +68,15 @@ class Glossaries:
 
     def get(self, owner: str, id: str) -> StoredGlossary:
         """Returns a glossary. Raises a Refusal if the owner has none of this name."""
-        if (owner, id) not in self._known:
+        glossary = self._known.get((owner, id))
+        if glossary is None:
             query = "SELECT id, name, made, dictionaries FROM glossaries WHERE owner = ? AND id = ?"
             if not (found := self._read(query, owner, id)):
                 raise Refusal(404, "Glossary not found.")
             if len(self._known) >= REMEMBERED:
                 self._known.clear()
-            self._known[owner, id] = found[0]
-        return self._known[owner, id]
+            self._known[owner, id] = glossary = found[0]
+        return glossary
 
     def put(self, owner: str, glossary: StoredGlossary) -> None:
         """Stores a glossary, a new one or another version. Raises a Refusal if the owner has too many terms."""
@@ -98,7 +99,7 @@ class Glossaries:
         """Deletes a glossary. Raises a Refusal if the owner has none of this name."""
         self.get(owner, id)
         self._file.change("DELETE FROM glossaries WHERE id = ?", id)
-        del self._known[owner, id]
+        self._known.pop((owner, id), None)
 
     def _read(self, query: str, *values: str) -> list[StoredGlossary]:
         return [

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
+from threading import Lock
 from typing import Any
 
 from starlette.responses import JSONResponse, Response
@@ -27,6 +29,7 @@ from vtrans.server.deepl.parameters import choice, language
 from vtrans.server.parameters import required_text
 from vtrans.server.refusals import Refusal
 from vtrans.server.service import Service
+from vtrans.server.threads import in_thread
 from vtrans.text.languages import Languages, base
 from vtrans.wording.glossary import Glossary
 
@@ -40,27 +43,38 @@ class GlossaryEndpoints:
     those with one dictionary."""
 
     def __init__(self, service: Service, glossaries: Glossaries | None) -> None:
-        self._service, self._stored = service, glossaries
+        self._service, self._stored, self._lock = service, glossaries, Lock()
 
     def endpoints(self) -> list[tuple[str, str, Admitted]]:
         """Returns the method, path and function of each endpoint."""
-        both: list[tuple[str, str, Admitted]] = [
+        both: list[tuple[str, str, Callable[[Call], Response]]] = [
             ("POST", "", self.create),
             ("GET", "", self.list),
             ("GET", "/{id}", self.get),
             ("DELETE", "/{id}", self.delete),
             ("GET", "/{id}/entries", self.entries),
         ]
-        version_3: list[tuple[str, str, Admitted]] = [
+        version_3: list[tuple[str, str, Callable[[Call], Response]]] = [
             ("PATCH", "/{id}", self.update),
             ("PUT", "/{id}/dictionaries", self.replace),
             ("DELETE", "/{id}/dictionaries", self.delete_dictionary),
         ]
-        return [
+        endpoints = [
             ("GET", "/v2/glossary-language-pairs", self.language_pairs),
             *((method, f"/v2/glossaries{path}", endpoint) for method, path, endpoint in both),
             *((method, f"/v3/glossaries{path}", endpoint) for method, path, endpoint in [*both, *version_3]),
         ]
+        return [(method, path, partial(self._answered, endpoint)) for method, path, endpoint in endpoints]
+
+    async def _answered(self, endpoint: Callable[[Call], Response], call: Call) -> Response:
+        """Answers a request in a thread: large glossaries take seconds. Only one of them changes glossaries at a
+        time."""
+
+        def answer() -> Response:
+            with self._lock:
+                return endpoint(call)
+
+        return await in_thread(answer)
 
     @property
     def _glossaries(self) -> Glossaries:
@@ -107,11 +121,11 @@ class GlossaryEndpoints:
             raise Refusal(400, "Value for 'dictionaries' not supported: each pair of languages must come once.")
         return dictionaries
 
-    async def language_pairs(self, call: Call) -> Response:
+    def language_pairs(self, call: Call) -> Response:
         pairs = [{"source_lang": pair.src, "target_lang": pair.tgt} for pair in self._pairs()]
         return JSONResponse({"supported_languages": pairs})
 
-    async def create(self, call: Call) -> Response:
+    def create(self, call: Call) -> Response:
         fields, version = call.fields, _version(call)
         dictionaries = dict([self._dictionary(fields)]) if version == 2 else self._dictionaries(fields)
         if not dictionaries:
@@ -121,19 +135,19 @@ class GlossaryEndpoints:
         self._glossaries.put(call.owner, glossary)
         return JSONResponse(glossary.as_json(version), 201)
 
-    async def list(self, call: Call) -> Response:
+    def list(self, call: Call) -> Response:
         found, version = self._stored.all_of(call.owner) if self._stored else [], _version(call)
         shown = [one.as_json(version) for one in found if version > 2 or len(one.dictionaries) == 1]
         return JSONResponse({"glossaries": shown})
 
-    async def get(self, call: Call) -> Response:
+    def get(self, call: Call) -> Response:
         return JSONResponse(self._glossary(call).as_json(_version(call)))
 
-    async def delete(self, call: Call) -> Response:
+    def delete(self, call: Call) -> Response:
         self._glossaries.delete(call.owner, call.request.path_params["id"])
         return Response(status_code=204)
 
-    async def entries(self, call: Call) -> Response:
+    def entries(self, call: Call) -> Response:
         dictionaries = self._glossary(call).dictionaries
         if _version(call) == 2:
             accepted = call.request.headers.get("accept", TSV)
@@ -151,7 +165,7 @@ class GlossaryEndpoints:
             raise Refusal(404, f"Glossary has no dictionary from {languages.src} to {languages.tgt}.")
         return languages
 
-    async def update(self, call: Call) -> Response:
+    def update(self, call: Call) -> Response:
         glossary = self._glossary(call)
         name = required_text(call.fields, "name") if "name" in call.fields else glossary.name
         dictionaries = dict(glossary.dictionaries)
@@ -161,13 +175,13 @@ class GlossaryEndpoints:
         self._glossaries.put(call.owner, glossary)
         return JSONResponse(glossary.as_json(3))
 
-    async def replace(self, call: Call) -> Response:
+    def replace(self, call: Call) -> Response:
         glossary, (languages, entries) = self._glossary(call), self._dictionary(call.fields)
         dictionaries = {**glossary.dictionaries, languages: entries}
         self._glossaries.put(call.owner, replace(glossary, dictionaries=dictionaries))
         return JSONResponse(dictionary_json(languages, entries))
 
-    async def delete_dictionary(self, call: Call) -> Response:
+    def delete_dictionary(self, call: Call) -> Response:
         glossary = self._glossary(call)
         dictionaries = dict(glossary.dictionaries)
         del dictionaries[self._known(dictionaries, call)]
