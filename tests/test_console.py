@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import subprocess
 import sys
 
@@ -63,8 +64,8 @@ def _use_everything(console: Console) -> None:
     with console.progress("reading [x]", 10, "lines") as counter:
         for _ in range(10):
             counter.advance()
-    with console.live("training [y]", 100) as counter:
-        counter.update(60, note="loss 3.2 [z]")
+    with console.live("training [y]") as counter:
+        counter.update(60, 0.6, "loss 3.2 [z]")
         console.info("above")
         with console.progress("translating") as counter:
             counter.update(3)
@@ -85,13 +86,27 @@ def test_without_a_terminal_lines_are_plain() -> None:
     )
 
 
+@pytest.mark.parametrize("width", [60, 80, 110, 160])
+def test_a_narrow_terminal_shows_the_share_and_the_beginning_of_the_note(
+    monkeypatch: pytest.MonkeyPatch, clock: list[float], width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    out = Terminal()
+    with Console(stream=out).live("training") as counter:
+        clock[0] += 1
+        counter.update(60, 0.6, "left 2 h 14 min  step 1,200  " + "loss 3.211  " * 9)
+    shown = re.sub(r"\x1b\[[0-9;?]*\w", "", out.getvalue())
+    assert re.search("[━╺╸]{4,} +60% left 2 h 14 min", shown)
+    assert max(map(len, re.split(r"[\r\n]", shown))) <= width
+
+
 def test_text_is_not_read_as_markup() -> None:
     out = Terminal()
     _use_everything(Console(stream=out))
     shown = out.getvalue()
     for text in ("[red]info[/red] [/] :smile: 東京", "careful [/x]", "bad [b]", "title [i]", "a [u]"):
         assert text in shown
-    for text in ("reading [x]", "10 of 10 lines", "training [y]", "3.2 [z]", "60 of 100 steps", "above", "translating"):
+    for text in ("reading [x]", "10 of 10 lines", "training [y]", "3.2 [z]", "60%", "above", "translating"):
         assert text in shown
     assert "\x1b[33mwarning: " in shown  # yellow
     assert "\x1b[1;31merror: " in shown  # bold red

@@ -111,7 +111,7 @@ class Counter:
 
     def update(self, completed: float, share: float | None = None, note: str = "") -> None:
         """Set the units done so far, and their share of the whole, from 0 to 1, if the total is unknown. A terminal
-        shows the note instead of the speed."""
+        shows the note instead of the count and the speed, up to its width."""
         self._done, self._note = completed, note
         if share is not None:
             self._share = share
@@ -175,9 +175,11 @@ class _Bar(Counter):
             TimeElapsedColumn,
             TimeRemainingColumn,
         )
+        from rich.table import Column
 
         super().__init__()
-        columns: list[Any] = [] if total is None and not shares else [BarColumn()]
+        # A narrow terminal cuts the end of the count, not the bar or the time.
+        columns: list[Any] = [] if total is None and not shares else [BarColumn(console.width // 8)]
         if shares:
             columns.append(TaskProgressColumn())
         if timed:
@@ -185,8 +187,9 @@ class _Bar(Counter):
         self.renderable = Progress(
             TextColumn("{task.description}", markup=False),
             *columns,
-            TextColumn("{task.fields[count]}", markup=False),
+            TextColumn("{task.fields[count]}", markup=False, table_column=Column(ratio=1, no_wrap=True)),
             console=console,
+            expand=True,
             auto_refresh=False,
         )
         self._total, self._unit, self._shares = total, unit, shares
@@ -205,7 +208,7 @@ class _Bar(Counter):
         self._drawn = now
         count = _count(self._done, self._total, self._unit)
         if self._note:
-            count += f"  {self._note}"
+            count = self._note
         elif self._done:
             count += f", {_per_second(self._done, now - self._began)}"
         completed = (self._share or 0.0) if self._shares else self._done
@@ -285,15 +288,15 @@ class Console:
                 counter.advance()
 
     @contextmanager
-    def live(self, title: str, total: int | None) -> Iterator[Counter]:
-        """Show a training of `total` steps (None: unknown) while the context lasts, without an estimate of the time.
+    def live(self, title: str) -> Iterator[Counter]:
+        """Show the share of a work that is done, and the notes of `update`, while the context lasts.
 
         Without a terminal, nothing is shown; print lines with `info` instead.
         """
         if self.quiet or not self.is_terminal:
             yield Counter()
         else:
-            with self._shown_live(_Bar(self._drawing(), _shown(title), total, "steps", timed=False)) as bar:
+            with self._shown_live(_Bar(self._drawing(), _shown(title), None, "", shares=True, timed=False)) as bar:
                 yield bar
 
     def _print(self, text: str, style: str) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from conftest import tiny_train
-from runs import lines
+from conftest import TINY, tiny_train
+from runs import heard, lines, set_up_run
 
 from vtrans.checkpoint import load_model
 from vtrans.data.batches import plan_epoch
@@ -19,6 +20,7 @@ from vtrans.storage.run_folder import RunFolder
 from vtrans.text.vocabulary import BOS_ID
 from vtrans.training.optimization.optimizer import learning_rate
 from vtrans.training.recipe import load_recipe
+from vtrans.training.trainer import Trainer
 
 
 def test_metrics_are_as_documented(tiny_run: RunFolder, tiny_data: DataFolder) -> None:
@@ -63,6 +65,29 @@ def test_metrics_are_as_documented(tiny_run: RunFolder, tiny_data: DataFolder) -
         assert "|max_length:20|" in r["signature"]
         assert r["signature"].endswith("|sentences:4")
         assert "version:" in r["signature"]
+
+
+def test_the_loss_is_told_after_the_first_update_of_each_command(tmp_path: Path, tiny_data: DataFolder) -> None:
+    settings = (*TINY, "train.log_every=4", "train.checkpoint_every=99")
+    told = heard(tiny_data, tmp_path / "run", *settings, "train.max_steps=6")
+    told += heard(tiny_data, tmp_path / "run", *settings, "train.max_steps=9")
+    shown = re.findall(r"^step (\d+)  left \d.* loss (\S+)  ppl", told, re.M)
+    assert [int(step) for step, _ in shown] == [1, 4, 6, 7, 8, 9]
+    written = {r["step"]: r["loss"] for r in lines(RunFolder(tmp_path / "run")) if r["kind"] == "train"}
+    assert list(written) == [4, 6, 8, 9]
+    assert all(float(loss) == pytest.approx(written[int(step)], abs=1e-3) for step, loss in shown if step not in "17")
+
+
+@pytest.mark.parametrize(
+    ("steps", "minutes", "share"), [(40, 0, 0.5), (40, 100, 0.5), (40, 5, 0.8), (10**9, 5, 0.8), (20, 4, 1.0)]
+)
+def test_the_share_done_follows_the_nearer_limit(
+    tmp_path: Path, tiny_data: DataFolder, steps: int, minutes: int, share: float
+) -> None:
+    settings = (f"train.max_steps={steps}", f"train.max_minutes={minutes}")
+    trainer = Trainer(set_up_run(tiny_data, tmp_path, *settings))
+    trainer.progress.step, trainer.progress.seconds = 20, 240
+    assert trainer.log.share == share
 
 
 def _sides(store: Any) -> tuple[torch.Tensor, torch.Tensor]:

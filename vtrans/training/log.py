@@ -75,24 +75,38 @@ def _vocabulary(data: DataFolder) -> str:
 
 
 class Log:
-    """Writes the lines about training to the console and to metrics.jsonl."""
+    """Tells how training proceeds, on the console and in metrics.jsonl."""
 
     def __init__(self, job: Job, metrics: Metrics, progress: Progress) -> None:
         self.job, self.metrics, self.progress = job, metrics, progress
-        self.figures = ""  # of the newest line
-        self._began, self._first = time.monotonic(), progress.step
+        self._figures = ""  # the newest
+        self.begin()
+
+    def begin(self) -> None:
+        """Starts the clock by which the remaining time is estimated."""
+        self._began, self._first = time.monotonic(), self.progress.step
 
     def write(self) -> None:
         """Writes one line with the means over all updates since the previous line."""
-        progress, window = self.progress, self.progress.window
+        record = self._record()
+        if record is None:  # every update was skipped; the next line counts them
+            return
+        if self.job.leads:
+            self.show()
+            self.metrics.write(record)
+        self.progress.window = {}
+
+    def show(self) -> None:
+        """Prints the same line, and writes nothing."""
+        self.job.console.info(f"step {self.progress.step:,}  left {duration(self.left)}  {self.figures}")
+
+    def _record(self) -> dict[str, Any] | None:
+        """Returns the record for metrics.jsonl of the updates since the previous one; None if all were skipped."""
+        progress, window, train = self.progress, self.progress.window, self.job.recipe.train
         tokens = window.get("tgt_tokens", 0)
-        if not tokens:  # every update was skipped; the next line counts them
-            return
-        progress.window = {}
-        if not self.job.leads:
-            return
-        seconds, train = window["seconds"], self.job.recipe.train
-        record: dict[str, Any] = {
+        if not tokens:
+            return None
+        return {
             "kind": "train",
             "step": progress.step,
             "epoch": progress.epoch,
@@ -102,20 +116,24 @@ class Log:
             "src_tokens": int(window["src_tokens"]),
             "tgt_tokens": int(tokens),
             "padding": 1 - window["real"] / window["padded"],
-            "seconds": seconds,
+            "seconds": window["seconds"],
             "skipped": int(window.get("skipped", 0)),
         }
-        self.metrics.write(record)
-        shown = {
-            "epoch": str(progress.epoch),
-            "loss": f"{record['loss']:.3f}",
-            "ppl": f"{math.exp(min(record['nll'], 50)):.2f}",
-            "lr": f"{record['lr']:.2e}",
-            "tokens/s": f"{tokens / seconds:,.0f}",
-            "padding": f"{record['padding']:.1%}",
-        }
-        self.figures = "  ".join(f"{name} {value}" for name, value in shown.items())
-        self.job.console.info(f"step {progress.step:,}  {self.figures}  left {duration(self.left)}")
+
+    @property
+    def figures(self) -> str:
+        """The means over the updates since the previous line; directly after it, those of that line."""
+        if record := self._record():
+            shown = {
+                "loss": f"{record['loss']:.3f}",
+                "ppl": f"{math.exp(min(record['nll'], 50)):.2f}",
+                "epoch": str(record["epoch"]),
+                "lr": f"{record['lr']:.2e}",
+                "tokens/s": f"{record['tgt_tokens'] / record['seconds']:,.0f}",
+                "padding": f"{record['padding']:.1%}",
+            }
+            self._figures = "  ".join(f"{name} {value}" for name, value in shown.items())
+        return self._figures
 
     @property
     def left(self) -> float:
@@ -126,3 +144,10 @@ class Log:
         each = (time.monotonic() - self._began) / max(1, progress.step - self._first)
         left = (train.max_steps - progress.step) * each
         return min(left, max(0.0, 60 * train.max_minutes - progress.seconds)) if train.max_minutes else left
+
+    @property
+    def share(self) -> float:
+        """The share of the training that is done, by the limit that is nearer."""
+        progress, train = self.progress, self.job.recipe.train
+        timed = progress.seconds / (60 * train.max_minutes) if train.max_minutes else 0.0
+        return min(1.0, max(timed, progress.step / train.max_steps))

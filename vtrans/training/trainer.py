@@ -33,7 +33,7 @@ from vtrans.processes.threads import set_threads
 from vtrans.storage.run_folder import RunFolder, RunLock
 from vtrans.training.batch_loader import BatchLoader, Cursor, RankBatch
 from vtrans.training.dry_run import estimate
-from vtrans.training.log import Log, introduce, planned_steps
+from vtrans.training.log import Log, introduce
 from vtrans.training.optimization.job import Job
 from vtrans.training.progress import Progress
 from vtrans.training.resume import save, save_progress
@@ -93,7 +93,7 @@ class Trainer:
     def run(self, lock: RunLock, *, fresh: bool = False) -> Progress:
         """Trains until max_steps or max_minutes, until patience runs out, or until a signal comes, which raises
         VtransError."""
-        job, progress, config = self.job, self.progress, self.job.recipe.train
+        job, progress = self.job, self.progress
         finished = self._complete and not self._owes_validation
         introduce(job, self.learner.model, progress, resumed=self.ready.saved is not None, written=not finished)
         if job.leads:
@@ -111,11 +111,10 @@ class Trainer:
         def tell(name: str) -> None:
             job.console.info(f"{name}: saving after this step")
 
-        live = job.console.live("training", planned_steps(config))
         with (
             self.learner.together(job),
             self.signal.caught(tell, even_ignored=STOPPING),
-            live as counter,
+            job.console.live("training") as counter,
             closing(self._batches()) as batches,
         ):
             self._loop(batches, counter)
@@ -163,16 +162,23 @@ class Trainer:
         config, progress = self.job.recipe.train, self.progress
         self.learner.model.train()
         validated = self._owes_validation and self._checkpoint()
+        first = progress.step + 1
+        self.log.begin()
         while not (self._complete or self.stopping):
             self.updates.update(list(islice(batches, config.accumulate)))
             step = progress.step
             saving, logging = step % config.checkpoint_every == 0, step % config.log_every == 0
-            if saving or logging or self.updates.full or self._complete:
+            if saving or logging or step == first or self.updates.full or self._complete:
                 self.stopping = self.updates.read(self.signal.number)
             saving, logging = saving or self._complete, logging or self._complete
             if logging:
                 self.log.write()
-            counter.update(step, note=f"{self.log.figures}  left {duration(self.log.left)}")
+            elif step == first:
+                self.log.show()
+            if step == first:
+                self.log.begin()  # again, because the first update warms up the kernels
+            note = f"left {duration(self.log.left)}  step {step:,}  {self.log.figures}"
+            counter.update(step, self.log.share, note)
             if self.stopping:
                 validated = False
                 save(self.job, self.learner, progress)
