@@ -194,7 +194,7 @@ class TextFiles:
         for name in names:
             src, tgt = self.pairs[name]
             hypothesis = str(work / f"{name}.hyp.{self.languages[1]}")
-            run(["vtrans", "translate", "--model", model, "--input", str(src), "--output", hypothesis])
+            run(["vtrans", "translate", "--model", model, "--input", str(src), "--out", hypothesis])
             run(["vtrans", "score", str(tgt), "--hyp", hypothesis])
 
 

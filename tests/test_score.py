@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import pytest
 from drawn import seeded
 
@@ -155,3 +157,36 @@ def test_the_score_of_numbers_counts_lines_with_digits() -> None:
     assert numbers_score(["a"], ["b"], None).value == 100.0
     with pytest.raises(InputError, match=r"the hypothesis has 1 lines, but the source has 5"):
         numbers_score(sources, ["x"], None)
+
+
+def test_the_interval_and_p_are_those_of_a_count_of_resampled_texts() -> None:
+    """Koehn 2004: texts of as many lines are drawn with replacement, the same ones for both systems."""
+    draw, samples = seeded(2), 80
+    refs = [" ".join(draw.choice(("rot", "grün", "blau", "gelb")) for _ in range(8)) for _ in range(30)]
+    worse, better = (
+        [" ".join("weiß" if draw.random() < rate else word for word in line.split()) for line in refs]
+        for rate in (0.2, 0.17)
+    )
+    drawn = np.random.default_rng(12345).choice(len(refs), size=(samples, len(refs)), replace=True)
+
+    def resampled(lines: list[str]) -> np.ndarray[Any, Any]:
+        texts = [([lines[i] for i in rows], [[refs[i] for i in rows]]) for rows in drawn]
+        return np.array([score(*text, ["bleu"])[0].value for text in texts])
+
+    scores = resampled(better)
+    (result,) = compare(worse, better, [refs], ["bleu"], samples=samples)
+    (alone,) = score(better, [refs], ["bleu"], samples=samples)
+    low, high = sorted(scores)[samples // 40], sorted(scores)[-samples // 40 - 1]
+    for each in (result, alone):
+        assert (each.mean, each.ci) == pytest.approx((scores.mean(), (high - low) / 2), abs=1e-3)
+    differences = abs(scores - resampled(worse))
+    count = sum(differences - differences.mean() > abs(result.value - result.baseline_value))
+    assert result.p_value == pytest.approx((count + 1) / (samples + 1))
+    assert "±" in alone.text
+    assert "|bs:80|seed:12345|" in alone.signature
+    assert score(better, [refs], ["bleu"])[0].as_dict()["ci"] is None
+
+
+def test_a_comparison_says_whether_the_difference_is_significant() -> None:
+    (same,) = compare(HYP, HYP, [REF_1], ["bleu"], samples=10)
+    assert same.text.endswith("p = 1.0000 (not significant at 0.05)")

@@ -92,7 +92,13 @@ class _Group(_Grouped, typer.core.TyperGroup):
 
 
 class _Command(_Grouped, typer.core.TyperCommand):
-    pass
+    """A command. What it writes has the same flags in all commands."""
+
+    def __init__(self, *words: Any, **options: Any) -> None:
+        super().__init__(*words, **options)
+        for parameter in self.params:
+            if parameter.name in ("out", "output"):
+                parameter.opts = ["--out", "--output", "-o"]
 
 
 app = typer.Typer(
@@ -241,7 +247,7 @@ def _with_flags(text: str, command: Any) -> str:
     (errors.py)."""
     flags = {
         parameter.name.rstrip("_"): (
-            max(parameter.opts, key=len) if parameter.opts[0].startswith("-") else parameter.metavar
+            next((flag for flag in parameter.opts if flag.startswith("--")), parameter.metavar)
         )
         for parameter in command.params
     }
@@ -274,7 +280,7 @@ def _usage_message(error: Any) -> str:
         if known is None:
             known = [name for parameter in getattr(command, "params", ()) for name in parameter.opts]
         # Compare without the dashes: with them --resume would match --fresh, which deletes a run.
-        names = {name.lstrip("-"): name for name in known}
+        names = {name.lstrip("-"): name for name in known if kind == "command" or name.startswith("-")}
         close = difflib.get_close_matches(word.lstrip("-"), names, n=1, cutoff=0.6)
         message = f"there is no {kind} {word}" + (f"; did you mean {names[close[0]]}?" if close else "")
     if wrong := re.match(r"Invalid value for '(\S+)': Input should be (?:(a) valid )?([^,]+)", message):

@@ -51,12 +51,12 @@ def main() -> None:
     run(["vtrans", "average", trained])
 
     ours, others = str(folder / "test.hyp.de"), str(folder / f"test.{SHIPPED}.de")
-    run(["vtrans", "translate", "--model", trained, "--input", text("test.en"), "--output", ours])
+    run(["vtrans", "translate", "--model", trained, "--input", text("test.en"), "--out", ours])
     say(
         f"The model that comes with vtrans, {SHIPPED}, was trained for four hours, on three times as much of Tatoeba\n"
         "and more. It has not seen these test sentences either."
     )
-    run(["vtrans", "translate", "--quiet", "--model", SHIPPED, "--input", text("test.en"), "--output", others])
+    run(["vtrans", "translate", "--quiet", "--model", SHIPPED, "--input", text("test.en"), "--out", others])
     run(["vtrans", "score", text("test.de"), "--hyp", others])
     say("The model that was just trained:")
     run(["vtrans", "score", text("test.de"), "--hyp", ours])

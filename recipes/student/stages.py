@@ -159,8 +159,8 @@ class Stages:
         chunks, joined = f"{out}.chunks", f"{out}.plain" if tag else out
         options = ["--precision", how.precision, "--chunk-lines", CHUNK, *self.processes]
         commands = [
-            ["vtrans", "translate", *_named(models), "--input", source, "--output", chunks, *options],
-            ["vtrans", "collect", chunks, "--output", joined],
+            ["vtrans", "translate", *_named(models), "--input", source, "--out", chunks, *options],
+            ["vtrans", "collect", chunks, "--out", joined],
         ]
         if tag:
             commands.append(["sed", f"s/^/{tag} /", joined, INTO, out])
@@ -173,7 +173,7 @@ class Stages:
         commands, made, texts = list[Command](), list[str](), list[str]()
         for stem, (src, tgt) in self.files.tests.items():
             out, scores = f"test/{stem}.{name}.{self.chain.text.tgt}", f"test/{stem}.{name}.json"
-            options = ["--input", f"text/{src}", "--output", out, *words, *self.processes]
+            options = ["--input", f"text/{src}", "--out", out, *words, *self.processes]
             commands.append(["vtrans", "translate", *_named(models), *options])
             commands.append(["vtrans", "score", f"text/{tgt}", "--hyp", out, "--json", INTO, scores])
             made += [out, scores]

@@ -69,7 +69,7 @@ def test_several_documents_and_folders_go_to_a_folder(translate: Run) -> None:
         ("a.po --on-bad-utf8 replace", "--on-bad-utf8"),
         ("--overwrite", "--overwrite"),
         ("--format po", "--format"),
-        ("a.po docs", "--output"),
+        ("a.po docs", "--out"),
         ("a.po docs/b.po -o docs/b.po", "docs/b.po"),
         ("a.po -o a.po", "a.po"),
         ("a.po -o .", "folder"),

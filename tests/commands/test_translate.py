@@ -85,7 +85,7 @@ def test_jobs_share_a_folder_and_collect_checks_it(
     ("words", "named"),
     [
         ("--chunk-lines 0 --input text --output out", "--chunk-lines"),
-        ("--chunk-lines 2 --input text", "--output"),
+        ("--chunk-lines 2 --input text", "--out"),
         ("--chunk-lines 2 --output out", "--input"),
         ("--chunk-lines 2 --input text --output out --line-buffered", "--line-buffered"),
         ("--chunk-lines 2 --input text --output out --shard 0/2", "0/2"),

@@ -126,7 +126,7 @@ class Commands(list[list[str]]):
             return
         options = dict(itertools.pairwise(words))
         out = next(
-            (options[name] for name in (INTO, "--output", "--out") if name in options),
+            (options[name] for name in (INTO, "--out", "--out") if name in options),
             f"{words[2]}/averaged.safetensors",
         )
         files = [folder / word / name for word in words if word != out for name in ("", "content")]
@@ -197,7 +197,7 @@ def test_what_a_stopped_stage_left_is_kept_only_if_the_stage_can_resume_it(tmp_p
 
 
 def forked(kills: dict[str, str]) -> Callable[[Path, int], Run]:
-    """Returns a starter of the real commands. It kills the one with the option `--out` or `--output` that `kills` names
+    """Returns a starter of the real commands. It kills the one with the option `--out` that `kills` names
     once it has written the file named there."""
 
     def starter(folder: Path, lock: int) -> Run:
@@ -212,7 +212,7 @@ def forked(kills: dict[str, str]) -> Callable[[Path, int], Run]:
                 process = start_python(
                     ["-m", "vtrans", *words[1:]], ENVIRONMENT, cwd=folder, stdout=stream, stderr=errors
                 )
-            if file := kills.pop(options.get("--out") or options.get("--output", ""), ""):
+            if file := kills.pop(options.get("--out", ""), ""):
                 while process.poll() is None:
                     if any(folder.glob(file)):
                         process.kill()

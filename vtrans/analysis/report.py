@@ -214,8 +214,8 @@ def _significance(runs: Sequence[RunHistory]) -> Iterator[str]:
         yield "<h2>Differences between the runs</h2>"
         yield table("Differences", ("run A", "run B", "metric", "A", "B", "B − A", "p"), rows)
         yield (
-            '<p class="note">Paired bootstrap resampling (Koehn 2004) of the best validations. p is the probability of '
-            "a difference at least this large by chance.</p>"
+            '<p class="note">Paired bootstrap resampling (Koehn 2004) of the best validations. p is about the share of '
+            "resampled texts in which the other run is better; a difference with p below 0.05 is significant.</p>"
         )
 
 

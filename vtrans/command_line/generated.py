@@ -2,7 +2,8 @@
 
 A command that is decorated with `generated` gets, for each parameter whose type is a dataclass of keys, an instance of
 it with the values from the command line; for one of the type `Annotated[dict[str, Any], Given(...)]`, those that the
-user has set. All values are checked before the command is called.
+user has set; for one with the mark `Models(...)`, the paths of models. All values are checked before the command is
+called.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
+from vtrans.config import DEFAULT_RUN
+from vtrans.errors import InputError
 from vtrans.keys import Key, check_value, keys_of
 
 
@@ -88,15 +91,47 @@ class Given:
     otherwise: str = ""
 
 
+@dataclass(frozen=True)
+class Models:
+    """The model of a command, or several: its first arguments, the values of --model, or the default."""
+
+    help: str = "Run folder or model file."
+    several: bool = False
+    default: str = DEFAULT_RUN
+
+    def parameters(self) -> Iterator[inspect.Parameter]:
+        default = f"  [default: {self.default}]" if self.default else ""
+        infos = argument(f"{self.help}{default}", "MODEL"), option("The same as MODEL.", "MODEL", "Model")
+        for name, info in zip(("models", "model"), infos, strict=True):
+            annotation = Annotated[list[Path] | None, info]
+            yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+    def taken(self, values: dict[str, Any]) -> Any:
+        """Removes the models from the values of the command line. Raises InputError if there must be one model."""
+        given = [*(values.pop("models") or ()), *(values.pop("model") or ())]
+        if self.several:
+            return given
+        if not (given or self.default):
+            raise InputError("`model` is missing; name a model.")
+        first, *others = dict.fromkeys(given or [Path(self.default)])
+        if others:
+            raise InputError(f"`model` must be one model, got {first} and {others[0]}.")
+        return first
+
+
 def generated(command: Callable[..., None]) -> Callable[..., None]:
     """Returns the command with a parameter per option, as Typer reads them."""
     hints = get_type_hints(command, include_extras=True)
     whole: dict[str, type[Any]] = {}
     given: dict[str, Given] = {}
+    named: dict[str, Models] = {}
     parameters: list[inspect.Parameter] = []
     for parameter in inspect.signature(command).parameters.values():
         hint, name = hints[parameter.name], parameter.name
-        if marks := [mark for mark in get_args(hint) if isinstance(mark, Given)]:
+        if models := [mark for mark in get_args(hint) if isinstance(mark, Models)]:
+            named[name] = models[0]
+            parameters += models[0].parameters()
+        elif marks := [mark for mark in get_args(hint) if isinstance(mark, Given)]:
             given[name] = marks[0]
             parameters += _parameters(marks[0].kind, marks[0])
         elif dataclasses.is_dataclass(hint) and isinstance(hint, type):
@@ -108,6 +143,7 @@ def generated(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def run(**values: Any) -> None:
         taken: dict[str, Any] = {name: _taken(mark.kind, values, mark.names) for name, mark in given.items()}
+        taken |= {name: models.taken(values) for name, models in named.items()}
         taken |= {name: kind(**_taken(kind, values)) for name, kind in whole.items()}
         command(**taken, **values)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, cast
@@ -13,7 +14,7 @@ from vtrans.command_line.lines import check_equal
 from vtrans.config import DEFAULT_RUN, EngineConfig
 from vtrans.data.options import PrepareOptions
 from vtrans.errors import InputError
-from vtrans.keys import check_value, keys_of, numbers, paths
+from vtrans.keys import check_value, keys_of, numbers
 from vtrans.processes.division import MEMORY
 from vtrans.text.lines import OnBadUtf8, lines_in
 
@@ -21,7 +22,7 @@ STORED = "the model's setting, else "
 SEARCH_PANEL = f"Search (default: {STORED}as shown)"
 Quiet = Annotated[bool, option("Print only warnings and errors to stderr.", flag="--quiet -q")]
 Json = Annotated[bool, option("Print the result as JSON.", flag="--json")]
-Output = Annotated[Path | None, option("File to write.  [default: stdout]", "FILE", "Text", flag="--output -o")]
+Output = Annotated[Path | None, option("File to write.  [default: stdout]", "FILE", "Text")]
 Device = Annotated[str | None, option_of(EngineConfig, "device")]
 THREADS = "Threads of each process on a CPU.  [default: OMP_NUM_THREADS, else one per core]"
 Threads = Annotated[int | None, option(THREADS, "N", "Speed")]
@@ -58,12 +59,9 @@ class Ensemble:
     """A model, or several of which the average translates."""
 
     PANEL: ClassVar[str] = "Model"
+    HELP: ClassVar[str] = "Run folder or model file. Several model files are an ensemble."
 
-    model: tuple[Path, ...] = paths(
-        "Run folder or model file. Several model files are an ensemble.",
-        metavar="PATH",
-        unset=DEFAULT_RUN,
-    )
+    model: Sequence[Path] = ()
     weights: tuple[float, ...] = numbers(
         0.0,
         math.inf,
@@ -75,7 +73,7 @@ class Ensemble:
 
     @property
     def paths(self) -> list[Path]:
-        return [Path(path) for path in self.model] or [Path(DEFAULT_RUN)]
+        return list(self.model) or [Path(DEFAULT_RUN)]
 
     @property
     def files(self) -> list[Path]:
@@ -85,9 +83,9 @@ class Ensemble:
         return [choose_model(path).file for path in self.paths]
 
 
-def check_output(output: Path | None, inputs: list[tuple[str, Path | None]], name: str = "--output") -> None:
+def check_output(output: Path | None, inputs: list[tuple[str, Path | None]]) -> None:
     """Raises InputError if the output would replace an input, or a file of a run or an export. `inputs` are pairs of a
-    flag and its file; `name` is the flag of the output."""
+    flag and its file."""
     if output is None:
         return
     from vtrans.interop.ctranslate2.folder import is_exported
@@ -96,11 +94,11 @@ def check_output(output: Path | None, inputs: list[tuple[str, Path | None]], nam
     try:
         for option, file in inputs:
             if file and output.is_file() and file.exists() and output.samefile(file):
-                raise InputError(f"{name} must not be the file of {option}, got {output} for both.")
+                raise InputError(f"--out must not be the file of {option}, got {output} for both.")
         if run_of(output):
-            raise InputError(f"{name} must not be a file of `vtrans train` or `vtrans average`, got {output}.")
+            raise InputError(f"--out must not be a file of `vtrans train` or `vtrans average`, got {output}.")
         if is_exported(Path(os.path.realpath(output)).parent):
-            raise InputError(f"{name} must not be in a folder that `vtrans export` made, got {output}.")
+            raise InputError(f"--out must not be in a folder that `vtrans export` made, got {output}.")
     except OSError:  # opening the file will raise the error
         return
 

@@ -42,7 +42,7 @@ class Text:
     PANEL: ClassVar[str] = "Text"
 
     input: Path | None = path(None, "Text to translate.", unset="stdin")
-    output: Path | None = path(None, "File to write.", unset="stdout", flag="--output -o")
+    output: Path | None = path(None, "File to write.", unset="stdout")
     prefixes: Path | None = path(
         None,
         "Target prefixes, one per input line; a blank line means none. The last word may be continued unless a space "

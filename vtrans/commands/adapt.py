@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from vtrans.command_line.documents import check_packages, take
-from vtrans.command_line.generated import argument, option
+from vtrans.command_line.generated import Models, generated, option
 from vtrans.command_line.lines import print_line, read_all, read_both
 from vtrans.command_line.options import BadUtf8, Device, Json, Quiet, To, TrainProcesses, TrainThreads, bad_utf8
 from vtrans.console import Console
@@ -45,8 +45,9 @@ OUT = "Folder to write. If it holds an adaptation of the same model to the same 
 SET = "Replace a value of the training, such as train.learning_rate=0.0001. May be repeated."
 
 
+@generated
 def adapt(
-    model: Annotated[Path, argument("Model to adapt.", "MODEL")],
+    model: Annotated[Path, Models()],
     pairs: Annotated[list[Path] | None, option(PAIRS, "FILE|FOLDER", "Text")] = None,
     src: Annotated[Path | None, option(SRC, "FILE", "Text")] = None,
     tgt: Annotated[Path | None, option(TGT, "FILE", "Text")] = None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from vtrans.command_line.generated import argument, option
+from vtrans.command_line.generated import Models, argument, generated, option
 from vtrans.command_line.lines import print_json, print_line, terminal_width
 from vtrans.command_line.options import Json, Quiet, To, check_output
 from vtrans.console import Console
@@ -18,8 +18,9 @@ SUBWORDS = "Show subwords instead of words on both axes."
 OUT = "SVG file to write.  [default: print characters on stdout]"
 
 
+@generated
 def attend(
-    model: Annotated[Path, argument("Run folder or model file.", "MODEL")],
+    model: Annotated[Path, Models()],
     sentence: Annotated[str, argument("Sentence to translate.", "SENTENCE")],
     target: Annotated[
         str | None, option("Use this translation instead of the model's own.", "TEXT", "Attention")
@@ -38,7 +39,7 @@ def attend(
     """
     if out and out.suffix.lower() != ".svg":
         raise InputError(f"--out must be an SVG file, such as attend.svg, got {out}.")
-    check_output(out, [("MODEL", model)], "--out")
+    check_output(out, [("--model", model)])
     if out:
         destination(out, "file")
     from vtrans.analysis.attention_map import as_svg, as_text, attention_map

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from vtrans.command_line.generated import argument, option
+from vtrans.command_line.generated import Models, generated, option
 from vtrans.command_line.options import Quiet
 from vtrans.config import DEFAULT_RUN, TrainConfig
 from vtrans.console import Console
@@ -20,10 +20,9 @@ FLOAT16 = "Store the weights as float16, which halves the file. They are convert
 OUT = "File to write.  [default: RUN/averaged.safetensors]"
 
 
+@generated
 def average(
-    what: Annotated[
-        list[Path] | None, argument(f"A run folder, or model files.  [default: {DEFAULT_RUN}]", "RUN|FILE")
-    ] = None,
+    what: Annotated[list[Path], Models("A run folder, or model files.", several=True)],
     last: Annotated[int | None, option(LAST, "N", "Checkpoints", min=1)] = None,
     best: Annotated[int | None, option(BEST, "N", "Checkpoints", min=1)] = None,
     out: Annotated[Path | None, option(OUT, "FILE", "Output")] = None,

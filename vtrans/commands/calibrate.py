@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from vtrans.command_line.generated import Given, argument, generated
+from vtrans.command_line.generated import Given, Models, argument, generated
 from vtrans.command_line.lines import read_both
 from vtrans.command_line.options import STORED, BadUtf8, Ensemble, Quiet, Threads, To, bad_utf8
 from vtrans.config import EngineConfig, SearchConfig
@@ -18,9 +18,10 @@ from vtrans.processes.threads import set_threads
 @generated
 def calibrate(
     *,
+    named: Annotated[list[Path], Models(Ensemble.HELP, several=True)],
     src: Annotated[Path, argument("Text that the model has not learned from, such as the validation text.", "SRC")],
     ref: Annotated[Path, argument("Its reference translations, one per line.", "REF")],
-    models: Ensemble,
+    ensemble: Ensemble,
     engine: EngineConfig,
     threads: Threads = None,
     search: Annotated[dict[str, Any], Given(SearchConfig, otherwise=STORED)],
@@ -34,6 +35,7 @@ def calibrate(
     sentence counts as right if its chrF is at least 60, and a word if the reference has it. Give the options with
     which you will translate.
     """
+    models = replace(ensemble, model=named)
     how, console = bad_utf8(on_bad_utf8), Console(quiet=quiet)
     lines, references = read_both(src, ref, "reference", how, console)
     set_threads(threads)

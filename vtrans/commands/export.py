@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-from vtrans.command_line.generated import argument, option
+from vtrans.command_line.generated import Models, generated, option
 from vtrans.command_line.lines import print_json, read_all
 from vtrans.command_line.options import BadUtf8, Json, Quiet, bad_utf8
-from vtrans.config import DEFAULT_RUN
 from vtrans.console import Console
 from vtrans.errors import InputError
 from vtrans.files import destination
@@ -25,8 +24,9 @@ ENGINE = (
 )
 
 
+@generated
 def export(
-    model: Annotated[Path, argument("Run folder or model file.", "MODEL")] = Path(DEFAULT_RUN),
+    model: Annotated[Path, Models()],
     to: Annotated[str, option(TO, "FORMAT")] = "ctranslate2",
     out: Annotated[Path | None, option("Folder to write.  [default: RUN/FORMAT]", "FOLDER")] = None,
     quantization: Annotated[str, option(QUANTIZATION, "TYPE")] = "float32",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from vtrans.command_line.generated import argument, option
+from vtrans.command_line.generated import Models, generated, option
 from vtrans.command_line.lines import print_json, read_all
 from vtrans.command_line.options import BadUtf8, Json, Quiet, bad_utf8, check_output
 from vtrans.console import Console
@@ -27,8 +27,9 @@ FREQUENT = f"Most frequent subwords, in the scripts of the text, that stay in an
 SRC_SPM = "SentencePiece model of the source, for a CTranslate2 folder without one."
 
 
+@generated
 def import_(
-    model: Annotated[Path, argument(MODEL, "PATH")],
+    model: Annotated[Path, Models(MODEL, default="")],
     from_: Annotated[str | None, option(FROM, "CODE", flag="--from")] = None,
     to: Annotated[str | None, option("Language that it translates into, likewise.", "CODE")] = None,
     out: Annotated[Path, option("Model file to write.", "FILE")] = Path("model.safetensors"),
@@ -50,7 +51,7 @@ def import_(
     if keep_frequent is not None and not keep_text:
         raise InputError("`keep_frequent` needs `keep_text`, whose subwords stay as well.")
     texts = ("--sample-file", sample_file), *(("--keep-text", file) for file in keep_text or ())
-    check_output(out, [("--src-spm", src_spm), ("--tgt-spm", tgt_spm), *texts], "--out")
+    check_output(out, [("--src-spm", src_spm), ("--tgt-spm", tgt_spm), *texts])
     console = Console(quiet=quiet)
     how = bad_utf8(on_bad_utf8)
     samples = read_all(sample_file, how, console) if sample_file else None

@@ -6,10 +6,10 @@ import dataclasses
 from pathlib import Path
 from typing import Annotated
 
-from vtrans.command_line.generated import argument, option
+from vtrans.command_line.generated import Models, generated, option
 from vtrans.command_line.lines import print_json, print_line, result_console, terminal_width
 from vtrans.command_line.options import Json, To
-from vtrans.config import DEFAULT_RUN, NEAREST, NEAREST_OF_STEP
+from vtrans.config import NEAREST, NEAREST_OF_STEP
 from vtrans.errors import FileError, InputError
 from vtrans.text.lines import one_line
 
@@ -20,8 +20,9 @@ COUNT = f"Number of nearest embeddings.  [default: {NEAREST} with --word, {NEARE
 VERIFY = "Only compare the file, or each model file and training state of the run folder, with its checksums."
 
 
+@generated
 def inspect(
-    model: Annotated[Path, argument("Run folder or model file.", "MODEL")] = Path(DEFAULT_RUN),
+    model: Annotated[Path, Models()],
     data: Annotated[Path | None, option(DATA, "FOLDER", REPORT)] = None,
     full: Annotated[
         bool, option("List every layer and the matrices of every head separately.", panel=REPORT, flag="--full")

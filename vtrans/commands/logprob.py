@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from vtrans.command_line.generated import Given, argument, generated, option
+from vtrans.command_line.generated import Given, Models, argument, generated, option
 from vtrans.command_line.lines import many, progress, texts_of, writer
 from vtrans.command_line.options import (
     STORED,
@@ -32,9 +33,10 @@ AS_JSON = "Write a JSON object per line, with the log-probability of each subwor
 @generated
 def logprob(
     *,
+    named: Annotated[list[Path], Models(Ensemble.HELP, several=True)],
     src: Annotated[Path, argument("The source text.", "SRC")],
     tgt: Annotated[Path, argument("Its translations, one per line.", "TGT")],
-    models: Ensemble,
+    ensemble: Ensemble,
     device: Device = None,
     threads: Threads = None,
     search: Annotated[dict[str, Any], SETTINGS],
@@ -51,6 +53,7 @@ def logprob(
     other gets -inf. A pair that is too long to be translated in one piece gets nan. The score of a translation may
     differ from that of its search, which may have found the same text as other subwords.
     """
+    models = replace(ensemble, model=named)
     check_output(output, [("SRC", src), ("TGT", tgt), *(("--model", path) for path in models.model)])
     how, console = bad_utf8(on_bad_utf8), Console(quiet=quiet)
     check_line_counts(src, tgt, "translation")

@@ -29,7 +29,7 @@ def report(
     """
     if out.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"--out must be an HTML file, such as report.html, got {out}.")
-    check_output(out, [], "--out")
+    check_output(out, [])
     from vtrans.analysis.report import ReportOptions, write_report
 
     console = Console(quiet=quiet)

@@ -13,7 +13,12 @@ from vtrans.errors import InputError
 
 REFERENCES = "Reference translations. Give several files for several references per line."
 METRICS = "bleu, chrf, chrf++ or ter. May be repeated.  [default: bleu and chrf]"
+CONFIDENCE = "Print the 95% confidence interval of BLEU, chrF and TER, from 1,000 resamples of the lines."
 BASELINE = "Translations of another system, to test whether the difference is significant (paired bootstrap)."
+INTERVAL = "± is half the 95% confidence interval of a score, by resampling its lines"
+P_VALUE = (
+    "p is about the share of resampled texts in which the other system is better, 0.4 or more without a difference"
+)
 SOURCE = (
     "Source text, for the share of lines with digits whose numbers are kept, and for COMET. The languages are those "
     "that the names of this file and of the first reference end in."
@@ -33,6 +38,7 @@ def score(
         str | None, option("sacrebleu's tokenizer for BLEU.  [default: 13a]", "NAME", "Scoring")
     ] = None,
     lowercase: Annotated[bool, option("Ignore case.", panel="Scoring", flag="--lowercase")] = False,
+    confidence: Annotated[bool, option(CONFIDENCE, panel="Scoring", flag="--confidence")] = False,
     baseline: Annotated[Path | None, option(BASELINE, "FILE", "Scoring")] = None,
     src: Annotated[Path | None, option(SOURCE, "FILE", "Scoring")] = None,
     comet: Annotated[Path | None, option(COMET, "PATH", "Scoring")] = None,
@@ -45,7 +51,7 @@ def score(
     sacrebleu computes BLEU, chrF and TER. Each score is printed with its signature.
     """
     from vtrans.comet import comet_score
-    from vtrans.score import DEFAULT_METRICS, compare, data_warnings, numbers_score
+    from vtrans.score import DEFAULT_METRICS, SAMPLES, compare, data_warnings, numbers_score
     from vtrans.score import score as run_score
     from vtrans.text.languages import Languages, language_of_file
 
@@ -71,7 +77,7 @@ def score(
     with console.progress("comparing" if baseline else "scoring", len(chosen) + bool(comet), "metrics") as counter:
         labels["done"] = counter.advance
         if baseline is None:
-            results = list(run_score(hypotheses, refs, chosen, **settings, **labels))
+            results = list(run_score(hypotheses, refs, chosen, samples=SAMPLES * confidence, **settings, **labels))
             if src:
                 given = [language_of_file(str(path)) or "" for path in (src, references[0])]
                 results.append(numbers_score(sources, hypotheses, Languages(*given) if all(given) else None))
@@ -82,6 +88,8 @@ def score(
             results = list(compare(other, hypotheses, refs, chosen, **settings, **labels))
     for sentence in data_warnings(hypotheses, refs, **settings):
         console.warn(sentence)
+    if baseline or confidence:
+        console.info(f"{INTERVAL}{f'; {P_VALUE}' if baseline else ''}")
     if as_json:
         print_json([result.as_dict() for result in results])
     else:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import vtrans
 from vtrans.command_line.documents import NEEDED as DOCUMENT_PACKAGES
-from vtrans.command_line.generated import Given, argument, generated, option
+from vtrans.command_line.generated import Given, Models, generated, option
 from vtrans.command_line.options import GLOSSARY, STORED, Processes, Quiet, Threads
 from vtrans.config import DEFAULT_RUN, EngineConfig, SearchConfig
 from vtrans.console import Console
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from vtrans.wording.glossary import Glossary
 
 NEEDED = (*DOCUMENT_PACKAGES, "starlette", "uvicorn", "python_multipart", "py3langid")  # the extra `serve`
-MODELS = f"Run folders or model files that record their languages.  [default: {DEFAULT_RUN}, unless --pair is given]"
+MODELS = Models(
+    "Run folders or model files that record their languages.", True, f"{DEFAULT_RUN}, unless --pair is given"
+)
 PAIRS = "Model and its languages, such as en-de=run. May be repeated."
 GLOSSARIES = f"{GLOSSARY} May be repeated, once for each pair of languages."
 HOST = "Address to listen on; 0.0.0.0 means every address."
@@ -48,7 +50,7 @@ PUBLIC = "Address of the server behind its proxies, such as https://example.com/
 @generated
 def serve(
     *,
-    models: Annotated[list[Path] | None, argument(MODELS, "MODEL")] = None,
+    models: Annotated[list[Path], Models(MODELS, True, f"{DEFAULT_RUN}, unless --pair is given")],
     pairs: Annotated[list[str] | None, option(PAIRS, "SRC-TGT=MODEL", flag="--pair")] = None,
     glossaries: Annotated[list[str] | None, option(GLOSSARIES, "[SRC-TGT=]FILE", flag="--glossary")] = None,
     engine: Annotated[dict[str, Any], Given(EngineConfig, ("engine", "device"))],
@@ -89,7 +91,7 @@ def serve(
     listen(host, port).close()  # a wrong address is reported before the models are loaded
     division = divide(processes, threads)
     settings = {**engine, **search}
-    translators, paths = _translators(models or [], pairs or [], console, **settings)
+    translators, paths = _translators(models, pairs or [], console, **settings)
     calibrations = _calibrations(translators, paths, EngineConfig(**engine), console)
     # The copies of this process must not have its socket: clients could connect to it until the last copy ends.
     terms = _glossaries(glossaries or [], translators)

@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 from typing import Annotated
 
-from vtrans.command_line.generated import argument, option
+from vtrans.command_line.generated import Models, generated, option
 from vtrans.command_line.options import Quiet
-from vtrans.config import DEFAULT_FREQUENT, DEFAULT_RUN, DEFAULT_TRANSLATIONS
+from vtrans.config import DEFAULT_FREQUENT, DEFAULT_TRANSLATIONS
 from vtrans.console import Console
 from vtrans.data.options import PrepareOptions
 from vtrans.errors import InputError
@@ -20,8 +20,9 @@ TRANSLATIONS = "Number of target subwords listed per source subword."
 FREQUENT = "Number of frequent target subwords listed for every sentence."
 
 
+@generated
 def shortlist(
-    model: Annotated[Path, argument("Run folder or model file.", "MODEL")] = Path(DEFAULT_RUN),
+    model: Annotated[Path, Models()],
     data: Annotated[Path, option(DATA, "FOLDER")] = Path(PrepareOptions.out),
     out: Annotated[Path | None, option(OUT, "FILE")] = None,
     translations: Annotated[int, option(TRANSLATIONS, "N", min=1)] = DEFAULT_TRANSLATIONS,

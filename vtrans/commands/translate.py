@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -13,7 +13,7 @@ from vtrans.command_line.generated import Given, argument, generated, option
 from vtrans.command_line.lines import many
 from vtrans.command_line.options import GLOSSARY, SEARCH_PANEL, STORED, Ensemble, Processes, Quiet, Threads, To
 from vtrans.command_line.texts import Text, chunked, streamed, translate_text
-from vtrans.config import MBR_BEAM, RETRY_NGRAM, EngineConfig, SearchConfig
+from vtrans.config import DEFAULT_RUN, MBR_BEAM, RETRY_NGRAM, EngineConfig, SearchConfig
 from vtrans.console import Console
 from vtrans.errors import InputError
 from vtrans.keys import choice, decisive, flag, keys_of, number, path, texts
@@ -145,8 +145,8 @@ class Output:
 
 
 FILES = (
-    "Documents to translate, such as manual.po, or folders of them. One goes to the file `output`, several to that "
-    "folder."
+    "Models, as with `model`, and documents to translate, such as manual.po, or folders of them. One document goes to "
+    "the file `output`, several to that folder."
 )
 NO_RETRY = (
     "Keep translations that loop or reach their length limit. Without it, their lines are searched again with "
@@ -156,12 +156,13 @@ NO_RETRY = (
 
 @generated
 def translate(
-    files: Annotated[list[Path] | None, argument(FILES, "FILE")] = None,
+    words: Annotated[list[Path] | None, argument(FILES, "MODEL|FILE")] = None,
     *,
     text: Text,
     to: To = None,
     output: Output,
-    models: Ensemble,
+    model: Annotated[list[Path] | None, option(f"{Ensemble.HELP}  [default: {DEFAULT_RUN}]", "MODEL", "Model")] = None,
+    ensemble: Ensemble,
     engine: EngineConfig,
     threads: Threads = None,
     processes: Processes = None,
@@ -180,7 +181,11 @@ def translate(
 
     Reads stdin and writes stdout by default. Lines keep their order, and blank lines stay blank.
     """
-    documents.check(files or [], [text, output])
+    from vtrans.storage.run_folder import names_model
+
+    files = [word for word in words or () if not names_model(word)]
+    models = replace(ensemble, model=[*(word for word in words or () if word not in files), *(model or ())])
+    documents.check(files, [text, output])
     others = [("--glossary", reading.glossary), ("--memory", reading.memory)]
     others += [("--model", file) for file in models.paths]
     targets = documents.targets(files, text.output, others) if files else {}

@@ -194,6 +194,14 @@ def choose_model(path: str | Path) -> ChosenModel:
     return ChosenModel(models[str(path)], "")
 
 
+def names_model(path: Path) -> bool:
+    """Returns whether a path where a document may be named is a model: a run folder with a model, a model file, or the
+    name of a model that ships with vtrans, unless there is such a file."""
+    if path.is_dir():
+        return any((path / f"{name}.safetensors").exists() for name in ("averaged", "best", "last"))
+    return path.suffix == ".safetensors" or (not path.exists() and str(path) in shipped_models())
+
+
 def shipped_models() -> dict[str, Path]:
     """Returns the files of the models that ship with vtrans, by name. Each is in a folder of the recipes."""
     return {file.stem: file for file in sorted(shipped().glob("*/*.safetensors"))}
