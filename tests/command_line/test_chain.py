@@ -52,7 +52,7 @@ def test_the_five_commands_chain(
     source = (texts / "valid.en").read_bytes()
     done = run_cli("translate", stdin=source)
     assert done.code == 0
-    assert re.match(r"model: run/averaged\.safetensors \(.*3 checkpoints.* 6\b", done.err)
+    assert re.search(r"(?m)^model: run/averaged\.safetensors \(.*3 checkpoints.* 6\b", done.err)
     assert done.out.count(b"\n") == source.count(b"\n")
     scored = run_cli("score", texts / "valid.de", stdin=done.out)
     assert scored.code == 0
