@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
@@ -51,24 +53,35 @@ def run(
             stdout.close()
     with ended_by_signals():
         try:
-            code = process.wait()
+            while process.returncode is None:
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(1)
+                stop_with_make()
         except BaseException:
             process.send_signal(signal.SIGTERM)
             process.wait()
             raise
-    if code:
-        raise SystemExit(code)
+    if process.returncode:
+        raise SystemExit(process.returncode)
 
 
-def run_quietly(words: Sequence[str]) -> None:
-    """Runs a command whose output goes to stderr, because stdout is for the result of the program."""
-    run(words, sys.stderr)
+def stop_with_make() -> None:
+    """Raises KeyboardInterrupt if make runs this program and has been interrupted alone. It then waits for the program,
+    which a terminal would have interrupted as well, and catches SIGINT no more. Only Linux shows that."""
+    with suppress(OSError):
+        status = Path(f"/proc/{os.getppid()}/status").read_text(encoding="utf-8", errors="replace")
+        masks = re.findall(r"^Sig(?:Ign|Cgt):\t(\w+)$", status, re.MULTILINE)
+        catches = any(int(mask, 16) >> (signal.SIGINT - 1) & 1 for mask in masks)
+        if re.match("Name:\tg?make\n", status) and not catches:
+            raise KeyboardInterrupt
 
 
 def run_program(main: Callable[[], int | None]) -> NoReturn:
-    """Runs the function of a program, and ends it. An error is one line."""
+    """Runs the function of a program, and ends it. An error is one line. SIGINT and SIGTERM end it even where a shell's
+    background job ignores them, as in `vtrans train`."""
     try:
-        sys.exit(main())
+        with ended_by_signals((signal.SIGINT, signal.SIGTERM)):
+            sys.exit(main())
     except VtransError as error:
         Console().error(str(error))
         sys.exit(error.exit_code)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from recipes.running import INTO, run
+from recipes.running import INTO, ROOT, run
 from vtrans.errors import VtransError
 
 WAITING = """
@@ -38,6 +40,41 @@ def test_a_signal_stops_the_command_once_and_waits_for_it(number: signal.Signals
         run(["python", "-c", WAITING], folder=tmp_path)
     thread.join()
     assert (tmp_path / "begun").read_text() == "1"
+
+
+PROGRAM = f"""
+from recipes.running import run, run_program
+run_program(lambda: run(["python", "-c", {WAITING!r}]))
+"""
+INTERRUPTED = {
+    "make alone": (["make", "-s"], signal.SIG_DFL, -signal.SIGINT),
+    "a background job": ([sys.executable, "program.py"], signal.SIG_IGN, 130),
+}
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux shows that make was interrupted")
+@pytest.mark.parametrize("name", INTERRUPTED)
+def test_an_interrupted_program_stops_its_command(name: str, tmp_path: Path) -> None:
+    words, disposition, code = INTERRUPTED[name]
+    (tmp_path / "program.py").write_text(PROGRAM)
+    (tmp_path / "Makefile").write_text(f"all:\n\t{sys.executable} program.py\n")
+    started = subprocess.Popen(
+        words,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": ROOT},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, disposition),
+        start_new_session=True,
+    )
+    try:
+        while not (tmp_path / "begun").exists():
+            time.sleep(0.01)
+        started.send_signal(signal.SIGINT)
+        assert started.wait(60) == code
+        assert (tmp_path / "begun").read_text() == "1"
+    finally:
+        if started.poll() is None:
+            os.killpg(started.pid, signal.SIGTERM)
+            started.wait()
 
 
 def test_a_command_may_write_to_a_file_and_ends_the_program_if_it_fails(tmp_path: Path) -> None:
