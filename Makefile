@@ -13,8 +13,8 @@ WORK ?=
 RUN ?=
 RECIPE ?=
 SET ?=
-# Options of study: STUDY, a name or a file; STEPS or MINUTES of training per row; SEEDS="1 2"; and ONLY="three-way
-# untied" to train only those rows.
+# Options of study: STUDY, a name or a file, whose format recipes/README.md describes; STEPS or MINUTES of training per
+# row; SEEDS="1 2"; and ONLY="three-way untied" to train only those rows.
 STUDY ?=
 STEPS ?=
 MINUTES ?=
@@ -72,7 +72,8 @@ help:
 	@echo 'make iwslt14           TED talks, German to English; needs a GPU'
 	@echo 'make wmt14-base        the base model of "Attention Is All You Need"; needs a GPU for a day or more'
 	@echo 'make wmt14-big         the big model of that paper; needs many GPU-days'
-	@echo 'make study             train variants of a recipe alike and print a table, such as STUDY=sharing; takes hours'
+	@echo 'make study             train variants of a recipe alike and print a table; takes hours: STUDY=sharing, or a'
+	@echo '                       file of your own (recipes/README.md)'
 	@echo 'make student           train large models, and a small one on their translations: CHAIN=multi30k (an hour),'
 	@echo '                       tatoeba (hours), demo (minutes) or a file of your own'
 	@echo 'make everyday          translate 1,000 everyday English lines with MODEL and check numbers, URLs, names, ...'

@@ -20,9 +20,8 @@ from pathlib import Path
 
 from vtrans.console import Console
 from vtrans.errors import InputError, VtransError
-from vtrans.files import file_sha256
-from vtrans.text.lines import lines_in, read_lines
-from vtrans.text.lines import write_lines as write_lines  # for programs that import it from here
+from vtrans.files import aside, file_sha256
+from vtrans.text.lines import lines_in, read_lines, write_lines
 
 from .running import run
 
@@ -45,23 +44,18 @@ def download(url: str, sha256: str | None, folder: Path, console: Console) -> Pa
     path = folder / url.rpartition("/")[2]
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        aside = path.with_name(path.name + ".part")
         try:
-            with urllib.request.urlopen(url, timeout=60) as source, aside.open("wb") as target:
-                total = source.headers.get("Content-Length")
-                with console.progress(url, int(total) if total else None, "bytes") as counter:
+            with aside(path) as part, urllib.request.urlopen(url, timeout=60) as source, part.open("wb") as target:
+                total = int(source.headers.get("Content-Length") or 0)
+                with console.progress(url, total or None, "bytes") as counter:
                     while block := source.read(1 << 20):
-                        target.write(block)
-                        counter.advance(len(block))
+                        counter.advance(target.write(block))
+                if total and target.tell() != total:
+                    raise VtransError(f"the download of {url} ended before its {total} bytes were read; try again.")
         except OSError as error:
-            aside.unlink(missing_ok=True)
             raise VtransError(
                 f"{url} cannot be downloaded: {error}; download it yourself and pass its folder."
             ) from None
-        if total and aside.stat().st_size != int(total):
-            aside.unlink()
-            raise VtransError(f"the download of {url} ended before its {total} bytes were read; try again.")
-        aside.rename(path)
     seen = file_sha256(path)
     if sha256 is None:
         console.warn(f"the SHA-256 of {url} is not known, so the file was not checked; it is {seen}")
@@ -215,10 +209,10 @@ def fetched(experiment: Experiment, folder: Path, src: str, tgt: str, console: C
         if experiment.fetch is None:
             raise InputError("this experiment needs text: DATA=folder. recipes/README.md says where to get it.")
         folder.parent.mkdir(parents=True, exist_ok=True)
-        aside = folder.with_name(folder.name + ".part")  # keeps its downloads after a failure
-        aside.mkdir(exist_ok=True)
-        experiment.fetch(aside, src, tgt, console)
-        aside.rename(folder)
+        unfinished = folder.with_name(folder.name + ".part")  # keeps its downloads after a failure
+        unfinished.mkdir(exist_ok=True)
+        experiment.fetch(unfinished, src, tgt, console)
+        unfinished.rename(folder)
     return folder
 
 

@@ -6,6 +6,7 @@ The options are environment variables, into which make puts its own variables, s
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -33,25 +34,14 @@ experiment."""
 SEVERAL = ("SEEDS", "ONLY", "SHOW")
 
 
-def changes_of(value: str) -> list[str]:
-    """Returns the KEY=VALUE words of SET. A word without = continues the value before it."""
-    changes: list[str] = []
-    for word in value.split():
-        if "=" in word or not changes:
-            changes.append(word)
-        else:
-            changes[-1] += f" {word}"
-    return changes
-
-
 def program(target: str, environment: Mapping[str, str]) -> tuple[Main, list[str]]:
     """Returns the function that a target runs, and its arguments."""
     first, names, main = TARGETS.get(target, ("", (*COMMON, "RUN"), experiment.main))
     words = [environment.get(first, "")] if first else [target] if main is experiment.main else []
     for name in names:
         option, value = f"--{name.lower()}", environment.get(name, "")
-        if name == "SET":
-            words += [word for change in changes_of(value) for word in (option, change)]
+        if name == "SET":  # a word without = continues the value before it
+            words += [word for change in re.split(r"\s+(?=\S*=)", value.strip()) if change for word in (option, change)]
         elif value:
             words += [option, *(value.split() if name in SEVERAL else [value])]
     return main, words

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from forking import ENVIRONMENT, start_python
 
-from recipes.experiment import excerpt, write_lines
+from recipes.experiment import excerpt
+from vtrans.text.lines import write_lines
 
 
 def run(folder: Path, *command: str, text: str | None = None) -> str:

@@ -1,4 +1,4 @@
-"""Choose the text of `make demo` from Tatoeba: python recipes/demo/excerpt.py --corpus FOLDER --out FOLDER
+"""Choose the text of `make demo` from Tatoeba: python -m recipes.demo.excerpt --corpus FOLDER --out FOLDER
 
 FOLDER has train, valid and test in .en and .de, plain or compressed. The excerpt has their pairs of short sentences in
 frequent words. Its test set is all such pairs of `test` and the first ones of `valid`; its validation set is the other
@@ -10,13 +10,9 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-
-if not __package__:  # run as a script: make the package importable
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from recipes.experiment import TextFiles, lines_of
 from vtrans.text.lines import write_lines

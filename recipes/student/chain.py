@@ -15,7 +15,7 @@ from typing import Any
 from vtrans.config import DEFAULT_RECIPE, SECTIONS, Recipe, resolve_tie
 from vtrans.errors import InputError, VtransError
 from vtrans.interop.expressible import PROGRAMS, check_model
-from vtrans.keys import choice, flag, nearest, number, numbers, text, texts, toml_value
+from vtrans.keys import choice, flag, number, numbers, text, texts, toml_value
 from vtrans.training.recipe import load_recipe
 
 from ..experiment import EXPERIMENTS
@@ -83,20 +83,6 @@ class Chain:
         """The sections of models by name."""
         sections = {name: getattr(self, name) for name in ("back_translation", "teachers", "student")}
         return {name: model for name, model in sections.items() if model}
-
-
-def chain_names() -> list[str]:
-    """Returns the names of the shipped chains, sorted."""
-    return sorted(path.stem for path in SHIPPED.glob("*.toml"))
-
-
-def chain_file(name: str) -> Path:
-    """Returns the path of a shipped chain, or of a chain file."""
-    if name in chain_names():
-        return SHIPPED / f"{name}.toml"
-    if name.endswith(".toml") or "/" in name:
-        return Path(name)
-    raise InputError(f"there is no chain {name!r} (a chain file ends in .toml); {nearest(name, chain_names())}")
 
 
 def load_chain(path: Path) -> Chain:

@@ -18,8 +18,9 @@ from vtrans.errors import InputError
 from vtrans.files import write_atomically
 
 from ..experiment import EXPERIMENTS, fetched
+from ..studies.rows import file_of, names_in
 from ..work import Stage, Starter, Work, markdown_table, recipe_toml, starter
-from .chain import Chain, chain_file, chain_names, load_chain
+from .chain import SHIPPED, Chain, load_chain
 from .stages import EXPORT, Files, Stages
 
 
@@ -38,12 +39,9 @@ def report(chain: Chain, tests: Sequence[str], work: Work, stages: Sequence[Stag
     times = {stage.name: work.minutes(stage) for stage in stages}
     times["all stages"] = sum(times.values())
     head = ("model", "test", "BLEU", "chrF2", "files, MB")
-    return "\n".join(
-        [
-            markdown_table(head, 2, _scores(chain, tests, work.folder)),
-            markdown_table(("stage", "minutes"), 1, ([name, f"{minutes:.1f}"] for name, minutes in times.items())),
-        ]
-    )
+    scores = markdown_table(head, 2, _scores(chain, tests, work.folder))
+    minutes = markdown_table(("stage", "minutes"), 1, ([name, f"{taken:.1f}"] for name, taken in times.items()))
+    return f"{scores}\n{minutes}"
 
 
 def _scores(chain: Chain, tests: Sequence[str], folder: Path) -> Iterator[list[str]]:
@@ -65,12 +63,12 @@ def _megabytes(paths: Iterator[Path]) -> str:
 
 def main(arguments: Sequence[str] | None = None, starter: Starter = starter) -> int:
     parser = argparse.ArgumentParser(description="Train a small translation model, from parallel text to its export.")
-    parser.add_argument("chain", help=f"{', '.join(chain_names())}, or a TOML file")
+    parser.add_argument("chain", help=f"{', '.join(names_in(SHIPPED))}, or a TOML file")
     parser.add_argument("--data", help="folder with train, valid and test files (default: what the chain file names)")
     parser.add_argument("--work", help="folder of the chain (default: work/student-CHAIN)")
     options = parser.parse_args(arguments)
 
-    file = chain_file(options.chain)
+    file = file_of(options.chain, SHIPPED, "chain")
     chain = load_chain(file)
     work = Work(Path(options.work or f"work/student-{file.stem}"), file.stem, starter, Console())
     with work.lock:

@@ -1,8 +1,8 @@
 """Study files: named rows, each a model to train and measure alike. `load_study` reads and checks one.
 
-A study is a TOML file with the recipe of all rows, the experiment whose text is used if the user gives none, and a
-table [rows.NAME] per row. Its keys are `words`, `prepare` if need be, and values that replace those of the recipe, such
-as model.tie = "none".
+A study is a TOML file with a table [rows.NAME] per row. Its keys are `words`, `prepare` if need be, and values that
+replace those of the recipe, such as model.tie = "none". The keys `recipe` and `experiment`, whose text is used if the
+user gives none, have defaults. recipes/README.md has an example.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vtrans.config import SECTIONS
+from vtrans.config import DEFAULT_RECIPE, SECTIONS
 from vtrans.errors import FileError, InputError
 from vtrans.files import reason
-from vtrans.keys import Key, check_value, keys_of, nearest, text, texts, toml_value
+from vtrans.keys import check_value, choice, keys_of, nearest, text, texts, toml_value
 
 from ..experiment import EXPERIMENTS
 
@@ -40,36 +40,38 @@ class StudyFile:
     """What a study file says. `rows` are in the order of the file."""
 
     name: str
-    experiment: str
-    recipe: str
     rows: dict[str, Row]
+    experiment: str = choice("multi30k", tuple(EXPERIMENTS), "Experiment whose text is used without DATA.")
+    recipe: str = text(DEFAULT_RECIPE, "Recipe of all rows.")
 
 
-def study_names() -> list[str]:
-    """The names of the shipped studies, sorted."""
-    return sorted(path.stem for path in SHIPPED.glob("*.toml"))
+def names_in(folder: Path) -> list[str]:
+    """Returns the names of the shipped files in a folder, sorted."""
+    return sorted(path.stem for path in folder.glob("*.toml"))
+
+
+def file_of(name: str, folder: Path, what: str) -> Path:
+    """Returns the path of a shipped file of that name, or of the user's file if it ends in .toml or has a slash."""
+    if name.endswith(".toml") or "/" in name:
+        return Path(name)
+    if name not in names_in(folder):
+        known = nearest(name, names_in(folder))
+        raise InputError(f"there is no {what} {name!r} (a {what} of your own must end in .toml); {known}")
+    return folder / f"{name}.toml"
 
 
 def load_study(name: str) -> StudyFile:
-    """The study of that name, or of that file if it ends in .toml or has a slash. Raises InputError for an unknown
-    name, key, row or value. The values of the recipe are not checked here."""
-    path = Path(name)
-    if not (name.endswith(".toml") or "/" in name):
-        if name not in study_names():
-            raise InputError(
-                f"there is no study {name!r} (a study file must end in .toml); {nearest(name, study_names())}"
-            )
-        path = SHIPPED / f"{name}.toml"
+    """The study of that name, or in that file. Raises InputError for an unknown name, key, row or value. The values of
+    the recipe are not checked here."""
+    path = file_of(name, SHIPPED, "study")
     table = read_table(path, "study")
-    check_keys(table, ("experiment", "recipe", "rows"), str(path))
-    if not isinstance(table.get("recipe"), str):
-        raise InputError(f"{path}: recipe must name the recipe of the rows, got {table.get('recipe')!r}.")
-    known = Key("", str, choices=dict.fromkeys(EXPERIMENTS, ""))
-    experiment = check_value(known, f"{path}: experiment", table.get("experiment"))
+    keys = keys_of(StudyFile)
+    check_keys(table, [*keys, "rows"], str(path))
+    made = {key: check_value(keys[key], f"{path}: {key}", table[key]) for key in keys if key in table}
     if not isinstance(table.get("rows"), dict) or not table["rows"]:
         raise InputError(f"{path}: there are no rows; write a table [rows.NAME] per row.")
     rows = {row: _row(row, values, f"{path}: rows.{row}") for row, values in table["rows"].items()}
-    return StudyFile(path.stem, experiment, table["recipe"], rows)
+    return StudyFile(path.stem, rows, **made)
 
 
 def _row(name: str, values: Any, where: str) -> Row:

@@ -2,8 +2,8 @@
 
 Its argument is a study of this folder or a TOML file (rows.py describes it). `--data` names a folder with train and
 valid files; without it, the text of the study's experiment is downloaded. All rows of one seed precede those of the
-next. A finished row has its figures in WORK/ROW-SEED/figures.json, and the table is WORK/table.md. Run the same command
-again to resume: it keeps the finished rows and resumes an interrupted training.
+next. A finished row has its figures and its comparison with the first row in WORK/ROW-SEED, and the table is
+WORK/table.md. Run the same command again to resume: it keeps the finished rows and resumes an interrupted training.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from vtrans.files import write_atomically
 from vtrans.training.recipe import load_recipe
 
 from ..experiment import EXPERIMENTS, TextFiles, fetched, parser_of
+from ..running import INTO
 from ..work import Stage, Starter, Work, recipe_toml, starter
-from .rows import Row, StudyFile, load_study, study_names
+from .rows import SHIPPED, Row, StudyFile, load_study, names_in
 from .table import Found, table
 
 MOST_STEPS = 10**9  # with a budget of minutes
@@ -69,7 +70,7 @@ class Budget:
 def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Returns the options of the command line. Their defaults and their values are not checked yet."""
     parser = parser_of("Train the rows of a study with the same budget, and compare them.")
-    parser.add_argument("study", help=f"a study ({', '.join(study_names())}) or a TOML file", metavar="NAME|FILE")
+    parser.add_argument("study", help=f"a study ({', '.join(names_in(SHIPPED))}) or a TOML file", metavar="NAME|FILE")
     parser.add_argument("--steps", type=int, help="number of updates per row (default: the recipe's budget)")
     parser.add_argument("--minutes", type=float, help="minutes of training per row")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1], help="seeds of every row (default: 1)")
@@ -102,18 +103,22 @@ def prepared(row: Row, text: TextFiles, size: int) -> Stage:
     return Stage(out, [command], inputs, [out])
 
 
-def trained(row: Row, seed: int, data: str, text: TextFiles) -> list[Stage]:
-    """Returns the stages that train and measure a row."""
+def trained(row: Row, seed: int, data: str, text: TextFiles, first: str) -> list[Stage]:
+    """Returns the stages that train and measure a row, and compare it with the one in the folder `first`, if any."""
     place, recipe = f"{row.name}-{seed}", f"{row.name}.toml"
     run, model, figures = f"{place}/run", f"{place}/model.safetensors", f"{place}/figures.json"
     valid = [str(path) for path in text.pairs[text.valid]]
     train = ["vtrans", "train", "--data", data, "--out", run, "--recipe", recipe, "--set", f"train.seed={seed}"]
     average = ["vtrans", "average", run, "--out", model, "--quiet"]
     measure = ["python", "-m", "recipes.studies.measure", model, run, *valid, figures]
-    return [
+    ours, others, tests = f"{place}/translations.txt", f"{first}/translations.txt", f"{place}/tests.json"
+    compare = ["vtrans", "score", valid[1], "--hyp", ours, "--baseline", others, "--json", INTO, tests]
+    stages = [
         Stage(place, [train, average], [data, recipe], [model], [run], True),
-        Stage(f"figures of {place}", [measure], [model, *valid], [figures]),
+        Stage(f"figures of {place}", [measure], [model, *valid], [figures, ours]),
+        Stage(f"tests of {place}", [compare], [valid[1], ours, others], [tests]),
     ]
+    return stages if first else stages[:2]
 
 
 def main(arguments: Sequence[str] | None = None, starter: Starter = starter) -> int:
@@ -139,8 +144,9 @@ def main(arguments: Sequence[str] | None = None, starter: Starter = starter) -> 
         about = f"Recipe {name}, {budget} per row, {size:,} subwords in all, {languages[0]} to {languages[1]}."
         found, failed = list[Found](), list[str]()
         for seed in dict.fromkeys(given.seeds):
+            first = ""  # the folder of the first row
             for row in rows:
-                stages = trained(row, seed, data[row.name].name, text)
+                stages = trained(row, seed, data[row.name].name, text, first)
                 try:
                     work.run(stages)
                 except (SystemExit, VtransError) as error:  # the next rows may succeed
@@ -149,7 +155,9 @@ def main(arguments: Sequence[str] | None = None, starter: Starter = starter) -> 
                     )
                     failed.append(stages[0].name)
                     continue
-                found.append((row, seed, json.loads((work.folder / stages[1].outputs[0]).read_bytes())))
+                figures, *tests = (json.loads((work.folder / stage.outputs[0]).read_bytes()) for stage in stages[1:])
+                found.append((row, seed, figures, *(tests or [[]])))
+                first = stages[0].name if row == rows[0] else first
                 write_atomically(work.folder / "table.md", table(found, about).encode())
     if found:
         sys.stdout.write(table(found, about))

@@ -17,16 +17,19 @@ EXPLAINED = (
     "Scores are those of the validation text, translated with {searches}; those of several seeds are given as mean "
     "(minimum to maximum). Minutes are those of training with its validations. Speeds are those of the fastest seed, "
     "because other work on the machine can only slow a row down. Tokens are target tokens without padding. Sentences "
-    "are translated by one process, in batches and one at a time, without loading the model."
+    "are translated by one process, in batches and one at a time, without loading the model. A star marks a score that "
+    "differs significantly from the one of the first row: p < 0.05 with every seed, in the paired bootstrap test of "
+    "`vtrans score --baseline`. The test does not know how much another seed changes a score."
 )
+LEVEL = 0.05
 
-Found = tuple[Row, int, Mapping[str, Any]]
-"""A row, its seed, and the figures that measure.py wrote."""
+Found = tuple[Row, int, Mapping[str, Any], Sequence[Mapping[str, Any]]]
+"""A row, its seed, the figures that measure.py wrote, and for each score a comparison with the first row, if any."""
 
 
 def table(found: Sequence[Found], about: str) -> str:
     """Returns the table in Markdown, and the notes that explain its figures. `about` says what all rows have."""
-    every = [figures for _, _, figures in found]
+    every = [figures for _, _, figures, _ in found]
     searches = dict.fromkeys(f"beam {each['search']['beam']}, alpha {each['search']['alpha']}" for each in every)
     notes = [
         f"{about} {EXPLAINED.format(searches=' or '.join(searches))}",
@@ -37,8 +40,9 @@ def table(found: Sequence[Found], about: str) -> str:
 
 
 def _lines(found: Sequence[Found]) -> Iterator[list[str]]:
-    for row in dict.fromkeys(row for row, _, _ in found):
-        seeds = [figures for other, _, figures in found if other == row]
+    for row in dict.fromkeys(row for row, *_ in found):
+        seeds = [figures for other, _, figures, _ in found if other == row]
+        tests = [compared for other, _, _, compared in found if other == row]
         first, updates = seeds[0], [each["updates"] for each in seeds]
         fastest = [
             f"{max(each[key] for each in seeds):,.0f}"
@@ -55,8 +59,16 @@ def _lines(found: Sequence[Found]) -> Iterator[list[str]]:
             "-".join(dict.fromkeys(f"{end:,}" for end in (min(updates), max(updates)))),
             f"{statistics.fmean(each['seconds'] for each in seeds) / 60:.1f}",
             *fastest[1:],
-            *(_spread([each["scores"][number]["value"] for each in seeds]) for number in (0, 1)),
+            *(_spread([each["scores"][n]["value"] for each in seeds]) + _star(tests, n) for n in (0, 1)),
         ]
+
+
+def _star(tests: Sequence[Sequence[Mapping[str, Any]]], number: int) -> str:
+    """Returns a star if the comparisons of all seeds find the same significant difference of a score."""
+    if not all(test and test[number]["p_value"] < LEVEL for test in tests):
+        return ""
+    better = {test[number]["value"] > test[number]["baseline_value"] for test in tests}
+    return "*" if len(better) == 1 else ""
 
 
 def _spread(values: Sequence[float]) -> str:

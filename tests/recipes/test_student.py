@@ -19,7 +19,8 @@ from forking import ENVIRONMENT, start_python
 
 from recipes.running import INTO, Run
 from recipes.student import student
-from recipes.student.chain import chain_file, chain_names, load_chain
+from recipes.student.chain import SHIPPED, load_chain
+from recipes.studies.rows import file_of, names_in
 from recipes.work import RECORD, recipe_toml
 from vtrans.errors import InputError
 from vtrans.training.recipe import load_recipe
@@ -58,9 +59,9 @@ def chain(tmp_path: Path, text: Path) -> Path:
 # Chain files.
 
 
-@pytest.mark.parametrize("name", chain_names())
+@pytest.mark.parametrize("name", names_in(SHIPPED))
 def test_the_recipes_of_a_shipped_chain_can_be_read_back(name: str, tmp_path: Path) -> None:
-    chain = load_chain(chain_file(name))
+    chain = load_chain(file_of(name, SHIPPED, "chain"))
     for section, model in chain.models.items():
         file = tmp_path / f"{section}.toml"
         file.write_text(recipe_toml(model.resolved))

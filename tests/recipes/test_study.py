@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from conftest import TINY, TRAIN_PAIRS, VALID_PAIRS, write_pairs
 
-from recipes.running import Run
+from recipes import running
+from recipes.running import INTO, Run
 from recipes.studies import measure, study
-from recipes.studies.rows import Row, load_study, study_names
+from recipes.studies.rows import SHIPPED, Row, load_study, names_in
 from recipes.studies.table import Found, table
 from recipes.work import Starter
 from vtrans import cli
@@ -36,7 +37,7 @@ def built(row: Row, recipe: str) -> int:
     return count_parameters(model)
 
 
-@pytest.mark.parametrize("name", study_names())
+@pytest.mark.parametrize("name", names_in(SHIPPED))
 def test_the_rows_of_a_study_are_distinct_and_can_be_trained(name: str) -> None:
     study = load_study(name)
     every = study.rows.values()
@@ -52,7 +53,8 @@ HEAD = 'experiment = "multi30k"\nrecipe = "small"\n'
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ('experiment = "multi30k"\nrows.a.words = "a"', "recipe"),
+        ('recipe = 3\nrows.a.words = "a"', "recipe"),
+        ('resipe = "small"\nrows.a.words = "a"', "resipe.*recipe"),
         ('experiment = "wmt"\nrecipe = "small"\nrows.a.words = "a"', "experiment.*multi30k.*wmt"),
         (HEAD, "no rows"),
         (HEAD + "rows.a = 1", "rows.a"),
@@ -73,10 +75,16 @@ def test_a_faulty_study_is_refused_by_the_name_of_its_fault(text: str, named: st
         load_study(str(tmp_path / "mine.toml"))
 
 
+def test_a_study_needs_nothing_but_rows(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text("rows.a.words = 'a'", encoding="utf-8")
+    study = load_study(str(tmp_path / "mine.toml"))
+    assert (study.experiment, study.recipe, list(study.rows)) == ("multi30k", "small", ["a"])
+
+
 # The table.
 
 
-def figures(name: str, seed: int, bleu: float, chrf: float = 50.0) -> Found:
+def figures(name: str, seed: int, bleu: float, chrf: float = 50.0, p: tuple[float, ...] = ()) -> Found:
     scores = [
         {"name": "BLEU", "value": bleu, "signature": "tok:13a"},
         {"name": "chrF2", "value": chrf, "signature": "nc:6"},
@@ -86,7 +94,9 @@ def figures(name: str, seed: int, bleu: float, chrf: float = 50.0) -> Found:
         "parameters_without_sharing": 3000, "train_tokens_a_second": 1000.0 * seed, "sentences_a_second": 10.0,
         "singles_a_second": 5.0, "scores": scores, "search": {"beam": 4, "alpha": 0.6}, "host": "a box",
     }  # fmt: skip
-    return Row(name, f"the {name}"), seed, made
+    values = (bleu, chrf) if p else ()
+    tests = [{"p_value": each, "value": v, "baseline_value": 30.0} for each, v in zip(p, values, strict=True)]
+    return Row(name, f"the {name}"), seed, made, tests
 
 
 def test_the_table_has_the_mean_and_the_range_over_the_seeds() -> None:
@@ -109,12 +119,27 @@ def test_the_table_has_the_mean_and_the_range_over_the_seeds() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("seeds", "stars"),
+    [
+        ([(29.0, (0.001, 0.05))], (True, False)),
+        ([(29.0, (0.04, 0.2)), (28.0, (0.03, 0.01))], (True, False)),
+        ([(29.0, (0.001, 0.001)), (31.0, (0.001, 0.001))], (False, True)),  # BLEU is once lower and once higher
+        ([(29.0, (0.001, 0.001)), (29.0, ())], (False, False)),  # the first row of the second seed failed
+        ([(29.0, ())], (False, False)),
+    ],
+)
+def test_a_star_marks_what_all_seeds_find_significant(
+    seeds: list[tuple[float, tuple[float, ...]]], stars: tuple[bool, bool]
+) -> None:
+    found = [figures("a", n, bleu, p=p) for n, (bleu, p) in enumerate(seeds, 1)]
+    cells = table(found, "").split("\n")[2].split(" | ")[-2:]
+    assert tuple("*" in cell for cell in cells) == stars
+
+
 # A study. Its commands run in this process or, to be fast, are pretended.
 
 STUDY = """
-experiment = "multi30k"
-recipe = "small"
-
 [rows.plain]
 words = "the recipe"
 
@@ -177,6 +202,9 @@ def test_a_study_goes_on_after_a_failure_and_resumes(
             ran.append(list(words))
             if failing.intersection(words):
                 raise SystemExit(1)
+            if INTO in words:
+                running.run(words, sys.stderr, folder=work)
+                return
             with monkeypatch.context() as patched:
                 patched.chdir(work)
                 if words[0] == "python":
@@ -204,7 +232,11 @@ def test_a_study_goes_on_after_a_failure_and_resumes(
     ran.clear()
     capsys.readouterr()
     assert run_study(folder, words, starter) == 0
-    assert [word[1] for word in ran] == ["train", "average", "-m"]
+    assert [word[1] for word in ran] == ["train", "average", "-m", "score"]
+    tests = json.loads((folder / "work/other-1/tests.json").read_bytes())
+    assert [(test["name"], test["baseline_value"]) for test in tests] == [
+        (score["name"], score["value"]) for score in figures["scores"]
+    ]
     out = capsys.readouterr().out
     assert out == (folder / "work" / "table.md").read_text("utf-8")
     assert [line.split(" | ")[0] for line in out.split("\n")[2:4]] == ["| plain", "| other"]
