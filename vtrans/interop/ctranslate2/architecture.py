@@ -23,7 +23,7 @@ from vtrans.interop.ctranslate2.names import (
     rotary_scopes,
     weight_names,
 )
-from vtrans.interop.ctranslate2.settings import OLD_SETTINGS, Tokens
+from vtrans.interop.ctranslate2.settings import Tokens
 from vtrans.interop.layers import STACKS
 from vtrans.interop.settings import Settings, wrong
 from vtrans.lines.pieces import EXTRA_LENGTH
@@ -46,19 +46,13 @@ OPENNMT_TF = {
 COMPUTED_POSITIONS = SearchConfig.max_source + EXTRA_LENGTH
 ACTIVATIONS = {0: "relu", 2: "swish", 3: "gelu"}  # by CTranslate2's numbers; 1 is an approximation of GELU
 TIES = {(True, True): "src-tgt-softmax", (False, True): "tgt-softmax", (True, False): "src-tgt", (False, False): "none"}
-# Scalars that are read.
-READ = (
-    "num_heads",
-    "pre_norm",
-    "activation",
-    "scale_embeddings",
-    "embeddings/multiply_by_sqrt_depth",
-    "start_from_zero_embedding",
-)
 # Scalars that must have this value if they are there.
 FIXED = {"multi_query_attention": 0, "alibi": 0, "scale_outputs": 1, "final_logit_softcapping": 0}
-# Scalars without effect: there is one embedding to merge, and no attention is returned.
-UNUSED = ("embeddings_merge", "alignment_layer", "alignment_heads", "alibi_use_positive_positions", "scale_alibi")
+# Scalars without effect: there is one embedding to merge, no attention is returned, and `_scales` reads one of two.
+UNUSED = (
+    *("embeddings_merge", "alignment_layer", "alignment_heads", "alibi_use_positive_positions", "scale_alibi"),
+    "embeddings/multiply_by_sqrt_depth",
+)
 
 
 def newest_names(binary: Binary) -> None:
@@ -139,12 +133,9 @@ def _check_rotary(binary: Binary, config: ModelConfig) -> None:
 
 
 def refuse_others(binary: Binary, config: ModelConfig) -> None:
-    """Raises FileError if a variable does not belong to a model of this architecture."""
-    scalars = (*READ, *FIXED, *UNUSED)
-    known = {*weight_names(config).values(), *OLD_SETTINGS, *scalars}
-    known |= {f"{side}/{key}" for side in STACKS for key in scalars}
-    if config.positions == "rotary":
-        known |= {f"{scope}/{key}" for scope in rotary_scopes(config) for key in ROTARY}
+    """Raises FileError if a variable does not belong to a model of this architecture, and has not been read."""
+    known = {*weight_names(config).values(), *binary.read, *UNUSED}
+    known |= {f"{side}/{key}" for side in STACKS for key in UNUSED}
     for name in binary.variables:
         if name.removesuffix(SCALE) not in known:
             raise FileError(

@@ -62,6 +62,7 @@ class Binary:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.variables: dict[str, Variable] = {}
+        self.read = set[str]()  # the names of the numbers and texts that were asked for
         try:
             with path.open("rb") as file:
                 self._read_list(Stream(path, file))
@@ -128,6 +129,7 @@ class Binary:
 
     def number(self, name: str, default: float) -> float:
         """Returns the value of a variable that is one number, or `default` if there is no such variable."""
+        self.read.add(name)
         variable = self.variables.get(name)
         if variable is None:
             return default
@@ -138,6 +140,7 @@ class Binary:
 
     def text(self, name: str, default: str) -> str:
         """Returns the value of a variable that is a text in UTF-8, or `default` if there is no such variable."""
+        self.read.add(name)
         variable = self.variables.get(name)
         if variable is None:
             return default

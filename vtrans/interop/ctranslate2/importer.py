@@ -143,7 +143,8 @@ class _Model:
     foreign: bool = True
 
     def __post_init__(self) -> None:
-        refuse_others(self.binary, self.config)
+        if self.foreign:
+            refuse_others(self.binary, self.config)
         self.tensors, self.names = self.binary.tensors(), weight_names(self.config)
 
     def imported(self, *notes: str) -> Imported:

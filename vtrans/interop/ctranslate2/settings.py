@@ -20,16 +20,6 @@ from vtrans.interop.settings import Settings
 CONFIG = "config.json"
 # Settings that must have this value if they are there.
 FIXED = {"add_source_bos": (False, None), "multi_query_attention": (False, None), "quantization_type": (0, None)}
-# The variables that were settings before version 6.
-OLD_SETTINGS = (
-    "unk_token",
-    "bos_token",
-    "eos_token",
-    "with_target_bos",
-    "with_source_bos",
-    "with_source_eos",
-    "user_decoder_start_tokens",
-)
 
 
 @dataclass(frozen=True)
