@@ -76,8 +76,8 @@ def write(loaded: LoadedModel, folder: Path, console: Console) -> tuple[LoadedMo
     tensors = _tensors(loaded, places, order, shared=shared)
     tensors |= dict.fromkeys(names.POSITIONS.values(), names.positions(length, config.d_model))
     save_tensors(folder / names.WEIGHTS, _separate(tensors), {"format": "pt"})
-    description = _config(config, places, length, shared=shared)
-    _write_json(folder / names.CONFIG, description)
+    tied = {"tie_word_embeddings": names.EMBEDDINGS["projection.weight"] not in tensors}
+    _write_json(folder / names.CONFIG, _config(config, places, length, shared=shared) | tied)
     forced = {"forced_eos_token_id": places[1].eos}
     _write_json(folder / names.GENERATION, _generation(loaded, search, places[1], length) | forced)
     return replace(loaded, search=search), partial(load, folder, places[0].of_ours, places[1].of_ours)
@@ -165,21 +165,17 @@ class _Places:
 def _column_order(loaded: LoadedModel) -> Tensor | None:
     """Returns the order of our columns that gives the positions of Hugging Face, or None if they have that order."""
     model, D = loaded.model, loaded.model.config.d_model
-    if model.config.positions == "sinusoidal":
-        return torch.cat([torch.arange(0, D, 2), torch.arange(1, D, 2)])
-    tables: list[Tensor] = [model.get_buffer(f"{side}_positions.weight") for side in ("src", "tgt")]
-    for table in tables:
-        length = len(table)
-        if torch.allclose(table, names.positions(length, D), atol=1e-6):
-            continue
-        if torch.allclose(table, tensor_of(sinusoidal(length, D)), atol=1e-6):
-            return torch.cat([torch.arange(0, D, 2), torch.arange(1, D, 2)])
-        raise InputError(
-            'a model with model.positions = "stored" can be exported to Hugging Face only if they are '
-            "sin(p / 10000^(2i/D)) and cos of the same from p = 0; train one with `--set model.positions=sinusoidal`, "
-            "or export it to another format."
-        )
-    return None
+    if model.config.positions == "stored":
+        tables: list[Tensor] = [model.get_buffer(f"{side}_positions.weight") for side in ("src", "tgt")]
+        if all(torch.allclose(table, names.positions(len(table), D), atol=1e-6) for table in tables):
+            return None
+        if not all(torch.allclose(table, tensor_of(sinusoidal(len(table), D)), atol=1e-6) for table in tables):
+            raise InputError(
+                'a model with model.positions = "stored" can be exported to Hugging Face only if they are '
+                "sin(p / 10000^(2i/D)) and cos of the same from p = 0; train one with "
+                "`--set model.positions=sinusoidal`, or export it to another format."
+            )
+    return torch.cat([torch.arange(0, D, 2), torch.arange(1, D, 2)])
 
 
 # Weights.
@@ -189,8 +185,8 @@ def _tensors(loaded: LoadedModel, places: list[_Places], order: Tensor | None, *
     config, ours = loaded.model.config, loaded.model.state_dict()
     tensors = dict(_layers(loaded, order))
     embeddings = {"src_embedding.weight": names.SHARED} if shared else dict(names.EMBEDDINGS)
-    if _is_tied(config):
-        embeddings.pop("projection.weight", None)
+    if config.tie == "tgt-softmax" and config.norm == "post":  # Pegasus ties all three matrices or none
+        embeddings.pop("projection.weight")
     for name, part in embeddings.items():
         rows = places[0 if name.startswith("src") else 1].rows(ours[name].float())
         tensors[part] = rows if order is None else rows[:, order]
@@ -228,11 +224,6 @@ def _ordered(name: str, weight: Tensor, order: Tensor | None) -> Tensor:
 # Settings.
 
 
-def _is_tied(config: ModelConfig) -> bool:
-    """Whether the projection is tied in Hugging Face. Pegasus ties all three matrices or none."""
-    return config.tie == "src-tgt-softmax" or (config.tie == "tgt-softmax" and config.norm == "post")
-
-
 def _config(config: ModelConfig, places: list[_Places], length: int, *, shared: bool) -> dict[str, Any]:
     src, tgt = places
     pre = config.norm == "pre"
@@ -242,7 +233,6 @@ def _config(config: ModelConfig, places: list[_Places], length: int, *, shared: 
         "vocab_size": len(src.pieces),
         "decoder_vocab_size": len(tgt.pieces),
         "share_encoder_decoder_embeddings": shared,
-        "tie_word_embeddings": _is_tied(config),
         "static_position_embeddings": True,
         **_sizes(config, length),
         **tgt.special,
@@ -289,10 +279,7 @@ def _write_vocabularies(loaded: LoadedModel, folder: Path, places: list[_Places]
     src, tgt = places
     for name, vocab in ((names.SOURCE_SPM, loaded.src_vocab), (names.TARGET_SPM, loaded.tgt_vocab)):
         if not vocab.spm:
-            raise InputError(
-                "a vocabulary without a SentencePiece model cannot be exported to Hugging Face; export it to another "
-                "format."
-            )
+            raise InputError("a vocabulary without a SentencePiece model cannot be exported to Hugging Face.")
         (folder / name).write_bytes(vocab.spm)
     _write_json(folder / names.VOCAB, {piece: i for i, piece in enumerate(src.pieces)})
     if not shared:

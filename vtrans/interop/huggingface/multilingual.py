@@ -20,6 +20,7 @@ import math
 import re
 from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain, groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -149,26 +150,23 @@ def _sentencepiece(path: Path, content: Mapping[str, Any]) -> bytes:
     SentencePiece merges two neighbours if they are a piece together, the first piece of its list first. So each piece
     must have all its merges, one after the other. Raises FileError for other merges.
     """
-    try:
+    with suppress(KeyError, TypeError, AttributeError, ValueError):
         vocab, added = content["model"]["vocab"], {token["content"] for token in content["added_tokens"]}
         merges = [tuple(pair.split() if isinstance(pair, str) else pair) for pair in content["model"]["merges"]]
         merged = ["".join(pair) for pair in merges]
         pieces = [piece for piece in dict.fromkeys(merged) if len(piece) <= _LONGEST_PIECE]
-        characters = [piece for piece in vocab if len(piece) == 1 and piece not in added]
+        halves = ((piece[:i], piece[i:]) for piece in pieces for i in range(1, len(piece)))
+        pairs = {(left, right) for left, right in halves if left in vocab and right in vocab}
         normalizer = content["normalizer"] or {"normalizers": []}
         parts = normalizer.get("normalizers", [normalizer])
         tables = [b64decode(part["precompiled_charsmap"]) for part in parts if part["type"] == "Precompiled"]
-        model = spm.bpe_model([*pieces, *characters], b"".join(tables))
-    except (KeyError, TypeError, AttributeError, ValueError):
-        raise FileError(f"{path} must hold a tokenizer of the kind BPE with its merges and its normalizer.") from None
-    halves = ((piece[:i], piece[i:]) for piece in pieces for i in range(1, len(piece)))
-    pairs = {(left, right) for left, right in halves if left in vocab and right in vocab}
-    if set(merges) != pairs or len(list(groupby(merged))) != len(pieces):
-        raise FileError(
-            f"{path.parent} lacks the file {SPM}, and the merges in {path.name} are not SentencePiece's; copy the file "
-            "from the model that this one was made of."
-        )
-    return model
+        if set(merges) == pairs and len(list(groupby(merged))) == len(pieces):
+            characters = [piece for piece in vocab if len(piece) == 1 and piece not in added]
+            return spm.bpe_model([*pieces, *characters], b"".join(tables))
+    raise FileError(
+        f"{path.parent} lacks the file {SPM}, and {path.name} has not been made of one; copy the file from the model "
+        "that this one was made of."
+    )
 
 
 def _m2m100_ids(folder: Path, ids: Mapping[str, Any], tokenizer: Settings) -> dict[str, Any]:
