@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from cli_runner import Done
 from drawn import seed_of
 from safetensors.torch import load_file
 from torch import Tensor
@@ -19,7 +20,6 @@ from torch import Tensor
 import vtrans.average
 from vtrans.average import average, best_checkpoints, newest_checkpoints, usual_checkpoints
 from vtrans.checkpoint import LoadedModel, aliases, load_model, save_model
-from vtrans.commands.average import average as command
 from vtrans.config import TIE_FORMS, ModelConfig, Recipe, SearchConfig, TrainConfig
 from vtrans.data.store import DataFolder
 from vtrans.errors import FileError, InputError
@@ -191,14 +191,12 @@ def test_an_average_never_replaces_a_checkpoint(run_copy: RunFolder, tmp_path: P
 
 @pytest.mark.parametrize("which", ["last", "best"])
 def test_with_too_few_checkpoints_the_warning_names_the_key_that_keeps_more(
-    run_copy: RunFolder, capsys: pytest.CaptureFixture[str], which: str
+    run_copy: RunFolder, run_cli: Callable[..., Done], which: str
 ) -> None:
     advice = f"a larger train.keep_{which} keeps more"
-    command([run_copy.path], **{which: 9})  # type: ignore[arg-type]  # last or best
-    assert advice in capsys.readouterr().err
+    assert advice in run_cli("average", run_copy.path, f"--{which}", "9").err
     run_copy.recipe.write_text(f"[train]\nkeep_{which} = 9\n")  # training has not made as many yet
-    command([run_copy.path], **{which: 9})  # type: ignore[arg-type]  # last or best
-    said = capsys.readouterr().err
+    said = run_cli("average", run_copy.path, f"--{which}", "9").err
     assert advice not in said
     assert "of these 9 checkpoints" in said
 
@@ -245,25 +243,28 @@ def test_last_and_best_choose_checkpoints(tmp_path: Path, tiny_data: DataFolder)
     ],
 )
 def test_the_end_of_a_falling_rate_is_averaged(
-    tmp_path: Path, tiny_data: DataFolder, settings: dict[str, Any], expected: list[int]
+    tmp_path: Path,
+    tiny_data: DataFolder,
+    run_cli: Callable[..., Done],
+    settings: dict[str, Any],
+    expected: list[int],
 ) -> None:
     run = run_with(tmp_path, tiny_data, [], 0, 60, 80, 94, 95, 100)
     config = TrainConfig(**{"max_steps": 100, "warmup": 10} | settings)
     assert usual_checkpoints(run, config) == [run.step_file(step) for step in expected]
     run.recipe.write_text(recipe_toml(Recipe(train=config)))
-    command([run.path])
+    assert run_cli("average", run.path).code == 0
     assert load_model(run.averaged).training["average_of"] == expected
 
 
-def test_a_run_without_recipe_has_that_of_its_state(run_copy: RunFolder) -> None:
+def test_a_run_without_recipe_has_that_of_its_state(run_copy: RunFolder, run_cli: Callable[..., Done]) -> None:
     run_copy.recipe.unlink()
     run_copy.step_file(7).write_bytes(run_copy.step_file(20).read_bytes())
-    command([run_copy.path])
+    assert run_cli("average", run_copy.path).code == 0
     assert load_model(run_copy.averaged).training["average_of"] == [20, 30]  # keep_last is 2, and not the default
     shutil.rmtree(run_copy.states)
-    with pytest.raises(InputError, match="--last"):
-        command([run_copy.path])
-    command([run_copy.path], last=1)
+    assert "--last" in run_cli("average", run_copy.path).err
+    assert run_cli("average", run_copy.path, "--last", "1").code == 0
     assert load_model(run_copy.averaged).training["average_of"] == [30]
 
 

@@ -13,7 +13,7 @@ from vtrans.config import ModelConfig, TrainConfig
 from vtrans.errors import FileError, InputError
 from vtrans.files import destination, overwritten
 from vtrans.keys import keys_of
-from vtrans.storage.model_file import check_finite, check_model
+from vtrans.storage.model_file import check_finite, check_model, training_of
 from vtrans.storage.run_folder import RunFolder, run_of
 from vtrans.storage.states import read_progress
 from vtrans.storage.tensors import TensorFile, open_tensors
@@ -45,7 +45,8 @@ def average(
         raise InputError("no checkpoints to average were given.")
     destination(out, "model")  # before the work
     run = run_of(out)
-    if _is_checkpoint(out) or (run and out.resolve() != run.averaged):
+    training = training_of(out)
+    if (training is not None and "average_of" not in training) or (run and out.resolve() != run.averaged):
         raise InputError(f"`out` must not be {out}, a file of training; choose another file.")
     if any(overwritten(file, [out]) for file in files):
         raise InputError(f"`out` must not be one of the averaged files, got {out}.")
@@ -79,15 +80,6 @@ def average(
         usual = {"usual_length": min(lengths)} if lengths else {}
         write_tensors(out, tensors, {**newest, **usual, "training": training})
     return sorted(steps)
-
-
-def _is_checkpoint(path: Path) -> bool:
-    """Whether the file is a checkpoint of training, and not an average or another file."""
-    try:
-        with open_tensors(path, "model") as (_, header):
-            return "average_of" not in header["training"]
-    except FileError:
-        return False
 
 
 def _steps(header: dict[str, Any]) -> list[int]:

@@ -24,8 +24,8 @@ from vtrans.interop.trimming import Keep, model_file, trimmed
 from vtrans.interop.verification import Outputs, Program, Verified, outputs, progress, refuse_different, verify
 from vtrans.model import count_parameters
 from vtrans.processes.memory import release_memory
+from vtrans.storage.model_file import training_of
 from vtrans.storage.run_folder import run_of
-from vtrans.storage.tensors import open_tensors
 
 MODEL_SUFFIX = ".safetensors"
 _TRIMMED_SAMPLES = 6  # lines of the text to keep
@@ -71,15 +71,6 @@ def read_model(
     )
 
 
-def _is_ours(file: Path) -> bool:
-    """Returns whether a file in the folder of a model is the result of an earlier import."""
-    try:
-        with open_tensors(file, "model"):
-            return True
-    except FileError:
-        return False
-
-
 def import_model(
     path: Path,
     out: Path,
@@ -101,7 +92,7 @@ def import_model(
     destination(out, "model")  # before the work
     if run_of(out):
         raise InputError(f"`out` must be a file outside a run folder, got {out}.")
-    parts = [file for file in path.iterdir() if not _is_ours(file)] if path.is_dir() else [path]
+    parts = [file for file in path.iterdir() if training_of(file) is None] if path.is_dir() else [path]
     if any(overwritten(file, [out]) for file in parts):
         raise InputError(f"`out` must not be a file of the model {path}, got {out}.")
     imported = read_model(path, src_spm, tgt_spm, direction)

@@ -183,6 +183,16 @@ def read_abilities(path: str | Path) -> Abilities:
         return Abilities(languages_from(header.get("languages")), *_learned(header))
 
 
+def training_of(path: Path) -> dict[str, Any] | None:
+    """Returns the record of the training in a model file, or None for another file."""
+    try:
+        with open_tensors(path, "model") as (_, header):
+            training: dict[str, Any] = header["training"]
+            return training
+    except FileError:
+        return None
+
+
 def _learned(header: Mapping[str, Any]) -> tuple[bool, bool, int]:
     length = header.get("usual_length")
     return header.get("matches") is True, header.get("codes") is True, length if isinstance(length, int) else 0
