@@ -10,13 +10,14 @@ from xml.sax.saxutils import escape
 
 import hypothesis.strategies as st
 import pytest
-from catalogues import Translate, filled, reverse, rotated, same
+from catalogues import STAGES, Translate, filled, reverse, rotated, same, seen
 from hypothesis import given
 
 from vtrans.documents.app_strings.android import android_document
 from vtrans.documents.document import FilledDocument, Translated
 from vtrans.documents.files import Filling, open_file
 from vtrans.errors import DocumentError
+from vtrans.translate.translation import Translation
 
 ANDROID = (
     '<?xml version="1.0" encoding="utf-8"?>\n<!-- ü one two -->\n'
@@ -228,3 +229,49 @@ HOSTILE = {
 def test_a_broken_file_is_refused(name: str) -> None:
     with pytest.raises(DocumentError, match=r"^[^\n]{10,150}\.$"):
         filled(*HOSTILE[name])
+
+
+FILES = {
+    "a.json": '{"a": "%s"}',
+    "a.po": 'msgid "%s"\nmsgstr ""\n',
+    "a.strings": '"a" = "%s";',
+    "a.xml": '<resources><string name="a">%s</string></resources>',
+    "a.ts": "<TS><context><message><source>%s</source><translation/></message></context></TS>",
+    "a.xlf": "<xliff><trans-unit><source>%s</source></trans-unit></xliff>",
+}
+
+
+def foreign(text: str) -> Translated:
+    """Returns a line in which nothing that a model sees is as it was."""
+    line = seen(text)
+    made = line.seen.masked.upper().translate({ord(mark): "-" for mark in "%$:@{}."})
+    line.translations = [Translation(f"x {made}", 0.0, 0.0, True)]
+    for stage in reversed(STAGES):
+        stage.after([line])
+    return Translated(line.translations[0].text)
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("text", ["the ? dog runs", "请打开?文件 (?)", "افتح ?، الملف", "?dog"])
+@pytest.mark.parametrize(
+    "placeholder", ["%name%", "%i%", "$x_1$", ":warning:", "{{.Name}}", "$HOME_Dir", "$1", "%1", "%a%%b%", "@Key@"]
+)
+def test_placeholders_of_strings_are_known_by_their_form(name: str, text: str, placeholder: str) -> None:
+    sign = placeholder if text[1:] != "dog" else f"{placeholder} "
+    source = FILES[name].replace("%s", text.replace("?", sign))
+    made = filled(name, source.encode(), foreign).decode()
+    assert made != source
+    assert made.replace(source, "").count(placeholder) >= text.count("?")
+    assert foreign(f"$5 {text}").text.startswith("x -5")
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("text", ["a [%b c] d", "a %~b c", "a $$b c", "a {b c", "a b} c", "5 % b", "$1 b", "US$100 b"])
+def test_a_string_whose_translation_has_other_marks_stays(name: str, text: str) -> None:
+    source = FILES[name].replace("%s", text)
+    assert filled(name, source.encode(), lambda line: Translated("x")).decode() == source
+
+
+def test_a_price_may_be_written_in_another_way() -> None:
+    made = filled("a.json", b'{"a": "US$100 of 5%"}', lambda line: Translated("5 % von 100 US$"))
+    assert made == b'{"a": "5 % von 100 US$"}'

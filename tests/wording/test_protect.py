@@ -97,7 +97,25 @@ def test_more_patterns_come_first_and_invalid_ones_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "piece", ["<code>", "aB", "a@", "{a,plural,x{", "%0", "http://(", "`", "&a", "--a-", "<a", "1..", "{", "a/"]
+    "piece",
+    [
+        "<code>",
+        "aB",
+        "a@",
+        "{a,plural,x{",
+        "%0",
+        "http://(",
+        "`",
+        "&a",
+        "--a-",
+        "<a",
+        "1..",
+        "{",
+        "a/",
+        "%a",
+        "$a%",
+        ":a",
+    ],
 )
 def test_a_hostile_line_is_read_in_linear_time(piece: str) -> None:
     began = time.process_time()
@@ -298,6 +316,11 @@ def test_terms_of_the_glossary_are_in_the_translation() -> None:
         ("DE23 8584 9366 5724 9509 21 in, 978 1 3268 3609 6", ["DE23 8584 9366 5724 9509 21", "978 1 3268 3609 6"]),
         ("1 1/2 cups on 4U 823 of TRAPPIST-1e", ["1 1/2", "4U 823", "TRAPPIST-1e"]),
         ("%PATH%\\a.b on \\\\srv\\x -Wall 04HH/P", ["%PATH%\\a.b", "\\\\srv\\x", "-Wall", "04HH/P"]),
+        (
+            "%APPDATA%\\a b, (%n_1%), 你好%n%，$USER来, مرحبا %n%، :a::b: and $x$.",
+            ["%APPDATA%\\a", "%n_1%", "%n%", "$USER", "%n%", ":a::b:", "$x$"],
+        ),
+        ("10:30:45, a:b:c, 1:2:3, 50% of 100%, 5%-10%, 60%的人，价格$5或$6, $5 or $6, $1, Note: a, C# and F#", []),
         ("openjdk-17, not covid-19, top-10 or under-18", ["openjdk-17"]),
         ("dog ..... 5, name ____ or .... but dog.... and dog---", [".....", "____", "...."]),
     ],

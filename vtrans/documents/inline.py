@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from vtrans.documents.markup import DEEPEST, Item
 from vtrans.documents.sentences import PROTECTION
+from vtrans.wording.patterns import ARGUMENT
 
 Span = tuple[int, int, Item]
 """Where an item begins and ends in a string."""
@@ -16,7 +17,9 @@ Span = tuple[int, int, Item]
 # Man pages have B<bold> and I<italic>, whose text is translated, and characters such as E<lt>.
 _PARTS = re.compile(
     r"(?P<break>[\n\r\t\v\f]+|(?<=[^\s)]) {2,}(?=\S))"
-    r"|(?P<atom>E<[\w.][^<>]*>|C[BIRW]?<(?:[^<>]|E<\w+>)*>|<(?:[A-Za-z][^<>]*|\d+)/>|%L?\d{1,2}(?![\w$]|:[-.\d]*[a-z])|:[a-z][\w:+.-]{0,60}:`[^`]+`|(?<![\w-])(?:--[a-z][\w-]*(?:=[\w./-]*\w)?|-\w(?![\w<-])))"
+    r"|(?P<atom>E<[\w.][^<>]*>|C[BIRW]?<(?:[^<>]|E<\w+>)*>|<(?:[A-Za-z][^<>]*|\d+)/>"
+    rf"|{ARGUMENT}"
+    r"|:[a-z][\w:+.-]{0,60}:`[^`]+`|(?<![\w-])(?:--[a-z][\w-]*(?:=[\w./-]*\w)?|-\w(?![\w<-])))"
     r"|(?P<man>(?<![A-Z])[BCFILRSX]<)|(?P<end>>)"
     r"|<(?P<slash>/?)(?P<name>[A-Za-z][\w:.-]*|\d+)(?:\s[^<>]*)?>"
 )

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import count
 
-from vtrans.wording.patterns import PATTERNS, PLACEHOLDERS
+from vtrans.wording.patterns import ARGUMENT, PATTERNS, PLACEHOLDERS
 
 _NUMBERED = "c gcc-internal java-printf objc perl php"  # allow `%2$s`
 _LIKE_PRINTF = "awk d elisp gfc-internal go javascript librep lua modula2 object-pascal python ruby sh-printf tcl"
@@ -37,10 +37,11 @@ _OTHERS = {
 # Take the next argument.
 _IN_TURN = re.compile(rf"\{{(?:[:!](?:[^{{}}]|\{{[^{{}}]*\}})*)?\}}|(?!~[%&|~]){_TILDE}")
 _ICU = re.compile(r"\{\s*[\w.-]+\s*,\s*(?:plural|selectordinal|select|choice)\s*,")
-# Of strings without a flag. `%1` is a placeholder of Qt and KDE.
+# Of strings without a flag.
 _PLAIN = re.compile(
     rf"{PATTERNS['braces']}|(?P<in_turn>(?!%(?:\(|\d+\$)))?(?:{PATTERNS['format']})|{PLACEHOLDERS}|%L?\d{{1,2}}(?![\w$])"
 )
+_MARKS = re.compile(rf"{ARGUMENT}|[%${{}}]")
 
 
 def has_icu(text: str) -> bool:
@@ -53,6 +54,11 @@ def placeholders(text: str) -> Counter[str]:
     """Returns how often each placeholder occurs, such as `{name}`, `%1` and `%s`. Those that take the arguments of a
     program in turn are numbered: `%s in %d` has the placeholders of `%2$d in %1$s`."""
     return _numbered((match.group(), match["in_turn"] is not None) for match in _PLAIN.finditer(text))
+
+
+def marks(text: str) -> Counter[str]:
+    """Returns how often a string of a program has each mark of placeholders, known ones or not, and `$1`."""
+    return Counter(_MARKS.findall(re.sub(r"%\d+\$", "%", text)))
 
 
 def _numbered(found: Iterable[tuple[str, bool]]) -> Counter[str]:

@@ -5,22 +5,24 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from html import unescape
 from itertools import count
 from xml.sax.saxutils import escape
 
 from vtrans.documents.document import MarkedDocument, Paired, Slot
 from vtrans.documents.inline import Span, items_of, without_accelerator
 from vtrans.documents.markup import Item
-from vtrans.documents.placeholders import CONVERSION, Format, placeholders
+from vtrans.documents.placeholders import CONVERSION, Format, marks, placeholders
 from vtrans.documents.xml import Element, indented_words_of, inline_items, words_of
-from vtrans.wording.patterns import PATTERNS
+from vtrans.wording.patterns import PAIRS, PATTERNS
 
-_CONVERTS = re.compile(PATTERNS["format"])
+_CONVERTS, _PAIRED = re.compile(PATTERNS["format"]), re.compile(PAIRS)
 
 
 def format_flags(text: str, name: str) -> tuple[str, ...]:
-    """Returns the flag of a format if a text has one of its conversions. `100% sure` has none."""
-    return (name,) if _CONVERTS.search(text) else ()
+    """Returns the flag of a format if a text has one of its conversions. `100% sure` has none, and
+    neither has `%i%`."""
+    return (name,) if _CONVERTS.search(_PAIRED.sub("", text)) else ()
 
 
 class ProgramString:
@@ -72,8 +74,8 @@ class ProgramString:
         return text.replace("%", "%%") if self._format.printf else text
 
     def _counted(self, text: str) -> tuple[Counter[str], ...]:
-        """Returns how often each placeholder occurs, and each other atom."""
-        return self._format.counted(text), Counter(self._atoms.findall(text) if self._atoms else ())
+        """Returns how often each placeholder occurs, each mark, and each other atom."""
+        return self._format.counted(text), marks(text), Counter(self._atoms.findall(text) if self._atoms else ())
 
     def finished(self, text: str) -> str:
         """Returns the translation as the program needs it, or an empty string if it would give the program other
@@ -113,7 +115,8 @@ class XmlString:
     def finished(self, text: str) -> str:
         """Returns the translation with its accelerator, or an empty string if it has other placeholders."""
         text = escape(self._accelerator.placed(text)) if self._accelerator else text
-        return text if text.strip() and placeholders(text) == placeholders(self._inside) else ""
+        made, given = ((placeholders(side), marks(unescape(side))) for side in (text, self._inside))
+        return text if text.strip() and made == given else ""
 
 
 class Message:

@@ -23,7 +23,7 @@ MARKS = [chr(code) for code in range(0xE000, 0xF900)]
 """Characters for private use, two of which surround the number of an atom (markup.Item)."""
 
 MARKED = re.compile(r"(?P<mark>[\ue000-\uf8ff])[0-9]+(?P=mark)")
-PROTECTION = Protection((_WEBLATE, CODE, MARKED.pattern, PLACEHOLDERS, NAMES))
+PROTECTION = Protection((_WEBLATE, CODE, MARKED.pattern, NAMES, PLACEHOLDERS))
 """What is copied to translations."""
 
 # Characters that sentencex sees at a time. It takes quadratic time for quotation marks, and no other thread runs then.

@@ -23,13 +23,19 @@ PATTERNS = {
 }
 """What is protected by default, by kind; earlier kinds take precedence."""
 
+# Letters, digits and underscores of ASCII between two marks, as in `%name%`, `$x$` and `:smile:`.
+_PAIRS = (rf"(?<![\w{mark}])(?:{mark}\w+{mark})+(?![\w{mark}]|\.\d)" for mark in ("%", r"\$", ":", "@", "#"))
+PAIRS = rf"(?a:{'|'.join(_PAIRS)})"
 PLACEHOLDERS = (  # of programs in which no flag tells the format; `100%`, `50%n` and `$5` are text
-    r"%\d{1,2}:[-.\d]*[a-z](?![^\W_])|%<\w+>[\d.]*[sdfxi](?![^\W_])|(?<![\w%])(?:%[A-Za-z](?:[-:/.](?=%[A-Za-z]))?)+(?![^\W_])"
-    r"|(?<![\w$\\])\$[A-Za-z_]\w*|(?<![\w%])%\d{1,2}(?!\w|[%$]|[.,]\d)|\[\[[^\[\]]{1,200}\]\]"
+    rf"{PAIRS}|(?a:%\d{{1,2}}:[-.\d]*[a-z](?![^\W_])|%<\w+>[\d.]*[sdfxi](?![^\W_])"
+    r"|(?<![\w%])(?:%[A-Za-z](?:[-:/.](?=%[A-Za-z]))?)+(?![^\W_])"
+    r"|(?<![\w$\\])\$[A-Za-z_]\w*|(?<![\w%])%\d{1,2}(?!\w|[%$]|[.,]\d))|\[\[[^\[\]]{1,200}\]\]"
 )
+ARGUMENT = r"(?a:(?:%L?\d{1,2}|(?<![\w$\\])\$\d{1,2}(?![.,]\d))(?![\w$]|:[-.\d]*[a-z]))"
+"""`%1` of Qt and KDE, and `$1`, which is a placeholder in the strings of programs only."""
 KEYS = r"\b(?:Ctrl|Alt|Shift|Meta|Super|Cmd|Win)(?:\+\w+|-[A-Z]\b)+"
 NAMES = (  # paths of Windows, keys, and characters and fonts of groff
-    rf"(?<!\w)[A-Za-z]:\\[\w.~$\\-]{{0,200}}[\w\\]|{KEYS}"
+    rf"(?<!\w)(?:[A-Za-z]:|%\w{{1,40}}%)\\[\w.~$\\-]{{0,200}}[\w\\]|{KEYS}"
     r"|\\(?:\(\w\w|f(?:\[\w*\]|\(\w\w|[BIPR])(?!\w)|\*?\[\w+\])"
 )
 CODE = r"(?<![\w-])(?=[A-Z./-]{0,30}\d)(?=[\d./-]{0,30}[A-Z])[A-Z\d]{1,30}(?:[./-][A-Z\d]{1,30}){0,5}(?![\w-]|[@/.]\w)"
@@ -51,9 +57,8 @@ _HEX = r"[\da-fA-F]{1,4}"
 _NO_CODE = r"(?<![\w-])(?![A-Z]{5,30}-?\d{1,3}(?!\w)|\d+(?:[AP]M|K[GM])\b)"  # COVID-19 is a word, and 10AM a time
 
 EVERYDAY_PATTERNS = {
-    "placeholders": PLACEHOLDERS,
     "names": NAMES,
-    "variables of Windows": r"%[A-Z][A-Z_]{2,30}%(?:\\[\w.-]{0,60}\w)*",
+    "placeholders": PLACEHOLDERS,
     "shared folders": r"(?<![\w\\])\\\\[\w.-]{1,60}(?:\\[\w.$-]{1,60}){1,9}(?<![.-])",
     "hashtags": r"(?<![\w#&@./])#(?:[^\W\d_]\w{1,60}|[\da-fA-F]{6})(?!\w)",
     "mentions": r"(?<![\w@./+-])@[A-Za-z_]\w{0,40}(?:[.-]\w{1,40}){0,3}(?!\w)",
