@@ -6,6 +6,8 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from vtrans.score import SIGNIFICANT
+
 from ..work import markdown_table
 from .rows import Row
 
@@ -18,10 +20,9 @@ EXPLAINED = (
     "(minimum to maximum). Minutes are those of training with its validations. Speeds are those of the fastest seed, "
     "because other work on the machine can only slow a row down. Tokens are target tokens without padding. Sentences "
     "are translated by one process, in batches and one at a time, without loading the model. A star marks a score that "
-    "differs significantly from the one of the first row: p < 0.05 with every seed, in the paired bootstrap test of "
+    "differs significantly from the one of the first row: p < {level} with every seed, in the paired bootstrap test of "
     "`vtrans score --baseline`. The test does not know how much another seed changes a score."
 )
-LEVEL = 0.05
 
 Found = tuple[Row, int, Mapping[str, Any], Sequence[Mapping[str, Any]]]
 """A row, its seed, the figures that measure.py wrote, and for each score a comparison with the first row, if any."""
@@ -32,7 +33,7 @@ def table(found: Sequence[Found], about: str) -> str:
     every = [figures for _, _, figures, _ in found]
     searches = dict.fromkeys(f"beam {each['search']['beam']}, alpha {each['search']['alpha']}" for each in every)
     notes = [
-        f"{about} {EXPLAINED.format(searches=' or '.join(searches))}",
+        f"{about} {EXPLAINED.format(searches=' or '.join(searches), level=SIGNIFICANT)}",
         *dict.fromkeys(f"{score['name']} {score['signature']}" for each in every for score in each["scores"]),
         *dict.fromkeys(each["host"] for each in every),
     ]
@@ -65,7 +66,7 @@ def _lines(found: Sequence[Found]) -> Iterator[list[str]]:
 
 def _star(tests: Sequence[Sequence[Mapping[str, Any]]], number: int) -> str:
     """Returns a star if the comparisons of all seeds find the same significant difference of a score."""
-    if not all(test and test[number]["p_value"] < LEVEL for test in tests):
+    if not all(test and test[number]["p_value"] < SIGNIFICANT for test in tests):
         return ""
     better = {test[number]["value"] > test[number]["baseline_value"] for test in tests}
     return "*" if len(better) == 1 else ""
