@@ -124,15 +124,11 @@ class Log:
     def figures(self) -> str:
         """The means over the updates since the previous line; directly after it, those of that line."""
         if record := self._record():
-            shown = {
-                "loss": f"{record['loss']:.3f}",
-                "ppl": f"{math.exp(min(record['nll'], 50)):.2f}",
-                "epoch": str(record["epoch"]),
-                "lr": f"{record['lr']:.2e}",
-                "tokens/s": f"{record['tgt_tokens'] / record['seconds']:,.0f}",
-                "padding": f"{record['padding']:.1%}",
-            }
-            self._figures = "  ".join(f"{name} {value}" for name, value in shown.items())
+            self._figures = (
+                f"loss {record['loss']:.3f}  ppl {math.exp(min(record['nll'], 50)):.2f}  epoch {record['epoch']}  "
+                f"lr {record['lr']:.2e}  tokens/s {record['tgt_tokens'] / record['seconds']:,.0f}  "
+                f"padding {record['padding']:.1%}"
+            )
         return self._figures
 
     @property

@@ -175,7 +175,6 @@ class Trainer:
                 self.log.write()
             elif step == first:
                 self.log.show()
-            if step == first:
                 self.log.begin()  # again, because the first update warms up the kernels
             note = f"left {duration(self.log.left)}  step {step:,}  {self.log.figures}"
             counter.update(step, self.log.share, note)
@@ -194,16 +193,12 @@ class Trainer:
     @property
     def _complete(self) -> bool:
         """Whether no update is left to make."""
-        return self.progress.step >= self.job.recipe.train.max_steps or self._late or self.progress.stopped_early
-
-    @property
-    def _late(self) -> bool:
-        """Whether `max_minutes` have passed."""
-        return 0 < 60 * self.job.recipe.train.max_minutes <= self.progress.seconds
+        return self.log.share == 1 or self.progress.stopped_early
 
     def _tell_finished(self) -> None:
         """Says why no update is left to make, and how to continue."""
-        key = "patience" if self.progress.stopped_early else "max_minutes" if self._late else "max_steps"
+        steps = self.progress.step >= self.job.recipe.train.max_steps
+        key = "patience" if self.progress.stopped_early else "max_steps" if steps else "max_minutes"
         self.job.console.info(
             f"the run in {self.job.run.path} is finished at step {self.progress.step:,} (train.{key} = "
             f"{getattr(self.job.recipe.train, key)})",
@@ -214,7 +209,7 @@ class Trainer:
     def _owes_validation(self) -> bool:
         """Whether the model of this step must still be validated, because a signal came first."""
         step, config = self.progress.step, self.job.recipe.train
-        due = step % config.checkpoint_every == 0 or step >= config.max_steps or self._late
+        due = step % config.checkpoint_every == 0 or self.log.share == 1
         return step > 0 and due and step not in self.progress.validated
 
     def _batches(self) -> Generator[RankBatch, None, None]:

@@ -40,15 +40,10 @@ def translated(train: TrainConfig, pairs: int) -> int:
     return min(train.valid_sentences or pairs, pairs)
 
 
-def search_of(train: TrainConfig, search: SearchConfig) -> SearchConfig:
-    """The search settings of validation."""
-    return search.with_beam(train.valid_beam)
-
-
 def signature_end(train: TrainConfig, search: SearchConfig, data: DataFolder) -> str:
     """The settings that the translations depend on, as the end of the signature of BLEU and chrF. Scores are
     comparable only if their signatures end the same."""
-    validated = search_of(train, search)
+    validated = search.with_beam(train.valid_beam)
     greedy = search.stop == "count" and train.valid_beam == 1  # compares no hypotheses
     settings: dict[str, Any] = {}
     for name, key in keys_of(SearchConfig).items():
@@ -196,7 +191,7 @@ class Validation:
         )
         # No second search for repetitive translations, since an untrained model repeats itself on most lines. The limit
         # keeps such lines from having most of the words of all translations.
-        own = search_of(self.recipe.train, search)
+        own = search.with_beam(self.recipe.train.valid_beam)
         return Translator(TorchEngine([loaded]), own, retry=False, limit=data.length_limit.of)
 
     def _write_translations(

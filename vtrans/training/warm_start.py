@@ -69,16 +69,10 @@ def warm_start(model: Transformer, src_vocab: Vocabulary, tgt_vocab: Vocabulary,
             rows[names[0].removesuffix(".weight")] = (_take_rows(parameter, vocabulary, sources), len(vocabulary))
             continue
         there = weights[names[0]]
-        if (
-            ours.positions in ("learned", "stored")
-            and there.shape != parameter.shape
-            and there.shape[1:] == parameter.shape[1:]
-        ):
-            reach = min(len(there), len(parameter))  # the tables differ only in their number of positions
-            parameter.data[:reach].copy_(there.data[:reach])
-            continue
-        assert there.shape == parameter.shape, "equal architectures have equal shapes"
-        parameter.data.copy_(there.data)
+        # A table of positions may be longer than the other one.
+        reach = min(len(there), len(parameter)) if module.endswith("_positions") else len(parameter)
+        assert there[:reach].shape == parameter[:reach].shape, "equal architectures have equal shapes"
+        parameter.data[:reach].copy_(there.data[:reach])
     digest = file_sha256(path)
     if digest is None:
         raise FileError(f"{path} cannot be read any more.")
