@@ -77,9 +77,9 @@ def test_the_signature_has_exactly_the_settings_that_translations_depend_on(tiny
             changed = dataclasses.replace(search, **{name: value})
             assert (signature_end(train, changed, tiny_data) == signature) == (name in unused), name
     count = len(tiny_data.valid)
-    alike, other = (TrainConfig(valid_sentences=sentences) for sentences in (count, count - 1))
-    assert signature_end(alike, search, tiny_data) == signature_end(TrainConfig(), search, tiny_data)
-    assert signature_end(other, search, tiny_data) != signature_end(TrainConfig(), search, tiny_data)
+    every, few = (TrainConfig(valid_sentences=sentences) for sentences in (count, count - 1))
+    assert signature_end(every, search, tiny_data) == signature_end(TrainConfig(), search, tiny_data)
+    assert signature_end(few, search, tiny_data) != signature_end(TrainConfig(), search, tiny_data)
 
 
 def test_validation_translates_to_lengths_usual_in_training(tmp_path: Path, tiny_data: DataFolder) -> None:

@@ -82,6 +82,7 @@ def test_each_tensor_with_a_row_per_subword_is_matched_by_subword(
     data = other_data if size == 320 else make_data(tmp_path, vocab_size=size)
     assert (len(tiny_data.src_vocab), len(data.src_vocab)) == (320, size)
     given, model = (made(each, tie, projection_bias=True) for each in (tiny_data, data))
+    assert given.projection.bias is not None
     torch.nn.init.normal_(given.projection.bias)
     save_model(tmp_path / "model", LoadedModel(given, tiny_data.src_vocab, tiny_data.tgt_vocab, SearchConfig(), {}))
     before = {name: value.clone() for name, value in model.state_dict().items()}

@@ -98,5 +98,5 @@ def test_the_limit_is_above_the_source_or_a_multiple_of_it(search: SearchConfig,
     (piece,) = SourceReader(engine, search).pieces(line, 70, None)
     assert piece.source.limit == limit
     for further in (3, 10, 99):
-        (piece,) = SourceReader(engine, search, lambda length, more=further: length + more).pieces(line, 70, None)
+        (piece,) = SourceReader(engine, search, further.__add__).pieces(line, 70, None)
         assert piece.source.limit == min(limit, max(4 + further, search.min_length + 1))
