@@ -210,7 +210,7 @@ HOSTILE = {
     "a comment": ("a.json", b'{"a": "b"} // c'),
     "no number": ("a.json", b"[NaN]"),
     "a control character": ("a.json", b'["a\nb"]'),
-    "UTF-16": ("a.json", "\ufeff{}".encode("utf-16-le")),
+    "UTF-16 without a mark": ("a.json", '{"a": "b"}'.encode("utf-16-le")),
     "no ARB": ("a.arb", b"x"),
     "no XML": ("a.xml", b"x"),
     "other XML": ("a.xml", b'<project><target name="a">b c</target></project>'),

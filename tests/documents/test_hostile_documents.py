@@ -1,10 +1,12 @@
-"""Hostile documents are read and written in linear time."""
+"""Hostile documents are read and written in linear time, in encodings that are supported."""
 
 from __future__ import annotations
 
+import encodings.aliases
 import json
 import sys
 import time
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
@@ -14,6 +16,7 @@ import sentencex
 from vtrans.documents.document import Translated
 from vtrans.documents.files import open_file
 from vtrans.documents.sentences import WINDOW, split_sentences
+from vtrans.errors import DocumentError
 
 LIMIT = 10**7
 PO = 'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\n"\n\n#, {}\nmsgid "word {}"\nmsgstr ""\n'
@@ -57,6 +60,41 @@ def test_a_character_of_markdown_costs_few_calls(piece: str) -> None:
     finally:
         sys.setprofile(None)
     assert calls < 500 * length
+
+
+XLIFF = (
+    '<?xml version="1.0" encoding="{}"?><xliff version="1.2"><file source-language="en" target-language="de"><body>'
+    '<trans-unit id="a"><source>A dog runs.</source></trans-unit></body></file></xliff>'
+)
+OTHERS = ("idna", "punycode", "raw_unicode_escape", "unicode_escape", "undefined", "nothing")
+DECLARED = {
+    "a.xlf": XLIFF,
+    "a.html": '<meta charset="{}"><p>A dog runs.</p>',
+    "a.po": 'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset={}\\n"\n\nmsgid "A dog."\nmsgstr ""\n',
+}
+
+
+@pytest.mark.parametrize("name", DECLARED)
+def test_an_encoding_that_is_declared_is_used_or_refused(name: str) -> None:
+    for encoding in sorted({*encodings.aliases.aliases.values(), *encodings.aliases.aliases, *OTHERS}):
+        text, used = DECLARED[name].format(encoding), False
+        with suppress(DocumentError):
+            opened = open_file(name, text.encode(), LIMIT)
+            used = opened.texts == [text]
+            opened.written([text.replace("dog", "\u00e4\u20ac")])
+        assert not (used and encoding in OTHERS), encoding
+
+
+@pytest.mark.parametrize("encoding", ["utf-16le", "utf-16be", "utf-32le", "utf-32be"])
+@pytest.mark.parametrize("name", ["a.txt", "a.md", "a.json", "a.xlf", "a.html"])
+def test_a_document_in_utf16_stays_in_it(name: str, encoding: str) -> None:
+    text = {"a.json": '{"a": "A dog runs."}', "a.xlf": XLIFF.format("utf-16")}.get(name, "A dog runs.\n")
+    marked = f"\ufeff{text}".encode(encoding)
+    opened = open_file(name, marked, LIMIT)
+    assert opened.texts == [text]
+    assert opened.written(opened.texts) == marked
+    with pytest.raises(DocumentError):
+        open_file(name, text.encode(encoding), LIMIT)
 
 
 def test_sentences_of_a_long_line_are_found_window_by_window() -> None:

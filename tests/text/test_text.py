@@ -9,18 +9,28 @@ import hashlib
 import io
 import lzma
 import os
+import re
 import threading
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO, cast, get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from vtrans.errors import FileError, InputError, VtransError
-from vtrans.text.lines import LineReport, OnBadUtf8, index_lines, open_bytes, read_lines, write_line
+from vtrans.text.lines import (
+    LineReport,
+    OnBadUtf8,
+    index_lines,
+    marked_encoding,
+    open_bytes,
+    read_lines,
+    unmarked_encoding,
+    write_line,
+)
 
 # Bytes and text in which the hard cases are common.
 ODD = "\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
@@ -28,7 +38,14 @@ texts = st.text(st.one_of(st.sampled_from("ab \n\r\ufeff\ufffd\0🙂" + ODD), st
 parts = st.sampled_from(
     [b"a", b"\n", b"\r", b"\r\n", b"\xef\xbb\xbf", b"\xff", b"\xc3", b"\xa4", b"\xef\xbf\xbd", b"\xed\xa0\x80"]
 )
-blobs = st.one_of(st.binary(), texts.map(str.encode), st.lists(parts).map(b"".join))
+
+
+def is_utf8(data: bytes) -> bool:
+    first = re.sub(rb"^(?:\xef\xbb\xbf)+", b"", data).partition(b"\n")[0]
+    return not marked_encoding(data) and not unmarked_encoding(first)
+
+
+blobs = st.one_of(st.binary(), texts.map(str.encode), st.lists(parts).map(b"".join)).filter(is_utf8)
 
 
 class Trickle(io.RawIOBase):
@@ -174,6 +191,44 @@ def test_compressed_files_read_the_same(tmp_path: Path, suffix: str, compress: C
     path.write_bytes(compress("Ein Hund.\r\nZwei\u2028Hunde.".encode()))
     with open_bytes(path) as stream:
         assert list(read_lines(stream, str(path))) == ["Ein Hund.", "Zwei Hunde."]
+
+
+ENCODINGS = ("utf-16le", "utf-16be", "utf-32le", "utf-32be")
+
+
+@given(
+    st.text(st.one_of(st.sampled_from("a\n\r\u2028\u0a0a\U0001f600"), st.characters(exclude_categories=["Cs"]))),
+    st.sampled_from(ENCODINGS),
+    st.lists(st.integers(1, 5), min_size=1, max_size=4),
+)
+def test_an_encoding_that_a_byte_order_mark_names_reads_like_utf8(text: str, encoding: str, sizes: list[int]) -> None:
+    slow = cast(BinaryIO, Trickle(f"\ufeff{text}".encode(encoding), sizes))
+    assert list(read_lines(slow, "f")) == lines(f"\ufeff{text}".encode())
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("bad", ["half", "surrogate"])
+def test_half_a_character_of_utf16_is_named_or_replaced(encoding: str, bad: str) -> None:
+    good, rest = "\ufeffa\nb\U0001f600".encode(encoding), "\nc".encode(encoding)
+    data = good + ("\ud800".encode(encoding, "surrogatepass") + rest if bad == "surrogate" else b"a")
+    got, message = outcome(io.BytesIO(data))
+    assert got == ["a"]
+    assert f"line 2 is not {encoding.upper()}" in message
+    assert f" {len(good)};" in message
+    report = LineReport()
+    assert lines(data, report=report) == ["a", "b\U0001f600\ufffd", *(["c"] if bad == "surrogate" else [])]
+    assert report.replacements == 1
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_utf16_without_a_byte_order_mark_and_jobs_on_it_are_refused(tmp_path: Path, encoding: str) -> None:
+    for how in get_args(OnBadUtf8):
+        with pytest.raises(InputError, match=encoding.upper()):
+            lines("Ein Hund.\nZwei".encode(encoding), how)
+    (path := tmp_path / "text").write_bytes("\ufeffEin Hund.".encode(encoding))
+    with pytest.raises(InputError, match=encoding.upper()):
+        index_lines(path, 1)
+    assert lines(b"a\0bc\0d\n\0\0\0\0\n") == ["a\0bc\0d", "\0" * 4]
 
 
 @pytest.mark.parametrize(("suffix", "compress"), COMPRESSIONS[1:])

@@ -28,6 +28,7 @@ from vtrans.documents.xliff import xliff_document, xliff_languages
 from vtrans.documents.xml import check, encoding
 from vtrans.errors import DocumentError, DocumentSizeError
 from vtrans.text.languages import base
+from vtrans.text.lines import converted, marked_encoding, unmarked_encoding
 
 MOST_UNPACKED = 10  # times the largest file that is accepted; a zip file may not unpack to more
 MOST_TAGS = 10**6  # of the text in a zip file; each needs about 1 kB of memory
@@ -36,6 +37,9 @@ ROOTS = {".xml": b"<resources", ".ts": b"<TS"}  # what a file must have, if othe
 # Endings of files of strings, whose existing translations are completed.
 COMPLETED = (".json", ".arb", ".xml", ".strings", ".po", ".pot", ".xlf", ".xliff", ".ts")
 MARK = "\ufeff"  # the byte order mark
+# An encoding that is declared must read it likewise, as the declaration was read as ASCII. `idna` and `unicode_escape`,
+# which only Python has, do not.
+ASCII = bytes(range(0x20, 0x7F)).replace(b"\\", b"\\u0041")
 # What a file is, and what Python does with characters that its encoding lacks: they become `&#8364;` in HTML and XML.
 KINDS = {"text": "strict", "html": "xmlcharrefreplace", "xml": "xmlcharrefreplace"}
 
@@ -177,8 +181,12 @@ def _members(content: bytes, most: int) -> list[tuple[zipfile.ZipInfo, bytes]]:
 
 def _decoded(content: bytes, codec: str, kind: str) -> tuple[str, Callable[[str], bytes]]:
     """Returns the text of a file without its byte order mark, and how another text is encoded in its place, which reads
-    XML again first. Raises DocumentError for a text that its encoding would write in other bytes."""
+    XML again first. A byte order mark of UTF-16 counts more than `codec`. Raises DocumentError for a text that its
+    encoding would write in other bytes."""
+    codec = marked_encoding(content) or codec
     try:
+        if b"\0" not in content and ASCII.decode(codec, "replace") != ASCII.decode():
+            raise LookupError
         text = content.decode(codec)
         if text.encode(codec) != content:
             raise ValueError
@@ -189,6 +197,8 @@ def _decoded(content: bytes, codec: str, kind: str) -> tuple[str, Callable[[str]
         raise DocumentError(
             f"The file must be UTF-8, but says that its encoding is {codec[:40]}, which is not supported; convert it."
         ) from None
+    if "\0" in text and (likely := unmarked_encoding(content)):
+        raise DocumentError(f"The file must be UTF-8, but looks like {converted(likely)}.")
     if "\0" in text:
         raise DocumentError("the text must not contain the NUL character.", text.count("\n", 0, text.index("\0")) + 1)
     mark = MARK if text.startswith(MARK) else ""

@@ -83,9 +83,8 @@ def is_text(node: Element) -> bool:
 
 def encoding(content: bytes) -> str:
     """Returns the encoding that an XML file says it has."""
-    marks = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
     match = _ENCODING.match(content)
-    return marks.get(content[:2]) or (match[1].decode() if match else "utf-8")
+    return match[1].decode() if match else "utf-8"
 
 
 def parse(xml: str, namespaces: Sequence[str] | None, *, doctype: bool = False) -> Element:

@@ -2,12 +2,13 @@
 
 A line ends at `\\n` only. One `\\r` before it is removed, and so is a byte order mark at the start of the file. The
 other characters at which `str.splitlines` splits (U+2028, U+2029, U+0085, VT, FF, FS, GS, RS, a lone CR) become a space
-and are counted. Text is always UTF-8; the locale does not matter.
+and are counted. Text is UTF-8, or UTF-16 or UTF-32 if a byte order mark says so; the locale does not matter.
 """
 
 from __future__ import annotations
 
 import bz2
+import codecs
 import gzip
 import hashlib
 import io
@@ -29,6 +30,15 @@ from vtrans.files import no_file, reason, replacing
 OnBadUtf8 = Literal["error", "replace"]
 
 _BOM = b"\xef\xbb\xbf"
+_MARKS = {  # the mark of UTF-32-LE begins with that of UTF-16-LE
+    codecs.BOM_UTF32_LE: "utf-32le",
+    codecs.BOM_UTF32_BE: "utf-32be",
+    codecs.BOM_UTF16_LE: "utf-16le",
+    codecs.BOM_UTF16_BE: "utf-16be",
+}
+_SAMPLE = 1000  # bytes
+_BAD = "\udcff"  # what becomes the byte 0xff, which UTF-8 never contains
+codecs.register_error("vtrans.bad", lambda error: (_BAD, cast(UnicodeDecodeError, error).end))
 _CHUNK = 1 << 18
 # What str.splitlines takes for a line end, except \n. Other tools would split a line there.
 _ODD_LINE_END = re.compile("[\r\v\f\x1c-\x1e\x85\u2028\u2029]")
@@ -139,18 +149,23 @@ def read_lines(
 
     n newlines give n lines, or n + 1 if text follows the last. A line is yielded as soon as its `\\n` has arrived, so a
     pipe may stay open. Memory holds one block and the longest line. Errors call the stream `name`. Raises InputError
-    for bytes that are not UTF-8 (with `on_bad_utf8` "replace" they become U+FFFD instead), and FileError if the stream
-    is truncated or damaged. `line` and `offset` are the number and the byte offset of the first line, if the stream is
-    a later part of a text.
+    for bytes that are not of the encoding (with `on_bad_utf8` "replace" they become U+FFFD instead) and for UTF-16
+    without a byte order mark, and FileError if the stream is truncated or damaged. `line` and `offset` are the number
+    and the byte offset of the first line, if the stream is a later part of a text.
     """
     report = report if report is not None else LineReport()
     reader = _Decoder(name, on_bad_utf8, report, line, offset)
     # read1 returns the bytes that have arrived; read(n) of a buffered pipe would wait for n bytes.
     read = getattr(stream, "read1", stream.read)
     begun = offset > 0
+    first = b"" if begun else _first_block(read, name)
+    if encoding := marked_encoding(first):
+        reader.source = _AsUtf8(read, encoding, first)
+        read, first = reader.source.read, b""
     pieces: list[bytes] = []
     length = 0  # bytes in `pieces`
-    while chunk := _block(read, name):
+    while chunk := first or _block(read, name):
+        first = b""
         report.bytes += len(chunk)
         cut = chunk.rfind(b"\n")
         if cut < 0:
@@ -167,6 +182,58 @@ def read_lines(
     rest = rest if begun else reader.without_bom(rest)
     if rest:
         yield from reader.lines(rest)
+
+
+def _first_block(read: Callable[[int], bytes], name: str) -> bytes:
+    """Returns the first bytes of a stream, with the whole byte order mark if there is one."""
+    first = more = _block(read, name)
+    while more and any(len(first) < len(mark) and mark.startswith(first) for mark in _MARKS):
+        first += (more := _block(read, name))
+    return first
+
+
+def marked_encoding(data: bytes) -> str | None:
+    """Returns the encoding that the byte order mark of a text names, or None for UTF-8."""
+    return next((encoding for mark, encoding in _MARKS.items() if data.startswith(mark)), None)
+
+
+def unmarked_encoding(data: bytes) -> str | None:
+    """Returns UTF-16 or UTF-32 if a text without a byte order mark has zeros and is mostly Latin in it; else None."""
+    sample = data[:_SAMPLE]
+    for encoding in _MARKS.values() if b"\0" in sample else ():
+        with suppress(UnicodeDecodeError):
+            text = codecs.getincrementaldecoder(encoding)().decode(sample)
+            readable = all(sign.isprintable() or sign.isspace() for sign in text)
+            if readable and 2 * sum(sign < "\u0100" for sign in text) > max(len(text), 2):
+                return encoding
+    return None
+
+
+def converted(encoding: str) -> str:
+    """Returns the end of an error about an encoding: its name, and how a text is converted to UTF-8."""
+    return f"{encoding.upper()}; convert it, for example with `iconv -f {encoding.upper()} -t UTF-8`"
+
+
+class _AsUtf8:
+    """A stream of another encoding as UTF-8, with a byte 0xff for bytes that are not of the encoding. `bad` is the
+    offset of the first of them."""
+
+    def __init__(self, read: Callable[[int], bytes], encoding: str, first: bytes) -> None:
+        self.encoding, self.bad = encoding, -1
+        self._read, self._first, self._position = read, first, 0
+        self._decoder = codecs.getincrementaldecoder(encoding)("vtrans.bad")
+
+    def read(self, size: int) -> bytes:
+        """Returns what has arrived, and nothing at the end only."""
+        while True:
+            data, self._first = self._first or self._read(size), b""
+            begin = self._position - len(self._decoder.getstate()[0])
+            self._position += len(data)
+            text = self._decoder.decode(data, final=not data)
+            if self.bad < 0 and _BAD in text:
+                self.bad = begin + len(text.partition(_BAD)[0].encode(self.encoding))
+            if text or not data:
+                return text.encode("utf-8", "surrogateescape")
 
 
 def lines_in(path: str | Path, on_bad_utf8: OnBadUtf8 = "error", report: LineReport | None = None) -> Iterator[str]:
@@ -197,6 +264,10 @@ def index_lines(path: Path, every: int) -> LineIndex:
         while block := _block(stream.read, str(path)):
             digest.update(block)
             if not starts:
+                if encoding := marked_encoding(block):
+                    raise InputError(
+                        f"{path} must be UTF-8, because jobs read parts of it, but is {converted(encoding)}."
+                    )
                 starts.append(len(block) - len(_without_bom(block)))
             ends, at = block.count(b"\n"), -1
             lines += ends
@@ -223,12 +294,11 @@ def _block(read: Callable[[int], bytes], name: str) -> bytes:
 class Extent:
     """How much text a stream holds, for a progress display. It is known for regular files only.
 
-    For a compressed file it is an estimate, which assumes that the rest compresses like the part read so far.
+    For a file that is not UTF-8 it is an estimate, which assumes that the rest is as long as the part read so far.
     """
 
     def __init__(self, stream: BinaryIO, report: LineReport) -> None:
         self._report = report
-        self._packed = isinstance(stream, (gzip.GzipFile, _Unpacked))
         self._size = 0  # bytes of the file from the current position; 0: unknown
         with suppress(OSError):  # not a file, or one without positions
             self._descriptor = stream.fileno()
@@ -242,9 +312,8 @@ class Extent:
 
     def share(self, done: float) -> float:
         """Returns `done` bytes of text as a share of the whole, from 0 to 1."""
-        whole = float(self._size)
-        if self._packed:
-            whole *= self._report.bytes / max(1, os.lseek(self._descriptor, 0, os.SEEK_CUR) - self._start)
+        read = os.lseek(self._descriptor, 0, os.SEEK_CUR) - self._start if self.known else 0
+        whole = self._size * self._report.bytes / max(1, read)
         return min(1.0, done / whole) if whole else 0.0
 
 
@@ -255,12 +324,16 @@ class _Decoder:
         self.name, self.on_bad_utf8, self.report = name, on_bad_utf8, report
         self.line = line  # number of the next line
         self.offset = offset  # of its first byte
+        self.source: _AsUtf8 | None = None
 
     def without_bom(self, block: bytes) -> bytes:
         """Returns the first block of a stream without its byte order marks.
 
         Concatenated files have several. Removing all of them means that text that was read and written reads the same.
+        Raises InputError if the first line looks like UTF-16.
         """
+        if encoding := unmarked_encoding(block.partition(b"\n")[0]):
+            raise InputError(f"{self.name} must be UTF-8, but looks like {converted(encoding)}.")
         rest = _without_bom(block)
         self.offset += len(block) - len(rest)
         return rest
@@ -283,10 +356,12 @@ class _Decoder:
                 text = raw.decode("utf-8")
             except UnicodeDecodeError as error:
                 if self.on_bad_utf8 == "error":
+                    offset, what = self.offset + error.start, f"UTF-8: byte 0x{raw[error.start]:02x}"
+                    if self.source:
+                        offset, what = self.source.bad, f"{self.source.encoding.upper()}: half a character"
                     raise InputError(
-                        f"{self.name}: line {self.line} is not UTF-8: byte 0x{raw[error.start]:02x} "
-                        f"at byte offset {self.offset + error.start}; convert the file to UTF-8, "
-                        "or set `on_bad_utf8` to replace."
+                        f"{self.name}: line {self.line} is not {what} at byte offset {offset}; convert the file to "
+                        "UTF-8, or set `on_bad_utf8` to replace."
                     ) from None
                 text = raw.decode("utf-8", errors="replace")
                 self.report.replacements += text.count("\ufffd") - raw.count(b"\xef\xbf\xbd")
