@@ -12,10 +12,8 @@ from vtrans.lines.case import LowerCase
 from vtrans.lines.confidence import BlankDoubtful, RateConfidence
 from vtrans.lines.invented import ForbidInvented
 from vtrans.lines.line import Stage
-from vtrans.lines.local_forms import LocalForms
 from vtrans.lines.mbr import ChooseBest, LeaveOutEqual
 from vtrans.lines.memory import UseMatches, UseMemory
-from vtrans.lines.names import CopyNames
 from vtrans.lines.numbers import KeepNumbers
 from vtrans.lines.pieces import CutIntoPieces, SourceReader
 from vtrans.lines.requirements import CheckConstraints, PlaceFreely, ProtectText, WriteCodes
@@ -27,7 +25,6 @@ from vtrans.search.rules import NoRepeatedNgram
 from vtrans.text.languages import Languages
 from vtrans.translate.translation import TranslateOptions
 from vtrans.wording.avoid import Spelling
-from vtrans.wording.names import Names
 from vtrans.wording.protect import EVERYDAY, Protection
 
 
@@ -48,8 +45,6 @@ class Stages:
         self._retries = retry and not search.no_repeat_ngram
         self._spelling = cache(lambda: Spelling(engine.tgt_vocab))  # when a line first needs it
         self._can_require = search.can_require_phrases
-        targets = (None, *engine.tags, *(pair.tgt for pair in engine.languages))
-        self._names = {to: Names(engine.src_vocab, self._languages(to)) for to in targets}
 
     def _protection(self, options: TranslateOptions) -> Protection | None:
         if isinstance(options.protect, Protection):
@@ -68,7 +63,6 @@ class Stages:
         numbers = KeepNumbers(engine, languages, self._spelling, again=can_require)
         checks_numbers = options.check_numbers and not options.raw
         again = numbers.rules if checks_numbers else lambda _: [NoRepeatedNgram(RETRY_NGRAM)]
-        copies_names = protection and self._has_codes and not options.raw
         stages: list[Stage | None] = [
             CheckConstraints(),
             UseMemory(options.known) if options.known else None,
@@ -77,10 +71,8 @@ class Stages:
             UseMatches(options.match) if options.match else None,
             None if options.raw else self._drop_invisible,
             ProtectText(protection) if protection else None,
-            None if options.raw else UsualSpelling(self._characters, languages.src),
+            None if options.raw else UsualSpelling(self._characters),
             None if options.raw else self._copy_unknown,
-            None if options.raw else LocalForms(languages),
-            CopyNames(self._names[options.to], options.glossary) if copies_names else None,
             WriteCodes(required=can_require),
             None if options.raw else LowerCase(self._characters, aligner, *languages),
             FindTerms(options.glossary) if options.glossary else None,

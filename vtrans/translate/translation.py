@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 from typing import Any, Literal
 
 from vtrans.config import MBR_SAMPLES
@@ -19,9 +18,6 @@ from vtrans.text.vocabulary import Formality
 from vtrans.translate.confidence import Calibration
 from vtrans.wording.glossary import Glossary
 from vtrans.wording.protect import Protection
-
-LONGEST_COMPARED = 200
-"""Words of a translation that are compared one by one with those of the same translation in other words."""
 
 Form = Literal["text", "scores", "tsv", "confidence", "json"]
 """How a translation is written: its text; its score, its log-probability and score, or its confidence before the text,
@@ -112,24 +108,6 @@ class Translation:
     word_confidences: tuple[float, ...] | None = None  # the same for each word of text.split()
     match: float | None = None  # the similarity of the fuzzy match that it is made with; 1 if it is from a memory
 
-    def rewritten(self, text: str) -> Translation:
-        """Returns the translation with another text. Its words have the links and confidences of those in whose place
-        they are."""
-        links, confidences = self.alignment, self.word_confidences
-        if text == self.text or (links is None and confidences is None):
-            return dataclasses.replace(self, text=text)
-        given, words = self.text.split(), text.split()
-        places = list(_places(given, words))
-        if links is not None:
-            links = tuple(sorted({(i, place) for i, j in links for place in places[j]}))
-        if confidences is not None:
-            least = [1.0] * len(words)
-            for confidence, own in zip(confidences, places, strict=True):
-                for place in own:
-                    least[place] = min(least[place], confidence)
-            confidences = tuple(least)
-        return dataclasses.replace(self, text=text, alignment=links, word_confidences=confidences)
-
     def blank(self) -> Translation:
         """Returns the translation without its text."""
         links = None if self.alignment is None else ()
@@ -145,24 +123,6 @@ class Translation:
             if fields[name] is None:
                 del fields[name]
         return fields | {"logprob": _finite(self.logprob), "score": _finite(self.score)}
-
-
-def _places(given: Sequence[str], words: Sequence[str]) -> Iterator[Sequence[int]]:
-    """Yields for each given word the places of the words that stand for it. In a longer line, all words between the
-    first and the last change are divided evenly, as comparing them would take quadratic time."""
-    shortest = min(len(given), len(words))
-    begin = next((k for k in range(shortest) if given[k] != words[k]), shortest)
-    end = next((k for k in range(shortest - begin) if given[-1 - k] != words[-1 - k]), shortest - begin)
-    inside, others = given[begin : len(given) - end], words[begin : len(words) - end]
-    blocks = [("", 0, len(inside), 0, len(others))]
-    if max(len(inside), len(others)) <= LONGEST_COMPARED:
-        blocks = list(SequenceMatcher(None, inside, others).get_opcodes())
-    yield from ([k] for k in range(begin))
-    for _, first, last, place, stop in blocks:
-        count, size = last - first, stop - place
-        for k in range(count):
-            yield range(begin + place + k * size // count, begin + place - (-(k + 1) * size // count))
-    yield from ([k] for k in range(len(words) - end, len(words)))
 
 
 NO_TRANSLATION = Translation("", -math.inf, -math.inf, False)
