@@ -45,5 +45,5 @@ def test_protected_text_moves_with_the_text_before_it() -> None:
     line = Line(1, "Don&#39;t: x.py, \u201ca\u201d {b} l&#39;x")
     line.protected = [(11, 15), (21, 24), (25, 32)]
     UsualSpelling(KNOWS).before([line])
-    assert line.seen.text == "Don't: x.py, \"a\" {b} l&#39;x"
+    assert line.seen.text == 'Don\'t: x.py, "a" {b} l&#39;x'
     assert [line.seen.text[begin:end] for begin, end in line.protected] == ["x.py", "{b}", "l&#39;x"]
