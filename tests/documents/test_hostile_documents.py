@@ -37,6 +37,7 @@ def written(name: str, text: str) -> bytes:
         "flags of printf": ("a.po", PO.format("c-format", "%" + "0" * 60_000)),
         "characters of Lisp": ("a.po", PO.format("lisp-format", "~'" * 60_000)),
         "punctuation in a tag": ("a.html", f"A <b>dog{'!' * 60_000}a</b> runs."),
+        "a repeated word in a tag": ("a.html", f"A <b>dog {'a ' * 60_000}</b> runs."),
         "quotation marks": ("a.txt", "\u00ab" * 120_000),
     }.values(),
 )

@@ -68,7 +68,9 @@ def _with_copies(
             numbers[core].append(number)
     copied = {core for core in map(ours.__getitem__, marked) if core and len(here[core]) == len(there[core])}
     copied -= {
-        ours[i] for i, j in links if i < len(ours) and j < len(theirs) and ours[i] == theirs[j] and here[ours[i]][1:]
+        ours[i]
+        for i, j in links
+        if i < len(ours) and j < len(theirs) and ours[i] == theirs[j] and len(here[ours[i]]) > 1
     }
     sources, copies = ({i for core in copied for i in numbers[core]} for numbers in (here, there))
     kept = {(i, j) for i, j in links if i not in sources and j not in copies}
