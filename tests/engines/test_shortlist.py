@@ -17,7 +17,7 @@ import pytest
 import torch
 from cli_runner import SENTENCE, Done
 from compilers import needs_compiler
-from drawn import each_with, seed_of, seeded
+from drawn import each_with, seeded
 from near_ties import Plain, equal_or_tied, plain
 from networks import arrays_of
 from safetensors.torch import load_file
@@ -110,7 +110,7 @@ UNTIED = {
 
 def network(config: ModelConfig, vocab: int, seed: int) -> Transformer:
     """Returns a model in float64 with varied translations that end: its output leans towards the row of EOS."""
-    torch.manual_seed(seed_of(seed))
+    torch.manual_seed(seed)
     model = Transformer(config, vocab, vocab, joint=True, pad_id=PAD_ID).double().eval()
     with torch.no_grad():
         for p in model.parameters():

@@ -15,7 +15,7 @@ from vtrans.lines.retry import LOOP_NGRAM, LOOP_TIMES, loops, times_in_a_row
 from vtrans.text.vocabulary import EOS_ID
 from vtrans.translate.translation import Translation
 
-LINES = sentences(40, seed=5)
+LINES = [line for line in sentences(40, seed=5) if times_in_a_row(line.split(), LOOP_NGRAM) < LOOP_TIMES / 2]
 
 
 # The rule.
