@@ -19,7 +19,6 @@ from sacrebleu.metrics.ter import TER
 from sacrebleu.significance import PairedTest
 
 from vtrans.errors import InputError
-from vtrans.text.languages import Languages
 from vtrans.text.values import compare as compare_numbers
 
 MetricName = Literal["bleu", "chrf", "chrf++", "ter"]
@@ -125,16 +124,16 @@ def score(
     return scores
 
 
-def numbers_score(sources: Sequence[str], hypotheses: Sequence[str], languages: Languages | None) -> Score:
+def numbers_score(sources: Sequence[str], hypotheses: Sequence[str]) -> Score:
     """Returns the share, in percent, of the lines with digits whose translation keeps the numbers of the source
     (text/values.py), and in the signature the number of these lines and of those with a number that nobody wrote.
     Raises InputError for unequal line counts."""
     check_counts(hypotheses, [sources], "the hypothesis", ["the source"])
-    pairs = [pair for pair in zip(sources, hypotheses, strict=True) if any(map(str.isdigit, "".join(pair)))]
-    found = [compare_numbers(src, tgt, languages) for src, tgt in pairs]
+    pairs = [pair for pair in zip(sources, hypotheses, strict=True) if any(map(str.isdecimal, "".join(pair)))]
+    found = [compare_numbers(src, tgt) for src, tgt in pairs]
     value = 100 * sum(not difference for difference in found) / len(found) if found else 100.0
     invented = sum(bool(difference.invented) for difference in found)
-    signature = f"lines:{len(found)}|invented:{invented}|languages:{'-'.join(languages) if languages else 'unknown'}"
+    signature = f"lines:{len(found)}|invented:{invented}"
     return Score("numbers", value, signature, f"numbers|{signature} = {value:.1f}")
 
 

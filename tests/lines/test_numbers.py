@@ -19,7 +19,6 @@ from vtrans.lines.line import Line, Piece
 from vtrans.lines.numbers import FAR_WORSE, KeepNumbers
 from vtrans.search.loop import Hypothesis
 from vtrans.search.rules import NoRepeatedNgram
-from vtrans.text.languages import Languages
 from vtrans.text.vocabulary import EOS_ID, Vocabulary
 from vtrans.translate.translation import TranslateOptions, Translation
 from vtrans.translate.translator import Translator
@@ -32,26 +31,20 @@ SEARCHES = {  # the translation of the first search, and that of the second one 
     "17 dogs": ("Hunde", ("17 Hunde", -1.0)),
     "1,500 dogs and 3 cats": ("150 Hunde und 3 Katzen", ("1.500 Hunde und 3 Katzen", -1.0)),
     "1,000,000 dogs": ("1.000 Hunde", ("1.000.000 Hunde", -1.0)),
-    "dogs": ("7 Hunde", ("Hunde", -1.0)),
+    "dogs": ("77 Hunde", ("Hunde", -1.0)),
     "18 dogs": ("Hunde", ("Katzen", -1.0)),  # no better
     "19 dogs": ("Hunde", ("19 19 19", -1.0 - 2 * FAR_WORSE)),  # far worse
-    "A-12 dogs": ("Hunde", ("A-12 Hunde", -1.0)),
-    "dogs at half past three": ("Hunde um halb drei", ("Hunde um halb vier", -1.0)),
-    "dogs at 8 pm": ("Hunde um 8 Uhr", ("Hunde um 20 Uhr", -1.0)),
+    "A-127 dogs": ("Hunde", ("A-127 Hunde", -1.0)),
     "20 dogs": ("20 Hunde und 20 Hunde", ("20 Hunde", -1.0)),
-    "21 dogs and 4 cats": ("21 Hunde 21 und 4 Katzen", ("21 Hunde", -1.0)),  # one is lost, which is worse
-    "dogs at 11:30 pm": ("Hunde um 11:30 Uhr", ("Hunde um 23:30 Uhr", -1.0)),
-    "$1.2bn for dogs": ("1,2 Dollar", ("1,2 Milliarden Dollar", -1.0)),
-    "dogs on May 10 at 10:15": ("Hunde um 10:15 Uhr", ("Hunde am 10. Mai um 10:15 Uhr", -1.0)),
+    "21 dogs and 44 cats": ("21 Hunde 21 und 44 Katzen", ("21 Hunde", -1.0)),  # one is lost, which is worse
 }
 
 RUNS = {  # of digits that the second search may write
     "dogs": [],
-    "17 dogs": ["17"],
-    "1,500 dogs and 3 cats": ["1", "500", "1500", "3"],
-    "1,000,000 dogs": ["1", "000", "000"],
-    "dogs at half past three": ["3", "15", "30"],
-    "dogs at 8 pm": ["8", "20", "00"],
+    "17 dogs": ["17", "5"],
+    "1,500 dogs and 3 cats": ["1", "500", "1500", "3", "15"],
+    "2:30 dogs": ["2", "14", "30"],
+    "1,000,000 dogs": ["1", "000", "000", "1000000"],
 }
 
 
@@ -64,7 +57,7 @@ def vocab() -> Vocabulary:
 
 def stage(vocab: Vocabulary, *, again: bool = True, codes: bool = False) -> KeepNumbers:
     engine: Any = SimpleNamespace(src_vocab=vocab, tgt_vocab=vocab, models=[SimpleNamespace(codes=codes)])
-    return KeepNumbers(engine, Languages("en", "de"), lambda: Spelling(vocab), again=again)
+    return KeepNumbers(engine, lambda: Spelling(vocab), again=again)
 
 
 def piece_of(vocab: Vocabulary, text: str) -> Piece:
@@ -89,7 +82,7 @@ def test_the_second_result_is_kept_if_its_numbers_are_better(vocab: Vocabulary) 
     assert searched == [list(SEARCHES), [text for text in reversed(SEARCHES) if SEARCHES[text][1]]]
     assert len(found) == len(pieces)
     results = {piece.line.text: vocab.decode(piece.hypotheses[0].tokens) for piece in found}
-    kept = {"18 dogs", "19 dogs", "21 dogs and 4 cats"}
+    kept = {"18 dogs", "19 dogs", "21 dogs and 44 cats"}
     assert results == {
         text: again[0] if again and text not in kept else first for text, (first, again) in SEARCHES.items()
     }
@@ -105,15 +98,10 @@ def test_the_second_result_is_kept_if_its_numbers_are_better(vocab: Vocabulary) 
             "18 dogs": [["18"]],
             "19 dogs": [["19"]],
             "20 dogs": [["20"]],
-            "21 dogs and 4 cats": [["21"], ["4"]],
+            "21 dogs and 44 cats": [["21"], ["44"]],
             "1,500 dogs and 3 cats": [["1,500", "1.500"], ["3"]],
             "1,000,000 dogs": [["1,000,000", "1.000.000"]],
-            "A-12 dogs": [["A-12"]],
-            "dogs at half past three": [["halb vier", "Halb vier", "3:30"]],
-            "dogs at 8 pm": [["20"]],
-            "dogs at 11:30 pm": [["23:30"]],
-            "$1.2bn for dogs": [["1,2 Milliarden"]],
-            "dogs on May 10 at 10:15": [["10. Mai"], ["Mai"], ["10:15"]],
+            "A-127 dogs": [["A-127"]],
         }.get(piece.line.text, [])
         allowed = [rule.runs for rule in source.rules if isinstance(rule, OnlyNumbers)]
         again = SEARCHES.get(piece.line.text, ("", None))[1]
@@ -124,28 +112,28 @@ def test_the_second_result_is_kept_if_its_numbers_are_better(vocab: Vocabulary) 
 
 
 def test_long_numbers_are_codes_in_the_second_search_of_a_model_that_learned_codes(vocab: Vocabulary) -> None:
-    piece, sources = piece_of(vocab, "We have $1,500,000 here in A1."), list[str]()
+    piece, sources = piece_of(vocab, "We have $2,750,000 here in A1."), list[str]()
     first = piece.source
 
     def search(pieces: Sequence[Piece], config: SearchConfig) -> Iterator[Piece]:
         for piece in pieces:
             sources.append(vocab.decode(piece.source.tokens[:-1]))
-            tokens = tuple(vocab.encode(("Wir haben 1500 $ hier in A1.", "Wir haben B2 hier in A1.")[len(sources) - 1]))
+            tokens = tuple(vocab.encode(("Wir haben 2750 $ hier in A1.", "Wir haben B2 hier in A1.")[len(sources) - 1]))
             logprobs = tuple(-0.5 - k for k in range(len(tokens) + 1))
             piece.hypotheses = [Hypothesis(tokens, sum(logprobs), -1.0, True, logprobs)]
             yield piece
 
     (found,) = stage(vocab, codes=True).around(search)([piece], SearchConfig())
-    assert sources == ["We have $1,500,000 here in A1.", "We have B2 here in A1."]
+    assert sources == ["We have $2,750,000 here in A1.", "We have B2 here in A1."]
     (best,) = found.hypotheses
     assert found.source is first
-    assert vocab.decode(best.tokens) == "Wir haben 1.500.000 $ hier in A1."
+    assert vocab.decode(best.tokens) == "Wir haben $2,750,000 hier in A1."
     assert len(best.token_logprobs) == len(best.tokens) + 1
     assert sum(best.token_logprobs) == pytest.approx(best.logprob)
 
 
 def test_a_code_after_a_mark_is_restored(vocab: Vocabulary) -> None:
-    coded = CodedNumbers("500 dogs", ["500"], vocab, lambda number: number)
+    coded = CodedNumbers("500 dogs", ["500"], vocab)
     tokens = (*vocab.encode("Wir"), *without_space(tuple(vocab.encode("A1")), vocab))
     found = coded.restored(Hypothesis(tokens, -1.0, -1.0, True, (-1.0,) * (len(tokens) + 1)))
     assert vocab.decode(found.tokens) == "Wir500"
@@ -158,8 +146,8 @@ def test_without_a_second_search_lines_are_counted_only(vocab: Vocabulary) -> No
     line.translations = [Translation("18 Hunde", -1, -1, True, confidence=0.9), Translation("17", -2, -2, True)]
     counting.after([line])
     assert (line.counts.numbers, line.translations[0].confidence) == (1, 0.0)
-    line = Line(1, "17 dogs")
-    line.translations = [Translation("siebzehn Hunde", -1, -1, True, confidence=0.9)]
+    line = Line(1, "7 dogs")
+    line.translations = [Translation("sieben Hunde", -1, -1, True, confidence=0.9)]
     counting.after([line])
     assert (line.counts.numbers, line.translations[0].confidence) == (0, 0.9)
 

@@ -19,10 +19,7 @@ INTERVAL = "± is half the 95% confidence interval of a score, by resampling its
 P_VALUE = (
     "p is about the share of resampled texts in which the other system is better, 0.4 or more without a difference"
 )
-SOURCE = (
-    "Source text, for the share of lines with digits whose numbers are kept, and for COMET. The languages are those "
-    "that the names of this file and of the first reference end in."
-)
+SOURCE = "Source text, for the share of lines with digits whose numbers are kept, and for COMET."
 COMET = (
     "Also compute COMET with this model on disk: a folder with hparams.yaml and checkpoints/model.ckpt. It needs the "
     "extra comet and the tokenizer that the model names; nothing is downloaded. A checkpoint can run code, so use only "
@@ -53,7 +50,6 @@ def score(
     from vtrans.comet import comet_score
     from vtrans.score import DEFAULT_METRICS, SAMPLES, compare, data_warnings, numbers_score
     from vtrans.score import score as run_score
-    from vtrans.text.languages import Languages, language_of_file
 
     if comet and src is None:
         raise InputError("--comet needs the source text; add --src FILE.")
@@ -79,8 +75,7 @@ def score(
         if baseline is None:
             results = list(run_score(hypotheses, refs, chosen, samples=SAMPLES * confidence, **settings, **labels))
             if src:
-                given = [language_of_file(str(path)) or "" for path in (src, references[0])]
-                results.append(numbers_score(sources, hypotheses, Languages(*given) if all(given) else None))
+                results.append(numbers_score(sources, hypotheses))
             if comet:
                 results.append(comet_score(comet, sources, hypotheses, refs))
         else:

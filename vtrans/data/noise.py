@@ -22,7 +22,6 @@ import regex
 from numpy.typing import NDArray
 
 from vtrans.text.matches import SEPARATOR_ID
-from vtrans.text.number_words import spelled
 from vtrans.text.vocabulary import UNK_ID, Vocabulary
 from vtrans.text.words import Rows, between_subwords, codes_for, divided, words_of_ids
 
@@ -183,12 +182,10 @@ def renumbered(pair: WordPair, following: Following, numbers: random.Random) -> 
 
 
 def _renumbered(pair: WordPair, numbers: random.Random) -> WordPair:
-    """Returns a pair with another number where both sides have the same one, in digits or in words; without any, with a
-    new one on both sides, like a code."""
+    """Returns a pair with another number where both sides have the same one in digits; without any, with a new one on
+    both sides, like a code."""
     held = chr(_PRIVATE)
     shape = "0" * (1 + int(numbers.random() * 6))
-    if alone := [link for link in _linked_alone(pair) if _same_number(pair.src[link[0]], pair.tgt[link[1]])]:
-        return _replaced(_in_place(pair, _pick(alone, numbers), held), held, _number(shape, numbers))
     places = [tuple(_NUMBER.findall(" ".join(words))) for words in (pair.src, pair.tgt)]
     shared = [number for number in places[0] if places[0].count(number) == places[1].count(number) == 1]
     if not shared:
@@ -196,13 +193,6 @@ def _renumbered(pair: WordPair, numbers: random.Random) -> WordPair:
     old = _pick(shared, numbers)
     shape = shape if numbers.random() < 0.5 else _NUMERAL.sub("0", old)
     return _replaced(pair, rf"(?<![\d.,:/-]){regex.escape(old)}(?!\d)", _number(shape, numbers))
-
-
-def _same_number(src: str, tgt: str) -> bool:
-    """Returns whether two words spell the same number, above one."""
-    cores = (_CORE.fullmatch(word) for word in (src, tgt))
-    ours, theirs = (spelled(core[2]) if core else set() for core in cores)
-    return any(value > 1 for value in ours & theirs)
 
 
 def _number(shape: str, numbers: random.Random) -> str:

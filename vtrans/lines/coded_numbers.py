@@ -6,13 +6,13 @@ A model copies a number digit by digit, and may lose a zero of 1,000,000. One th
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
+
+import regex
 
 from vtrans.search.lexical import Form, Phrase
 from vtrans.search.loop import Hypothesis
-from vtrans.text.number_words import CURRENCY
 from vtrans.text.vocabulary import UNK_ID, Vocabulary
 from vtrans.wording.phrases import without_space
 from vtrans.wording.protect import masked
@@ -23,18 +23,18 @@ Tokens = tuple[int, ...]
 
 
 class CodedNumbers:
-    """A source in which codes represent numbers, with their currency. `vocab` is that of the target, and `localized`
-    returns a number as the target language writes it. Without a way to write them, there are no codes."""
+    """A source in which codes represent numbers and the sign of a currency before them. `vocab` is the target's. If it
+    cannot write the numbers, there are no codes."""
 
-    def __init__(self, text: str, numbers: Iterable[str], vocab: Vocabulary, localized: Callable[[str], str]) -> None:
+    def __init__(self, text: str, numbers: Iterable[str], vocab: Vocabulary) -> None:
         spans = dict[tuple[int, int], str]()
         for number in numbers:
             if sum(map(str.isdigit, number)) >= FEWEST_DIGITS:
-                pattern = rf"(?<![\w.,])[{''.join(CURRENCY)}]?{re.escape(number)}(?!\w|[.,]\d)"
-                spans |= {match.span(): number for match in re.finditer(pattern, text)}
+                pattern = rf"(?<![\w.,])\p{{Sc}}?{regex.escape(number)}(?!\w|[.,]\d)"
+                spans |= {match.span(): number for match in regex.finditer(pattern, text)}
         read = masked(text, sorted(spans))
         tokens = {code: tuple(vocab.encode(code)) for code in read.texts}
-        self._numbers = {tokens[code]: tuple(vocab.encode(localized(of))) for code, of in read.texts.items()}
+        self._numbers = {tokens[code]: tuple(vocab.encode(of)) for code, of in read.texts.items()}
         if any(UNK_ID in (*code, *number) for code, number in self._numbers.items()):
             self._numbers, read, spans = {}, masked(text, ()), {}
         self._numbers |= {  # also after an opening quotation mark

@@ -20,25 +20,23 @@ from vtrans.lines.invented import RUN, OnlyNumbers
 from vtrans.lines.line import MOST_PHRASES, Line, Piece, Search, Stage
 from vtrans.search.lexical import Form, Phrase, least_tokens
 from vtrans.search.rules import NoRepeatedNgram, Rule
-from vtrans.text.languages import Languages, base
-from vtrans.text.number_words import CURRENCY, SWAPPED_MARKS, WORDS
-from vtrans.text.values import Difference, amounts, compare
+from vtrans.text.values import Difference, compare, numbers_of
 from vtrans.text.vocabulary import EOS_ID, UNK_ID
 from vtrans.wording.avoid import Spelling
 
 FAR_WORSE = 5.0  # nats per subword, about
 
-_AMOUNT = re.compile(r"\d{1,3}(?:,\d{3})*(?:\.\d+)?")
+_SWAPPED = str.maketrans(".,", ",.")
 
 
 class KeepNumbers(Stage):
     """Searches again for pieces whose best translation has other numbers than their source, unless `again` is false.
     Counts the lines whose best translation has."""
 
-    def __init__(self, engine: Engine, languages: Languages, spelling: Callable[[], Spelling], *, again: bool) -> None:
+    def __init__(self, engine: Engine, spelling: Callable[[], Spelling], *, again: bool) -> None:
         self._src_vocab, self._tgt_vocab, self._again = engine.src_vocab, engine.tgt_vocab, again
         self._has_codes = all(model.codes for model in engine.models)
-        self._languages, self._spelling = languages, spelling
+        self._spelling = spelling
 
     def around(self, search: Search) -> Search:
         def searched(pieces: Sequence[Piece], config: SearchConfig) -> Iterator[Piece]:
@@ -64,7 +62,7 @@ class KeepNumbers(Stage):
         for line in lines:
             best = line.translations[0]
             src, tgt = (_without_codes(line, text) for text in (line.model_text, best.text))
-            if compare(src, tgt, self._languages):
+            if compare(src, tgt):
                 line.counts.numbers = 1
                 if best.confidence is not None:
                     line.translations[0] = replace(best, confidence=0.0)
@@ -75,7 +73,7 @@ class KeepNumbers(Stage):
 
     def _difference(self, piece: Piece) -> Difference:
         best = self._tgt_vocab.decode(piece.hypotheses[0].tokens)
-        return compare(self._text(piece), _without_codes(piece.line, best), self._languages)
+        return compare(self._text(piece), _without_codes(piece.line, best))
 
     def _require(self, piece: Piece, difference: Difference) -> CodedNumbers:
         """Changes the source of a piece so that its translation has the numbers in digits, and no others. Returns those
@@ -83,7 +81,7 @@ class KeepNumbers(Stage):
         source, text = piece.source, self._text(piece)
         with_codes = self._src_vocab.decode(source.tokens[len(piece.line.before) : -1])
         missing = [number for number in difference.missing if self._has_codes and number not in difference.kept]
-        coded = CodedNumbers(with_codes, missing, self._tgt_vocab, self._localized)
+        coded = CodedNumbers(with_codes, missing, self._tgt_vocab)
         times = Counter(number for number in (*difference.missing, *difference.kept) if number not in coded.numbers)
         found = [Phrase(forms, n) for number, n in times.items() if (forms := tuple(self._forms(number, text)))]
         phrases = (*source.phrases, *coded.phrases, *found[:MOST_PHRASES])
@@ -98,55 +96,23 @@ class KeepNumbers(Stage):
     def rules(self, piece: Piece) -> tuple[Rule, ...]:
         """Returns rules with which a search writes no numbers but those of a piece, and repeats no words."""
         spelling, text = self._spelling(), self._text(piece)
-        numbers = [[*amount.written()] for amount in amounts(text, self._languages.src)]
+        numbers = [list(number.written()) for number in numbers_of(text)]
         numbers += [[tuple(RUN.findall(word))] for word in piece.required(self._tgt_vocab).split()]
         # 5,000 and 10,000 have the same three zeros.
         return OnlyNumbers(spelling, numbers), NoRepeatedNgram(RETRY_NGRAM, free=spelling.of_numbers)
 
     def _forms(self, number: str, text: str) -> Iterator[Form]:
-        """Yields the subwords of a number as the text has it, and as the target language separates its digits. A time
-        of day, and a number of millions, is written as the target language does."""
+        """Yields the subwords of a number as the text has it, and with points and commas exchanged."""
         match = re.search(rf"(\S*?){re.escape(number)}(\S*)", text)
         before, after = match.groups() if match else ("", "")
-        written = [number]
-        if own := self._own_forms(number, text):
-            written, after = own, ""
-        elif before[:1].isalpha():
-            written = [(before + number + after).rstrip(".,;:!?)]}\"'")]
-        elif (localized := self._localized(number)) != number:
-            written.append(localized)
+        is_word = before[:1].isalpha()
+        written = (
+            [(before + number + after).rstrip(".,;:!?)]}\"'")] if is_word else [number, number.translate(_SWAPPED)]
+        )
         for spelled in dict.fromkeys(written):
             tokens = tuple(self._tgt_vocab.encode(spelled))
             if tokens and UNK_ID not in tokens and self._tgt_vocab.decode(tokens) == spelled:
                 yield Form(tokens, whole=not after[:1].isalpha())
-
-    def _own_forms(self, number: str, text: str) -> list[str]:
-        """Returns how the target language may write a month, a day of one, and the times of day that a number stands
-        for: as it says them, or with the hours to 24 if it counts them; and a number with its word for millions."""
-        words, forms = WORDS.get(base(self._languages.tgt)), list[str]()
-        for amount in amounts(text, self._languages.src) if words else ():
-            if not words or amount.text != number:
-                continue
-            if amount.month:
-                month = words.months[amount.month - 1]
-                forms += [day.format(day=number, month=month) for day in words.days] if amount.runs else [month]
-            elif amount.time:
-                forms += [*words.spoken(amount.time), amount.time]
-            elif words.late and (time := amount.to_24_hours()):
-                forms.append(time)
-            elif scale := words.written.get(amount.scale):
-                forms.append(f"{self._localized(number)} {scale}")
-        return forms
-
-    def _localized(self, number: str) -> str:
-        """Returns a number with the separators of the target language. Where these are those of German, a sign of a
-        currency follows the number."""
-        words = WORDS.get(base(self._languages.tgt))
-        if not words or not words.comma:
-            return number
-        amount = number.lstrip("".join(CURRENCY))
-        swapped = amount.translate(SWAPPED_MARKS) if _AMOUNT.fullmatch(amount) else amount
-        return swapped if amount == number else f"{swapped} {number[0]}"
 
 
 def _without_codes(line: Line, text: str) -> str:

@@ -60,7 +60,7 @@ class Stages:
         can_require = self._can_require and not drawn
         languages = self._languages(options.to)
         aligner = AlignWords(engine, search.batch_tokens)
-        numbers = KeepNumbers(engine, languages, self._spelling, again=can_require)
+        numbers = KeepNumbers(engine, self._spelling, again=can_require)
         checks_numbers = options.check_numbers and not options.raw
         again = numbers.rules if checks_numbers else lambda _: [NoRepeatedNgram(RETRY_NGRAM)]
         stages: list[Stage | None] = [

@@ -1,104 +1,86 @@
-"""The numbers of a text, and whether a translation keeps those of its source.
+"""The numbers of a text, and whether a translation keeps the numbers of its source.
 
-A number is kept if the translation has the same digits, or the same value in another form: with other separators, as a
-word, an ordinal or a time of day, or with `million` in place of zeros. It is missing otherwise; so is a time in the
-other half of the day (8 pm: 8 Uhr) or said wrongly in words (half past three: halb drei), a number in thousands with
-separators that change its value (1,299.99: 1,299,99), and one that lost its `million` ($5m: 5 Dollar). A number of the
-translation in digits is invented if nothing in the source has its value, and repeated if it is there more often than in
-the source. A month beside a number must be there too. Words count in the languages of `WORDS`; elsewhere digits only.
+Only digits are compared: those of any script, whatever marks stand between thousands and before decimals. A number is
+also kept if it is
 
-In 1,036 lines with numbers of two news tests (WMT 2018 and 2019, English to German), no reference translation repeats a
-number of its source.
+- a time of day twelve hours later or earlier (`2:30 pm`, `14:30`);
+- written with a word for thousands or more in place of zeros (`3 million`, `3,000,000`);
+- at most LARGEST_WORD and written as a word, so only where the other side has no number left to take its place.
+
+A number of the translation is invented if the source has none with its digits, and repeated if the source has it less
+often. No word of any language is known here.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+import unicodedata
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Set
 from dataclasses import dataclass
-from decimal import Decimal
 
-from vtrans.text.languages import Languages, base
-from vtrans.text.number_words import CLOCK, DIGITS, MILLION, NOON, WORDS, Value, dial
+import regex
 
-LONGEST = 30  # digits of a number that has a value, besides its digits
+LARGEST_WORD = 12
+FEWEST_ZEROS = 2  # that a word such as `thousand` stands for
 
-_NUMBER = re.compile(r"\d+(?:(?:[.,:/'\u2019\u00a0\u202f-]|[ ](?=\d{3}(?!\d)))\d+)*")
-_SIGN = re.compile(r"(?:^|[\s($\u20ac\u00a3])[-\u2212]$")
-_GROUPED = re.compile(r"\d{1,3}(?:(?P<mark>[.,'\u2019\s])\d{3})(?:(?P=mark)\d{3})*(?:(?!(?P=mark))[.,](?P<rest>\d+))?")
+# A blank separates thousands only.
+_NUMBER = re.compile(r"\d+(?:(?:[.,:\uff1a/'\u2019\u066b\u066c\u00a0\u202f-]|[ ](?=\d{3}(?!\d)))\d+)*")
+_RUN = re.compile(r"\d+")
+_NUMERALS = regex.compile(r"[\p{Numeric_Type=Numeric}]+")  # such as \u4e09\u5341 and \u00bd
 
 
 @dataclass(frozen=True, eq=False)
-class Amount:
-    """A number of a text: as it is written, and what it may mean."""
+class Number:
+    """A number of a text: as it is written, and its runs of digits, which are ASCII."""
 
     text: str
     runs: tuple[str, ...]
-    """Its runs of digits; none for words."""
-    values: frozenset[Value]
-    late: bool | None = None
-    """Whether a time of day is one after noon."""
-    scale: Decimal = Decimal(1)
-    """What a word after it multiplies it by."""
-    month: int = 0
-    """The month that it names beside a number, or whose day it is."""
+    words: bool | None = None
+    """Whether many writers use words for it. None: if it is small."""
 
     @property
-    def dials(self) -> set[str]:
-        """The times on a dial that it may be."""
-        return {value for value in self.values if isinstance(value, str)}
+    def digits(self) -> str:
+        return "".join(self.runs)
 
     @property
-    def time(self) -> str:
-        """A time with minutes that words say, such as `3:30` for `half past three`; empty for other numbers."""
-        said = [dial for dial in self.dials if not dial.endswith(":00")] if len(self.runs) < 2 else []
-        return said[0] if said else ""
+    def decimals(self) -> str:
+        """The digits after the last mark, unless they may be thousands."""
+        return self.runs[-1] if len(self.runs) > 1 and len(self.runs[-1]) != 3 else ""
 
     @property
-    def is_whole(self) -> bool:
-        """Whether its runs of digits mean nothing apart, as those of a time of day or of a number in thousands."""
-        return ":" in self.text or self.late is not None or bool(self.time) or self.is_grouped or self.scale != 1
-
-    @property
-    def is_grouped(self) -> bool:
-        """Whether it has separators of thousands."""
-        return _GROUPED.fullmatch(self.text) is not None
-
-    def to_24_hours(self) -> str:
-        """Returns a time of day as it is written where hours count to 24; an empty string for other numbers."""
-        if self.late is None:
-            return ""
-        hour, *minutes = self.runs
-        return ":".join([str(int(hour) % NOON + NOON * self.late), *minutes])
+    def may_be_word(self) -> bool:
+        is_small = len(self.digits) < 3 and int(self.digits) <= LARGEST_WORD
+        return is_small if self.words is None else self.words
 
     def written(self) -> Iterator[tuple[str, ...]]:
-        """Yields the runs of digits with which a translation may write it: its own, and others that have its value."""
+        """Yields the runs of digits with which a translation may write it: with other marks, or another half of the
+        day."""
         yield self.runs
-        for value in self.values:
-            if isinstance(value, str):
-                hour, minute = value.split(":")
-                yield hour, minute
-                yield str(int(hour) + NOON), minute
-            elif value == value.to_integral_value() and abs(value) < MILLION:  # longer ones have marks
-                yield (str(abs(int(value))),)
+        yield (self.digits,)
+        if _on_clock(self) is not None:
+            hour, *minutes = self.runs
+            yield (str(int(hour) + (-12 if int(hour) > 12 else 12)), *minutes)
 
-    def alone(self) -> list[Amount]:
-        """Returns an amount for each run of digits."""
-        if len(self.runs) < 2:
+    def parts(self) -> list[Number]:
+        """Returns a number for each run of digits. One with marks of thousands stays whole."""
+        if len(self.runs) == 1 or len(self.runs[-1]) == 3:
             return [self]
-        return [Amount(self.text, (run,), frozenset({Decimal(run)})) for run in self.runs]
+        is_decimal = len(self.runs) == 2 and self.text[len(self.runs[0])] in ".,"
+        words = True if _on_clock(self) is not None else False if is_decimal else None
+        return [Number(run, (run,), words) for run in self.runs]
 
 
 @dataclass(frozen=True)
 class Difference:
-    """How the numbers of a translation differ from those of its source."""
+    """How the numbers of a translation differ from the numbers of its source."""
 
     missing: tuple[str, ...] = ()
-    """Numbers of the source in digits, times of day in words and months beside a number that the translation lacks."""
+    """Numbers of the source that the translation lacks."""
     invented: tuple[str, ...] = ()
-    """Numbers of the translation in digits that nothing in the source explains."""
+    """Numbers of the translation that the source lacks."""
     repeated: tuple[str, ...] = ()
-    """Numbers of the translation in digits that are there more often than in the source."""
+    """Numbers of the translation that the source has less often."""
     kept: tuple[str, ...] = ()
     """Numbers of the source that the translation has with the same digits."""
 
@@ -107,148 +89,94 @@ class Difference:
 
     @property
     def rank(self) -> tuple[int, int]:
-        """How bad it is: smaller is better."""
+        """Severity; lower is better."""
         return len(self.missing) + len(self.invented), len(self.repeated)
 
 
-def compare(src: str, tgt: str, languages: Languages | None = None) -> Difference:
-    """Compares the numbers of a source with those of its translation.
+def numbers_of(text: str) -> list[Number]:
+    """Returns the numbers of a text in digits, in their order."""
+    if not any(map(str.isdecimal, text)):
+        return []
+    return [Number(match[0], tuple(map(_ascii, _RUN.findall(match[0])))) for match in _NUMBER.finditer(text)]
 
-    Each number of the source takes one of the translation: one with the same digits if there is one, else one with the
-    same value, else one for each of its runs of digits, as in dates.
+
+def _ascii(run: str) -> str:
+    return run if run.isascii() else "".join(str(unicodedata.digit(digit)) for digit in run)
+
+
+def compare(src: str, tgt: str) -> Difference:
+    """Compares the numbers of a source with the numbers of its translation.
+
+    Each number of the source takes one of the translation: first one with the same digits, then one that is the same
+    time of day, and then each of its runs of digits does, as in dates.
     """
-    src_lang, tgt_lang = languages or ("", "")
-    says_time = base(tgt_lang) in WORDS and _says_time(src, src_lang)
-    if not says_time and not any(map(str.isdigit, src + tgt)):
+    given, found = numbers_of(src), numbers_of(tgt)
+    if not given and not found:
         return Difference()
-    scales = base(src_lang) in WORDS and base(tgt_lang) in WORDS
-    given, free = list(amounts(src, src_lang, scales=scales)), list(amounts(tgt, tgt_lang, scales=scales))
-    given.sort(key=lambda amount: amount.late is not None)  # 4 of `4 pm on the 4th floor` is the floor's
-    left = _untaken(given, free, _same_digits)
-    kept = [amount.text for amount in given if amount not in left]
-    left = _untaken(left, free, _same_words)  # the name of a month keeps that month, not a three
-    left = _untaken(left, free, _same_value)
-    free = [part for amount in free for part in amount.alone()]
-    parts = [part for amount in left for part in ([amount] if amount.is_whole else amount.alone())]
-    left = _untaken(parts, free, _same_value)
-    _untaken((part for amount in left for part in (amount, *amount.alone())), free, _any_same_value)
-    explained = {value for amount in given for part in (amount, *amount.alone()) for value in part.values}
-    others = [part for part in free if part.runs]
-    missing = dict.fromkeys(part.text for part in left if part.runs or part.month or (part.time and says_time))
-    invented = dict.fromkeys(part.text for part in others if explained.isdisjoint(part.values))
-    repeated = dict.fromkeys(part.text for part in others if part.text not in invented)
-    return Difference(tuple(missing), tuple(invented), tuple(repeated), tuple(kept))
+    left, free = _unmatched(given, found, lambda number: (number.digits, number.decimals))
+    kept = [number.text for number in given if number not in left]
+    left, free = _unmatched(left, free, _on_clock)
+    left, free = _unmatched(left, free, _without_zeros, _differ_in_zeros)
+    left, free = ([part for number in side for part in number.parts()] for side in (left, free))
+    left, free = _unmatched(
+        left, free, lambda number: number.digits.removeprefix("0") if len(number.digits) == 2 else number.digits
+    )
+    left, free = _unmatched(left, free, _on_clock)
+    left, free = _unmatched(left, free, _without_zeros, _differ_in_zeros)
+    known = {part.digits for number in given for part in number.parts()}
+    if not (left and free):  # otherwise one replaces the other
+        left = [number for number in left if not number.may_be_word][len(_NUMERALS.findall(tgt)) :]
+        free = [number for number in free if not (number.may_be_word or _is_round(number, known))]
+    invented = dict.fromkeys(number.text for number in free if number.digits not in known)
+    repeated = dict.fromkeys(number.text for number in free if number.digits in known)
+    return Difference(
+        tuple(dict.fromkeys(number.text for number in left)), tuple(invented), tuple(repeated), tuple(kept)
+    )
 
 
-def _says_time(text: str, language: str) -> bool:
-    """Returns whether a text may have a time of day in words, such as `half past three`."""
-    words, small = WORDS.get(base(language)), text.lower()
-    return words is not None and any(phrase in small for phrase in words.clock)
+def _is_round(number: Number, known: Set[str]) -> bool:
+    """Returns whether the source may have a word for a number that it does not have in digits, such as fifty."""
+    return len(number.digits.rstrip("0")) < 2 and number.digits not in known
 
 
-def _same_digits(amount: Amount, other: Amount) -> bool:
-    if not amount.runs or sorted(amount.runs) != sorted(other.runs):
-        return False
-    if _sign(amount) != _sign(other) or amount.scale != other.scale:
-        return False
-    return _same_value(amount, other) if amount.is_grouped else _may_be_same_time(amount, other)
+def _on_clock(number: Number) -> Hashable:
+    """Returns a time on a clock of twelve hours; None for other numbers."""
+    if len(number.runs) > 2 or len(number.runs[0]) > 2 or int(number.runs[0]) > 24:
+        return None
+    minutes = number.runs[1] if len(number.runs) > 1 else "00"
+    return (int(number.runs[0]) % 12, minutes) if len(minutes) == 2 and minutes < "60" else None
 
 
-def _same_kind(amount: Amount, other: Amount) -> bool:
-    return bool(amount.dials) == bool(other.dials)
+def _value(number: Number) -> Hashable:
+    """Returns the digits of a number; 05 of a date is 5."""
+    return number.digits.removeprefix("0") if len(number.digits) == 2 else number.digits
 
 
-def _same_words(amount: Amount, other: Amount) -> bool:
-    return not amount.runs and not other.runs and _same_value(amount, other)
+def _without_zeros(number: Number) -> Hashable:
+    return number.digits.rstrip("0") or None
 
 
-def _same_value(amount: Amount, other: Amount) -> bool:
-    return _any_same_value(amount, other) and _may_be_same_time(amount, other)
+def _differ_in_zeros(number: Number, other: Number) -> bool:
+    shorter, longer = sorted((number, other), key=lambda each: len(each.digits))
+    may_have_word = len(shorter.digits) < 4 or bool(shorter.decimals)
+    return may_have_word and len(longer.digits) - len(shorter.digits) >= FEWEST_ZEROS
 
 
-def _any_same_value(amount: Amount, other: Amount) -> bool:
-    return not amount.values.isdisjoint(other.values)
-
-
-def _may_be_same_time(amount: Amount, other: Amount) -> bool:
-    differ = amount.dials and other.dials and amount.dials.isdisjoint(other.dials)
-    return not differ and (None in (amount.late, other.late) or amount.late == other.late)
-
-
-def _sign(amount: Amount) -> bool:
-    return amount.text.startswith(("-", "\u2212"))
-
-
-def _untaken(given: Iterable[Amount], free: list[Amount], same: Callable[[Amount, Amount], bool]) -> list[Amount]:
-    """Lets each amount remove the first that is the same from the free ones. Returns those that find none. A time of
-    day takes another one, and any other number no time, unless nothing else is left: `3 pm`, `£15`: `15 Uhr`, `15 £`.
-    """
-    left = list(given)
-    for any_kind in (False, True):
-        asking, left, failed = left, [], set[object]()
-        for amount in asking:
-            key = (amount.text, amount.values, amount.late, amount.scale)  # what found none finds none later
-            fits = (k for k, other in enumerate(free) if same(amount, other) if any_kind or _same_kind(amount, other))
-            if key in failed or (found := next(fits, None)) is None:
-                failed.add(key)
-                left.append(amount)
-            else:
-                del free[found]
-    return left
-
-
-def amounts(text: str, language: str = "", *, scales: bool = True) -> Iterator[Amount]:
-    """Yields the numbers of a text: those in digits, then those in words if the language has some in `WORDS`. The
-    minutes in `17 Uhr 45` belong to its hour, and the word in `5 million` to its number, which may also mean 5 without
-    `scales`, for a translation in whose language such words are not known."""
-    small, words = text.lower(), WORDS.get(base(language))
-    small = small if len(small) == len(text) else text  # some capitals have a longer small form
-    may_be_late = bool(words and words.late and re.search(words.late, small))
-    thousands = "" if not words else "." if words.comma else ","
-    taken = set[int]()  # where a number begins that belongs to one before it
-    months = dict(words.dated(text)) if words and scales else {}
-    for match in _NUMBER.finditer(text):
-        begin, end = match.span()
-        if begin in taken:
-            continue
-        values, runs = set(_values_of(match[0], thousands)), DIGITS.findall(match[0])
-        sign = text[begin - 1 : begin] if _SIGN.search(text[max(0, begin - 2) : begin]) else ""
-        if sign:
-            values = {-value for value in values if isinstance(value, Decimal)}
-        elif words:
-            values = words.meanings(values, small, begin, end)
-            if len(runs) == 1 and (after := words.after_hour.match(small, end)) and after[1]:
-                runs.append(after[1])
-                taken.add(after.start(1))
-        factor, word = (words and words.scale(small, begin, end)) or (Decimal(1), end)
-        if factor != 1:
-            taken.add(word)
-            multiplied: set[Value] = {value * factor for value in values if isinstance(value, Decimal)}
-            values, factor = (multiplied, factor) if scales else (values | multiplied, Decimal(1))
-        late = words.half(match[0], small, end, may_be_late=may_be_late) if words and not sign else None
-        yield Amount(sign + match[0], tuple(runs), frozenset(values), late, factor, months.get(begin, 0))
-    if not words:
-        return
-    for match in words.number.finditer(small):
-        if match.start() not in taken:
-            values = words.meanings({words.value(match)}, small, *match.span())
-            yield Amount(match[0], (), frozenset(values), month=months.get(match.start(), 0))
-
-
-def _values_of(number: str, thousands: str) -> Iterator[Value]:
-    """Yields what a number in digits may mean. `thousands` is the separator of thousands; if it is not known, a number
-    such as 1.234 may have one or a decimal point."""
-    runs = DIGITS.findall(number)
-    if len(number) > LONGEST:
-        return
-    if clock := CLOCK.fullmatch(number):
-        yield dial(60 * int(clock[1]) + int(clock[2]))
-    if grouped := _GROUPED.fullmatch(number):
-        rest = grouped["rest"]
-        yield Decimal("".join(runs[:-1] if rest else runs) + "." + (rest or "0"))
-    if len(runs) == 1:
-        yield Decimal(number)
-    elif len(runs) == 2 and (mark := number[len(runs[0])]) in ".," and not (mark == thousands and len(runs[1]) == 3):
-        yield Decimal(".".join(runs))
-    elif len(runs) == 2 and number[len(runs[0])] == "/" and int(runs[1]):
-        yield Decimal(runs[0]) / Decimal(runs[1])
+def _unmatched(
+    given: Iterable[Number],
+    free: list[Number],
+    key: Callable[[Number], Hashable],
+    fits: Callable[[Number, Number], bool] = lambda number, other: True,
+) -> tuple[list[Number], list[Number]]:
+    """Lets each number take the first of the free ones with an equal key. Returns the numbers left on each side."""
+    with_key: dict[Hashable, list[Number]] = defaultdict(list)
+    for number in reversed(free):
+        with_key[key(number)].append(number)
+    left, taken = list[Number](), set[Number]()
+    for number in given:
+        others = with_key.get(own) if (own := key(number)) is not None else None
+        if others and fits(number, others[-1]):
+            taken.add(others.pop())
+        else:
+            left.append(number)
+    return left, [number for number in free if number not in taken]

@@ -85,7 +85,7 @@ def test_what_is_like_a_broken_pair_is_kept(rule: str, src: str, tgt: str) -> No
 
 
 def test_invented_numbers_drop_a_pair_only_if_they_are_asked_for() -> None:
-    src, tgt = "The train leaves at half past six.", "Der Zug f\u00e4hrt um 6:45."
+    src, tgt = "The train leaves soon.", "Der Zug f\u00e4hrt in 45 Minuten."
     assert rules().reason(src, tgt) is None
     assert rules(also=("invented",)).reason(src, tgt) == "invented"
     assert rules(also=("invented",)).reason(src, "Der Zug f\u00e4hrt um 6:30.") is None

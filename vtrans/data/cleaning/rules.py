@@ -90,7 +90,7 @@ class Rules:
             "repetition": _repeats,
             "markup": lambda src, tgt: markup(src) != markup(tgt),
             "numbers": _numbers_differ,
-            "invented": lambda src, tgt: bool(compare(src, tgt, self.languages).invented),
+            "invented": lambda src, tgt: bool(compare(src, tgt).invented),
             "urls": lambda src, tgt: urls(src) != urls(tgt),
             "language": self._is_in_another_language,
         }
