@@ -7,8 +7,8 @@ from typing import Any
 from translators import FakeEngine, learned, window
 
 from vtrans.engines.engine import Source
-from vtrans.lines.case import CASE, Case, LowerCase
-from vtrans.lines.line import Line, Stage
+from vtrans.lines.case import Recase
+from vtrans.lines.line import Line
 from vtrans.lines.requirements import ProtectText, WriteCodes
 from vtrans.lines.unknowns import Characters, CopyUnknown
 from vtrans.text.vocabulary import Vocabulary
@@ -29,15 +29,15 @@ class Reader:
 
     def __init__(self, src_vocab: Vocabulary, tgt_vocab: Vocabulary) -> None:
         characters = Characters(src_vocab, tgt_vocab)
-        self.case = LowerCase(characters, Stage(), "en", "de")
+        self.case = Recase(characters, "en", "de")
         self._stages = ProtectText(Protection()), CopyUnknown(characters), WriteCodes(required=True), self.case
 
-    def __call__(self, text: str, prefix: str = "") -> tuple[Masked, Case | None]:
-        """Returns a line as the model sees it, and its case if that is to be restored."""
+    def __call__(self, text: str, prefix: str = "") -> Masked:
+        """Returns a line as the model sees it."""
         line = Line(1, text, prefix)
         for stage in self._stages:
             stage.before([line])
-        return line.seen, CASE.get(line)
+        return line.seen
 
 
 READ = Reader(LATIN, LATIN)

@@ -12,8 +12,8 @@ from translators import SEARCH, loaded, vocabulary, window
 from vtrans.config import SearchConfig
 from vtrans.engines.engine import Source
 from vtrans.engines.torch_engine import TorchEngine
-from vtrans.lines.case import CASE, LowerCase
-from vtrans.lines.line import Line, Stage
+from vtrans.lines.case import KEPT_FORMS, Recase
+from vtrans.lines.line import Line
 from vtrans.lines.memory import KNOWN, UseMemory
 from vtrans.lines.requirements import CheckConstraints
 from vtrans.lines.unknowns import Characters
@@ -60,13 +60,13 @@ def test_a_match_that_is_too_long_with_its_line_is_left_out() -> None:
         assert translations == plain
 
 
-@pytest.mark.parametrize(("match", "restored"), [("EIN HUND", False), ("ein Hund", True)])
-def test_capitals_are_not_restored_beside_a_match_in_capitals(match: str, restored: bool) -> None:
-    """The model has learned to correct such a match as it is."""
+@pytest.mark.parametrize(("match", "recased"), [("EIN HUND", False), ("ein Hund", True)])
+def test_a_line_keeps_its_capitals_beside_a_match_in_capitals(match: str, recased: bool) -> None:
+    """The model has learned to correct such a match."""
     vocab = vocabulary()
     line = Line(1, "A DOG RUNS", match=(match, 0.75))
-    LowerCase(Characters(vocab, vocab), Stage(), "", "").before([line])
-    assert (CASE.get(line) is not None) == restored
+    Recase(Characters(vocab, vocab), "", "").before([line])
+    assert (KEPT_FORMS.get(line) is not None) == recased
 
 
 def test_constraints_are_stronger_than_a_memory() -> None:

@@ -8,7 +8,7 @@ from functools import cache
 from vtrans.config import RETRY_NGRAM, SearchConfig
 from vtrans.engines.engine import Engine
 from vtrans.lines.alignments import AlignWords
-from vtrans.lines.case import LowerCase
+from vtrans.lines.case import Recase
 from vtrans.lines.confidence import BlankDoubtful, RateConfidence
 from vtrans.lines.invented import ForbidInvented
 from vtrans.lines.line import Stage
@@ -59,7 +59,6 @@ class Stages:
         drawn, protection = options.sampling is not None, self._protection(options)
         can_require = self._can_require and not drawn
         languages = self._languages(options.to)
-        aligner = AlignWords(engine, search.batch_tokens)
         numbers = KeepNumbers(engine, self._spelling, again=can_require)
         checks_numbers = options.check_numbers and not options.raw
         again = numbers.rules if checks_numbers else lambda _: [NoRepeatedNgram(RETRY_NGRAM)]
@@ -74,11 +73,11 @@ class Stages:
             None if options.raw else UsualSpelling(self._characters),
             None if options.raw else self._copy_unknown,
             WriteCodes(required=can_require),
-            None if options.raw else LowerCase(self._characters, aligner, *languages),
             FindTerms(options.glossary) if options.glossary else None,
+            None if options.raw else Recase(self._characters, *languages),
             numbers if checks_numbers else None,
             RateConfidence(options.calibration, vocab) if options.calibration else None,
-            aligner if options.alignments else None,
+            AlignWords(engine, search.batch_tokens) if options.alignments else None,
             CutIntoPieces(self.reader, vocab, options, self._usual_length),
             SearchAgain(again if self._retries and not drawn else None, engine.src_vocab),
             DraftTerms(engine, options.nbest) if options.glossary and not options.mbr else None,

@@ -20,11 +20,11 @@ import regex
 from vtrans.config import SearchConfig
 from vtrans.engines.alignments import NO_WORD, Links
 from vtrans.engines.engine import Engine, Source
-from vtrans.lines.case import CASE, WRITTEN
 from vtrans.lines.line import MOST_PHRASES, Kept, Line, Piece, Search, Stage
 from vtrans.lines.retry import quality
 from vtrans.search.loop import Hypothesis, length_penalty
 from vtrans.search.rules import begin_ids, suppressed_ids, with_certain
+from vtrans.text.case import in_capitals
 from vtrans.text.lines import one_line
 from vtrans.text.vocabulary import EOS_ID
 from vtrans.text.words import words_of_ids, words_of_line
@@ -39,15 +39,15 @@ _CORE = regex.compile(r"([^\w\p{M}]*)(.*?)([^\w\p{M}]*)")
 
 
 class FindTerms(Stage):
-    """Asks for the translations that a glossary has for the terms of lines as they were written."""
+    """Asks for the translations that a glossary has for the terms of lines, in any case if a line is in capitals."""
 
     def __init__(self, glossary: Glossary) -> None:
         self._glossary = glossary
 
     def before(self, lines: Sequence[Line]) -> None:
         for line in lines:
-            written, any_case = WRITTEN.get(line) or line.seen.masked, CASE.get(line) is not None
-            if terms := tuple(islice(self._glossary.terms_in(written, any_case=any_case), MOST_PHRASES)):
+            found = self._glossary.terms_in(line.seen.masked, any_case=in_capitals("".join(line.seen.own)))
+            if terms := tuple(islice(found, MOST_PHRASES)):
                 TERMS.put(line, terms)
                 line.wording = replace(line.wording, terms=tuple(term.forms for term in terms))
 

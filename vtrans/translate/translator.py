@@ -37,8 +37,8 @@ class Translator:
     rule, as `vtrans.lines.retry` defines it. The n-best list is that of the search that is kept. There is no second
     search if `search` already has a no-repeat rule, or for samples. `limit` is a parameter of `SourceReader`.
 
-    Lines pass the stages that `vtrans.lines.stages` lists: among others, a line in capitals or title case is translated
-    in lower case, and characters that the vocabulary lacks are copied.
+    Lines pass the stages that `vtrans.lines.stages` lists: among others, a line in capitals is translated as a
+    sentence, and characters that the vocabulary lacks are copied.
 
     `counts` holds what has been done so far; warnings go to `console`. Several threads may use a translator: each gets
     what it would get alone, and while one translates a window of lines, the others wait. Raises InputError for
