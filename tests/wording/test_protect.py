@@ -115,6 +115,14 @@ def test_more_patterns_come_first_and_invalid_ones_are_refused() -> None:
         "%a",
         "$a%",
         ":a",
+        "a1-",
+        "A1:",
+        "a_",
+        "a::",
+        "a.",
+        "1a",
+        "\\a",
+        "#a",
     ],
 )
 def test_a_hostile_line_is_read_in_linear_time(piece: str) -> None:
@@ -263,70 +271,42 @@ def test_terms_of_the_glossary_are_in_the_translation() -> None:
 @pytest.mark.parametrize(
     ("line", "copied"),
     [
-        ("and/or km/h 1/2 3rd 1990s 10am 5kg $5 US$ COVID-19 patients, 9.5, 3,000.50, $6, or 50% of it.", []),
-        ("- he/she is self-employed -5 -no. -So? C# @ #1 PhDs McDonald w/ \\nx snake_case _x", []),
-        ("#love @a.b: f -v, --max-d=N [-h] (0..9) \\nX", ["#love", "@a.b", "-v", "--max-d=N", "-h", "0..9", "\\n"]),
-        ("TypeError: setTimeout _x y_ *.txt backup/.", ["TypeError", "setTimeout", "_", "_", "*.txt", "backup/"]),
-        ("-o FILE, HEAD~3 localhost:3000 7f3c-44aa", ["-o", "HEAD~3", "localhost:3000", "7f3c-44aa"]),
-        ("Copy %1 to %2. %50 of 100%", ["%1", "%2", "%50"]),
-        ("Open config.yaml in /etc/x/ or ~/a.txt.", ["config.yaml", "/etc/x/", "~/a.txt"]),
-        ("Press Ctrl+C in C:\\Users\\x, then $HOME.", ["Ctrl+C", "C:\\Users\\x", "$HOME"]),
-        ("Version 4.11.3 follows v1.2.3-rc1 and 2.0.0-beta.3.", ["4.11.3", "v1.2.3-rc1", "2.0.0-beta.3"]),
-        ("pip install vtrans==0.1.0 needs torch>=2.1.", ["vtrans==0.1.0", "torch>=2.1"]),
-        ("ISBN 978-3-16-148410-0, on 2026-11-24", ["978-3-16-148410-0", "2026-11-24"]),
-        ("See example.com. Then write to me@a.de!", ["example.com", "me@a.de"]),
-        (
-            "Get github.com/foo/bar, a.co.uk/x?y=1. Ask mail.a.de on 12/05/1987 or 5/6/26.",
-            ["github.com/foo/bar", "a.co.uk/x?y=1", "mail.a.de", "12/05/1987", "5/6/26"],
-        ),
-        ("At 1/2/3 of them, e.g. his/her.and Mr./Mrs. X and 24/7", []),
-        ("I like it :-) and you ;D (note: D or:D)", [":-)", ";D"]),
-        (
-            "Save it as mp3 on ext4 at 0x1F40; call strlen() or getdents64().",
-            ["mp3", "ext4", "0x1F40", "strlen()", "getdents64()"],
-        ),
-        ("a page(s) of f(x), 2nd or 4x4, and ver-2", []),
-        (
-            "Commit 9e107d9d372bb6826bd81d3542a419d6, 550e8400-e29b-41d4-a716-446655440000, key AKIA7EXAMPLEX",
-            ["9e107d9d372bb6826bd81d3542a419d6", "550e8400-e29b-41d4-a716-446655440000", "AKIA7EXAMPLEX"],
-        ),
-        (
-            "00:1A:2B:3C:4D:5E or 2001:db8::1, not 17:45 or 3:1; set DEBUG=true in .env. I .also",
-            ["00:1A:2B:3C:4D:5E", "2001:db8::1", "DEBUG=true", ".env"],
-        ),
-        (
-            "52\u00b031'12\"N is 52.5200, 13.4050; 6'2\" of mc\u00b2, 2b, not 2g, 9.5, 6'2 or 1.5, 2.5",
-            ["52\u00b031'12\"N", "52.5200, 13.4050", "6'2\"", "mc\u00b2", "2b"],
-        ),
-        ("Open 8-16, 2\u20133 of 1990-1995, not $5-10, 5-10%, 8-9 am or a-5", ["8-16", "2\u20133", "1990-1995"]),
-        ("Henry II of Part IV, Series X, BIC: DEUTDEFF, not World War II, an IV or I", ["II", "IV", "X", "DEUTDEFF"]),
-        ("&lt;b&gt;x&lt;/b&gt; &amp; y", ["&lt;b&gt;", "&lt;/b&gt;", "&amp;"]),
-        ("Flight LH586 to room B95C, not 5KG at 10AM for $5M.", ["LH586", "B95C"]),
-        (
-            "Open src/main.py or main.cpp of 2.9.2rc2 in [[a page]].",
-            ["src/main.py", "main.cpp", "2.9.2rc2", "[[a page]]"],
-        ),
-        ("Call a.b() or std::sort, __init__ and f(x) of file(s)", ["a.b()", "std::sort", "__init__"]),
-        ("Ask bit.ly, a.b.museum. It works.it is", ["bit.ly", "a.b.museum"]),
-        ("USB 3.0, version 3.1, 2.2 or later, v5.49, NASA 2.5 million", ["USB 3.0", "3.1", "2.2", "v5.49"]),
-        ("data_*.csv, *.py[co] What? .docx (.gitignore)", ["data_*.csv", "*.py[co]", ".docx", ".gitignore"]),
-        ("origin/main has feature/a-b, not input/output", ["origin/main", "feature/a-b"]),
-        ("nginx:1.25-alpine, web:latest, note:5, gh-12", ["nginx:1.25-alpine", "web:latest", "gh-12"]),
-        ("ISO/IEC 27001:2022, EN 60601-1 norm", ["ISO/IEC 27001:2022", "EN 60601-1"]),
-        ("DE23 8584 9366 5724 9509 21 in, 978 1 3268 3609 6", ["DE23 8584 9366 5724 9509 21", "978 1 3268 3609 6"]),
-        ("1 1/2 cups on 4U 823 of TRAPPIST-1e", ["1 1/2", "4U 823", "TRAPPIST-1e"]),
-        ("%PATH%\\a.b on \\\\srv\\x -Wall 04HH/P", ["%PATH%\\a.b", "\\\\srv\\x", "-Wall", "04HH/P"]),
-        (
-            "%APPDATA%\\a b, (%n_1%), 你好%n%，$USER来, مرحبا %n%، :a::b: and $x$.",
-            ["%APPDATA%\\a", "%n_1%", "%n%", "$USER", "%n%", ":a::b:", "$x$"],
-        ),
-        ("10:30:45, a:b:c, 1:2:3, 50% of 100%, 5%-10%, 60%的人，价格$5或$6, $5 or $6, $1, Note: a, C# and F#", []),
-        ("openjdk-17, not covid-19, top-10 or under-18", ["openjdk-17"]),
-        ("dog ..... 5, name ____ or .... but dog.... and dog---", [".....", "____", "...."]),
+        ("A-17, mp3, 4K, LH586 and B95C.", ["A-17", "mp3", "4K", "LH586", "B95C"]),
+        ("X1/200-B, RFC-2119.3", ["X1/200-B", "RFC-2119.3"]),
+        ("这个MP3文件", ["MP3"]),
+        ("9e107d9d372bb6826bd8 at 0x1F40", ["9e107d9d372bb6826bd8", "0x1F40"]),
+        ("550e8400-e29b-41d4-a716-446655440000!", ["550e8400-e29b-41d4-a716-446655440000"]),
+        ("00:1A:2B:3C:4D:5E or 2001:db8::1", ["00:1A:2B:3C:4D:5E", "2001:db8::1"]),
+        ("DE23 8584 9366 5724 9509 21 in", ["DE23 8584 9366 5724 9509 21"]),
+        ("v1.2.3-rc1, v5.49 and V2.0.", ["v1.2.3-rc1", "v5.49", "V2.0"]),
+        ("/etc/x/, ~/a.txt, ./run or C:\\Users\\x", ["/etc/x/", "~/a.txt", "./run", "C:\\Users\\x"]),
+        ("%PATH%\\a.b on \\\\srv\\x.", ["%PATH%\\a.b", "\\\\srv\\x"]),
+        ("config.yaml of example.org. Then", ["config.yaml", "example.org"]),
+        ("github.com/foo/bar, a.co.uk/x?y=1.", ["github.com/foo/bar", "a.co.uk/x?y=1"]),
+        ("#love #हिन्दी #любовь @a.b: f", ["#love", "#हिन्दी", "#любовь", "@a.b"]),
+        ("--verbose, [--max-d=N]", ["--verbose", "--max-d=N"]),
+        ("snake_case MAX_SIZE a.b() std::sort", ["snake_case", "MAX_SIZE", "a.b()", "std::sort"]),
+        ("Copy %1 to $HOME. 你好%n%，$USER来", ["%1", "$HOME", "%n%", "$USER"]),
+        ("(%n_1%) :a::b: $x$ [[a page]]", ["%n_1%", ":a::b:", "$x$", "[[a page]]"]),
     ],
 )
-def test_models_that_learned_codes_copy_what_everyday_text_has(line: str, copied: list[str]) -> None:
+def test_models_that_learned_codes_copy_more_kinds(line: str, copied: list[str]) -> None:
     assert [line[begin:end] for begin, end in EVERYDAY.spans(line)] == copied
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Die LehrerInnen und Lehrer_innen an kwaloluGunyazo, isiXhosa, iPhone, McDonald",
+        "3.500.000 Einwohner, 9.5, 3,000.50, 1 500, 192.168.0.1, $5M, 1990s, 3rd, 20h15, 10am, 5kg, 5KG",
+        "1/2, 5-10, 2\u20133, 24/7, 12/05/1987, 2026-11-24, 10:30:45, %50, 100%, 50%n, +1 555 0199",
+        "-el padre de Ana-, 's Avonds, EE. UU., dhr. Jansen, l'homme, C++, C#, km/h, he/she, 1.FC, z.B. -v",
+        "Henry II of World War IV :-) Ctrl+C page(s) f(x) _x y_ -- and --Yes, dog.... and dog---",
+        "a:b:c, Note: a, Mr./Mrs. X, ARTIKEL-12, top-10, ein `a o ` b, w/",
+    ],
+)
+def test_words_and_numbers_are_text(line: str) -> None:
+    assert [line[begin:end] for begin, end in EVERYDAY.spans(line)] == []
 
 
 def test_only_models_that_learned_codes_copy_by_default() -> None:

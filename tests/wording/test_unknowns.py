@@ -19,33 +19,25 @@ from vtrans.wording.protect import Protection
 @pytest.mark.parametrize(
     ("line", "read", "around"),
     [
-        ("1.2 The fox", "The fox", ("1.2 ", "")),
-        ("@fox.b #fox The fox", "The fox", ("@fox.b #fox ", "")),
-        ("-The fox?!", "The fox?!", ("-", "")),
-        ("----the fox...", "the fox.", ("----", "...")),
-        ("  ii) the fox", "the fox", ("  ii) ", "")),
         ("- the fox 0", "the fox 0", ("- ", "")),
-        ("The fox...", "The fox.", ("", "...")),
-        ("2) the fox …", "the fox.", ("2) ", " …")),
-        ("1.2 foxes", "1.2 foxes", None),
-        ("10 the", "10 the", None),
-        ("1. 2.", "1. 2.", None),
-        ("fox 1...", "fox 1...", None),
-        ("the fox :-)", "the fox.", ("", " :-)")),
-        ("The fox. :-)", "The fox. :-)", None),
-        ("the fox at 1 ;)", "the fox at 1", ("", " ;)")),
-        ("the fox :-) at", "the fox :-) at", None),
+        (" \u2022 The fox.", "The fox.", (" \u2022 ", "")),
+        ("* (the fox)", "(the fox)", ("* ", "")),
+        ("> 5 foxes", "> 5 foxes", None),
+        ("\u00ab the fox \u00bb", "\u00ab the fox \u00bb", None),
+        ("-The fox-", "-The fox-", None),
+        ("M. Fox", "M. Fox", None),
+        ("20. fox", "20. fox", None),
+        ("The fox...", "The fox...", None),
     ],
 )
-def test_the_number_of_an_item_and_an_ellipsis_stay_where_they_are(line: str, read: str, around: Any) -> None:
-    vocab = vocabulary_of("the quick brown fox The 0 1 2 b . ) - …")
+def test_a_bullet_stays_before_its_line(line: str, read: str, around: Any) -> None:
+    vocab = vocabulary_of("the quick brown fox The M 0 1 2 5 b . ( ) * > - \u2022 \u00ab \u00bb")
     stage, seen = CopyUnknown(Characters(vocab, vocab)), Line(1, line)
     stage.before([seen])
     assert (seen.seen.text, AROUND.get(seen)) == (read, around)
     seen.translations = [Translation("Der Fuchs.", -1.0, -1.0, True)]
     stage.after([seen])
-    before, after = around or ("", "")
-    assert seen.translations[0].text == f"{before}Der Fuchs{after or ('?!' if '?!' in line else '.')}"
+    assert seen.translations[0].text == f"{around[0] if around else ''}Der Fuchs."
 
 
 def copied_of(reader: Reader, line: str) -> list[str]:
@@ -75,10 +67,11 @@ def test_what_the_vocabulary_lacks_is_copied(line: str, copied: list[str]) -> No
     [
         ("fox https://fox.org/a?b=1&c=2 fox.", ["https://fox.org/a?b=1&c=2"]),
         ("fox (http://fox.org/The_(fox)), fox", ["(", "http://fox.org/The_(fox)", ")"]),
-        ("/fox/dog $5, 10%, a@b.org! 1/2 km/h", ["/fox/dog", "$5", "10%", "a@b.org", "1/2", "km/h"]),
+        ("/fox/dog $5, 10%, a@b.org! 1/2 km/h", ["/fox/dog", "$5", "10%", "a@b.org", "1/2", "/"]),
         ("C++ and/or R&D", ["C++", "/", "R&D"]),
         ("**fox** *the dog* fox😀fox <fox", ["**", "**", "*", "*", "😀", "<"]),
         (f"fox {'fox' * 70}, {'狐' * 300}", ["fox" * 70, "狐" * 300]),  # no word is as long
+        ("fox፡" * 60, ["፡"] * 60),  # the blank of Ethiopic
         ("don`t fox+ +", ["`", "fox+", "+"]),
     ],
 )
@@ -106,7 +99,6 @@ def test_unknown_characters_come_back_and_are_linked_to_themselves() -> None:
         ("a dog. 😀😀 ", ("", " 😀😀 ")),
         ("→ a dog!🎉", ("→ ", "🎉")),
         ("a dog 😀", ("", "")),  # it may be a part of the sentence
-        ("😀 12", ("😀 ", "")),
         ("狐 a dog. 狐", ("", "")),  # a word
         (" a dog. ", ("", "")),
         ("| | a dog: .... |", ("| | ", " |")),
@@ -155,7 +147,7 @@ def test_equal_translations_are_left_out() -> None:
     assert [t.logprob for t in line.translations[:3]] == [0, -1, -3]
 
 
-@pytest.mark.parametrize("line", ["😀", " 犬犬 → 😀 ", "---", "?!", "(IV)", "b)", "A | B\tC", "a ≤ b = c", "A/C"])
+@pytest.mark.parametrize("line", ["😀", " 犬犬 → 😀 ", "---", "?!", "😀 12", "1.000,5 + 3", "犬"])
 def test_a_line_without_a_word_that_the_model_knows_is_its_own_translation(line: str) -> None:
     best = translated(line)
     assert (best.text, best.logprob) == (line, 0.0)

@@ -15,15 +15,16 @@ from typing import Literal
 
 import sentencex
 
-from vtrans.wording.patterns import CODE, NAMES, PLACEHOLDERS
+from vtrans.wording.patterns import CODE, PATH, PLACEHOLDERS
 from vtrans.wording.protect import Protection
 
+_GROFF = r"\\(?:\(\w\w|f(?:\[\w*\]|\(\w\w|[BIPR])(?!\w)|\*?\[\w+\])"  # characters and fonts of man pages
 _WEBLATE = r"\[X\d+X\]"  # what Weblate sends LibreTranslate in place of a placeholder
 MARKS = [chr(code) for code in range(0xE000, 0xF900)]
 """Characters for private use, two of which surround the number of an atom (markup.Item)."""
 
 MARKED = re.compile(r"(?P<mark>[\ue000-\uf8ff])[0-9]+(?P=mark)")
-PROTECTION = Protection((_WEBLATE, CODE, MARKED.pattern, NAMES, PLACEHOLDERS))
+PROTECTION = Protection((_WEBLATE, CODE, MARKED.pattern, PATH, _GROFF, PLACEHOLDERS))
 """What is copied to translations."""
 
 # Characters that sentencex sees at a time. It takes quadratic time for quotation marks, and no other thread runs then.

@@ -18,12 +18,12 @@ from itertools import pairwise
 
 from vtrans.errors import InputError
 from vtrans.text.words import codes_for
-from vtrans.wording.patterns import EVERYDAY_PATTERNS, HINT, KEYS, PATTERNS
+from vtrans.wording.patterns import EVERYDAY_PATTERNS, HINT, PATTERNS
 from vtrans.wording.phrases import has_spaces
 
 _CODE = re.compile(r"[A-Z]\d{1,5}")
 # What keeps the spacing of the source. German separates a dash by spaces.
-_MARKUP = re.compile(r"(?:[^\w\u2013\u2014]|_)+|</?[A-Za-z].*>|&.*;|\\[nrt]")
+_MARKUP = re.compile(r"(?:[^\w\u2013\u2014]|_)+|</?[A-Za-z].*>|&.*;")
 _GAP = (" ", "")
 _OPENING = re.compile(r"""(?:^|\s)["'\u2018\u201a\u201c\u201e\xab\xbb([{#*]+ $""")  # a bracket or a quotation mark
 
@@ -91,19 +91,10 @@ def masked(line: str, spans: Iterable[Span], known: Mapping[str, str] | None = N
 
 
 def coded_pair(src: str, tgt: str, protection: Protection) -> tuple[str, str] | None:
-    """Returns a pair with the same codes for the same protected text; None if the sides differ in it. Names of keys may
-    differ, as translators write `Strg+S` for `Ctrl+S`; the pair then has no codes for them."""
-    sides = [(side, list(protection.spans(side))) for side in (src, tgt)]
-    for _ in range(2):
-        (_, src_spans), (_, tgt_spans) = sides
-        read = masked(src, src_spans)
-        answer = masked(tgt, tgt_spans, {text: code for code, text in read.texts.items()})
-        if read.counts() == answer.counts():
-            return read.masked, answer.masked
-        sides = [
-            (side, [span for span in spans if not re.fullmatch(KEYS, side[slice(*span)])]) for side, spans in sides
-        ]
-    return None
+    """Returns a pair with the same codes for the same protected text; None if the sides differ in it."""
+    read = protection.masked(src)
+    answer = masked(tgt, protection.spans(tgt), {text: code for code, text in read.texts.items()})
+    return (read.masked, answer.masked) if read.counts() == answer.counts() else None
 
 
 def _touches(side: str, other: str) -> bool:
