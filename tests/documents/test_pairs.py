@@ -85,16 +85,3 @@ def test_a_translation_memory_is_read_in_the_direction_asked_for() -> None:
     with pytest.raises(DocumentError, match="languages"):
         taken("a.tmx", TMX % ("en-US", several))
     assert list(taken("a.tmx", TMX % ("en-US", several), tgt="fr", src="en").pairs) == [("a dog", "un chien")]
-
-
-def test_translated_names_of_keys_are_text_and_equal_ones_placeholders() -> None:
-    found = po(
-        entry("Press Ctrl+S in %s.", "Drücken Sie Strg+S in %s.")
-        + entry("Press Alt+F4.", "Drücken Sie Alt+F4.")
-        + entry("Press Ctrl+Q in %s.", "Drücken Sie Strg+Q.")
-    )
-    assert [*found.pairs] == [
-        ("Press Ctrl+S in A1.", "Drücken Sie Strg+S in A1."),
-        ("Press A1.", "Drücken Sie A1."),
-    ]
-    assert counts(found) == {"taken": 2, "placeholders": 1}

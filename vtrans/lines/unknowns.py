@@ -33,9 +33,12 @@ _SYMBOLS = frozenset(string.punctuation) - set("-'`") | set("$\u20ac\u00a3\u00a5
 _EDGES = " \"'\u00ab\u00bb\u201c\u201d\u201e\u2018\u2019\u00bf\u00a1()[]-\u2013\u2014"  # around a word
 _EITHER = regex.compile(r"[\p{L}\p{M}]+/[\p{L}\p{M}]+")  # two words
 _LONG = regex.compile(r"[\w\p{M}]{201,}+")  # is not a word, and would be translated for seconds
+_WORDLESS = regex.compile(r"(?=[\p{C}\p{Z}\s\u2581]*+.)[^\p{L}\p{Cs}]++", regex.DOTALL)  # but not blank
 _RUN = regex.compile(r"[^\s<>]+|[<>]")
 _PART = regex.compile(r"\w[\w\p{M}'\u2019-]*|\X")
-_BULLET = regex.compile(r"\s*[\p{Pd}\p{Sm}\p{So}*#\u2022\u2023\u00b7]\s+(?=[^\s\d])")  # `- 5` and `> 5` are text
+# A bullet, where `- 5` and `> 5` are text, and the bars around a row of a table.
+_BULLET = regex.compile(r"\s*(?:[\p{Pd}\p{Sm}\p{So}*#\u2022\u2023\u00b7]\s+(?=[^\s\d])|(?:\|\s+)++)")
+_BAR_AT_END = regex.compile(r"(?<![\s|])(?:\s+\|)++\s*$")
 _SENTENCE_END = regex.compile(r"[\p{Sentence_Terminal}\u2026]")
 
 
@@ -119,7 +122,7 @@ class CopyUnknown(Stage):
             text, characters = line.seen.text, self._characters
             if not characters.may_change(line.text):
                 continue
-            if not (line.prefix or line.wording.phrases or any(map(str.isalpha, text))) and text.strip():
+            if not line.prefix and not line.wording.phrases and _WORDLESS.fullmatch(text):
                 line.protected = [(0, len(text))]
                 continue
             lacks = not characters.knows(text) and any(characters.lacks(0, character) for character in set(text))
@@ -141,16 +144,16 @@ class CopyUnknown(Stage):
     def _body(self, line: str, protected: Sequence[Span], *, lacks: bool) -> Span:
         """Returns where a line begins and ends without what stays before and after it. `lacks` says whether it may have
         unknown symbols, at its start or after its final mark."""
-        bullet = _BULLET.match(line)
-        begin, end = bullet.end() if bullet else 0, len(line)
+        bullet, bar = _BULLET.match(line), _BAR_AT_END.search(line)
+        begin, end = bullet.end() if bullet else 0, bar.start() if bar else len(line)
         if lacks:
             parts = [
                 *protected,
-                *(match.span() for match in _PART.finditer(line, begin) if self._is_text(match.group())),
+                *(match.span() for match in _PART.finditer(line, begin, end) if self._is_text(match.group())),
             ]
             first, last = (min(parts)[0], max(stop for _, stop in parts)) if parts else (end, end)
             begin = first if line[begin:first].strip() else begin
-            end = last if line[last:].strip() and _SENTENCE_END.match(line, last - 1) else end
+            end = last if line[last:end].strip() and _SENTENCE_END.match(line, last - 1) else end
         return begin, end
 
     def _is_text(self, part: str) -> bool:
