@@ -25,9 +25,7 @@ PACKAGES = {"mojibake": "ftfy", "language": "py3langid"}
 """The packages of the extra `clean` that rules need."""
 
 # Each character of a script without spaces counts as a word.
-_WORD = regex.compile(rf"[{UNSPACED}]|n't\b|'(?:m|re|ve|ll|d|s)\b|[^\W{UNSPACED}]+?(?=n't\b)|[^\W{UNSPACED}]+|[^\w\s]")
-# What English contracts, so that the alignment finds the words of "I'm" where it knows those of "I am".
-_WHOLE = {"n't": "not", "'m": "am", "'re": "are", "'ve": "have", "'ll": "will"}
+_WORD = regex.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+|[^\w\s]")
 _MARKUP = regex.compile(
     r"</?(a|abbr|b|big|br|center|code|div|em|font|h[1-6]|hr|i|img|li|ol|p|pre|small|span|strong|sub|sup|table|td|th|tr|u|ul)"
     r"(?=[\s/>])[^<>]*>|(&(?:[a-z]{2,8}|\#\d{1,6});)"
@@ -39,9 +37,9 @@ _script = cache(script_of)
 
 
 def words_of(line: str) -> list[str]:
-    """Returns the words of a line in lower case, with contractions split, and its punctuation marks and symbols."""
+    """Returns the words of a line in lower case, and its punctuation marks and symbols."""
     words: list[str] = _WORD.findall(line.lower().replace("\u2019", "'"))
-    return [_WHOLE.get(word, word) for word in words]
+    return words
 
 
 def bare(line: str) -> str:
