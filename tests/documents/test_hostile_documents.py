@@ -11,11 +11,9 @@ from types import FrameType
 from typing import Any
 
 import pytest
-import sentencex
 
 from vtrans.documents.document import Translated
 from vtrans.documents.files import open_file
-from vtrans.documents.sentences import WINDOW, split_sentences
 from vtrans.errors import DocumentError
 
 LIMIT = 10**7
@@ -96,10 +94,3 @@ def test_a_document_in_utf16_stays_in_it(name: str, encoding: str) -> None:
     assert opened.written(opened.texts) == marked
     with pytest.raises(DocumentError):
         open_file(name, text.encode(encoding), LIMIT)
-
-
-def test_sentences_of_a_long_line_are_found_window_by_window() -> None:
-    line = "".join(f"The dog number {number} runs in the park. " for number in range(WINDOW // 10))
-    assert split_sentences(line, "en").sentences == [part.strip() for part in sentencex.segment("en", line)]
-    whole = "word " * WINDOW
-    assert split_sentences(whole, "en").sentences == [whole.strip()]

@@ -22,7 +22,8 @@ from vtrans.data.bpe_dropout import Dropout
 from vtrans.data.store import DataFolder, TokenStore
 from vtrans.errors import FileError
 from vtrans.storage.columns import ColumnFile
-from vtrans.text.words import between_subwords, read_pharaoh, words_of_line
+from vtrans.text.lines import one_line
+from vtrans.text.words import between_subwords, first_words, read_pharaoh, words_of_line
 
 Found = set[tuple[int, int]]
 
@@ -32,6 +33,24 @@ def word_links(data: DataFolder, store: TokenStore, i: int, pair: tuple[str, str
     src = words_of_line(pair[0], store.src(i).tolist(), data.src_vocab)
     tgt = words_of_line(pair[1], store.tgt(i).tolist(), data.tgt_vocab)
     return {(src[s], tgt[t]) for s, t in store.links(i).tolist()}
+
+
+PARTS = st.lists(
+    st.tuples(st.sampled_from(["", " ", "\t"]), st.sampled_from(["", "a", "b a", "狗。", "a\nb"])), max_size=6
+)
+
+
+@given(PARTS)
+def test_a_part_of_a_text_begins_in_the_word_that_contains_its_first_character(parts: list[tuple[str, str]]) -> None:
+    text, expected = "", []
+    for gap, part in parts:
+        text += gap if text and part else ""
+        expected.append(len(f"{text}x".split()) - 1)
+        text += part
+    for (_, part), first, number in zip(
+        parts, first_words([p for _, p in parts], one_line(text)), expected, strict=True
+    ):
+        assert first == number or not part
 
 
 # Reading.

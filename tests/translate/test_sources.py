@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import regex
 from hypothesis import example, given
 from hypothesis import strategies as st
 from translators import WORDS, translator, vocabulary
@@ -22,32 +23,66 @@ from vtrans.translate.translation import TranslateOptions
 @given(st.lists(st.sampled_from([*WORDS, "catdog", "dogcat"]), max_size=30).map(" ".join), st.integers(1, 12))
 def test_pieces_are_within_the_limit_and_lose_nothing(line: str, limit: int) -> None:
     ids = vocabulary().encode(line)
-    pieces = cut_long(ids, limit, vocabulary())
+    pieces = cut_long(ids, limit, vocabulary(), limit)
     assert [i for piece in pieces for i in piece] == ids
     assert all(0 < len(piece) <= limit for piece in pieces)
     if limit >= 8:  # no word is longer than half of the limit
         assert all(vocabulary().piece(piece[0]).startswith("\u2581") for piece in pieces)
 
 
+@given(st.lists(st.sampled_from(["ก", "กี่", "e\u0301\u0323", "狗", "👩‍🚒", "🇹🇭", "각", "a"]), max_size=40).map("".join))
+def test_text_without_blanks_is_cut_between_graphemes(text: str) -> None:
+    vocab, limit = vocabulary(), 16  # no grapheme has more subwords
+    ids = vocab.encode(text)
+    pieces = cut_long(ids, limit, vocab, limit)
+    assert [i for piece in pieces for i in piece] == ids
+    assert all(len(piece) <= limit for piece in pieces)
+    graphemes = [regex.findall(r"\X", vocab.decode(piece)) for piece in pieces]
+    assert [grapheme for part in graphemes for grapheme in part] == regex.findall(r"\X", vocab.decode(ids))
+
+
+def cut(line: str, usual: int, max_source: int) -> list[str]:
+    """Returns the pieces of a line."""
+    made = translator(max_source=max_source)
+    asked = Line(1, line)
+    CutIntoPieces(made.reader, vocabulary(), TranslateOptions(), usual, "th").before([asked])
+    return [vocabulary().decode(piece.source.tokens[:-1]) for piece in asked.pieces]
+
+
+def test_scripts_without_marks_are_cut_at_blanks() -> None:
+    parts = ["กกกก", "ขขขข", "คคคค"]
+    size = len(vocabulary().encode(parts[0]))
+    line = " ".join(parts)
+    assert cut(line, 4 * size, 1024) == [line]
+    assert cut(line, size + 2, 1024) == parts
+    assert cut(line, size // 2, 1024) == parts  # a word is only divided if it has more than `max_source` subwords
+    assert cut("".join(parts), size, 1024) == ["".join(parts)]
+    latin = "a dog runs in the park"
+    assert cut(latin, 3, 1024) == [latin]
+
+
 @pytest.mark.parametrize(
-    "parts",
+    ("line", "translations", "joined"),
     [
-        [
-            "Hello.  ",
-            "We met Dr. Smith in St. Paul.\t",
-            "He said: \u201cGo!\u201d ",
-            "\u201cWhy?\u201d ",
-            "12 people left.",
-        ],
-        ["Version 4.11.3 fixes 128 bugs. ", "Use e.g. Python... I think."],
-        ["Wir haben z. B. Hunde. ", "Am 3. Mai um 5 Uhr. ", "Ja!"],
-        ["the U.S. Army is here. and J. F. Kennedy, No. 5 at 5 p.m. ", "He left plan B. ", "It is"],
-        ["\u4f60\u597d\u3002", "\u4e16\u754c\uff01", "\u201c\u597d\u3002\u201d", "\u4ed6\u8bf4\u3002"],
-        [""],
+        ("A dog. A cat.", ["ein Hund", "läuft"], "ein Hund läuft"),
+        ("A dog. A cat.", ["狗。", "猫。"], "狗。猫。"),
+        ("A dog.  A cat.", ["狗。", "猫。"], "狗。  猫。"),
+        ("狗。猫。", ["ein Hund", "läuft"], "ein Hund läuft"),
+        ("狗。猫。", ["犬。", "5€"], "犬。5€"),
+        ("A dog. A cat.", ["개가.", "고양이."], "개가. 고양이."),
+        ("A dog. A cat. A dog.", ["狗", "", "猫"], "狗猫"),
+        ("狗\t猫\t狗", ["犬", "犬", "犬"], "犬\t犬\t犬"),
     ],
 )
-def test_sentences_end_at_marks_but_not_at_abbreviations(parts: list[str]) -> None:
-    assert sentences("".join(parts)) == parts
+def test_blanks_between_pieces_are_those_of_the_target(line: str, translations: list[str], joined: str) -> None:
+    vocab = vocabulary()
+    stage = CutIntoPieces(translator().reader, vocab, TranslateOptions(), 2)
+    asked = Line(1, line)
+    stage.before([asked])
+    for piece, text in zip(asked.pieces, translations, strict=True):
+        piece.hypotheses = [Hypothesis(tuple(vocab.encode(text)), -1.0, -1.0, True, ())]
+    stage.after([asked])
+    assert asked.translations[0].text == joined
 
 
 def test_a_line_that_is_longer_than_usual_is_translated_sentence_by_sentence() -> None:
@@ -75,7 +110,7 @@ def test_a_line_that_is_longer_than_usual_is_translated_sentence_by_sentence() -
     for first, second in ((" |  ", " | "), ("\t\t", " | |\t")):
         row = Line(1, f"A dog{first}A cat{second}A dog")
         assert piece_texts(stage(0), row) == ["A dog", "A cat", "A dog"]
-        assert [piece.gap for piece in row.pieces] == [first, second, " "]
+        assert [piece.gap for piece in row.pieces] == [first, second, ""]
 
 
 @pytest.mark.parametrize(

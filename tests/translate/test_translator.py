@@ -208,7 +208,7 @@ def test_a_long_line_is_cut_with_a_warning_that_names_it() -> None:
     made = Translator(TorchEngine([loaded()]), dataclasses.replace(SEARCH, max_source=10), Console(stream=heard))
     short = "a dog runs"
     found = list(made.translate([short, line, short], raw=True))
-    pieces = cut_long(vocab.encode(line), 10, vocab)
+    pieces = cut_long(vocab.encode(line), 10, vocab, 10)
     assert len(pieces) > 3
     (warning,) = heard.getvalue().removesuffix("\n").split("\n")
     assert re.search(rf"^warning: line 2 .* {len(vocab.encode(line))} .* 10.* {len(pieces)} pieces", warning)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from vtrans.translate.translation import TranslateOptions
     from vtrans.translate.translator import Translator
 
-NEEDED = ("markdown_it", "polib", "rapidfuzz", "sentencex", "turbohtml")  # the extra `documents`
+NEEDED = ("markdown_it", "polib", "rapidfuzz", "turbohtml")  # the extra `documents`
 LARGEST_DOCUMENT = 1 << 28  # bytes of a file
 BUNDLE = 1000  # sentences of documents that are translated together, if there are so many
 LEAST_KEPT = 1_000_000  # bytes of documents of a memory, which take more than a second to read

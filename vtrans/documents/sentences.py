@@ -1,8 +1,6 @@
 """Splits text into sentences and what lies between them.
 
-A line ends at each character that some program takes for a line end, unless line ends are spaces. Within a line,
-sentences end where sentencex (Wikimedia, about 300 languages) ends them; it keeps every character, so that the parts
-make up the text again.
+A line ends at each character that some program takes for a line end, unless line ends are spaces.
 """
 
 from __future__ import annotations
@@ -13,8 +11,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Literal
 
-import sentencex
-
+from vtrans.text.sentences import sentences
 from vtrans.wording.patterns import CODE, PATH, PLACEHOLDERS
 from vtrans.wording.protect import Protection
 
@@ -26,9 +23,6 @@ MARKS = [chr(code) for code in range(0xE000, 0xF900)]
 MARKED = re.compile(r"(?P<mark>[\ue000-\uf8ff])[0-9]+(?P=mark)")
 PROTECTION = Protection((_WEBLATE, CODE, MARKED.pattern, PATH, _GROFF, PLACEHOLDERS))
 """What is copied to translations."""
-
-# Characters that sentencex sees at a time. It takes quadratic time for quotation marks, and no other thread runs then.
-WINDOW = 5000
 
 _LINE_END = re.compile("([\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+)")
 _SPACE = re.compile("[\n\r\t\f]")  # white space in markup
@@ -65,15 +59,15 @@ class Split:
 def split_sentences(text: str, language: str, splitting: Splitting = "lines") -> Split:
     """Returns a text of this language as sentences without the white space around them. Line ends at which it is not
     split are spaces inside its sentences."""
-    sentences, between, place, end = [], [], 0, 0
+    found, between, place, end = [], [], 0, 0
     for part in _parts(text, language, splitting):
         if sentence := part.strip():
             begin = place + part.index(sentence)
             between.append(text[end:begin])
-            sentences.append(sentence)
+            found.append(sentence)
             end = begin + len(sentence)
         place += len(part)
-    return Split(sentences, [*between, text[end:]])
+    return Split(found, [*between, text[end:]])
 
 
 def _parts(text: str, language: str, splitting: Splitting) -> Iterator[str]:
@@ -84,19 +78,4 @@ def _parts(text: str, language: str, splitting: Splitting) -> Iterator[str]:
     if splitting == "sentences":
         text = _SPACE.sub(" ", text)
     for number, line in enumerate(_LINE_END.split(text)):
-        yield from [line] if number % 2 else _sentences(line, language.partition("-")[0])
-
-
-def _sentences(line: str, language: str) -> Iterator[str]:
-    """Yields the sentences of a line. A window begins where a sentence does, unless one is longer than a window."""
-    begin = place = 0  # of the sentence, and of the window
-    while place < len(line):
-        parts = sentencex.segment(language, line[place : place + WINDOW])
-        if place + WINDOW < len(line):
-            del parts[-1]  # the window may cut it
-        for part in parts:
-            place += len(part)
-            yield line[begin:place]
-            begin = place
-        if not parts:
-            place += WINDOW
+        yield from [line] if number % 2 else sentences(line, language)

@@ -10,7 +10,7 @@ from vtrans.engines.alignments import NO_WORD, Links
 from vtrans.engines.engine import Engine
 from vtrans.lines.line import Line, Stage
 from vtrans.search.decoder import SubwordPair
-from vtrans.text.words import words_of_ids, words_of_line
+from vtrans.text.words import first_words, words_of_ids, words_of_line
 
 
 class AlignWords(Stage):
@@ -27,19 +27,19 @@ class AlignWords(Stage):
         words: list[tuple[list[int], list[int]]] = []
         places: list[tuple[Line, int]] = []
         for line in lines:
-            tags, begin = [NO_WORD] * len(line.before), 0  # in the subwords of the line
+            tags = [NO_WORD] * len(line.before)
             line_words = words_of_line(line.model_text, line.ids, self._engine.src_vocab) if line.pieces else []
-            tgt_words: defaultdict[int, int] = defaultdict(int)  # by rank, in the pieces so far
-            for piece in line.pieces:
-                src = piece.source.tokens[:-1]
-                end = begin + len(src) - len(tags)
-                for rank, hyp in enumerate(piece.hypotheses):
-                    pairs.append((src, hyp.tokens))
-                    hyp_words = [tgt_words[rank] + j for j in words_of_ids(hyp.tokens, vocab)]
-                    words.append(([*tags, *line_words[begin:end]], hyp_words))
+            ranks = min((len(piece.hypotheses) for piece in line.pieces), default=0)
+            for rank, translation in enumerate(line.translations[:ranks]):
+                hyps = [piece.hypotheses[rank].tokens for piece in line.pieces]
+                firsts, begin = first_words(map(vocab.decode, hyps), translation.text), 0  # in the subwords of the line
+                for piece, tokens, first in zip(line.pieces, hyps, firsts, strict=True):
+                    src = piece.source.tokens[:-1]
+                    end = begin + len(src) - len(tags)
+                    pairs.append((src, tokens))
+                    words.append(([*tags, *line_words[begin:end]], [first + j for j in words_of_ids(tokens, vocab)]))
                     places.append((line, rank))
-                    tgt_words[rank] += len(vocab.decode(hyp.tokens).split())
-                begin = end
+                    begin = end
         found: defaultdict[tuple[Line, int], Links] = defaultdict(tuple)
         for place, links in zip(places, self._engine.align(pairs, words, self._batch_tokens), strict=True):
             found[place] = tuple(sorted((*found[place], *links)))

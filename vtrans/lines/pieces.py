@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 import regex
@@ -18,7 +19,7 @@ from vtrans.errors import InputError
 from vtrans.lines.line import MOST_PHRASES, Line, Piece, Stage
 from vtrans.search.lexical import least_tokens
 from vtrans.search.rules import Prefix, Rule, begin_ids, suppressed_ids
-from vtrans.text.languages import language_name
+from vtrans.text.languages import UNSPACED, language_name
 from vtrans.text.lines import one_line
 from vtrans.text.matches import SEPARATOR_ID
 from vtrans.text.sentences import sentences
@@ -29,6 +30,10 @@ from vtrans.wording.phrases import NO_WORDING, Wording, encoded
 
 SHORT_FROM, SHORT = 40, 4  # a piece of that many subwords is translated by far less if these are so many times fewer
 _CELL = regex.compile(r"(?<=(?:\t|\s\|)\s*)(?=[^\s|])")  # after a tab, and after ` | ` as in tables of Markdown
+# Letters of scripts that mark the ends of sentences with blanks, such as Thai.
+_UNMARKED = regex.compile(r"\p{Line_Break=SA}")
+# Chinese and Japanese characters and marks, beside which no blank stands.
+_WIDE = regex.compile(rf"[[{UNSPACED}\p{{P}}]&&[\p{{Ea=W}}\p{{Ea=F}}]]", regex.V1)
 EXTRA_LENGTH = 50  # target subwords allowed beyond the length of the source (Vaswani et al. 2017, section 6.1)
 
 
@@ -104,8 +109,9 @@ class SourceReader:
         (ids,) = (vocab or self._src_vocab).encode_batch([text], tags=to is None and not self.begin)
         return ids
 
-    def pieces(self, line: Line, most: int, to: str | None, *, cells: bool = False) -> list[Piece]:
-        """Returns the pieces of a line: one, or its cells, or its sentences if it has more than `most` subwords.
+    def pieces(self, line: Line, most: int, to: str | None, *, language: str = "", cells: bool = False) -> list[Piece]:
+        """Returns the pieces of a line of this language: one, or its cells, or its sentences if it has more than `most`
+        subwords.
 
         The translation of the first piece begins with the prefix and contains the phrases. Raises InputError if they
         leave no room for EOS.
@@ -114,13 +120,14 @@ class SourceReader:
         is_row = cells and ("\t" in line.model_text or line.model_text.count("|") > 1)
         texts = _CELL.split(line.model_text.strip()) if is_row else [line.model_text]
         if len(line.ids) > most or len(texts) > 1:
-            texts = [part for text in texts for part in (sentences(text) if len(line.ids) > most else [text])]
+            texts = [part for text in texts for part in (sentences(text, language) if len(line.ids) > most else [text])]
             parts = []
             for k, text in enumerate(texts):
                 own = (text.rstrip(" \t|") if is_row else text).rstrip()
                 ids = self.encode(own, line.number, to="" if k else to)
-                cut, gap = cut_long(ids, self.max_source, self._src_vocab), text[len(own) :] or " "
-                parts += [(piece, gap if piece is cut[-1] else " ") for piece in cut]
+                unmarked = 2 * len(_UNMARKED.findall(own)) > len(own)
+                cut = cut_long(ids, self.max_source, self._src_vocab, most if unmarked else self.max_source)
+                parts += [(piece, text[len(own) :] if piece is cut[-1] else "") for piece in cut]
             line.ids = [id for ids, _ in parts for id in ids]
         pieces = []
         for k, (ids, gap) in enumerate(parts):
@@ -213,8 +220,11 @@ class CutIntoPieces(Stage):
     and one that has seen documents does better with all of them.
     """
 
-    def __init__(self, reader: SourceReader, vocab: Vocabulary, options: TranslateOptions, usual: int = 0) -> None:
+    def __init__(
+        self, reader: SourceReader, vocab: Vocabulary, options: TranslateOptions, usual: int = 0, language: str = ""
+    ) -> None:
         self._reader, self._vocab, self._to, self._nbest = reader, vocab, options.to, options.nbest
+        self._language = language
         self._raw, self._beginning = options.raw, reader.beginning(options.to, options.formality)
         self._usual = min(usual, reader.max_source) if usual and not options.raw else reader.max_source
 
@@ -229,7 +239,7 @@ class CutIntoPieces(Stage):
             is_whole = self._raw or line.prefix or match or line.wording.phrases or line.wording.terms
             if text.strip():
                 most = self._reader.max_source if is_whole else self._usual
-                line.pieces = self._reader.pieces(line, most, self._to, cells=not is_whole)
+                line.pieces = self._reader.pieces(line, most, self._to, language=self._language, cells=not is_whole)
             if len(line.ids) > self._reader.max_source:
                 line.counts.cut = 1
                 line.warnings.append(
@@ -274,7 +284,9 @@ class CutIntoPieces(Stage):
         text, gap = "", ""
         for translated, piece in zip(texts, line.pieces, strict=True):
             if translated:
-                text, gap = text + gap + translated, piece.gap
+                touch = not text or (gap in ("", " ") and _WIDE.search(text[-1] + translated[0]))
+                text += ("" if touch else gap or " ") + translated
+                gap = piece.gap
         return Translation(
             one_line(text),
             math.fsum(h.logprob for h in hyps),
@@ -297,16 +309,27 @@ def named(code: str) -> str:
     return code if language_name(code) == code else f"{code} ({language_name(code)})"
 
 
-def cut_long(ids: list[int], limit: int, vocab: Vocabulary) -> list[list[int]]:
-    """Returns the subwords in pieces of at most `limit`. Each ends before the last word that begins in its second half,
-    if there is one."""
+def cut_long(ids: list[int], limit: int, vocab: Vocabulary, usual: int) -> list[list[int]]:
+    """Returns the subwords in pieces of at most `limit`, and of at most `usual` where words allow it. Each ends before
+    the last word that begins in its second half, if there is one, else after a whole character with its accents."""
     pieces, begin = [], 0
-    while len(ids) - begin > limit:
-        least, end = begin + limit // 2, begin + limit
-        while end > least and not vocab.text_of(ids[end]).startswith(" "):
-            end -= 1
-        if end == least:
-            end = begin + limit
+    while len(ids) - begin > usual:
+        longer = range(begin + usual + 1, min(begin + limit + 1, len(ids)))
+        words = chain(range(begin + usual, begin + usual // 2, -1), longer)
+        end = next((k for k in words if vocab.text_of(ids[k]).startswith(" ")), None)
+        if end is None:
+            if len(ids) - begin <= limit:
+                break
+            ends = range(begin + limit, begin, -1)
+            end = next((k for k in ends if _ends_character(ids, begin, k, vocab)), begin + limit)
         pieces.append(ids[begin:end])
         begin = end
     return [*pieces, ids[begin:]] if ids else []
+
+
+def _ends_character(ids: list[int], begin: int, end: int, vocab: Vocabulary) -> bool:
+    """Returns whether a character with its accents ends before `end`, in subwords from `begin`."""
+    begin = max(begin, end - 64)  # enough for any character
+    text = vocab.decode(ids[begin:end])
+    more = vocab.decode(ids[begin : end + 4])  # a character has at most four bytes
+    return more.startswith(text) and len(text) in {character.end() for character in regex.finditer(r"\X", more)}

@@ -78,7 +78,7 @@ class Stages:
             numbers if checks_numbers else None,
             RateConfidence(options.calibration, vocab) if options.calibration else None,
             AlignWords(engine, search.batch_tokens) if options.alignments else None,
-            CutIntoPieces(self.reader, vocab, options, self._usual_length),
+            CutIntoPieces(self.reader, vocab, options, self._usual_length, languages.src),
             SearchAgain(again if self._retries and not drawn else None, engine.src_vocab),
             DraftTerms(engine, options.nbest) if options.glossary and not options.mbr else None,
             ForbidInvented(vocab, self._spelling),

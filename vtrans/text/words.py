@@ -9,13 +9,14 @@ Legend: L links, X subwords of all sentences of a side.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, count
 from string import ascii_uppercase
 
 import numpy as np
 from numpy.typing import NDArray
 
+from vtrans.text.lines import one_line
 from vtrans.text.piece_table import is_byte
 from vtrans.text.vocabulary import EOS_ID, Vocabulary
 
@@ -88,6 +89,18 @@ def words_of_ids(tokens: Sequence[int], vocab: Vocabulary) -> list[int]:
         else:
             between |= bool(text)
     return [min(number, max(last, 0)) for number in numbers]
+
+
+def first_words(parts: Iterable[str], text: str) -> Iterator[int]:
+    """Yields the number of the word in which each part of a text begins. White space may stand between the parts."""
+    place = words = 0
+    for part in map(one_line, parts):
+        begin = max(text.find(part, place), place)
+        if part and 0 < begin == place:
+            words -= 1
+        yield words
+        words += len(part.split())
+        place = begin + len(part)
 
 
 def _text(token: int, vocab: Vocabulary) -> str:

@@ -29,7 +29,7 @@ from vtrans.errors import FileError, InputError
 from vtrans.files import file_sha256, reason, write_atomically
 from vtrans.keys import decisive
 from vtrans.text.vocabulary import EOS_ID, Vocabulary
-from vtrans.text.words import words_of_ids
+from vtrans.text.words import first_words, words_of_ids
 
 FILE = "confidence.json"
 FEATURES = {"sentence": 8, "word": 11}
@@ -187,7 +187,7 @@ def word_features(translation: Found, vocab: Vocabulary) -> Floats:
     is beside it, and of the whole sentence, and where it is."""
     logprobs = [max(value, -30.0) for value in translation.token_logprobs]
     words: list[list[float]] = [[] for _ in translation.text.split()]
-    for number, logprob in zip(_word_numbers(translation.tokens, vocab), logprobs, strict=True):
+    for number, logprob in zip(_word_numbers(translation, vocab), logprobs, strict=True):
         if number < len(words):
             words[number].append(logprob)
     end, all_of_them = logprobs[-1], np.array(logprobs)
@@ -205,18 +205,18 @@ def word_features(translation: Found, vocab: Vocabulary) -> Floats:
     return np.array(rows).reshape(len(rows), FEATURES["word"])
 
 
-def _word_numbers(tokens: Sequence[int], vocab: Vocabulary) -> list[int]:
+def _word_numbers(translation: Found, vocab: Vocabulary) -> list[int]:
     """Returns the word of each subword; EOS, which ends each piece of a line, belongs to none."""
-    numbers, piece, words = list[int](), list[int](), 0
-    for token in (*tokens, EOS_ID):
-        if token != EOS_ID:
-            piece.append(token)
-            continue
-        numbers += [words + number for number in words_of_ids(piece, vocab)]
-        words += len(vocab.decode(piece).split())
-        numbers.append(len(tokens))
-        piece = []
-    return numbers[: len(tokens)]
+    numbers, pieces, none = list[int](), [list[int]()], len(translation.tokens)
+    for token in translation.tokens:
+        if token == EOS_ID:
+            pieces.append([])
+        else:
+            pieces[-1].append(token)
+    firsts = first_words(map(vocab.decode, pieces), translation.text)
+    for piece, first in zip(pieces, firsts, strict=True):
+        numbers += [*(first + number for number in words_of_ids(piece, vocab)), none]
+    return numbers[:none]
 
 
 # Fitting.
