@@ -120,6 +120,7 @@ def test_more_patterns_come_first_and_invalid_ones_are_refused() -> None:
         "a_",
         "a::",
         "a.",
+        "a/b.",
         "1a",
         "\\a",
         "#a",
@@ -281,7 +282,7 @@ def test_terms_of_the_glossary_are_in_the_translation() -> None:
         ("v1.2.3-rc1, v5.49 and V2.0.", ["v1.2.3-rc1", "v5.49", "V2.0"]),
         ("/etc/x/, ~/a.txt, ./run or C:\\Users\\x", ["/etc/x/", "~/a.txt", "./run", "C:\\Users\\x"]),
         ("%PATH%\\a.b on \\\\srv\\x.", ["%PATH%\\a.b", "\\\\srv\\x"]),
-        ("config.yaml of example.org. Then", ["config.yaml", "example.org"]),
+        ("config.yaml, docs/a.mp3 or ~/.x of example.org. Then", ["config.yaml", "docs/a.mp3", "~/.x", "example.org"]),
         ("github.com/foo/bar, a.co.uk/x?y=1.", ["github.com/foo/bar", "a.co.uk/x?y=1"]),
         ("#love #हिन्दी #любовь @a.b: f", ["#love", "#हिन्दी", "#любовь", "@a.b"]),
         ("--verbose, [--max-d=N]", ["--verbose", "--max-d=N"]),
@@ -302,7 +303,7 @@ def test_models_that_learned_codes_copy_more_kinds(line: str, copied: list[str])
         "1/2, 5-10, 2\u20133, 24/7, 12/05/1987, 2026-11-24, 10:30:45, %50, 100%, 50%n, +1 555 0199",
         "-el padre de Ana-, 's Avonds, EE. UU., dhr. Jansen, l'homme, C++, C#, km/h, he/she, 1.FC, z.B. -v",
         "Henry II of World War IV :-) Ctrl+C page(s) f(x) _x y_ -- and --Yes, dog.... and dog---",
-        "a:b:c, Note: a, Mr./Mrs. X, ARTIKEL-12, top-10, ein `a o ` b, w/",
+        "20.jahrhundert, a:b:c, Note: a, Mr./Mrs. X, ARTIKEL-12, top-10, ein `a o ` b, w/",
     ],
 )
 def test_words_and_numbers_are_text(line: str) -> None:
