@@ -72,6 +72,9 @@ def test_scripts_without_marks_are_cut_at_blanks() -> None:
         ("A dog. A cat.", ["개가.", "고양이."], "개가. 고양이."),
         ("A dog. A cat. A dog.", ["狗", "", "猫"], "狗猫"),
         ("狗\t猫\t狗", ["犬", "犬", "犬"], "犬\t犬\t犬"),
+        ("狗。 猫。", ["犬。", "猫。"], "犬。 猫。"),  # after the same mark as in the source
+        ("एक।दो।", ["एक।", "दो।"], "एक।दो।"),
+        ("एक।दो।", ["One.", "Two."], "One. Two."),
     ],
 )
 def test_blanks_between_pieces_are_those_of_the_target(line: str, translations: list[str], joined: str) -> None:

@@ -127,7 +127,8 @@ class SourceReader:
                 ids = self.encode(own, line.number, to="" if k else to)
                 unmarked = 2 * len(_UNMARKED.findall(own)) > len(own)
                 cut = cut_long(ids, self.max_source, self._src_vocab, most if unmarked else self.max_source)
-                parts += [(piece, text[len(own) :] if piece is cut[-1] else "") for piece in cut]
+                gaps = [" " if self._src_vocab.text_of(part[0]).startswith(" ") else "" for part in cut[1:]]
+                parts += zip(cut, [*gaps, text[len(own) :]], strict=False)  # a blank text has no subwords
             line.ids = [id for ids, _ in parts for id in ids]
         pieces = []
         for k, (ids, gap) in enumerate(parts):
@@ -178,6 +179,10 @@ class SourceReader:
     @cached_property
     def _spelling(self) -> Spelling:
         return Spelling(self._tgt_vocab)
+
+    def last_character(self, source: Source) -> str:
+        """Returns the last character of a source."""
+        return self._src_vocab.decode(source.tokens[-5:])[-1:]  # EOS, and the bytes of a character
 
     def one_piece(self, sentence: str, to: str | None = None) -> list[int]:
         """Returns the subwords of a sentence, without tag and EOS. Raises InputError if it is blank or has several
@@ -281,12 +286,11 @@ class CutIntoPieces(Stage):
             line.counts.empty = int(not all(text.strip() for text in texts))
             line.counts.short = int(any(_is_short(piece) for piece in line.pieces))
             line.counts.tgt_tokens = len(tokens)
-        text, gap = "", ""
+        text, before = "", line.pieces[0]
         for translated, piece in zip(texts, line.pieces, strict=True):
             if translated:
-                touch = not text or (gap in ("", " ") and _WIDE.search(text[-1] + translated[0]))
-                text += ("" if touch else gap or " ") + translated
-                gap = piece.gap
+                text += self._gap(before, text[-1] + translated[0]) + translated if text else translated
+                before = piece
         return Translation(
             one_line(text),
             math.fsum(h.logprob for h in hyps),
@@ -296,6 +300,13 @@ class CutIntoPieces(Stage):
             tuple(map(self._vocab.piece, tokens)),
             tuple(p for h in hyps for p in h.token_logprobs),
         )
+
+    def _gap(self, piece: Piece, ends: str) -> str:
+        """Returns what stands between the translations of a piece and the next one, given the characters beside it: the
+        white space of the source after the same mark, else a blank if the target's script has blanks."""
+        if piece.gap not in ("", " ") or ends[0] == self._reader.last_character(piece.source):
+            return piece.gap
+        return "" if _WIDE.search(ends) else " "
 
 
 def _is_short(piece: Piece) -> bool:
