@@ -158,7 +158,7 @@ def test_a_translation_with_a_shortlist_does_not_depend_on_its_batch(
     prefixes = PREFIXES if how == "constraints" else None
     # A sample is seeded by the number of its line, so all lines are translated in one call.
     alone = list(made(*models, batch_tokens=1, **search).nbest(LINES, 2, sampling, prefixes=prefixes))
-    assert len({best[0].text for best in alone}) > 8
+    assert len({best[0].text for best in alone}) > 2
     for batch_tokens in (20, 5000):
         translator = made(*models, batch_tokens=batch_tokens, **search)
         assert same(list(translator.nbest(LINES, 2, sampling, prefixes=prefixes)), alone)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from translators import SMALL, VARIANTS, same, sentences, translator, vocabulary
 
 from vtrans.config import RETRY_NGRAM, ModelConfig
-from vtrans.lines.retry import LOOP_NGRAM, LOOP_TIMES, loops, times_in_a_row
+from vtrans.lines.loops import LOOP_NGRAM, LOOP_TIMES, loops, times_in_a_row
 from vtrans.text.vocabulary import EOS_ID
 from vtrans.translate.translation import Translation
 
@@ -75,7 +75,7 @@ def rank(best: Translation, line: str, forced: int = 0) -> Rank:
 
 def by_definition(
     lines: Sequence[str], n: int, config: ModelConfig = SMALL, prefixes: Sequence[str] | None = None
-) -> tuple[list[list[Translation]], list[tuple[Rank, Rank]]]:
+) -> tuple[list[list[Translation]], list[tuple[Rank, Rank, bool]]]:
     """Returns the n-best lists to keep, from two translators that search once, and the ranks of both results of each
     line that is searched again. Lines are raw, as the check of numbers would search those with digits once more."""
     forced = [len(vocabulary().encode(prefix)) for prefix in prefixes or [""] * len(lines)]
@@ -87,8 +87,10 @@ def by_definition(
     for line, begun, first, second in zip(lines, forced, once, again, strict=True):
         both = rank(first[0], line, begun), rank(second[0], line, begun)
         if line and both[0] != (True, True):
-            ranks.append(both)
-            kept.append(max(first, second, key=lambda found: rank(found[0], line, begun)))  # the first, if equal
+            fewest = [(sum(good), found[0].score) for good, found in zip(both, (first, second), strict=True)]
+            kept_second = fewest[1] > fewest[0]
+            ranks.append((both[0], both[1], kept_second))
+            kept.append(second if kept_second else first)
         else:
             kept.append(first)
     return kept, ranks
@@ -98,14 +100,15 @@ def by_definition(
 def test_a_line_is_searched_again_by_definition(name: str, n: int) -> None:
     expected, ranks = by_definition(LINES, n, VARIANTS[name])
     assert 5 < len(ranks) < len(LINES) - 5
-    assert {second > first for first, second in ranks} == {True, False}
+    assert {kept_second for _, _, kept_second in ranks} == {True, False}
     order = seeded(1).sample(range(len(LINES)), len(LINES))
     made = translator(VARIANTS[name], batch_tokens=50)
     translations = dict(zip(order, made.nbest([LINES[i] for i in order], n, raw=True), strict=True))
     assert same([translations[i] for i in range(len(LINES))], expected)
     assert made.counts.retried == len(ranks)
-    assert made.counts.unfinished == sum(not max(both)[0] for both in ranks)
-    assert made.counts.looping == sum(max(both) == (True, False) for both in ranks)
+    kept = [(first, second)[kept_second] for first, second, kept_second in ranks]
+    assert made.counts.unfinished == sum(not finished for finished, _ in kept)
+    assert made.counts.looping == kept.count((True, False))
 
 
 def test_prefixes_hold_for_both_searches_and_are_no_loop() -> None:

@@ -79,7 +79,7 @@ def test_links_are_between_words_of_the_line_and_of_its_translation() -> None:
         (links,) = align([multilingual().model], [1.0], [(ids, own)], [sides], 1)
         assert sorted(links) == list(t.alignment)
         words += len(t.text.split())
-    assert words > 10
+    assert words > 3
 
 
 @pytest.mark.parametrize(("to", "named"), [(None, "none"), ("it", "it"), ("", "''"), (">>de<<", ">>de<<")])

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from vtrans.command_line.lines import many, progress, source_of, stdin_is_terminal, texts_of, warn_of_characters, writer
 from vtrans.command_line.options import BAD_UTF8, check_line_counts, check_output
-from vtrans.config import RETRY_NGRAM
 from vtrans.console import Console
 from vtrans.errors import InputError
 from vtrans.keys import flag, number, path, text
@@ -238,7 +237,7 @@ def report(counts: Counts, console: Console, *, min_length: int = 0) -> None:
         f"{many(counts.lines, 'line', 'in')} {seconds:.1f} s of translating "
         f"({counts.lines / seconds:,.1f} lines/s, {counts.tgt_tokens / seconds:,.0f} target subwords/s)"
     )
-    again = f"searched again without repeated {RETRY_NGRAM}-grams, because the translation looped or did not end"
+    again = "searched again, because the translation looped, did not end, or had other numbers or codes"
     doubtful = "left without a translation, because the confidence is below --min-confidence"
     advice = "" if min_length else "; --min-length 1 asks for at least one subword"
     notes = (
@@ -251,7 +250,7 @@ def report(counts: Counts, console: Console, *, min_length: int = 0) -> None:
         (counts.unfinished, console.warn, "line", "with a translation that did not end within its length limit"),
         (counts.empty, console.warn, "line", f"with text that has an empty translation, at least in part{advice}"),
         (counts.short, console.warn, "line", "with a translation that is far shorter; a part is probably missing"),
-        (counts.numbers, console.warn, "line", "with a translation that has other numbers"),
+        (counts.numbers, console.warn, "line", "with a translation whose numbers differ from the source"),
         (counts.doubtful, console.warn, "line", doubtful),
         (counts.unmet, console.warn, "line", "with a translation that does not obey its constraints"),
         (counts.missing, console.warn, "n-best place", "left empty, because the search found no more hypotheses"),

@@ -43,6 +43,7 @@ class CodedNumbers:
             if (inside := without_space(known, vocab)) and (written := without_space(form, vocab))
         }
         self.text = read.masked
+        self.codes = frozenset(read.texts)
         self.numbers = set(spans.values())
         """The numbers that have codes."""
         self.phrases = [Phrase((Form(tokens[code]),), times, exactly=True) for code, times in read.counts().items()]

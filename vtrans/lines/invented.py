@@ -1,30 +1,18 @@
-"""Codes and numbers that nobody asked for.
-
-A model that has learned to copy the codes of protected text (wording/protect.py) writes codes where a line has
-something like them: `room A-12` becomes `Raum A1`. In a line with codes, it also writes them within words. A piece
-whose translation has such a word is searched again with a rule that allows only the codes of the line as the model sees
-it, and those of what its translation must contain. Another rule, which numbers.py uses, allows only certain numbers.
-"""
+"""Rules of a search: which codes and which numbers it may write."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence, Set
-from dataclasses import replace
+from collections.abc import Hashable, Iterable, Iterator, Sequence, Set
 from itertools import pairwise
 
 import numpy as np
 
-from vtrans.config import SearchConfig
-from vtrans.lines.line import Piece, Search, Stage
 from vtrans.search.rules import Step
-from vtrans.text.vocabulary import Vocabulary
 from vtrans.wording.avoid import Spelling
 
-CODE = re.compile(r"\b[A-Z]\d{1,5}\b")
-_IN_WORD = re.compile(r"\b[^\W\d_]+\d{1,5}\b")  # a code, or what a model makes of one within a word: Ch4
 _BEGUN = re.compile(r"(?<![^\W_])[^\W\d_]+\d{0,5}$")  # letters and digits to which more digits may be added
 _IN_SUBWORD = re.compile(r"(?<![^\W_])[^\W\d_]+\d{1,5}")
 RUN = re.compile(r"(?<![^\W_])\d+")
@@ -34,36 +22,6 @@ MARKS = ".,:"
 _OPEN_NUMBER = re.compile(rf"(?<![^\W_])\d+(?:[{MARKS}]\d*)?$")
 LONGEST_CODE = 30  # bytes that show whether a code has begun: letters, digits, and the character before them
 LONGEST_TEXT = 10_000  # bytes of a translation whose numbers are counted
-
-
-class ForbidInvented(Stage):
-    """Searches again for pieces whose best hypothesis has a code that it may not have. The other hypotheses do not
-    decide, so that the best one is the same however many are asked for."""
-
-    def __init__(self, vocab: Vocabulary, spelling: Callable[[], Spelling]) -> None:
-        self._vocab, self._spelling = vocab, spelling
-
-    def _codes(self, piece: Piece) -> frozenset[str]:
-        """Returns the codes that a translation may have."""
-        texts = (piece.line.model_text, piece.required(self._vocab), *(piece.line.match or ())[:1])
-        return frozenset(_IN_WORD.findall(" ".join(texts)))
-
-    def around(self, search: Search) -> Search:
-        def searched(pieces: Sequence[Piece], config: SearchConfig) -> Iterator[Piece]:
-            again = []
-            for piece in search(pieces, config):
-                codes = self._codes(piece)
-                best = self._vocab.decode(piece.hypotheses[0].tokens)
-                if not codes.issuperset((_IN_WORD if piece.line.seen.texts else CODE).findall(best)):
-                    rule = OnlyCodes(self._spelling(), codes)
-                    piece.source = replace(piece.source, rules=(*piece.source.rules, rule))
-                    again.append(piece)
-                else:
-                    yield piece
-            if again:
-                yield from search(again, config)
-
-        return searched
 
 
 class OnlyAllowed:

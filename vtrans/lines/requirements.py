@@ -3,21 +3,15 @@ search, and codes by the text after it."""
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
 
-from vtrans.config import SearchConfig
-from vtrans.lines.line import MOST_PHRASES, Line, Piece, Search, Stage
+from vtrans.lines.line import MOST_PHRASES, Line, Stage
 from vtrans.text.lines import one_line
-from vtrans.text.vocabulary import Vocabulary
 from vtrans.translate.translation import Translation
 from vtrans.wording.phrases import NO_WORDING, wording_of
 from vtrans.wording.protect import Masked, Protection, masked
-
-_WORD = re.compile(r"[^\W_]+")
 
 
 class CheckConstraints(Stage):
@@ -65,39 +59,6 @@ class WriteCodes(Stage):
             if line.seen.texts:
                 restore = _restored if line.model_text else _copied
                 line.translations = [restore(line.seen, translation) for translation in line.translations]
-
-
-class PlaceFreely(Stage):
-    """Searches without phrases first for pieces that need nothing but codes, which a model that has learned them mostly
-    places by itself. Those that lack a code then, or have one too often, are searched again with all their phrases,
-    which takes several times as long. The other hypotheses do not decide, so that the best one is the same however many
-    are asked for."""
-
-    def __init__(self, vocab: Vocabulary) -> None:
-        self._vocab = vocab
-
-    def around(self, search: Search) -> Search:
-        def searched(pieces: Sequence[Piece], config: SearchConfig) -> Iterator[Piece]:
-            sources = {piece: piece.source for piece in pieces}
-            for piece in pieces:
-                if all(phrase.exactly for phrase in piece.source.phrases):
-                    piece.source = replace(piece.source, phrases=())
-            again = []
-            for piece in search(pieces, config):
-                free, piece.source = piece.source, sources[piece]
-                if free == piece.source or self._has_codes(piece):
-                    yield piece
-                else:
-                    again.append(piece)
-            if again:
-                yield from search(again, config)
-
-        return searched
-
-    def _has_codes(self, piece: Piece) -> bool:
-        words = Counter(_WORD.findall(self._vocab.decode(piece.hypotheses[0].tokens)))
-        codes = ((self._vocab.decode(phrase.forms[0].tokens), phrase.times) for phrase in piece.source.phrases)
-        return all(words[code] == times for code, times in codes)
 
 
 def _copied(line: Masked, translation: Translation) -> Translation:

@@ -5,23 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 
-from vtrans.config import RETRY_NGRAM, SearchConfig
+from vtrans.config import SearchConfig
 from vtrans.engines.engine import Engine
 from vtrans.lines.alignments import AlignWords
 from vtrans.lines.case import Recase
 from vtrans.lines.confidence import BlankDoubtful, RateConfidence
-from vtrans.lines.invented import ForbidInvented
 from vtrans.lines.line import Stage
 from vtrans.lines.mbr import ChooseBest, LeaveOutEqual
 from vtrans.lines.memory import UseMatches, UseMemory
-from vtrans.lines.numbers import KeepNumbers
 from vtrans.lines.pieces import CutIntoPieces, SourceReader
-from vtrans.lines.requirements import CheckConstraints, PlaceFreely, ProtectText, WriteCodes
-from vtrans.lines.retry import SearchAgain
+from vtrans.lines.requirements import CheckConstraints, ProtectText, WriteCodes
+from vtrans.lines.second_search import SearchTwice
 from vtrans.lines.spelling import UsualSpelling
 from vtrans.lines.terms import DraftTerms, FindTerms
 from vtrans.lines.unknowns import Characters, CopyUnknown, DropInvisible
-from vtrans.search.rules import NoRepeatedNgram
 from vtrans.text.languages import Languages
 from vtrans.translate.translation import TranslateOptions
 from vtrans.wording.avoid import Spelling
@@ -59,9 +56,13 @@ class Stages:
         drawn, protection = options.sampling is not None, self._protection(options)
         can_require = self._can_require and not drawn
         languages = self._languages(options.to)
-        numbers = KeepNumbers(engine, self._spelling, again=can_require)
-        checks_numbers = options.check_numbers and not options.raw
-        again = numbers.rules if checks_numbers else lambda _: [NoRepeatedNgram(RETRY_NGRAM)]
+        twice = SearchTwice(
+            engine,
+            self._spelling,
+            retries=self._retries and not drawn,
+            numbers=options.check_numbers and not options.raw,
+            can_require=can_require,
+        )
         stages: list[Stage | None] = [
             CheckConstraints(),
             UseMemory(options.known) if options.known else None,
@@ -75,14 +76,11 @@ class Stages:
             WriteCodes(required=can_require),
             FindTerms(options.glossary) if options.glossary else None,
             None if options.raw else Recase(self._characters, *languages),
-            numbers if checks_numbers else None,
+            twice,
             RateConfidence(options.calibration, vocab) if options.calibration else None,
             AlignWords(engine, search.batch_tokens) if options.alignments else None,
             CutIntoPieces(self.reader, vocab, options, self._usual_length, languages.src),
-            SearchAgain(again if self._retries and not drawn else None, engine.src_vocab),
             DraftTerms(engine, options.nbest) if options.glossary and not options.mbr else None,
-            ForbidInvented(vocab, self._spelling),
-            PlaceFreely(vocab) if self._has_codes else None,
             ChooseBest(options, vocab) if options.mbr or options.nbest > 1 else None,
         ]
         return [stage for stage in stages if stage]

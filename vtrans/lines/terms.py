@@ -21,7 +21,7 @@ from vtrans.config import SearchConfig
 from vtrans.engines.alignments import NO_WORD, Links
 from vtrans.engines.engine import Engine, Source
 from vtrans.lines.line import MOST_PHRASES, Kept, Line, Piece, Search, Stage
-from vtrans.lines.retry import quality
+from vtrans.lines.loops import loops
 from vtrans.search.loop import Hypothesis, length_penalty
 from vtrans.search.rules import begin_ids, suppressed_ids, with_certain
 from vtrans.text.case import in_capitals
@@ -147,8 +147,12 @@ class DraftTerms(Stage):
         for draft in drafts:
             draft.piece.hypotheses = list(best[draft].values())[: self._nbest]
             enough = len(draft.piece.hypotheses) == self._nbest
-            if enough and all(quality(draft.piece, engine.src_vocab)):
+            if enough and not self._loops(draft.piece):
                 yield draft.piece
+
+    def _loops(self, piece: Piece) -> bool:
+        own = piece.hypotheses[0].tokens[len(piece.source.prefix) :]
+        return loops(own, lambda: self._engine.src_vocab.decode(piece.source.tokens[:-1]))
 
     def _rewritings(self, drafts: Sequence[Draft], config: SearchConfig) -> list[_Rewriting]:
         """Returns the finished hypotheses of drafts in which each term has a place of its own."""

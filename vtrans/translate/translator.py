@@ -34,8 +34,8 @@ class Translator:
     """Translates lines with an engine and search settings; `search` replaces the settings stored with the model.
 
     With `retry`, a line whose best translation loops or reaches its length limit is searched again with a no-repeat
-    rule, as `vtrans.lines.retry` defines it. The n-best list is that of the search that is kept. There is no second
-    search if `search` already has a no-repeat rule, or for samples. `limit` is a parameter of `SourceReader`.
+    rule (`vtrans.lines.second_search`). The n-best list comes from the search that is kept. There is no second search
+    for loops if `search` already has a no-repeat rule, or for samples. `limit` is a parameter of `SourceReader`.
 
     Lines pass the stages that `vtrans.lines.stages` lists: among others, a line in capitals is translated as a
     sentence, and characters that the vocabulary lacks are copied.

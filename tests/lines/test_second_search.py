@@ -1,9 +1,10 @@
-"""Lines whose translations lack numbers, or have some that nobody wrote, are searched again, once."""
+"""Pieces whose translations have problems are searched again, once, with everything that they need."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,9 +15,10 @@ import vtrans
 from vtrans.config import RETRY_NGRAM, SearchConfig
 from vtrans.engines.engine import Source
 from vtrans.lines.coded_numbers import CodedNumbers
-from vtrans.lines.invented import OnlyNumbers
+from vtrans.lines.invented import OnlyCodes, OnlyNumbers
 from vtrans.lines.line import Line, Piece
-from vtrans.lines.numbers import FAR_WORSE, KeepNumbers
+from vtrans.lines.second_search import SearchTwice
+from vtrans.search.lexical import Form, Phrase
 from vtrans.search.loop import Hypothesis
 from vtrans.search.rules import NoRepeatedNgram
 from vtrans.text.vocabulary import EOS_ID, Vocabulary
@@ -24,7 +26,7 @@ from vtrans.translate.translation import TranslateOptions, Translation
 from vtrans.translate.translator import Translator
 from vtrans.wording.avoid import Spelling
 from vtrans.wording.phrases import without_space
-from vtrans.wording.protect import Protection
+from vtrans.wording.protect import Masked, Protection
 
 SEARCHES = {  # the translation of the first search, and that of the second one with its score
     "12 dogs": ("12 Hunde", None),
@@ -33,7 +35,7 @@ SEARCHES = {  # the translation of the first search, and that of the second one 
     "1,000,000 dogs": ("1.000 Hunde", ("1.000.000 Hunde", -1.0)),
     "dogs": ("77 Hunde", ("Hunde", -1.0)),
     "18 dogs": ("Hunde", ("Katzen", -1.0)),  # no better
-    "19 dogs": ("Hunde", ("19 19 19", -1.0 - 2 * FAR_WORSE)),  # far worse
+    "19 dogs": ("Hunde", ("19 19 19", -2.0)),  # as many problems, and a lower score
     "A-127 dogs": ("Hunde", ("A-127 Hunde", -1.0)),
     "20 dogs": ("20 Hunde und 20 Hunde", ("20 Hunde", -1.0)),
     "21 dogs and 44 cats": ("21 Hunde 21 und 44 Katzen", ("21 Hunde", -1.0)),  # one is lost, which is worse
@@ -55,9 +57,9 @@ def vocab() -> Vocabulary:
     return learned(text)
 
 
-def stage(vocab: Vocabulary, *, again: bool = True, codes: bool = False) -> KeepNumbers:
+def stage(vocab: Vocabulary, *, numbers: bool = True, can_require: bool = True, codes: bool = False) -> SearchTwice:
     engine: Any = SimpleNamespace(src_vocab=vocab, tgt_vocab=vocab, models=[SimpleNamespace(codes=codes)])
-    return KeepNumbers(engine, lambda: Spelling(vocab), again=again)
+    return SearchTwice(engine, lambda: Spelling(vocab), retries=True, numbers=numbers, can_require=can_require)
 
 
 def piece_of(vocab: Vocabulary, text: str) -> Piece:
@@ -111,6 +113,38 @@ def test_the_second_result_is_kept_if_its_numbers_are_better(vocab: Vocabulary) 
             assert allowed == [Counter(RUNS[piece.line.text])]
 
 
+@pytest.mark.parametrize(
+    ("second", "score", "kept"),
+    [
+        ("17 Hunde B7", -9.0, "second"),  # fewer problems
+        ("Hunde B7 B7 B7 B7 B7", -0.5, "second"),  # as many, and a better score
+        ("Hunde B7 B7 B7 B7 B7", -1.0, "first"),
+        ("Hunde A1 A1 A1 A1 A1", -0.5, "first"),
+    ],
+)
+def test_one_second_search_has_all_problems(vocab: Vocabulary, second: str, score: float, kept: str) -> None:
+    texts, sources = ["Katzen B7 B7 B7 B7 B7", second], list[Source]()
+
+    def search(pieces: Sequence[Piece], config: SearchConfig) -> Iterator[Piece]:
+        for piece in pieces:
+            sources.append(piece.source)
+            found = score if len(sources) > 1 else -1.0
+            piece.hypotheses = [Hypothesis(tuple(vocab.encode(texts[len(sources) - 1])), found, found, True, ())]
+            yield piece
+
+    piece = piece_of(vocab, "17 dogs B7")
+    piece.line.seen = Masked([("17 dogs ", "17 dogs "), ("B7", "Ana")], {"B7": "Ana"})
+    code = Phrase((Form(tuple(vocab.encode("B7"))),), 1, exactly=True)
+    piece.source = replace(piece.source, phrases=(code,))
+    (found,) = stage(vocab, codes=True).around(search)([piece], SearchConfig())
+    first, again = sources
+    assert (first.phrases, found.source.phrases) == ((), (code,))
+    assert [vocab.decode(phrase.forms[0].tokens) for phrase in again.phrases] == ["B7", "17"]
+    assert [type(rule) for rule in again.rules] == [OnlyCodes, OnlyNumbers, NoRepeatedNgram]
+    assert vocab.decode(found.hypotheses[0].tokens) == texts[kept == "second"]
+    assert found.line.counts.retried == 1
+
+
 def test_long_numbers_are_codes_in_the_second_search_of_a_model_that_learned_codes(vocab: Vocabulary) -> None:
     piece, sources = piece_of(vocab, "We have $2,750,000 here in A1."), list[str]()
     first = piece.source
@@ -140,9 +174,16 @@ def test_a_code_after_a_mark_is_restored(vocab: Vocabulary) -> None:
 
 
 def test_without_a_second_search_lines_are_counted_only(vocab: Vocabulary) -> None:
-    counting, line = stage(vocab, again=False), Line(1, "17 dogs")
-    found = list(counting.around(lambda pieces, config: iter(pieces))([piece_of(vocab, "12 dogs")], SearchConfig()))
-    assert len(found) == 1
+    counting, line, searched = stage(vocab, can_require=False), Line(1, "17 dogs"), list[int]()
+
+    def search(pieces: Sequence[Piece], config: SearchConfig) -> Iterator[Piece]:
+        for piece in pieces:
+            searched.append(piece.line.number)
+            piece.hypotheses = [Hypothesis(tuple(vocab.encode("Hunde")), -1.0, -1.0, True, ())]
+            yield piece
+
+    assert len(list(counting.around(search)([piece_of(vocab, "17 dogs")], SearchConfig()))) == 1
+    assert searched == [1]
     line.translations = [Translation("18 Hunde", -1, -1, True, confidence=0.9), Translation("17", -2, -2, True)]
     counting.after([line])
     assert (line.counts.numbers, line.translations[0].confidence) == (1, 0.0)
@@ -170,3 +211,70 @@ def test_codes_of_protected_text_are_no_numbers() -> None:
     made.translate_window([Line(1, "See https://example.com/12?a=34 today.")], TranslateOptions(protect=Protection()))
     assert isinstance(made, Translator)
     assert made.counts.numbers == 0
+
+
+def test_only_lines_with_invented_codes_are_searched_again() -> None:
+    texts = {"Raum": "Raum", "Raum A12": "Raum A12", "room A-12": "Raum A1", "a place": "ein Pl4", "B7": "B7 Pl4"}
+    vocab, searched = learned([*texts, *texts.values()]), list[list[str]]()
+
+    def search(pieces: Sequence[Piece], config: SearchConfig) -> Iterator[Piece]:
+        searched.append([piece.line.text for piece in pieces])
+        for piece in pieces:
+            text = "Raum" if piece.source.rules else texts[piece.line.text]
+            piece.hypotheses = [Hypothesis(tuple(vocab.encode(text)), -1.0, -1.0, True, ())]
+            yield piece
+
+    pieces = [Piece(Line(i, text), Source([EOS_ID], 9, f"{i}/0")) for i, text in enumerate(texts, 1)]
+    pieces[-1].line.seen = Masked([("B7", "Ana"), (" Raum", " Raum")], {"B7": "Ana"})
+    found = list(stage(vocab, numbers=False).around(search)(pieces, SearchConfig()))
+    assert searched == [[*texts], ["room A-12", "B7"]]  # without codes, "Pl4" may be right
+    assert [vocab.decode(piece.hypotheses[0].tokens) for piece in found] == [
+        "Raum",
+        "Raum A12",
+        "ein Pl4",
+        "Raum",
+        "Raum",
+    ]
+
+
+FREE = {"A1": "Raum A1", "A1 B2": "B2 und", "A1 A1": "A1 und A1 und A1", "A12": "Raum A1"}
+"""What the search finds without phrases."""
+
+
+def test_only_pieces_whose_codes_are_lost_or_repeated_are_searched_with_phrases() -> None:
+    vocab = learned([*FREE, *FREE.values(), "mit"])
+    searches: list[list[tuple[str, bool]]] = []
+
+    def search(pieces: Sequence[Piece], config: SearchConfig) -> Iterator[Piece]:
+        searches.append([(piece.line.text, bool(piece.source.phrases)) for piece in pieces])
+        for piece in pieces:
+            text = f"mit {piece.line.text}" if piece.source.phrases else FREE[piece.line.text]
+            tokens = tuple(vocab.encode(text))
+            piece.hypotheses = [Hypothesis(tokens, -1.0, -1.0, finished=True, token_logprobs=(-1.0,) * len(tokens))]
+            yield piece
+
+    def piece(text: str, *, exactly: bool = True) -> Piece:
+        codes = text.split()
+        forms = {code: (Form(tuple(vocab.encode(code))),) for code in codes}
+        phrases = tuple(Phrase(form, codes.count(code), exactly=exactly) for code, form in forms.items())
+        return Piece(Line(1, text), Source([*vocab.encode(text), EOS_ID], 20, "line 1", phrases=phrases))
+
+    pieces = [*map(piece, FREE), piece("A1", exactly=False)]
+    found = list(stage(vocab, numbers=False, codes=True).around(search)(pieces, SearchConfig()))
+    assert searches == [[*((text, False) for text in FREE), ("A1", True)], [(text, True) for text in [*FREE][1:]]]
+    assert (
+        [vocab.decode(piece.hypotheses[0].tokens) for piece in found]
+        == [
+            "Raum A1",
+            "mit A1",  # a term, which is always required
+            *(f"mit {text}" for text in [*FREE][1:]),
+        ]
+    )
+    assert all(piece.source.phrases for piece in found)
+
+
+def test_a_model_that_has_learned_codes_keeps_them() -> None:
+    lines = ["Open https://example.com/a?b=1 and press Ctrl+C.", "My address is kim@example.org.", "{name}, {name}!"]
+    for line, translation in zip(lines, vtrans.load("en-de").translate(lines), strict=True):
+        for copied in ("https://example.com/a?b=1", "Ctrl+C", "kim@example.org", "{name}"):
+            assert translation.count(copied) == line.count(copied)

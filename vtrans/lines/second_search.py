@@ -1,0 +1,198 @@
+"""Checks what a search found, and searches again, once, for pieces with problems.
+
+The best hypothesis of a piece has a problem if it reaches its length limit without EOS, if it loops (loops.py), if it
+lacks a code of protected text, repeats one or has another, or if its numbers are not the numbers of its source
+(text/values.py). The second search gets all problems at once: the codes and the missing numbers are phrases, and rules
+forbid other codes, other numbers and repeated n-grams of RETRY_NGRAM subwords. The result with fewer problems is kept,
+then the one with the higher score; the first, if they are equal. The other hypotheses do not decide, so that the best
+one is the same however many are asked for.
+
+A model that has learned to place codes (wording/protect.py) mostly places them by itself, and phrases take several
+times as long, so the first search has no phrases if a piece needs nothing but codes. Such a model also writes codes
+where a line has something like them: `room A-12` becomes `Raum A1`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from vtrans.config import RETRY_NGRAM, SearchConfig
+from vtrans.engines.engine import Engine, Source
+from vtrans.lines.coded_numbers import CodedNumbers
+from vtrans.lines.invented import RUN, OnlyCodes, OnlyNumbers
+from vtrans.lines.line import MOST_PHRASES, Line, Piece, Search, Stage
+from vtrans.lines.loops import loops
+from vtrans.search.lexical import Form, Phrase, least_tokens
+from vtrans.search.rules import NoRepeatedNgram, Rule
+from vtrans.text.values import Difference, compare, numbers_of
+from vtrans.text.vocabulary import EOS_ID, UNK_ID
+from vtrans.wording.avoid import Spelling
+
+CODE = re.compile(r"\b[A-Z]\d{1,5}\b")
+_IN_WORD = re.compile(r"\b[^\W\d_]+\d{1,5}\b")  # a code, or what a model makes of one within a word: Ch4
+_WORD = re.compile(r"[^\W_]+")
+_SWAPPED = str.maketrans(".,", ",.")
+_EQUAL = Difference()
+
+
+@dataclass(frozen=True)
+class Problems:
+    """The problems of a piece's best hypothesis."""
+
+    unfinished: bool = False
+    loops: bool = False
+    codes: int = 0
+    """Codes that are missing, repeated or invented."""
+    numbers: Difference = _EQUAL
+
+    def __len__(self) -> int:
+        return self.unfinished + self.loops + self.codes + len(self.numbers)
+
+
+class SearchTwice(Stage):
+    """Searches pieces with problems again. `retries` says whether unfinished and looping translations are problems, and
+    `numbers` whether numbers are compared. Without `can_require`, the search has no phrases, and numbers are only
+    counted."""
+
+    def __init__(
+        self, engine: Engine, spelling: Callable[[], Spelling], *, retries: bool, numbers: bool, can_require: bool
+    ) -> None:
+        self._src_vocab, self._tgt_vocab, self._spelling = engine.src_vocab, engine.tgt_vocab, spelling
+        self._has_codes = all(model.codes for model in engine.models)
+        self._retries, self._compares, self._requires = retries, numbers, numbers and can_require
+
+    def around(self, search: Search) -> Search:
+        def searched(pieces: Sequence[Piece], config: SearchConfig) -> Iterator[Piece]:
+            wanted = {piece: piece.source for piece in pieces}
+            for piece in pieces:
+                piece.source = self._first(piece.source)
+            failed: dict[Piece, Problems] = {}
+            for piece in search(pieces, config):
+                piece.source = wanted[piece]
+                if problems := self._problems(piece):
+                    failed[piece] = problems
+                else:
+                    yield piece
+            first = {piece: piece.hypotheses for piece in failed}
+            coded = {piece: self._require(piece, problems) for piece, problems in failed.items()}
+            for piece in search(list(failed), config) if failed else ():
+                piece.line.counts.retried = 1
+                piece.source = wanted[piece]
+                piece.hypotheses = list(map(coded[piece].restored, piece.hypotheses))
+                ranks = [
+                    (-len(problems), hypotheses[0].score)
+                    for problems, hypotheses in (
+                        (failed[piece], first[piece]),
+                        (self._problems(piece), piece.hypotheses),
+                    )
+                ]
+                if ranks[0] >= ranks[1]:
+                    piece.hypotheses = first[piece]
+                yield piece
+
+        return searched
+
+    def after(self, lines: Sequence[Line]) -> None:
+        """Counts the lines whose best translation has a piece that is finished and loops, and lines with other numbers,
+        which have no confidence."""
+        for line in lines:
+            best = line.translations[0]
+            line.counts.looping = int(any(piece.hypotheses[0].finished and self._loops(piece) for piece in line.pieces))
+            if self._compares and compare(*(_without_codes(line, text) for text in (line.model_text, best.text))):
+                line.counts.numbers = 1
+                if best.confidence is not None:
+                    line.translations[0] = replace(best, confidence=0.0)
+
+    def _first(self, source: Source) -> Source:
+        """Returns a source without phrases if they are codes that the model has learned to place."""
+        return replace(source, phrases=()) if self._has_codes and _codes_only(source) else source
+
+    def _problems(self, piece: Piece) -> Problems:
+        hypothesis = piece.hypotheses[0]
+        best = self._tgt_vocab.decode(hypothesis.tokens)
+        codes = len(self._invented(piece, best)) + self._misplaced(piece, best)
+        numbers = compare(self._text(piece), _without_codes(piece.line, best)) if self._requires else _EQUAL
+        if not self._retries:
+            return Problems(codes=codes, numbers=numbers)
+        return Problems(not hypothesis.finished, self._loops(piece), codes, numbers)
+
+    def _loops(self, piece: Piece) -> bool:
+        """Returns whether the best hypothesis loops. The subwords of a given prefix do not count."""
+        own = piece.hypotheses[0].tokens[len(piece.source.prefix) :]
+        return loops(own, lambda: self._src_vocab.decode(piece.source.tokens[:-1]))
+
+    def _invented(self, piece: Piece, text: str) -> set[str]:
+        found = (_IN_WORD if piece.line.seen.texts else CODE).findall(text)
+        return set(found) - self._allowed(piece) if found else set()
+
+    def _misplaced(self, piece: Piece, text: str) -> int:
+        """Returns how many codes a translation lacks or repeats."""
+        if not (piece.source.phrases and _codes_only(piece.source)):
+            return 0
+        words = Counter(_WORD.findall(text))
+        codes = ((self._tgt_vocab.decode(phrase.forms[0].tokens), phrase.times) for phrase in piece.source.phrases)
+        return sum(words[code] != times for code, times in codes)
+
+    def _allowed(self, piece: Piece) -> frozenset[str]:
+        """Returns the codes that a translation may have."""
+        texts = (piece.line.model_text, piece.required(self._tgt_vocab), *(piece.line.match or ())[:1])
+        return frozenset(_IN_WORD.findall(" ".join(texts)))
+
+    def _text(self, piece: Piece) -> str:
+        """Returns what a piece has besides the codes of protected text."""
+        return _without_codes(piece.line, self._src_vocab.decode(piece.source.tokens[len(piece.line.before) : -1]))
+
+    def _require(self, piece: Piece, problems: Problems) -> CodedNumbers:
+        """Changes the source of a piece so that its translation has its codes and numbers, and no others. Returns the
+        numbers that have become codes."""
+        source, text, numbers = piece.source, self._text(piece), problems.numbers
+        with_codes = self._src_vocab.decode(source.tokens[len(piece.line.before) : -1])
+        missing = [number for number in numbers.missing if self._has_codes and number not in numbers.kept]
+        coded = CodedNumbers(with_codes, missing, self._tgt_vocab)
+        kept = numbers.kept if numbers else ()
+        times = Counter(number for number in (*numbers.missing, *kept) if number not in coded.numbers)
+        found = [Phrase(forms, n) for number, n in times.items() if (forms := tuple(self._forms(number, text)))]
+        phrases = (*source.phrases, *coded.phrases, *found[:MOST_PHRASES])
+        if fits := least_tokens(phrases) < source.limit - 1:
+            source = replace(source, phrases=phrases)
+            if coded.numbers:
+                source = replace(source, tokens=[*piece.line.before, *self._src_vocab.encode(coded.text), EOS_ID])
+        piece.source = replace(source, rules=(*source.rules, *self._rules(piece, problems, coded if fits else None)))
+        return coded
+
+    def _rules(self, piece: Piece, problems: Problems, coded: CodedNumbers | None) -> Iterator[Rule]:
+        spelling = self._spelling()
+        if problems.codes:
+            yield OnlyCodes(spelling, self._allowed(piece) | (coded.codes if coded else frozenset()))
+        if problems.numbers or (self._requires and (problems.loops or problems.unfinished)):
+            numbers = [list(number.written()) for number in numbers_of(self._text(piece))]
+            numbers += [[tuple(RUN.findall(word))] for word in piece.required(self._tgt_vocab).split()]
+            yield OnlyNumbers(spelling, numbers)
+        if problems.loops or problems.unfinished or problems.numbers:
+            # 5,000 and 10,000 have the same three zeros.
+            yield NoRepeatedNgram(RETRY_NGRAM, free=spelling.of_numbers if self._requires else ())
+
+    def _forms(self, number: str, text: str) -> Iterator[Form]:
+        """Yields the subwords of a number as the text has it, and with points and commas exchanged."""
+        match = re.search(rf"(\S*?){re.escape(number)}(\S*)", text)
+        before, after = match.groups() if match else ("", "")
+        written = [number, number.translate(_SWAPPED)]
+        if before[:1].isalpha():
+            written = [(before + number + after).rstrip(".,;:!?)]}\"'")]
+        for spelled in dict.fromkeys(written):
+            tokens = tuple(self._tgt_vocab.encode(spelled))
+            if tokens and UNK_ID not in tokens and self._tgt_vocab.decode(tokens) == spelled:
+                yield Form(tokens, whole=not after[:1].isalpha())
+
+
+def _codes_only(source: Source) -> bool:
+    return all(phrase.exactly for phrase in source.phrases)
+
+
+def _without_codes(line: Line, text: str) -> str:
+    """Returns a text of a line without the codes of its protected text."""
+    codes = "|".join(line.seen.texts)
+    return re.sub(rf"\b(?:{codes})(?!\d)", " ", text) if codes else text
