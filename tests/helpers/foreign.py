@@ -9,7 +9,6 @@ from typing import Any
 
 import sentencepiece
 import torch
-from drawn import seed_of, seeded_tensors
 from safetensors.torch import save_file
 
 from vtrans.config import ModelConfig
@@ -98,7 +97,7 @@ def hugging_face_folder(folder: Path, *, seed: int = 2, separate: bool = False, 
 
 
 def _weights(config: dict[str, Any], sizes: list[int], seed: int, separate: bool) -> dict[str, torch.Tensor]:
-    numbers = seeded_tensors(seed)
+    numbers = torch.Generator().manual_seed(seed)
     D = config["d_model"]
     shape = ModelConfig(
         d_model=D, d_ff=config["encoder_ffn_dim"], heads=config["encoder_attention_heads"],
@@ -170,7 +169,7 @@ def multilingual_folder(
         if saved:
             (folder / "sentencepiece.bpe.model").unlink()
     config = transformers.M2M100Config(**MULTILINGUAL | {"vocab_size": len(pieces) + len(codes) + 8} | changes)
-    torch.manual_seed(seed_of(seed))
+    torch.manual_seed(seed)
     model = transformers.M2M100ForConditionalGeneration(config)
     with torch.no_grad():
         for name, weight in model.named_parameters():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +10,6 @@ from typing import Any
 
 import pytest
 from conftest import write_pairs
-from drawn import seeded
 
 from vtrans.console import Console
 from vtrans.data.cleaning.clean import clean
@@ -24,7 +24,7 @@ TRANSLATIONS = dict(zip(WORDS, reversed([f"{word[::-1]}e" for word in WORDS]), s
 def toy_text(size: int, seed: int = 1) -> list[tuple[str, str]]:
     """Pairs of an invented language and its translation, word by word with two words swapped now and then; a few pairs
     have one word, and most have up to ten."""
-    dice = seeded(seed)
+    dice = random.Random(seed)
     pairs = []
     for _ in range(size):
         words = dice.choices(WORDS, k=dice.choice((1, 3, 5, 6, 7, 8, 9, 10)))
@@ -66,7 +66,7 @@ def snapshot(folder: Path) -> dict[str, bytes]:
 
 
 def test_pairs_that_do_not_translate_each_other_are_found_in_the_text_itself(tmp_path: Path) -> None:
-    pairs, dice = toy_text(3000), seeded(2)
+    pairs, dice = toy_text(3000), random.Random(2)
     shuffled, cut = range(0, 3000, 10), range(1, 3000, 9)
     for i in shuffled:
         pairs[i] = (pairs[i][0], toy_text(1, i)[0][1])
