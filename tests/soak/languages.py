@@ -117,8 +117,8 @@ def report_of(texts: Sequence[str]) -> Report:
             cut += len(line.pieces) > 1
             if is_recased(line):
                 report.recased.append(line.text)
-            if unified(translation.text) != unified(line.text):
-                report.changed.append((line.text, translation.text))
+            if (copy := unified(translation.text)) != (text := unified(line.text)):
+                report.changed.append((text, copy))
     return report._replace(lines=len(lines), words=words, cut=cut)
 
 

@@ -159,6 +159,7 @@ def test_codes_that_are_lost_or_repeated_are_put_right() -> None:
         ("<b>Hi</b> Tom<br>!", "A1 Hallo B2 Tom C3!", "<b>Hallo</b> Tom<br>!"),
         ("\u72d0<b>\u72d0</b>\u72d0", "a A1 fox B2 is", "a <b> fox </b> is"),
         ("{a}, {b}, {c}", "A1 B2, C3", "{a}, {b}, {c}"),
+        ("先，编辑{a}好", "先,编辑 A1 好", "先,编辑{a}好"),
     ],
 )
 def test_words_are_joined_to_protected_text_only_if_they_are_in_the_source(

@@ -97,6 +97,11 @@ def coded_pair(src: str, tgt: str, protection: Protection) -> tuple[str, str] | 
     return (read.masked, answer.masked) if read.counts() == answer.counts() else None
 
 
+def _edge(word: str, at: int) -> str:
+    """Returns a word, or only its first or last character if that is of a script without spaces."""
+    return word if has_spaces(word[at : at + 1 or None]) else word[at]
+
+
 def _touches(side: str, other: str) -> bool:
     """Returns whether markup that touches `side` in the source touches `other` in the translation."""
     return bool(side.strip()) and has_spaces(side) and (side.isalnum() or not other.isalnum())
@@ -163,11 +168,14 @@ class Masked:
             between, kept = translation[end:begin], left[code] > 0
             words = between.split()
             word = words[0] if words else code
-            if between[:1] == " " and (before in opening or (before, word) in glued or _touches(right, word[:1])):
+            touches = before in opening or (before, _edge(word, 0)) in glued or _touches(right, word[:1])
+            if between[:1] == " " and touches:
                 parts.append(_GAP)
                 between = between[1:]
             left_side, right = sides[code][-left[code]] if kept and code in sides else ("", "")
-            glues = code in closing or (words and ((words[-1], code) in glued or _touches(left_side, words[-1][-1])))
+            glues = code in closing or (
+                words and ((_edge(words[-1], -1), code) in glued or _touches(left_side, words[-1][-1]))
+            )
             joins = bool(words) and (glues or (code in opened and _OPENING.search(between)))
             gap = between[-1:] == " " and joins
             between = between[:-1] if gap else between
@@ -195,7 +203,7 @@ class Masked:
         parts = [part for part in self.parts if part[0]]
         gaps = (k for k, part in enumerate(parts) if part == _GAP)
         sides = ((parts[k - 1][0].split(), parts[k + 1][0].split()) for k in gaps)
-        return {(before[-1], after[0]) for before, after in sides if before and after}
+        return {(_edge(before[-1], -1), _edge(after[0], 0)) for before, after in sides if before and after}
 
     def _sides(self) -> dict[str, list[tuple[str, str]]]:
         """Returns the characters before and after each occurrence of markup, but for spaces that only `masked` has."""
