@@ -178,3 +178,32 @@ def test_terms_are_found_in_a_line_in_capitals(line: str, forms: list[str]) -> N
     read = Line(1, line)
     FindTerms(Glossary(tuple(pair_of(*pair) for pair in pairs.items()))).before([read])
     assert [form for (form,) in read.wording.terms] == forms
+
+
+@pytest.mark.parametrize(
+    ("given", "known", "seen"),
+    [
+        ("Ý chí", "ý chí", "ý chí"),
+        ("İNSAN ve adam", "insan ve adam İ N A", "insan ve adam"),  # never insAN
+        ("İNSAN HAKLARI", "insan hakları haklari", "insan haklari"),
+        ("MAẞE UND FUẞ", "maße und fuß", "maße und fuß"),
+    ],
+)
+def test_words_that_the_translation_has_come_back_with_their_capitals(given: str, known: str, seen: str) -> None:
+    vocab, line = vocabulary_of(known), Line(1, given)
+    stage = Recase(Characters(vocab, vocab), "", "")
+    stage.before([line])
+    assert line.seen.text == seen
+    line.translations = [Translation(f"{seen} x", -1.0, -1.0, True)]
+    stage.after([line])
+    x = "X" if in_capitals(given) else "x"
+    assert line.translations[0].text == f"{given} {x}"
+
+
+def test_a_word_with_two_forms_comes_back_in_lower_case() -> None:
+    vocab, line = vocabulary_of("ý chí"), Line(1, "Ý ý")
+    stage = Recase(Characters(vocab, vocab), "", "")
+    stage.before([line])
+    line.translations = [Translation("ý", -1.0, -1.0, True)]
+    stage.after([line])
+    assert line.translations[0].text == "ý"

@@ -5,7 +5,8 @@ A model that has learned from clean text answers such lines with nonsense.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import regex
@@ -18,12 +19,16 @@ from vtrans.wording.protect import Masked
 
 KEPT_FORMS = Kept[Forms]()
 """What keeps its case in the translation of a line in capitals: constraints and terms with lower-case letters."""
+_GIVEN = Kept[dict[str, str]]()
+"""Words as the line has them, by the form that the model reads."""
+_CASED = regex.compile(r"[\p{Cased}\p{M}]+")
 
 
 class Recase(Stage):
     """Writes lines in capitals as sentences. A line with a prefix, or beside a fuzzy match in capitals, which the model
-    has learned to correct, keeps its case. Other capitals that the vocabulary lacks are written in lower case. `src`
-    and `tgt` are the languages; blank if unknown."""
+    has learned to correct, keeps its case. Other words with a capital that the vocabulary lacks are written in lower
+    case, and come back in their own if the translation has them. `src` and `tgt` are the languages; blank if
+    unknown."""
 
     def __init__(self, characters: Characters, src: str, tgt: str) -> None:
         self._characters, self._src, self._tgt = characters, src, tgt
@@ -34,23 +39,38 @@ class Recase(Stage):
         for line in lines:
             if not self._characters.may_change(line.text):
                 continue
+            given = line.seen.masked
             if not line.prefix and not (line.match and in_capitals(line.match[0])) and self._is_recased(line.seen):
                 line.seen = _rewritten(line.seen, self._src_sentence)
                 self._ask(line)
             if not self._characters.knows(line.seen.text):
                 line.seen = _rewritten(line.seen, self._in_known_letters)
+            if line.seen.masked != given:
+                _GIVEN.put(line, self._given_words(given, line))
 
     def after(self, lines: Sequence[Line]) -> None:
         for line in lines:
-            kept = KEPT_FORMS.get(line)
+            kept, given = KEPT_FORMS.get(line), _GIVEN.get(line) or {}
             if kept is not None:
-                line.translations = [replace(t, text=self.in_capitals(t.text, kept)) for t in line.translations]
+                forms = (*kept, *given)
+                line.translations = [replace(t, text=self.in_capitals(t.text, forms)) for t in line.translations]
+            if given:
+                line.translations = [replace(t, text=_replaced(t.text, given)) for t in line.translations]
 
     def in_capitals(self, text: str, kept: Forms = ()) -> str:
         """Returns a translation in capitals, but for words and phrases that are kept."""
         longest_first = sorted(map(regex.escape, kept), key=len, reverse=True)
         parts = regex.split(rf"(?<!\w)({'|'.join(longest_first)})(?!\w)", text) if kept else [text]
         return "".join(part if k % 2 else upper(part, self._tgt) for k, part in enumerate(parts))
+
+    def _given_words(self, given: str, line: Line) -> dict[str, str]:
+        """Returns the words of a line that would otherwise lose capitals, if each has one form in the line."""
+        seen = line.seen.masked
+        pairs = {(match.group(), given[match.start() : match.end()]) for match in _CASED.finditer(seen)}
+        times = Counter(word for word, _ in pairs)
+        if KEPT_FORMS.get(line) is not None:
+            pairs = {(word, own) for word, own in pairs if upper(word, self._tgt) != upper(own, self._tgt)}
+        return {word: own for word, own in pairs if word != own and times[word] == 1}
 
     def _is_recased(self, line: Masked) -> bool:
         """Returns whether a line is in capitals, and not only a few acronyms. A single word may be one unless it has
@@ -78,10 +98,15 @@ class Recase(Stage):
             yield from (small, small[:1] + sentence[1:], sentence)
 
     def _in_known_letters(self, text: str) -> str:
-        """Returns a text with lower-case letters instead of capitals that the source vocabulary lacks."""
+        """Returns a text with words in lower case that have capitals that the source vocabulary lacks."""
         characters = self._characters
-        small = [c for c in set(text) if characters.is_unknown(0, c) and not characters.lacks(0, c)]
-        return text.translate({ord(c): lower(c, self._src) for c in small})
+        lacking = {c for c in set(text) if characters.is_unknown(0, c) and not characters.lacks(0, c)}
+        return _replaced(text, {word: lower(word, self._src) for word in _CASED.findall(text) if lacking & set(word)})
+
+
+def _replaced(text: str, words: Mapping[str, str]) -> str:
+    written: str = _CASED.sub(lambda match: words.get(match.group(), match.group()), text)
+    return written
 
 
 def _rewritten(line: Masked, write: Callable[[str], str]) -> Masked:
