@@ -114,6 +114,14 @@ def test_a_line_that_is_longer_than_usual_is_translated_sentence_by_sentence() -
         row = Line(1, f"A dog{first}A cat{second}A dog")
         assert piece_texts(stage(0), row) == ["A dog", "A cat", "A dog"]
         assert [piece.gap for piece in row.pieces] == [first, second, ""]
+    row = Line(1, "A dog \\| | | A cat \\| |")
+    assert piece_texts(stage(0), row) == [
+        vocabulary().decode(vocabulary().encode(f"{x} \\|")) for x in ("A dog", "A cat")
+    ]
+    for piece in row.pieces:
+        piece.hypotheses = [Hypothesis(tuple(vocabulary().encode("ein Hund")), -1.0, -1.0, True, ())]
+    stage(0).after([row])
+    assert row.translations[0].text == "ein Hund | | ein Hund |"
 
 
 @pytest.mark.parametrize(

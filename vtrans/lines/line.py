@@ -105,7 +105,7 @@ class Piece:
     source: Source
     hypotheses: list[Hypothesis] = field(default_factory=list)
     gap: str = ""
-    """The white space after it in the line."""
+    """The white space, and the bars of a row, after it in the line."""
 
     def required(self, vocab: Vocabulary) -> str:
         """Returns what its translation must begin with and contain, in any form."""

@@ -123,7 +123,8 @@ class SourceReader:
             texts = [part for text in texts for part in (sentences(text, language) if len(line.ids) > most else [text])]
             parts = []
             for k, text in enumerate(texts):
-                own = (text.rstrip(" \t|") if is_row else text).rstrip()
+                own = text.rstrip(" \t|") if is_row else ""
+                own = (f"{own}|" if own.endswith("\\") else own or text).rstrip()  # an escaped bar is text
                 ids = self.encode(own, line.number, to="" if k else to)
                 unmarked = 2 * len(_UNMARKED.findall(own)) > len(own)
                 cut = cut_long(ids, self.max_source, self._src_vocab, most if unmarked else self.max_source)
@@ -292,7 +293,7 @@ class CutIntoPieces(Stage):
                 text += self._gap(before, text[-1] + translated[0]) + translated if text else translated
                 before = piece
         return Translation(
-            one_line(text),
+            one_line(text + before.gap.rstrip()),
             math.fsum(h.logprob for h in hyps),
             math.fsum(h.score for h in hyps) / len(hyps),
             finished,
