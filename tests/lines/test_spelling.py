@@ -10,7 +10,9 @@ import pytest
 from vtrans.lines.line import Line
 from vtrans.lines.spelling import UsualSpelling
 
-KNOWS: Any = SimpleNamespace(is_unknown=lambda side, character: False, may_change=lambda line: ">>" not in line)
+KNOWS: Any = SimpleNamespace(
+    is_unknown=lambda side, character: character != '"', may_change=lambda line: ">>" not in line
+)
 TEXT = "run \u201cgit log\u201d now"
 
 
@@ -35,10 +37,11 @@ def test_protected_text_prefixes_and_unknown_marks_stay() -> None:
     line.protected = [(4, 13)]
     UsualSpelling(KNOWS).before([line, begun])
     assert line.seen.text == begun.seen.text == TEXT
-    lacks: Any = SimpleNamespace(is_unknown=lambda side, character: True, may_change=lambda line: True)
-    line = Line(3, TEXT)
-    UsualSpelling(lacks).before([line])
-    assert line.seen.text == TEXT
+    for lacks in (True, False):  # a vocabulary with all marks needs no others
+        either: Any = SimpleNamespace(is_unknown=lambda side, character, all=lacks: all, may_change=lambda line: True)
+        line = Line(3, TEXT)
+        UsualSpelling(either).before([line])
+        assert line.seen.text == TEXT
 
 
 def test_protected_text_moves_with_the_text_before_it() -> None:

@@ -54,6 +54,7 @@ def copied_of(reader: Reader, line: str) -> list[str]:
         ("Dvořák's fox", ["Dvořák's"]),
         ("Ærø", ["Ærø"]),
         ("собака 狐狸, αβγ!", ["собака", "狐狸", "αβγ"]),
+        ("fox क्\u200dया \u2067שלום\u2069", ["क्\u200dया", "\u2067שלום\u2069"]),
         ("{😀} fox 😀", ["{😀}", "😀"]),  # protected text is one piece
         ("fox\u00a0ｆｏｘ", []),  # normalization gives them pieces
     ],
@@ -102,6 +103,7 @@ def test_unknown_characters_come_back_and_are_linked_to_themselves() -> None:
         ("狐 a dog. 狐", ("", "")),  # a word
         (" a dog. ", ("", "")),
         ("| | a dog: .... |", ("| | ", " |")),
+        ("|| a dog ||", ("|| ", " ||")),
         ("😀 {😀} a dog. {😀} 😀", ("😀 ", "")),  # protected text belongs to the sentence
         ("\t\r a dog", ("", "")),
     ],
@@ -128,6 +130,7 @@ def test_links_count_the_symbols_around_a_sentence() -> None:
         ("a \x00 do\u00adg\u202e", "a  dog"),
         ("a\tdog", "a\tdog"),  # normalization makes it a space
         ("👨\u200d👩\U000e0067 \u200ddog", "👨\u200d👩\U000e0067 dog"),  # they join emoji
+        ("क्\u200dया \u2067שלום\u2069 \u2067dog\u2069", "क्\u200dया \u2067שלום\u2069 dog"),  # they are copied
     ],
 )
 def test_control_characters_are_not_shown_to_the_model(line: str, seen: str) -> None:

@@ -1,6 +1,7 @@
 """Writes pairs of curly quotation marks as straight ones, and escaped apostrophes as characters.
 
-Models that have learned from text with straight marks take others for rare symbols.
+Models that have learned from text with straight marks take others for rare symbols. A vocabulary with both curly marks
+keeps them.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ class UsualSpelling(Stage):
 
     def __init__(self, characters: Characters) -> None:
         self._characters = characters
-        self._knows_marks = not characters.is_unknown(0, '"')
+        lacks_curly = any(characters.is_unknown(0, mark) for mark in "\u201c\u201d")
+        self._writes_straight = lacks_curly and not characters.is_unknown(0, '"')
 
     def before(self, lines: Sequence[Line]) -> None:
         for line in lines:
@@ -34,7 +36,7 @@ class UsualSpelling(Stage):
             text = line.seen.text
             apostrophes = {match.span() for match in _APOSTROPHE.finditer(text)}
             line.protected = [span for span in line.protected if span not in apostrophes]
-            quoted = [match.span() for match in _CURLY.finditer(text)] if self._knows_marks else []
+            quoted = [match.span() for match in _CURLY.finditer(text)] if self._writes_straight else []
             parts = [((place, place + 1), '"') for begin, end in quoted for place in (begin, end - 1)]
             parts += [(span, "'") for span in apostrophes]
             _write(line, sorted(parts))

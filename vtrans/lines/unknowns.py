@@ -35,10 +35,10 @@ _EITHER = regex.compile(r"[\p{L}\p{M}]+/[\p{L}\p{M}]+")  # two words
 _LONG = regex.compile(r"[\w\p{M}]{201,}+")  # is not a word, and would be translated for seconds
 _WORDLESS = regex.compile(r"(?=[\p{C}\p{Z}\s\u2581]*+.)[^\p{L}\p{Cs}]++", regex.DOTALL)  # but not blank
 _RUN = regex.compile(r"[^\s<>]+|[<>]")
-_PART = regex.compile(r"\w[\w\p{M}'\u2019-]*|\X")
+_PART = regex.compile(r"\p{Cf}*+\w[\w\p{M}\p{Cf}'\u2019-]*|\X")
 # A bullet, where `- 5` and `> 5` are text, and the bars around a row of a table.
-_BULLET = regex.compile(r"\s*(?:[\p{Pd}\p{Sm}\p{So}*#\u2022\u2023\u00b7]\s+(?=[^\s\d])|(?:\|\s+)++)")
-_BAR_AT_END = regex.compile(r"(?<![\s|])(?:\s+\|)++\s*$")
+_BULLET = regex.compile(r"\s*(?:[\p{Pd}\p{Sm}\p{So}*#\u2022\u2023\u00b7]\s+(?=[^\s\d])|(?:\|++\s+)++)")
+_BAR_AT_END = regex.compile(r"(?<![\s|])(?:\s+\|++)++\s*$")
 _SENTENCE_END = regex.compile(r"[\p{Sentence_Terminal}\u2026]")
 
 
@@ -85,7 +85,7 @@ class Characters:
 
 class DropInvisible(Stage):
     """Leaves out control and format characters that the source vocabulary lacks, for which a model invents words. In
-    emoji they stay."""
+    emoji they stay, and so do format characters beside characters that are copied."""
 
     def __init__(self, characters: Characters) -> None:
         self._characters = characters
@@ -105,9 +105,15 @@ class DropInvisible(Stage):
                 line.translations = [replace(t, alignment=own) for t, own in zip(found, links, strict=True)]
 
     def _seen(self, text: str) -> str:
-        knows = self._characters.knows_control
-        seen: str = _CONTROLS.sub(lambda run: "".join(filter(knows, run.group())), text)
+        seen: str = _CONTROLS.sub(self._kept, text)
         return seen
+
+    def _kept(self, run: regex.Match[str]) -> str:
+        """Returns what is left of control characters."""
+        around = run.string[max(0, run.start() - 1) : run.start()] + run.string[run.end() : run.end() + 1]
+        copied = any(self._characters.lacks(0, character) for character in around)
+        knows = self._characters.knows_control
+        return "".join(c for c in run.group() if (copied and unicodedata.category(c) == "Cf") or knows(c))
 
 
 class CopyUnknown(Stage):
