@@ -11,7 +11,15 @@ import pytest
 from drawn import seeded
 
 from vtrans.errors import InputError
-from vtrans.score import METRICS, compare, data_warnings, numbers_score, score
+from vtrans.score import (
+    METRICS,
+    compare,
+    data_warnings,
+    deciding_metric,
+    fitting_tokenizer,
+    numbers_score,
+    score,
+)
 
 HYP = [
     "Ein Mann läuft–schnell durch den Park.",
@@ -113,7 +121,7 @@ WARNINGS: list[tuple[Sequence[str], Sequence[Sequence[str]], dict[str, bool | st
     (["", *HYP[1:]], [REF_1], {}, ["1 of 4 hypothesis lines are blank"]),
     (["", *HYP[1:]], [["", *REF_1[1:]]], {}, []),
     (REF_1, [REF_1], {}, ["the reference"]),
-    (["我喜欢狗"], [["我喜欢猫"]], {}, ["Chinese or Japanese"]),
+    (["我喜欢狗"], [["我喜欢猫"]], {"tokenize": "13a"}, ["13a"]),
     (["我喜欢狗"], [["我喜欢猫"]], {"tokenize": "zh"}, []),
 ]
 
@@ -188,3 +196,33 @@ def test_the_interval_and_p_are_those_of_a_count_of_resampled_texts() -> None:
 def test_a_comparison_says_whether_the_difference_is_significant() -> None:
     (same,) = compare(HYP, HYP, [REF_1], ["bleu"], samples=10)
     assert same.text.endswith("p = 1.0000 (not significant at 0.05)")
+
+
+TEXTS = [
+    ("13a", "de", "Heute ist das Wetter gut, 今日."),
+    ("13a", "", "الطقس جيد اليوم."),
+    ("13a", "hi", "आज मौसम अच्छा है।"),
+    ("13a", "", "1 2 3"),
+    ("zh", "zh-TW", "今天天气很好，Tom。"),
+    ("zh", "zho_Hans", "今天天气很好。"),
+    ("zh", "", "今天天气很好。"),
+    ("char", "ja", "今日天気良好。"),
+    ("char", "", "今日は天気がいいです。"),
+    ("char", "ko", "오늘은 날씨가 좋습니다."),
+    ("char", "", "วันนี้อากาศดี"),
+    ("char", "km", "ថ្ងៃនេះអាកាសធាតុល្អ"),
+    ("char", "lo", "ມື້ນີ້ອາກາດດີ"),
+]
+
+
+@pytest.mark.parametrize(("tokenizer", "language", "text"), TEXTS)
+def test_the_tokenizer_fits_the_script(tokenizer: str, language: str, text: str) -> None:
+    assert fitting_tokenizer([text] * 3, language) == tokenizer
+    assert deciding_metric(tokenizer) == ("chrf" if tokenizer == "char" else "bleu")
+
+
+@pytest.mark.parametrize("text", [text for tokenizer, _, text in TEXTS if tokenizer != "13a"])
+def test_equal_texts_have_a_perfect_score_in_every_script(text: str) -> None:
+    lines = [text] * 2
+    assert [result.value for result in score(lines, [lines])] == pytest.approx([100, 100])
+    assert data_warnings(["x"], [[text]], tokenize="13a")

@@ -27,7 +27,7 @@ from vtrans.data.store import DataFolder
 from vtrans.errors import InputError
 from vtrans.files import destination, file_sha256, overwritten, replaced, write_atomically
 from vtrans.processes.threads import set_threads
-from vtrans.score import corpus_scores
+from vtrans.score import corpus_scores, deciding_metric, fitting_tokenizer
 from vtrans.storage.run_folder import RunFolder, choose_model
 from vtrans.text.languages import direction
 from vtrans.text.lines import write_lines
@@ -66,9 +66,9 @@ class OldText:
 
 @dataclass(frozen=True)
 class AdaptOptions:
-    """The adapted model may lose up to `guard` BLEU on old text. `from_` and `to` are the languages of the pairs, for a
-    model of several or one that does not record them. `training` may replace values of the recipe, and says where to
-    train."""
+    """The adapted model may lose up to `guard` BLEU on old text, or chrF where that decides. `from_` and `to` are the
+    languages of the pairs, for a model of several or one that does not record them. `training` may replace values of
+    the recipe, and says where to train."""
 
     model: Path
     out: Path
@@ -80,14 +80,16 @@ class AdaptOptions:
 
 @dataclass(frozen=True)
 class Adapted:
-    """The result, and what was measured: BLEU by kind of text, `new` or `old`, of the given model, and of the one that
-    is kept or, if that is the given one, was tried last."""
+    """The result, and what was measured: `metric` by kind of text, `new` or `old`, of the given model, and of the one
+    that is kept or, if that is the given one, was tried last."""
 
     kept: Kept
     file: Path
     scores: Mapping[str, tuple[float, float]]
     counts: Mapping[str, int]
     """The pairs by kind of text and part, such as `new.train`."""
+    metric: str
+    """bleu or chrf."""
 
 
 def adapt(options: AdaptOptions, pairs: Pairs, old: OldText | None, console: Console) -> Adapted:
@@ -119,7 +121,7 @@ def adapt(options: AdaptOptions, pairs: Pairs, old: OldText | None, console: Con
     with replaced(file, "model") as path:
         shutil.copyfile(chosen, path)
     counts = {name: len(part) for name, part in parts.items()}
-    return Adapted(kept, file, {kind: (before[kind], after[kind]) for kind in before}, counts)
+    return Adapted(kept, file, {kind: (before[kind], after[kind]) for kind in before}, counts, work.metric(parts))
 
 
 class _Adaptation:
@@ -244,10 +246,18 @@ class _Adaptation:
         )  # fmt: skip
 
     def scores(self, model: Path, parts: Mapping[str, Pairs]) -> dict[str, float]:
-        """Returns the BLEU of a model on the test pairs of each kind."""
+        """Returns the score of a model on the test pairs of each kind, by the metric that decides for the new ones."""
         translator, scores = load(model, device=self._options.training.device), {}
+        tokenizer, metric = self._tokenizer(parts), self.metric(parts)
         for kind in ("new", "old"):
             if pairs := parts.get(f"{kind}.test"):
                 sources, references = zip(*pairs, strict=True)
-                scores[kind] = corpus_scores(self._translations(translator, sources), references)["bleu"]
+                scores[kind] = corpus_scores(self._translations(translator, sources), references, tokenizer)[metric]
         return scores
+
+    def metric(self, parts: Mapping[str, Pairs]) -> str:
+        """Returns the metric that decides for the language of the new pairs."""
+        return deciding_metric(self._tokenizer(parts))
+
+    def _tokenizer(self, parts: Mapping[str, Pairs]) -> str:
+        return fitting_tokenizer([target for _, target in parts["new.test"]], self._languages.tgt)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+import regex
 from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
@@ -19,6 +20,7 @@ from sacrebleu.metrics.ter import TER
 from sacrebleu.significance import PairedTest
 
 from vtrans.errors import InputError
+from vtrans.text.languages import UNSPACED, base
 from vtrans.text.values import compare as compare_numbers
 
 MetricName = Literal["bleu", "chrf", "chrf++", "ter"]
@@ -33,7 +35,10 @@ SIGNIFICANT = 0.05
 _BPE_MARK = re.compile(r"[^\s@]@@(?=\s|$)")
 _SENTENCEPIECE_MARK = "\u2581"
 _MOSES = re.compile(r"&(?:apos|quot|amp|#91|#93);| @-@ ")
-_CJK = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
+# Letters of scripts for which the tokenizer 13a finds no words, or few.
+_NOT_13A = regex.compile(rf"[{UNSPACED}\p{{Tibetan}}\p{{Hangul}}]")
+_NOT_HAN = regex.compile(rf"[[{UNSPACED}\p{{Tibetan}}\p{{Hangul}}]--\p{{Han}}]", regex.V1)
+SAMPLED = 1000  # lines that show the script of a text
 
 
 @dataclass(frozen=True)
@@ -91,12 +96,34 @@ class Comparison:
         return {**asdict(self), "text": self.text}
 
 
+def fitting_tokenizer(references: Sequence[str], language: str = "") -> str:
+    """Returns the tokenizer of sacrebleu with which BLEU counts the words of a text, by its script: `zh` for Chinese,
+    `char` for Japanese, Korean, Thai and others that 13a does not divide, else `13a`. The language says whether a text
+    of Han characters alone is Chinese, as it is by default."""
+    text = "".join(references[:SAMPLED])
+    others = len(_NOT_13A.findall(text))
+    if 2 * others <= sum(map(str.isalpha, text)):
+        return "13a"
+    is_chinese = base(language) in ("", "zh") and len(_NOT_HAN.findall(text)) <= 0.01 * others
+    return "zh" if is_chinese else "char"
+
+
+def _fitting(references: Sequence[Sequence[str]], language: str) -> str:
+    return fitting_tokenizer(references[0], language) if references else "13a"
+
+
+def deciding_metric(tokenizer: str) -> Literal["bleu", "chrf"]:
+    """Returns the metric that compares models. BLEU of characters says little about words."""
+    return "chrf" if tokenizer == "char" else "bleu"
+
+
 def score(
     hypotheses: Sequence[str],
     references: Sequence[Sequence[str]],
     metrics: Sequence[str] = DEFAULT_METRICS,
     *,
     tokenize: str | None = None,
+    language: str = "",
     lowercase: bool = False,
     samples: int = 0,
     hyp_name: str = "the hypothesis",
@@ -105,13 +132,13 @@ def score(
 ) -> list[Score]:
     """Returns the scores of a corpus, in the order of `metrics`.
 
-    Blank lines count, except that chrF and chrF++ ignore a line whose references are blank. Defaults are sacrebleu's:
-    BLEU uses the tokenizer 13a and chrF none; TER always ignores case, as its signature says. `tokenize` affects BLEU
-    only. With `samples`, lines are resampled that many times for a confidence interval, by the seed of `compare`.
-    `done` is called after each metric. Raises InputError for unequal line counts, no lines, subword marks, and an
-    unknown metric or tokenizer.
+    Blank lines count, except that chrF and chrF++ ignore a line whose references are blank. TER always ignores case, as
+    its signature says. `tokenize` affects BLEU only; without it, BLEU has the `fitting_tokenizer` of the references and
+    their language. Other defaults are sacrebleu's. With `samples`, lines are resampled that many times for a confidence
+    interval, by the seed of `compare`. `done` is called after each metric. Raises InputError for unequal line counts,
+    no lines, subword marks, and an unknown metric or tokenizer.
     """
-    made = _metrics(metrics, tokenize, lowercase)
+    made = _metrics(metrics, tokenize, _fitting(references, language), lowercase)
     _check(hypotheses, references, hyp_name, ref_names)
     scores = []
     for metric in made:
@@ -144,6 +171,7 @@ def compare(
     metrics: Sequence[str] = DEFAULT_METRICS,
     *,
     tokenize: str | None = None,
+    language: str = "",
     lowercase: bool = False,
     samples: int = SAMPLES,
     baseline_name: str = "the baseline",
@@ -156,7 +184,7 @@ def compare(
     sacrebleu draws the samples with a fixed seed, or with that of the environment variable SACREBLEU_SEED. `done` is
     called after each metric. Raises InputError as `score` does.
     """
-    made = _metrics(metrics, tokenize, lowercase)
+    made = _metrics(metrics, tokenize, _fitting(references, language), lowercase)
     _check(baseline, references, baseline_name, ref_names)
     _check(hypotheses, references, hyp_name, ref_names)
     systems: list[tuple[str, Sequence[str]]] = [("baseline", list(baseline)), ("system", list(hypotheses))]
@@ -169,13 +197,13 @@ def compare(
     return comparisons
 
 
-def corpus_scores(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, Any]:
+def corpus_scores(hypotheses: Sequence[str], references: Sequence[str], tokenizer: str = "13a") -> dict[str, Any]:
     """Returns `bleu`, `chrf` and their `signature` for a validation during training.
 
     Subword marks are allowed, because an untrained model may produce them. Raises InputError for unequal line counts.
     """
     check_counts(hypotheses, [references], "the translations", ["the references"])
-    made: list[Metric] = [BLEU(force=True), CHRF()]
+    made: list[Metric] = [BLEU(tokenize=tokenizer, force=True), CHRF()]
     bleu, chrf = (metric.corpus_score(list(hypotheses), [list(references)]) for metric in made)
     signature = " ".join(
         f"{result.name}|{metric.get_signature().format()}" for result, metric in zip((bleu, chrf), made, strict=True)
@@ -220,11 +248,10 @@ def data_warnings(
                 f"no hypothesis line has a capital letter, but {capitals:,} of {len(references[0]):,} reference lines "
                 "have one; scores that ignore case say so in their signature."
             )
-    letters = [c for lines in references for line in lines[:1000] for c in line if c.isalpha()]
-    if tokenize in (None, "13a") and sum(bool(_CJK.match(c)) for c in letters) > 0.5 * max(1, len(letters)):
+    if tokenize == "13a" and (fitting := fitting_tokenizer(references[0])) != "13a":
         warnings.append(
-            "the references look Chinese or Japanese, which the tokenizer 13a splits into a few long words; "
-            "score with the tokenizer zh, ja-mecab or char."
+            "the tokenizer 13a splits the script of the references into a few long words; score with the tokenizer "
+            f"{fitting}."
         )
     if written and len(references) == 1 and list(hypotheses) == list(references[0]):
         warnings.append("the hypothesis equals the reference in every line.")
@@ -235,8 +262,8 @@ def _has_capitals(line: str) -> bool:
     return line != line.lower()
 
 
-def _metrics(names: Sequence[str], tokenize: str | None, lowercase: bool) -> list[Metric]:
-    """Returns the sacrebleu metrics with these names."""
+def _metrics(names: Sequence[str], tokenize: str | None, fitting: str, lowercase: bool) -> list[Metric]:
+    """Returns the sacrebleu metrics with these names. BLEU has the tokenizer `fitting` unless another is given."""
     if not names:
         raise InputError(f"`metrics` must name at least one of {', '.join(METRICS)}, got none.")
     if tokenize is not None and "bleu" not in names:
@@ -245,7 +272,7 @@ def _metrics(names: Sequence[str], tokenize: str | None, lowercase: bool) -> lis
     for name in dict.fromkeys(names):
         if name == "bleu":
             # `force` silences a log message, which data_warnings replaces.
-            made.append(BLEU(lowercase=lowercase, tokenize=_checked_tokenizer(tokenize), force=True))
+            made.append(BLEU(lowercase=lowercase, tokenize=_checked_tokenizer(tokenize or fitting), force=True))
         elif name == "chrf":
             made.append(CHRF(lowercase=lowercase))
         elif name == "chrf++":
@@ -257,10 +284,8 @@ def _metrics(names: Sequence[str], tokenize: str | None, lowercase: bool) -> lis
     return made
 
 
-def _checked_tokenizer(name: str | None) -> str | None:
+def _checked_tokenizer(name: str) -> str:
     """Returns the tokenizer's name. Raises InputError if sacrebleu does not have it or cannot use it here."""
-    if name is None:
-        return None
     known = list(BLEU.TOKENIZERS)
     if name not in known:
         raise InputError(f"`tokenize` must be one of {', '.join(known)}, got {name!r}.")

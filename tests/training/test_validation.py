@@ -11,12 +11,15 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import TINY, VALID_PAIRS, tiny_train
+from conftest import TINY, VALID_PAIRS, tiny_pairs, tiny_train
 from runs import heard, lines, run_trainer, set_up_run
 
 from vtrans.checkpoint import load_model
 from vtrans.config import SearchConfig, TrainConfig
+from vtrans.console import Console
 from vtrans.data.batches import collate
+from vtrans.data.options import PrepareOptions
+from vtrans.data.preparation.prepare import prepare
 from vtrans.data.store import DataFolder
 from vtrans.errors import InputError, VtransError
 from vtrans.storage.run_folder import RunFolder
@@ -230,3 +233,33 @@ def test_weights_that_are_not_finite_never_replace_a_checkpoint(tmp_path: Path, 
     run = tiny_train(tiny_data, tmp_path / "run", "train.max_steps=20")
     whole = tiny_train(tiny_data, tmp_path / "whole", "train.max_steps=20")
     assert run.last.read_bytes() == whole.last.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("code", "first", "metric", "tokenizer"), [("ja", "\u3042", "chrf", "char"), ("zh", "\u4e00", "bleu", "zh")]
+)
+def test_the_metric_and_its_tokenizer_fit_the_target_language(
+    tmp_path: Path, code: str, first: str, metric: str, tokenizer: str
+) -> None:
+    """Words become characters without blanks, for which the tokenizer 13a gives 0 whatever the model says."""
+    words = sorted({word for _, tgt in tiny_pairs() for word in tgt.split()})
+    characters = {word: chr(ord(first) + place) for place, word in enumerate(words)}
+    pairs = [(src, "".join(characters[word] for word in tgt.split())) for src, tgt in tiny_pairs()]
+    for name, part in (("train", pairs[12:]), ("valid", pairs[:12])):
+        for side, language in enumerate(("en", code)):
+            text = "".join(f"{pair[side]}\n" for pair in part)
+            (tmp_path / f"{name}.{language}").write_text(text, encoding="utf-8")
+    src, tgt, valid_src, valid_tgt = (
+        (tmp_path / f"{name}.{language}",) for name in ("train", "valid") for language in ("en", code)
+    )
+    options = PrepareOptions(src, tgt, valid_src, valid_tgt, out=tmp_path / "data", vocab_size=320, threads=1)
+    prepare(options, Console(quiet=True))
+    run = tiny_train(
+        DataFolder.open(tmp_path / "data"), tmp_path / "run", "train.max_steps=60", "train.valid_sentences=0"
+    )
+    assert f'best_metric = "{metric}"' in run.recipe.read_text()
+    records = [line for line in lines(run) if line["kind"] == "valid"]
+    assert records[-1][metric] > 0
+    assert f"tok:{tokenizer}|" in records[-1]["signature"]
+    best = max(records, key=lambda record: record[metric])
+    assert run.best.read_bytes() == run.step_file(best["step"]).read_bytes()

@@ -34,7 +34,7 @@ OLD_TEST_SRC = (
     "`--old-src` and `--old-tgt`]"
 )
 OLD_TEST_TGT = "Translation of `--old-test-src`."
-GUARD = "Keep the old model if the adapted one loses more BLEU on held-out old pairs."
+GUARD = "Keep the old model if the adapted one loses more BLEU, or chrF for Japanese and others, on held-out old pairs."
 FROM = "Source language of the pairs, if the model has several or does not record its own."
 KEPT = {
     "adapted": "the adapted model",
@@ -109,13 +109,14 @@ def adapt(
         made = run_adapt(options, found, old, console)
     console.info(", ".join(f"{name} {count:,}" for name, count in made.counts.items()))
     rows = [(kind, f"{before:.1f}", f"{after:.1f}") for kind, (before, after) in made.scores.items()]
-    console.table("BLEU of the test pairs", rows, header=("", "before", "after"))
+    name = {"bleu": "BLEU", "chrf": "chrF"}[made.metric]
+    console.table(f"{name} of the test pairs", rows, header=("", "before", "after"))
     if "old" not in made.scores:
         console.warn(
             "what the model forgets was not measured; give pairs of its old text with --old-test-src and --old-test-tgt"
         )
-    (new, gained), (old_bleu, left) = made.scores["new"], made.scores.get("old", (0.0, 0.0))
-    needed = math.ceil(10 * (old_bleu - left)) / 10
+    (new, gained), (old_score, left) = made.scores["new"], made.scores.get("old", (0.0, 0.0))
+    needed = math.ceil(10 * (old_score - left)) / 10
     refused = made.kept == "given" and gained > new and needed > guard
     advice = f"; to take the mean, repeat the command with --guard {needed}" if refused else ""
     console.info(f"{made.file}: {KEPT[made.kept]}{advice}")

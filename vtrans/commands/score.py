@@ -14,6 +14,7 @@ from vtrans.errors import InputError
 REFERENCES = "Reference translations. Give several files for several references per line."
 METRICS = "bleu, chrf, chrf++ or ter. May be repeated.  [default: bleu and chrf]"
 CONFIDENCE = "Print the 95% confidence interval of BLEU, chrF and TER, from 1,000 resamples of the lines."
+TOKENIZER = "sacrebleu's tokenizer for BLEU.  [default: 13a, or what fits the script of the references]"
 BASELINE = "Translations of another system, to test whether the difference is significant (paired bootstrap)."
 INTERVAL = "± is half the 95% confidence interval of a score, by resampling its lines"
 P_VALUE = (
@@ -31,9 +32,7 @@ def score(
     references: Annotated[list[Path], argument(REFERENCES, "REF")],
     hyp: Annotated[Path | None, option("Translations to score.  [default: stdin]", "FILE")] = None,
     metrics: Annotated[list[str] | None, option(METRICS, "NAME", "Scoring", flag="--metric")] = None,
-    tokenize: Annotated[
-        str | None, option("sacrebleu's tokenizer for BLEU.  [default: 13a]", "NAME", "Scoring")
-    ] = None,
+    tokenize: Annotated[str | None, option(TOKENIZER, "NAME", "Scoring")] = None,
     lowercase: Annotated[bool, option("Ignore case.", panel="Scoring", flag="--lowercase")] = False,
     confidence: Annotated[bool, option(CONFIDENCE, panel="Scoring", flag="--confidence")] = False,
     baseline: Annotated[Path | None, option(BASELINE, "FILE", "Scoring")] = None,
@@ -50,6 +49,7 @@ def score(
     from vtrans.comet import comet_score
     from vtrans.score import DEFAULT_METRICS, SAMPLES, compare, data_warnings, numbers_score
     from vtrans.score import score as run_score
+    from vtrans.text.languages import language_of_file
 
     if comet and src is None:
         raise InputError("--comet needs the source text; add --src FILE.")
@@ -65,7 +65,11 @@ def score(
     refs = [read_all(path, how, console) for path in references]
     hypotheses = read_all(hyp, how, console)
     settings: dict[str, Any] = {"tokenize": tokenize, "lowercase": lowercase}
-    labels: dict[str, Any] = {"hyp_name": str(hyp or "stdin"), "ref_names": [str(path) for path in references]}
+    labels: dict[str, Any] = {
+        "language": language_of_file(str(references[0])) or "",
+        "hyp_name": str(hyp or "stdin"),
+        "ref_names": [str(path) for path in references],
+    }
     results: list[Any]
     chosen = metrics or DEFAULT_METRICS
     other = read_all(baseline, how, console) if baseline else []

@@ -95,7 +95,9 @@ class TrainConfig:
         5, 1, 10**6, "Number of best checkpoints kept, in addition to the newest.", "checkpoints"
     )
     best_metric: str = _free_choice(
-        "bleu", ("bleu", "chrf", "nll"), "Metric that decides which checkpoint is the best."
+        "auto",
+        {"auto": "chrF where BLEU would count characters, else BLEU", **dict.fromkeys(("bleu", "chrf", "nll"), "")},
+        "Metric that decides which checkpoint is the best.",
     )
     patience: int = _free_number(
         0,

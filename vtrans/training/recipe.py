@@ -170,8 +170,9 @@ def requested_recipe(
     return load_recipe(name or DEFAULT_RECIPE, overrides)
 
 
-def resolved(recipe: Recipe, *, joint: bool, precision: str) -> Recipe:
-    """The recipe with `auto` resolved for this kind of vocabulary; `precision` is what it stands for in training."""
+def resolved(recipe: Recipe, *, joint: bool, precision: str, metric: str) -> Recipe:
+    """The recipe with `auto` resolved for this kind of vocabulary; `precision` and `metric` are what it stands for in
+    training."""
     if recipe.train.precision != "auto":
         precision = recipe.train.precision
     layer = recipe.model.alignment_layer
@@ -180,7 +181,11 @@ def resolved(recipe: Recipe, *, joint: bool, precision: str) -> Recipe:
     return dataclasses.replace(
         recipe,
         model=dataclasses.replace(recipe.model, tie=resolve_tie(recipe.model.tie, joint), alignment_layer=layer),
-        train=dataclasses.replace(recipe.train, precision=precision),
+        train=dataclasses.replace(
+            recipe.train,
+            precision=precision,
+            best_metric=metric if recipe.train.best_metric == "auto" else recipe.train.best_metric,
+        ),
     )
 
 

@@ -42,7 +42,7 @@ from vtrans.training.recipe import (
 )
 from vtrans.training.resume import environment, newest_progress, restore
 from vtrans.training.tensorboard import Events, remove
-from vtrans.training.validation import signature_end
+from vtrans.training.validation import metric_of, signature_end
 from vtrans.training.warm_start import refuse_another, warm_start
 
 
@@ -101,7 +101,8 @@ def set_up(
     asked = requested_recipe(
         run, before, options.recipe, options.overrides, fresh=options.fresh, base=_recipe_of(options.init_from, data)
     )
-    recipe = resolved(asked, joint=data.joint, precision=precision_of(device, ranks, saved))
+    precision = precision_of(device, ranks, saved)
+    recipe = resolved(asked, joint=data.joint, precision=precision, metric=metric_of(data))
     refuse_changes(run, before, recipe)
     options.check(recipe.model)
     check_data(data, recipe)

@@ -23,12 +23,14 @@ from vtrans.files import explained, write_atomically
 from vtrans.keys import idle_because, keys_of
 from vtrans.lines.line import Line
 from vtrans.processes.memory import release_memory
-from vtrans.score import corpus_scores
+from vtrans.score import corpus_scores, deciding_metric, fitting_tokenizer
 from vtrans.storage.run_folder import RunFolder
 from vtrans.text.vocabulary import EOS_ID
 from vtrans.training.optimization.loss import Objective, autocast
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator
+
+MOST_READ = 1000  # validation pairs whose script is looked at
 
 
 class _Cancelled(Exception):
@@ -52,6 +54,8 @@ def signature_end(train: TrainConfig, search: SearchConfig, data: DataFolder) ->
             continue
         if key.signed or (value != getattr(SearchConfig, name) and not idle_because(validated, name)):
             settings[name] = value
+    if (tokenizers := {*tokenizers_of(data).values()}) != {"13a"}:
+        settings["tokenizers"] = "-".join(sorted(tokenizers))
     settings["limit"] = str(data.length_limit).replace(" ", "")
     settings["sentences"] = translated(train, len(data.valid))
     return "".join(f"|{name}:{value}" for name, value in settings.items())
@@ -70,6 +74,24 @@ def _chosen(data: DataFolder, count: int) -> tuple[list[int], dict[str | None, l
     for row, (_, code) in enumerate(chosen):
         rows.setdefault(code, []).append(row)
     return [i for i, _ in chosen], rows
+
+
+def tokenizers_of(data: DataFolder) -> dict[str | None, str]:
+    """Returns the tokenizer of BLEU for each target language; None stands for the language of a model without tags."""
+    chosen, rows = _chosen(data, min(len(data.valid), MOST_READ))
+    known = {pair.tgt for pair in data.languages}
+    only = next(iter(known)) if len(known) == 1 else ""
+    return {
+        to: fitting_tokenizer([data.valid.text("tgt", chosen[row]) for row in some], to or only)
+        for to, some in rows.items()
+    }
+
+
+def metric_of(data: DataFolder) -> str:
+    """Returns the metric that decides which checkpoint is the best: chrF if a target language needs it, or if several
+    languages have their words counted in different ways."""
+    tokenizers = set(tokenizers_of(data).values())
+    return "chrf" if len(tokenizers) > 1 else deciding_metric(*tokenizers)
 
 
 def unigram_nll(data: DataFolder) -> float:
@@ -103,6 +125,7 @@ class Validation:
         self.count = translated(recipe.train, len(data.valid))
         self.chosen, self.rows = _chosen(data, self.count)
         self.signature_end = signature_end(recipe.train, recipe.search, data)
+        self.tokenizers = tokenizers_of(data)
         self._translator(0)  # raises InputError for settings of the search that contradict each other or the data
 
     def measure(self, step: int, cancelled: Callable[[], bool] = lambda: False) -> dict[str, Any] | None:
@@ -135,9 +158,10 @@ class Validation:
         except LogprobsError as error:  # training may recover, and must not lose its updates
             self.console.warn(f"step {step:,}: {error} Its translations count as blank.")
             hypotheses = [""] * len(sources)
-        scores = corpus_scores(hypotheses, references)
+        tokenizers = set(self.tokenizers.values())
+        scores = corpus_scores(hypotheses, references, next(iter(tokenizers)) if len(tokenizers) == 1 else "13a")
         by_language = {
-            to: corpus_scores([hypotheses[i] for i in rows], [references[i] for i in rows])
+            to: corpus_scores([hypotheses[i] for i in rows], [references[i] for i in rows], self.tokenizers[to])
             for to, rows in self.rows.items()
             if to is not None
         }
