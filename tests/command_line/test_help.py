@@ -26,6 +26,7 @@ def test_help_is_plain_and_not_cut_off(command: str, run_cli: Callable[..., Done
     assert "--help" in text
     assert not set("╭│╰") & set(text)
     assert not re.search(r"^  \S+ <", text, re.MULTILINE), "the type of an argument is shown"
+    assert "help=" not in text, "a declaration is shown instead of its text"
     assert "..." not in text.replace("]...", "").replace("}...", ""), "a summary is cut off"
     assert set(re.findall(r"`(\w+)`", text)) <= {"auto", "serve"}, "a parameter is named instead of its flag"
 

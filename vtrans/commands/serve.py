@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     from vtrans.wording.glossary import Glossary
 
 NEEDED = (*DOCUMENT_PACKAGES, "starlette", "uvicorn", "python_multipart", "py3langid")  # the extra `serve`
-MODELS = Models(
-    "Run folders or model files that record their languages.", True, f"{DEFAULT_RUN}, unless --pair is given"
-)
+MODELS = "Run folders or model files that record their languages."
 PAIRS = "Model and its languages, such as en-de=run. May be repeated."
 GLOSSARIES = f"{GLOSSARY} May be repeated, once for each pair of languages."
 HOST = "Address to listen on; 0.0.0.0 means every address."
