@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import runpy
 import shutil
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -67,3 +69,18 @@ def test_the_image_is_built_from_one_pinned_base() -> None:
     assert pinned
     assert set(bases[1:]) == {"base"}
     assert f"Linux x86-64, Python {pinned[1]} | all tests" in (ROOT / "docs/install.md").read_text(encoding="utf-8")
+
+
+def test_soak_prints_its_counts_at_ctrl_c(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def run_round(seed: int, tests: list[str]) -> int:
+        if seeds:
+            raise KeyboardInterrupt
+        seeds.append(seed)
+        return 2
+
+    seeds: list[int] = []
+    program = runpy.run_path(str(ROOT / "tests" / "soak" / "laws.py"))
+    monkeypatch.setitem(program["main"].__globals__, "run_round", run_round)
+    monkeypatch.setattr(sys, "argv", ["laws.py"])
+    assert program["main"]() == 1
+    assert "1 round, 2 failures" in capsys.readouterr().out

@@ -28,10 +28,13 @@ def main() -> int:
     options = parser.parse_args()
     end = time.monotonic() + 60 * options.minutes
     rounds = failures = 0
-    while rounds == 0 or time.monotonic() < end:
-        rounds += 1
-        failures += run_round(secrets.randbelow(10**9) + 2, options.tests)
-    print(f"{rounds} rounds, {failures} failures.")
+    try:
+        while rounds == 0 or time.monotonic() < end:
+            failures += run_round(secrets.randbelow(10**9) + 2, options.tests)
+            rounds += 1
+    except KeyboardInterrupt:
+        print("Stopped in a round, which is not counted.")
+    print(f"{rounds} {'round' if rounds == 1 else 'rounds'}, {failures} failures.")
     return int(failures > 0)
 
 
