@@ -185,3 +185,16 @@ def test_a_translation_that_is_no_xml_is_not_written(ending: str, broken: str) -
     assert opened.written(opened.texts)
     with pytest.raises(DocumentError, match=r"^[^\n]{10,200}\.$"):
         opened.written([broken])
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        ("A café.\n".encode("latin-1"), "Line 1: .*UTF-8, got byte 0xe9 at byte offset 5; convert"),
+        (b"\xff\xfeA\0\n\0B", "Line 2: .*UTF-16LE, got byte 0x42 at byte offset 6; convert"),
+        ("A café.\r\nB\r\n".encode("utf-16-le"), "looks like UTF-16LE; convert"),
+    ],
+)
+def test_text_that_is_not_of_its_encoding_is_refused_with_its_place(content: bytes, named: str) -> None:
+    with pytest.raises(DocumentError, match=named):
+        open_file("a.txt", content, 100_000)
