@@ -215,15 +215,18 @@ def printable(name: str | Path) -> str:
     return os.fsencode(name).decode("utf-8", errors="backslashreplace")
 
 
-def no_file(path: str | Path) -> FileError:
-    """Returns the error about a missing file. It names the file of the folder with the nearest name."""
+def no_file(path: str | Path, kind: str = "file", others: Iterable[str] = (), advice: str = "") -> FileError:
+    """Returns the error about a missing file of that kind. It names the nearest of the files in its folder and of the
+    other names, or gives the advice if there is none."""
     folder, name = os.path.split(path)
     try:
         names = [file.name for file in Path(folder or ".").iterdir()]
-        close = [str(Path(folder, file)) for file in difflib.get_close_matches(name, names, n=1, cutoff=0.7)]
     except (OSError, ValueError):
-        close = []
-    return FileError(f"there is no file {path}" + (f"; did you mean {close[0]}?" if close else "."))
+        names = []
+    close = [str(Path(folder, file)) for file in difflib.get_close_matches(name, names, n=1, cutoff=0.7)]
+    close += difflib.get_close_matches(str(path), others, n=1)
+    end = f"; did you mean {close[0]}?" if close else f"; {advice}." if advice else "."
+    return FileError(f"there is no {kind} {path}{end}")
 
 
 def check_path(path: str | Path) -> None:

@@ -102,4 +102,16 @@ def test_a_word_of_translate_is_a_model_or_a_document(
     shutil.rmtree("en-de")
     assert run_cli("translate", "en-de", stdin=b"\n").out == b"\n"
     missing = run_cli("translate", "page.tx", tiny_run.path)
-    assert (missing.code, missing.err) == (2, "error: there is no file page.tx; did you mean page.txt?\n")
+    assert (missing.code, missing.err) == (2, "error: there is no model or document page.tx; did you mean page.txt?\n")
+    assert "did you mean en-de?" in run_cli("translate", "ende", stdin=SENTENCE).err
+    Path("empty").mkdir()
+    for wrong in ("data", "empty", "nowhere"):  # a folder with data.json, an empty one, and nothing at all
+        error = run_cli("translate", wrong, stdin=SENTENCE).err
+        assert wrong in error
+        assert "model" in error
+
+
+def test_import_takes_the_name_of_a_model_that_ships_with_vtrans(place: Path, run_cli: Callable[..., Done]) -> None:
+    done = run_cli("import", "en-de")
+    assert done.code == 2
+    assert "--keep-text" in done.err, "the model was found, and is one of vtrans already"

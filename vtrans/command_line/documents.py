@@ -73,14 +73,24 @@ class Documents:
         ending of a format. Raises InputError if a result would replace a document, another result, or one of the other
         files, which have flags."""
         from vtrans.documents.files import FORMATS
+        from vtrans.storage.run_folder import shipped_models
 
+        found: dict[Path, list[Path]] = {}
+        for file in files:
+            if not file.exists():
+                advice = "name a run folder, a model file or a document"
+                raise no_file(file, "model or document", shipped_models(), advice)
+            if file.is_dir():
+                inside = documents_in(file, () if self.format else tuple(FORMATS))
+                found[file] = [path for path in inside if output not in path.parents]
+                if not found[file]:
+                    raise FileError(f"{file} has no model, and no file that ends in one of {', '.join(FORMATS)}.")
         targets: dict[Path, Path | None] = {}
         several = len(files) > 1 or files[0].is_dir()
         if several and (output is None or output.is_file()):
-            raise InputError(f"`output` must be a folder for several documents, got {output or 'none'}.")
+            theirs = f"the documents in {next(iter(found))} (it has no model)" if found else "several documents"
+            raise InputError(f"`output` must be a folder for {theirs}, got {output or 'none'}.")
         for file in files:
-            if not file.exists():
-                raise no_file(file)
             if not file.is_dir():
                 self.ending(file)
                 folder = output is not None and (several or output.is_dir())
@@ -89,11 +99,7 @@ class Documents:
                     raise InputError(f"`output` must be another folder than that of {file}, or name a new file.")
                 continue
             assert output is not None
-            for path in documents_in(file, () if self.format else tuple(FORMATS)):
-                if output not in path.parents:
-                    targets[path] = output / path.relative_to(file)
-        if not targets:
-            raise FileError(f"{files[0]} has no file that ends in one of {', '.join(FORMATS)}.")
+            targets |= {path: output / path.relative_to(file) for path in found[file]}
         written = [target for target in targets.values() if target]
         if repeated := [target for target in written if written.count(target) > 1]:
             raise InputError(f"`output` would have two files {repeated[0]}; translate them into different folders.")

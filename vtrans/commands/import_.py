@@ -58,8 +58,11 @@ def import_(
     kept = [line for file in keep_text or () for line in read_all(file, how, console)]
     from vtrans.interop.formats import import_model
     from vtrans.interop.trimming import Keep
+    from vtrans.storage.run_folder import shipped_models
 
     direction = {side: code for side, code in (("from", from_), ("to", to)) if code is not None}
+    if not model.exists():
+        model = shipped_models().get(str(model), model)
     keep = Keep(kept, FREQUENT_PIECES if keep_frequent is None else keep_frequent) if keep_text else None
     verified = import_model(model, out, console, samples, src_spm, tgt_spm, direction, keep)
     if as_json:

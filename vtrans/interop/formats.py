@@ -16,7 +16,7 @@ import vtrans.interop.marian.importer as marian_importer
 from vtrans.checkpoint import save_model
 from vtrans.console import Console
 from vtrans.errors import FileError, InputError
-from vtrans.files import check_path, destination, explained, overwritten, replaced
+from vtrans.files import check_path, destination, explained, no_file, overwritten, replaced
 from vtrans.interop.huggingface.multilingual import refuse_direction
 from vtrans.interop.imported import Imported, install
 from vtrans.interop.plain_call import PlainOutputs, compare_plain, plain_outputs
@@ -45,7 +45,7 @@ def read_model(
     """
     check_path(path)
     if not path.exists():
-        raise FileError(f"there is no model {path}.")
+        raise no_file(path, "model", advice="name its file or folder")
     if ctranslate2_importer.recognises(path):  # its folder may have the tokenizer's files of Hugging Face as well
         refuse_direction(path, direction)
         return ctranslate2_importer.read(path, src_spm, tgt_spm)
