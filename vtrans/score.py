@@ -335,7 +335,7 @@ def check_counts(
         if len(lines) != len(hypotheses):
             raise InputError(
                 f"{hyp_name} has {len(hypotheses):,} lines, but {name} has {len(lines):,}; "
-                "each hypothesis line needs its reference line."
+                "the two must have the same number of lines."
             )
     if not hypotheses:
         raise InputError(f"{hyp_name} has no lines to score.")

@@ -223,7 +223,7 @@ def translate_text(
             console.info("reading from the terminal, line by line; end with Ctrl-D")
         translate_with, busy = prepare(translator)
         copies = min(division.copies(translator.engine), busy)
-        if copies:
+        if copies > 1:
             console.info(f"{copies} processes share the input")
         with workers_for(translator, options, copies, division.threads) if copies else nullcontext() as workers:
             translate_with(workers)
