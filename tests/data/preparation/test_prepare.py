@@ -67,6 +67,19 @@ def test_only_empty_validation_pairs_are_dropped(tmp_path: Path) -> None:
     assert "warning: the longest validation sentence has" in said
 
 
+@pytest.mark.parametrize("mark", ["\uff01", "\u200c\u0627", "\u0e33"])
+def test_characters_that_translations_cannot_have_are_warned_about(tmp_path: Path, mark: str) -> None:
+    valid = [*VALID, ("dog", f"Hund{mark}")]
+    for number, (rule, warned) in enumerate({"nmt_nfkc": True, "identity": False, "nmt_nfkc_cf": False}.items()):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        _, said = heard(options(folder, valid=valid, normalization=rule))
+        assert ("--normalization identity" in said) == warned
+    folder = tmp_path / "plain"
+    folder.mkdir()
+    assert "--normalization" not in heard(options(folder, valid=[*VALID, ("dog", "Hu\u0308nd\u200f")]))[1]
+
+
 def test_odd_characters_and_bad_bytes_are_counted(tmp_path: Path) -> None:
     opts = options(tmp_path, on_bad_utf8="replace")
     path = Path(opts.src[0])
