@@ -9,9 +9,10 @@ import pytest
 import regex
 from hypothesis import example, given
 from hypothesis import strategies as st
-from translators import WORDS, translator, vocabulary
+from translators import WORDS, FakeEngine, learned, translator, vocabulary
 
 from vtrans.config import SearchConfig
+from vtrans.lines.alignments import AlignWords
 from vtrans.lines.line import Line
 from vtrans.lines.pieces import EXTRA_LENGTH, CutIntoPieces, SourceReader, cut_long
 from vtrans.search.loop import Hypothesis
@@ -86,6 +87,26 @@ def test_blanks_between_pieces_are_those_of_the_target(line: str, translations: 
         piece.hypotheses = [Hypothesis(tuple(vocab.encode(text)), -1.0, -1.0, True, ())]
     stage.after([asked])
     assert asked.translations[0].text == joined
+
+
+def test_marks_of_a_row_stay_and_their_words_have_no_links() -> None:
+    line, words = Line(1, "a dog | cat | runs |"), list[tuple[list[int], list[int]]]()
+    vocab = learned(["a dog | cat | runs |", "ein Hund"])
+
+    class Rows(FakeEngine):
+        def align(self, pairs: Any, given: Any, batch_tokens: int) -> Any:
+            words.extend(given)
+            return super().align(pairs, given, batch_tokens)
+
+    engine: Any = Rows(vocab)
+    stages = [AlignWords(engine, 100), CutIntoPieces(SourceReader(engine, SearchConfig()), vocab, TranslateOptions())]
+    stages[1].before([line])
+    for piece in line.pieces:
+        piece.hypotheses = [Hypothesis(tuple(vocab.encode("ein Hund")), -1.0, -1.0, True, ())]
+    for stage in reversed(stages):
+        stage.after([line])
+    assert line.translations[0].text == "ein Hund | ein Hund | ein Hund |"
+    assert [({*src}, {*tgt}) for src, tgt in words] == [({0, 1}, {0, 1}), ({3}, {3, 4}), ({5}, {6, 7})]
 
 
 def test_a_line_that_is_longer_than_usual_is_translated_sentence_by_sentence() -> None:

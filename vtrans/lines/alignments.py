@@ -33,13 +33,16 @@ class AlignWords(Stage):
             for rank, translation in enumerate(line.translations[:ranks]):
                 hyps = [piece.hypotheses[rank].tokens for piece in line.pieces]
                 firsts, begin = first_words(map(vocab.decode, hyps), translation.text), 0  # in the subwords of the line
+                marks = 0  # words between pieces, such as those between cells
                 for piece, tokens, first in zip(line.pieces, hyps, firsts, strict=True):
                     src = piece.source.tokens[:-1]
                     end = begin + len(src) - len(tags)
                     pairs.append((src, tokens))
-                    words.append(([*tags, *line_words[begin:end]], [first + j for j in words_of_ids(tokens, vocab)]))
+                    own = [word + marks for word in line_words[begin:end]]
+                    words.append(([*tags, *own], [first + j for j in words_of_ids(tokens, vocab)]))
                     places.append((line, rank))
                     begin = end
+                    marks += len(piece.gap.split())
         found: defaultdict[tuple[Line, int], Links] = defaultdict(tuple)
         for place, links in zip(places, self._engine.align(pairs, words, self._batch_tokens), strict=True):
             found[place] = tuple(sorted((*found[place], *links)))

@@ -292,6 +292,7 @@ class CutIntoPieces(Stage):
             if translated:
                 text += self._gap(before, text[-1] + translated[0]) + translated if text else translated
                 before = piece
+        text += line.pieces[-1].gap.rstrip()  # the mark at the end of a row
         return Translation(
             one_line(text + before.gap.rstrip()),
             math.fsum(h.logprob for h in hyps),

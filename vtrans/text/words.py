@@ -92,10 +92,12 @@ def words_of_ids(tokens: Sequence[int], vocab: Vocabulary) -> list[int]:
 
 
 def first_words(parts: Iterable[str], text: str) -> Iterator[int]:
-    """Yields the number of the word in which each part of a text begins. White space may stand between the parts."""
+    """Yields the number of the word in which each part of a text begins. White space, and marks
+    between white space, may stand between the parts."""
     place = words = 0
     for part in map(one_line, parts):
         begin = max(text.find(part, place), place)
+        words += len(text[place:begin].split())
         if part and 0 < begin == place:
             words -= 1
         yield words
