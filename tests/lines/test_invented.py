@@ -48,6 +48,15 @@ def test_the_rule_forbids_what_begins_another_code(vocab: Vocabulary) -> None:
     assert forbidden > 100
 
 
+def test_letters_of_scripts_without_spaces_belong_to_no_code() -> None:
+    vocab = learned(["\u7b2c3\u7ae0", "\u7b2c4\u7ae0 3 4"])
+    spelling, said = Spelling(vocab), vocab.encode("\u7b2c")
+    digits = {digit: vocab.encode(f"\u7b2c{digit}")[-1] for digit in "34"}
+    assert not {*digits.values()} & {*OnlyCodes(spelling, set()).forbidden(said)}
+    forbidden = {*OnlyNumbers(spelling, [[("3",)]]).forbidden(said)}
+    assert (digits["3"] in forbidden, digits["4"] in forbidden) == (False, True)
+
+
 WAYS: list[list[tuple[str, ...]]] = [
     [("1",)],
     [("12",)],

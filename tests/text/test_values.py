@@ -33,6 +33,7 @@ KEPT = [
     ("the 3rd time, the 1990s", "das dritte Mal, die 1990er"),
     ("on 8 April", "le huit avril"),
     ("fifty people", "50 personnes"),
+    ("In 2019 300 people came.", "300 Menschen kamen 2019."),
     ("ISBN 978-3-16-148410-0", "ISBN 978-3-16-148410-0"),
     ("3 dogs and 3 cats", "3 Hunde und drei Katzen"),
     ("in 1999", "\u0661\u0669\u0669\u0669"),
@@ -50,6 +51,7 @@ WRONG = [
     ("1,000,000 people", "1.000 Menschen", ["1,000,000"], ["1.000"]),
     ("2.5 kg", "25 kg", ["2", "5"], ["25"]),
     ("2,000 books", "B\u00fccher", ["2,000"], []),
+    ("250 dogs and 250 cats", "Hunde und Katzen", ["250", "250"], []),
 ]
 REPEATED = [
     ("on the 5th", "am 5. 5.", []),
@@ -76,6 +78,13 @@ def test_numbers_that_occur_too_often(src: str, tgt: str, repeated: list[str]) -
     assert list(difference.repeated) == repeated
     assert not difference.missing
     assert not difference.invented
+
+
+def test_numbers_that_are_asked_for_may_be_added() -> None:
+    assert compare("17 dogs", "1999 und 17 Hunde").invented == ("1999",)
+    assert not compare("17 dogs", "1999 und 17 Hunde", "1999")
+    assert not compare("1999 dogs", "1999 Hunde", "1999")
+    assert compare("17 dogs", "1999, 1999 und 17 Hunde", "1999").invented == ("1999",)
 
 
 @pytest.mark.parametrize("script", ["LATIN", "ARABIC-INDIC", "DEVANAGARI", "THAI", "FULLWIDTH"])

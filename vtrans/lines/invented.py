@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence, Set
 from itertools import pairwise
 
 import numpy as np
+import regex
 
 from vtrans.search.rules import Step
+from vtrans.text.languages import UNSPACED
+from vtrans.text.values import in_ascii
 from vtrans.wording.avoid import Spelling
 
-_BEGUN = re.compile(r"(?<![^\W_])[^\W\d_]+\d{0,5}$")  # letters and digits to which more digits may be added
-_IN_SUBWORD = re.compile(r"(?<![^\W_])[^\W\d_]+\d{1,5}")
-RUN = re.compile(r"(?<![^\W_])\d+")
+# Of scripts with spaces between words: other letters may stand right before a number.
+LETTER = rf"[[^\W\d_]--[{UNSPACED}]]"
+ALNUM = rf"[[^\W_]--[{UNSPACED}]]"
+
+_BEGUN = regex.compile(rf"(?<!{ALNUM}){LETTER}+\d{{0,5}}$", regex.V1)  # to which more digits may be added
+_IN_SUBWORD = regex.compile(rf"(?<!{ALNUM}){LETTER}+\d{{1,5}}", regex.V1)
+_ENDS_IN_WORD = regex.compile(rf"{ALNUM}$", regex.V1)
+RUN = regex.compile(rf"(?<!{ALNUM})\d+", regex.V1)
 """Digits that belong to no code."""
 MARKS = ".,:"
 """Marks that may join runs of digits to a number."""
-_OPEN_NUMBER = re.compile(rf"(?<![^\W_])\d+(?:[{MARKS}]\d*)?$")
+_OPEN_NUMBER = regex.compile(rf"(?<!{ALNUM})\d+(?:[{MARKS}]\d*)?$", regex.V1)
 LONGEST_CODE = 30  # bytes that show whether a code has begun: letters, digits, and the character before them
 LONGEST_TEXT = 10_000  # bytes of a translation whose numbers are counted
 
@@ -81,9 +88,9 @@ class OnlyNumbers(OnlyAllowed):
             self.runs += most
 
     def forbidden(self, tokens: Sequence[int]) -> list[int]:
-        text = self._spelling.tail(tokens, LONGEST_TEXT).decode(errors="replace")
+        text = in_ascii(self._spelling.tail(tokens, LONGEST_TEXT).decode(errors="replace"))
         number = _OPEN_NUMBER.search(text)
-        begun = number[0] if number else "x" if text[-1:].isalnum() else ""
+        begun = number[0] if number else "x" if _ENDS_IN_WORD.search(text) else ""
         left = self.runs - Counter(RUN.findall(text[: number.start()] if number else text))
         if (key := (begun, frozenset(left.items()))) not in self._known:
             self._known[key] = list(self._forbidden_after(begun, left))

@@ -108,9 +108,9 @@ class Piece:
     """The white space, and the bars of a row, after it in the line."""
 
     def required(self, vocab: Vocabulary) -> str:
-        """Returns what its translation must begin with and contain, in any form."""
+        """Returns what its translation must begin with and contain, in any form, separated by line breaks."""
         forms = (form.tokens for phrase in self.source.phrases for form in phrase.forms)
-        return " ".join(vocab.decode(tokens) for tokens in (self.source.prefix, *forms))
+        return "\n".join(vocab.decode(tokens) for tokens in (self.source.prefix, *forms))
 
 
 class Kept(Generic[T]):

@@ -4,8 +4,9 @@ The best hypothesis of a piece has a problem if it reaches its length limit with
 lacks a code of protected text, repeats one or has another, or if its numbers are not the numbers of its source
 (text/values.py). The second search gets all problems at once: the codes and the missing numbers are phrases, and rules
 forbid other codes, other numbers and repeated n-grams of RETRY_NGRAM subwords. The result with fewer problems is kept,
-then the one with the higher score; the first, if they are equal. The other hypotheses do not decide, so that the best
-one is the same however many are asked for.
+then the one with the higher score; the first, if they are equal. The first is also kept if only its numbers are wrong
+and the score of the second is lower by FAR_WORSE: a mere list of the numbers would have none of these problems. The
+other hypotheses do not decide, so that the best one is the same however many are asked for.
 
 A model that has learned to place codes (wording/protect.py) mostly places them by itself, and phrases take several
 times as long, so the first search has no phrases if a piece needs nothing but codes. Such a model also writes codes
@@ -19,23 +20,28 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import regex
+
 from vtrans.config import RETRY_NGRAM, SearchConfig
 from vtrans.engines.engine import Engine, Source
 from vtrans.lines.coded_numbers import CodedNumbers
-from vtrans.lines.invented import RUN, OnlyCodes, OnlyNumbers
+from vtrans.lines.invented import ALNUM, LETTER, RUN, OnlyCodes, OnlyNumbers
 from vtrans.lines.line import MOST_PHRASES, Line, Piece, Search, Stage
 from vtrans.lines.loops import loops
 from vtrans.search.lexical import Form, Phrase, least_tokens
 from vtrans.search.rules import NoRepeatedNgram, Rule
-from vtrans.text.values import Difference, compare, numbers_of
+from vtrans.text.values import Difference, compare, in_ascii, numbers_of
 from vtrans.text.vocabulary import EOS_ID, UNK_ID
 from vtrans.wording.avoid import Spelling
 
 CODE = re.compile(r"\b[A-Z]\d{1,5}\b")
-_IN_WORD = re.compile(r"\b[^\W\d_]+\d{1,5}\b")  # a code, or what a model makes of one within a word: Ch4
+# A code, or what a model makes of one within a word: Ch4.
+_IN_WORD = regex.compile(rf"(?<!{ALNUM}){LETTER}+\d{{1,5}}(?!{ALNUM})", regex.V1)
+_LIKE_CODE = regex.compile(rf"(?<!{ALNUM}){LETTER}+\d{ALNUM}*", regex.V1)
 _WORD = re.compile(r"[^\W_]+")
 _SWAPPED = str.maketrans(".,", ",.")
 _EQUAL = Difference()
+FAR_WORSE = 5.0  # a difference of scores
 
 
 @dataclass(frozen=True)
@@ -82,14 +88,10 @@ class SearchTwice(Stage):
                 piece.line.counts.retried = 1
                 piece.source = wanted[piece]
                 piece.hypotheses = list(map(coded[piece].restored, piece.hypotheses))
-                ranks = [
-                    (-len(problems), hypotheses[0].score)
-                    for problems, hypotheses in (
-                        (failed[piece], first[piece]),
-                        (self._problems(piece), piece.hypotheses),
-                    )
-                ]
-                if ranks[0] >= ranks[1]:
+                before, score = failed[piece], first[piece][0].score
+                after, new_score = self._problems(piece), piece.hypotheses[0].score
+                is_far_worse = len(before) == len(before.numbers) and new_score < score - FAR_WORSE
+                if is_far_worse or (-len(before), score) >= (-len(after), new_score):
                     piece.hypotheses = first[piece]
                 yield piece
 
@@ -101,10 +103,15 @@ class SearchTwice(Stage):
         for line in lines:
             best = line.translations[0]
             line.counts.looping = int(any(piece.hypotheses[0].finished and self._loops(piece) for piece in line.pieces))
-            if self._compares and compare(*(_without_codes(line, text) for text in (line.model_text, best.text))):
+            if self._compares and self._compared(line.model_text, best.text, line, line.pieces):
                 line.counts.numbers = 1
                 if best.confidence is not None:
                     line.translations[0] = replace(best, confidence=0.0)
+
+    def _compared(self, src: str, tgt: str, line: Line, pieces: Sequence[Piece]) -> Difference:
+        """Compares numbers, without codes. What is asked of the translation of the pieces may have others."""
+        asked = "\n".join(piece.required(self._tgt_vocab) for piece in pieces)
+        return compare(*(_without_codes(line, text) for text in (src, tgt, asked)))
 
     def _first(self, source: Source) -> Source:
         """Returns a source without phrases if they are codes that the model has learned to place."""
@@ -114,7 +121,7 @@ class SearchTwice(Stage):
         hypothesis = piece.hypotheses[0]
         best = self._tgt_vocab.decode(hypothesis.tokens)
         codes = len(self._invented(piece, best)) + self._misplaced(piece, best)
-        numbers = compare(self._text(piece), _without_codes(piece.line, best)) if self._requires else _EQUAL
+        numbers = self._compared(self._text(piece), best, piece.line, [piece]) if self._requires else _EQUAL
         if not self._retries:
             return Problems(codes=codes, numbers=numbers)
         return Problems(not hypothesis.finished, self._loops(piece), codes, numbers)
@@ -139,7 +146,7 @@ class SearchTwice(Stage):
     def _allowed(self, piece: Piece) -> frozenset[str]:
         """Returns the codes that a translation may have."""
         texts = (piece.line.model_text, piece.required(self._tgt_vocab), *(piece.line.match or ())[:1])
-        return frozenset(_IN_WORD.findall(" ".join(texts)))
+        return frozenset(_LIKE_CODE.findall(" ".join(texts)))
 
     def _text(self, piece: Piece) -> str:
         """Returns what a piece has besides the codes of protected text."""
@@ -151,35 +158,39 @@ class SearchTwice(Stage):
         source, text, numbers = piece.source, self._text(piece), problems.numbers
         with_codes = self._src_vocab.decode(source.tokens[len(piece.line.before) : -1])
         missing = [number for number in numbers.missing if self._has_codes and number not in numbers.kept]
+        missing = [number for number in missing if in_ascii(number) == number]  # others may need other digits
         coded = CodedNumbers(with_codes, missing, self._tgt_vocab)
         kept = numbers.kept if numbers else ()
         times = Counter(number for number in (*numbers.missing, *kept) if number not in coded.numbers)
         found = [Phrase(forms, n) for number, n in times.items() if (forms := tuple(self._forms(number, text)))]
         phrases = (*source.phrases, *coded.phrases, *found[:MOST_PHRASES])
-        if fits := least_tokens(phrases) < source.limit - 1:
+        if least_tokens(phrases) < source.limit - 1:
             source = replace(source, phrases=phrases)
             if coded.numbers:
                 source = replace(source, tokens=[*piece.line.before, *self._src_vocab.encode(coded.text), EOS_ID])
-        piece.source = replace(source, rules=(*source.rules, *self._rules(piece, problems, coded if fits else None)))
+        else:
+            coded = CodedNumbers(with_codes, (), self._tgt_vocab)
+        piece.source = replace(source, rules=(*source.rules, *self._rules(piece, problems, coded)))
         return coded
 
-    def _rules(self, piece: Piece, problems: Problems, coded: CodedNumbers | None) -> Iterator[Rule]:
+    def _rules(self, piece: Piece, problems: Problems, coded: CodedNumbers) -> Iterator[Rule]:
         spelling = self._spelling()
-        if problems.codes:
-            yield OnlyCodes(spelling, self._allowed(piece) | (coded.codes if coded else frozenset()))
-        if problems.numbers or (self._requires and (problems.loops or problems.unfinished)):
+        only_numbers = problems.numbers or (self._requires and (problems.loops or problems.unfinished))
+        if problems.codes or only_numbers:  # digits after letters belong to no number
+            yield OnlyCodes(spelling, self._allowed(piece) | coded.codes)
+        if only_numbers:
             numbers = [list(number.written()) for number in numbers_of(self._text(piece))]
-            numbers += [[tuple(RUN.findall(word))] for word in piece.required(self._tgt_vocab).split()]
+            numbers += [[tuple(RUN.findall(in_ascii(word)))] for word in piece.required(self._tgt_vocab).split()]
             yield OnlyNumbers(spelling, numbers)
         if problems.loops or problems.unfinished or problems.numbers:
             # 5,000 and 10,000 have the same three zeros.
             yield NoRepeatedNgram(RETRY_NGRAM, free=spelling.of_numbers if self._requires else ())
 
     def _forms(self, number: str, text: str) -> Iterator[Form]:
-        """Yields the subwords of a number as the text has it, and with points and commas exchanged."""
-        match = re.search(rf"(\S*?){re.escape(number)}(\S*)", text)
+        """Yields the subwords of a number as the text has it, in ASCII, and with points and commas exchanged."""
+        match = re.search(rf"(\S*?)(?<!\d){re.escape(number)}(?!\d)(\S*)", text)
         before, after = match.groups() if match else ("", "")
-        written = [number, number.translate(_SWAPPED)]
+        written = [form for own in (number, in_ascii(number)) for form in (own, own.translate(_SWAPPED))]
         if before[:1].isalpha():
             written = [(before + number + after).rstrip(".,;:!?)]}\"'")]
         for spelled in dict.fromkeys(written):

@@ -24,9 +24,10 @@ import regex
 LARGEST_WORD = 12
 FEWEST_ZEROS = 2  # that a word such as `thousand` stands for
 
-# A blank separates thousands only.
-_NUMBER = re.compile(r"\d+(?:(?:[.,:\uff1a/'\u2019\u066b\u066c\u00a0\u202f-]|[ ](?=\d{3}(?!\d)))\d+)*")
+# A blank separates thousands only, so not a year from the number after it.
+_NUMBER = re.compile(r"\d+(?:(?:[.,:\uff1a/'\u2019\u066b\u066c\u00a0\u202f-]|(?<!\d{4})[ ](?=\d{3}(?!\d)))\d+)*")
 _RUN = re.compile(r"\d+")
+_ARABIC_MARKS = str.maketrans("\u066b\u066c", ".,")
 _NUMERALS = regex.compile(r"[\p{Numeric_Type=Numeric}]+")  # such as \u4e09\u5341 and \u00bd
 
 
@@ -76,7 +77,7 @@ class Difference:
     """How the numbers of a translation differ from the numbers of its source."""
 
     missing: tuple[str, ...] = ()
-    """Numbers of the source that the translation lacks."""
+    """Numbers of the source that the translation lacks, each as often as it lacks it."""
     invented: tuple[str, ...] = ()
     """Numbers of the translation that the source lacks."""
     repeated: tuple[str, ...] = ()
@@ -85,27 +86,26 @@ class Difference:
     """Numbers of the source that the translation has with the same digits."""
 
     def __len__(self) -> int:
-        return sum(self.rank)
-
-    @property
-    def rank(self) -> tuple[int, int]:
-        """Severity; lower is better."""
-        return len(self.missing) + len(self.invented), len(self.repeated)
+        return len(self.missing) + len(self.invented) + len(self.repeated)
 
 
 def numbers_of(text: str) -> list[Number]:
     """Returns the numbers of a text in digits, in their order."""
     if not any(map(str.isdecimal, text)):
         return []
-    return [Number(match[0], tuple(map(_ascii, _RUN.findall(match[0])))) for match in _NUMBER.finditer(text)]
+    return [Number(match[0], tuple(map(in_ascii, _RUN.findall(match[0])))) for match in _NUMBER.finditer(text)]
 
 
-def _ascii(run: str) -> str:
-    return run if run.isascii() else "".join(str(unicodedata.digit(digit)) for digit in run)
+def in_ascii(text: str) -> str:
+    """Returns a text with ASCII digits in place of others."""
+    if text.isascii():
+        return text
+    return "".join(str(unicodedata.digit(c)) if c.isdecimal() else c for c in text.translate(_ARABIC_MARKS))
 
 
-def compare(src: str, tgt: str) -> Difference:
-    """Compares the numbers of a source with the numbers of its translation.
+def compare(src: str, tgt: str, asked: str = "") -> Difference:
+    """Compares the numbers of a source with the numbers of its translation, which may also have those of the text
+    `asked`.
 
     Each number of the source takes one of the translation: first one with the same digits, then one that is the same
     time of day, and then each of its runs of digits does, as in dates.
@@ -118,20 +118,17 @@ def compare(src: str, tgt: str) -> Difference:
     left, free = _unmatched(left, free, _on_clock)
     left, free = _unmatched(left, free, _without_zeros, _differ_in_zeros)
     left, free = ([part for number in side for part in number.parts()] for side in (left, free))
-    left, free = _unmatched(
-        left, free, lambda number: number.digits.removeprefix("0") if len(number.digits) == 2 else number.digits
-    )
+    left, free = _unmatched(left, free, _value)
     left, free = _unmatched(left, free, _on_clock)
     left, free = _unmatched(left, free, _without_zeros, _differ_in_zeros)
+    _, free = _unmatched((part for number in numbers_of(asked) for part in number.parts()), free, _value)
     known = {part.digits for number in given for part in number.parts()}
     if not (left and free):  # otherwise one replaces the other
         left = [number for number in left if not number.may_be_word][len(_NUMERALS.findall(tgt)) :]
         free = [number for number in free if not (number.may_be_word or _is_round(number, known))]
     invented = dict.fromkeys(number.text for number in free if number.digits not in known)
     repeated = dict.fromkeys(number.text for number in free if number.digits in known)
-    return Difference(
-        tuple(dict.fromkeys(number.text for number in left)), tuple(invented), tuple(repeated), tuple(kept)
-    )
+    return Difference(tuple(number.text for number in left), tuple(invented), tuple(repeated), tuple(kept))
 
 
 def _is_round(number: Number, known: Set[str]) -> bool:

@@ -18,6 +18,7 @@ import numpy as np
 
 from vtrans.search.rules import Step
 from vtrans.text.piece_table import is_byte
+from vtrans.text.values import in_ascii
 from vtrans.text.vocabulary import EOS_ID, Vocabulary
 from vtrans.wording.phrases import is_word
 
@@ -36,8 +37,8 @@ class Spelling:
 
     @cached_property
     def with_digits(self) -> list[tuple[int, str]]:
-        """The subwords that have digits, and their text."""
-        texts = ((i, spelled.decode(errors="replace")) for i, spelled in enumerate(self.bytes))
+        """The subwords that have digits, and their text with ASCII digits."""
+        texts = ((i, in_ascii(spelled.decode(errors="replace"))) for i, spelled in enumerate(self.bytes))
         return [(i, text) for i, text in texts if any(map(str.isdigit, text))]
 
     @cached_property
