@@ -147,9 +147,11 @@ def window(
 
 
 def sentences(count: int, seed: int = 0) -> list[str]:
-    """Lines of 0 to 9 words without digits, which random models would lose."""
+    """Lines of 0 to 9 words without digits, which random models would lose. Lines without letters would be copied, so
+    they are blank."""
     numbers, words = seeded(seed), [word.lstrip("5") for word in WORDS]
-    return [" ".join(numbers.choices(words, k=numbers.randrange(10))) for _ in range(count)]
+    lines = (" ".join(numbers.choices(words, k=numbers.randrange(10))) for _ in range(count))
+    return [line if any(map(str.isalpha, line)) else "" for line in lines]
 
 
 def forward(models: Sequence[Transformer], source: Sequence[int], prefix: Sequence[int]) -> Tensor:
