@@ -74,6 +74,9 @@ def test_scripts_without_marks_are_cut_at_blanks() -> None:
         ("A dog. A cat. A dog.", ["狗", "", "猫"], "狗猫"),
         ("狗\t猫\t狗", ["犬", "犬", "犬"], "犬\t犬\t犬"),
         ("狗。 猫。", ["犬。", "猫。"], "犬。 猫。"),  # after the same mark as in the source
+        ("A dog! A cat.", ["狗!", "猫。"], "狗!猫。"),  # a mark of both scripts, which normalization may make
+        ("狗! 猫。", ["犬!", "猫。"], "犬! 猫。"),
+        ("“A dog.” “A cat.”", ["“狗。”", "“猫。”"], "“狗。”“猫。”"),
         ("एक।दो।", ["एक।", "दो।"], "एक।दो।"),
         ("एक।दो।", ["One.", "Two."], "One. Two."),
     ],

@@ -34,6 +34,7 @@ _CELL = regex.compile(r"(?<=(?:\t|\s\|)\s*)(?=[^\s|])")  # after a tab, and afte
 _UNMARKED = regex.compile(r"\p{Line_Break=SA}")
 # Chinese and Japanese characters and marks, beside which no blank stands.
 _WIDE = regex.compile(rf"[[{UNSPACED}\p{{P}}]&&[\p{{Ea=W}}\p{{Ea=F}}]]", regex.V1)
+_QUOTES = regex.compile(r"[\p{Pi}\p{Pf}\"']+")  # they are as wide in all scripts
 EXTRA_LENGTH = 50  # target subwords allowed beyond the length of the source (Vaswani et al. 2017, section 6.1)
 
 
@@ -181,9 +182,9 @@ class SourceReader:
     def _spelling(self) -> Spelling:
         return Spelling(self._tgt_vocab)
 
-    def last_character(self, source: Source) -> str:
-        """Returns the last character of a source."""
-        return self._src_vocab.decode(source.tokens[-5:])[-1:]  # EOS, and the bytes of a character
+    def end_of(self, source: Source) -> str:
+        """Returns the last characters of a source, at least one."""
+        return self._src_vocab.decode(source.tokens[-5:])  # EOS, and the bytes of a character
 
     def one_piece(self, sentence: str, to: str | None = None) -> list[int]:
         """Returns the subwords of a sentence, without tag and EOS. Raises InputError if it is blank or has several
@@ -290,7 +291,7 @@ class CutIntoPieces(Stage):
         text, before = "", line.pieces[0]
         for translated, piece in zip(texts, line.pieces, strict=True):
             if translated:
-                text += self._gap(before, text[-1] + translated[0]) + translated if text else translated
+                text += self._gap(before, text, translated) + translated if text else translated
                 before = piece
         text += line.pieces[-1].gap.rstrip()  # the mark at the end of a row
         return Translation(
@@ -303,12 +304,16 @@ class CutIntoPieces(Stage):
             tuple(p for h in hyps for p in h.token_logprobs),
         )
 
-    def _gap(self, piece: Piece, ends: str) -> str:
-        """Returns what stands between the translations of a piece and the next one, given the characters beside it: the
-        white space of the source after the same mark, else a blank if the target's script has blanks."""
-        if piece.gap not in ("", " ") or ends[0] == self._reader.last_character(piece.source):
+    def _gap(self, piece: Piece, text: str, following: str) -> str:
+        """Returns what stands between the translations of a piece and the next one: the white space of the source after
+        the same mark, else a blank if the target's script has blanks. A mark of any script may stand before them."""
+        src = self._reader.end_of(piece.source)
+        before, after = _QUOTES.sub("", text[-9:]), _QUOTES.sub("", following[:9])
+        is_wide = _WIDE.search(before[-1:] + after[:1]) is not None
+        same = text[-1] == src[-1:] and (not is_wide or _WIDE.search(src))
+        if same or piece.gap not in ("", " "):
             return piece.gap
-        return "" if _WIDE.search(ends) else " "
+        return "" if is_wide else " "
 
 
 def _is_short(piece: Piece) -> bool:
