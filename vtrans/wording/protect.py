@@ -22,8 +22,8 @@ from vtrans.wording.patterns import EVERYDAY_PATTERNS, HINT, PATTERNS
 from vtrans.wording.phrases import has_spaces
 
 _CODE = re.compile(r"[A-Z]\d{1,5}")
-# What keeps the spacing of the source. German separates a dash by spaces.
-_MARKUP = re.compile(r"(?:[^\w\u2013\u2014]|_)+|</?[A-Za-z].*>|&.*;")
+_MARKUP = re.compile(r"[\W_]+|</?[A-Za-z].*>|&.*;")
+"""What keeps the spacing of the source."""
 _GAP = (" ", "")
 _OPENING = re.compile(r"""(?:^|\s)["'\u2018\u201a\u201c\u201e\xab\xbb([{#*]+ $""")  # a bracket or a quotation mark
 
