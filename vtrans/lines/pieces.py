@@ -295,7 +295,7 @@ class CutIntoPieces(Stage):
                 before = piece
         text += line.pieces[-1].gap.rstrip()  # the mark at the end of a row
         return Translation(
-            one_line(text + before.gap.rstrip()),
+            one_line(text),
             math.fsum(h.logprob for h in hyps),
             math.fsum(h.score for h in hyps) / len(hyps),
             finished,
