@@ -7,6 +7,7 @@ import io
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -21,7 +22,6 @@ import torch
 from conftest import TINY
 from forking import start_python
 from safetensors.torch import load_file
-from torch._C._distributed_c10d import TCPStore
 
 import vtrans
 from vtrans.checkpoint import load_model
@@ -173,18 +173,20 @@ def wait_for_line(child: subprocess.Popen[str], run: RunFolder, number: int) -> 
     raise AssertionError(f"it ended before: {child.stderr and child.stderr.read()}")
 
 
-def meeting_place() -> TCPStore:
-    """A store through which ranks find each other, as with torchrun. The store holds its port."""
-    return TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+def held_port(stack: ExitStack) -> str:
+    """A port that stays free for the store of rank 0 until the stack is closed: a socket is bound to it and does not
+    listen, so Linux gives it to no program that does not share its address."""
+    holding = stack.enter_context(socket.socket())
+    holding.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    holding.bind(("127.0.0.1", 0))
+    return str(holding.getsockname()[1])
 
 
 @contextmanager
 def ranks_of(count: int, words: list[str]) -> Iterator[list[subprocess.Popen[str]]]:
     """A command as several ranks, without torchrun."""
-    store = meeting_place()
-    common = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port)}
-    common["TORCHELASTIC_USE_AGENT_STORE"] = "True"
     with ExitStack() as stack:
+        common = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": held_port(stack)}
         ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
         yield [stack.enter_context(process(words, common | rank)) for rank in ranks]
 
@@ -202,9 +204,9 @@ for os.environ["MASTER_PORT"], words in json.loads(sys.argv[1]):
 def by_ranks(count: int, commands: list[list[str]], first: str = "") -> list[str]:
     """Has the same processes run `vtrans` commands, one after the other, which is faster than starting them for each.
     `first` is Python that they run before. Returns what each rank printed."""
-    stores = [meeting_place() for _ in commands]
-    together = [(str(store.port), words[2:]) for store, words in zip(stores, commands, strict=True)]
-    with ranks_of(count, [sys.executable, "-c", first + SEVERAL, json.dumps(together)]) as ranks:
+    with ExitStack() as stack:
+        together = [(held_port(stack), words[2:]) for words in commands]
+        ranks = stack.enter_context(ranks_of(count, [sys.executable, "-c", first + SEVERAL, json.dumps(together)]))
         said = [rank.communicate(timeout=600)[1] for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0] * count, "".join(said)
     return said
