@@ -34,7 +34,7 @@ OLD_TEST_SRC = (
     "`--old-src` and `--old-tgt`]"
 )
 OLD_TEST_TGT = "Translation of `--old-test-src`."
-GUARD = "Keep the old model if the adapted one loses more BLEU, or chrF for Japanese and others, on held-out old pairs."
+GUARD = "Keep the old model if the adapted one loses more BLEU (or chrF, where it decides) on held-out old pairs."
 FROM = "Source language of the pairs, if the model has several or does not record its own."
 KEPT = {
     "adapted": "the adapted model",

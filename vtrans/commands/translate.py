@@ -60,7 +60,7 @@ class Reading:
     )
     raw: bool = flag(
         False,
-        "Give the model each line as it is. Without it, a line in capitals is translated as a sentence and gets its "
+        "Give the model each line unchanged. Without it, a line in capitals is translated as a sentence and gets its "
         "capitals back, characters that the vocabulary lacks, such as most emoji, are copied, and so are URLs and "
         "placeholders if the model has learned it, and numbers are checked.",
         panel="Text",

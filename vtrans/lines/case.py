@@ -18,7 +18,7 @@ from vtrans.wording.phrases import Forms
 from vtrans.wording.protect import Masked
 
 KEPT_FORMS = Kept[Forms]()
-"""What keeps its case in the translation of a line in capitals: constraints and terms with lower-case letters."""
+"""Constraints and terms with lower-case letters, which keep their case in the translation of a line in capitals."""
 _GIVEN = Kept[dict[str, str]]()
 """Words as the line has them, by the form that the model reads."""
 _CASED = regex.compile(r"[\p{Cased}\p{M}]+")

@@ -109,7 +109,9 @@ class SearchTwice(Stage):
                     line.translations[0] = replace(best, confidence=0.0)
 
     def _compared(self, src: str, tgt: str, line: Line, pieces: Sequence[Piece]) -> Difference:
-        """Compares numbers, without codes. What is asked of the translation of the pieces may have others."""
+        """Compares numbers, without codes. The prefix and the phrases of the pieces may contain others."""
+        if not any(map(str.isdecimal, src + tgt)):  # as in most lines
+            return _EQUAL
         asked = "\n".join(piece.required(self._tgt_vocab) for piece in pieces)
         return compare(*(_without_codes(line, text) for text in (src, tgt, asked)))
 
@@ -149,7 +151,7 @@ class SearchTwice(Stage):
         return frozenset(_LIKE_CODE.findall(" ".join(texts)))
 
     def _text(self, piece: Piece) -> str:
-        """Returns what a piece has besides the codes of protected text."""
+        """Returns the text of a piece without the codes of protected text."""
         return _without_codes(piece.line, self._src_vocab.decode(piece.source.tokens[len(piece.line.before) : -1]))
 
     def _require(self, piece: Piece, problems: Problems) -> CodedNumbers:
@@ -157,9 +159,9 @@ class SearchTwice(Stage):
         numbers that have become codes."""
         source, text, numbers = piece.source, self._text(piece), problems.numbers
         with_codes = self._src_vocab.decode(source.tokens[len(piece.line.before) : -1])
-        missing = [number for number in numbers.missing if self._has_codes and number not in numbers.kept]
-        missing = [number for number in missing if in_ascii(number) == number]  # others may need other digits
-        coded = CodedNumbers(with_codes, missing, self._tgt_vocab)
+        # Digits of another script may have to change, so they get no codes.
+        missing = [number for number in numbers.missing if number not in numbers.kept and in_ascii(number) == number]
+        coded = CodedNumbers(with_codes, missing if self._has_codes else (), self._tgt_vocab)
         kept = numbers.kept if numbers else ()
         times = Counter(number for number in (*numbers.missing, *kept) if number not in coded.numbers)
         found = [Phrase(forms, n) for number, n in times.items() if (forms := tuple(self._forms(number, text)))]

@@ -1,7 +1,7 @@
 """The numbers of a text, and whether a translation keeps the numbers of its source.
 
-Only digits are compared: those of any script, whatever marks stand between thousands and before decimals. A number is
-also kept if it is
+Only digits are compared, in any script and with any marks between thousands and before decimals. A number is also kept
+if it is
 
 - a time of day twelve hours later or earlier (`2:30 pm`, `14:30`);
 - written with a word for thousands or more in place of zeros (`3 million`, `3,000,000`);

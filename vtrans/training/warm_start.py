@@ -24,8 +24,8 @@ _BY_SUBWORD = ("projection", "tgt_embedding", "src_embedding")
 
 @dataclass(frozen=True)
 class WarmStart:
-    """What a warm start has copied: the file, its SHA-256, and the copied rows and all rows of each tensor with a row
-    per subword."""
+    """The model file that a warm start has read, its SHA-256, and for each tensor with a row per subword how many rows
+    were copied and how many there are."""
 
     path: Path
     digest: str

@@ -80,4 +80,4 @@ EVERYDAY_PATTERNS = {
 """What models that have learned codes copy as well; earlier kinds take precedence."""
 
 HINT = r"[\d@#/\\<&{$%`_\[]|:\S|--|\(\)|\.\S"
-"""What any line with one of these has."""
+"""Marks of which every line with protected text has one."""

@@ -23,7 +23,7 @@ from vtrans.wording.phrases import has_spaces
 
 _CODE = re.compile(r"[A-Z]\d{1,5}")
 _MARKUP = re.compile(r"[\W_]+|</?[A-Za-z].*>|&.*;")
-"""What keeps the spacing of the source."""
+"""Text that keeps the spacing of the source."""
 _GAP = (" ", "")
 _OPENING = re.compile(r"""(?:^|\s)["'\u2018\u201a\u201c\u201e\xab\xbb([{#*]+ $""")  # a bracket or a quotation mark
 
