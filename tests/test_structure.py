@@ -179,3 +179,10 @@ def test_the_log_has_every_fault_of_the_program() -> None:
     table = log.partition("| first test that fails |")[2].partition("##")[0]
     assert set(re.findall(r"^\| `(.+?)` \| (.+?) \|", table, re.MULTILINE)) == tried
     assert f"each of these {len(tried)} faults" in log
+    gone = [
+        (file, what)
+        for file, table in tables.items()
+        for what, texts in table.items()
+        if what != "tests" and (tests.parent / file).read_text(encoding="utf-8").count(texts[0]) != 1
+    ]
+    assert not gone, "the text that the fault replaces must be in its file once"

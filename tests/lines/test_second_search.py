@@ -147,6 +147,23 @@ def test_one_second_search_has_all_problems(vocab: Vocabulary, second: str, scor
     assert found.line.counts.retried == 1
 
 
+@pytest.mark.parametrize(("score", "kept"), [(-0.9, "Katzen"), (-1.0, "Hunde"), (-1.1, "Hunde")])
+def test_the_score_decides_between_two_readings(vocab: Vocabulary, score: float, kept: str) -> None:
+    piece = piece_of(vocab, "dogs")
+    piece.other = [*vocab.encode("cats"), EOS_ID]
+    results = {tuple(piece.source.tokens): ("Hunde", -1.0), tuple(piece.other): ("Katzen", score)}
+
+    def search(pieces: Sequence[Piece], config: SearchConfig) -> Iterator[Piece]:
+        for piece in pieces:
+            text, found = results[tuple(piece.source.tokens)]
+            piece.hypotheses = [Hypothesis(tuple(vocab.encode(text)), found, found, True, ())]
+            yield piece
+
+    (found,) = stage(vocab).around(search)([piece], SearchConfig())
+    assert vocab.decode(found.hypotheses[0].tokens) == kept
+    assert (vocab.decode(found.source.tokens[:-1]), found.line.counts.retried) == ("dogs", 0)
+
+
 def test_long_numbers_are_codes_in_the_second_search_of_a_model_that_learned_codes(vocab: Vocabulary) -> None:
     piece, sources = piece_of(vocab, "We have $2,750,000 here in A1."), list[str]()
     first = piece.source

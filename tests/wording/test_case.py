@@ -82,6 +82,22 @@ def test_georgian_capitals_are_read_and_never_written() -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "other"),
+    [
+        ("THE DOG ZOUX RUNS", "The dog ZOUX runs"),  # z, ou, x
+        ("THE ZOUXQ RUNS", ""),  # too long for an acronym
+        ("THE DOG RUNS", ""),
+        ("The ZOUX runs", ""),
+    ],
+)
+def test_rare_short_words_have_another_reading(line: str, other: str) -> None:
+    read = Line(1, line)
+    vocab = learned([TEXT, "sour hour loud noun"] * 20 + [LETTERS, LETTERS.lower()])
+    Recase(Characters(vocab, vocab), "en", "de").before([read])
+    assert read.other_text == other
+
+
+@pytest.mark.parametrize(
     ("line", "seen"),
     [
         ("A DOG RUNS.", "A dog runs."),

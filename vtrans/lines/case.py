@@ -34,6 +34,7 @@ class Recase(Stage):
         self._characters, self._src, self._tgt = characters, src, tgt
         src_vocab, tgt_vocab = characters.vocabs
         self._src_sentence, self._tgt_sentence = SentenceCase(src_vocab, src), SentenceCase(tgt_vocab, tgt)
+        self._with_acronyms = SentenceCase(src_vocab, src, acronyms=True)
 
     def before(self, lines: Sequence[Line]) -> None:
         for line in lines:
@@ -41,7 +42,10 @@ class Recase(Stage):
                 continue
             given = line.seen.masked
             if not line.prefix and not (line.match and in_capitals(line.match[0])) and self._is_recased(line.seen):
+                other = _rewritten(line.seen, self._with_acronyms).masked
                 line.seen = _rewritten(line.seen, self._src_sentence)
+                if other != line.seen.masked and self._characters.knows(other):
+                    line.other_text = other
                 self._ask(line)
             if not self._characters.knows(line.seen.text):
                 line.seen = _rewritten(line.seen, self._in_known_letters)

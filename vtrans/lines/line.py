@@ -71,6 +71,8 @@ class Line:
     """The line as the model sees it. Codes represent protected text."""
     protected: list[Span] = field(init=False, default_factory=list)
     """Which parts of `seen.text` get a code, in order."""
+    other_text: str = field(init=False, default="")
+    """Another reading of the line as the model sees it, or "". It is used if its translation has a better score."""
     wording: Wording = field(init=False, default=NO_WORDING)
     """What the translation must contain, and what it must not, as the model sees it."""
     before: list[int] = field(init=False, default_factory=list)
@@ -104,6 +106,8 @@ class Piece:
     line: Line
     source: Source
     hypotheses: list[Hypothesis] = field(default_factory=list)
+    other: list[int] = field(default_factory=list)
+    """The subwords of another reading of the line, as in `Source`; empty without one."""
     gap: str = ""
     """The white space, and the bars of a row, after it in the line."""
 

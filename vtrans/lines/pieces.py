@@ -247,6 +247,10 @@ class CutIntoPieces(Stage):
             if text.strip():
                 most = self._reader.max_source if is_whole else self._usual
                 line.pieces = self._reader.pieces(line, most, self._to, language=self._language, cells=not is_whole)
+            if line.other_text and len(line.pieces) == 1:
+                other = self._reader.encode(line.other_text, line.number, to=self._to)
+                if len(other) <= self._reader.max_source:
+                    line.pieces[0].other = [*line.before, *other, EOS_ID]
             if len(line.ids) > self._reader.max_source:
                 line.counts.cut = 1
                 line.warnings.append(

@@ -8,6 +8,9 @@ then the one with the higher score; the first, if they are equal. The first is a
 and the score of the second is lower by FAR_WORSE: a mere list of the numbers would have none of these problems. The
 other hypotheses do not decide, so that the best one is the same however many are asked for.
 
+A piece with another reading, such as a line in capitals whose rare words may be acronyms, has this reading in the
+second search, so that the model's score decides between the two.
+
 A model that has learned to place codes (wording/protect.py) mostly places them by itself, and phrases take several
 times as long, so the first search has no phrases if a piece needs nothing but codes. Such a model also writes codes
 where a line has something like them: `room A-12` becomes `Raum A1`.
@@ -78,17 +81,18 @@ class SearchTwice(Stage):
             failed: dict[Piece, Problems] = {}
             for piece in search(pieces, config):
                 piece.source = wanted[piece]
-                if problems := self._problems(piece):
+                problems = self._problems(piece)
+                if problems or (piece.other and self._retries):
                     failed[piece] = problems
                 else:
                     yield piece
             first = {piece: piece.hypotheses for piece in failed}
             coded = {piece: self._require(piece, problems) for piece, problems in failed.items()}
             for piece in search(list(failed), config) if failed else ():
-                piece.line.counts.retried = 1
                 piece.source = wanted[piece]
                 piece.hypotheses = list(map(coded[piece].restored, piece.hypotheses))
                 before, score = failed[piece], first[piece][0].score
+                piece.line.counts.retried |= bool(before)
                 after, new_score = self._problems(piece), piece.hypotheses[0].score
                 is_far_worse = len(before) == len(before.numbers) and new_score < score - FAR_WORSE
                 if is_far_worse or (-len(before), score) >= (-len(after), new_score):
@@ -157,7 +161,8 @@ class SearchTwice(Stage):
     def _require(self, piece: Piece, problems: Problems) -> CodedNumbers:
         """Changes the source of a piece so that its translation has its codes and numbers, and no others. Returns the
         numbers that have become codes."""
-        source, text, numbers = piece.source, self._text(piece), problems.numbers
+        source = replace(piece.source, tokens=piece.other or piece.source.tokens)
+        text, numbers = self._text(piece), problems.numbers
         with_codes = self._src_vocab.decode(source.tokens[len(piece.line.before) : -1])
         # Digits of another script may have to change, so they get no codes.
         missing = [number for number in numbers.missing if number not in numbers.kept and in_ascii(number) == number]

@@ -8,6 +8,7 @@ from vtrans.text.languages import base
 from vtrans.text.vocabulary import Vocabulary
 
 DOTLESS = ("az", "tr")  # languages in which I is the capital of ı, and İ that of i (SpecialCasing.txt of Unicode)
+LONGEST_ACRONYM = 4  # letters
 NAME_RATIO = 3  # how much more frequent a word is with a capital if it is a name, and not only the first of a sentence
 _MKHEDRULI = {capital: capital - 0x1C90 + 0x10D0 for capital in range(0x1C90, 0x1CC0)}  # few fonts have Mtavruli
 # A word or an abbreviation such as U.S., not beside a digit as in COVID-19 or 5KG; its ending, such as 's; and what
@@ -47,10 +48,11 @@ def in_capitals(text: str) -> bool:
 
 class SentenceCase:
     """Writes text in capitals as sentences of this language, each word in the form that the vocabulary knows best: in
-    lower case, with an initial capital, or in capitals. The text keeps its length."""
+    lower case, with an initial capital, or in capitals. The text keeps its length. With `acronyms`, short words stay in
+    capitals if most of their subwords are single letters: they are rare words, or acronyms."""
 
-    def __init__(self, vocab: Vocabulary, language: str | None) -> None:
-        self._vocab, self._language = vocab, language
+    def __init__(self, vocab: Vocabulary, language: str | None, *, acronyms: bool = False) -> None:
+        self._vocab, self._language, self._acronyms = vocab, language, acronyms
 
     def __call__(self, text: str) -> str:
         sentences: str = WORD.sub(self._written, text)
@@ -67,8 +69,14 @@ class SentenceCase:
         as_given, as_name, as_small = map(self._cost, ids)
         if len(word) > 1 and ids[0] != ids[2] and as_given <= min(as_name, as_small):
             return word
+        best = min(ids[1:], key=len)
+        if self._acronyms and 1 < len(word) <= LONGEST_ACRONYM and 2 * sum(map(self._is_letter, best)) > len(best):
+            return word
         ratio = NAME_RATIO if len(word) > 1 else 1
         return name if (*as_name[:2], ratio * as_name[2]) < as_small else small
+
+    def _is_letter(self, id: int) -> bool:
+        return len(self._vocab.text_of(id).strip()) <= 1
 
     def _cost(self, ids: list[int]) -> tuple[bool, int, int]:
         """Returns less for a form that is known better: it has no unknown characters, fewer subwords, and, if it is a
