@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
 import struct
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import marian_models
 import numpy as np
 import torch
 from drawn import seeded_tensors
@@ -21,8 +18,8 @@ from vtrans.checkpoint import LoadedModel
 from vtrans.config import SearchConfig
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
-from vtrans.interop.bergamot import exporter, quantization
-from vtrans.interop.bergamot.binary import Matrix, is_embedding, write_model, write_shortlist
+from vtrans.interop.bergamot import exporter
+from vtrans.interop.bergamot.binary import Matrix
 from vtrans.storage.model_file import Shortlist
 from vtrans.text.vocabulary import EOS_ID
 
@@ -54,35 +51,6 @@ def written(loaded: LoadedModel, folder: Path) -> LoadedModel:
 
 def the_model(folder: Path) -> Path:
     return next(folder.glob("model*.bin"))
-
-
-def folder(
-    path: Path,
-    changes: dict[str, Any] | None = None,
-    *,
-    spoil: Callable[[dict[str, Tensor | Matrix]], object] = lambda tensors: None,
-    **options: Any,
-) -> Path:
-    """Writes a model of `marian_models.folder` for Bergamot, with a shortlist and without settings, after `spoil` has
-    changed its tensors. Returns the folder."""
-    marian_models.folder(path, changes, **options)
-    with np.load(path / "model.npz") as file:
-        arrays = {name: torch.from_numpy(file[name]) for name in file.files}
-    for name in ("model.npz", "decoder.yml"):
-        (path / name).unlink(missing_ok=True)
-    tensors: dict[str, Tensor | Matrix] = {}
-    for name, array in arrays.items():
-        tensors[name] = array
-        if re.search(r"_W[a-z0-9]?$|Wemb", name):
-            tensors[name] = quantization.matrix(array if is_embedding(name) else array.T.contiguous())
-            tensors[f"{name}_QuantMultA"] = torch.tensor([9.0])
-    spoil(tensors)
-    write_model(path / "model.ende.intgemm.alphas.bin", tensors)
-    sizes = [marian_models.size_of(file.read_bytes()) for file in sorted(path.glob("*.spm"))]
-    src, tgt = ({i: i for i in range(size)} for size in (sizes[0], sizes[-1]))
-    listed = (np.arange(len(src), dtype=np.int32) % len(tgt))[:, None]
-    write_shortlist(path / "lex.ende.s2t.bin", Shortlist(listed, np.array([5, 6], dtype=np.int32)), tgt, src)
-    return path
 
 
 def read_model(path: Path) -> dict[str, Tensor | Matrix]:

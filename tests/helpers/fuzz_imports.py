@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import bergamot_models
 import ctranslate2_folders
 import foreign
 import marian_models
@@ -85,14 +84,6 @@ _CT2_FILES = ("model.bin", "config.json", "source_vocabulary.json", "target_voca
 )
 def ctranslate2(parts: Sequence[bytes], folder: Path) -> None:
     _import(folder, zip(_CT2_FILES, parts, strict=False))
-
-
-_BERGAMOT_FILES = ("model.ende.intgemm.alphas.bin", "lex.ende.s2t.bin", "vocab.spm")
-
-
-@target(in_files(*_BERGAMOT_FILES, made=bergamot_models.folder))
-def bergamot(parts: Sequence[bytes], folder: Path) -> None:
-    _import(folder, zip(_BERGAMOT_FILES, parts, strict=False))
 
 
 _HF_FILES = ("config.json", "vocab.json", "tokenizer_config.json")

@@ -19,7 +19,7 @@ import pytest
 import torch
 from bergamot_models import VARIANTS, model, read_model, the_model, written
 from cli_runner import Done
-from drawn import seed_of
+from drawn import seed_of, some
 from exports import LINES
 from torch import Tensor
 
@@ -30,6 +30,8 @@ from vtrans.errors import InputError
 from vtrans.interop.bergamot import binary, engine, quantization, web
 from vtrans.interop.bergamot.binary import Matrix
 from vtrans.interop.exports import export_model
+from vtrans.interop.imported import install, rows_there
+from vtrans.interop.marian.importer import CONFIG, read
 from vtrans.model.layers import LayerNorm
 from vtrans.storage.model_file import Shortlist
 from vtrans.text.languages import Languages
@@ -141,6 +143,44 @@ def test_a_shortlist_has_the_lists_of_the_model(tmp_path: Path) -> None:
     flat = struct.unpack_from(f"<{count}I", data, 48 + 8 * rows)
     lists = [list(flat[a:b]) for a, b in itertools.pairwise(offsets)]
     assert lists == [[6], [6, 7], [], [3, 4, 5]]  # EOS has the frequent ones, and ends each source
+
+
+def as_npz(file: Path, sizes: list[int]) -> None:
+    """Writes a model.npz of Marian beside a model of Bergamot, without the unused rows of its tables."""
+    arrays = {}
+    for name, value in read_model(file).items():
+        array = value.values if isinstance(value, Matrix) else value
+        if "Wemb" in name:
+            array = array[: sizes[name.startswith("decoder")]]
+        elif isinstance(value, Matrix) or name == "decoder_ff_logit_out_b":
+            array = array.T if isinstance(value, Matrix) else array[:, : sizes[1]]
+        arrays[name] = array.contiguous().numpy()
+    text = arrays[CONFIG].tobytes()
+    arrays[CONFIG] = np.frombuffer(re.sub(rb"dim-vocabs: .*", b"dim-vocabs: %a" % sizes, text), np.int8)
+    kept = {name: array for name, array in arrays.items() if not name.endswith("_QuantMultA")}
+    np.savez(file.with_name("model.npz"), **kept)  # type: ignore[arg-type]
+    vocabs = ", ".join(sorted(spm.name for spm in file.parent.glob("*.spm")))
+    file.with_name("decoder.yml").write_text(f"relative-paths: true\nvocabs: [{vocabs}]\n")
+
+
+@pytest.mark.parametrize("name", some(VARIANTS, 2))
+def test_an_export_is_a_network_of_marian(
+    tmp_path: Path, tiny_data: DataFolder, tiny_data_separate: DataFolder, name: str
+) -> None:
+    """The import from Marian gives the exported weights, but for their rounding."""
+    loaded = model(tiny_data_separate if "tie" in VARIANTS[name] else tiny_data, **VARIANTS[name])
+    written(loaded, tmp_path / "out")
+    sizes = [len(loaded.src_vocab), len(loaded.tgt_vocab)]
+    as_npz(the_model(tmp_path / "out"), sizes)
+    again = install(read(tmp_path / "out"))
+    weights = again.model.state_dict()
+    for key, weight in loaded.model.state_dict().items():
+        theirs = weights[key]
+        if re.match("(src|tgt)_embedding|projection", key):
+            order = again.src_vocab.order if key.startswith("src") else again.tgt_vocab.order
+            theirs, weight = rows_there(theirs, order, len(weight))[1:], weight[1:]  # without padding
+        if "positions" not in key:
+            assert (weight - theirs).norm() < 0.02 * weight.norm(), key
 
 
 # Refusals.

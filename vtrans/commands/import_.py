@@ -12,8 +12,8 @@ from vtrans.console import Console
 from vtrans.errors import InputError
 
 MODEL = (
-    "Hugging Face folder of Marian (such as OPUS-MT), M2M100 or NLLB, CTranslate2 folder, Marian model (the .npz "
-    "file or its folder), or Bergamot model (the .bin file or its folder)."
+    "Hugging Face folder of Marian (such as OPUS-MT), M2M100 or NLLB, CTranslate2 folder, or Marian model (the .npz "
+    "file or its folder)."
 )
 FROM = "Language that a model of M2M100 or NLLB translates from, such as en or eng_Latn."
 SAMPLES = "Text in the source language to compare both programs on.  [default: sentences of vtrans]"

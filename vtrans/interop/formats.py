@@ -9,7 +9,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
 
-import vtrans.interop.bergamot.importer as bergamot_importer
 import vtrans.interop.ctranslate2.importer as ctranslate2_importer
 import vtrans.interop.huggingface.importer as huggingface_importer
 import vtrans.interop.marian.importer as marian_importer
@@ -57,7 +56,6 @@ def read_model(
     if huggingface_importer.recognises(path):
         return huggingface_importer.read(path, direction)
     for recognised, read in (
-        (bergamot_importer.recognises(path), bergamot_importer.read),
         (path.suffix == MODEL_SUFFIX, model_file),
         (marian_importer.recognises(path), marian_importer.read),
     ):
@@ -66,8 +64,7 @@ def read_model(
             return read(path)
     raise FileError(
         f"{path} is not a model that vtrans can import: it must be a Hugging Face folder of Marian, M2M100 or NLLB, a "
-        "CTranslate2 folder, an .npz model of Marian or its folder, a .bin model of Bergamot or its folder, or a model "
-        "file of vtrans."
+        "CTranslate2 folder, an .npz model of Marian or its folder, or a model file of vtrans."
     )
 
 

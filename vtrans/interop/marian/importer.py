@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import sentencepiece
 import torch
-from torch import Tensor
 
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.errors import FileError
 from vtrans.interop.foreign_files import ForeignTensors, Read, file_in, read_bytes, read_object
 from vtrans.interop.imported import ABSENT_BIAS, Imported, Original, rows_of
-from vtrans.interop.marian.layout import EPSILON, decodes_as_trained, join, padded, stored, weights_of_layers
+from vtrans.interop.marian.layout import EPSILON, decodes_as_trained, join, stored, weights_of_layers
 from vtrans.interop.marian.npz import open_npz
 from vtrans.interop.marian.original import MarianModel, check_installed
 from vtrans.interop.marian.yaml import Value, read_mapping
@@ -66,19 +65,12 @@ def read(path: Path) -> Imported:
     Raises FileError if something is missing or damaged, or if vtrans does not support the network.
     """
     model_file, decoder = _find(path)
-    return imported_from(path, open_npz(model_file), decoder)
-
-
-def imported_from(
-    path: Path, tensors: ForeignTensors, decoder: Settings, ignored: Collection[str] = (CONFIG,)
-) -> Imported:
-    """Returns the model with these tensors, except for the `ignored` ones, and settings for translating. Vocabularies
-    are in the folder of the tensors. Raises FileError as `read` does."""
+    tensors = open_npz(model_file)
     settings = _model_settings(tensors)
-    src, tgt, text = _vocabularies(tensors.path.parent, settings, decoder)
+    src, tgt, text = _vocabularies(model_file.parent, settings, decoder)
     config = _model_config(settings, have_one_table(src, tgt))
     weights = _weights(tensors, settings, config, src, tgt)
-    tensors.refuse_others(ignored)
+    tensors.refuse_others([CONFIG])
     notes = [f"Marian {settings.text('version', 'of an unknown version')}", text]
     if not decodes_as_trained(config):
         notes.append(
@@ -97,7 +89,7 @@ def imported_from(
         tgt_vocab=tgt,
         weights=weights,
         original=Original(
-            partial(MarianModel, tensors.path, src, tgt, translates=decodes_as_trained(config)), check_installed
+            partial(MarianModel, model_file, src, tgt, translates=decodes_as_trained(config)), check_installed
         ),
         training={"imported": "Marian"},
     )
@@ -120,11 +112,11 @@ def _find(path: Path) -> tuple[Path, Settings]:
     for name in names:
         if (folder / name).is_file():
             data = read_bytes(folder / name, LONGEST_CONFIG)
-            decoder = typed_settings(read_mapping(data, str(folder / name)), str(folder / name))
+            decoder = _typed_settings(read_mapping(data, str(folder / name)), str(folder / name))
             break
     if not path.is_dir():
         return path, decoder
-    models = [named_file(folder, decoder, name) for name in decoder.texts("models")] or _models_in(folder)
+    models = [_named_file(folder, decoder, name) for name in decoder.texts("models")] or _models_in(folder)
     if len(models) != 1:
         advice = f"give the path of the .npz file, or name it in {DECODER}"
         raise wrong(folder, "the number of .npz models", "1", len(models), advice)
@@ -133,7 +125,7 @@ def _find(path: Path) -> tuple[Path, Settings]:
     return models[0], decoder
 
 
-def named_file(folder: Path, decoder: Settings, name: str) -> Path:
+def _named_file(folder: Path, decoder: Settings, name: str) -> Path:
     """Returns a file that a `decoder.yml` names. It must be in the folder of the model.
 
     Without `relative-paths`, names are relative to the folder in which Marian was started, or absolute. Models move,
@@ -151,13 +143,13 @@ def _model_settings(tensors: ForeignTensors) -> Settings:
         raise FileError(f"{model_file}: {CONFIG} must have at most {LONGEST_CONFIG:,} bytes, got {facts.shape[0]:,}.")
     data = tensors.raw(CONFIG).view(torch.uint8).numpy().tobytes().rstrip(b"\0")
     name = f"{model_file}: {CONFIG}"
-    settings = typed_settings(read_mapping(data, name), name)
+    settings = _typed_settings(read_mapping(data, name), name)
     recurrent = settings.get("transformer-decoder-autoreg") == "rnn"
     settings.check(EXPECTED | EXPECTED_OF_EARLIER | (EXPECTED_OF_RNN if recurrent else {}))
     return settings
 
 
-def typed_settings(values: Mapping[str, Value], name: str) -> Settings:
+def _typed_settings(values: Mapping[str, Value], name: str) -> Settings:
     """Returns the settings of a YAML file, with numbers and flags instead of their texts."""
     return Settings({key: _typed(value) for key, value in values.items()}, name)
 
@@ -236,7 +228,7 @@ def _search_config(decoder: Settings, tgt: Vocabulary) -> SearchConfig:
 def _vocabularies(folder: Path, settings: Settings, decoder: Settings) -> tuple[Vocabulary, Vocabulary, str]:
     """Returns both vocabularies, the same object twice if they are equal, and a note that says how text is split."""
     sizes = settings.sizes("dim-vocabs")
-    named = [named_file(folder, decoder, name) for name in decoder.texts("vocabs")]
+    named = [_named_file(folder, decoder, name) for name in decoder.texts("vocabs")]
     files = named or [file for file in sorted(folder.iterdir()) if file.suffix == ".spm"]
     if len(files) == 1:
         files *= 2
@@ -276,7 +268,7 @@ def _vocabulary(file: Path, size: int, side: str) -> Vocabulary:
         spm = read_bytes(beside) if beside.is_file() else b""
     else:
         raise FileError(f"{file} must be a .spm, .yml or .json vocabulary; vtrans reads no factored or other ones.")
-    if size not in (len(pieces), padded(len(pieces))):
+    if size != len(pieces):
         raise FileError(f"{file} must have the {size:,} pieces of the model's dim-vocabs, got {len(pieces):,}.")
     return Vocabulary(pack(pieces, special, spm), str(file))
 
@@ -333,7 +325,7 @@ def _weights(
     bias: Read = lambda: torch.zeros(1, tgt_size)  # noqa: E731
     if not settings.flag("output-omit-bias"):
         bias = tensors.get(f"{out}_b", 1, tgt_size)
-    weights["projection.bias"] = partial(_bias, tensors.path, tgt, bias)
+    weights["projection.bias"] = lambda: rows_of(tgt, bias().flatten(), absent=ABSENT_BIAS)
     weights["src_positions.weight"] = lambda: tensor_of(marian(config.max_positions, D))
     return weights
 
@@ -342,14 +334,3 @@ def _rows(vocab: Vocabulary, weight: Read) -> Read:
     """Returns a function that reads an embedding in our order. The rows of pieces that Marian lacks are zero. So is the
     row of our start, because Marian starts a translation with an embedding of zeros."""
     return lambda: rows_of(vocab, weight())
-
-
-def _bias(path: Path, vocab: Vocabulary, read: Read) -> Tensor:
-    """Returns a bias in our order. Raises FileError if the program may produce a row without a piece."""
-    bias = read().flatten()
-    if (bias[len(vocab.pieces) :] > ABSENT_BIAS).any():
-        raise FileError(
-            f"{path} must give target subwords without a piece a bias of at most {ABSENT_BIAS:g}; it has {len(bias):,} "
-            f"target subwords, and its vocabulary {len(vocab.pieces):,} pieces."
-        )
-    return rows_of(vocab, bias, absent=ABSENT_BIAS)
