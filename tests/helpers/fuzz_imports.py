@@ -38,7 +38,7 @@ def _import(folder: Path, files: Iterable[tuple[str, bytes]] = ()) -> None:
 def marian_yaml(parts: Sequence[bytes], folder: Path) -> None:
     for key, value in read_mapping(CUT.join(parts), "settings").items():
         assert isinstance(key, str)
-        assert value is None or isinstance(value, str) or all(isinstance(item, str) for item in value)
+        assert isinstance(value, str) or all(isinstance(item, str) for item in value)
 
 
 def _archives() -> list[bytes]:

@@ -114,13 +114,13 @@ def test_damage_is_found(tmp_path: Path) -> None:
         with pytest.raises(FileError, match=r"x\.npz"):
             open_npz(path)
     path.write_bytes(whole.replace(b"12345678", b"12345679"))
-    with pytest.raises(FileError, match=r"x\.npz: v.npy .*CRC"):
-        open_npz(path)
+    with pytest.raises(FileError, match=r"x\.npz: v"):
+        content(path)
     long = np.arange(5000, dtype=np.float32)
     np.savez(path, v=long)
     path.write_bytes(path.read_bytes().replace(long[4000].tobytes(), long[4001].tobytes()))
     file = open_npz(path)
-    with pytest.raises(FileError, match=r"x\.npz: v .*CRC"):
+    with pytest.raises(FileError, match=r"x\.npz: v .*damaged"):
         file.raw("v")
 
 

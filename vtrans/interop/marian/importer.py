@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from vtrans.text.vocabulary import SPECIAL_PIECES, UNK_ID, Vocabulary, have_one_
 CONFIG = "special:model.yml"
 DECODER = "decoder.yml"
 SIDES = ("source", "target")
-LONGEST_CONFIG = 1 << 20
+LONGEST_CONFIG, LONGEST_LIST = 1 << 20, 1 << 23  # bytes of settings and of a vocabulary in YAML
 # What Marian writes beside a model, and what no model is.
 _NOT_MODELS = (".optimizer.npz", ".orig.npz")
 # The settings of version 1.12 that change the network, each with the values that vtrans has. A model of an earlier
@@ -111,8 +111,7 @@ def _find(path: Path) -> tuple[Path, Settings]:
     decoder = Settings({}, DECODER)
     for name in names:
         if (folder / name).is_file():
-            data = read_bytes(folder / name, LONGEST_CONFIG)
-            decoder = _typed_settings(read_mapping(data, str(folder / name)), str(folder / name))
+            decoder = _settings(read_bytes(folder / name, LONGEST_CONFIG), str(folder / name))
             break
     if not path.is_dir():
         return path, decoder
@@ -142,16 +141,15 @@ def _model_settings(tensors: ForeignTensors) -> Settings:
     if facts.shape[0] > LONGEST_CONFIG:
         raise FileError(f"{model_file}: {CONFIG} must have at most {LONGEST_CONFIG:,} bytes, got {facts.shape[0]:,}.")
     data = tensors.raw(CONFIG).view(torch.uint8).numpy().tobytes().rstrip(b"\0")
-    name = f"{model_file}: {CONFIG}"
-    settings = _typed_settings(read_mapping(data, name), name)
+    settings = _settings(data, f"{model_file}: {CONFIG}")
     recurrent = settings.get("transformer-decoder-autoreg") == "rnn"
     settings.check(EXPECTED | EXPECTED_OF_EARLIER | (EXPECTED_OF_RNN if recurrent else {}))
     return settings
 
 
-def _typed_settings(values: Mapping[str, Value], name: str) -> Settings:
-    """Returns the settings of a YAML file, with numbers and flags instead of their texts."""
-    return Settings({key: _typed(value) for key, value in values.items()}, name)
+def _settings(data: bytes, name: str) -> Settings:
+    """Returns the settings in YAML, with numbers and flags instead of their texts."""
+    return Settings({key: _typed(value) for key, value in read_mapping(data, name).items()}, name)
 
 
 def _typed(value: Value) -> Any:
@@ -159,11 +157,10 @@ def _typed(value: Value) -> Any:
         return [_typed(item) for item in value]
     if value in ("true", "false"):
         return value == "true"
-    text = value or ""
     try:
-        return int(text) if text.isascii() and text.isdecimal() and len(text) <= 20 else float(text)
+        return int(value) if value.isascii() and value.isdecimal() and len(value) <= 20 else float(value)
     except ValueError:
-        return text
+        return value
 
 
 def _model_config(settings: Settings, joint: bool) -> ModelConfig:
@@ -284,7 +281,7 @@ def spm_table(spm: bytes) -> tuple[Sequence[str], tuple[int | None, int | None, 
 
 def _listed(file: Path) -> tuple[list[str], dict[str, int | None]]:
     """Returns the pieces of a `.yml` vocabulary, which maps pieces to ids, and the special ones."""
-    listed = read_object(file) if file.suffix == ".json" else read_mapping(read_bytes(file), str(file))
+    listed = read_object(file) if file.suffix == ".json" else read_mapping(read_bytes(file, LONGEST_LIST), str(file))
     ids = {
         piece: int(str(value)[:20]) if str(value).isascii() and str(value).isdecimal() else -1
         for piece, value in listed.items()
