@@ -3,9 +3,9 @@
 Only digits are compared, in any script and with any marks between thousands and before decimals. A number is also kept
 if it is
 
-- a time of day twelve hours later or earlier (`2:30 pm`, `14:30`);
+- an hour twelve hours later or earlier (`2:30 pm`, `14:30`);
 - written with a word for thousands or more in place of zeros (`3 million`, `3,000,000`);
-- at most LARGEST_WORD and written as a word, so only where the other side has no number left to take its place.
+- at most LARGEST_WORD, or a single digit before zeros, and nothing takes its place: it may be a word on the other side.
 
 A number of the translation is invented if the source has none with its digits, and repeated if the source has it less
 often. No word of any language is known here.
@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Set
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import regex
@@ -27,49 +27,36 @@ FEWEST_ZEROS = 2  # that a word such as `thousand` stands for
 # A blank separates thousands only, so not a year from the number after it.
 _NUMBER = re.compile(r"\d+(?:(?:[.,:\uff1a/'\u2019\u066b\u066c\u00a0\u202f-]|(?<!\d{4})[ ](?=\d{3}(?!\d)))\d+)*")
 _RUN = re.compile(r"\d+")
+_PART = re.compile(r"(?<!\d)\d{1,3}(?:\D\d{2,3}){0,6}\D\d{3}(?!\d)|\d+")  # thousands, or one run of digits
 _ARABIC_MARKS = str.maketrans("\u066b\u066c", ".,")
 _NUMERALS = regex.compile(r"[\p{Numeric_Type=Numeric}]+")  # such as \u4e09\u5341 and \u00bd
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Number:
     """A number of a text: as it is written, and its runs of digits, which are ASCII."""
 
     text: str
     runs: tuple[str, ...]
-    words: bool | None = None
-    """Whether many writers use words for it. None: if it is small."""
-
-    @property
-    def digits(self) -> str:
-        return "".join(self.runs)
-
-    @property
-    def decimals(self) -> str:
-        """The digits after the last mark, unless they may be thousands."""
-        return self.runs[-1] if len(self.runs) > 1 and len(self.runs[-1]) != 3 else ""
-
-    @property
-    def may_be_word(self) -> bool:
-        is_small = len(self.digits) < 3 and int(self.digits) <= LARGEST_WORD
-        return is_small if self.words is None else self.words
 
     def written(self) -> Iterator[tuple[str, ...]]:
         """Yields the runs of digits with which a translation may write it: with other marks, or another half of the
         day."""
         yield self.runs
-        yield (self.digits,)
-        if _on_clock(self) is not None:
-            hour, *minutes = self.runs
+        yield ("".join(self.runs),)
+        hour, *minutes = self.runs
+        if _is_hour(hour) and [len(run) for run in minutes] in ([], [2]):
             yield (str(int(hour) + (-12 if int(hour) > 12 else 12)), *minutes)
 
-    def parts(self) -> list[Number]:
-        """Returns a number for each run of digits. One with marks of thousands stays whole."""
-        if len(self.runs) == 1 or len(self.runs[-1]) == 3:
-            return [self]
-        is_decimal = len(self.runs) == 2 and self.text[len(self.runs[0])] in ".,"
-        words = True if _on_clock(self) is not None else False if is_decimal else None
-        return [Number(run, (run,), words) for run in self.runs]
+    @property
+    def digits(self) -> str:
+        """All digits; 05 of a date is 5."""
+        digits = "".join(self.runs)
+        return digits.removeprefix("0") if len(digits) == 2 else digits
+
+    def parts(self) -> Iterator[Number]:
+        """Returns the parts of the number that are compared: thousands with their marks, or each run of digits."""
+        return map(_number, _PART.findall(self.text))
 
 
 @dataclass(frozen=True)
@@ -77,11 +64,11 @@ class Difference:
     """How the numbers of a translation differ from the numbers of its source."""
 
     missing: tuple[str, ...] = ()
-    """Numbers of the source that the translation lacks, each as often as it lacks it."""
+    """Parts of numbers of the source that the translation lacks, each as often as it lacks it."""
     invented: tuple[str, ...] = ()
-    """Numbers of the translation that the source lacks."""
+    """Digits in the translation that the source lacks."""
     repeated: tuple[str, ...] = ()
-    """Numbers of the translation that the source has less often."""
+    """Digits in the translation that the source has less often."""
     kept: tuple[str, ...] = ()
     """Numbers of the source that the translation has with the same digits."""
 
@@ -91,9 +78,7 @@ class Difference:
 
 def numbers_of(text: str) -> list[Number]:
     """Returns the numbers of a text in digits, in their order."""
-    if not any(map(str.isdecimal, text)):
-        return []
-    return [Number(match[0], tuple(map(in_ascii, _RUN.findall(match[0])))) for match in _NUMBER.finditer(text)]
+    return list(map(_number, _NUMBER.findall(text)))
 
 
 def in_ascii(text: str) -> str:
@@ -105,75 +90,47 @@ def in_ascii(text: str) -> str:
 
 def compare(src: str, tgt: str, asked: str = "") -> Difference:
     """Compares the numbers of a source with the numbers of its translation, which may also have those of the text
-    `asked`.
-
-    Each number of the source takes one of the translation: first one with the same digits, then one that is the same
-    time of day, and then each of its runs of digits does, as in dates.
-    """
-    given, found = numbers_of(src), numbers_of(tgt)
-    if not given and not found:
-        return Difference()
-    left, free = _unmatched(given, found, lambda number: (number.digits, number.decimals))
-    kept = [number.text for number in given if number not in left]
-    left, free = _unmatched(left, free, _on_clock)
-    left, free = _unmatched(left, free, _without_zeros, _differ_in_zeros)
-    left, free = ([part for number in side for part in number.parts()] for side in (left, free))
-    left, free = _unmatched(left, free, _value)
-    left, free = _unmatched(left, free, _on_clock)
-    left, free = _unmatched(left, free, _without_zeros, _differ_in_zeros)
-    _, free = _unmatched((part for number in numbers_of(asked) for part in number.parts()), free, _value)
-    known = {part.digits for number in given for part in number.parts()}
-    if not (left and free):  # otherwise one replaces the other
-        left = [number for number in left if not number.may_be_word][len(_NUMERALS.findall(tgt)) :]
-        free = [number for number in free if not (number.may_be_word or _is_round(number, known))]
-    invented = dict.fromkeys(number.text for number in free if number.digits not in known)
-    repeated = dict.fromkeys(number.text for number in free if number.digits in known)
-    return Difference(tuple(number.text for number in left), tuple(invented), tuple(repeated), tuple(kept))
+    `asked`."""
+    numbers = numbers_of(src)
+    written = {part.digits: part.text for number in numbers for part in number.parts()}
+    given, found = _digits(numbers), _digits(numbers_of(tgt))
+    missing, free = given - found, found - given
+    kept = tuple(number.text for number in numbers if not missing.keys() & _digits([number]))
+    free -= _digits(numbers_of(asked))
+    others = {int(digits) % 12: digits for digits in free if _is_hour(digits)}
+    for hour in filter(_is_hour, list(missing)):
+        if other := others.pop(int(hour) % 12, None):
+            del missing[hour], free[other]
+    lost, extra = list(missing.elements()), list(free)
+    if not (lost and extra):  # otherwise one replaces the other
+        lost = [digits for digits in lost if not _may_be_word(digits)][len(_NUMERALS.findall(tgt)) :]
+        extra = [digits for digits in extra if not _may_be_word(digits)]
+    elif _differ_in_zeros("".join(lost), "".join(free.elements())):
+        lost, extra = [], []
+    invented = tuple(digits for digits in extra if digits not in given)
+    repeated = tuple(digits for digits in extra if digits in given)
+    return Difference(tuple(written[digits] for digits in lost), invented, repeated, kept)
 
 
-def _is_round(number: Number, known: Set[str]) -> bool:
-    """Returns whether the source may have a word for a number that it does not have in digits, such as fifty."""
-    return len(number.digits.rstrip("0")) < 2 and number.digits not in known
+def _number(text: str) -> Number:
+    return Number(text, tuple(_RUN.findall(in_ascii(text))))
 
 
-def _on_clock(number: Number) -> Hashable:
-    """Returns a time on a clock of twelve hours; None for other numbers."""
-    if len(number.runs) > 2 or len(number.runs[0]) > 2 or int(number.runs[0]) > 24:
-        return None
-    minutes = number.runs[1] if len(number.runs) > 1 else "00"
-    return (int(number.runs[0]) % 12, minutes) if len(minutes) == 2 and minutes < "60" else None
+def _digits(numbers: Iterable[Number]) -> Counter[str]:
+    """Returns how often numbers have a part with some digits."""
+    return Counter(part.digits for number in numbers for part in number.parts())
 
 
-def _value(number: Number) -> Hashable:
-    """Returns the digits of a number; 05 of a date is 5."""
-    return number.digits.removeprefix("0") if len(number.digits) == 2 else number.digits
+def _is_hour(digits: str) -> bool:
+    return len(digits) < 3 and int(digits) <= 24
 
 
-def _without_zeros(number: Number) -> Hashable:
-    return number.digits.rstrip("0") or None
+def _may_be_word(digits: str) -> bool:
+    return len(digits.rstrip("0")) < 2 or (len(digits) == 2 and int(digits) <= LARGEST_WORD)
 
 
-def _differ_in_zeros(number: Number, other: Number) -> bool:
-    shorter, longer = sorted((number, other), key=lambda each: len(each.digits))
-    may_have_word = len(shorter.digits) < 4 or bool(shorter.decimals)
-    return may_have_word and len(longer.digits) - len(shorter.digits) >= FEWEST_ZEROS
-
-
-def _unmatched(
-    given: Iterable[Number],
-    free: list[Number],
-    key: Callable[[Number], Hashable],
-    fits: Callable[[Number, Number], bool] = lambda number, other: True,
-) -> tuple[list[Number], list[Number]]:
-    """Lets each number take the first of the free ones with an equal key. Returns the numbers left on each side."""
-    with_key: dict[Hashable, list[Number]] = defaultdict(list)
-    for number in reversed(free):
-        with_key[key(number)].append(number)
-    left, taken = list[Number](), set[Number]()
-    for number in given:
-        others = with_key.get(own) if (own := key(number)) is not None else None
-        if others and fits(number, others[-1]):
-            taken.add(others.pop())
-        else:
-            left.append(number)
-    return left, [number for number in free if number not in taken]
+def _differ_in_zeros(one: str, other: str) -> bool:
+    """Returns whether a word may stand for the zeros that one of two numbers lacks."""
+    shorter, longer = sorted((one, other), key=len)
+    are_equal = shorter.rstrip("0") == longer.rstrip("0")
+    return are_equal and len(shorter) < 4 and len(longer) - len(shorter) >= FEWEST_ZEROS
