@@ -3,9 +3,9 @@
     python tests/bench/soak.py [--lines 1000000] [--model RUN|FILE] [--input TEXT] [--processes 2]
 
 The input repeats the lines of TEXT, or a few built-in captions, so that new text is no reason for growth. Without
---model a tiny network with random weights translates them into a few subwords per line: the test is of everything
-around the network. Linux only (/proc). The exit code is 1 if the second half of the input added more than 4% and
-8 MB, or if lines were lost.
+--model the tiny network of the tests translates them into a few subwords per line: the test is of everything around the
+network. Linux only (/proc). The exit code is 1 if the second half of the input added more than 4% and 8 MB, or if lines
+were lost.
 """
 
 from __future__ import annotations
@@ -20,26 +20,7 @@ from pathlib import Path
 
 SHORT = ("Two dogs run.", "A man in a blue shirt sings.", "", "Children play in the snow.", "A big old house.")
 SHARE, MEGABYTES = 0.04, 8.0
-
-
-def tiny_model(path: Path) -> None:
-    """Write a model with random weights and the vocabulary of the built-in captions."""
-    import torch
-
-    from vtrans.checkpoint import LoadedModel, save_model
-    from vtrans.config import ModelConfig, SearchConfig
-    from vtrans.data.options import PrepareOptions
-    from vtrans.data.preparation.learn_vocabulary import learn
-    from vtrans.model import Transformer
-    from vtrans.text.vocabulary import PAD_ID
-
-    vocab = learn(SHORT, None, PrepareOptions(character_coverage=1.0, split_digits=False))
-    config = ModelConfig(
-        d_model=16, d_ff=16, heads=1, encoder_layers=1, decoder_layers=1, dropout=0.0, tie="src-tgt-softmax"
-    )
-    torch.manual_seed(1)
-    model = Transformer(config, len(vocab), len(vocab), joint=True, pad_id=PAD_ID).eval()
-    save_model(path, LoadedModel(model, vocab, vocab, SearchConfig(beam=2, max_length=4), {"step": 0}))
+TINY = Path(__file__).parents[1] / "models" / "tiny.safetensors"
 
 
 def descendants(pid: int) -> list[int]:
@@ -89,16 +70,13 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=1)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        model = options.model
-        if model is None:
-            model = str(Path(folder) / "tiny.safetensors")
-            tiny_model(Path(model))
         given = options.input.read_bytes().split(b"\n")[:-1] if options.input else [s.encode() for s in SHORT]
         source = Path(folder) / "source"
         with source.open("wb") as file:
             for start in range(0, options.lines, len(given)):
                 file.write(b"\n".join(given[: options.lines - start]) + b"\n")
-        words = ["--model", model] + ([] if options.model is None else ["--beam", "1"])
+        model = [options.model] if options.model else [str(TINY), "--max-length", "4"]
+        words = ["--beam", "1", "--model", *model]
         sys.exit(0 if soak(words, source, options.lines, options.processes) else 1)
 
 

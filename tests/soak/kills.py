@@ -11,8 +11,6 @@ same command ends with the model, the state and the metrics (apart from times) o
 from __future__ import annotations
 
 import argparse
-import filecmp
-import json
 import os
 import random
 import shutil
@@ -28,6 +26,7 @@ from typing import Any
 sys.path.extend(str(Path(__file__).parents[1] / folder) for folder in ("", "helpers"))
 
 from conftest import EVERY_STEP, TINY, TRAIN_PAIRS, VALID_PAIRS, make_data, write_pairs
+from runs import story, wait_for_line
 
 from vtrans.checkpoint import load_model
 from vtrans.data.store import DataFolder
@@ -36,7 +35,7 @@ from vtrans.storage.states import read_progress
 
 VTRANS = [sys.executable, "-m", "vtrans"]
 SETTINGS = (*TINY, *EVERY_STEP, "train.ema=0.9")
-TIMES = ("seconds", "metrics_bytes", "window", "environment")  # what may differ between equal runs
+TIMES = ("seconds", "metrics_bytes", "window", "environment")  # of a state, what may differ between equal runs
 
 
 def train_words(data: Path, run: Path) -> list[str]:
@@ -51,22 +50,11 @@ def run_command(words: Sequence[str], **how: Any) -> subprocess.CompletedProcess
 def same_runs(first: RunFolder, second: RunFolder) -> bool:
     """Whether two runs have equal models, states and figures."""
 
-    def figures(run: RunFolder) -> list[dict[str, Any]]:
-        records = [json.loads(line) for line in run.metrics.read_text().splitlines()]
-        return [{k: v for k, v in record.items() if k not in TIMES} for record in records]
+    def state(run: RunFolder) -> tuple[bytes, dict[str, Any]]:
+        path = run.state_file(22)
+        return tensors_of(path), {k: v for k, v in read_progress(path).items() if k not in TIMES}
 
-    def progress(run: RunFolder) -> dict[str, Any]:
-        return {k: v for k, v in read_progress(run.state_file(22)).items() if k not in TIMES}
-
-    files = [run.path.glob("*.safetensors") for run in (first, second)]
-    names = [sorted(path.name for path in paths) for paths in files]
-    return (
-        names[0] == names[1]
-        and all(filecmp.cmp(first.path / name, second.path / name, shallow=False) for name in names[0])
-        and tensors_of(first.state_file(22)) == tensors_of(second.state_file(22))
-        and progress(first) == progress(second)
-        and figures(first) == figures(second)
-    )
+    return story(first) == story(second) and state(first) == state(second)
 
 
 def tensors_of(path: Path) -> bytes:
@@ -151,12 +139,9 @@ def at_line(words: Sequence[str], run: RunFolder, line: int, act: Callable[[], o
     """Runs a training, and calls `act` once metrics.jsonl has that many lines. Returns the exit code and what stderr
     has."""
     with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as child:
-        while child.poll() is None:
-            if run.metrics.exists() and run.metrics.read_bytes().count(b"\n") >= line:
-                act()
-                break
-            time.sleep(0.0005)
-        said = child.stderr.read().strip() if child.stderr else ""
+        wait_for_line(child, run, line)
+        act()
+        said = child.communicate()[1].strip()
     return child.returncode, said
 
 
