@@ -124,9 +124,6 @@ def test_averaging_holds_one_more_tensor_than_its_result(
     assert max(most) <= 3  # one of the first file, the one being added, and the one before it
 
 
-# Refusals.
-
-
 def refused(files: list[Path], out: Path, *words: str) -> None:
     with pytest.raises(InputError) as caught:
         average(files, out)
@@ -174,9 +171,6 @@ def test_other_shapes_and_vocabularies_are_refused(
     joint = make(tiny_data, tmp_path / "joint", seed=1, tie="tgt-softmax")
     refused([joint, separate], out, "different vocabularies", "joint", "separate")
     refused([], out, "no checkpoints")
-
-
-# Which checkpoints.
 
 
 def test_an_average_never_replaces_a_checkpoint(run_copy: RunFolder, tmp_path: Path) -> None:
@@ -308,9 +302,6 @@ def test_the_search_is_that_of_the_newest_checkpoint(tmp_path: Path, tiny_data: 
     assert load_model(tmp_path / "out").search == SearchConfig(beam=3, max_length=30)
     average([tmp_path / "out", tmp_path / "2"], tmp_path / "again")  # an average is as new as its newest
     assert load_model(tmp_path / "again").search.beam == 3
-
-
-# Damage.
 
 
 @pytest.mark.parametrize(("value", "place"), [(torch.nan, 0), (-torch.inf, 1)])

@@ -42,9 +42,6 @@ def test_the_shipped_recipes() -> None:
     assert recipe_names() == SHIPPED
 
 
-# Facts of the papers and code bases that the recipes name, model and training apart.
-
-
 @pytest.mark.parametrize("name", ["paper-base", "paper-big"])
 def test_paper_batches_hold_25000_tokens(name: str) -> None:
     """Vaswani et al. 2017, section 5.1."""

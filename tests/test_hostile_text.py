@@ -117,9 +117,6 @@ def test_prepare_bpe_counts_every_line_of_any_bytes(pair: tuple[bytes, bytes], t
         assert len(DataFolder.open(out).train) == facts["kept"]
 
 
-# Kinds of files.
-
-
 def commands(run: Path, data: Path, src: Path, tgt: Path) -> dict[str, tuple[Any, ...]]:
     return {
         "translate": ("translate", "--model", run, "--input", src, "--max-length", "2", "--beam", "1", "--quiet"),

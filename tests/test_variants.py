@@ -219,9 +219,6 @@ def test_an_error_names_the_keys_that_contradict_each_other(keys: list[str], wor
     assert "\n" not in str(caught.value)
 
 
-# Training, files, averages.
-
-
 # Each key of the others is among the keys of one of these.
 UNTRAINED = (
     *("plain", "pre-norm", "none", "12+1", "6+6", "1+12", "unscaled", "attention", "all, pre-norm", "stacks"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import itertools
+import math
 from typing import Any
 
 import numpy as np
@@ -190,6 +191,17 @@ def test_the_best_tokens_are_those_of_the_whole_vocabulary(library: ctypes.CDLL,
     assert isinstance(block, Best)
     assert block.ids[0].tolist() == (-whole).argsort(kind="stable")[:best].tolist()
     assert np.array_equal(block.logprobs[0], whole[block.ids[0]])
+
+
+def test_equal_logprobs_rank_by_id_whether_a_listed_subword_is_common_or_not(library: ctypes.CDLL) -> None:
+    model = make(SMALL).float()
+    model.projection.weight.data[:] = 0
+    decoder = CompiledDecoder(arrays_of(model), library, "float32", (5, 9, 20))
+    decoder = decoder.limited(lambda sources: np.array([[0, 4], [0, 7], [0, 12], [0, 30]]))
+    [block] = decoder.step(decoder.start(sequences(4), 1), np.array([[BOS]]), np.array([0]), 5)
+    assert isinstance(block, Best)
+    assert block.ids.tolist() == [[4, 5, 7, 9, 12]]
+    assert block.logprobs[0] == pytest.approx(-math.log(7), abs=1e-6)
 
 
 @pytest.mark.parametrize("how", ["beam", "nbest", "groups", "sample", "prefix", "rules", "minimum", "ensemble"])

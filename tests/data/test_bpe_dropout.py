@@ -13,7 +13,6 @@ import torch
 from drawn import seeded_tensors
 
 import vtrans.data.augmentation
-import vtrans.data.bpe_dropout
 from vtrans.data.augmentation import Augmentation
 from vtrans.data.bpe_dropout import Dropout
 from vtrans.data.store import DataFolder, TokenStore

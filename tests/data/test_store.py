@@ -16,9 +16,6 @@ from corpora import TRAIN, VALID, made, options
 from drawn import seeded
 from safetensors.torch import load_file, save_file
 
-import vtrans.data.preparation.parallel_text
-import vtrans.data.preparation.prepare
-import vtrans.data.preparation.store_writer
 import vtrans.data.store
 from vtrans.data.preparation.store_writer import Ragged, assemble
 from vtrans.data.store import DataFolder, TokenStore

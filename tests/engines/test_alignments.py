@@ -16,9 +16,6 @@ from vtrans.text.words import words_of_ids, words_of_line
 LINES = [line for line in sentences(30, seed=3) if line]
 
 
-# Attention to links.
-
-
 @pytest.mark.parametrize(
     ("attention", "src", "tgt", "expected"),
     [
@@ -43,12 +40,6 @@ LINES = [line for line in sentences(30, seed=3) if line]
 def test_words_with_most_attention_are_linked(attention: Any, src: list[int], tgt: list[int], expected: str) -> None:
     assert ENOUGH == 0.1
     assert pharaoh(links(np.array(attention), src, tgt)) == expected
-
-
-# The attention.
-
-
-# Subwords to words.
 
 
 def test_the_words_of_a_line_are_split_at_its_spaces() -> None:
@@ -96,9 +87,6 @@ def test_words_of_ids_are_the_words_of_the_decoded_text(pieces: str, text: str, 
     ids = [known[piece] for piece in pieces.split()]
     assert vocab.decode(ids).split() == text.split()
     assert words_of_ids(ids, vocab) == expected
-
-
-# Through the translator.
 
 
 def test_links_refer_to_words_of_the_line_and_its_translation() -> None:

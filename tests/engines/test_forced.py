@@ -22,9 +22,6 @@ from vtrans.translate.translator import Translator
 LINES = [line for line in sentences(40, seed=5) if line]
 
 
-# Rescoring a translation gives the score that its search gave it.
-
-
 @pytest.mark.parametrize(("max_length", "name"), each_with([0, 14, 3], list(VARIANTS)))
 def test_rescoring_a_translation_gives_the_score_of_its_search(name: str, max_length: int) -> None:
     made = translator(VARIANTS[name], max_length=max_length, batch_tokens=100)
@@ -41,9 +38,6 @@ def test_rescoring_a_translation_gives_the_score_of_its_search(name: str, max_le
     assert len(met) >= len(LINES)
     assert any(not t.finished for t in met) or max_length != 3
     assert any(t.finished for t in met) or max_length != 0
-
-
-# Log-probabilities, compared with one full forward pass per prefix.
 
 
 def test_an_ensemble_averages_probabilities_by_its_weights() -> None:
@@ -64,9 +58,6 @@ def test_an_error_names_the_target_with_an_invalid_subword() -> None:
         list(translator().logprob(["dog"], [[5, EOS_ID, 5, EOS_ID]]))
 
 
-# Batches, order, memory.
-
-
 @pytest.mark.parametrize("batch_tokens", [1, 50, 5000])
 def test_log_probabilities_depend_neither_on_the_batch_nor_on_the_block(
     batch_tokens: int, monkeypatch: pytest.MonkeyPatch
@@ -79,9 +70,6 @@ def test_log_probabilities_depend_neither_on_the_batch_nor_on_the_block(
         for a, b in zip(alone, together, strict=True):
             assert a.tokens == b.tokens
             assert a.token_logprobs == pytest.approx(b.token_logprobs, abs=1e-9)
-
-
-# Blank and long lines.
 
 
 def test_a_blank_source_has_a_blank_target_with_probability_1() -> None:
@@ -119,12 +107,6 @@ def test_nan_and_infinity_from_a_model_are_errors(form: str) -> None:
     assert caught.value.exit_code == 1
     with pytest.raises(VtransError):
         list(Translator(TorchEngine([loaded(), broken_model])).logprob(["dog"], ["Hund"]))
-
-
-# The stream.
-
-
-# Weights of an ensemble.
 
 
 @pytest.mark.parametrize(

@@ -46,8 +46,6 @@ from vtrans.translate.loading import load
 from vtrans.translate.translation import TranslateOptions, Translation
 from vtrans.translate.translator import Translator
 
-# Learning.
-
 
 def store_of(pairs: list[tuple[list[int], list[int]]]) -> TokenStore:
     columns = {}
@@ -216,9 +214,6 @@ def test_a_list_holds_frequent_subwords_translations_and_copies() -> None:
     sources = [[4, EOS_ID], [6, 5, EOS_ID]]
     assert lists(joint, sources, [(), ()]) == [[2, 3, 4, 6, 7, 8, 9], [2, 3, 5, 6, 7, 8, 9]]
     assert lists(apart, sources, [(1,), ()]) == [[1, 2, 3, 6, 7, 8, 9], [2, 3, 5, 7, 8, 9]]
-
-
-# The file and the command.
 
 
 def test_a_shortlist_is_added_replaced_dropped_by_averaging_and_checked_on_loading(

@@ -156,6 +156,10 @@ def hashed(seed: int, words: int, *, ties: bool = False, holes: float = 0.0, eos
     return table
 
 
+# Tables for `hashed` that make a search difficult.
+TROUBLES: list[dict[str, Any]] = [{}, {"ties": True}, {"holes": 0.3}, {"ties": True, "holes": 0.5}, {"eos": 2}]
+
+
 def scripted(words: int, rules: Mapping[Ids, Mapping[int, float]]) -> Table:
     """Probabilities per prefix, as {token: p}, for known best paths. Without a rule, EOS has probability 1."""
 

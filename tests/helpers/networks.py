@@ -80,13 +80,6 @@ def padded(rows: list[list[int]]) -> tuple[Tensor, Tensor]:
     return ids, torch.tensor([[i < len(row) for i in range(longest)] for row in rows])
 
 
-def step_by_step(model: Transformer, rows: list[list[int]], tgt_BKT: Tensor) -> Tensor:
-    """Returns the log-probabilities [B, K, T, V] that follow each prefix of the targets, fed one by one."""
-    decoder = IncrementalDecoder(model)
-    state = decoder.start(rows, tgt_BKT.shape[1])
-    return torch.stack([step(decoder, state, tgt_BKT[:, :, t]) for t in range(tgt_BKT.shape[2])], 2)
-
-
 def step(decoder: IncrementalDecoder, state: Cache, tokens_BK: Tensor) -> Tensor:
     """Feeds one token per row; returns the log-probabilities of all rows [B, K, V]."""
     blocks = [logprobs_of(block) for block in decoder.step(state, tokens_BK.numpy(), np.arange(tokens_BK.numel()))]

@@ -16,8 +16,6 @@ from vtrans.config import ModelConfig, resolve_tie
 from vtrans.model import Decoder, DecoderLayer, Transformer, count_parameters
 from vtrans.training.recipe import load_recipe
 
-# Equal to independent implementations.
-
 
 def test_logits_equal_those_of_torch_transformer() -> None:
     for norm in ("post", "pre"):
@@ -93,9 +91,6 @@ def copy_into_torch(model: Transformer, reference: nn.Transformer) -> None:
                 theirs.norm.load_state_dict(ours.final_norm.state_dict())
 
 
-# Parameters.
-
-
 @pytest.mark.parametrize(("recipe", "count"), [("paper-base", 63_082_496), ("paper-big", 214_245_376)])
 def test_presets_have_the_papers_parameter_counts(recipe: str, count: int) -> None:
     config = load_recipe(recipe).model
@@ -108,9 +103,6 @@ def test_presets_have_the_papers_parameter_counts(recipe: str, count: int) -> No
     assert abs(count - papers) / papers < 0.04
 
 
-# Tying.
-
-
 def test_padding_is_never_predicted_and_its_row_gets_no_gradient_from_the_softmax() -> None:
     model = make(dataclasses.replace(SMALL, tie="tgt-softmax"))
     src, keep = padded(sequences(4))
@@ -119,9 +111,6 @@ def test_padding_is_never_predicted_and_its_row_gets_no_gradient_from_the_softma
     assert grad is not None
     assert not grad[PAD].any()
     assert grad[5:].any()
-
-
-# Masks and positions.
 
 
 def test_in_a_decoder_only_model_the_source_never_attends_to_the_target() -> None:

@@ -47,18 +47,6 @@ def test_rank_0_hears_of_a_rank_that_ends(end: Callable[[], None], said: str, me
         use(ranks, work)
 
 
-def test_a_silent_rank_is_named() -> None:
-    def work() -> None:
-        if ranks.rank == 2:
-            os.kill(os.getpid(), signal.SIGSTOP)
-        ranks.wait()
-
-    ranks = LocalRanks(4, 1)
-    ranks.limit_silence(0.01)
-    with pytest.raises(DiedError, match=r"process 3 of 4.*rank_timeout"):
-        use(ranks, work)
-
-
 @pytest.mark.slow
 def test_time_in_which_all_ranks_are_stopped_is_no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     """A middle process is rank 0. It waits for rank 1 when both are stopped for longer than the limit."""

@@ -119,9 +119,6 @@ def test_workers_end_with_their_parent(tmp_path: Path, text: str, killed: bool) 
     assert gone(running), "a process outlived its parent"
 
 
-# Copies of this process.
-
-
 def copies(answer: Callable[[Any, Callable[[], None]], Any], number: int = 2) -> WorkerPool[Any, Any]:
     return WorkerPool(answer, number, "testing", "do better")
 

@@ -56,9 +56,6 @@ def chain(tmp_path: Path, text: Path) -> Path:
     return path
 
 
-# Chain files.
-
-
 @pytest.mark.parametrize("name", names_in(SHIPPED))
 def test_the_recipes_of_a_shipped_chain_can_be_read_back(name: str, tmp_path: Path) -> None:
     chain = load_chain(file_of(name, SHIPPED, "chain"))
@@ -98,12 +95,6 @@ def test_a_wrong_chain_file_is_refused_with_the_name_of_the_key(tmp_path: Path, 
     path.write_text(content)
     with pytest.raises(InputError, match=named):
         load_chain(path)
-
-
-# Stages.
-
-
-# The runner, with commands that only hash what they read.
 
 
 class Commands(list[list[str]]):
@@ -192,9 +183,6 @@ def test_what_a_stopped_stage_left_is_kept_only_if_the_stage_can_resume_it(tmp_p
     chain.write_text(WHOLE.replace("seeds = [1, 2]", "seeds = [1, 3]"))  # other teachers, so other translations
     assert not stopped("distilled/1.de")
     assert [stopped("student-data") for _ in range(2)] == [False, False]
-
-
-# The commands themselves.
 
 
 def forked(kills: dict[str, str]) -> Callable[[Path, int], Run]:

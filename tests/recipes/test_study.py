@@ -26,9 +26,6 @@ from vtrans.training.recipe import load_recipe
 SIZES = [f"--set={value}" for value in TINY if "max_steps" not in value]
 
 
-# Study files.
-
-
 def built(row: Row, recipe: str) -> int:
     """The parameters of the row's model, with 30 subwords on a side."""
     config = load_recipe(recipe, ["model.d_model=16", "model.heads=2", *row.settings]).model
@@ -79,9 +76,6 @@ def test_a_study_needs_nothing_but_rows(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text("rows.a.words = 'a'", encoding="utf-8")
     study = load_study(str(tmp_path / "mine.toml"))
     assert (study.experiment, study.recipe, list(study.rows)) == ("multi30k", "small", ["a"])
-
-
-# The table.
 
 
 def figures(name: str, seed: int, bleu: float, chrf: float = 50.0, p: tuple[float, ...] = ()) -> Found:

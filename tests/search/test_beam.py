@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from drawn import each_with, seeded, seeded_tensors
-from fakes import EOS, BrokenDecoder, FakeDecoder, Ids, Table, hashed, scripted, searched
+from fakes import EOS, TROUBLES, BrokenDecoder, FakeDecoder, Ids, Table, hashed, scripted, searched
 
 from vtrans.config import SearchConfig
 from vtrans.errors import VtransError
@@ -90,9 +90,6 @@ def plain(hypotheses: Sequence[Hypothesis]) -> list[dict[str, Any]]:
     return [{"tokens": h.tokens, "logprob": h.logprob, "score": h.score, "finished": h.finished} for h in hypotheses]
 
 
-TROUBLES: list[dict[str, Any]] = [{}, {"ties": True}, {"holes": 0.3}, {"ties": True, "holes": 0.5}, {"eos": 2}]
-
-
 @pytest.mark.parametrize("stop", ["count", "current", "exhaustive", "shrink"])
 @pytest.mark.parametrize(("trouble", "kind"), each_with(TROUBLES, ["gnmt", "length"]))
 def test_the_search_equals_its_definition(stop: str, kind: str, trouble: dict[str, Any]) -> None:
@@ -159,9 +156,6 @@ def test_token_logprobs_are_the_decoders_and_sum_to_the_logprob() -> None:
 def test_nan_is_an_error() -> None:
     with pytest.raises(VtransError):
         searched(BrokenDecoder(hashed(1, 20, eos=-5.0)), [SOURCE], [9])
-
-
-# The best tokens of a row.
 
 
 @pytest.mark.parametrize(("V", "count"), each_with([5, 700, 2048, 8000, 8037], [1, 2, 5, 17]))

@@ -8,27 +8,16 @@ from typing import Any
 
 import pytest
 from drawn import each_with, seeded
-from fakes import BOS, EOS, FakeDecoder, Ids, Table, hashed
+from fakes import EOS, TROUBLES, FakeDecoder, Ids, Table, hashed, searched
 from translators import translator
 
 from vtrans.config import Recipe, SearchConfig, check_together
 from vtrans.errors import InputError, RecipeError
-from vtrans.search.beam import beam_search
-from vtrans.search.loop import Hypothesis, SearchTask, length_penalty
+from vtrans.search.loop import Hypothesis, length_penalty
 from vtrans.search.options import Sampling
 
 SOURCE: Ids = (2, EOS)
 STOPS = ("count", "current", "exhaustive")
-TROUBLES: list[dict[str, Any]] = [{}, {"ties": True}, {"holes": 0.3}, {"ties": True, "holes": 0.5}, {"eos": 2}]
-
-
-def found(
-    decoder: Any, sources: list[Ids], limits: list[int], nbest: int | None = None, **config: Any
-) -> list[list[Hypothesis]]:
-    search = SearchConfig(**config)
-    task = SearchTask(sources, limits, search, nbest or search.beam, bos_id=BOS, eos_id=EOS)
-    results = dict(beam_search(decoder, task))
-    return [results[i] for i in range(len(sources))]
 
 
 Path = tuple[float, Ids]
@@ -120,15 +109,13 @@ def test_the_search_equals_its_definition(stop: str, trouble: dict[str, Any]) ->
         }
         expected = reference(table, limit, SearchConfig(**config))
         decoder = FakeDecoder(table, limits={SOURCE: limit})
-        [best] = found(decoder, [SOURCE], [limit], **config)
+        [best] = searched(decoder, [SOURCE], [limit], groups * own, **config)
         assert plain(best) == expected, (seed, config)
         for nbest in (1, 2):
-            assert found(FakeDecoder(table), [SOURCE], [limit], nbest, **config)[0] == best[:nbest]
-        different += plain(best) != plain(found(FakeDecoder(table), [SOURCE], [limit], **config | {"diversity": 0})[0])
+            assert searched(FakeDecoder(table), [SOURCE], [limit], nbest, **config)[0] == best[:nbest]
+        [alike] = searched(FakeDecoder(table), [SOURCE], [limit], groups * own, **config | {"diversity": 0})
+        different += plain(best) != plain(alike)
     assert different > 10
-
-
-# Translators.
 
 
 def test_what_groups_do_not_combine_with_is_refused() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 from drawn import seeded
-from fakes import FakeDecoder, hashed, many_sentences, searched
+from fakes import FakeDecoder, Ids, Table, hashed, many_sentences, searched
 
+from vtrans.search.decoder import Ensemble
 from vtrans.search.loop import length_penalty
 
 
@@ -74,3 +76,25 @@ def test_waiting_sentences_enter_while_others_are_searched() -> None:
     assert all(8 * new >= size - new for new, size in admissions[:-1])
     assert "select" in decoder.log
     assert all(4 * empty < size + empty for empty, size in zip(decoder.empty, sizes, strict=True))
+
+
+def averaged(first: Table, second: Table) -> Table:
+    def table(source: Ids, prefix: Ids) -> list[float]:
+        pairs = zip(first(source, prefix), second(source, prefix), strict=True)
+        means = [(math.exp(a) + math.exp(b)) / 2 for a, b in pairs]
+        return [math.log(mean) if mean else -math.inf for mean in means]
+
+    return table
+
+
+def test_an_ensemble_averages_probabilities() -> None:
+    first, second = hashed(12, words=25, holes=0.3), hashed(13, words=25, holes=0.3)
+    sources, limits = many_sentences(12)
+    own = dict(zip(sources, limits, strict=True))
+    decoders = [FakeDecoder(first, own), FakeDecoder(second, own)]
+    together = searched(Ensemble(decoders), sources, limits, nbest=4, batch_tokens=60)
+    expected = searched(FakeDecoder(averaged(first, second)), sources, limits, nbest=4)
+    for found, wanted in zip(together, expected, strict=True):
+        assert [h.tokens for h in found] == [h.tokens for h in wanted]
+        assert [h.score for h in found] == pytest.approx([h.score for h in wanted])
+    assert "admit" in decoders[1].log

@@ -9,7 +9,6 @@ import pytest
 from model_files import make
 
 import vtrans.storage.run_folder
-import vtrans.storage.writing
 from vtrans.checkpoint import LoadedModel, load_model, save_model
 from vtrans.data.store import DataFolder
 from vtrans.errors import FileError

@@ -19,7 +19,6 @@ from conftest import EVERY_STEP, tiny_train
 from drawn import some
 from runs import BRIEF, same
 
-import vtrans
 import vtrans.files
 import vtrans.storage.writing
 from vtrans.checkpoint import load_model

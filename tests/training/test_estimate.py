@@ -9,8 +9,6 @@ import pytest
 from conftest import TINY
 from runs import heard
 
-import vtrans
-import vtrans.checkpoint
 import vtrans.data.augmentation
 from vtrans.data.batches import plan_epoch
 from vtrans.data.store import DataFolder

@@ -62,9 +62,6 @@ def by_hand(model: Transformer, rows: list[int]) -> float:
     return total
 
 
-# The loss.
-
-
 @pytest.mark.parametrize("config", GUIDED)
 def test_the_loss_adds_the_cross_entropy_between_links_and_attention(config: ModelConfig) -> None:
     model = make(config)
@@ -112,9 +109,6 @@ def test_alignments_are_read_from_the_head_that_was_guided() -> None:
         np.testing.assert_allclose(shares[b, length], head[b, length], rtol=1e-6)
 
 
-# Training.
-
-
 def error_rate(data: DataFolder, model: Transformer) -> float:
     """The share of wrong and missing links, of given translations of the validation text."""
     wrong = whole = 0
@@ -145,9 +139,6 @@ def test_a_guided_model_aligns_words_and_says_by_which_layer(tmp_path: Path, lin
     assert error_rate(linked_data, load_model(plain.last).model) > 0.35
     average([run.step_file(step) for step in run.steps()], tmp_path / "mean.safetensors")
     assert load_model(tmp_path / "mean.safetensors").model.config.alignment_layer == 2
-
-
-# Refusals.
 
 
 @pytest.mark.parametrize(

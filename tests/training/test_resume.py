@@ -15,8 +15,6 @@ from drawn import seeded, some
 from runs import command, heard, interrupted, lines, process, same, wait_for_line
 from safetensors.torch import load_file
 
-import vtrans
-import vtrans.checkpoint
 import vtrans.data.augmentation
 from vtrans.checkpoint import load_model
 from vtrans.data.batches import plan_epoch

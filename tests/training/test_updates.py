@@ -12,7 +12,6 @@ from runs import lines, rank_batch, set_up_run
 from safetensors.torch import load_file
 
 import vtrans
-import vtrans.checkpoint
 from vtrans.data.batches import Batch
 from vtrans.data.store import DataFolder
 from vtrans.errors import VtransError

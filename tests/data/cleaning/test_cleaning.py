@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from conftest import write_pairs
+from corpora import snapshot
 
 from vtrans.console import Console
 from vtrans.data.cleaning.clean import clean
@@ -56,13 +57,6 @@ def reasons(folder: Path) -> dict[int, str]:
     """The reason for which each pair was dropped, by its place in the text."""
     rows = [line.split("\t") for line in lines_of(folder / "clean" / "dropped.tsv")]
     return {int(row[0]) - 1: row[1] for row in rows}
-
-
-def snapshot(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()} if folder.exists() else {}
-
-
-# What is dropped.
 
 
 def test_pairs_that_do_not_translate_each_other_are_found_in_the_text_itself(tmp_path: Path) -> None:
@@ -115,9 +109,6 @@ def test_a_language_that_is_not_expected_is_dropped_if_the_languages_are_known(t
     assert "xx" in report["unapplied"]["language"]
 
 
-# What is written.
-
-
 def test_every_pair_is_kept_or_dropped_in_order_and_as_it_was(tmp_path: Path) -> None:
     pairs = toy_text(1500)
     pairs[7:7] = [("", "x"), ("a\tb c", "a\tb c"), ("one 1", "zwei 2"), ("\u2028", "y"), ("é ”", "É “")]
@@ -133,9 +124,6 @@ def test_every_pair_is_kept_or_dropped_in_order_and_as_it_was(tmp_path: Path) ->
     assert together == [tuple(line.replace("\t", " ").replace("\u2028", " ") for line in pair) for pair in pairs]
     assert next(rest, None) is None
     assert report["kept"] + sum(report["dropped"].values()) == report["read"] == len(pairs)
-
-
-# The folder.
 
 
 def test_an_earlier_result_is_replaced_only_with_force_and_foreign_files_never(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from corpora import TRAIN, VALID, Pairs, decoded, heard, made, options, refused,
 import vtrans.data.preparation.parallel_text
 import vtrans.data.preparation.prepare
 import vtrans.data.preparation.store_writer
-import vtrans.data.store
 from vtrans.data.preparation.encode import RATIO_FREE_TOKENS
 from vtrans.data.store import DataFolder
 
