@@ -21,15 +21,18 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast
+
+import regex
 
 from vtrans.errors import FileError, InputError
 from vtrans.files import no_file, reason, replacing
 
 OnBadUtf8 = Literal["error", "replace"]
 
-_BOM = b"\xef\xbb\xbf"
+_BOM = regex.compile(rb"(?:\xef\xbb\xbf)*")
 _MARKS = {  # the mark of UTF-32-LE begins with that of UTF-16-LE
     codecs.BOM_UTF32_LE: "utf-32le",
     codecs.BOM_UTF32_BE: "utf-32be",
@@ -37,12 +40,12 @@ _MARKS = {  # the mark of UTF-32-LE begins with that of UTF-16-LE
     codecs.BOM_UTF16_BE: "utf-16be",
 }
 _SAMPLE = 1000  # bytes
-_BAD = "\udcff"  # what becomes the byte 0xff, which UTF-8 never contains
-codecs.register_error("vtrans.bad", lambda error: (_BAD, cast(UnicodeDecodeError, error).end))
+codecs.register_error("vtrans.bad", lambda error: ("\udcff", cast(UnicodeDecodeError, error).end))
 _CHUNK = 1 << 18
-# What str.splitlines takes for a line end, except \n. Other tools would split a line there.
-_ODD_LINE_END = re.compile("[\r\v\f\x1c-\x1e\x85\u2028\u2029]")
-_LINE_END = re.compile("[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
+_ODD = "\r\v\f\x1c-\x1e\x85\u2028\u2029"  # where str.splitlines and other tools end a line, too
+_BAD = "\udc80-\udcff"  # bytes that are not UTF-8, as the error handler surrogateescape writes them
+_LINE_END = re.compile(f"[\n{_ODD}]")
+_UNUSUAL, _BAD_BYTE = re.compile(f"[{_ODD}{_BAD}]"), re.compile(f"[{_BAD}]")
 # The memory that unpacking an .xz file may take. `xz -9` needs 65 MB; a header can ask for 4 GB.
 _MOST_MEMORY = 1 << 30
 # A longer line is no text: the input may be /dev/zero.
@@ -154,42 +157,79 @@ def read_lines(
     and the byte offset of the first line, if the stream is a later part of a text.
     """
     report = report if report is not None else LineReport()
-    reader = _Decoder(name, on_bad_utf8, report, line, offset)
     # read1 returns the bytes that have arrived; read(n) of a buffered pipe would wait for n bytes.
-    read = getattr(stream, "read1", stream.read)
-    begun = offset > 0
-    first = b"" if begun else _first_block(read, name)
-    if encoding := marked_encoding(first):
-        reader.source = _AsUtf8(read, encoding, first)
-        read, first = reader.source.read, b""
-    pieces: list[bytes] = []
-    length = 0  # bytes in `pieces`
-    while chunk := first or _block(read, name):
-        first = b""
-        report.bytes += len(chunk)
-        cut = chunk.rfind(b"\n")
-        if cut < 0:
-            pieces.append(chunk)
-            if (length := length + len(chunk)) > _LONGEST_LINE:
-                raise InputError(f"{name}: line {reader.line} has more than {_LONGEST_LINE:,} bytes; give a text file.")
+    blocks = _blocks(getattr(stream, "read1", stream.read), name, report)
+    is_start = offset == 0
+    encoding, blocks = _as_utf8(blocks) if is_start else ("utf-8", blocks)
+    for block in _whole_lines(blocks, name, line):
+        text = block.decode("utf-8", "surrogateescape")
+        if is_start:
+            is_start = False
+            if unmarked := unmarked_encoding(block.partition(b"\n")[0]):
+                raise InputError(f"{name} must be UTF-8, but looks like {converted(unmarked)}.")
+            # Concatenated files have several marks. Without any, text that was read and written reads the same.
+            bare = text.lstrip("\ufeff")
+            offset += (len(text) - len(bare)) * len("\ufeff".encode(encoding))
+            text = bare
+        lines = text.removesuffix("\n").split("\n") if text else []
+        if not _UNUSUAL.search(text):
+            yield from lines
+            line, offset = line + len(lines), offset + len(text.encode(encoding))
             continue
-        block = b"".join((*pieces, chunk[:cut]))
-        pieces = [chunk[cut + 1 :]] if cut + 1 < len(chunk) else []
-        length = len(chunk) - cut - 1
-        yield from reader.lines(block if begun else reader.without_bom(block))
-        begun = True
-    rest = b"".join(pieces)
-    rest = rest if begun else reader.without_bom(rest)
-    if rest:
-        yield from reader.lines(rest)
+        for own in lines:
+            cleaned = own
+            if bad := _BAD_BYTE.search(own):
+                if on_bad_utf8 == "error":
+                    what = f"byte 0x{ord(bad[0]) & 0xFF:02x}" if encoding == "utf-8" else "half a character"
+                    raise InputError(
+                        f"{name}: line {line} is not {encoding.upper()}: {what} at byte offset "
+                        f"{offset + len(own[: bad.start()].encode(encoding))}; convert the file to UTF-8, or set "
+                        "`on_bad_utf8` to replace."
+                    )
+                cleaned = own.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+                report.replacements += cleaned.count("\ufffd") - own.count("\ufffd")
+            cleaned, odd = _LINE_END.subn(" ", cleaned.removesuffix("\r"))
+            report.odd_line_ends += odd
+            yield cleaned
+            line, offset = line + 1, offset + len(f"{own}\n".encode(encoding, "replace"))
 
 
-def _first_block(read: Callable[[int], bytes], name: str) -> bytes:
-    """Returns the first bytes of a stream, with the whole byte order mark if there is one."""
-    first = more = _block(read, name)
-    while more and any(len(first) < len(mark) and mark.startswith(first) for mark in _MARKS):
-        first += (more := _block(read, name))
-    return first
+def _blocks(read: Callable[[int], bytes], name: str, report: LineReport) -> Iterator[bytes]:
+    """Yields the bytes of a stream as they arrive. Raises FileError for a stream that is damaged."""
+    try:
+        while block := read(_CHUNK):
+            report.bytes += len(block)
+            yield block
+    except _READ_ERRORS as error:
+        raise FileError(f"{name} cannot be read to its end: {reason(error)}.") from None
+
+
+def _as_utf8(blocks: Iterator[bytes]) -> tuple[str, Iterator[bytes]]:
+    """Returns the encoding that the byte order mark of a text names, and the text in UTF-8, with a byte 0xff for bytes
+    that are not of the encoding."""
+    first = next(blocks, b"")
+    while any(mark.startswith(first) and mark != first for mark in _MARKS) and (more := next(blocks, b"")):
+        first += more
+    blocks = chain([first], blocks)
+    if (encoding := marked_encoding(first)) is None:
+        return "utf-8", blocks
+    texts = codecs.iterdecode(blocks, encoding, "vtrans.bad")
+    return encoding, (text.encode("utf-8", "surrogateescape") for text in texts)
+
+
+def _whole_lines(blocks: Iterable[bytes], name: str, line: int = 1) -> Iterator[bytes]:
+    """Yields the lines of a stream in blocks, as soon as their `\n` has arrived; the last line may have none. `line` is
+    the number of the first."""
+    begun = bytearray()
+    for block in blocks:
+        if end := block.rfind(b"\n") + 1:
+            yield bytes(begun + block[:end])
+            begun, line = bytearray(), line + block.count(b"\n")
+        begun += block[end:]
+        if len(begun) > _LONGEST_LINE:
+            raise InputError(f"{name}: line {line} has more than {_LONGEST_LINE:,} bytes; give a text file.")
+    if begun:
+        yield bytes(begun)
 
 
 def marked_encoding(data: bytes) -> str | None:
@@ -214,28 +254,6 @@ def converted(encoding: str) -> str:
     return f"{encoding.upper()}; convert it, for example with `iconv -f {encoding.upper()} -t UTF-8`"
 
 
-class _AsUtf8:
-    """A stream of another encoding as UTF-8, with a byte 0xff for bytes that are not of the encoding. `bad` is the
-    offset of the first of them."""
-
-    def __init__(self, read: Callable[[int], bytes], encoding: str, first: bytes) -> None:
-        self.encoding, self.bad = encoding, -1
-        self._read, self._first, self._position = read, first, 0
-        self._decoder = codecs.getincrementaldecoder(encoding)("vtrans.bad")
-
-    def read(self, size: int) -> bytes:
-        """Returns what has arrived, and nothing at the end only."""
-        while True:
-            data, self._first = self._first or self._read(size), b""
-            begin = self._position - len(self._decoder.getstate()[0])
-            self._position += len(data)
-            text = self._decoder.decode(data, final=not data)
-            if self.bad < 0 and _BAD in text:
-                self.bad = begin + len(text.partition(_BAD)[0].encode(self.encoding))
-            if text or not data:
-                return text.encode("utf-8", "surrogateescape")
-
-
 def lines_in(path: str | Path, on_bad_utf8: OnBadUtf8 = "error", report: LineReport | None = None) -> Iterator[str]:
     """Yields the lines of a file, which may be compressed. Raises what `open_bytes` and `read_lines` raise."""
     with open_bytes(path) as stream:
@@ -258,37 +276,19 @@ def index_lines(path: Path, every: int) -> LineIndex:
 
     Raises FileError if the file cannot be read to its end.
     """
-    digest, lines, position, left, last = hashlib.sha256(), 0, 0, every, b""
-    starts: list[int] = []
+    digest, starts, position, lines = hashlib.sha256(), list[int](), 0, 0
     with open_bytes(path) as stream:
-        while block := _block(stream.read, str(path)):
+        for block in _whole_lines(_blocks(stream.read, str(path), LineReport()), str(path)):
             digest.update(block)
-            if not starts:
-                if encoding := marked_encoding(block):
-                    raise InputError(
-                        f"{path} must be UTF-8, because jobs read parts of it, but is {converted(encoding)}."
-                    )
-                starts.append(len(block) - len(_without_bom(block)))
-            ends, at = block.count(b"\n"), -1
-            lines += ends
-            while ends >= left:
-                for _ in range(left):
-                    at = block.find(b"\n", at + 1)
-                starts.append(position + at + 1)
-                ends, left = ends - left, every
-            left -= ends
-            position, last = position + len(block), block[-1:]
-    if position > (starts or [0])[-1]:
-        starts.append(position)
-        lines += last != b"\n"
-    return LineIndex(digest.hexdigest(), lines, tuple(starts or [0]))
-
-
-def _block(read: Callable[[int], bytes], name: str) -> bytes:
-    try:
-        return read(_CHUNK)
-    except _READ_ERRORS as error:
-        raise FileError(f"{name} cannot be read to its end: {reason(error)}.") from None
+            if position == 0 and (encoding := marked_encoding(block)):
+                raise InputError(f"{path} must be UTF-8, because jobs read parts of it, but is {converted(encoding)}.")
+            for raw in io.BytesIO(block):
+                begin = position or _BOM.match(raw).end()
+                position += len(raw)
+                if begin < position:  # not only a byte order mark at the end of the file
+                    starts += [] if lines % every else [begin]
+                    lines += 1
+    return LineIndex(digest.hexdigest(), lines, (*starts, position) if starts else (0,))
 
 
 class Extent:
@@ -315,73 +315,6 @@ class Extent:
         read = os.lseek(self._descriptor, 0, os.SEEK_CUR) - self._start if self.known else 0
         whole = self._size * self._report.bytes / max(1, read)
         return min(1.0, done / whole) if whole else 0.0
-
-
-class _Decoder:
-    """Decodes blocks of whole lines, and counts lines and bytes for error messages."""
-
-    def __init__(self, name: str, on_bad_utf8: OnBadUtf8, report: LineReport, line: int, offset: int) -> None:
-        self.name, self.on_bad_utf8, self.report = name, on_bad_utf8, report
-        self.line = line  # number of the next line
-        self.offset = offset  # of its first byte
-        self.source: _AsUtf8 | None = None
-
-    def without_bom(self, block: bytes) -> bytes:
-        """Returns the first block of a stream without its byte order marks.
-
-        Concatenated files have several. Removing all of them means that text that was read and written reads the same.
-        Raises InputError if the first line looks like UTF-16.
-        """
-        if encoding := unmarked_encoding(block.partition(b"\n")[0]):
-            raise InputError(f"{self.name} must be UTF-8, but looks like {converted(encoding)}.")
-        rest = _without_bom(block)
-        self.offset += len(block) - len(rest)
-        return rest
-
-    def lines(self, block: bytes) -> Iterator[str]:
-        """Yields the lines of a block that ends before a `\\n` or at the end of the stream."""
-        try:
-            text = block.decode("utf-8")
-        except UnicodeDecodeError:
-            yield from self._lines_with_bad_bytes(block)
-            return
-        self.offset += len(block) + 1
-        lines = self._clean(text).split("\n")
-        self.line += len(lines)
-        yield from lines
-
-    def _lines_with_bad_bytes(self, block: bytes) -> Iterator[str]:
-        for raw in block.split(b"\n"):
-            try:
-                text = raw.decode("utf-8")
-            except UnicodeDecodeError as error:
-                if self.on_bad_utf8 == "error":
-                    offset, what = self.offset + error.start, f"UTF-8: byte 0x{raw[error.start]:02x}"
-                    if self.source:
-                        offset, what = self.source.bad, f"{self.source.encoding.upper()}: half a character"
-                    raise InputError(
-                        f"{self.name}: line {self.line} is not {what} at byte offset {offset}; convert the file to "
-                        "UTF-8, or set `on_bad_utf8` to replace."
-                    ) from None
-                text = raw.decode("utf-8", errors="replace")
-                self.report.replacements += text.count("\ufffd") - raw.count(b"\xef\xbf\xbd")
-            self.offset += len(raw) + 1
-            self.line += 1
-            yield self._clean(text)
-
-    def _clean(self, text: str) -> str:
-        text = text.replace("\r\n", "\n").removesuffix("\r")
-        if _ODD_LINE_END.search(text) is None:
-            return text
-        text, count = _ODD_LINE_END.subn(" ", text)
-        self.report.odd_line_ends += count
-        return text
-
-
-def _without_bom(block: bytes) -> bytes:
-    while block.startswith(_BOM):
-        block = block[len(_BOM) :]
-    return block
 
 
 def one_line(text: str) -> str:
