@@ -12,16 +12,9 @@ import pytest
 from drawn import seeded, seeded_arrays
 from translators import sentences, translator, window
 
+from vtrans.analysis.calibration import FEWEST_SENTENCES, auroc, calibrate, calibration_error, fitted
 from vtrans.errors import FileError
-from vtrans.translate.confidence import (
-    FEWEST_SENTENCES,
-    FILE,
-    Calibration,
-    Logistic,
-    auroc,
-    calibrate,
-    calibration_error,
-)
+from vtrans.translate.confidence import FILE, Calibration
 from vtrans.translate.translation import TranslateOptions
 from vtrans.wording.protect import Protection
 
@@ -53,7 +46,7 @@ def test_a_regression_finds_the_probabilities_of_its_examples() -> None:
     x[:, 2] = 1  # a feature that is always the same tells nothing
     truth = 1 / (1 + np.exp(-(0.5 + x[:, 0] - 0.1 * (x[:, 1] - 9) ** 2)))
     right = (numbers.random(len(x)) < truth).astype(float)
-    found = Logistic.fitted(x[::2], right[::2])(x[1::2])
+    found = fitted(x[::2], right[::2])(x[1::2])
     assert abs(found - truth[1::2]).mean() < 0.02
     assert calibration_error(found, right[1::2]) < 0.03
     assert calibration_error(found**3, right[1::2]) > 0.1

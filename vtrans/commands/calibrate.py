@@ -39,7 +39,8 @@ def calibrate(
     how, console = bad_utf8(on_bad_utf8), Console(quiet=quiet)
     lines, references = read_both(src, ref, "reference", how, console)
     set_threads(threads)
-    from vtrans.translate.confidence import Calibration, calibrate, made_with
+    from vtrans.analysis.calibration import calibrate
+    from vtrans.translate.confidence import Calibration, made_with
     from vtrans.translate.loading import load
 
     files = models.files

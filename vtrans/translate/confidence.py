@@ -13,7 +13,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -24,8 +23,8 @@ import numpy as np
 
 from vtrans.config import DECODING_PRECISIONS, EngineConfig, SearchConfig
 from vtrans.console import Console
-from vtrans.data.logistic import Floats, probability, regression
-from vtrans.errors import FileError, InputError
+from vtrans.data.logistic import Floats, probability
+from vtrans.errors import FileError
 from vtrans.files import file_sha256, reason, write_atomically
 from vtrans.keys import decisive
 from vtrans.text.vocabulary import EOS_ID, Vocabulary
@@ -33,11 +32,6 @@ from vtrans.text.words import first_words, words_of_ids
 
 FILE = "confidence.json"
 FEATURES = {"sentence": 8, "word": 11}
-RIGHT = 60.0  # chrF of a sentence that counts as right
-FEWEST_SENTENCES = 200  # sentences to calibrate with
-FOLDS = 5
-BINS = 10
-STEPS = 50  # of Newton's method, which needs about ten
 
 
 class Found(Protocol):
@@ -60,24 +54,14 @@ class Logistic:
     weights: tuple[float, ...]
     """Of a constant, each feature and each square."""
 
-    @classmethod
-    def fitted(cls, x_NF: Floats, right_N: Floats) -> Logistic:
-        """Returns the regression with the highest likelihood, less half the squares of its weights."""
-        mean_F, deviation_F = x_NF.mean(0), x_NF.std(0) + 1e-6
-        z_NG = _expanded(x_NF, mean_F, deviation_F)
-        ridge_G, start_G = np.ones(z_NG.shape[1]), np.zeros(z_NG.shape[1])
-        ridge_G[0] = 1e-9  # the constant is free
-        weights_G = regression(z_NG, right_N, np.ones(len(right_N)), ridge_G, start_G, STEPS)
-        return cls(*(tuple(map(float, values)) for values in (mean_F, deviation_F, weights_G)))
+    def expanded(self, x_NF: Floats) -> Floats:
+        """Returns the constant, the scaled features and their squares [N, 1 + 2 F]."""
+        z_NF = np.clip((x_NF - np.array(self.mean)) / np.array(self.deviation), -4, 4)
+        return np.concatenate([np.ones((len(z_NF), 1)), z_NF, z_NF**2], 1)
 
     def __call__(self, x_NF: Floats) -> Floats:
         """Returns the probabilities [N]."""
-        return probability(_expanded(x_NF, np.array(self.mean), np.array(self.deviation)) @ np.array(self.weights))
-
-
-def _expanded(x_NF: Floats, mean_F: Floats, deviation_F: Floats) -> Floats:
-    z_NF = np.clip((x_NF - mean_F) / deviation_F, -4, 4)
-    return np.concatenate([np.ones((len(z_NF), 1)), z_NF, z_NF**2], 1)
+        return probability(self.expanded(x_NF) @ np.array(self.weights))
 
 
 @dataclass(frozen=True)
@@ -160,9 +144,6 @@ def made_with(
     return dict(json.loads(json.dumps(settings)))
 
 
-# Features.
-
-
 def sentence_features(source: str, translation: Found) -> list[float]:
     """Returns the mean and the smallest log-probability, the mean of the three smallest probabilities, the share of
     subwords below one half, and the lengths of both sides."""
@@ -217,83 +198,3 @@ def _word_numbers(translation: Found, vocab: Vocabulary) -> list[int]:
     for piece, first in zip(pieces, firsts, strict=True):
         numbers += [*(first + number for number in words_of_ids(piece, vocab)), none]
     return numbers[:none]
-
-
-# Fitting.
-
-
-@dataclass(frozen=True)
-class Report:
-    """How well a regression separates right from wrong, on examples that it was not fitted to."""
-
-    examples: int
-    right: float
-    """Their share."""
-    auroc: float
-    """The probability that a right example has a higher confidence than a wrong one."""
-    error: float
-    """The expected calibration error: how far the mean confidence of a tenth of the scale is from its share of right
-    ones, weighted by the number of examples."""
-
-
-def calibrate(
-    sources: Sequence[str],
-    translations: Sequence[Found],
-    references: Sequence[str],
-    models: Sequence[Path],
-    vocab: Vocabulary,
-    settings: dict[str, Any],
-) -> tuple[Calibration, dict[str, Report]]:
-    """Returns a calibration for translations as the search found them with these settings, and reports for sentences
-    and words, by cross-validation. Raises InputError for too few sentences, or if all or none are right."""
-    from sacrebleu.metrics.chrf import CHRF
-
-    chrf, x, right = CHRF(), dict[str, list[Any]](sentence=[], word=[]), dict[str, list[bool]](sentence=[], word=[])
-    fold: dict[str, list[int]] = {"sentence": [], "word": []}
-    for source, translation, reference in zip(sources, translations, references, strict=True):
-        if not translation.token_logprobs or not source.strip():
-            continue
-        number = len(fold["sentence"]) % FOLDS
-        x["sentence"].append(sentence_features(source, translation))
-        right["sentence"].append(chrf.sentence_score(translation.text, [reference]).score >= RIGHT)
-        x["word"] += word_features(translation, vocab).tolist()
-        right["word"] += right_words(translation.text, reference)
-        fold["sentence"].append(number)
-        fold["word"] += [number] * (len(right["word"]) - len(fold["word"]))
-    if len(x["sentence"]) < FEWEST_SENTENCES:
-        raise InputError(f"a calibration needs at least {FEWEST_SENTENCES} sentences, got {len(x['sentence'])}.")
-    fitted, reports = {}, {}
-    for name in x:
-        values, truth, folds = np.array(x[name]), np.array(right[name], float), np.array(fold[name])
-        if not 0 < truth.sum() < len(truth):
-            raise InputError(f"a calibration needs right and wrong {name}s, but all {len(truth):,} are alike.")
-        fitted[name] = Logistic.fitted(values, truth)
-        held = np.empty(len(truth))
-        for k in range(FOLDS):
-            held[folds == k] = Logistic.fitted(values[folds != k], truth[folds != k])(values[folds == k])
-        reports[name] = Report(len(truth), float(truth.mean()), auroc(held, truth), calibration_error(held, truth))
-    return Calibration(**fitted, models=hashes(models), settings=settings), reports
-
-
-def right_words(translation: str, reference: str) -> list[bool]:
-    """Returns which words of a translation its reference has. Each word of the reference counts once."""
-    left, right = Counter(reference.split()), []
-    for word in translation.split():
-        right.append(left[word] > 0)
-        left[word] -= 1
-    return right
-
-
-def auroc(confidence_N: Floats, right_N: Floats) -> float:
-    """Returns the area under the curve of true over false positives; ties count half."""
-    _, inverse, counts = np.unique(confidence_N, return_inverse=True, return_counts=True)
-    ranks_N = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
-    right = right_N.sum()
-    return float((ranks_N[right_N == 1].sum() - right * (right + 1) / 2) / (right * (len(right_N) - right)))
-
-
-def calibration_error(confidence_N: Floats, right_N: Floats) -> float:
-    """Returns the expected calibration error with ten bins of equal width (Naeini et al. 2015)."""
-    bins_N = np.minimum((confidence_N * BINS).astype(int), BINS - 1)
-    gaps = [(confidence_N[bins_N == k] - right_N[bins_N == k]).sum() for k in range(BINS)]
-    return float(np.abs(gaps).sum() / len(right_N))
