@@ -14,8 +14,8 @@ from vtrans.checkpoint import LoadedModel
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
+from vtrans.interop.comparison import Comparison, Program
 from vtrans.interop.ctranslate2 import exporter as exporting
-from vtrans.interop.verification import Program
 from vtrans.model import Transformer
 from vtrans.text.vocabulary import EOS_ID, PAD_ID
 
@@ -53,6 +53,17 @@ def written(loaded: LoadedModel, folder: Path, quantization: str = "float32") ->
 
 def encoded(loaded: LoadedModel, lines: list[str]) -> list[list[int]]:
     return sorted(([*ids, EOS_ID] for ids in loaded.src_vocab.encode_batch(lines)), key=len, reverse=True)
+
+
+def assert_equal(comparison: Comparison | None, largest: float) -> Comparison:
+    """The sentences are split alike, translations differ by rounding alone, and not all are cut off at the limit."""
+    assert comparison is not None
+    assert comparison.largest < largest
+    assert comparison.split == []
+    for found in comparison.searches.values():
+        assert found.missed == []
+        assert found.equal > 0
+    return comparison
 
 
 def assert_has_all_tensors(folder: Path) -> None:

@@ -271,9 +271,9 @@ def test_the_engine_translates_as_the_reference(
 ) -> None:
     data = tiny_data_separate if "tie" in VARIANTS[name] else tiny_data
     loaded = model(data, shortlist=shortlist, **VARIANTS[name])
-    verified = export_model(loaded, "bergamot", tmp_path / "out", QUIET, LINES, engine=Path(NPM or ""))
-    assert verified is not None
-    assert verified.equal[1] + verified.ties >= 0.9 * verified.sentences
+    comparison = export_model(loaded, "bergamot", tmp_path / "out", QUIET, LINES, engine=Path(NPM or ""))
+    assert comparison is not None
+    assert len(comparison.searches["beam 1"].missed) <= 0.1 * len(comparison.lines)
 
 
 @pytest.mark.skipif(not (NPM and shutil.which("chromedriver")), reason=NO_ENGINE)

@@ -22,11 +22,12 @@ from vtrans.console import Console
 from vtrans.data.store import DataFolder
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import FileError, InputError, VtransError
+from vtrans.interop import comparison
+from vtrans.interop.comparison import Comparison, Program, outputs, scorer
 from vtrans.interop.ctranslate2 import exporter as exporting
 from vtrans.interop.ctranslate2.folder import is_exported, read_exported
 from vtrans.interop.ctranslate2.importer import read
 from vtrans.interop.exports import export_model
-from vtrans.interop.verification import Program, Verified, outputs, scorer, verify
 from vtrans.lines.pieces import EXTRA_LENGTH
 from vtrans.storage.run_folder import RunFolder
 from vtrans.text.vocabulary import PAD_ID
@@ -42,14 +43,14 @@ def names(folder: Path) -> list[str]:
     return sorted(file.name for file in folder.iterdir())
 
 
-def export(loaded: LoadedModel, out: Path, console: Console = QUIET, **options: Any) -> Verified:
-    verified = export_model(loaded, "ctranslate2", out, console, **options)
-    assert verified is not None
-    return verified
+def export(loaded: LoadedModel, out: Path, console: Console = QUIET, **options: Any) -> Comparison:
+    found = export_model(loaded, "ctranslate2", out, console, **options)
+    assert found is not None
+    return found
 
 
-def compare(loaded: LoadedModel, program: Program, lines: list[str]) -> Verified:
-    return verify(outputs(loaded, lines, thorough=True), program, score=scorer(loaded))
+def compare(loaded: LoadedModel, program: Program, lines: list[str]) -> Comparison:
+    return comparison.compare(outputs(loaded, lines, QUIET, whole=True), program, QUIET, scorer(loaded))
 
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -82,12 +83,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", some(VARIANTS, 5))
 def test_every_architecture_gives_equal_results_when_exported(name: str, tiny_data: DataFolder, tmp_path: Path) -> None:
     loaded, lines = random_model(tiny_data, **VARIANTS[name]), [*LINES, "\u2603 \U0001d4b3"]
-    comparisons = compare(*written(loaded, tmp_path / "out"), lines)
-    assert comparisons.largest < 2e-4
-    assert comparisons.sentences == len(lines)
-    assert comparisons.lost < 1e-4
+    found = compare(*written(loaded, tmp_path / "out"), lines)
+    assert found.largest < 2e-4
+    assert len(found.lines) == len(lines)
+    assert found.lost < 1e-4
     reach = loaded.model.config.max_length or 40 + EXTRA_LENGTH
-    assert comparisons.logprobs > reach  # the pair that reaches the end of the position table is among them
+    assert found.logprobs > reach  # the pair that reaches the end of the position table is among them
 
 
 @pytest.mark.parametrize(
@@ -181,8 +182,8 @@ def test_the_command_compares_the_samples(run_cli: Run, run_copy: RunFolder, tmp
     assert done.code == 0, done.err
     figures = json.loads(done.out)
     assert figures["sentences"] == 6
-    assert figures["equal"]["1"] == 6
-    assert "6 of 6 at beam 1" in done.err
+    assert figures["searches"]["beam 1"]["equal"] == 6
+    assert "beam 1: 6 of 6 translations are equal" in done.err
     assert is_exported(run_copy.path / "ctranslate2")
 
 
@@ -215,11 +216,11 @@ def test_suppressed_subwords_are_left_out_of_the_softmax(bias: bool, tiny_data: 
     piece = loaded.tgt_vocab.piece(often)
     loaded = dataclasses.replace(loaded, search=dataclasses.replace(loaded.search, suppress=(piece,)))
     before = {name: weight.clone() for name, weight in loaded.model.state_dict().items()}
-    verified = export(loaded, tmp_path / "out", QUIET, samples=LINES)
-    assert verified.largest < 2e-4
+    found = export(loaded, tmp_path / "out", QUIET, samples=LINES)
+    assert found.largest < 2e-4
     assert read(tmp_path / "out").search.suppress == ()
     _, program = written(loaded, tmp_path / "again")
-    translations = program.translate(encoded(loaded, LINES), SearchConfig(beam=1, max_length=40))
+    translations = program.translate(encoded(loaded, LINES), 40, SearchConfig(beam=1))
     assert translations is not None
     assert not any(often in tokens for tokens in translations)
     after = loaded.model.state_dict()

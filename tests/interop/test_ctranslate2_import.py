@@ -177,7 +177,7 @@ def largest_difference(imported: Imported, loaded: LoadedModel) -> float:
     largest = 0.0
     for beam in (1, 4):
         search = SearchConfig(beam=beam, max_length=20, alpha=1.0, length_penalty="length")
-        theirs = original.translate(sources, search)
+        theirs = original.translate(sources, 20, search)
         assert theirs is not None
 
         def translated(exact: list[LoadedModel], line: str, search: SearchConfig = search) -> list[int]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from vtrans.config import SearchConfig
-from vtrans.interop.verification import IdPair, differences
+from vtrans.interop.comparison import IdPair, differences
 from vtrans.text.vocabulary import EOS_ID
 
 SOURCE = [9, EOS_ID]

@@ -50,7 +50,7 @@ def test_an_export_for_ctranslate2_translates_into_each_language(tmp_path: Path,
     made, expected = Translator(TorchEngine([model]), plain, retry=False), both(model)
     for code in model.tags:
         sources = [[*made.reader.beginning(code), *ids, EOS_ID] for ids in model.src_vocab.encode_batch(LINES[:3])]
-        translations = program.translate(sources, plain)
+        translations = program.translate(sources, plain.max_length, plain)
         assert translations is not None
         texts = [model.tgt_vocab.decode(tokens) for tokens in translations]
         assert texts == list(made.translate(LINES[:3], to=code, raw=True))

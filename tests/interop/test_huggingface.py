@@ -14,17 +14,17 @@ import pytest
 import torch
 from cli_runner import Done
 from drawn import some
+from exports import assert_equal
 from foreign import hugging_face_folder
 from safetensors.torch import load_file, save_file
 
 from vtrans.checkpoint import load_model
 from vtrans.console import Console
 from vtrans.errors import FileError, VtransError
+from vtrans.interop.comparison import OWN, REAL, compare, outputs
 from vtrans.interop.formats import import_model, read_model
 from vtrans.interop.huggingface.importer import EXPECTED, EXPECTED_NORMS, KNOWN
 from vtrans.interop.imported import install
-from vtrans.interop.samples import REAL
-from vtrans.interop.verification import outputs, refuse_different, verify
 
 QUIET = Console(quiet=True)
 LINES = [*foreign.TEXT[:4], "", "a dog \u6771 cat", ">>de<< the man", ">>xx<< the man", " two  dogs ", "</s> a <pad>"]
@@ -50,15 +50,8 @@ def test_an_import_equals_its_original(name: str, tmp_path: Path) -> None:
     folder = hugging_face_folder(tmp_path / "hf", **VARIANTS[name])
     # transformers cuts a language off even if the vocabulary has none, as it does with separate vocabularies.
     lines = [line for line in LINES[:-1] if not (name == "separate vocabularies" and line.startswith(">>"))]
-    verified = import_model(folder, tmp_path / "model.safetensors", QUIET, lines)
-    assert verified is not None
-    assert verified.largest < 1e-5
-    assert verified.split_alike == verified.sentences >= 6
-    assert all(n + verified.ties + verified.cut >= verified.sentences for n in verified.equal.values())
-    assert verified.cut < verified.sentences
-    assert verified.plain is not None
-    assert verified.plain.equal + verified.plain.ties + verified.plain.cut == verified.plain.sentences
-    assert verified.plain.equal > 0
+    comparison = import_model(folder, tmp_path / "model.safetensors", QUIET, lines)
+    assert assert_equal(comparison, 1e-5).searches.keys() == {"beam 1", "beam 4", OWN}
 
 
 @pytest.mark.parametrize(
@@ -75,10 +68,9 @@ def test_an_original_whose_own_settings_translate_otherwise_is_refused(settings:
 
 def test_an_import_without_samples_compares_real_sentences_of_its_language(tmp_path: Path) -> None:
     pytest.importorskip("transformers", reason="transformers is not installed: pip install transformers")
-    verified = import_model(hugging_face_folder(tmp_path / "hf"), tmp_path / "model.safetensors", QUIET)
-    assert verified is not None
-    assert verified.plain is not None
-    assert verified.plain.sentences == len(REAL["en"])
+    comparison = import_model(hugging_face_folder(tmp_path / "hf"), tmp_path / "model.safetensors", QUIET)
+    assert comparison is not None
+    assert {line.removeprefix(">>de<< ") for line in comparison.lines} <= {*REAL["en"]}
 
 
 def test_sharded_weights_are_read(tmp_path: Path) -> None:
@@ -112,18 +104,18 @@ def test_a_comparison_finds_what_differs(tmp_path: Path) -> None:
     pytest.importorskip("transformers", reason="transformers is not installed: pip install transformers")
     imported = read_model(hugging_face_folder(tmp_path / "hf"))
     assert imported.original
-    original, right = imported.original.load(), outputs(install(imported), LINES[:-1])
-    assert verify(right, original).problem() is None
+    original, right = imported.original.load(), outputs(install(imported), LINES[:-1], QUIET)
+    assert compare(right, original, QUIET).problem() is None
     wrong = install(imported)
     with torch.no_grad():
         wrong.model.encoder.layers[0].feed_forward.inner.bias[0] += 0.01
     for changed in (
-        outputs(wrong, LINES[:-1]),
-        outputs(dataclasses.replace(wrong, src_vocab=wrong.tgt_vocab), LINES[:-1]),
-        dataclasses.replace(right, translations=[[[5], *rows[1:]] for rows in right.translations]),
+        outputs(wrong, LINES[:-1], QUIET),
+        outputs(dataclasses.replace(wrong, src_vocab=wrong.tgt_vocab), LINES[:-1], QUIET),
+        dataclasses.replace(right, translations={name: [[5], *rows[1:]] for name, rows in right.translations.items()}),
     ):
         with pytest.raises(VtransError, match="transformers"):
-            refuse_different(verify(changed, original), tmp_path / "x")
+            compare(changed, original, QUIET).refuse(tmp_path / "x")
 
 
 def test_without_transformers_the_import_says_that_nothing_was_compared(

@@ -71,6 +71,6 @@ def export(
     options: dict[str, Any] = {"quantization": quantization} if to == "ctranslate2" else {}
     if PROGRAMS[to] == BERGAMOT:
         options = {"engine": engine}
-    verified = export_model(loaded, to, out, console, samples, **options)
+    comparison = export_model(loaded, to, out, console, samples, **options)
     if as_json:
-        print_json(verified.as_dict() if verified else None)
+        print_json(comparison.as_dict() if comparison else None)

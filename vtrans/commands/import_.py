@@ -64,6 +64,6 @@ def import_(
     if not model.exists():
         model = shipped_models().get(str(model), model)
     keep = Keep(kept, FREQUENT_PIECES if keep_frequent is None else keep_frequent) if keep_text else None
-    verified = import_model(model, out, console, samples, src_spm, tgt_spm, direction, keep)
+    comparison = import_model(model, out, console, samples, src_spm, tgt_spm, direction, keep)
     if as_json:
-        print_json(verified.as_dict() if verified else None)
+        print_json(comparison.as_dict() if comparison else None)

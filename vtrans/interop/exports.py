@@ -18,11 +18,11 @@ from vtrans.console import Console
 from vtrans.errors import InputError
 from vtrans.files import destination, explained, sync_folder
 from vtrans.interop.bergamot.engine import Bergamot
+from vtrans.interop.comparison import GENERATED, Comparison, Program, compare, generated_sentences, outputs, scorer
 from vtrans.interop.ctranslate2.folder import is_exported
 from vtrans.interop.expressible import BERGAMOT, PROGRAMS
-from vtrans.interop.samples import generated_sentences
-from vtrans.interop.verification import Program, Verified, outputs, progress, refuse_different, scorer, verify
 
+FEW = 6  # generated sentences of a comparison whose translations must be equal
 # Each writes files into an empty folder, and returns the model with the nearest search that they express and what loads
 # them into the other program, which raises InputError if that is not installed.
 WRITERS: dict[str, Callable[..., tuple[LoadedModel, Callable[[], Program | Bergamot]]]] = {
@@ -35,7 +35,7 @@ WRITERS: dict[str, Callable[..., tuple[LoadedModel, Callable[[], Program | Berga
 
 def export_model(
     loaded: LoadedModel, to: str, out: Path, console: Console, samples: Sequence[str] | None = None, **options: Any
-) -> Verified | None:
+) -> Comparison | None:
     """Writes a folder for a program. Returns how the program differs from the model, or None if it is not installed.
 
     `to` is one of WRITERS, whose `write` has the options. Both programs translate and score `samples`, or generated
@@ -46,7 +46,7 @@ def export_model(
     destination(out, "folder")  # before the work
     if PROGRAMS[to] == BERGAMOT:  # it is tuned on them
         options["samples"] = samples
-    verified = None
+    comparison = None
     with folder_aside(out) as folder:
         with explained(out):
             expressed, load = WRITERS[to](loaded, folder, console, **options)
@@ -55,21 +55,20 @@ def export_model(
         except InputError as error:
             console.warn(f"not compared with the model: {error}")
         else:
-            advice = ""
+            exact, advice = program.tolerance.lost is None, ""
+            if samples is None:
+                samples = generated_sentences(loaded.src_vocab, FEW if exact else GENERATED)
             if isinstance(program, Bergamot):
-                with progress(console, 1) as done:
-                    verified = program.compared(expressed, samples or generated_sentences(loaded.src_vocab), done)
+                comparison = program.compared(expressed, samples)
             else:
-                thorough = program.tolerance.lost is not None
-                with progress(console) as done:
-                    ours = outputs(expressed, samples, done, thorough=thorough)
-                    verified = verify(ours, program, done, scorer(expressed) if thorough else None)
-                advice = "choose another `quantization`, or translate with the model itself" if thorough else ""
-            refuse_different(verified, out, advice)
+                ours = outputs(expressed, samples, console, whole=not exact)
+                comparison = compare(ours, program, console, None if exact else scorer(expressed))
+                advice = "" if exact else "choose another `quantization`, or translate with the model itself"
+            comparison.refuse(out, advice)
     console.info(f"wrote {out}")
-    if verified:
-        verified.show(console)
-    return verified
+    if comparison:
+        comparison.show(console)
+    return comparison
 
 
 @contextmanager

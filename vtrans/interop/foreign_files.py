@@ -50,10 +50,11 @@ def read_bytes(path: Path, limit: int = LONGEST_JSON) -> bytes:
     """Returns the content of a file that has at most `limit` bytes."""
     try:
         with path.open("rb") as file:
-            data = file.read(limit + 1)
+            fits = os.fstat(file.fileno()).st_size <= limit
+            data = file.read(limit + 1) if fits else b""
     except (OSError, ValueError) as error:
         raise FileError(f"{path} cannot be read: {reason(error)}.") from None
-    if len(data) > limit:
+    if not fits or len(data) > limit:
         raise FileError(f"{path} must have at most {limit:,} bytes.")
     return data
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
@@ -16,11 +14,10 @@ from vtrans.checkpoint import save_model
 from vtrans.console import Console
 from vtrans.errors import FileError, InputError
 from vtrans.files import check_path, destination, explained, no_file, overwritten, replaced
+from vtrans.interop.comparison import Comparison, compare, outputs, real_sentences
 from vtrans.interop.huggingface.multilingual import refuse_direction
 from vtrans.interop.imported import Imported, install
-from vtrans.interop.plain_call import PlainOutputs, compare_plain, plain_outputs
 from vtrans.interop.trimming import Keep, model_file, trimmed
-from vtrans.interop.verification import Outputs, Program, Verified, outputs, progress, refuse_different, verify
 from vtrans.model import count_parameters
 from vtrans.processes.memory import release_memory
 from vtrans.storage.model_file import training_of
@@ -77,7 +74,7 @@ def import_model(
     tgt_spm: Path | None = None,
     direction: Mapping[str, str] = MappingProxyType({}),
     keep: Keep | None = None,
-) -> Verified | None:
+) -> Comparison | None:
     """Writes the model of another program as a model file, and returns how it compares with the original.
 
     `read_model` explains the SentencePiece models and `direction`. `keep` trims the vocabulary, also that of a model
@@ -113,32 +110,25 @@ def import_model(
     with explained(out):
         out.parent.mkdir(parents=True, exist_ok=True)
     load = _unless_refused(imported.original.found, console) if imported.original else None
-    verified = None
+    comparison = None
     with replaced(out, "model") as temporary:
         with explained(out):
             save_model(temporary, loaded)
         if load:
-            with progress(console) as done:
-                ours = outputs(loaded, samples, done), plain_outputs(loaded, samples)
-                del imported, loaded
-                release_memory()
-                verified = _unless_refused(partial(_verified, load, *ours, done), console)
-            if verified:
-                refuse_different(verified, out)
+            ours = outputs(loaded, real_sentences(loaded) if samples is None else samples, console, own=True)
+            del imported, loaded
+            release_memory()
+            comparison = _unless_refused(lambda: compare(ours, load(), console), console)
+            if comparison:
+                comparison.refuse(out)
     console.info(f"wrote {out}")
-    if verified:
-        verified.show(console)
+    if comparison:
+        comparison.show(console)
         console.info(
             "each line was searched once, as the original does; `vtrans translate` searches a line again if its "
             "translation loops or reaches its limit, unless --no-retry is given"
         )
-    return verified
-
-
-def _verified(load: Callable[[], Program], ours: Outputs, plain: PlainOutputs, done: Callable[[], None]) -> Verified:
-    """Compares what vtrans gives with what the other program gives. Raises InputError if that cannot be loaded."""
-    program = load()
-    return replace(verify(ours, program, done), plain=compare_plain(plain, program))
+    return comparison
 
 
 def _unless_refused(make: Callable[[], T], console: Console) -> T | None:

@@ -16,8 +16,8 @@ from torch import Tensor
 from vtrans.checkpoint import LoadedModel, Unfilled, weights_of
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.errors import FileError, InputError
+from vtrans.interop.comparison import Program
 from vtrans.interop.foreign_files import Read
-from vtrans.interop.verification import Program
 from vtrans.model import Transformer
 from vtrans.processes.memory import release_memory
 from vtrans.storage.layout import Shape, layout_of

@@ -26,9 +26,9 @@ from torch import Tensor
 
 from vtrans.data.preparation.writing_systems import script_of
 from vtrans.errors import FileError, InputError
+from vtrans.interop.comparison import Program
 from vtrans.interop.foreign_files import Read
 from vtrans.interop.imported import Imported, Original, shapes_of
-from vtrans.interop.verification import Program
 from vtrans.storage.model_file import check_model
 from vtrans.storage.tensors import open_tensors
 from vtrans.text import spm

@@ -11,7 +11,8 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from vtrans.checkpoint import LoadedModel
@@ -19,9 +20,8 @@ from vtrans.errors import InputError, VtransError
 from vtrans.files import reason
 from vtrans.interop.bergamot.folder import FIREFOX, Names
 from vtrans.interop.bergamot.quantization import fitting, translations
+from vtrans.interop.comparison import Comparison, Tolerance, differences, scorer
 from vtrans.interop.foreign_files import read_bytes
-from vtrans.interop.verification import TIE, Tolerance, Verified, scorer
-from vtrans.search.loop import length_penalty
 from vtrans.text.vocabulary import EOS_ID
 
 PACKAGE = "@browsermt/bergamot-translator"
@@ -61,38 +61,22 @@ class Bergamot:
         version = re.search(rb'"version":\s*"([\w.-]{1,20})"', read_bytes(self.package / "package.json"))
         self.name = f"Bergamot {version[1].decode() if version else 'of an unknown version'}"
 
-    def compared(self, expressed: LoadedModel, lines: Sequence[str], done: Callable[[], None]) -> Verified:
+    def compared(self, expressed: LoadedModel, lines: Sequence[str]) -> Comparison:
         """Returns how the engine's translations differ from those of the model, with the shortlist if there is one.
 
-        A difference between the scores counts as a tie up to TIE. Raises InputError if no line fits.
+        Raises InputError if no line fits.
         """
-        lines = fitting(lines, expressed.src_vocab)
+        lines, vocab = fitting(lines, expressed.src_vocab), expressed.tgt_vocab
         ours = [tokens for _, tokens in sorted(translations(expressed, lines))]
-        done()
-        theirs = self.translate(lines)
-        done()
-        vocab = expressed.tgt_vocab
-        different = [i for i, text in enumerate(theirs) if text != vocab.decode(ours[i])]
-        sources = [[*ids, EOS_ID] for ids in expressed.src_vocab.encode_batch([lines[i] for i in different])]
-        scores = []
-        for targets in ([ours[i] for i in different], [vocab.encode(theirs[i]) for i in different]):
-            pairs = [(source, [*target, EOS_ID]) for source, target in zip(sources, targets, strict=True)]
-            rows = scorer(expressed)(pairs) if pairs else []
-            scores.append([math.fsum(row) / length_penalty(len(row), 1.0, "length") for row in rows])
-        losses = [a - b for a, b in zip(*scores, strict=True)]
-        return Verified(
-            original=self.name,
-            sentences=len(lines),
-            split_alike=None,
-            logprobs=0,
-            largest=0.0,
-            mean=0.0,
-            tolerance=self.tolerance,
-            equal={1: len(lines) - len(different)},
-            ties=sum(abs(loss) <= TIE for loss in losses),
-            cut=0,
-            lost=math.fsum(losses) / len(lines),
-        )
+        texts = self.translate(lines)
+        theirs = [
+            mine if vocab.decode(mine) == text else vocab.encode(text) for mine, text in zip(ours, texts, strict=True)
+        ]
+        sources = [[*ids, EOS_ID] for ids in expressed.src_vocab.encode_batch(lines)]
+        # Scores are those of a subword.
+        search = replace(expressed.search, alpha=1.0, length_penalty="length", max_length=1 << 30)
+        found = differences(scorer(expressed), sources, search, ours, theirs, exact=False)
+        return Comparison(self.name, lines, None, 0, 0.0, 0.0, self.tolerance, {"beam 1": found})
 
     def translate(self, lines: Sequence[str]) -> list[str]:
         """Returns the engine's translation of each line, which is one sentence. Raises VtransError if it fails."""

@@ -23,11 +23,11 @@ from vtrans.interop.bergamot.binary import Matrix, Tensors, places_of, write_mod
 from vtrans.interop.bergamot.engine import Bergamot, package
 from vtrans.interop.bergamot.folder import ALPHA, RATIO, names_of, write_settings
 from vtrans.interop.bergamot.quantization import LARGEST_INTEGER, PROJECTION, fitting, matrix, reference, tuned_alphas
+from vtrans.interop.comparison import generated_sentences
 from vtrans.interop.expressible import BERGAMOT, check_model, nearest_search
 from vtrans.interop.imported import ABSENT_BIAS, rows_of, rows_there
 from vtrans.interop.marian import layout
 from vtrans.interop.marian.importer import CONFIG, EXPECTED, EXPECTED_OF_RNN, spm_table
-from vtrans.interop.samples import generated_sentences
 from vtrans.model import tensor_of
 from vtrans.numerics.positions import marian
 from vtrans.text.vocabulary import BOS_ID, PAD_ID, Vocabulary

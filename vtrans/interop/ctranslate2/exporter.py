@@ -25,11 +25,11 @@ from vtrans.config import SearchConfig
 from vtrans.console import Console
 from vtrans.errors import InputError
 from vtrans.files import file_sha256
+from vtrans.interop.comparison import Program, Tolerance
 from vtrans.interop.ctranslate2.folder import DESCRIPTION, FORMAT, KIND, ctranslate2
 from vtrans.interop.ctranslate2.names import ROTARY, layer_names
 from vtrans.interop.ctranslate2.original import CTranslate2Model
 from vtrans.interop.expressible import CTRANSLATE2, check_model
-from vtrans.interop.verification import Program, Tolerance
 from vtrans.keys import toml_value
 from vtrans.lines.pieces import EXTRA_LENGTH
 from vtrans.model import ComputedPositions

@@ -166,7 +166,7 @@ class _Model:
                     self.folder,
                     (self._tokens(src), self._tokens(tgt)),
                     source_end=[settings.eos] if settings.source_eos and not settings.adds_eos else [],
-                    has_plain=self.foreign,
+                    has_own=self.foreign,
                 ),
                 ctranslate2,
             ),

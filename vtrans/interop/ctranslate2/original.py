@@ -10,18 +10,18 @@ import torch
 
 from vtrans.config import SearchConfig
 from vtrans.errors import VtransError
+from vtrans.interop.comparison import ROUNDING, IdPair, Tolerance
 from vtrans.interop.ctranslate2.folder import ctranslate2
-from vtrans.interop.verification import ROUNDING, IdPair, Tolerance
 from vtrans.text.vocabulary import EOS_ID
 
 SCORED_TOKENS = 2048  # padded subwords scored at a time; their logits are in memory at once
 
 
 class CTranslate2Model:
-    """Implements `verification.Program` on the CPU.
+    """Implements `comparison.Program` on the CPU.
 
     `tokens` are the folder's names of our subwords, for source and target. `source_end` is appended to sources that
-    CTranslate2 does not end itself. `has_plain` says that the model file has CTranslate2's default search. Raises
+    CTranslate2 does not end itself. `has_own` says that the model file has CTranslate2's default search. Raises
     InputError if CTranslate2 is not installed, and VtransError for a folder that it cannot load.
     """
 
@@ -33,13 +33,12 @@ class CTranslate2Model:
         source_end: Sequence[str] = (),
         weights: str = "float32",
         tolerance: Tolerance = ROUNDING,
-        has_plain: bool = False,
+        has_own: bool = False,
     ) -> None:
         package = ctranslate2()
         self.name, self.tolerance = f"ctranslate2 {package.__version__} with {weights} weights", tolerance
         self._src_tokens, self._tgt_tokens = tokens
-        self._tgt_ids = {token: i for i, token in enumerate(self._tgt_tokens)}
-        self._source_end, self._has_plain = source_end, has_plain
+        self._source_end, self._has_own = source_end, has_own
         try:
             # On a CPU, CTranslate2 computes with float16 weights in float32, and warns unless told so.
             self._translator = package.Translator(
@@ -53,9 +52,8 @@ class CTranslate2Model:
             reason = " ".join(str(error).split()).rstrip(".")
             raise VtransError(f"CTranslate2 cannot load {folder}: {reason}.") from None
 
-    def encode(self, lines: Sequence[str]) -> list[list[int]] | None:
+    def encode(self, lines: Sequence[str]) -> None:
         """Returns None: the folder does not split text."""
-        return None
 
     def logprobs(self, pairs: Sequence[IdPair]) -> list[list[float]]:
         results = self._translator.score_batch(
@@ -67,30 +65,23 @@ class CTranslate2Model:
         )
         return [list(result.log_probs) for result in results]
 
-    def translate(self, sources: Sequence[Sequence[int]], search: SearchConfig) -> list[list[int]] | None:
-        """Returns the best translation of each source; None if CTranslate2 lacks the search."""
-        wide = (search.stop, search.length_penalty, search.beam_groups) != ("count", "length", 1)
-        if search.has_rules or (search.beam > 1 and (wide or search.alpha <= 0)):
+    def translate(
+        self, sources: Sequence[Sequence[int]], longest: int, search: SearchConfig | None
+    ) -> list[list[int]] | None:
+        options: dict[str, Any] = {"max_decoding_length": longest}
+        if search:
+            wide = (search.stop, search.length_penalty, search.beam_groups) != ("count", "length", 1)
+            if search.has_rules or (search.beam > 1 and (wide or search.alpha <= 0)):
+                return None
+            options |= {"beam_size": search.beam, "length_penalty": search.alpha, "min_decoding_length": 0}
+            options |= {"max_batch_size": search.batch_tokens, "batch_type": "tokens"}
+            options |= {"max_input_length": 0}  # do not truncate sources
+            options |= {"return_end_token": True}  # which counts in the length that divides the score
+        elif not self._has_own:
             return None
-        return self._translations(
-            sources,
-            max_batch_size=search.batch_tokens,
-            batch_type="tokens",
-            beam_size=search.beam,
-            length_penalty=search.alpha,
-            max_input_length=0,  # do not truncate sources
-            max_decoding_length=search.max_length,
-            min_decoding_length=0,
-            return_end_token=True,  # which counts in the length that divides the score
-        )
-
-    def plain(self, sources: Sequence[Sequence[int]], max_length: int) -> list[list[int]] | None:
-        """Returns the translations with CTranslate2's defaults; None if the model file has settings of its own."""
-        return self._translations(sources, max_decoding_length=max_length) if self._has_plain else None
-
-    def _translations(self, sources: Sequence[Sequence[int]], **options: Any) -> list[list[int]]:
         results = self._translator.translate_batch([self._source(source) for source in sources], **options)
-        best = [[self._tgt_ids[token] for token in result.hypotheses[0]] for result in results]
+        ids = {token: i for i, token in enumerate(self._tgt_tokens)}
+        best = [[ids[token] for token in result.hypotheses[0]] for result in results]
         return [tokens[:-1] if tokens[-1:] == [EOS_ID] else tokens for tokens in best]
 
     def _source(self, tokens: Sequence[int]) -> list[str]:

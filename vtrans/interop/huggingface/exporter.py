@@ -24,11 +24,11 @@ from vtrans.checkpoint import LoadedModel
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.console import Console
 from vtrans.errors import InputError
+from vtrans.interop.comparison import Program
 from vtrans.interop.expressible import HUGGING_FACE, check_model, nearest_search
 from vtrans.interop.huggingface import multilingual, names
 from vtrans.interop.huggingface.original import load
 from vtrans.interop.imported import ABSENT_BIAS, rows_there
-from vtrans.interop.verification import Program
 from vtrans.lines.pieces import EXTRA_LENGTH
 from vtrans.model import tensor_of
 from vtrans.numerics.positions import sinusoidal

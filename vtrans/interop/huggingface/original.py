@@ -14,8 +14,8 @@ from torch import Tensor
 
 from vtrans.config import SearchConfig
 from vtrans.errors import InputError, VtransError, need_packages
+from vtrans.interop.comparison import ROUNDING, at_a_time
 from vtrans.interop.huggingface.names import STOPS
-from vtrans.interop.verification import ROUNDING, at_a_time
 from vtrans.processes.memory import release_memory
 from vtrans.text.piece_table import split_language
 from vtrans.text.vocabulary import EOS_ID, UNK_ID
@@ -63,7 +63,7 @@ def _words(error: Exception) -> str:
 
 
 class TransformersModel:
-    """Implements `verification.Program`. `src_places` and `tgt_places` have its ids of our subwords. The tokenizer of
+    """Implements `comparison.Program`. `src_places` and `tgt_places` have its ids of our subwords. The tokenizer of
     a model of several languages puts `language` before each line, and our lines begin with our tag of it. It is loaded
     for each `encode`, because that of NLLB takes some hundred megabytes."""
 
@@ -117,36 +117,30 @@ class TransformersModel:
             logprobs.append([float(row[place] - row.logsumexp(-1)) for row, place in rows])
         return logprobs
 
-    def translate(self, sources: Sequence[Sequence[int]], search: SearchConfig) -> list[list[int]]:
-        settings: dict[str, Any] = {"num_beams": search.beam, "min_length": search.min_length}
-        settings |= {"repetition_penalty": search.repetition_penalty}
-        settings |= {"num_beam_groups": search.beam_groups, "diversity_penalty": 0.0}
-        if search.beam > 1:
-            settings |= {"length_penalty": search.alpha, "early_stopping": STOPS[search.stop]}
-        return self._generated(sources, search.max_length, **settings)
-
-    def plain(self, sources: Sequence[Sequence[int]], max_length: int) -> list[list[int]]:
-        """Returns the translations with the settings of the folder. Raises VtransError if transformers refuses them."""
-        try:
-            return self._generated(sources, max_length)
-        except Exception as error:  # of any kind, such as for settings that need code from the network
-            raise VtransError(
-                f"{self.name} cannot translate with the settings of the folder: {_words(error)}."
-            ) from None
-
     @torch.inference_mode()
-    def _generated(self, sources: Sequence[Sequence[int]], longest: int, **settings: Any) -> list[list[int]]:
-        """Returns translations of at most `longest` subwords, without sampling. `settings` go before the folder's."""
+    def translate(self, sources: Sequence[Sequence[int]], longest: int, search: SearchConfig | None) -> list[list[int]]:
+        """Without a search, raises VtransError if transformers refuses the settings of the folder."""
+        # `max_length` of the folder would be ignored with a warning.
+        settings: dict[str, Any] = {"do_sample": False, "max_new_tokens": longest, "max_length": None}
+        if search:
+            settings |= {"num_beams": search.beam, "num_beam_groups": search.beam_groups, "diversity_penalty": 0.0}
+            settings |= {"min_length": search.min_length, "repetition_penalty": search.repetition_penalty}
+        if search and search.beam > 1:
+            settings |= {"length_penalty": search.alpha, "early_stopping": STOPS[search.stop]}
         ids = {place: id for id, place in enumerate(self.tgt_places)}
-        settings |= {"do_sample": False, "max_new_tokens": longest, "max_length": None}
         beams = settings.get("num_beams") or self.model.generation_config.num_beams or 1
         size = min(BATCH, at_a_time(len(self.model.get_output_embeddings().weight), beams))
         translations = []
         for start in range(0, len(sources), size):
             inputs, keep = self._padded(sources[start : start + size])
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                rows = self.model.generate(input_ids=inputs, attention_mask=keep, **settings).tolist()
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    rows = self.model.generate(input_ids=inputs, attention_mask=keep, **settings).tolist()
+            except Exception as error:  # of any kind, such as for settings that need code from the network
+                raise VtransError(
+                    f"{self.name} cannot translate with the folder's settings: {_words(error)}."
+                ) from None
             tokens = [[ids[place] for place in row[1 : 1 + longest]] for row in rows]
             translations += [row[: row.index(EOS_ID)] if EOS_ID in row else row for row in tokens]
         return translations

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from vtrans.config import SearchConfig
 from vtrans.errors import VtransError, need_packages
-from vtrans.interop.verification import ROUNDING
+from vtrans.interop.comparison import ROUNDING
 from vtrans.text.piece_table import is_byte
 from vtrans.text.vocabulary import EOS_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
 
@@ -33,7 +33,7 @@ def check_installed() -> None:
 
 
 class MarianModel:
-    """Implements `verification.Program` for an `.npz` file. With `translates=False` it only scores: see
+    """Implements `comparison.Program` for an `.npz` file. With `translates=False` it only scores: see
     `decodes_as_trained` of layout.py."""
 
     tolerance = ROUNDING
@@ -55,29 +55,24 @@ class MarianModel:
             lines = self._run(folder, [*command, "--mini-batch", str(BATCH)], len(pairs))
         return [[float(score) for score in line.rpartition("WordScores=")[2].split()] for line in lines]
 
-    def translate(self, sources: Sequence[Sequence[int]], search: SearchConfig) -> list[list[int]] | None:
-        if not self.translates:
+    def translate(
+        self, sources: Sequence[Sequence[int]], longest: int, search: SearchConfig | None
+    ) -> list[list[int]] | None:
+        if not self.translates or search is None:  # a folder's search is given by its decoder.yml alone
             return None
-        longest = max(sources, key=len, default=[EOS_ID])
+        wide = max(sources, key=len)
         # The limit is a multiple of the longest source of a batch, so each batch begins with one of the same length.
         chunks = [sources[i : i + BATCH - 1] for i in range(0, len(sources), BATCH - 1)]
-        given = [source for chunk in chunks for source in (longest, *chunk)]
-        settings = {
-            "--beam-size": search.beam,
-            "--normalize": search.alpha,
-            "--max-length-factor": (search.max_length - 0.5) / len(longest),
-        }
-        options = [str(word) for pair in settings.items() for word in pair]
+        given = [source for chunk in chunks for source in (wide, *chunk)]
+        options = ["--beam-size", str(search.beam), "--normalize", str(search.alpha)]
+        options += ["--max-length-factor", str((longest - 0.5) / len(wide))]
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             command = ["decode", "--models", str(self.model), "--input", _write(folder / "src", self._src, given)]
             allowed = [] if SPECIAL_PIECES[UNK_ID] in search.suppress else ["--allow-unk", "--allow-special"]
             lines = self._run(folder, [*command, *options, *allowed, *_BATCHES, "--quiet-translation"], len(given))
-        translations = [[self._tgt.ids[word] for word in line.split()][: search.max_length] for line in lines]
+        translations = [[self._tgt.ids[word] for word in line.split()][:longest] for line in lines]
         return [tokens for i, tokens in enumerate(translations) if i % BATCH]
-
-    def plain(self, sources: Sequence[Sequence[int]], max_length: int) -> None:
-        """Returns None: the program has no defaults of its own for a folder's search."""
 
     def _run(self, folder: Path, command: Sequence[str], count: int) -> list[str]:
         """Returns the `count` lines that a command writes."""
