@@ -15,15 +15,11 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from vtrans.checkpoint import aliases, load_model, load_weights, save_model
-from vtrans.config import TIE_FORMS, TrainConfig
-from vtrans.data.batches import Batch, collate
+from vtrans.config import TIE_FORMS
 from vtrans.data.store import DataFolder
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.model import Transformer
-from vtrans.storage.states import read_state, save_state, state_of
 from vtrans.storage.tensors import FORMAT
-from vtrans.training.optimization.loss import Objective
-from vtrans.training.optimization.optimizer import make_optimizer
 from vtrans.translate.translator import Translator
 
 # For each form of tying, the owners of the matrices with their aliases.
@@ -88,34 +84,6 @@ def test_the_file_of_a_three_way_tie_holds_one_matrix(tmp_path: Path, tiny_data:
         "tgt_embedding.weight": "src_embedding.weight",
         "projection.weight": "src_embedding.weight",
     }
-
-
-def batch_of(data: DataFolder, count: int = 6) -> Batch:
-    return collate([data.train.src(i) for i in range(count)], [data.train.tgt(i) for i in range(count)])
-
-
-@pytest.mark.parametrize("tie", TIE_FORMS)
-def test_the_optimizer_has_one_state_per_unique_weight(tmp_path: Path, tiny_data: DataFolder, tie: str) -> None:
-    loaded = make(tiny_data, tie)
-    optimizer = make_optimizer(loaded.model.parameters(), TrainConfig())
-    batch = batch_of(tiny_data)
-    Objective(loaded.model, 0.1)(batch)[0].backward()
-    for group in optimizer.param_groups:
-        group["lr"] = 0.1
-    optimizer.step()
-    names = [name for name, _ in loaded.model.named_parameters()]
-    assert len(optimizer.state) == len(names)
-    assert sum("embedding" in n or n.startswith("projection") for n in names) == len(OWNERS[tie])
-    assert all(float(state["step"]) == 1 for state in optimizer.state.values())
-    state = tmp_path / "state.safetensors"
-    save_state(state, state_of(optimizer, dict(loaded.model.named_parameters())), {"step": 1})
-    assert set(load_file(state)) == {f"{n}:{part}" for n in names for part in ("step", "exp_avg", "exp_avg_sq")}
-    other = make(tiny_data, tie).model
-    again = read_state(state, other)
-    assert set(again) == set(names)
-    for name, parameter in loaded.model.named_parameters():
-        for part, value in optimizer.state[parameter].items():
-            assert torch.equal(value, again[name][part])
 
 
 def test_saving_twice_gives_equal_bytes(tmp_path: Path, tiny_data: DataFolder) -> None:

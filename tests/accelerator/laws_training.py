@@ -16,8 +16,7 @@ import torch
 from conftest import make_data
 from drawn import some
 from pretended import waits
-from runs import BRIEF, CPU, SMOOTH, lines, run_trainer, same, set_up_run
-from safetensors.torch import load_file
+from runs import BRIEF, CPU, SMOOTH, alike, lines, run_trainer, same, set_up_run
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from vtrans.checkpoint import load_model
@@ -71,21 +70,10 @@ def trained(
     return ready.job.run
 
 
-def alike(run: RunFolder, other: RunFolder, *, tolerance: float) -> None:
-    """Asserts that two runs have the same weights and metrics, except for rounding."""
-    ours, theirs = load_file(run.last), load_file(other.last)
-    for name, weight in ours.items():
-        torch.testing.assert_close(weight, theirs[name], rtol=0, atol=tolerance, msg=name)
-    for record, expected in zip(lines(run), lines(other), strict=True):
-        assert record.keys() == expected.keys()
-        for key in {"loss", "nll"} & record.keys():
-            assert record[key] == pytest.approx(expected[key], rel=tolerance)
-
-
 @pytest.mark.parametrize("feature", some(FEATURES, 2))
 def test_training_in_float32_gives_the_results_of_the_cpu(feature: str, data: DataFolder, tmp_path: Path) -> None:
     run, other = (trained(data, tmp_path / d.type, *FEATURES[feature], device=d) for d in (DEVICE, CPU))
-    alike(run, other, tolerance=1e-5)
+    alike(run, other, rel=1e-5)
     assert run.translations(3).read_text() == other.translations(3).read_text()
     search = SearchConfig(beam=2, max_length=4)
     engines = [TorchEngine([load_model(run.last, device)]) for device in (DEVICE, CPU)]
@@ -101,7 +89,7 @@ def test_training_in_bfloat16_rounds_as_on_the_cpu(data: DataFolder, tmp_path: P
         "model.attention_dropout=0.1",
     )
     run, other = (trained(data, tmp_path / d.type, *everything, device=d) for d in (DEVICE, CPU))
-    alike(run, other, tolerance=5e-3)
+    alike(run, other, rel=5e-3, atol=5e-3)
     exact = trained(data, tmp_path / "exact", *everything, 'train.precision="float32"', device=CPU)
     assert lines(exact)[0]["loss"] != lines(run)[0]["loss"]
 

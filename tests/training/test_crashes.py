@@ -281,34 +281,23 @@ def test_an_error_names_a_file_outside_the_run_folder(
     assert "Input/output error" in str(caught.value)
 
 
-def trained_on_changing_data(
-    data: DataFolder, folder: Path, step: int, change: Callable[[Path], object], *settings: str
-) -> RunFolder:
-    """Trains until the training text, which changes after a step, ends it. Returns the run."""
-    path = shutil.copytree(data.path, folder / "data")
+def test_nothing_is_saved_that_was_learned_from_changed_data(
+    tmp_path: Path, tiny_data: DataFolder, every_step_run: RunFolder
+) -> None:
+    path = shutil.copytree(tiny_data.path, tmp_path / "data")
     store, write = path / "train.safetensors", Metrics.write
 
     def changing(metrics: Metrics, record: dict[str, Any]) -> None:
         write(metrics, record)
-        if record["step"] == step:
-            change(store)
+        if record["step"] == 10:
+            raw = store.read_bytes()
+            store.write_bytes(raw[:-1] + b"\xff")
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Metrics, "write", changing)
         with pytest.raises(FileError, match=str(store)):
-            tiny_train(DataFolder.open(path), folder / "run", *settings)
-    return RunFolder(folder / "run")
-
-
-def test_nothing_is_saved_that_was_learned_from_changed_data(
-    tmp_path: Path, tiny_data: DataFolder, every_step_run: RunFolder
-) -> None:
-    def change(store: Path) -> None:
-        with store.open("r+b") as file:
-            file.seek(-1, os.SEEK_END)
-            file.write(b"\xff")
-
-    run = trained_on_changing_data(tiny_data, tmp_path, 10, change, *EVERY_STEP)
+            tiny_train(DataFolder.open(path), tmp_path / "run", *EVERY_STEP)
+    run = RunFolder(tmp_path / "run")
     assert run.state_steps() == [7]
     same(tiny_train(tiny_data, run.path, *EVERY_STEP), every_step_run)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -50,9 +49,8 @@ def test_metrics_are_as_documented(tiny_run: RunFolder, tiny_data: DataFolder) -
         numbers = torch.cat(plan[r["step"] - 5 : r["step"]])
         assert r["src_tokens"] == int(store.src_lengths[numbers].sum())
         assert r["tgt_tokens"] == int(store.tgt_lengths[numbers].sum()) + len(numbers)
-        padded = sum(
-            len(p) * int((side[p] + 1).max()) for p in plan[r["step"] - 5 : r["step"]] for side in _sides(store)
-        )
+        sides = (store.src_lengths, store.tgt_lengths)
+        padded = sum(len(p) * int((side[p] + 1).max()) for p in plan[r["step"] - 5 : r["step"]] for side in sides)
         assert r["padding"] == pytest.approx(1 - (r["src_tokens"] + r["tgt_tokens"] + len(numbers)) / padded)
         assert r["nll"] < r["loss"] or r["step"] <= 10
         assert r["seconds"] > 0
@@ -88,10 +86,6 @@ def test_the_share_done_follows_the_nearer_limit(
     trainer = Trainer(set_up_run(tiny_data, tmp_path, *settings))
     trainer.progress.step, trainer.progress.seconds = 20, 240
     assert trainer.log.share == share
-
-
-def _sides(store: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    return store.src_lengths, store.tgt_lengths
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "muon"])
