@@ -14,41 +14,35 @@ import pytest
 import torch
 from cli_runner import Done
 from drawn import seed_of
+from model_files import make
 from safetensors.torch import load_file
 from torch import Tensor
 
 import vtrans.average
 from vtrans.average import average, best_checkpoints, newest_checkpoints, usual_checkpoints
-from vtrans.checkpoint import LoadedModel, aliases, load_model, save_model
-from vtrans.config import TIE_FORMS, ModelConfig, Recipe, SearchConfig, TrainConfig
+from vtrans.checkpoint import aliases, load_model, save_model
+from vtrans.config import TIE_FORMS, Recipe, SearchConfig, TrainConfig
 from vtrans.data.store import DataFolder
 from vtrans.errors import FileError, InputError
-from vtrans.model import Transformer
 from vtrans.storage.run_folder import RunFolder
 from vtrans.storage.states import save_state, state_of
 from vtrans.storage.tensors import Framework, open_tensors
 from vtrans.storage.writing import write_tensors
-from vtrans.text.vocabulary import PAD_ID
 from vtrans.training.optimization.optimizer import make_optimizer
 from vtrans.training.recipe import recipe_toml
 
 
-def make(data: DataFolder, path: Path, seed: int, *, step: int | None = None, **config: Any) -> Path:
-    """A model file with weights drawn from `seed`."""
-    torch.manual_seed(seed_of(seed))
-    shape: dict[str, Any] = {"d_model": 16, "d_ff": 24, "heads": 2, "encoder_layers": 1, "decoder_layers": 1}
-    settings = shape | {"tie": "src-tgt-softmax" if data.joint else "tgt-softmax"} | config
-    model = Transformer(
-        ModelConfig(**settings), len(data.src_vocab), len(data.tgt_vocab), joint=data.joint, pad_id=PAD_ID
-    )
-    training = {"step": seed if step is None else step}
-    save_model(path, LoadedModel(model, data.src_vocab, data.tgt_vocab, SearchConfig(), training))
+def saved(data: DataFolder, path: Path, seed: int, **config: Any) -> Path:
+    """A model file with weights drawn from `seed`, which is also its step."""
+    tie = config.pop("tie", "src-tgt-softmax" if data.joint else "tgt-softmax")
+    loaded = make(data, tie, seed=seed_of(seed), **config)
+    save_model(path, dataclasses.replace(loaded, search=SearchConfig(), training={"step": seed}))
     return path
 
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_the_average_is_the_plain_mean(tmp_path: Path, tiny_data: DataFolder, count: int) -> None:
-    files = [make(tiny_data, tmp_path / str(i), seed=10 - i) for i in range(count)]
+    files = [saved(tiny_data, tmp_path / str(i), seed=10 - i) for i in range(count)]
     out = tmp_path / "mean.safetensors"
     assert average(files, out) == sorted(10 - i for i in range(count))
     parts = [load_file(f) for f in files]
@@ -69,7 +63,7 @@ def test_the_average_is_the_plain_mean(tmp_path: Path, tiny_data: DataFolder, co
 
 @pytest.mark.parametrize("tie", TIE_FORMS)
 def test_a_shared_matrix_is_counted_once(tmp_path: Path, tiny_data: DataFolder, tie: str) -> None:
-    a, b = (make(tiny_data, tmp_path / str(i), seed=i, tie=tie) for i in (1, 2))
+    a, b = (saved(tiny_data, tmp_path / str(i), seed=i, tie=tie) for i in (1, 2))
     shares: list[float] = []
     average([a, b], tmp_path / "out", progress=lambda weights, share: shares.append(share))
     assert shares == sorted(shares)
@@ -116,7 +110,7 @@ def test_averaging_holds_one_more_tensor_than_its_result(
         with open_tensors(path, kind, framework) as (file, header):
             yield _Watched(file, alive, most), header
 
-    files = [make(tiny_data, tmp_path / str(i), seed=i) for i in range(6)]
+    files = [saved(tiny_data, tmp_path / str(i), seed=i) for i in range(6)]
     monkeypatch.setattr(vtrans.average, "open_tensors", watched)
     average(files, tmp_path / "out")
     weights = [name for name in load_file(files[0]) if not name.startswith("vocabulary.")]
@@ -133,21 +127,21 @@ def refused(files: list[Path], out: Path, *words: str) -> None:
 
 
 def test_other_architectures_are_refused_by_name(tmp_path: Path, tiny_data: DataFolder) -> None:
-    good = make(tiny_data, tmp_path / "good", seed=1)
+    good = saved(tiny_data, tmp_path / "good", seed=1)
     out = tmp_path / "out"
     others: list[tuple[dict[str, Any], tuple[str, ...]]] = [
         ({"d_ff": 32}, ("model.d_ff is 24", "32")),
         ({"heads": 4}, ("model.heads is 2", "4")),
         ({"norm": "pre"}, ("model.norm is post", "pre")),
         ({"tie": "none"}, ("model.tie is src-tgt-softmax", "none")),
-        ({"decoder_layers": 2}, ("model.decoder_layers is 1", "2")),
+        ({"decoder_layers": 3}, ("model.decoder_layers is 2", "3")),
         ({"activation": "gelu"}, ("model.activation is relu", "gelu")),
         ({"positions": "learned"}, ("model.positions is sinusoidal", "learned")),
     ]
     for number, (config, words) in enumerate(others):
-        refused([good, make(tiny_data, tmp_path / str(number), seed=1, **config)], out, *words, "good", str(number))
+        refused([good, saved(tiny_data, tmp_path / str(number), seed=1, **config)], out, *words, "good", str(number))
     # Dropout may differ, since it does not change what the weights mean.
-    average([good, make(tiny_data, tmp_path / "dropout", seed=2, dropout=0.3, attention_dropout=0.1)], out)
+    average([good, saved(tiny_data, tmp_path / "dropout", seed=2, dropout=0.3, attention_dropout=0.1)], out)
 
 
 def changed(source: Path, target: Path, name: str, change: Callable[[Tensor], Tensor]) -> Path:
@@ -159,7 +153,7 @@ def changed(source: Path, target: Path, name: str, change: Callable[[Tensor], Te
 def test_other_shapes_and_vocabularies_are_refused(
     tmp_path: Path, tiny_data: DataFolder, tiny_data_separate: DataFolder
 ) -> None:
-    good = make(tiny_data, tmp_path / "good", seed=1)
+    good = saved(tiny_data, tmp_path / "good", seed=1)
     out = tmp_path / "out"
     name = "src_embedding.weight"
     shape = changed(good, tmp_path / "shape", name, lambda t: t[:300].clone())
@@ -167,8 +161,8 @@ def test_other_shapes_and_vocabularies_are_refused(
     column = changed(good, tmp_path / "column", name, lambda t: t[:, :1].clone())  # would broadcast silently
     refused([good, column], out, f"{column}: {name} must have the shape [320, 16]", "[320, 1]")
 
-    separate = make(tiny_data_separate, tmp_path / "separate", seed=1)
-    joint = make(tiny_data, tmp_path / "joint", seed=1, tie="tgt-softmax")
+    separate = saved(tiny_data_separate, tmp_path / "separate", seed=1)
+    joint = saved(tiny_data, tmp_path / "joint", seed=1, tie="tgt-softmax")
     refused([joint, separate], out, "different vocabularies", "joint", "separate")
     refused([], out, "no checkpoints")
 
@@ -199,7 +193,7 @@ def run_with(tmp_path: Path, data: DataFolder, best: list[tuple[float, int]], *s
     run = RunFolder(tmp_path / "run")
     run.states.mkdir(parents=True)
     for step in steps:
-        make(data, run.step_file(step), seed=step)
+        saved(data, run.step_file(step), seed=step)
     model = load_model(run.step_file(steps[-1])).model
     optimizer = make_optimizer(model.parameters(), TrainConfig())
     save_state(
@@ -274,7 +268,7 @@ def test_a_run_without_checkpoints_says_so(tmp_path: Path, tiny_data: DataFolder
 
 
 def test_float16_halves_the_file_and_rounds_each_weight_once(tmp_path: Path, tiny_data: DataFolder) -> None:
-    files = [make(tiny_data, tmp_path / str(i), seed=i, d_model=64, d_ff=512) for i in range(2)]
+    files = [saved(tiny_data, tmp_path / str(i), seed=i, d_model=64, d_ff=512) for i in range(2)]
     full, half = tmp_path / "full.safetensors", tmp_path / "half.safetensors"
     average(files, full)
     average(files, half, float16=True)
@@ -295,7 +289,7 @@ def test_float16_halves_the_file_and_rounds_each_weight_once(tmp_path: Path, tin
 
 def test_the_search_is_that_of_the_newest_checkpoint(tmp_path: Path, tiny_data: DataFolder) -> None:
     for step in (1, 2, 3):
-        loaded = load_model(make(tiny_data, tmp_path / str(step), seed=step))
+        loaded = load_model(saved(tiny_data, tmp_path / str(step), seed=step))
         search = SearchConfig(beam=step, max_length=10 * step)
         save_model(tmp_path / str(step), dataclasses.replace(loaded, search=search))
     average([tmp_path / str(step) for step in (2, 3, 1)], tmp_path / "out")
@@ -308,7 +302,7 @@ def test_the_search_is_that_of_the_newest_checkpoint(tmp_path: Path, tiny_data: 
 def test_weights_that_are_not_finite_are_refused(
     tmp_path: Path, tiny_data: DataFolder, value: float, place: int
 ) -> None:
-    files = [make(tiny_data, tmp_path / str(seed), seed=seed) for seed in (1, 2)]
+    files = [saved(tiny_data, tmp_path / str(seed), seed=seed) for seed in (1, 2)]
     name = "encoder.layers.0.feed_forward.inner.weight"
     files[place] = changed(files[place], tmp_path / "bad", name, lambda t: t.index_fill(0, torch.tensor([2]), value))
     with pytest.raises(FileError, match=name) as caught:

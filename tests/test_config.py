@@ -17,19 +17,7 @@ from vtrans.errors import RecipeError
 from vtrans.keys import check_value, idle_messages, keys_of
 from vtrans.training.recipe import changes, load_recipe, recipe_names, recipe_toml
 
-SHIPPED = [
-    "demo",
-    "iwslt14",
-    "multi30k-hour",
-    "multi30k-tiny",
-    "paper-base",
-    "paper-big",
-    "small",
-    "student-browser",
-    "t2t-base",
-    "tatoeba",
-    "tatoeba-cpu",
-]
+SHIPPED = sorted(path.stem for path in (Path(__file__).parents[1] / "recipes").glob("*.toml"))
 
 
 def write(folder: Path, text: str) -> str:

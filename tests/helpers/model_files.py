@@ -15,9 +15,9 @@ from vtrans.text.vocabulary import PAD_ID
 SHAPE: dict[str, Any] = {"d_model": 16, "d_ff": 24, "heads": 2, "encoder_layers": 1, "decoder_layers": 2}
 
 
-def make(data: DataFolder, tie: str, **config: Any) -> LoadedModel:
-    """Returns a model for the vocabularies of a data folder, always with the same weights."""
-    torch.manual_seed(5)
+def make(data: DataFolder, tie: str, *, seed: int = 5, **config: Any) -> LoadedModel:
+    """Returns a model for the vocabularies of a data folder. Equal seeds give equal weights."""
+    torch.manual_seed(seed)
     model = Transformer(
         ModelConfig(**SHAPE | {"tie": tie, "dropout": 0.0} | config),
         len(data.src_vocab),

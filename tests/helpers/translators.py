@@ -32,6 +32,7 @@ from vtrans.translate.translator import Translator
 
 WORDS = ("a", "dog", "cat", "runs", "sleeps", "in", "the", "park", "ein", "Hund", "Łódź", "läuft", "5€")
 SMALL = ModelConfig(d_model=16, d_ff=24, heads=2, encoder_layers=2, decoder_layers=1, tie="src-tgt-softmax")
+ONE_STACK = dataclasses.replace(SMALL, architecture="decoder-only", encoder_layers=0, decoder_layers=2)
 VARIANTS = {
     "post-norm, one matrix": SMALL,
     "pre-norm, tgt-softmax": dataclasses.replace(SMALL, norm="pre", tie="tgt-softmax"),
@@ -42,18 +43,9 @@ VARIANTS = {
     "rotary positions": dataclasses.replace(SMALL, positions="rotary"),
     "SSRU, pre-norm": dataclasses.replace(SMALL, autoregression="ssru", norm="pre", decoder_layers=2),
     "all layers of both stacks one": dataclasses.replace(SMALL, share_stacks=True, share_layers="all"),
-    "decoder-only, prefix": dataclasses.replace(
-        SMALL, architecture="decoder-only", encoder_layers=0, decoder_layers=2, norm="pre"
-    ),
+    "decoder-only, prefix": dataclasses.replace(ONE_STACK, norm="pre"),
     "decoder-only, causal, learned positions": dataclasses.replace(
-        SMALL,
-        architecture="decoder-only",
-        source_mask="causal",
-        encoder_layers=0,
-        decoder_layers=2,
-        positions="learned",
-        max_positions=60,
-        tie="none",
+        ONE_STACK, source_mask="causal", positions="learned", max_positions=60, tie="none"
     ),
 }
 SEARCH = SearchConfig(beam=3, max_length=14)

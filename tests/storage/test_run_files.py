@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from model_files import make
 
 import vtrans.storage.run_folder
-from vtrans.checkpoint import LoadedModel, load_model, save_model
+from vtrans.checkpoint import load_model, save_model
 from vtrans.data.store import DataFolder
 from vtrans.errors import FileError
 from vtrans.storage.run_folder import RunFolder, choose_model
@@ -36,10 +37,7 @@ def run_of(tmp_path: Path, data: DataFolder, *steps: int) -> RunFolder:
     run.states.mkdir(parents=True)
     loaded = make(data, "src-tgt-softmax")
     for step in steps:
-        save_model(
-            run.step_file(step),
-            LoadedModel(loaded.model, data.src_vocab, data.tgt_vocab, loaded.search, {"step": step}),
-        )
+        save_model(run.step_file(step), dataclasses.replace(loaded, training={"step": step}))
     return run
 
 
@@ -91,10 +89,7 @@ def test_the_average_is_chosen_unless_training_has_passed_it(tmp_path: Path, tin
     run.link(10, run.best)
     assert choose_model(run.path).file == run.best
     loaded = make(tiny_data, "src-tgt-softmax")
-    averaged = LoadedModel(
-        loaded.model, tiny_data.src_vocab, tiny_data.tgt_vocab, loaded.search, {"average_of": [10, 20]}
-    )
-    save_model(run.averaged, averaged)
+    save_model(run.averaged, dataclasses.replace(loaded, training={"average_of": [10, 20]}))
     file, why = choose_model(run.path)
     assert file == run.averaged
     assert "20" in why
