@@ -8,45 +8,22 @@ import zipfile
 import pytest
 from catalogues import filled
 from office_files import BODY, docx, member, zipped
-from services import reversed_words
-from translators import window
 
 from vtrans.documents.document import Translated, html_document
 from vtrans.documents.files import FORMATS, open_file
 from vtrans.documents.tagged import Tags, tagged_document
 from vtrans.documents.translating import Answers, Groups, Lines
 from vtrans.errors import DocumentError, DocumentSizeError
-from vtrans.server.batching import RequestOptions
 
 OFFICE, TEXT = (f"urn:oasis:names:tc:opendocument:xmlns:{name}:1.0" for name in ("office", "text"))
 CONTENT = f'<office:document-content xmlns:office="{OFFICE}" xmlns:text="{TEXT}">%s</office:document-content>'
-
-
-def reversed_file(name: str, content: bytes) -> bytes:
-    """Returns a file whose sentences are reversed."""
-    opened = open_file(name, content, 100_000)
-    documents = [opened.read(text, "en") for text in opened.texts]
-    lines = [reversed_words(window(document.lines), RequestOptions(alignments=True)) for document in documents]
-    texts = [d.joined([best[0] for best in nbest]) for d, nbest in zip(documents, lines, strict=True)]
-    return opened.written(texts)
-
-
-def translated(name: str, content: bytes, translation: str) -> bytes:
-    """Returns a file whose sentences all have this translation."""
-    opened = open_file(name, content, 100_000)
-    documents = [opened.read(text, "en") for text in opened.texts]
-    return opened.written([d.joined([Translated(translation, ())] * len(d.lines)) for d in documents])
-
-
-def word(body: str) -> str:
-    return member(reversed_file("a.docx", docx(body)), "word/document.xml")
 
 
 def test_subtitles_keep_numbers_times_and_lines() -> None:
     first, second = "1\n00:00:01,000 --> 00:00:02,000\n", "2\n00:00:03,000 --> 00:00:04,000\n"
     text = f"{first}<i>one two</i> three\nfour five six\n\n{second}a & b\n"
     expected = f"{first}six five four three\n<i>two one</i>\n\n{second}b & a\n"
-    assert reversed_file("a.srt", text.encode()).decode() == expected
+    assert filled("a.srt", text.encode()).decode() == expected
 
 
 def test_subtitles_of_the_web_keep_notes_settings_and_tags() -> None:
@@ -57,7 +34,7 @@ def test_subtitles_of_the_web_keep_notes_settings_and_tags() -> None:
         ("<v Anna Bell>a b\nc d", "<v Anna Bell>d\nc b a"),
         ("- a b\n- c <00:02.000>d", "- b a\n- d c <00:02.000>"),
     ):
-        assert reversed_file("a.vtt", (head + source).encode()).decode() == head + expected
+        assert filled("a.vtt", (head + source).encode()).decode() == head + expected
 
 
 def test_a_word_file_keeps_its_runs_and_other_members() -> None:
@@ -69,7 +46,7 @@ def test_a_word_file_keeps_its_runs_and_other_members() -> None:
         "<w:p/>"
     )
     content = docx(body, word__header1_xml=(BODY % "<w:p><w:r><w:t>a b</w:t></w:r></w:p>"))
-    made = reversed_file("x.docx", content)
+    made = filled("x.docx", content)
     assert member(made, "word/header1.xml") == BODY % ('<w:p><w:r><w:t xml:space="preserve">b a</w:t></w:r></w:p>')
     assert member(made, "word/document.xml") == BODY % (
         '<w:p w:rsidR="1"><w:pPr><w:jc w:val="x"/></w:pPr>'
@@ -87,7 +64,7 @@ def test_a_member_that_is_larger_than_its_directory_says_is_refused() -> None:
     for at in (entry + 24, content.find(b"PK\x03\x04") + 22):
         content[at : at + 4] = (10).to_bytes(4, "little")
     with pytest.raises(DocumentError):
-        reversed_file("a.docx", bytes(content))
+        filled("a.docx", bytes(content))
 
 
 @pytest.mark.parametrize(
@@ -109,7 +86,8 @@ def test_a_member_that_is_larger_than_its_directory_says_is_refused() -> None:
     ],
 )
 def test_html_stays_in_the_character_set_that_it_declares(declaration: str, codec: str, expected: str) -> None:
-    made = translated("a.html", f"{declaration}<p>A dog".encode(codec), "ü € \U0001f642")
+    content = f"{declaration}<p>A dog".encode(codec)
+    made = filled("a.html", content, lambda line: Translated("ü € \U0001f642", ()))
     assert made.decode(codec).startswith(f"{declaration}<p>{expected}")
 
 

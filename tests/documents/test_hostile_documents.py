@@ -33,6 +33,9 @@ def written(name: str, text: str) -> bytes:
         "placeholders": ("a.json", json.dumps({"a": "word " + "%s" * 60_000})),
         "roles": ("a.json", json.dumps({"a": "word " + ":a" * 60_000})),
         "flags of printf": ("a.po", PO.format("c-format", "%" + "0" * 60_000)),
+        "tags in a PO file": ("a.po", PO.format("c-format", "<b>" * 20_000)),
+        "markup in a PO file": ("a.po", PO.format("c-format", "B<" * 30_000)),
+        "accelerators": ("a.po", PO.format("c-format", "_" * 60_000)),
         "characters of Lisp": ("a.po", PO.format("lisp-format", "~'" * 60_000)),
         "punctuation in a tag": ("a.html", f"A <b>dog{'!' * 60_000}a</b> runs."),
         "a repeated word in a tag": ("a.html", f"A <b>dog {'a ' * 60_000}</b> runs."),
@@ -45,7 +48,10 @@ def test_a_hostile_document_is_read_in_linear_time(name: str, text: str) -> None
     assert time.process_time() - began < 4, "60,000 pieces take less than a second, and far more if it is quadratic"
 
 
-@pytest.mark.parametrize("piece", ["[", "![", "[^", "![](", "[a](b) "])
+MARKDOWN = ("[", "![", "[^", "![](", "[a](b) ", "*a ", "> ", "a\n", "`", "<b>", "$", "$a", "{%", "!!! a\n    ")
+
+
+@pytest.mark.parametrize("piece", MARKDOWN)
 def test_a_character_of_markdown_costs_few_calls(piece: str) -> None:
     calls, length = 0, 500
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import hypothesis.strategies as st
 import pytest
 from catalogues import filled, reverse, rotated, same
@@ -97,26 +95,3 @@ def test_the_markup_of_any_file_is_read_as_before(source: str, translate: object
         )
 
     assert structure(made) == structure("x " + source)
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "[" * 2000,
-        "*a " * 2000,
-        "> " * 1000 + "a",
-        "a\n" * 2000,
-        "`" * 2000,
-        "<b>" * 2000,
-        "a " * 20_000,
-        "$" * 2000,
-        "{%" * 2000,
-        "!!! a\n    " * 1000,
-        "[^" * 2000,
-        "$a" * 2000,
-    ],
-)
-def test_long_hostile_files_end(source: str) -> None:
-    began = time.monotonic()
-    assert filled("a.md", source.encode(), same)
-    assert time.monotonic() - began < 60

@@ -4,27 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
 
 import hypothesis.strategies as st
 import pytest
+from catalogues import Translate, reverse, same
 from hypothesis import example, given
-from services import reversed_words
-from translators import window
 
 from vtrans.documents.document import Translated, html_document
 from vtrans.documents.html import read_html
-from vtrans.server.batching import RequestOptions
-
-Translate = Callable[[str], Translated]
-
-
-def same(line: str) -> Translated:
-    return Translated(line, tuple((i, i) for i in range(len(line.split()))))
-
-
-def reverse(line: str) -> Translated:
-    return reversed_words(window([line]), RequestOptions(alignments=True))[0][0]
 
 
 def shout(line: str) -> Translated:

@@ -240,11 +240,3 @@ def test_a_broken_file_is_refused_with_its_line(name: str) -> None:
 def test_an_encoding_that_is_no_good_is_refused(encoding: str) -> None:
     with pytest.raises(DocumentError, match="UTF"):
         filled("a.po", po('msgid "+"\nmsgstr ""\n', HEADER.replace("UTF-8", encoding)))
-
-
-@pytest.mark.parametrize(
-    "source", ["a " * 50_000, "<b>" * 20_000, "B<" * 50_000, "</b>" * 20_000, "_" * 100_000, "%" * 50_000]
-)
-def test_a_huge_entry_is_quick(source: str) -> None:
-    body = '#, c-format\nmsgid ""\n' + "".join(f'"{source[i : i + 50]}"\n' for i in range(0, len(source), 50))
-    assert filled("a.po", po(f'{body}msgstr ""\n'), same)
