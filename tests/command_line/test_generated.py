@@ -15,9 +15,8 @@ from vtrans.keys import choice, flag, number, path, paths, texts
 @dataclass(frozen=True)
 class Stored:
     PANEL: ClassVar[str] = "Search"
-
     width: int = number(4, 1, 9, "Width, at least `depth`.")
-    depth: float = number(0.5, 0.0, 1.0, "Depth.", panel="Speed")
+    depth: float = number(0.5, 0.0, 1.0, "Depth.")
     rule: str = choice("first", {"first": "the first", "last": ""}, "Which one.", metavar="RULE")
     words: tuple[str, ...] = texts("Words.", unset="none")
     on: bool = flag(True, "Whether it is on.")
@@ -38,8 +37,7 @@ def made(command: Any) -> Any:
     return typer.main.get_command(app)
 
 
-SETTINGS = Given(Stored, otherwise="the model's, else ")
-SOME = Given(Stored, ("width", "depth", "rule", "words"), "the model's, else ")
+SETTINGS = Given(Stored)
 
 
 def run(*words: str) -> tuple[dict[str, Any], Files]:
@@ -61,18 +59,9 @@ def test_a_command_gets_what_the_user_set_and_whole_dataclasses() -> None:
     assert files == Files((Path("a"), Path("b")), Path("c"), quick=True)
 
 
-def test_the_help_has_the_meanings_of_choices_and_whose_default_holds() -> None:
-    def command(*, settings: Annotated[dict[str, Any], SOME], out: Files) -> None:
+def test_the_help_has_the_meanings_of_choices() -> None:
+    def command(*, settings: Annotated[dict[str, Any], SETTINGS], out: Files) -> None:
         pass
 
-    params = made(command).params
-    help = {option.name: option.help for option in params}
-    assert set(help) == {"width", "depth", "rule", "words", "inputs", "out", "lines", "quick"}
-    assert help["width"] == "Width, at least `depth`.  [default: 4]"
-    assert help["depth"] == "Depth.  [default: the model's, else 0.5]"
+    help = {option.name: option.help for option in made(command).params}
     assert help["rule"] == "Which one.\nfirst: the first\n[default: first]"
-    assert help["words"].endswith("[default: none]")
-    assert (help["out"], help["quick"]) == ("Result.  [default: stdout]", "Be quick.")
-    panels = {option.name: option.rich_help_panel for option in params}
-    assert panels["width"] == "Search (default: the model's, else as shown)"
-    assert (panels["depth"], panels["out"]) == ("Speed", None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import resource
 from pathlib import Path
 
@@ -21,15 +22,8 @@ def test_a_result_that_does_not_fit_is_an_error(
     ref = tmp_path / "ref"
     ref.write_text("A dog runs.\n")
     with (tmp_path / "result").open("wb") as out:
-        process = start(
-            "score",
-            ref,
-            "--hyp",
-            ref,
-            *how,
-            stdout=out,
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (ROOM, ROOM)),
-        )
+        limit = functools.partial(resource.setrlimit, resource.RLIMIT_FSIZE, (ROOM, ROOM))
+        process = start("score", ref, "--hyp", ref, *how, stdout=out, preexec_fn=limit)
         _, said = process.communicate(timeout=120)
     assert process.returncode == 1
     assert said.split(b"\n")[-2:] == [b"error: stdout cannot be written: File too large.", b""]

@@ -46,23 +46,22 @@ def test_an_experiment_gets_every_value_unchanged(tmp_path: Path) -> None:
     assert [words[i + 1] for i, word in enumerate(words) if word == "--set"] == ["a.b='c'", "f.g=[2, 0.5]", "d.e=1"]
 
 
-def test_a_study_and_a_chain_get_every_value_unchanged(tmp_path: Path) -> None:
-    for name in ("study", "other"):
-        (tmp_path / name).mkdir()
-    words = passed(tmp_path / "study", "study", f"STUDY={ODD}", "SEEDS=1 2", "ONLY=o'brien untied", "MINUTES=3")
-    assert words == [TYPED, "--minutes", "3", "--seeds", "1", "2", "--only", "o'brien", "untied"]
-    words = passed(tmp_path / "other", "student", f"CHAIN={ODD}", f"DATA={ODD}", "WORK=there")
-    assert words == [TYPED, "--data", TYPED, "--work", "there"]
-
-
-def test_the_everyday_suite_gets_every_value_unchanged(tmp_path: Path) -> None:
-    words = passed(tmp_path, "everyday", f"MODEL={ODD}", "TGT=fr", "SHOW=urls title-case")
-    assert words == ["--model", TYPED, "--tgt", "fr", "--show", "urls", "title-case"]
-
-
-def test_the_model_to_try_gets_every_value_unchanged(tmp_path: Path) -> None:
-    words = passed(tmp_path, "everyday-model", f"DATA={ODD}", f"PAIRS={ODD}", "WORK=there", "SET=train.seed=2")
-    assert words == ["--data", TYPED, "--pairs", TYPED, "--work", "there", "--set", "train.seed=2"]
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (
+            ["study", f"STUDY={ODD}", "SEEDS=1 2", "ONLY=o'brien untied", "MINUTES=3"],
+            [TYPED, "--minutes", "3", "--seeds", "1", "2", "--only", "o'brien", "untied"],
+        ),
+        (["student", f"CHAIN={ODD}", f"DATA={ODD}", "WORK=there"], [TYPED, "--data", TYPED, "--work", "there"]),
+        (["everyday", f"MODEL={ODD}", "TGT=fr", "SHOW=urls title-case"],
+         ["--model", TYPED, "--tgt", "fr", "--show", "urls", "title-case"]),
+        (["everyday-model", f"DATA={ODD}", f"PAIRS={ODD}", "WORK=there", "SET=train.seed=2"],
+         ["--data", TYPED, "--pairs", TYPED, "--work", "there", "--set", "train.seed=2"]),
+    ],
+)  # fmt: skip
+def test_every_program_gets_every_value_unchanged(tmp_path: Path, words: list[str], expected: list[str]) -> None:
+    assert passed(tmp_path, *words) == expected
 
 
 @pytest.mark.parametrize("name", ["my demo's", "a;b", "a&b", "(a)", "demo-2.x"])

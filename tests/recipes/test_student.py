@@ -118,7 +118,7 @@ class Commands(list[list[str]]):
             return
         options = dict(itertools.pairwise(words))
         out = next(
-            (options[name] for name in (INTO, "--out", "--out") if name in options),
+            (options[name] for name in (INTO, "--out") if name in options),
             f"{words[2]}/averaged.safetensors",
         )
         files = [folder / word / name for word in words if word != out for name in ("", "content")]

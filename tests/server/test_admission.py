@@ -62,7 +62,9 @@ def test_the_oldest_of_too_many_requests_that_have_not_arrived_is_refused() -> N
         assert client.warnings == []
 
 
-def test_a_request_that_finds_the_server_busy_does_not_count(keys: Keys) -> None:
+def test_a_request_that_finds_the_server_busy_does_not_count_and_a_search_ends_when_its_client_goes_away(
+    keys: Keys,
+) -> None:
     model = Blocked()
     limits = Limits(requests=1, per_minute=2)
     with serving(translate=model, keys=keys, limits=limits) as client, ThreadPoolExecutor() as pool:
@@ -72,6 +74,7 @@ def test_a_request_that_finds_the_server_busy_does_not_count(keys: Keys) -> None
         assert isinstance(first.exception(30), TimeoutError)
         assert model.ended.wait(30)
         assert client.translate("a", api_key="right").status == 200
+        assert client.warnings == []
 
 
 def test_wrong_keys_delay_the_client_that_sends_them(keys: Keys) -> None:

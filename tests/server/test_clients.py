@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 
 import pytest
-from services import DE_EN, EN_DE, JSON, Client, serving
+from services import DE_EN, EN_DE, Client, serving
 
 from vtrans.server.limits import Keys, Limits
 
@@ -38,9 +37,7 @@ def installed(name: str) -> Any:
 
 
 def test_libretranslatepy(client: Client, guarded: Client) -> None:
-    package: Any = pytest.importorskip(
-        "libretranslatepy", reason="libretranslatepy is not installed: pip install libretranslatepy"
-    )
+    package = installed("libretranslatepy")
     api = package.LibreTranslateAPI(client.url)
     assert api.translate("große Hunde", "de", "en") == "Hunde große"
     assert api.detect(GERMAN)[0]["language"] == "de"
@@ -53,9 +50,7 @@ def test_libretranslatepy(client: Client, guarded: Client) -> None:
 
 
 def test_deep_translator(client: Client, guarded: Client) -> None:
-    package: Any = pytest.importorskip(
-        "deep_translator", reason="deep-translator is not installed: pip install deep-translator"
-    )
+    package = installed("deep_translator")
     options = {"source": "en", "target": "de", "api_key": "any", "custom_url": f"{client.url}/"}
     translator = package.LibreTranslator(**options)
     assert translator.translate("one two & three") == "three & two one"
@@ -67,6 +62,4 @@ def test_deep_translator(client: Client, guarded: Client) -> None:
 
 def test_the_client_of_npm(client: Client) -> None:
     """Sends what the package libretranslate 1.0.1 sends: `apiKey` instead of `api_key`, which a server ignores."""
-    payload = {"q": "a b", "source": "auto", "target": "de", "format": "text", "apiKey": ""}
-    reply = client.send("POST", "/translate", json.dumps(payload).encode(), JSON)
-    assert reply.json["translatedText"] == "b a"
+    assert client.translate("a b", "auto", format="text", apiKey="").json["translatedText"] == "b a"
