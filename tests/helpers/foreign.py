@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 
 from vtrans.config import ModelConfig
 from vtrans.interop.huggingface.names import EMBEDDINGS, weights_of_layers
-from vtrans.text.spm import normalization_table
+from vtrans.interop.sentencepiece_models import normalization_table
 
 TEXT = ["a dog sees a cat", "the cat runs in the park", "two dogs sleep", "the old man hears me"] * 5
 TARGET_TEXT = ["ein Hund sieht eine Katze", "die Katze rennt im Park", "zwei Hunde schlafen", "der alte Mann"] * 5

@@ -29,10 +29,11 @@ from vtrans.errors import FileError, InputError
 from vtrans.interop.comparison import Program
 from vtrans.interop.foreign_files import Read
 from vtrans.interop.imported import Imported, Original, shapes_of
+from vtrans.interop.sentencepiece_models import ordinary_pieces, with_pieces
 from vtrans.storage.model_file import check_model
 from vtrans.storage.tensors import open_tensors
-from vtrans.text import spm
 from vtrans.text.piece_table import SPECIAL_KINDS, is_byte, is_language, pack, split_language
+from vtrans.text.spm import BPE, model_type
 from vtrans.text.vocabulary import EOS_ID, SPECIAL_PIECES, Vocabulary
 
 _LEAST_LETTERS = 0.001  # of the text, for a script to count as one of its languages
@@ -118,7 +119,7 @@ def _needed(vocab: Vocabulary, keep: Keep, scripts: set[str]) -> set[str]:
     """Returns the pieces of a vocabulary's tokenizer that stay."""
     if not vocab.spm:  # each word is a piece
         return {piece for line in keep.lines for piece in line.split()}
-    scores = spm.ordinary_pieces(vocab.spm)
+    scores = ordinary_pieces(vocab.spm)
     written = [piece for piece in scores if piece.isascii() or script_of(piece) in scripts]
     kept = {piece for piece in written if len(piece) == 1} | set(written[: keep.frequent])
     kept |= {min(scores, key=scores.__getitem__), max(scores, key=scores.__getitem__)}
@@ -127,7 +128,7 @@ def _needed(vocab: Vocabulary, keep: Keep, scripts: set[str]) -> set[str]:
         texts = [split_language(line)[1] for line in lines] if vocab.table and vocab.tags else lines
         for pieces in tokenizer.encode(texts, out_type=str):
             kept.update(pieces)
-    if spm.model_type(vocab.spm) == spm.BPE:
+    if model_type(vocab.spm) == BPE:
         kept.update(*[_merged(piece, scores) for piece in kept])
     others = (tokenizer.id_to_piece(id) for id in range(tokenizer.get_piece_size()))
     return kept | {piece for piece in others if piece not in scores}
@@ -144,7 +145,7 @@ def _merged(piece: str, scores: Mapping[str, float]) -> Iterator[str]:
 
 def _with_pieces(vocab: Vocabulary, kept: set[str]) -> Vocabulary:
     """Returns the vocabulary with fewer pieces, in the same order."""
-    tokenizer = spm.with_pieces(vocab.spm, kept)
+    tokenizer = with_pieces(vocab.spm, kept)
     if vocab.table is None:
         return Vocabulary(tokenizer)
     places = dict(zip(SPECIAL_KINDS, vocab.table.special, strict=True))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
 from vtrans.errors import FileError
-from vtrans.text.case import lower
+from vtrans.text.case import capitalized, lower
 from vtrans.text.lines import lines_in
 from vtrans.text.sentences import begins_sentence
 from vtrans.wording.phrases import FIRST, Forms, is_word
@@ -35,46 +35,28 @@ class Glossary:
     pairs: tuple[tuple[str, Forms], ...]
 
     @cached_property
-    def _terms(self) -> Mapping[str, list[tuple[str, Forms, bool]]]:
-        """The terms by the word that they begin with, longest first, and whether only a sentence begins so."""
-        known = dict(self.pairs)
-        terms = [(term, forms, False) for term, forms in known.items()]
-        raised = ((term[0].upper() + term[1:], forms) for term, forms in known.items() if term == term.lower())
-        terms += [(term, forms, True) for term, forms in raised if term not in known]
-        terms_by_word: dict[str, list[tuple[str, Forms, bool]]] = {}
-        for entry in sorted(terms, key=lambda entry: -len(entry[0])):
-            terms_by_word.setdefault(FIRST.match(entry[0]).group(), []).append(entry)
+    def _terms(self) -> Mapping[str, list[tuple[str, Forms]]]:
+        """The terms by their first word in lower case. The longest come first, then those with capitals."""
+        terms_by_word: dict[str, list[tuple[str, Forms]]] = {}
+        for pair in sorted(dict(self.pairs).items(), key=lambda pair: (-len(pair[0]), pair[0] == lower(pair[0]))):
+            terms_by_word.setdefault(FIRST.match(lower(pair[0])).group(), []).append(pair)
         return terms_by_word
-
-    @cached_property
-    def _small_terms(self) -> Mapping[str, list[tuple[str, Forms, bool]]]:
-        """The same terms in small letters, of which only one in its own case counts where several are equal."""
-        return Glossary(tuple({lower(term): forms for term, forms in reversed(self.pairs)}.items()))._terms
-
-    @cached_property
-    def _pairs_by_word(self) -> Mapping[str, list[tuple[str, Forms]]]:
-        """The pairs by the small letters of the word that their terms begin with."""
-        pairs_by_word: dict[str, list[tuple[str, Forms]]] = {}
-        for pair in self.pairs:
-            pairs_by_word.setdefault(FIRST.match(lower(pair[0])).group(), []).append(pair)
-        return pairs_by_word
 
     def of_lines(self, lines: Iterable[str]) -> Glossary | None:
         """Returns the pairs whose terms may occur in some lines, because their first words do; None if there are
         none."""
         words = {word for line in lines for word in FIRST.findall(lower(line))}
-        found = [pair for word, pairs in self._pairs_by_word.items() if word in words for pair in pairs]
+        found = [pair for word, pairs in self._terms.items() if word in words for pair in pairs]
         return Glossary(tuple(found)) if found else None
 
     def terms_in(self, line: str, *, any_case: bool = False) -> Iterator[Term]:
         """Yields the terms that occur in a line. With `any_case`, a term that does not occur as it is written also
         occurs in other capitals."""
-        texts = [(line, self._terms), *([(lower(line), self._small_terms)] if any_case else [])]
         place = 0
         while (word := FIRST.search(line, place)) is not None:
             begin, place = word.span()
-            found = (_term_at(begin, place, text, terms) for text, terms in texts)
-            if term := next(filter(None, found), None):
+            known = self._terms.get(lower(word.group()))
+            if known and (term := _term_at(begin, line, known, any_case)):
                 place = term.end
                 yield term
 
@@ -83,14 +65,18 @@ class Glossary:
         return Glossary(tuple({**dict(self.pairs), **dict(other.pairs)}.items()))
 
 
-def _term_at(begin: int, end: int, line: str, terms: Mapping[str, list[tuple[str, Forms, bool]]]) -> Term | None:
-    """Returns the term that begins in a line with the word from `begin` to `end`, if there is one."""
-    for term, forms, initial in terms.get(line[begin:end], ()):
+def _term_at(begin: int, line: str, terms: Sequence[tuple[str, Forms]], any_case: bool) -> Term | None:
+    """Returns the first of some terms that is at a place of a line, if there is one."""
+    in_other_case, begins = None, begins_sentence(line[:begin])
+    for term, forms in terms:
         end = begin + len(term)
-        inside = end < len(line) and is_word(term[-1]) and is_word(line[end])
-        if line.startswith(term, begin) and not inside and not (initial and not begins_sentence(line[:begin])):
+        written = line[begin:end]
+        if lower(written) != lower(term) or (end < len(line) and is_word(term[-1]) and is_word(line[end])):
+            continue
+        if written == term or (begins and term == lower(term) and written == capitalized(term)):
             return Term(begin, end, forms)
-    return None
+        in_other_case = in_other_case or Term(begin, end, forms)
+    return in_other_case if any_case else None
 
 
 def pair_of(term: str, target: str) -> tuple[str, Forms]:

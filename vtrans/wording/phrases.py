@@ -124,17 +124,8 @@ def wording_of(given: Mapping[str, Any], line: str, number: int) -> Wording:
             raise InputError(f"the constraints of line {number} must have no keys but {', '.join(KEYS)}, got {key!r}.")
     if given.get("text", line) != line:
         raise InputError(f"text in the constraints of line {number} must be that line, got {given['text']!r:.60}.")
-    phrases = []
-    for entry in _list(given, "constraints", number):
-        forms = tuple(entry) if isinstance(entry, (list, tuple)) else (entry,)
-        if not forms or not all(map(_is_phrase, forms)):
-            raise InputError(_wrong("constraints", number, entry, "phrases or lists of phrases that are not blank"))
-        phrases.append(tuple(" ".join(form.split()) for form in forms))
-    avoid = _list(given, "avoid", number)
-    for entry in avoid:
-        if not _is_phrase(entry):
-            raise InputError(_wrong("avoid", number, entry, "phrases that are not blank"))
-    wording = Wording(tuple(phrases), tuple(" ".join(phrase.split()) for phrase in avoid))
+    avoid = _phrases(given, "avoid", number, with_forms=False)
+    wording = Wording(_phrases(given, "constraints", number, with_forms=True), tuple(forms[0] for forms in avoid))
     for forms in wording.phrases:
         if all(map(wording.avoided, forms)):
             raise InputError(
@@ -143,19 +134,15 @@ def wording_of(given: Mapping[str, Any], line: str, number: int) -> Wording:
     return wording
 
 
-def _list(given: Mapping[str, Any], key: str, number: int) -> Sequence[Any]:
-    value = given.get(key) or ()
-    if not isinstance(value, (list, tuple)):
-        raise InputError(_wrong(key, number, value, "a list"))
-    return value
-
-
-def _is_phrase(value: Any) -> bool:
-    return isinstance(value, str) and bool(value.strip())
-
-
-def _wrong(key: str, number: int, value: Any, what: str) -> str:
-    return f"`{key}` of line {number} must be {what}, got {value!r:.60}."
+def _phrases(given: Mapping[str, Any], key: str, number: int, *, with_forms: bool) -> tuple[Forms, ...]:
+    """Returns the forms of each phrase that a key lists."""
+    entries = given.get(key) or ()
+    listed = entries if isinstance(entries, (list, tuple)) else [None]
+    phrases: list[Any] = [entry if with_forms and isinstance(entry, (list, tuple)) else [entry] for entry in listed]
+    if not all(isinstance(form, str) and form.strip() for forms in phrases for form in forms or [None]):
+        what = "a list of phrases or lists of phrases" if with_forms else "a list of phrases"
+        raise InputError(f"`{key}` of line {number} must be {what} that are not blank, got {entries!r:.60}.")
+    return tuple(tuple(" ".join(form.split()) for form in forms) for forms in phrases)
 
 
 # Subwords.

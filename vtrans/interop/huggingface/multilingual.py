@@ -33,9 +33,9 @@ from vtrans.errors import FileError, InputError, need_packages
 from vtrans.interop.foreign_files import file_in, read_bytes, read_object
 from vtrans.interop.huggingface import names
 from vtrans.interop.huggingface.original import check_installed
+from vtrans.interop.sentencepiece_models import bpe_model, normalization_table
 from vtrans.interop.settings import Settings
 from vtrans.keys import toml_value
-from vtrans.text import spm
 from vtrans.text.languages import Languages
 from vtrans.text.piece_table import is_language, pack
 from vtrans.text.vocabulary import SPECIAL_PIECES, Vocabulary
@@ -162,7 +162,7 @@ def _sentencepiece(path: Path, content: Mapping[str, Any]) -> bytes:
         tables = [b64decode(part["precompiled_charsmap"]) for part in parts if part["type"] == "Precompiled"]
         if set(merges) == pairs and len(list(groupby(merged))) == len(pieces):
             characters = [piece for piece in vocab if len(piece) == 1 and piece not in added]
-            return spm.bpe_model([*pieces, *characters], b"".join(tables))
+            return bpe_model([*pieces, *characters], b"".join(tables))
     raise FileError(
         f"{path.parent} lacks the file {SPM}, and {path.name} has not been made of one; copy the file from the model "
         "that this one was made of."
@@ -253,7 +253,7 @@ def write_tokenizer(
     if NLLB_CODE.fullmatch(direction.pair.tgt):
         settings |= {"mask_token": None, "additional_special_tokens": codes}
         ids = {piece[2:-2] if is_language(piece) else piece: id for id, piece in enumerate(pieces)}
-        _nllb_tokenizer(ids, spm.normalization_table(vocab.spm), settings).save(str(folder / FAST))
+        _nllb_tokenizer(ids, normalization_table(vocab.spm), settings).save(str(folder / FAST))
         return {"tokenizer_class": "NllbTokenizer", **settings}
     first = min(id for id, piece in enumerate(pieces) if is_language(piece))
     ids = {piece: id for id, piece in enumerate(pieces[:first])}

@@ -1,0 +1,64 @@
+"""Changes serialised SentencePiece models, and writes new ones, for other programs (text/spm.py reads them)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection, Sequence
+
+from vtrans.text.spm import BPE, CONTROL, NORMAL, PIECES, UNKNOWN, fields, in_spec, piece_of, pieces_of
+
+_SELF_TEST = 4  # the field of its samples
+
+
+def normalization_table(proto: bytes) -> bytes:
+    """Returns the precompiled_charsmap (2) of the normalizer_spec (3); empty for a model that does not normalize."""
+    return bytes(in_spec(proto, 3, 2, b""))
+
+
+def ordinary_pieces(proto: bytes) -> dict[str, float]:
+    """Returns the score of each piece that is neither special, a byte nor user-defined, in order."""
+    return {text: score for text, score, type in pieces_of(proto) if type == NORMAL}
+
+
+def with_pieces(proto: bytes, kept: Collection[str]) -> bytes:
+    """Returns the model with only those ordinary pieces that are `kept`. It has no samples of a self-test, as those
+    may have other pieces."""
+    parts = []
+    for number, content in fields(proto):
+        if not isinstance(content, bytes):  # of an unknown version
+            continue
+        if number == PIECES:
+            text, _, type = piece_of(content)
+            if type == NORMAL and text not in kept:
+                continue
+        if number != _SELF_TEST:
+            parts.append(_field(number, content))
+    return b"".join(parts)
+
+
+def bpe_model(pieces: Sequence[str], table: bytes) -> bytes:
+    """Returns a model of BPE with these ordinary pieces, of which the first is merged first, and a
+    `normalization_table`."""
+    special = [("<unk>", 0, UNKNOWN), ("<s>", 0, CONTROL), ("</s>", 0, CONTROL)]
+    ordinary = [(piece, -rank, NORMAL) for rank, piece in enumerate(pieces)]
+    messages = [
+        _field(1, text.encode()) + _varint(2 << 3 | 5) + struct.pack("<f", score) + _varint(3 << 3) + _varint(type)
+        for text, score, type in [*special, *ordinary]
+    ]
+    parts = [_field(PIECES, message) for message in messages]
+    parts.append(_field(2, _varint(3 << 3) + _varint(BPE)))
+    name = b"user_defined" if table else b"identity"
+    return b"".join([*parts, _field(3, _field(1, name) + _field(2, table))])
+
+
+def _field(number: int, content: bytes) -> bytes:
+    return _varint(number << 3 | 2) + _varint(len(content)) + content
+
+
+def _varint(number: int) -> bytes:
+    """Returns an integer as `fields` reads it."""
+    parts = []
+    while number > 0x7F:
+        parts.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*parts, number])
