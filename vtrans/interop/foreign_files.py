@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import json
 import os
-import struct
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vtrans.errors import FileError
 from vtrans.files import reason
@@ -82,39 +81,6 @@ def read_object(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise FileError(f"{path} must hold a JSON object, got {type(value).__name__}.")
     return value
-
-
-class Stream:
-    """The numbers and bytes of a binary file, up to its end. Reading more raises FileError."""
-
-    def __init__(self, path: Path, file: BinaryIO) -> None:
-        self.path, self._file = path, file
-        self._end = file.seek(0, os.SEEK_END)
-        file.seek(0)
-
-    @property
-    def left(self) -> int:
-        return self._end - self._file.tell()
-
-    def tell(self) -> int:
-        return self._file.tell()
-
-    def skip(self, length: int) -> None:
-        self._check(length)
-        self._file.seek(length, os.SEEK_CUR)
-
-    def number(self, form: str) -> int:
-        """Reads an unsigned number: B, H, I or Q, of 1, 2, 4 or 8 bytes."""
-        (number,) = struct.unpack(f"<{form}", self.bytes(struct.calcsize(f"<{form}")))
-        return int(number)
-
-    def bytes(self, length: int) -> bytes:
-        self._check(length)
-        return self._file.read(length)
-
-    def _check(self, length: int) -> None:
-        if length > self.left:
-            raise FileError(f"{self.path} is truncated: it ends at byte {self._end:,}, within its variables; {AGAIN}.")
 
 
 class Facts(NamedTuple):

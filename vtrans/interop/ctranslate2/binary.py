@@ -10,8 +10,6 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,197 +20,148 @@ from torch import Tensor
 
 from vtrans.errors import FileError
 from vtrans.files import reason
-from vtrans.interop.foreign_files import AGAIN, Facts, ForeignTensors, Stream
-from vtrans.interop.settings import wrong
+from vtrans.interop.foreign_files import AGAIN, Facts, ForeignTensors
 
 VERSION = 6  # the newest one
-MOST_VARIABLES = 200_000  # a Transformer of a thousand layers has 50,000
-MOST_DIMENSIONS = 4
-FLOAT32, INT8, INT16, INT32, FLOAT16, BFLOAT16 = range(6)  # the type ids
-TYPE_NAMES = ("float32", "int8", "int16", "int32", "float16", "bfloat16")
-FLOATS = (FLOAT32, FLOAT16, BFLOAT16)
-# numpy lacks bfloat16, which is the upper half of float32.
-TYPES = {FLOAT32: "<f4", INT8: "<i1", INT16: "<i2", INT32: "<i4", FLOAT16: "<f2", BFLOAT16: "<u2"}
-TYPE_OF_WIDTH = {4: FLOAT32, 2: INT16, 1: INT8}  # versions 1 to 3 have the width of a value instead of its type
+MOST_VARIABLES, MOST_DIMENSIONS = 200_000, 4  # a Transformer of a thousand layers has 50,000 variables
+# By type id. NumPy lacks bfloat16, which is the upper half of float32, and has the place of uint16 here.
+TYPES = tuple(map(np.dtype, ("<f4", "<i1", "<i2", "<i4", "<f2", "<u2")))
+TYPE_NAMES = {kind: "bfloat16" if kind == np.uint16 else kind.name for kind in TYPES}
+TYPE_OF_WIDTH = {4: 0, 2: 2, 1: 1}  # versions 1 to 3 have the width of a value instead of its type
 INT16_SCALE = 1000.0  # of int16 variables without one, as in version 1
 SCALE = "_scale"  # a quantised variable's scale has its name and this
 _NAME = re.compile(rb"[A-Za-z0-9_.:/]+\0")
 
 
-@dataclass(frozen=True)
-class Variable:
-    """The place, type and shape of a variable in the file. `stored` is its name there, even under an alias."""
-
-    stored: str
-    type_id: int
-    shape: tuple[int, ...]
-    offset: int
-
-    @property
-    def size(self) -> int:
-        return math.prod(self.shape)
-
-
 class Binary:
-    """The variables of a model.bin: `version`, `specification`, `revision`, and `variables` by name and by alias.
+    """The variables of a model.bin, whose values are read when they are used.
 
-    The constructor reads only the list of variables. Raises FileError unless the list describes the whole file.
+    The constructor reads the list of variables. Raises FileError unless it describes the whole file.
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self.variables: dict[str, Variable] = {}
+        self.path, self.at = path, 0
+        self.variables: dict[str, NDArray[Any]] = {}
+        self.aliases: dict[str, str] = {}
         self.read = set[str]()  # the names of the numbers and texts that were asked for
         try:
-            with path.open("rb") as file:
-                self._read_list(Stream(path, file))
+            self.data = np.memmap(path, np.uint8, "r")
+            self._read_list()
         except OSError as error:
             raise FileError(f"{path} cannot be read: {reason(error)}.") from None
+        except ValueError as error:
+            raise FileError(f"{path} is not a model of CTranslate2, or damaged: {error}; {AGAIN}.") from None
 
-    def _read_list(self, stream: Stream) -> None:
-        path = self.path
-        self.version = stream.number("I")
+    def _read_list(self) -> None:
+        self.version = self._number(4)
         if not 1 <= self.version <= VERSION:
-            advice = "give a folder that a converter of CTranslate2 wrote"
-            raise wrong(path, "the binary version of CTranslate2", f"from 1 to {VERSION}", self.version, advice)
-        self.specification = _name(stream) if self.version >= 2 else ""
-        self.revision = stream.number("I") if self.version >= 2 else 1
-        for _ in range(_count(stream, "variables")):
-            name = self._new_name(stream)
-            self.variables[name] = self._variable(name, stream)
-        for _ in range(_count(stream, "aliases") if self.version >= 3 else 0):
-            alias, name = self._new_name(stream), _name(stream)
-            if name not in self.variables:
-                raise FileError(f"{path} has the alias {alias} of {name}, which it lacks; {AGAIN}.")
-            self.variables[alias] = self.variables[name]
-        if stream.left:
-            raise FileError(f"{path} has {stream.left:,} bytes after its last variable; {AGAIN}.")
+            raise ValueError(f"the binary version must be from 1 to {VERSION}, got {self.version}")
+        self.specification, self.revision = (self._name(), self._number(4)) if self.version >= 2 else ("", 1)
+        for _ in range(self._count()):
+            name = self._name()
+            if name in self.variables:
+                raise ValueError(f"it has the variable {name[:80]} twice")
+            self.variables[name] = self._variable(name)
+        for _ in range(self._count() if self.version >= 3 else 0):
+            alias, name = self._name(), self._name()
+            if alias in self.variables or name not in self.variables:
+                raise ValueError(f"it has the alias {alias[:80]} of {name[:80]}")
+            self.variables[alias], self.aliases[alias] = self.variables[name], name
+        if self.at < len(self.data):
+            raise ValueError(f"it has {len(self.data) - self.at:,} bytes after its last variable")
 
-    def _new_name(self, stream: Stream) -> str:
-        name = _name(stream)
-        if name in self.variables:
-            raise FileError(f"{self.path} has the variable {name[:80]} twice; {AGAIN}.")
-        return name
+    def _count(self) -> int:
+        if (count := self._number(4)) > MOST_VARIABLES:
+            raise ValueError(f"it must have at most {MOST_VARIABLES:,} variables, got {count:,}")
+        return count
 
-    def _variable(self, name: str, stream: Stream) -> Variable:
-        """Reads the description of a variable and skips its values."""
-        dimensions = stream.number("B")
+    def _bytes(self, length: int) -> bytes:
+        data = self.data[self.at : self.at + length].tobytes()
+        if len(data) < length:
+            raise ValueError("it ends within its variables")
+        self.at += length
+        return data
+
+    def _number(self, size: int) -> int:
+        return int.from_bytes(self._bytes(size), "little")
+
+    def _name(self) -> str:
+        """Reads a name: the number of its bytes with a final NUL, and the bytes."""
+        data = self._bytes(self._number(2))
+        if not _NAME.fullmatch(data):
+            raise ValueError(f"the name before byte {self.at:,} must be of letters, digits and _.:/, got {data[:80]!r}")
+        return data[:-1].decode("ascii")
+
+    def _variable(self, name: str) -> NDArray[Any]:
+        dimensions = self._number(1)
         if dimensions > MOST_DIMENSIONS:
-            what = f"the number of dimensions of {name[:80]}"
-            raise wrong(self.path, what, f"at most {MOST_DIMENSIONS}", dimensions, AGAIN)
-        shape = tuple(stream.number("I") for _ in range(dimensions))
-        type_id, length = stream.number("B"), stream.number("I")
+            raise ValueError(f"{name[:80]} must have at most {MOST_DIMENSIONS} dimensions, got {dimensions}")
+        shape = tuple(self._number(4) for _ in range(dimensions))
+        type_id, length = self._number(1), self._number(4)
         if self.version < 4:  # the width of a value, and the number of values
-            type_id, length = TYPE_OF_WIDTH.get(type_id, -1), length * type_id
-        if type_id not in TYPES:
-            raise FileError(f"{self.path}: {name[:80]} has an unknown type of values; {AGAIN}.")
-        variable = Variable(name, type_id, shape, stream.tell())
-        if length != variable.size * np.dtype(TYPES[type_id]).itemsize:
-            raise FileError(f"{self.path}: {name[:80]} has {length:,} bytes, which do not fit its shape; {AGAIN}.")
-        stream.skip(length)
-        return variable
+            type_id, length = TYPE_OF_WIDTH.get(type_id, len(TYPES)), length * type_id
+        if type_id >= len(TYPES) or length != math.prod(shape) * TYPES[type_id].itemsize:
+            raise ValueError(f"{name[:80]} has an unknown type, or {length:,} bytes, which do not fit its shape")
+        values = np.frombuffer(self.data, TYPES[type_id], math.prod(shape), self.at).reshape(shape)
+        self.at += length
+        return values
 
     @property
     def weight_type(self) -> str:
-        """Returns the type of most weights: "int8"."""
-        sizes = Counter(dict.fromkeys(TYPE_NAMES, 0))
-        for variable in self.variables.values():
-            sizes[TYPE_NAMES[variable.type_id]] += variable.size
+        """The type of most weights: "int8"."""
+        sizes = Counter[str]()
+        for values in self.variables.values():
+            sizes[TYPE_NAMES[values.dtype]] += values.size
         return sizes.most_common(1)[0][0]
-
-    def rename(self, new_name: Callable[[str], str]) -> None:
-        """Gives every variable another name. Raises FileError if two get the same."""
-        renamed = {new_name(name): variable for name, variable in self.variables.items()}
-        if len(renamed) < len(self.variables):
-            raise FileError(f"{self.path} has two variables of one name; {AGAIN}.")
-        self.variables = renamed
 
     def number(self, name: str, default: float) -> float:
         """Returns the value of a variable that is one number, or `default` if there is no such variable."""
         self.read.add(name)
-        variable = self.variables.get(name)
-        if variable is None:
+        values = self.variables.get(name)
+        if values is None:
             return default
-        value = float(self._values(variable).item()) if variable.size == 1 else math.nan
+        value = float(values.item()) if values.size == 1 else math.nan
         if not math.isfinite(value):
-            raise wrong(self.path, name, "one number", f"{value} with the shape {list(variable.shape)}", AGAIN)
+            raise FileError(f"{self.path}: {name[:80]} must be one number; {AGAIN}.")
         return value
 
     def text(self, name: str, default: str) -> str:
         """Returns the value of a variable that is a text in UTF-8, or `default` if there is no such variable."""
         self.read.add(name)
-        variable = self.variables.get(name)
-        if variable is None:
-            return default
         try:
-            if variable.type_id != INT8:
-                raise ValueError
-            return self._values(variable).tobytes().decode()
-        except ValueError:
+            return self.variables[name].tobytes().decode() if name in self.variables else default
+        except UnicodeDecodeError:
             raise FileError(f"{self.path}: {name} must be a text in UTF-8; {AGAIN}.") from None
 
     def same(self, name: str, other: str) -> bool:
         """Returns whether two variables have equal values. Versions before 3 have no aliases, but write both."""
         one, two = self.variables[name], self.variables[other]
-        if one.shape != two.shape:
-            return False
-        return one == two or torch.equal(self._tensor(name), self._tensor(other))
+        return one is two or (one.shape == two.shape and torch.equal(self.weight(name), self.weight(other)))
 
     def tensors(self) -> ForeignTensors:
-        """Returns the variables as weights in float32; those in int8 or int16 are divided by their scale."""
-        scales = {f"{name}{SCALE}" for name in self.variables}
-        weights = {
-            name: Facts(torch.int32 if variable.type_id == INT32 else torch.float32, variable.shape)
-            for name, variable in self.variables.items()
-            if variable.shape and name not in scales
+        """Returns the variables as weights in float32."""
+        facts = {
+            name: Facts(torch.int32 if values.dtype == np.int32 else torch.float32, values.shape)
+            for name, values in self.variables.items()
         }
-        return ForeignTensors(self.path, weights, self._tensor)
+        return ForeignTensors(self.path, facts, self.weight)
 
-    def _tensor(self, name: str) -> Tensor:
-        variable = self.variables[name]
-        values = self._values(variable)
-        if variable.type_id == BFLOAT16:
+    def weight(self, name: str) -> Tensor:
+        """Returns a variable in float32; one in int8 or int16 is divided by its scale."""
+        values = self.variables[name]
+        if values.dtype == np.uint16:
             values = (values.astype(np.uint32) << 16).view(np.float32)
-        tensor = torch.from_numpy(values.astype(np.float32, copy=False))
-        if variable.type_id in (INT8, INT16):
-            tensor *= 1 / self._scale(name, variable)
-        return tensor
+        tensor = torch.from_numpy(values.astype(np.float32))
+        return tensor / self._scale(name, values) if values.dtype in (np.int8, np.int16) else tensor
 
-    def _scale(self, name: str, variable: Variable) -> Tensor:
+    def _scale(self, name: str, values: NDArray[Any]) -> Tensor:
         """Returns the scale of a quantised variable: one number, or one for each row of an int8 variable."""
-        names = (f"{name}{SCALE}", f"{variable.stored}{SCALE}")
-        stored = next((name for name in names if name in self.variables), None)
-        if stored is None:
-            if variable.type_id == INT16:
-                return torch.tensor(INT16_SCALE)
-            raise FileError(f"{self.path} lacks {names[0]}, the scale of {name}; {AGAIN}.")
-        scale = self.variables[stored]
-        if scale.type_id not in FLOATS or scale.size not in (1, variable.shape[0]):
-            wanted = f"one floating-point number, or one for each row of {name}"
-            raise wrong(self.path, stored, wanted, scale.shape, AGAIN)
-        return self._tensor(stored).reshape(-1, *[1] * (len(variable.shape) - 1))
-
-    def _values(self, variable: Variable) -> NDArray[Any]:
-        """Returns the values of a variable as they are in the file, bfloat16 as uint16."""
-        with self.path.open("rb") as file:
-            file.seek(variable.offset)
-            values = np.fromfile(file, dtype=TYPES[variable.type_id], count=variable.size)
-        if len(values) < variable.size:
-            raise FileError(f"{self.path} became shorter while it was read; {AGAIN}.")
-        return values.reshape(variable.shape)
-
-
-def _count(stream: Stream, what: str) -> int:
-    count = stream.number("I")
-    if count > MOST_VARIABLES:
-        raise wrong(stream.path, f"the number of {what}", f"at most {MOST_VARIABLES:,}", count, AGAIN)
-    return count
-
-
-def _name(stream: Stream) -> str:
-    """Reads a name: the number of its bytes with a final NUL, and the bytes."""
-    data = stream.bytes(stream.number("H"))
-    if not _NAME.fullmatch(data):
-        what = f"the name before byte {stream.tell():,}"
-        raise wrong(stream.path, what, "letters, digits, _.:/ and a final NUL", data, AGAIN)
-    return data[:-1].decode("ascii")
+        stored = f"{self.aliases.get(name, name)}{SCALE}"
+        if stored not in self.variables and values.dtype == np.int16:
+            return torch.tensor(INT16_SCALE)
+        scale = self.variables.get(stored, np.zeros(0))
+        if scale.dtype.kind != "f" or scale.size not in (1, values.shape[0]):
+            raise FileError(
+                f"{self.path}: {stored[:80]} must be a number, or one for each row of {name[:80]}; {AGAIN}."
+            )
+        return self.weight(stored).reshape(-1, *[1] * (values.ndim - 1))

@@ -6,8 +6,8 @@ consists of tokens separated by spaces. An export of vtrans has its own configur
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -16,12 +16,13 @@ from torch import Tensor
 
 from vtrans.config import ModelConfig, SearchConfig, section_from
 from vtrans.errors import FileError, InputError
-from vtrans.interop.ctranslate2.architecture import newest_names, read_architecture, refuse_others
+from vtrans.interop.comparison import Program
+from vtrans.interop.ctranslate2.architecture import read_architecture, refuse_others, renamed
 from vtrans.interop.ctranslate2.binary import Binary
 from vtrans.interop.ctranslate2.folder import DESCRIPTION, ctranslate2, is_exported, read_exported
 from vtrans.interop.ctranslate2.names import weight_names
 from vtrans.interop.ctranslate2.original import CTranslate2Model
-from vtrans.interop.ctranslate2.settings import Tokens, read_settings, read_vocabularies
+from vtrans.interop.ctranslate2.settings import read_settings, read_vocabularies
 from vtrans.interop.foreign_files import Read, file_in, read_bytes
 from vtrans.interop.imported import ABSENT_BIAS, Imported, Original, rows_of, shapes_of
 from vtrans.storage.tensors import check_training
@@ -30,6 +31,7 @@ from vtrans.text.piece_table import pack
 from vtrans.text.vocabulary import BOS_ID, PAD_ID, Vocabulary
 
 BINARY = "model.bin"
+PROJECTION = ("projection.weight", "projection.bias")
 SEARCH = SearchConfig(beam=2, alpha=1.0, length_penalty="length", min_length=1)  # CTranslate2's defaults
 
 
@@ -45,23 +47,24 @@ def read(folder: Path, src_spm: Path | None = None, tgt_spm: Path | None = None)
     in addition to those of a folder that vtrans exported.
     """
     binary = Binary(file_in(folder, BINARY))
-    newest_names(binary)
-    settings = read_settings(folder, binary)
+    renamed(binary)
     if not is_exported(folder):
-        return _read_foreign(folder, binary, settings, src_spm, tgt_spm)
+        return _read_foreign(folder, binary, src_spm, tgt_spm)
     if src_spm or tgt_spm:
         raise InputError(
             f"`src_spm` and `tgt_spm` must be left out, because vtrans exported {folder} with the model's vocabularies."
         )
-    return _read_export(folder, binary, settings)
+    return _read_export(folder, binary)
 
 
-def _read_export(folder: Path, binary: Binary, settings: Tokens) -> Imported:
+def _read_export(folder: Path, binary: Binary) -> Imported:
     """Returns the model from which vtrans made the folder, except for the rounding of its weights."""
     description, src, tgt = read_exported(folder)
     file = folder / DESCRIPTION
     config = section_from(ModelConfig, "model", description["model"], str(file))
-    imported = _Model(folder, binary, settings, config, src, tgt, foreign=False).imported("`vtrans export` wrote it")
+    names = [[vocab.piece(i) for i in range(len(vocab))] for vocab in (src, tgt)]
+    original = partial(CTranslate2Model, folder, (names[0], names[1]))
+    imported = _imported(folder, binary, config, src, tgt, original, ["`vtrans export` wrote it"])
     return replace(
         imported,
         search=section_from(SearchConfig, "search", description["search"], str(file)),
@@ -71,40 +74,49 @@ def _read_export(folder: Path, binary: Binary, settings: Tokens) -> Imported:
     )
 
 
-def _read_foreign(
-    folder: Path, binary: Binary, settings: Tokens, src_spm: Path | None, tgt_spm: Path | None
-) -> Imported:
+def _read_foreign(folder: Path, binary: Binary, src_spm: Path | None, tgt_spm: Path | None) -> Imported:
     """Returns the model of a folder that another program wrote."""
-    src_tokens, tgt_tokens = read_vocabularies(folder, settings)
-    sizes = len(src_tokens), len(tgt_tokens)
-    config = read_architecture(binary, settings, *sizes, joint=src_tokens is tgt_tokens)
+    settings = read_settings(folder, binary)
+    unk, start, eos = (settings.text(f"{key}_token", "") for key in ("unk", "decoder_start", "eos"))
+    adds_eos = settings.get("add_source_eos") is not None and settings.flag("add_source_eos")
+    # In models from Hugging Face, the tokenizer ends sources, and the decoder starts with padding or the end.
+    source_eos = adds_eos or start in ("<pad>", eos)
+    tokens = read_vocabularies(folder, unk)
+    if eos not in tokens[1] or (source_eos and eos not in tokens[0]):
+        raise FileError(f"{folder} must have its end token {eos!r:.40} in its vocabularies; copy it again.")
+    given: dict[str, float] = {"source_eos": source_eos}
+    if settings.get("layer_norm_epsilon") is not None:
+        given["norm_eps"] = settings.number("layer_norm_epsilon", 0)
+    config = read_architecture(binary, given, *tokens)
     from_zero = binary.number("decoder/start_from_zero_embedding", 0) != 0
     (src_model, tgt_model), splitters = _splitters(folder, src_spm, tgt_spm)
-    src, tgt = (
-        Vocabulary(pack(tokens, _special(tokens, settings, from_zero=from_zero), spm), str(folder))
-        for tokens, spm in ((src_tokens, src_model), (tgt_tokens, tgt_model))
-    )
+    vocabs = []
+    for side, spm in zip(tokens, (src_model, tgt_model), strict=True):
+        places = {token: place for place, token in enumerate(side)}
+        # Padding has no place, because CTranslate2 predicts a token named <pad> like any other. So has a start from
+        # zeros, which is not a token, and a start that is also `unk` or `eos`, which becomes a separate row here.
+        bos = None if from_zero or start in (unk, eos) else places.get(start)
+        special = {"unk": places.get(unk), "bos": bos, "eos": places.get(eos)}
+        vocabs.append(Vocabulary(pack(side, special, spm), str(folder)))
+    src, tgt = vocabs
     if src.digest == tgt.digest:
         src = tgt
     if tgt.order[BOS_ID] is None:
         config = replace(config, projection_bias=True)  # keeps a start that is no token there from being predicted
-    # CTranslate2 starts from <unk> if the start is not a token.
-    start = None if from_zero else tgt_tokens.index(settings.start if settings.start in tgt_tokens else settings.unk)
+    refuse_others(binary, config)
+    starts: dict[str, int] = {}
+    if not from_zero:  # CTranslate2 starts from <unk> if the start is not a token
+        row = tokens[1].index(start if start in tokens[1] else unk)
+        # A separate matrix of the source needs no row for it.
+        sides = ("src", "tgt") if config.tie.startswith("src-tgt") else ("tgt",)
+        starts = {f"{side}_embedding.weight": row for side in sides}
     notes = [splitters]
-    if settings.source_eos and not settings.adds_eos:
-        notes.append(f"sources end with {settings.eos}, as those of Hugging Face's tokenizers do")
-    return _Model(folder, binary, settings, config, src, tgt, start).imported(*notes)
-
-
-def _special(tokens: Sequence[str], settings: Tokens, *, from_zero: bool) -> dict[str, int | None]:
-    """Returns the places of our special pieces among the tokens, None for one that is not there.
-
-    Padding always has None, because CTranslate2 predicts a token named <pad> like any other. So has a start from zeros,
-    which is not a token, and a start that is also `unk` or `eos`, which becomes a separate row here.
-    """
-    places = {token: place for place, token in enumerate(tokens)}
-    unk, start, eos = (places.get(token) for token in (settings.unk, settings.start, settings.eos))
-    return {"unk": unk, "bos": None if from_zero or start in (unk, eos) else start, "eos": eos}
+    if source_eos and not adds_eos:
+        notes.append(f"sources end with {eos}, as those of Hugging Face's tokenizers do")
+    names = [["" if place is None else vocab.pieces[place] for place in vocab.order] for vocab in (src, tgt)]
+    end = [eos] if source_eos and not adds_eos else []
+    original = partial(CTranslate2Model, folder, (names[0], names[1]), source_end=end, has_own=True)
+    return _imported(folder, binary, config, src, tgt, original, notes, starts)
 
 
 def _splitters(folder: Path, src_spm: Path | None, tgt_spm: Path | None) -> tuple[tuple[bytes, bytes], str]:
@@ -125,96 +137,48 @@ def _splitters(folder: Path, src_spm: Path | None, tgt_spm: Path | None) -> tupl
     return (read_bytes(src), read_bytes(tgt)), f"{src.name} splits the source, and {tgt.name} the target"
 
 
-@dataclass
-class _Model:
-    """A model whose weights are in a model.bin.
-
-    The rows of a `foreign` model are in the order of its vocabularies' tables. `start` is the row of the embeddings
-    from which its decoder starts; None for zeros.
-    """
-
-    folder: Path
-    binary: Binary
-    settings: Tokens
-    config: ModelConfig
-    src: Vocabulary
-    tgt: Vocabulary
-    start: int | None = None
-    foreign: bool = True
-
-    def __post_init__(self) -> None:
-        if self.foreign:
-            refuse_others(self.binary, self.config)
-        self.tensors, self.names = self.binary.tensors(), weight_names(self.config)
-
-    def imported(self, *notes: str) -> Imported:
-        """Returns the model with these notes about it."""
-        src, tgt, settings = self.src, self.tgt, self.settings
-        wanted = shapes_of(self.folder, self.config, src, tgt)
-        return Imported(
-            path=self.folder,
-            kind=f"a CTranslate2 folder of binary version {self.binary.version} with {self.binary.weight_type} weights",
-            notes=notes,
-            model=self.config,
-            search=SEARCH,
-            src_vocab=src,
-            tgt_vocab=tgt,
-            weights={name: self._reader(name, shape) for name, shape in wanted.items()},
-            original=Original(
-                partial(
-                    CTranslate2Model,
-                    self.folder,
-                    (self._tokens(src), self._tokens(tgt)),
-                    source_end=[settings.eos] if settings.source_eos and not settings.adds_eos else [],
-                    has_own=self.foreign,
-                ),
-                ctranslate2,
-            ),
-            training={"imported": "CTranslate2"},
-        )
-
-    def _tokens(self, vocab: Vocabulary) -> list[str]:
-        """Returns the name in CTranslate2 of each of our subwords."""
-        if self.foreign:
-            return ["" if place is None else vocab.pieces[place] for place in vocab.order]
-        return [vocab.piece(i) for i in range(len(vocab))]
-
-    def _reader(self, name: str, shape: Sequence[int]) -> Read:
-        """Returns a function that reads one of our weights. Raises FileError if it is missing or has another shape."""
-        module = name.rpartition(".")[0]
-        stored = self.names[name]
-        if module.endswith("positions"):
-            return self._positions_reader(stored, *shape)
-        vocab = {"src_embedding": self.src, "tgt_embedding": self.tgt, "projection": self.tgt}.get(module)
-        rows = len(vocab.pieces) if self.foreign and vocab else shape[0]
-        if stored.endswith("bias") and stored not in self.tensors:  # a linear layer may have none, a norm may not
-            read: Read = partial(torch.zeros, rows)
+def _imported(
+    folder: Path,
+    binary: Binary,
+    config: ModelConfig,
+    src: Vocabulary,
+    tgt: Vocabulary,
+    original: Callable[[], Program],
+    notes: Sequence[str],
+    starts: Mapping[str, int] | None = None,
+) -> Imported:
+    """Returns the model. `starts` has the row from which the decoder starts, for each embedding that needs one. With
+    None, the rows have our order, and otherwise that of the vocabularies' tables."""
+    tensors, names = binary.tensors(), weight_names(config)
+    vocabs = {"src_embedding.weight": src} | dict.fromkeys(("tgt_embedding.weight", *PROJECTION), tgt)
+    weights: dict[str, Read] = {}
+    for name, shape in shapes_of(folder, config, src, tgt).items():
+        stored, vocab = names[name], None if starts is None else vocabs.get(name)
+        rows = len(vocab.pieces) if vocab else shape[0]
+        if stored in tensors and "positions" in name:
+            rows = max(rows, *tensors.facts[stored].shape[:1])
+        if stored not in tensors and "positions" in name:
+            read: Read = partial(computed_positions, *shape)
+        elif stored not in tensors and stored.endswith("bias"):  # a linear layer may have none, a norm may not
+            read = partial(torch.zeros, rows)
         else:
-            read = self.tensors.get(stored, rows, *shape[1:])
-        if name == "projection.bias":
-            return partial(self._bias, read)
-        return partial(self._rows, read, module, vocab) if vocab and self.foreign else read
+            read = tensors.get(stored, rows, *shape[1:])
+        weights[name] = partial(_in_our_order, name, read, shape[0], vocab, (starts or {}).get(name))
+    kind = f"a CTranslate2 folder of binary version {binary.version} with {binary.weight_type} weights"
+    return Imported(
+        folder, kind, tuple(notes), config, SEARCH, src, tgt, weights, Original(original, ctranslate2),
+        {"imported": "CTranslate2"},
+    )  # fmt: skip
 
-    def _rows(self, read: Read, module: str, vocab: Vocabulary) -> Tensor:
-        """Returns an embedding or the projection in the order of our ids."""
-        values = read()
-        # Only the target has a start; a separate matrix of the source needs no row for it.
-        starts = module == "tgt_embedding" or (module == "src_embedding" and self.config.tie.startswith("src-tgt"))
-        return rows_of(vocab, values, values[self.start] if starts and self.start is not None else None)
 
-    def _bias(self, read: Read) -> Tensor:
-        """Returns the bias of the projection in the order of our ids."""
-        bias = read()
-        if self.foreign:
-            bias = rows_of(self.tgt, bias, absent=ABSENT_BIAS)
-        bias[PAD_ID] = 0  # exports have another value, because padding is never predicted
-        return bias
-
-    def _positions_reader(self, stored: str, length: int, D: int) -> Read:
-        if stored not in self.tensors:
-            return partial(computed_positions, length, D)
-        read = self.tensors.get(stored, max(length, *self.tensors.facts[stored].shape[:1]), D)
-        return lambda: read()[:length]
+def _in_our_order(name: str, read: Read, rows: int, vocab: Vocabulary | None, start: int | None) -> Tensor:
+    values = read()
+    if vocab:
+        row = None if start is None else values[start]
+        values = rows_of(vocab, values, row, absent=ABSENT_BIAS if name == PROJECTION[1] else 0.0)
+    if name == PROJECTION[1]:
+        values[PAD_ID] = 0  # exports have another value, because padding is never predicted
+    return values[:rows]
 
 
 def computed_positions(length: int, D: int) -> Tensor:

@@ -7,11 +7,9 @@ CTranslate2's `src/models/sequence_to_sequence.cc` and `src/vocabulary.cc` defin
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vtrans.config import ModelConfig
 from vtrans.errors import FileError
 from vtrans.interop.ctranslate2.binary import Binary
 from vtrans.interop.foreign_files import file_in, read_bytes, read_json, read_object
@@ -22,25 +20,7 @@ CONFIG = "config.json"
 FIXED = {"add_source_bos": (False, None), "multi_query_attention": (False, None), "quantization_type": (0, None)}
 
 
-@dataclass(frozen=True)
-class Tokens:
-    """The special tokens, and the epsilon of the norms."""
-
-    unk: str
-    start: str
-    eos: str
-    adds_eos: bool
-    """Whether CTranslate2 ends a source with `eos` itself."""
-    norm_eps: float
-
-    @property
-    def source_eos(self) -> bool:
-        """Whether sources end with `eos`. In models from Hugging Face, the tokenizer ends them, and the decoder starts
-        with padding or `eos`."""
-        return self.adds_eos or self.start in ("<pad>", self.eos)
-
-
-def read_settings(folder: Path, binary: Binary) -> Tokens:
+def read_settings(folder: Path, binary: Binary) -> Settings:
     """Returns the settings of a folder. Raises FileError for a value that is wrong or that vtrans cannot express."""
     file = folder / CONFIG
     values = read_object(file_in(folder, CONFIG)) if binary.version >= 6 or file.exists() else {}
@@ -49,15 +29,7 @@ def read_settings(folder: Path, binary: Binary) -> Tokens:
     for key in ("unk_token", "decoder_start_token", "eos_token"):
         if type(settings.get(key)) is not str:
             raise settings.wrong(key, "a token", "convert the model again")
-    return Tokens(
-        unk=settings.values["unk_token"],
-        start=settings.values["decoder_start_token"],
-        eos=settings.values["eos_token"],
-        adds_eos=settings.get("add_source_eos") is not None and settings.flag("add_source_eos"),
-        norm_eps=ModelConfig.norm_eps
-        if settings.get("layer_norm_epsilon") is None
-        else settings.number("layer_norm_epsilon", 0),
-    )
+    return settings
 
 
 def _old_settings(binary: Binary) -> dict[str, Any]:
@@ -73,21 +45,19 @@ def _old_settings(binary: Binary) -> dict[str, Any]:
     }
 
 
-def read_vocabularies(folder: Path, settings: Tokens) -> tuple[list[str], list[str]]:
+def read_vocabularies(folder: Path, unk: str) -> tuple[list[str], list[str]]:
     """Returns the tokens of source and target, the same list if the folder has one vocabulary.
 
     Raises FileError if there is none, or a token occurs twice.
     """
-    src = tgt = _tokens(folder, "shared_vocabulary", settings.unk)
+    src = tgt = _tokens(folder, "shared_vocabulary", unk)
     if src is None:
-        src, tgt = (_tokens(folder, f"{side}_vocabulary", settings.unk) for side in ("source", "target"))
+        src, tgt = (_tokens(folder, f"{side}_vocabulary", unk) for side in ("source", "target"))
     if src is None or tgt is None:
         missing = "source_vocabulary" if src is None else "target_vocabulary"
         raise FileError(
             f"{folder} has neither shared_vocabulary nor {missing}, as .json or .txt; copy the whole folder again."
         )
-    if settings.eos not in tgt or (settings.source_eos and settings.eos not in src):
-        raise FileError(f"{folder} must have its end token {settings.eos!r:.40} in its vocabularies; copy it again.")
     return (tgt, tgt) if src == tgt else (src, tgt)
 
 
