@@ -12,8 +12,9 @@ import torch
 from safetensors.torch import save_file
 
 from vtrans.config import ModelConfig
-from vtrans.interop.huggingface.names import EMBEDDINGS, weights_of_layers
+from vtrans.interop.huggingface.names import EMBEDDINGS
 from vtrans.interop.sentencepiece_models import normalization_table
+from vtrans.interop.weight_names import HUGGING_FACE, layer_weights
 
 TEXT = ["a dog sees a cat", "the cat runs in the park", "two dogs sleep", "the old man hears me"] * 5
 TARGET_TEXT = ["ein Hund sieht eine Katze", "die Katze rennt im Park", "zwei Hunde schlafen", "der alte Mann"] * 5
@@ -108,7 +109,7 @@ def _weights(config: dict[str, Any], sizes: list[int], seed: int, separate: bool
         return torch.randn(*shape, generator=numbers) * scale
 
     weights = {}
-    for _, parts, size in weights_of_layers(shape):
+    for _, parts, size in layer_weights(shape, HUGGING_FACE):
         for name in parts:
             scale = 0.3 if len(size) == 1 else 2.0 * D**-0.5
             weights[name] = normal(*size, scale=scale) + ("norm.weight" in name)

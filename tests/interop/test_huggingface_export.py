@@ -21,7 +21,7 @@ from vtrans.interop.exports import export_model
 from vtrans.interop.formats import read_model
 from vtrans.interop.huggingface import exporter
 from vtrans.interop.imported import install
-from vtrans.interop.layers import STACKS
+from vtrans.interop.weight_names import STACKS
 
 QUIET = Console(quiet=True)
 VARIANTS: dict[str, dict[str, Any]] = {

@@ -26,8 +26,8 @@ from vtrans.interop.bergamot.quantization import LARGEST_INTEGER, PROJECTION, fi
 from vtrans.interop.comparison import generated_sentences
 from vtrans.interop.expressible import BERGAMOT, check_model, nearest_search
 from vtrans.interop.imported import ABSENT_BIAS, rows_of, rows_there
-from vtrans.interop.marian import layout
 from vtrans.interop.marian.importer import CONFIG, EXPECTED, EXPECTED_OF_RNN, spm_table
+from vtrans.interop.weight_names import MARIAN, layer_weights
 from vtrans.model import tensor_of
 from vtrans.numerics.positions import marian
 from vtrans.text.vocabulary import BOS_ID, PAD_ID, Vocabulary
@@ -96,7 +96,7 @@ def quantized(
     bias = arrays["decoder_ff_logit_out_b"]
     tensors["decoder_ff_logit_out_b"] = F.pad(bias, (0, settings["dim-vocabs"][1] - bias.shape[1]), value=ABSENT_BIAS)
     layers, embeddings = {}, {}
-    for weight in layout.weights_of_layers(config):
+    for weight in layer_weights(config, MARIAN):
         if len(weight.shape) == 2:
             parts = {name: matrix(arrays[name].T) for name in weight.theirs}
             tensors |= parts
@@ -120,9 +120,14 @@ def _embedding(weight: Tensor) -> Matrix:
     """Returns an embedding in 8 bits with unused rows. The engine chooses the multiplier of a projection by its largest
     value. A value of 127 in the last row makes it the multiplier of the file."""
     integers, multiplier = matrix(weight)
-    padded = F.pad(integers, (0, 0, 0, layout.padded(len(integers)) - len(integers)))
+    padded = F.pad(integers, (0, 0, 0, _padded(len(integers)) - len(integers)))
     padded[-1, 0] = LARGEST_INTEGER
     return Matrix(padded, multiplier)
+
+
+def _padded(rows: int) -> int:
+    """Returns the number of rows that a table of pieces has for Bergamot: a multiple of 8, and at least one unused."""
+    return (rows // 8 + 1) * 8
 
 
 def is_usual(loaded: LoadedModel) -> bool:
@@ -147,11 +152,12 @@ def is_spm(vocab: Vocabulary) -> bool:
 
 
 def tensors_of(loaded: LoadedModel) -> dict[str, Tensor]:
-    """Returns Marian's tensors by name."""
+    """Returns Marian's tensors by name: matrices [in, out] and vectors [1, n]."""
     config, ours = loaded.model.config, loaded.model.state_dict()
     arrays: dict[str, Tensor] = {}
-    for weight in layout.weights_of_layers(config):
-        arrays |= layout.split(weight, ours[weight.ours].float())
+    for weight in layer_weights(config, MARIAN):
+        parts = ours[weight.ours].float().chunk(len(weight.theirs))
+        arrays |= {name: part.reshape(len(part), -1).T for name, part in zip(weight.theirs, parts, strict=True)}
     if config.tie.startswith("src-tgt"):
         arrays["Wemb"] = _rows(loaded.src_vocab, ours["src_embedding.weight"].float())
     else:
@@ -176,7 +182,7 @@ def settings_of(loaded: LoadedModel) -> dict[str, Any]:
         **{key: allowed[0] for key, allowed in EXPECTED.items()},
         "dec-depth": config.decoder_layers,
         "dim-emb": config.d_model,
-        "dim-vocabs": [layout.padded(len(vocab.pieces)) for vocab in (loaded.src_vocab, loaded.tgt_vocab)],
+        "dim-vocabs": [_padded(len(vocab.pieces)) for vocab in (loaded.src_vocab, loaded.tgt_vocab)],
         "enc-depth": config.encoder_layers,
         "factors-combine": "sum",
         "lemma-dependency": "",

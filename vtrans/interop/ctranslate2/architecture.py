@@ -15,11 +15,15 @@ from typing import Any
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.errors import FileError
 from vtrans.interop.ctranslate2.binary import SCALE, Binary
-from vtrans.interop.ctranslate2.names import EMBEDDINGS, POSITIONS, PROJECTION, ROTARY, rotary_scopes, weight_names
-from vtrans.interop.layers import STACKS
 from vtrans.interop.settings import Settings, wrong
+from vtrans.interop.weight_names import CTRANSLATE2, STACKS, layer_weights
 from vtrans.lines.pieces import EXTRA_LENGTH
 
+EMBEDDINGS = ("encoder/embeddings/weight", "decoder/embeddings/weight")
+POSITIONS = ("encoder/position_encodings/encodings", "decoder/position_encodings/encodings")
+PROJECTION = "decoder/projection"
+# The scalars of our rotary positions, in each self-attention. A rotary_dim of 0 stands for the head width.
+ROTARY = {"rotary_dim": 0, "rotary_interleave": 1, "rotary_base": 10_000}
 # The specifications of encoder-decoder Transformers, and the heads of their models before revision 3.
 SPECIFICATIONS = {"TransformerSpec": 8, "TransformerBase": 8, "TransformerBig": 16, "": 8}
 REVISION = 7  # the newest revision of these specifications
@@ -49,6 +53,14 @@ SCALARS: dict[str, tuple[float, ...]] = {
 # Scalars without effect: there is one embedding to merge, no attention is returned, and `_scales` reads one of two.
 UNUSED = ("embeddings_merge", "alignment_layer", "alignment_heads", "alibi_use_positive_positions", "scale_alibi")
 SCALES = ("scale_embeddings", "embeddings/multiply_by_sqrt_depth")
+
+
+def weight_names(config: ModelConfig) -> dict[str, str]:
+    """Returns the name in CTranslate2 of each weight of an encoder-decoder model."""
+    names = dict(zip(("src_embedding.weight", "tgt_embedding.weight"), EMBEDDINGS, strict=True))
+    names |= dict(zip(("src_positions.weight", "tgt_positions.weight"), POSITIONS, strict=True))
+    names |= {f"projection.{kind}": f"{PROJECTION}/{kind}" for kind in ("weight", "bias")}
+    return names | {weight.ours: weight.theirs[0] for weight in layer_weights(config, CTRANSLATE2)}
 
 
 def renamed(binary: Binary) -> None:
@@ -120,7 +132,8 @@ def read_architecture(binary: Binary, given: Mapping[str, Any], src: Sequence[st
 
 def _check_rotary(binary: Binary, config: ModelConfig) -> None:
     """Raises FileError unless every self-attention has the rotary positions of vtrans."""
-    for scope in rotary_scopes(config):
+    depths = zip(STACKS, (config.encoder_layers, config.decoder_layers), strict=True)
+    for scope in [f"{side}/layer_{i}/self_attention" for side, layers in depths for i in range(layers)]:
         for key, value in ROTARY.items():
             allowed = (value, config.d_model / config.heads) if key == "rotary_dim" else (value,)
             if (number := binary.number(f"{scope}/{key}", math.nan)) not in allowed:

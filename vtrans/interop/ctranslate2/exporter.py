@@ -26,10 +26,12 @@ from vtrans.console import Console
 from vtrans.errors import InputError
 from vtrans.files import file_sha256
 from vtrans.interop.comparison import Program, Tolerance
+from vtrans.interop.ctranslate2.architecture import ROTARY
 from vtrans.interop.ctranslate2.folder import DESCRIPTION, FORMAT, KIND, ctranslate2
-from vtrans.interop.ctranslate2.names import ROTARY, layer_names
 from vtrans.interop.ctranslate2.original import CTranslate2Model
 from vtrans.interop.expressible import CTRANSLATE2, check_model
+from vtrans.interop.weight_names import CTRANSLATE2 as WEIGHTS
+from vtrans.interop.weight_names import layer_weights
 from vtrans.keys import toml_value
 from vtrans.lines.pieces import EXTRA_LENGTH
 from vtrans.model import ComputedPositions
@@ -163,7 +165,7 @@ def specification(loaded: LoadedModel, positions: int) -> Any:
         # translation that fills the table; its log-probability is not used.
         side.position_encodings.encodings = np.concatenate((encodings, encodings[-1:]))
     weights = model.state_dict()
-    for name, stored in layer_names(config):
+    for name, (stored,), _ in layer_weights(config, WEIGHTS):
         scope, _, kind = stored.rpartition("/")
         setattr(model_spec.index_spec(spec, scope), kind, _array(weights[name]))
     spec.decoder.projection.weight = _array(model.projection.weight)

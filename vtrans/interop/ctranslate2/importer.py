@@ -17,10 +17,9 @@ from torch import Tensor
 from vtrans.config import ModelConfig, SearchConfig, section_from
 from vtrans.errors import FileError, InputError
 from vtrans.interop.comparison import Program
-from vtrans.interop.ctranslate2.architecture import read_architecture, refuse_others, renamed
+from vtrans.interop.ctranslate2.architecture import read_architecture, refuse_others, renamed, weight_names
 from vtrans.interop.ctranslate2.binary import Binary
 from vtrans.interop.ctranslate2.folder import DESCRIPTION, ctranslate2, is_exported, read_exported
-from vtrans.interop.ctranslate2.names import weight_names
 from vtrans.interop.ctranslate2.original import CTranslate2Model
 from vtrans.interop.ctranslate2.settings import read_settings, read_vocabularies
 from vtrans.interop.foreign_files import Read, file_in, read_bytes

@@ -29,6 +29,8 @@ from vtrans.interop.expressible import HUGGING_FACE, check_model, nearest_search
 from vtrans.interop.huggingface import multilingual, names
 from vtrans.interop.huggingface.original import load
 from vtrans.interop.imported import ABSENT_BIAS, rows_there
+from vtrans.interop.weight_names import HUGGING_FACE as WEIGHTS
+from vtrans.interop.weight_names import layer_weights
 from vtrans.lines.pieces import EXTRA_LENGTH
 from vtrans.model import tensor_of
 from vtrans.numerics.positions import sinusoidal
@@ -202,7 +204,7 @@ def _tensors(loaded: LoadedModel, places: list[_Places], order: Tensor | None, *
 def _layers(loaded: LoadedModel, order: Tensor | None) -> Iterator[tuple[str, Tensor]]:
     """Yields the tensors of the layers, whose columns have this order."""
     ours = loaded.model.state_dict()
-    for name, parts, _ in names.weights_of_layers(loaded.model.config):
+    for name, parts, _ in layer_weights(loaded.model.config, WEIGHTS):
         weight = _ordered(name, ours[name].float(), order)
         yield from zip(parts, weight.chunk(len(parts)), strict=True)
 

@@ -34,6 +34,7 @@ from vtrans.interop.huggingface import multilingual, names
 from vtrans.interop.huggingface.original import TransformersModel, check_installed, load
 from vtrans.interop.imported import ABSENT_BIAS, Imported, Original, rows_of
 from vtrans.interop.settings import Settings, shown
+from vtrans.interop.weight_names import HUGGING_FACE, layer_weights
 from vtrans.text.languages import Languages, languages_from, tags_among
 from vtrans.text.vocabulary import EOS_ID, Vocabulary
 
@@ -323,7 +324,7 @@ def _weights(
 ) -> dict[str, Read]:
     D, sizes = model.d_model, {"src": len(src.pieces), "tgt": len(tgt.pieces)}
     weights: dict[str, Read] = {}
-    for weight in names.weights_of_layers(model):
+    for weight in layer_weights(model, HUGGING_FACE):
         weights[weight.ours] = partial(_joined, [tensors.get(name, *weight.shape) for name in weight.theirs])
     start = config.get("decoder_start_token_id")
     ignored = {*names.POSITIONS.values(), names.SHARED, *names.EMBEDDINGS.values()}

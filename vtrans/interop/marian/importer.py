@@ -9,16 +9,17 @@ from typing import Any
 
 import sentencepiece
 import torch
+from torch import Tensor
 
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.errors import FileError
 from vtrans.interop.foreign_files import ForeignTensors, Read, file_in, read_bytes, read_object
 from vtrans.interop.imported import ABSENT_BIAS, Imported, Original, rows_of
-from vtrans.interop.marian.layout import EPSILON, decodes_as_trained, join, stored, weights_of_layers
 from vtrans.interop.marian.npz import open_npz
 from vtrans.interop.marian.original import MarianModel, check_installed
 from vtrans.interop.marian.yaml import Value, read_mapping
 from vtrans.interop.settings import Settings, wrong
+from vtrans.interop.weight_names import MARIAN, Weight, layer_weights
 from vtrans.lines.pieces import EXTRA_LENGTH
 from vtrans.model import tensor_of
 from vtrans.numerics.positions import marian
@@ -27,6 +28,7 @@ from vtrans.text.vocabulary import SPECIAL_PIECES, UNK_ID, Vocabulary, have_one_
 
 CONFIG = "special:model.yml"
 DECODER = "decoder.yml"
+EPSILON = 1e-6  # of layer norms: `layerNorm` in layers/generic.h
 SIDES = ("source", "target")
 LONGEST_CONFIG, LONGEST_LIST = 1 << 20, 1 << 23  # bytes of settings and of a vocabulary in YAML
 # What Marian writes beside a model, and what no model is.
@@ -93,6 +95,15 @@ def read(path: Path) -> Imported:
         ),
         training={"imported": "Marian"},
     )
+
+
+def decodes_as_trained(config: ModelConfig) -> bool:
+    """Returns whether Marian's usual network translates with the network that it trains and scores with.
+
+    With pre-norm self-attention, its decoder normalises the keys and values of the first step only:
+    `DecoderLayerSelfAttention` and `LayerAttention` of src/models/transformer.h.
+    """
+    return config.norm == "post" or config.autoregression == "ssru"
 
 
 def recognises(path: Path) -> bool:
@@ -303,9 +314,9 @@ def _weights(
 ) -> dict[str, Read]:
     """Returns a function for each of our weights that reads it."""
     weights: dict[str, Read] = {}
-    for weight in weights_of_layers(config):
-        theirs = [tensors.get(name, *stored(weight)) for name in weight.theirs]
-        weights[weight.ours] = partial(join, weight, theirs)
+    for weight in layer_weights(config, MARIAN):
+        shape = (1, *weight.shape) if len(weight.shape) == 1 else weight.shape[::-1]
+        weights[weight.ours] = partial(_joined, weight, [tensors.get(name, *shape) for name in weight.theirs])
     src_size, tgt_size = settings.sizes("dim-vocabs")
     D, tie = config.d_model, config.tie
     shared = tie.startswith("src-tgt")
@@ -325,6 +336,12 @@ def _weights(
     weights["projection.bias"] = lambda: rows_of(tgt, bias().flatten(), absent=ABSENT_BIAS)
     weights["src_positions.weight"] = lambda: tensor_of(marian(config.max_positions, D))
     return weights
+
+
+def _joined(weight: Weight, tensors: list[Read]) -> Tensor:
+    """Returns our weight: a matrix [out, in], which is [in, out] in Marian, or a vector, which is [1, n]."""
+    joined = torch.cat([read().T for read in tensors])
+    return joined.flatten() if len(weight.shape) == 1 else joined
 
 
 def _rows(vocab: Vocabulary, weight: Read) -> Read:

@@ -34,7 +34,7 @@ def check_installed() -> None:
 
 class MarianModel:
     """Implements `comparison.Program` for an `.npz` file. With `translates=False` it only scores: see
-    `decodes_as_trained` of layout.py."""
+    `decodes_as_trained` of importer.py."""
 
     tolerance = ROUNDING
 
