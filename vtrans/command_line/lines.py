@@ -9,14 +9,40 @@ import shutil
 import stat
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from vtrans.console import Console, Counter
 from vtrans.errors import FileError, InputError
 from vtrans.files import output
-from vtrans.text.lines import Extent, LineReport, OnBadUtf8, open_bytes, read_lines, writing
+from vtrans.text.lines import LineReport, OnBadUtf8, open_bytes, read_lines, writing
+
+
+class Extent:
+    """How much text a stream holds, for a progress display. It is known for regular files only.
+
+    For a file that is not UTF-8 it is an estimate, which assumes that the rest is as long as the part read so far.
+    """
+
+    def __init__(self, stream: BinaryIO, report: LineReport) -> None:
+        self._report = report
+        self._size = 0  # bytes of the file from the current position; 0: unknown
+        with suppress(OSError):  # not a file, or one without positions
+            self._descriptor = stream.fileno()
+            here = os.fstat(self._descriptor)
+            self._start = os.lseek(self._descriptor, 0, os.SEEK_CUR)
+            self._size = max(0, here.st_size - self._start) if stat.S_ISREG(here.st_mode) else 0
+
+    @property
+    def known(self) -> bool:
+        return self._size > 0
+
+    def share(self, done: float) -> float:
+        """Returns `done` bytes of text as a share of the whole, from 0 to 1."""
+        read = os.lseek(self._descriptor, 0, os.SEEK_CUR) - self._start if self.known else 0
+        whole = self._size * self._report.bytes / max(1, read)
+        return min(1.0, done / whole) if whole else 0.0
 
 
 @contextmanager

@@ -15,7 +15,6 @@ import io
 import lzma
 import os
 import re
-import stat
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
@@ -289,32 +288,6 @@ def index_lines(path: Path, every: int) -> LineIndex:
                     starts += [] if lines % every else [begin]
                     lines += 1
     return LineIndex(digest.hexdigest(), lines, (*starts, position) if starts else (0,))
-
-
-class Extent:
-    """How much text a stream holds, for a progress display. It is known for regular files only.
-
-    For a file that is not UTF-8 it is an estimate, which assumes that the rest is as long as the part read so far.
-    """
-
-    def __init__(self, stream: BinaryIO, report: LineReport) -> None:
-        self._report = report
-        self._size = 0  # bytes of the file from the current position; 0: unknown
-        with suppress(OSError):  # not a file, or one without positions
-            self._descriptor = stream.fileno()
-            here = os.fstat(self._descriptor)
-            self._start = os.lseek(self._descriptor, 0, os.SEEK_CUR)
-            self._size = max(0, here.st_size - self._start) if stat.S_ISREG(here.st_mode) else 0
-
-    @property
-    def known(self) -> bool:
-        return self._size > 0
-
-    def share(self, done: float) -> float:
-        """Returns `done` bytes of text as a share of the whole, from 0 to 1."""
-        read = os.lseek(self._descriptor, 0, os.SEEK_CUR) - self._start if self.known else 0
-        whole = self._size * self._report.bytes / max(1, read)
-        return min(1.0, done / whole) if whole else 0.0
 
 
 def one_line(text: str) -> str:

@@ -45,16 +45,6 @@ class PieceTable:
         rest = (place for place in range(len(self.pieces)) if place not in taken)
         object.__setattr__(self, "order", (*self.special, *rest))
 
-    def __len__(self) -> int:
-        """The size of the vocabulary in our ids."""
-        return len(self.order)
-
-    @property
-    def ids(self) -> dict[str, int]:
-        """Our id of each piece that text can contain, which a special piece is not."""
-        first = len(self.special)
-        return {self.pieces[place]: i for i, place in enumerate(self.order[first:], first) if place is not None}
-
 
 def is_language(piece: str) -> bool:
     """Whether a piece is one with which a line names its target language, such as `>>fr<<`."""

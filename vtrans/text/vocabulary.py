@@ -48,48 +48,45 @@ class Vocabulary:
         self.symbols: tuple[str, ...] = ()
         self.tags: tuple[str, ...] = ()
         self._model = sentencepiece.SentencePieceProcessor()
-        model, self.normalization = self.proto, "none"
+        self.spm, self.normalization = self.proto, "none"
+        self.kind: Kind = "table"
         try:
             if self.proto.startswith(MAGIC):
-                self.table, model = unpack(self.proto)
-            elif not model:
-                raise ValueError("it is empty")
-            self.spm = model
-            if model:
-                self._model.LoadFromSerializedProto(model)
-                self.normalization = normalization(model) or "none"
+                self.table, self.spm = unpack(self.proto)
+            if self.spm or self.table is None:
+                self._model.LoadFromSerializedProto(self.spm)
+                self.normalization = normalization(self.spm) or "none"
             if self.table is None:
-                self.kind: Kind = "bpe" if model_type(model) == BPE else "unigram"
-                self.symbols, self.tags = added_pieces(model, len(SPECIAL_PIECES))
-            else:
-                self.kind = "table"
+                self.kind = "bpe" if model_type(self.spm) == BPE else "unigram"
+                self.symbols, self.tags = added_pieces(self.spm, len(SPECIAL_PIECES))
         except (RuntimeError, ValueError, IndexError):
             raise FileError(f"{name} is not a SentencePiece model; copy the file again, or name another.") from None
-        self._pieces, self._ids = self._table_pieces() if self.table else self._model_pieces(name)
-        self.pieces = self.table.pieces if self.table else tuple(self._pieces)
-        self.order: Sequence[int | None] = self.table.order if self.table else range(len(self._pieces))
-        if self.table is not None:
-            self.tags = tuple(filter(is_language, self._pieces))
+        if self.table is None:
+            self._pieces = self._model_pieces(name)
+            self.pieces = tuple(self._pieces)
+            self.order: Sequence[int | None] = range(len(self._pieces))
+        else:
+            self.pieces, self.order = self.table.pieces, self.table.order
+            ordinary = [piece for place, piece in enumerate(self.pieces) if place not in self.table.special]
+            # A piece that is special only here is shown with a quote, because pieces must differ.
+            shown = [f"{piece}'" if piece in SPECIAL_PIECES else piece for piece in ordinary]
+            self._pieces = [*SPECIAL_PIECES, *shown]
+            self._known = {piece: i for i, piece in enumerate(ordinary, len(SPECIAL_PIECES))}
+            self.tags = tuple(filter(is_language, ordinary))
+        self._ids = {piece: i for i, piece in enumerate(self._pieces)}
         known = set(FORMALITY.values()) <= set(self.symbols)
         self.formality = {name: self.encode(symbol) for name, symbol in FORMALITY.items()} if known else {}
         """The ids of each symbol of FORMALITY if both are in `symbols`: the model has then learned them."""
-        self._tag_ids = frozenset(map(self._pieces.index, self.tags))
+        self._tag_ids = frozenset(map(self._ids.__getitem__, self.tags))
 
-    def _model_pieces(self, name: str) -> tuple[list[str], dict[str, int]]:
+    def _model_pieces(self, name: str) -> list[str]:
         pieces = [self._model.id_to_piece(i) for i in range(self._model.get_piece_size())]
         if tuple(pieces[:4]) != SPECIAL_PIECES:
             raise FileError(
                 f"the first pieces of {name} must be {', '.join(SPECIAL_PIECES)}, got {', '.join(pieces[:4])}; "
                 "make one with `vtrans prepare-bpe`."
             )
-        return pieces, {piece: i for i, piece in enumerate(pieces)}
-
-    def _table_pieces(self) -> tuple[list[str], dict[str, int]]:
-        """The pieces as `piece` returns them, and the ids of the pieces of a text."""
-        assert self.table is not None
-        ids = self.table.ids
-        # A piece that is special only here is shown with a quote, because pieces must differ.
-        return [*SPECIAL_PIECES, *(f"{piece}'" if piece in SPECIAL_PIECES else piece for piece in ids)], ids
+        return pieces
 
     def __len__(self) -> int:
         return len(self._pieces)
@@ -123,9 +120,8 @@ class Vocabulary:
             pieces: list[list[str]] = self._model.encode(rest, out_type=str, num_threads=threads)
         else:
             pieces = [[piece for piece in text.split(" ") if piece] for text in rest]
-        known = self._ids
         return [
-            [known.get(piece, UNK_ID) for piece in (*language, *line)]
+            [self._known.get(piece, UNK_ID) for piece in (*language, *line)]
             for (language, _), line in zip(begun, pieces, strict=True)
         ]
 
@@ -153,7 +149,7 @@ class Vocabulary:
 
     def id_of(self, piece: str) -> int | None:
         """Returns the id of a piece as `piece` writes it, or None."""
-        return self._pieces.index(piece) if piece in self._pieces else None
+        return self._ids.get(piece)
 
     def merges(self) -> dict[str, tuple[int, int]]:
         """Returns the (id, rank) of each piece that BPE merges text into, single characters included.
