@@ -47,6 +47,15 @@ def knows(language: str) -> Vocabulary:
     return learned([text.replace("ß", "ss")] * 20 + [" ".join(capitals)])
 
 
+def recased(vocab: Vocabulary, given: str, translation: str, language: str = "") -> tuple[str, str]:
+    """Returns a line as the model sees it, and its translation."""
+    stage, line = Recase(Characters(vocab, vocab), language, language), Line(1, given)
+    stage.before([line])
+    line.translations = [Translation(translation, -1.0, -1.0, True)]
+    stage.after([line])
+    return line.seen.text, line.translations[0].text
+
+
 @pytest.mark.parametrize("language", SENTENCES)
 def test_a_sentence_is_written_in_capitals_and_back(language: str) -> None:
     text, capitals = SENTENCES[language]
@@ -64,14 +73,9 @@ def test_a_sentence_is_written_in_capitals_and_back(language: str) -> None:
 def test_only_lines_in_capitals_are_recased_and_their_translations_get_capitals(language: str) -> None:
     text, capitals = SENTENCES[language]
     text = text.replace("ß", "ss")
-    stage = Recase(Characters(*[knows(language)] * 2), language, language)
-    mixed = f"{text} {capitals}"
+    vocab, mixed = knows(language), f"{text} {capitals}"
     for given, seen, written in ((text, text, text), (capitals, text, capitals), (mixed, mixed, text)):
-        line = Line(1, given)
-        stage.before([line])
-        line.translations = [Translation(text, -1.0, -1.0, True)]
-        stage.after([line])
-        assert (line.seen.text, line.translations[0].text) == (seen, written)
+        assert recased(vocab, given, text, language) == (seen, written)
 
 
 def test_georgian_capitals_are_read_and_never_written() -> None:
@@ -206,20 +210,9 @@ def test_terms_are_found_in_a_line_in_capitals(line: str, forms: list[str]) -> N
     ],
 )
 def test_words_that_the_translation_has_come_back_with_their_capitals(given: str, known: str, seen: str) -> None:
-    vocab, line = vocabulary_of(known), Line(1, given)
-    stage = Recase(Characters(vocab, vocab), "", "")
-    stage.before([line])
-    assert line.seen.text == seen
-    line.translations = [Translation(f"{seen} x", -1.0, -1.0, True)]
-    stage.after([line])
     x = "X" if in_capitals(given) else "x"
-    assert line.translations[0].text == f"{given} {x}"
+    assert recased(vocabulary_of(known), given, f"{seen} x") == (seen, f"{given} {x}")
 
 
 def test_a_word_with_two_forms_comes_back_in_lower_case() -> None:
-    vocab, line = vocabulary_of("ý chí"), Line(1, "Ý ý")
-    stage = Recase(Characters(vocab, vocab), "", "")
-    stage.before([line])
-    line.translations = [Translation("ý", -1.0, -1.0, True)]
-    stage.after([line])
-    assert line.translations[0].text == "ý"
+    assert recased(vocabulary_of("ý chí"), "Ý ý", "ý")[1] == "ý"
