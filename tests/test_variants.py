@@ -42,8 +42,6 @@ class Variant:
 
     keys: dict[str, Any]
     sublayers: tuple[str, str, str, str, str] = ("abcd", "efgh", "ABCD", "abcd", "efgh")
-    matrices: int = 1  # [V, D]
-    tables: int = 0  # learned positions
 
     @property
     def config(self) -> ModelConfig:
@@ -56,11 +54,11 @@ LEARNED: dict[str, Any] = {"positions": "learned", "max_positions": 64}
 VARIANTS = {
     "plain": Variant({}),
     "pre-norm": Variant({"norm": "pre"}),
-    "tgt-softmax": Variant({"tie": "tgt-softmax"}, matrices=2),
-    "src-tgt": Variant({"tie": "src-tgt"}, matrices=2),
-    "none": Variant({"tie": "none"}, matrices=3),
-    "positions": Variant(LEARNED, tables=2),
-    "shared positions": Variant(LEARNED | {"share_positions": True}, tables=1),
+    "tgt-softmax": Variant({"tie": "tgt-softmax"}),
+    "src-tgt": Variant({"tie": "src-tgt"}),
+    "none": Variant({"tie": "none"}),
+    "positions": Variant(LEARNED),
+    "shared positions": Variant(LEARNED | {"share_positions": True}),
     "rotary": Variant({"positions": "rotary", "norm": "pre"}),
     "attention": Variant({"share_layers": "attention"}, ("aaaa", "eeee", "AAAA", "abcd", "efgh")),
     "feed-forward": Variant({"share_layers": "feed-forward"}, ("abcd", "efgh", "ABCD", "aaaa", "eeee")),
@@ -86,9 +84,7 @@ VARIANTS = {
     "no cross-attention residual": Variant({"cross_attention_residual": False}),
     "prefix": Variant(ONE_STACK, ONLY),
     "causal": Variant(ONE_STACK | {"source_mask": "causal"}, ONLY),
-    "causal, learned positions": Variant(
-        ONE_STACK | {"source_mask": "causal", "norm": "pre"} | LEARNED, ONLY, tables=1
-    ),
+    "causal, learned positions": Variant(ONE_STACK | {"source_mask": "causal", "norm": "pre"} | LEARNED, ONLY),
     "prefix, groups of 2": Variant(
         ONE_STACK | {"share_layers": "attention", "share_group": 2}, ("", "eeff", "", "", "efgh")
     ),

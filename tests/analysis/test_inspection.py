@@ -1,6 +1,6 @@
 """The parts of a model and the report on a model file.
 
-Counts add up however weights are shared, and every kind of sharing is found.
+Counts add up however weights are shared, every kind of sharing is found, and so is damage in any file of a run.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from cli_runner import Done
 from drawn import each_with
 from torch import nn
 
+from vtrans.analysis.checksums import checks
 from vtrans.analysis.inspection import Inspection, part_rows, training_overlap
 from vtrans.analysis.parts import Part, part_tree, shared_groups
 from vtrans.checkpoint import LoadedModel, load_model, save_model
@@ -236,3 +237,30 @@ def test_an_invalid_option_is_refused_by_name(
     done = run_cli("inspect", tiny_run.path, *(word.format(other=tiny_data_separate.path) for word in words))
     assert (done.code, done.out) == (2, b"")
     assert named in done.err
+
+
+def flip(path: Path, place: int) -> None:
+    raw = bytearray(path.read_bytes())
+    raw[place] ^= 4
+    path.write_bytes(raw)
+
+
+def test_every_file_of_a_run_is_checked(tiny_run: RunFolder, run_cli: Callable[..., Done]) -> None:
+    found = list(checks(tiny_run.path))
+    assert {Path(check.file).resolve() for check in found} == set(tiny_run.path.resolve().rglob("*.safetensors"))
+    assert all(check.tensors and not check.problem for check in found)
+    done = run_cli("inspect", tiny_run.path, "--verify")
+    assert (done.code, done.err, done.out.count(b"\n")) == (0, "", len(found))
+
+
+def test_damage_is_named(run_copy: RunFolder, run_cli: Callable[..., Done]) -> None:
+    flip(run_copy.step_file(20), -1)
+    flip(run_copy.state_file(30), -1)
+    done = run_cli("inspect", run_copy.path, "--verify", "--json")
+    assert done.code == 2
+    damaged = {check["file"] for check in json.loads(done.out) if check["problem"]}
+    assert damaged == {str(run_copy.step_file(20)), str(run_copy.state_file(30))}
+    assert all(file in done.err for file in damaged)
+    done = run_cli("inspect", run_copy.step_file(20), "--verify")
+    assert (done.code, done.out) == (2, b"")
+    assert str(run_copy.step_file(20)) in done.err

@@ -12,7 +12,8 @@ from conftest import TRAIN_PAIRS, make_data
 
 from vtrans.analysis.overlap import Overlap, Side, Vocabularies, learn_joint, overlap_of_data, overlap_of_files
 from vtrans.console import Console
-from vtrans.data.preparation.overlap import OVERLAP_DEFINITION
+from vtrans.data.preparation.overlap import OVERLAP_DEFINITION, OVERLAP_THRESHOLDS
+from vtrans.data.preparation.writing_systems import overlap_by_script
 from vtrans.data.store import DataFolder
 
 QUIET = Console(quiet=True)
@@ -20,6 +21,18 @@ QUIET = Console(quiet=True)
 
 def files(folder: Path) -> tuple[Path, Path]:
     return folder / "train.en", folder / "train.de"
+
+
+def test_overlap_by_script_on_a_small_example() -> None:
+    src = {"▁a": 10, "b": 4, "c": 6, "1": 7, ".": 5}
+    tgt = {"▁a": 5, "b": 9, "д": 8, ".": 2}
+    assert [tuple(row.values()) for row in overlap_by_script(src, tgt, [5])] == [
+        ("Latin", 5, 2, 2, 1, 3, 1 / 3, 20, 14, 0.5, 5 / 14),
+        ("Cyrillic", 5, 0, 1, 0, 1, 0.0, 0, 8, 0.0, 0.0),
+        ("digits", 5, 1, 0, 0, 1, 0.0, 7, 0, 0.0, 0.0),
+        ("punctuation and symbols", 5, 1, 0, 0, 1, 0.0, 5, 2, 0.0, 0.0),
+    ]
+    assert overlap_by_script({}, {}, OVERLAP_THRESHOLDS) == []
 
 
 @pytest.mark.parametrize("separate", [False, True])

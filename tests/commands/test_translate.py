@@ -1,4 +1,4 @@
-"""The report of `vtrans translate`, and translating in chunks."""
+"""`vtrans translate`: its report, its threads, and translating in chunks."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from cli_runner import SENTENCE, Done
 
 from vtrans.command_line.texts import Text, report
@@ -50,6 +51,19 @@ def test_there_are_no_more_processes_than_lines(
     done = run_cli(*words)
     assert (done.code, done.out.count(b"\n")) == (0, lines)
     assert re.findall(r"([0-9,]+) processes", done.err) == ["2"] * bool(lines)
+
+
+def test_translate_and_logprob_compute_with_as_many_threads(
+    run_cli: Callable[..., Done], tiny_run: RunFolder, tmp_path: Path
+) -> None:
+    text, model = tmp_path / "text", ("--model", tiny_run.path, "--device", "cpu")
+    text.write_bytes(SENTENCE)
+    try:
+        for threads, words in ((2, ("translate", "--input", text)), (3, ("logprob", text, text))):
+            assert run_cli(*words, *model, "--threads", threads).code == 0
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(1)
 
 
 # Chunks.

@@ -133,8 +133,8 @@ def loaded(name: str, seed: int = 1, shortlist: Shortlist | None = None) -> Load
     return LoadedModel(network(UNTIED[name], len(vocab), seed), vocab, vocab, SEARCH, {}, shortlist)
 
 
-def made(*models: LoadedModel, listed: bool = True, **search: Any) -> Translator:
-    return Translator(TorchEngine(models, shortlist=listed), dataclasses.replace(SEARCH, **search))
+def made(*models: LoadedModel, **search: Any) -> Translator:
+    return Translator(TorchEngine(models, shortlist=True), dataclasses.replace(SEARCH, **search))
 
 
 LINES = [line for line in sentences(20) if line]

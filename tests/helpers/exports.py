@@ -20,11 +20,7 @@ from vtrans.model import Transformer
 from vtrans.text.vocabulary import EOS_ID, PAD_ID
 
 SMALL = ModelConfig(d_model=16, d_ff=24, heads=2, encoder_layers=2, decoder_layers=1, tie="src-tgt-softmax")
-
-
 SHORT = SearchConfig(max_source=40)  # for a short position table
-
-
 LINES = [pair[0] for pair in VALID_PAIRS]
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import io
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from fuzzing import CUT, target
+from office_files import zipped
 from starlette.requests import Request
 
 from vtrans.documents.document import READERS, Translated
@@ -98,17 +97,10 @@ def office(parts: Sequence[bytes], folder: Path) -> None:
     read(document.joined(_translations(document.lines)), "en")
 
 
-def _zips() -> list[bytes]:
-    made = []
-    for name, xml in (("word/document.xml", _xml(W, _DOCX)), ("content.xml", _xml(R, _ODT))):
-        out = io.BytesIO()
-        with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
-            archive.writestr(zipfile.ZipInfo(name), xml)
-        made.append(out.getvalue())
-    return made
-
-
-@target(_zips, DocumentError)
+@target(
+    lambda: [zipped(word__document_xml=_xml(W, _DOCX)), zipped(content_xml=_xml(R, _ODT))],
+    DocumentError,
+)
 def upload(parts: Sequence[bytes], folder: Path) -> None:
     content = CUT.join(parts)
     opened = open_file("a.docx" if b"word/" in content else "a.odt", content, 10_000)

@@ -3,11 +3,10 @@
     pip install atheris                              # in the environment of vtrans and its extra `dev`
     python tests/soak/fuzz.py --list
     python tests/soak/fuzz.py model --minutes 10     # the readers are in tests/helpers/fuzz_*.py
-    python tests/soak/fuzz.py model --keep 12        # keep the 12 smallest inputs with the most coverage in tests/fuzz/
 
 Inputs that reach new code are kept in WORK/TARGET, and the next run starts with them. An exception that the reader is
 not supposed to raise, more than SECONDS of processor time for an input, or more than MEGABYTES of additional memory
-ends the run; the input is then in WORK.
+ends the run; the input is then in WORK. A copy of it in tests/fuzz/TARGET makes it a test.
 """
 
 from __future__ import annotations
@@ -20,13 +19,11 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 TESTS = Path(__file__).parents[1]
 sys.path[:0] = [str(TESTS), str(TESTS / "helpers")]
 
 SECONDS, MEGABYTES = 20, 1500
-LONGEST_KEPT = 2000  # bytes of an input in tests/fuzz
 
 
 def main() -> None:
@@ -35,14 +32,11 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "vtrans-fuzz")
     parser.add_argument("--list", action="store_true", help="list the targets")
-    parser.add_argument("--keep", type=int, help="copy that many inputs to tests/fuzz instead of fuzzing")
     options = parser.parse_args()
     if options.list:
         print(*importlib.import_module("fuzz_targets").TARGETS, sep="\n")
     elif options.target is None:
         parser.error("name a target; --list lists them")
-    elif options.keep is not None:
-        keep(options.target, options.work / options.target, options.keep)
     else:
         fuzz(options.target, options.minutes, options.work)
 
@@ -80,46 +74,6 @@ def fuzz(name: str, minutes: float, work: Path) -> None:
 
 def too_slow(number: int, frame: object) -> None:
     raise TimeoutError(f"more than {SECONDS} seconds for an input")
-
-
-def keep(name: str, corpus: Path, count: int) -> None:
-    """Copies the smallest inputs that each reach lines of vtrans that no smaller one reaches."""
-    target = importlib.import_module("fuzz_targets").TARGETS[name]
-    kept = TESTS / "fuzz" / name
-    kept.mkdir(parents=True, exist_ok=True)
-    seen: set[tuple[str, int]] = set()
-    with importlib.import_module("fuzz_targets").scratch() as folder:
-        for seed in target.seeds():
-            seen |= lines_of(lambda: target.check(seed, folder / "case"))  # noqa: B023  # called at once
-        for path in sorted(corpus.iterdir(), key=lambda path: path.stat().st_size):
-            data = path.read_bytes()
-            if len(data) > LONGEST_KEPT or count == 0:
-                break
-            lines = lines_of(lambda: target.check(data, folder / "case"))  # noqa: B023
-            if lines - seen:
-                (kept / path.name[:8]).write_bytes(data)
-                print(f"{path.name[:8]}: {len(data)} bytes, {len(lines - seen)} new lines")
-                seen |= lines
-                count -= 1
-
-
-def lines_of(call: Any) -> set[tuple[str, int]]:
-    """The lines of vtrans that a call runs."""
-    found: set[tuple[str, int]] = set()
-
-    def trace(frame: Any, event: str, _: object) -> Any:
-        if "/vtrans/" not in frame.f_code.co_filename:
-            return None
-        if event == "line":
-            found.add((frame.f_code.co_filename, frame.f_lineno))
-        return trace
-
-    sys.settrace(trace)
-    try:
-        call()
-    finally:
-        sys.settrace(None)
-    return found
 
 
 if __name__ == "__main__":

@@ -42,9 +42,6 @@ def test_resuming_with_another_recipe_is_refused_with_every_difference(
     for difference in changes.values():
         assert difference in str(caught.value)
     assert "max_steps" not in str(caught.value)
-    for change, difference in changes.items():
-        with pytest.raises(InputError, match=difference):
-            tiny_train(tiny_data, run_copy.path, change)
     assert story(run_copy) == before
     assert run_copy.recipe.read_bytes() == recipe
     # An edited recipe.toml is compared with the recipe in the training state, like any other recipe.
