@@ -33,7 +33,6 @@ from suite import (  # noqa: F401 - hooks of pytest
     pytest_runtest_call,
     pytest_runtest_logreport,
     pytest_sessionfinish,
-    pytest_terminal_summary,
 )
 
 from vtrans.console import Console

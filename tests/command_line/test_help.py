@@ -13,7 +13,6 @@ import typer
 from cli_runner import Done
 
 from vtrans import cli
-from vtrans.storage.run_folder import RunFolder
 
 COMMANDS = sorted(typer.main.get_command(cli.app).commands)  # type: ignore[attr-defined]  # a group has commands
 
@@ -43,20 +42,6 @@ def test_help_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False, timeout=60)
     assert (done.returncode, done.stderr) == (0, b"")
-
-
-def test_translating_does_not_import_the_compiler_of_torch(tmp_path: Path, tiny_run: RunFolder) -> None:
-    """It takes longer to import than a sentence takes to translate."""
-    (tmp_path / "text").write_text("A dog.\n")
-    words = ["translate", "--model", str(tiny_run.path), "--device", "cpu", "--input", str(tmp_path / "text")]
-    program = (
-        "import sys\nfrom vtrans.cli import main\n"
-        f"sys.argv = ['vtrans', *{words!r}]\n"
-        "try:\n    main()\nexcept SystemExit as e:\n    assert not e.code\n"
-        "sys.exit('imported' if 'torch._dynamo' in sys.modules else 0)"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False, timeout=60)
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(

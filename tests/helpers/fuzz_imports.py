@@ -21,7 +21,6 @@ from vtrans.engines.torch_engine import TorchEngine
 from vtrans.interop.formats import read_model
 from vtrans.interop.imported import install
 from vtrans.interop.marian.npz import open_npz
-from vtrans.interop.marian.yaml import read_mapping
 from vtrans.translate.translator import Translator
 
 
@@ -32,13 +31,6 @@ def _import(folder: Path, files: Iterable[tuple[str, bytes]] = ()) -> None:
     loaded = install(read_model(folder))
     found = list(Translator(TorchEngine([loaded]), dataclasses.replace(loaded.search, beam=2)).translate(LINES))
     assert len(found) == len(LINES)
-
-
-@target(lambda: [marian_models.yaml(marian_models.SETTINGS) + b'a:\n  - b\n  - \'c\'\n"\\x41": [1, "2"]\n'])
-def marian_yaml(parts: Sequence[bytes], folder: Path) -> None:
-    for key, value in read_mapping(CUT.join(parts), "settings").items():
-        assert isinstance(key, str)
-        assert isinstance(value, str) or all(isinstance(item, str) for item in value)
 
 
 def _archives() -> list[bytes]:

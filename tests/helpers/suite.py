@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
-import re
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import drawn
 import hypothesis
@@ -18,7 +15,6 @@ DRAWING = ("drawn", "networks", "translators", "fakes", "foreign", "near_ties")
 SLOW_LIST = Path(__file__).parents[1] / "slow.txt"
 SLOW, LONG = 0.1, 1.0  # seconds of processor time, and in all
 _SLOW = "slow"  # the property of a report that says so
-_REMEDY = re.compile(r"not installed: (.+)$")
 _slow = set[str]()  # test functions of which a case is slow
 
 
@@ -85,12 +81,3 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if session.config.getoption("list_slow") and not hasattr(session.config, "workerinput"):
         SLOW_LIST.write_text("".join(f"{name}\n" for name in sorted(_slow)), encoding="utf-8")
-
-
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Says in one line which commands install what skipped tests lack."""
-    reasons = [str(report.longrepr) for report in terminalreporter.stats.get("skipped", ())]
-    remedies = Counter(found[1].rstrip("')") for reason in reasons if (found := _REMEDY.search(reason)))
-    if remedies:
-        commands = "; ".join(sorted(remedies))
-        terminalreporter.write_line(f"{sum(remedies.values())} tests or files were skipped. They need: {commands}")

@@ -153,19 +153,6 @@ def test_padding_is_inert(config: ModelConfig) -> None:
             torch.testing.assert_close(alone[0, :, 1:], together[i, :, 1:], rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("config", [SMALL, *SEQUENCES])
-def test_decoder_is_causal(config: ModelConfig) -> None:
-    model = make(config)
-    src, keep = padded(sequences(5))
-    tgt = torch.randint(4, V, (1, 8))
-    later = tgt.clone()
-    later[0, 5:] = 4
-    with torch.no_grad():
-        a, b = model(src, keep, tgt), model(src, keep, later)
-    assert torch.equal(a[:, :5], b[:, :5])
-    assert not torch.allclose(a[:, 5:, 1:], b[:, 5:, 1:])
-
-
 def test_sinusoidal_positions_are_the_papers_and_reach_any_length() -> None:
     model = make(SMALL)
     table = model.src_positions(700)

@@ -10,24 +10,6 @@ from drawn import seeded
 from fakes import FakeDecoder, Ids, Table, hashed, many_sentences, searched
 
 from vtrans.search.decoder import Ensemble
-from vtrans.search.loop import length_penalty
-
-
-@pytest.mark.parametrize(
-    ("length", "alpha", "kind", "value"),
-    [
-        (1, 0.6, "gnmt", 1.0),
-        (7, 0.6, "gnmt", 1.515716566510398),  # 2 ** 0.6
-        (7, 1.0, "gnmt", 2.0),
-        (13, -1.0, "gnmt", 1 / 3),
-        (9, 0.5, "length", 3.0),
-        (9, 0.0, "length", 1.0),
-        (4, -0.5, "length", 0.5),
-    ],
-)
-def test_length_penalties_by_hand(length: int, alpha: float, kind: str, value: float) -> None:
-    assert length_penalty(length, alpha, kind) == pytest.approx(value, rel=1e-15)
-
 
 GROUPED: dict[str, Any] = {"beam": 4, "beam_groups": 2, "nbest": 4}
 
