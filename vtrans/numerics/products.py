@@ -22,16 +22,13 @@ from vtrans.numerics import kernels
 
 
 class Linear(nn.Linear):
-    """torch's linear layer, computed by `linear`, or by `rounded` where the engine of an export sets it."""
+    """torch's linear layer, computed by `linear`."""
 
     __call__: Callable[..., Tensor]
     parts = 1  # projections of the same input that are fused along the outputs
-    rounded: Callable[[Tensor], Tensor] | None = None
 
     def forward(self, x_NI: Tensor) -> Tensor:
-        if self.rounded is None:
-            return linear(x_NI, self.weight, self.bias)
-        return self.rounded(x_NI.reshape(-1, x_NI.shape[-1])).view(*x_NI.shape[:-1], -1)
+        return linear(x_NI, self.weight, self.bias)
 
 
 def xavier(inputs: int, outputs: int, parts: int = 1) -> Linear:

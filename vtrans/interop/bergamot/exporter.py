@@ -57,7 +57,7 @@ def write(
     search = nearest_search(loaded.search, BERGAMOT, console, max_ratio=RATIO)
     loaded = replace(loaded, search=search)
     alphas = tuned_alphas(loaded, fitting(samples, loaded.src_vocab))
-    tensors, layers, embeddings = quantized(loaded, alphas)
+    tensors, weights = quantized(loaded, alphas)
     names = names_of(loaded)
     write_model(folder / names.model, tensors)
     for name, vocab in ((names.src_vocab, loaded.src_vocab), (names.tgt_vocab, loaded.tgt_vocab)):
@@ -68,7 +68,7 @@ def write(
     else:
         console.warn("the model has no shortlist, with which Bergamot is several times as fast; run `vtrans shortlist`")
     write_settings(folder, names)
-    expressed = reference(loaded, layers, embeddings, alphas)
+    expressed = reference(loaded, weights, alphas)
     return expressed, partial(Bergamot, folder, names, engine)
 
 
@@ -86,34 +86,31 @@ def _check(loaded: LoadedModel) -> None:
         )
 
 
-def quantized(
-    loaded: LoadedModel, alphas: Mapping[str, float]
-) -> tuple[Tensors, dict[str, list[Matrix]], dict[str, Tensor]]:
-    """Returns Marian's tensors by name, with matrices in 8 bits and an alpha for each; and by our names the matrices of
-    linear layers, and the values of embeddings."""
+def quantized(loaded: LoadedModel, alphas: Mapping[str, float]) -> tuple[Tensors, dict[str, Tensor]]:
+    """Returns Marian's tensors by name, with matrices in 8 bits and an alpha for each; and by our names the values of
+    these matrices."""
     config, arrays, settings = loaded.model.config, tensors_of(loaded), settings_of(loaded)
     tensors: dict[str, Tensor | Matrix] = {name: value.contiguous() for name, value in arrays.items()}
     bias = arrays["decoder_ff_logit_out_b"]
     tensors["decoder_ff_logit_out_b"] = F.pad(bias, (0, settings["dim-vocabs"][1] - bias.shape[1]), value=ABSENT_BIAS)
-    layers, embeddings = {}, {}
+    weights = {}
     for weight in layer_weights(config, MARIAN):
         if len(weight.shape) == 2:
             parts = {name: matrix(arrays[name].T) for name in weight.theirs}
             tensors |= parts
-            name = weight.ours.removesuffix(".weight")
-            layers[name] = list(parts.values())
-            alpha = torch.tensor([alphas[name]])
+            weights[weight.ours] = torch.cat([part.values for part in parts.values()])
+            alpha = torch.tensor([alphas[weight.ours.removesuffix(".weight")]])
             tensors |= {name + ALPHA: alpha for name in parts}
     shared = config.tie.startswith("src-tgt")
     names = {"src": "Wemb"} if shared else {"src": "encoder_Wemb", "tgt": "decoder_Wemb"}
     for side, name in names.items():
         embedding = tensors[name] = _embedding(arrays[name])
         vocab = loaded.src_vocab if side == "src" else loaded.tgt_vocab
-        embeddings[f"{side}_embedding.weight"] = rows_of(vocab, embedding.values)
+        weights[f"{side}_embedding.weight"] = rows_of(vocab, embedding.values)
     for name in (names["src" if shared else "tgt"], _SHORTLISTED):
         tensors[name + ALPHA] = torch.tensor([alphas[PROJECTION]])
     text = torch.frombuffer(bytearray(yaml_of(settings) + b"\0"), dtype=torch.int8)
-    return {name: tensors[name] for name in sorted(tensors)} | {CONFIG: text}, layers, embeddings
+    return {name: tensors[name] for name in sorted(tensors)} | {CONFIG: text}, weights
 
 
 def _embedding(weight: Tensor) -> Matrix:

@@ -1,19 +1,17 @@
 """Weights and activations in 8 bits, as Bergamot computes with them.
 
 Each matrix has one multiplier, and so have the activations that it is multiplied with: the alpha. Values are
-multiplied, rounded to integers and clipped to 127. The products of integers are exact, so a network with the same
-integers is a reference for Bergamot, except for roundings in norms and softmaxes, which may move an activation to the
-next integer.
+multiplied, rounded to integers and clipped to 127. A network with the same rounded values is a reference for Bergamot,
+except for the order of sums, which may move an activation to the next integer.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -22,7 +20,6 @@ from vtrans.engines.engine import Source
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import InputError
 from vtrans.interop.bergamot.binary import Matrix
-from vtrans.model.layers import LayerNorm
 from vtrans.numerics.products import Linear
 from vtrans.text.vocabulary import EOS_ID, Vocabulary
 
@@ -63,40 +60,6 @@ def rounded(values: Tensor, alpha: float) -> Tensor:
     return torch.round(values * alpha).clamp_(-LARGEST_INTEGER, LARGEST_INTEGER) * (1 / alpha)
 
 
-def normalized(norm: LayerNorm, x_D: Tensor) -> Tensor:
-    """Returns a layer norm as the engine computes it, with sums from the first value to the last."""
-    size = x_D.shape[-1]
-    centred_D = x_D - _sum(x_D) / size
-    variance_1 = _sum(centred_D * centred_D) / size + norm.eps
-    deviation_1 = variance_1.double().sqrt().float()  # in float32, torch's root may be off by a bit
-    return norm.weight * (centred_D / deviation_1) + norm.bias
-
-
-def _sum(x_D: Tensor) -> Tensor:
-    return torch.from_numpy(np.add.accumulate(x_D.detach().numpy(), -1)[..., -1:])
-
-
-class Product:
-    """x W^T + b as the engine computes it, with the same roundings; it takes the place of a linear layer. W may consist
-    of several matrices with one alpha."""
-
-    def __init__(self, parts: Sequence[Matrix], alpha: float, bias_O: Tensor | None) -> None:
-        self.alpha = alpha
-        self.weight_OI = torch.cat([part.integers for part in parts]).float()
-        multipliers_O = torch.cat([torch.full((len(part.integers),), part.multiplier) for part in parts])
-        # Of a number and a tensor, torch would compute a reciprocal first, and round twice.
-        one, most, exact = (torch.tensor(float(number)) for number in (1, LARGEST_INTEGER, alpha))
-        self.scale_O = one / (exact * multipliers_O)
-        self.shift_O = LARGEST_INTEGER * self.weight_OI.sum(1)  # of the inputs, which the engine makes positive
-        self.bias_O = -((most / exact) * (most / multipliers_O) / most) * self.weight_OI.sum(1)
-        self.bias_O += 0 if bias_O is None else bias_O
-
-    def __call__(self, x_NI: Tensor) -> Tensor:
-        x_NI = torch.round(x_NI * self.alpha).clamp_(-LARGEST_INTEGER, LARGEST_INTEGER)
-        # Integers in float32 are exact up to 2 ** 24.
-        return (x_NI @ self.weight_OI.T + self.shift_O) * self.scale_O + self.bias_O
-
-
 def tuned_alphas(loaded: LoadedModel, lines: Sequence[str]) -> dict[str, float]:
     """Returns the alpha of each linear layer by all its names: that of the smallest squared error of the activations
     while the lines are translated."""
@@ -129,24 +92,18 @@ def _alpha(values: Tensor) -> float:
     return min(alphas, key=lambda alpha: float((rounded(values, alpha) - values).square().mean()))
 
 
-def reference(
-    loaded: LoadedModel,
-    layers: Mapping[str, Sequence[Matrix]],
-    embeddings: Mapping[str, Tensor],
-    alphas: Mapping[str, float],
-) -> LoadedModel:
-    """Returns a model that computes as Bergamot does with the matrices of linear layers and the embeddings, by our
-    names."""
+def reference(loaded: LoadedModel, weights: Mapping[str, Tensor], alphas: Mapping[str, float]) -> LoadedModel:
+    """Returns a model that computes as Bergamot does, with these weights and with activations rounded by the alphas."""
     model = copy.deepcopy(loaded.model)
-    for name, parts in layers.items():
-        layer = model.get_submodule(name)
-        assert isinstance(layer, Linear)
-        layer.rounded = Product(parts, alphas[name], layer.bias)
-    for name, value in embeddings.items():
-        model.get_parameter(name).data.copy_(value)
-    for module in model.modules():
-        if isinstance(module, LayerNorm):
-            module.register_forward_hook(lambda norm, given, _: normalized(norm, given[0]))
+    for name, weight in weights.items():
+        model.get_parameter(name).data.copy_(weight)
+
+    def rounds(alpha: float) -> Callable[[nn.Module, tuple[Tensor]], Tensor]:
+        return lambda _, given: rounded(given[0], alpha)
+
+    for name, module in model.named_modules():
+        if isinstance(module, Linear):
+            module.register_forward_pre_hook(rounds(alphas[name]))
     # A shortlisted projection is no call of a module.
     model.decoder.final_norm.register_forward_hook(lambda _, __, out: rounded(out, alphas[PROJECTION]))
     return replace(loaded, model=model.eval())
