@@ -120,13 +120,6 @@ def transformer(*, pre_norm: bool = True, src: int = len(SRC), tgt: int = len(TG
     return found | projection
 
 
-def rotary(**values: Any) -> dict[str, Any]:
-    """Returns the scalars of rotary positions in all self-attention; `values` replace the usual ones."""
-    scalars = {"rotary_dim": np.int32(0), "rotary_interleave": np.int8(1), "rotary_base": np.float32(10_000)} | values
-    scopes = [f"{side}/layer_{i}/self_attention" for side in ("encoder", "decoder") for i in range(LAYERS)]
-    return {f"{scope}/{key}": value for scope in scopes for key, value in scalars.items()}
-
-
 def quantized(variables: Mapping[str, Any], kind: str) -> dict[str, Any]:
     """Returns the variables with matrices in int8 or int16, as CTranslate2 quantises them, or in a 16-bit type."""
     found = dict(variables)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from ctranslate2_folders import D, Folder, quantized, rotary, transformer
+from ctranslate2_folders import D, Folder, quantized, transformer
 from drawn import seeded_arrays, some
 from exports import random_model
 from near_ties import equal_or_tied
@@ -134,8 +134,6 @@ FOLDERS: dict[str, Callable[[Folder], None]] = {
     "joint vocabulary, no ties": joint,
     "joint vocabulary, all tied": lambda folder: joint(folder, "decoder/projection/weight"),
     "stored positions": stored_positions,
-    "rotary positions": lambda folder: folder.variables.update(rotary()),
-    "rotary positions, the width written out": lambda folder: folder.variables.update(rotary(rotary_dim=np.int32(4))),
     "swish": activation(2),
     "gelu": activation(3),
     "no EOS": configured(add_source_eos=False),

@@ -18,7 +18,7 @@ import marian_models
 import numpy as np
 import pytest
 from cli_runner import Done
-from ctranslate2_folders import Folder, packed, packed_name, quantized, rotary, transformer
+from ctranslate2_folders import Folder, packed, packed_name, quantized, transformer
 from drawn import each_with
 from foreign import hugging_face_folder
 
@@ -142,10 +142,7 @@ CONTENTS: dict[str, tuple[Change, str]] = {
     "another scale": (in_both("scale_embeddings", FLOATS(3)), "scale_embeddings"),
     "multi-query attention": (in_variables("encoder/multi_query_attention", np.int8(1)), "multi_query"),
     "ALiBi": (in_variables("decoder/alibi", np.int8(1)), "alibi"),
-    "other angles": (lambda f: f.variables.update(rotary(rotary_base=FLOATS(500))), "rotary_base .*10000 .*got 500"),
-    "scaled rotary positions": (
-        lambda f: f.variables.update(rotary(rotary_scaling_type=np.int8(0))), "rotary_scaling_type"
-    ),
+    "rotary positions": (in_variables("encoder/layer_0/self_attention/rotary_dim", np.int32(0)), "rotary_dim"),
     "scaled outputs": (in_variables("decoder/scale_outputs", FLOATS(0.5)), "scale_outputs"),
     "NaN": (in_variables(f"{FFN}/weight", np.full((12, 8), np.nan, FLOATS)), "finite"),
     "int8 without a scale": (as_int8(without(f"{FFN}/weight_scale")), "scale"),

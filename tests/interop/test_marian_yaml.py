@@ -66,17 +66,3 @@ def test_any_bytes_are_a_mapping_or_refused(data: bytes) -> None:
         assert "\n" not in str(error)  # noqa: PT017 - either outcome is right
         return
     assert all(isinstance(key, str) for key in mapping)
-
-
-def quoted(text: str) -> str:
-    escaped = "".join(c if c.isalnum() else f"\\U{ord(c):08x}" for c in text)
-    return f'"{escaped}"'
-
-
-@given(st.dictionaries(st.text(), st.text() | st.lists(st.text("abc", min_size=1)), max_size=5))
-def test_quoted_text_is_read_back(values: dict[str, str | list[str]]) -> None:
-    lines = [
-        f"{quoted(key)}: {quoted(value) if isinstance(value, str) else '[' + ', '.join(value) + ']'}\n"
-        for key, value in values.items()
-    ]
-    assert read_mapping("".join(lines).encode(), "x.yml") == values

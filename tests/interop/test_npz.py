@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from drawn import each_with
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -62,7 +61,7 @@ HOSTILE_ARRAYS = {
     "a pickle": objects(),
     "a shape that is too large": npy(header(shape="(99999999999999999999, 4)"), bytes(8)),
     "a negative shape": npy(header(shape="(-1, -8)"), bytes(8)),
-    "a shape of many dimensions": npy(header(shape=f"({'1, ' * 40})"), bytes(4)),
+    "a shape of many dimensions": npy(header(shape=f"({'1, ' * 9})"), bytes(4)),
     "too few numbers": npy(header(), bytes(7)),
     "too many numbers": npy(header(), bytes(9)),
     "text": npy(header("<U9"), bytes(72)),
@@ -77,24 +76,35 @@ HOSTILE_ARRAYS = {
 }
 
 
-@pytest.mark.parametrize(("name", "compression"), each_with(HOSTILE_ARRAYS, [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED]))
-def test_a_hostile_array_is_refused_before_it_is_read(tmp_path: Path, name: str, compression: int) -> None:
-    with zipfile.ZipFile(tmp_path / "x.npz", "w", compression) as archive:
+@pytest.mark.parametrize("name", HOSTILE_ARRAYS)
+def test_a_hostile_array_is_refused_before_it_is_read(tmp_path: Path, name: str) -> None:
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
         archive.writestr("w.npy", HOSTILE_ARRAYS[name])
     with pytest.raises(FileError, match=r"x\.npz"):
         open_npz(tmp_path / "x.npz")
 
 
-def written(path: Path, *names: str, compression: int = zipfile.ZIP_STORED) -> bytearray:
-    with zipfile.ZipFile(path, "w", compression) as archive:
-        for name in names:
-            archive.writestr(name, npy(header(), b"12345678"))
-    return bytearray(path.read_bytes())
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_archives_that_would_fill_the_memory_or_hide_an_array_are_refused(tmp_path: Path) -> None:
+    small, large = npy(header(), bytes(8)), npy(header(shape="(1000000,)"), bytes(4_000_000))
+    for names, content, said in (
+        (["v.npy"], large, "20 times"),
+        (["v.npy"] * 2, small, "twice"),
+        (["v"], small, "ends"),
+    ):
+        with zipfile.ZipFile(tmp_path / "x.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+            for name in names:
+                archive.writestr(name, content)
+        with pytest.raises(FileError, match=rf"x\.npz.*{said}"):
+            open_npz(tmp_path / "x.npz")
 
 
 def test_damage_is_found(tmp_path: Path) -> None:
     path = tmp_path / "x.npz"
-    whole = written(path, "v.npy", "w.npy")
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in ("v.npy", "w.npy"):
+            archive.writestr(name, npy(header(), b"12345678"))
+    whole = path.read_bytes()
     second = whole.rindex(b"PK\1\2")
     offset = whole.index(b"w.npy") - 30
     damages: dict[str, Callable[[bytearray], object]] = {

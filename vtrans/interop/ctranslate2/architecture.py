@@ -22,8 +22,6 @@ from vtrans.lines.pieces import EXTRA_LENGTH
 EMBEDDINGS = ("encoder/embeddings/weight", "decoder/embeddings/weight")
 POSITIONS = ("encoder/position_encodings/encodings", "decoder/position_encodings/encodings")
 PROJECTION = "decoder/projection"
-# The scalars of our rotary positions, in each self-attention. A rotary_dim of 0 stands for the head width.
-ROTARY = {"rotary_dim": 0, "rotary_interleave": 1, "rotary_base": 10_000}
 # The specifications of encoder-decoder Transformers, and the heads of their models before revision 3.
 SPECIFICATIONS = {"TransformerSpec": 8, "TransformerBase": 8, "TransformerBig": 16, "": 8}
 REVISION = 7  # the newest revision of these specifications
@@ -121,24 +119,10 @@ def read_architecture(binary: Binary, given: Mapping[str, Any], src: Sequence[st
         "projection_bias": f"{PROJECTION}/bias" in names,
     }
     config = Settings({}, str(binary.path)).section(ModelConfig, values)
-    if any(name.endswith("/rotary_dim") for name in names):
-        _check_rotary(binary, config)
-        config = replace(config, positions="rotary", max_positions=ModelConfig.max_positions)
     # All sizes are known to be possible; matrices are compared only now.
     share = src is tgt and binary.same(*EMBEDDINGS), binary.same(EMBEDDINGS[1], f"{PROJECTION}/weight")
-    one_table = config.positions == "stored" and (not tables or (len(tables) == 2 and binary.same(*POSITIONS)))
+    one_table = not tables or (len(tables) == 2 and binary.same(*POSITIONS))
     return replace(config, tie=TIES[share], share_positions=one_table)
-
-
-def _check_rotary(binary: Binary, config: ModelConfig) -> None:
-    """Raises FileError unless every self-attention has the rotary positions of vtrans."""
-    depths = zip(STACKS, (config.encoder_layers, config.decoder_layers), strict=True)
-    for scope in [f"{side}/layer_{i}/self_attention" for side, layers in depths for i in range(layers)]:
-        for key, value in ROTARY.items():
-            allowed = (value, config.d_model / config.heads) if key == "rotary_dim" else (value,)
-            if (number := binary.number(f"{scope}/{key}", math.nan)) not in allowed:
-                wanted = " or ".join(f"{each:g}" for each in allowed)
-                raise wrong(binary.path, f"{scope}/{key}", f"{wanted} for vtrans to import rotary positions", number)
 
 
 def refuse_others(binary: Binary, config: ModelConfig) -> None:

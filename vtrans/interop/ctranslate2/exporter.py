@@ -26,7 +26,6 @@ from vtrans.console import Console
 from vtrans.errors import InputError
 from vtrans.files import file_sha256
 from vtrans.interop.comparison import Program, Tolerance
-from vtrans.interop.ctranslate2.architecture import ROTARY
 from vtrans.interop.ctranslate2.folder import DESCRIPTION, FORMAT, KIND, ctranslate2
 from vtrans.interop.ctranslate2.original import CTranslate2Model
 from vtrans.interop.expressible import CTRANSLATE2, check_model
@@ -48,6 +47,8 @@ TOLERANCES = {
     "float16": Tolerance(token=0.2, mean=0.01, lost=0.01),
     "int8": Tolerance(token=2.0, mean=0.1, lost=0.02),
 }
+# Our rotary positions. A rotary_dim of 0 stands for the head width.
+ROTARY = {"rotary_dim": 0, "rotary_interleave": True, "rotary_base": 10_000}
 # Added to the logit of padding, which is -inf in our models. Its probability is 0 in float32 either way, and unlike a
 # larger number, this one is finite in float16.
 PAD_BIAS = -6e4
@@ -144,7 +145,7 @@ def specification(loaded: LoadedModel, positions: int) -> Any:
             raise InputError(
                 "the export of rotary positions needs ctranslate2 4.6.3; run `pip install -U ctranslate2`."
             )
-        options |= ROTARY | {"rotary_interleave": bool(ROTARY["rotary_interleave"])}
+        options |= ROTARY
     spec = transformer_spec.TransformerSpec(
         transformer_spec.TransformerEncoderSpec(config.encoder_layers, config.heads, **options),
         transformer_spec.TransformerDecoderSpec(config.decoder_layers, config.heads, **options),
