@@ -184,6 +184,12 @@ COMPRESSIONS: list[tuple[str, Callable[[bytes], bytes]]] = [
 ]
 
 
+def test_each_replaced_sequence_is_counted() -> None:
+    report = LineReport()
+    assert lines(b"\xef\xbf\xbd\xff\nb\xc3", report=report) == ["\ufffd\ufffd", "b\ufffd"]
+    assert report.replacements == 2
+
+
 ENCODINGS = ("utf-16le", "utf-16be", "utf-32le", "utf-32be")
 
 
@@ -267,6 +273,8 @@ def test_an_endless_line_ends_in_an_error(monkeypatch: pytest.MonkeyPatch) -> No
         list(read_lines(stream, "/dev/zero"))
     long = io.BytesIO(b"a\n" + bytes(1 << 20) + b"\nb" * 2)
     assert [len(line) for line in read_lines(long, "long")] == [1, 1 << 20, 1, 1]
+    with pytest.raises(InputError, match="line 3"):
+        list(read_lines(io.BytesIO(b"a\nb\n" + bytes((1 << 20) + 1)), "long"))
 
 
 def test_missing_and_unreadable_files_are_named(tmp_path: Path) -> None:

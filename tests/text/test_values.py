@@ -13,6 +13,8 @@ NAMES = ("ZERO", "ONE", "TWO", "THREE", "FOUR", "FIVE", "SIX", "SEVEN", "EIGHT",
 KEPT = [
     ("2:30 pm", "14:30"),
     ("at 8 pm", "um 20 Uhr"),
+    ("at 17:45", "at 5:45 pm"),
+    ("at 12:45 am", "um 0.45 Uhr"),
     ("at 3:00 pm", "\u00e0 15 h"),
     ("at 7:30", "7\u70b930\u5206"),
     ("from 9 to 5 pm", "von 9 bis 17 Uhr"),

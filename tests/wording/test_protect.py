@@ -26,7 +26,10 @@ from vtrans.wording.protect import EVERYDAY, Protection
 TERMS = Glossary(
     (
         ("dog", ("Hund", "Hunde")),
+        ("big", ("groß",)),
         ("big dog", ("Bernhardiner",)),
+        ("march", ("Marsch",)),
+        ("March", ("März",)),
         ("NATO", ("Nato",)),
         ("c++", ("C++",)),
         ("犬", ("Hund",)),
@@ -41,7 +44,8 @@ TERMS = Glossary(
         ("dogs, hotdog, dog-house", ["Hund"]),
         ("Dog. Dog, A Dog", ["Hund", "Hund"]),
         ("“Dog? ‘Dog", ["Hund", "Hund"]),
-        ("Big dog", ["Bernhardiner"]),
+        ("Big dog, big dogs", ["Bernhardiner", "groß"]),
+        ("March, march", ["März", "Marsch"]),
         ("DOG nato NATO", ["Nato"]),
         ("in c++, c++11", ["C++"] * 2),
         ("小犬犬", ["Hund", "Hund"]),

@@ -30,7 +30,7 @@ SEPARATOR_ID = BOS_ID
 _CUT = LEAST_SIMILARITY - 1e-9  # the same in spite of rounding
 _MOST = 2000  # candidates that are compared with a text
 _WORD = regex.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+")
-_CODE = regex.compile(r"[A-Z]\d{1,5}")  # of protected text
+_CODE = regex.compile(r"[A-Z]\d{1,5}")  # what may be one for protected text
 _CHARACTERS = 0x110000
 
 Kind = Literal["text", "xml", "android", "sentence"]
@@ -93,11 +93,11 @@ class Matches:
     def best(self, text: str, *, other: bool = False) -> Match | None:
         """Returns the match of a text, whose translation has no codes that the text lacks; None if there is none. With
         `other`, it is not that of an equal text."""
-        codes = _codes(text)
+        codes = set(_CODE.findall(text))
         with self._lock:
             for similarity, number in self._similar(_words(text)):
                 source, translation = self._pairs[number]
-                if _codes(translation) <= codes and not (other and source == text):
+                if codes.issuperset(_CODE.findall(translation)) and not (other and source == text):
                     return translation, similarity
         return None
 
@@ -134,11 +134,6 @@ class Matches:
 def check_package() -> None:
     """Raises InputError if the package that compares texts is missing."""
     need_packages("fuzzy matches need the package rapidfuzz", "documents", "rapidfuzz")
-
-
-def _codes(text: str) -> set[str]:
-    """Returns what may be codes for protected text."""
-    return set(_CODE.findall(text))
 
 
 def _words(text: str) -> list[str]:

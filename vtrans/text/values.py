@@ -50,9 +50,7 @@ class Number:
 
     @property
     def digits(self) -> str:
-        """All digits; 05 of a date is 5."""
-        digits = "".join(self.runs)
-        return digits.removeprefix("0") if len(digits) == 2 else digits
+        return "".join(self.runs)
 
     def parts(self) -> Iterator[Number]:
         """Returns the parts of the number that are compared: thousands with their marks, or each run of digits."""
@@ -97,6 +95,7 @@ def compare(src: str, tgt: str, asked: str = "") -> Difference:
     missing, free = given - found, found - given
     kept = tuple(number.text for number in numbers if not missing.keys() & _digits([number]))
     free -= _digits(numbers_of(asked))
+    # 05 of a date is 5, too.
     others = {int(digits) % 12: digits for digits in free if _is_hour(digits)}
     for hour in filter(_is_hour, list(missing)):
         if other := others.pop(int(hour) % 12, None):
