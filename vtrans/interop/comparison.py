@@ -137,6 +137,8 @@ class Comparison:
     def as_dict(self) -> dict[str, Any]:
         fields = dataclasses.asdict(self) | {"tolerance": self.tolerance.token, "lost": self.lost}
         lines = fields.pop("lines")
+        for found in fields["searches"].values():
+            found["missed"] = [lines[i] for i in found["missed"]]
         return fields | {"sentences": len(lines), "split": self.split and [lines[i] for i in self.split]}
 
     @property
