@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -38,19 +37,6 @@ def test_dubious_translations_are_counted_in_a_warning(name: str) -> None:
     for count in (1, 2000):
         (line,) = reported(Counts(lines=3000, **{name: count}))
         assert line.startswith(f"warning: {count:,} ")
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="no copies")
-@pytest.mark.parametrize("lines", [0, 2])
-def test_there_are_no_more_processes_than_lines(
-    run_cli: Callable[..., Done], ending_run: RunFolder, tmp_path: Path, lines: int
-) -> None:
-    text = tmp_path / "text"
-    text.write_bytes(SENTENCE * lines)
-    words = "translate", "--model", ending_run.path, "--input", text, "--device", "cpu", "--processes", "999"
-    done = run_cli(*words)
-    assert (done.code, done.out.count(b"\n")) == (0, lines)
-    assert re.findall(r"([0-9,]+) processes", done.err) == ["2"] * bool(lines)
 
 
 def test_translate_and_logprob_compute_with_as_many_threads(

@@ -8,24 +8,24 @@ import multiprocessing
 import operator
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_runner import gone
+from cli_runner import children, gone
 
 import vtrans.processes.workers
 from vtrans.errors import VtransError
 from vtrans.processes.signals import ENDING
-from vtrans.processes.workers import _REPLY, DiedError, WorkerPool, _make_copies, map_in_workers
+from vtrans.processes.workers import DiedError, WorkerPool, _make_copies, map_in_workers
 
 UPPER = partial(operator.methodcaller, "upper")  # makes the function that returns item.upper()
 WORDS = [f"word {i}" for i in range(20)]
@@ -79,12 +79,13 @@ except KeyboardInterrupt:
 
 COPIES = """
 import time
+from concurrent.futures import ThreadPoolExecutor
 from vtrans.processes.workers import WorkerPool
 
 try:
     with WorkerPool(lambda item, done: time.sleep(item), 3, "testing", "") as copies:
-        copies.submit(0).result()
-        tasks = [copies.submit(100) for _ in range(2)]
+        copies.call(0)
+        tasks = [ThreadPoolExecutor().submit(copies.call, 100) for _ in range(2)]
         print("started", flush=True)
         tasks[0].result()
 except KeyboardInterrupt:
@@ -119,28 +120,30 @@ def test_workers_end_with_their_parent(tmp_path: Path, text: str, killed: bool) 
     assert gone(running), "a process outlived its parent"
 
 
-def copies(answer: Callable[[Any, Callable[[], None]], Any], number: int = 2) -> WorkerPool[Any, Any]:
+def copies(answer: Callable[[Any, Any], Any], number: int = 2) -> WorkerPool[Any, Any]:
     return WorkerPool(answer, number, "testing", "do better")
 
 
 @linux
-def test_copies_answer_from_the_memory_of_this_process() -> None:
+def test_copies_answer_from_the_memory_of_this_process_and_are_made_on_demand() -> None:
     table = {word: lambda word=word: word.upper() for word in WORDS}  # functions that no pickle could carry
-    with copies(lambda word, done: (table[word](), os.getpid()), 3) as three:
-        tasks = [three.submit(word) for word in WORDS]
-        answers = [task.result(60) for task in tasks]
+    with copies(lambda word, done: (table[word](), os.getpid()), 3) as three, ThreadPoolExecutor(5) as threads:
+        assert three.call(WORDS[0])[1] != os.getpid()
+        (maker,) = multiprocessing.active_children()
+        assert len(children(maker.pid or 0)) == 1
+        answers = list(threads.map(three.call, WORDS, timeout=60))
     assert [answer for answer, _ in answers] == [word.upper() for word in WORDS]
-    assert os.getpid() not in {pid for _, pid in answers}
+    assert len({pid for _, pid in answers}) <= 3
     assert not multiprocessing.active_children()
 
 
 @linux
 def test_what_makes_the_copies_ends_silently_if_its_parent_is_killed_before_it_reads_a_reply() -> None:
-    ours, theirs = socket.socketpair()
-    socket.send_fds(ours, [_REPLY.pack(1, 0)], [0])  # asks for the exit code of a process
+    ours, theirs = multiprocessing.Pipe()
+    ours.send(1)  # asks for the exit code of a process
     ours.close()
     try:
-        _make_copies(theirs, socket.socket(), lambda item, done: item)
+        _make_copies(theirs, multiprocessing.Pipe()[0], lambda item, done: item)
     finally:
         gc.unfreeze()
         theirs.close()
@@ -148,74 +151,95 @@ def test_what_makes_the_copies_ends_silently_if_its_parent_is_killed_before_it_r
 
 @linux
 @pytest.mark.parametrize("every", [-1.0, 100.0])
-def test_a_task_hears_each_part_of_its_result_at_most_once_and_in_order(
+def test_a_caller_hears_each_part_of_its_result_once_and_in_order(
     every: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(vtrans.processes.workers, "TELL", every)
 
-    def answer(parts: list[str], done: Callable[..., None]) -> list[str]:
+    def answer(parts: list[str], done: Callable[[str], None]) -> list[str]:
         for part in parts:
             done(part)
         return parts
 
-    heard: dict[int, list[str]] = {0: [], 1: []}
-    with copies(answer) as two:
-        for number, task in [(n, two.submit(WORDS[n:], heard[n].append)) for n in (0, 1)]:
-            assert task.result(60) == WORDS[number:]
-    assert heard == ({0: WORDS, 1: WORDS[1:]} if every < 0 else {0: [], 1: []})
+    with copies(answer) as two, ThreadPoolExecutor(2) as threads:
+        heard: list[list[str]] = [[], []]
+        for n, found in enumerate(threads.map(lambda n: two.call(WORDS[n:], heard[n].append), (0, 1), timeout=60)):
+            assert found == WORDS[n:]
+            assert heard[n] == WORDS[n:]
 
 
 @linux
-def test_a_copy_hears_that_its_task_is_abandoned_and_takes_the_next_one() -> None:
+def test_a_copy_hears_that_its_request_is_abandoned_and_takes_the_next_one() -> None:
     def answer(number: int, done: Any) -> int:
         if number == 1:
-            done("started")
             while not done.abandoned():
-                done()
+                done("started")
                 time.sleep(0.001)
             raise KeyError("abandoned")
         return number + (1000 if done.abandoned() else 0)
 
     started = threading.Event()
-    with copies(answer, 1) as workers:
-        task = workers.submit(1, lambda part: started.set(), started.is_set)
-        late = workers.submit(2, abandoned=lambda: True)
-        others = [workers.submit(number) for number in range(3, 50)]
+    with copies(answer, 1) as one:
         with pytest.raises(KeyError):
-            task.result(30)
-        assert late.result(30) in (2, 1002)
-        assert [other.result(30) for other in others] == list(range(3, 50))
+            one.call(1, lambda part: started.set(), started.is_set)
+        assert one.call(2, abandoned=lambda: True) in (2, 1002)
+        assert [one.call(number) for number in range(3, 50)] == list(range(3, 50))
 
 
+@linux
+def test_a_caller_that_fails_leaves_nothing_of_its_request_to_the_next_one() -> None:
+    def answer(number: int, done: Callable[[int], None]) -> int:
+        for _ in range(20):
+            done(number)
+            time.sleep(0.005)
+        return number
+
+    def fail(part: int) -> None:
+        raise KeyError(part)
+
+    with copies(answer, 1) as one:
+        with pytest.raises(KeyError):
+            one.call(1, fail)
+        heard: list[int] = []
+        assert one.call(2, heard.append) == 2
+        assert set(heard) == {2}
+
+
+@linux
 def test_a_copy_that_dies_raises_how_and_the_advice_and_is_replaced() -> None:
-    def answer(item: Any, done: Callable[[], None]) -> Any:
+    def answer(item: Any, done: Callable[[int], None]) -> Any:
         if item == "die":
             os.kill(os.getpid(), signal.SIGKILL)
         return item
 
     with copies(answer, 1) as one:
-        assert one.submit("live").result(60) == "live"
+        assert one.call("live") == "live"
         with pytest.raises(DiedError, match=r"SIGKILL.*testing.*do better\.$") as caught:
-            one.submit("die").result(60)
-        assert one.submit("live again").result(60) == "live again"
+            one.call("die")
+        assert one.call("live again") == "live again"
+        (maker,) = multiprocessing.active_children()
+        maker.kill()
+        maker.join()
+        with pytest.raises(DiedError, match=r"testing.*do better\.$"):
+            one.call("die")
     assert caught.value.exit_code == 1
     assert not multiprocessing.active_children()
 
 
 @linux
 def test_a_copy_ignores_ending_signals_and_ends_with_the_block_in_the_middle_of_its_work(tmp_path: Path) -> None:
-    def answer(seconds: float, done: Callable[[], None]) -> int:
+    def answer(seconds: float, done: Callable[[int], None]) -> int:
         time.sleep(seconds)
         (tmp_path / f"{seconds}").touch()
         return os.getpid()
 
     with copies(answer, 1) as one:
-        child = one.submit(0).result(60)
+        child = one.call(0)
         (maker,) = multiprocessing.active_children()
         for number, process in itertools.product(ENDING, (child, maker.pid)):
             os.kill(process, number)
-        assert one.submit(0).result(60) == child
-        one.submit(100)
+        assert one.call(0) == child
+        threading.Thread(target=pytest.raises, args=(DiedError, one.call, 100)).start()
     assert [path.name for path in tmp_path.iterdir()] == ["0"]
     with pytest.raises(ProcessLookupError):
         os.kill(child, 0)

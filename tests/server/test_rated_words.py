@@ -35,7 +35,6 @@ def calibrate(run: RunFolder, beam: int | None = None) -> None:
 def test_words_of_a_served_model_have_a_confidence(run_copy: RunFolder) -> None:
     calibrate(run_copy)
     with served(run_copy.path, "--processes", "2") as (process, client):
-        assert len(copies_of(process)) == 2
         assert client.get("/languages").json[0]["confidence"] == ["de"]
         cases: list[dict[str, Any]] = [{}, {"beam": 2}, {"alternatives": 1}]
         for asked in cases:
@@ -45,6 +44,7 @@ def test_words_of_a_served_model_have_a_confidence(run_copy: RunFolder) -> None:
             assert words == text.split()
             assert {value for _, _, value in reply["confidences"]} == {PROBABILITY}
         assert "confidences" not in client.translate(SENTENCE).json
+        assert len(copies_of(process)) == 2
 
 
 def test_a_calibration_that_does_not_fit_is_named(run_copy: RunFolder) -> None:

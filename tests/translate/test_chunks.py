@@ -17,20 +17,20 @@ from vtrans.errors import FileError, InputError
 from vtrans.lines.line import lines_of
 from vtrans.search.options import Mbr, Sampling
 from vtrans.storage.run_folder import RunFolder
-from vtrans.text.lines import write_line
+from vtrans.text.lines import lines_in, write_line
 from vtrans.translate.chunks import (
+    ChunkedTexts,
     ChunkJob,
-    Shard,
+    chunks_of,
     collect,
     engine_of,
-    indexed_texts,
-    join_job,
     settings_of,
     translate_chunks,
 )
 from vtrans.translate.stream import translate_stream
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import DEFAULT_OPTIONS
+from vtrans.wording.phrases import read_constraints
 
 LINES = sentences(23)
 
@@ -56,30 +56,34 @@ class Work:
         self.prefixes: Path | None = None
         self.constraints: Path | None = None
 
-    def join(self, options: TranslateOptions = DEFAULT_OPTIONS, **search: Any) -> tuple[ChunkJob, dict[str, Any]]:
-        texts = {"input": self.text, "prefixes": self.prefixes, "constraints": self.constraints}
-        sources = indexed_texts(self.out, {name: path for name, path in texts.items() if path}, self.chunk_lines)
-        settings = settings_of(translator(**search), options)
-        return join_job(self.out, sources, [self.model], settings, self.chunk_lines, options.lines), sources
+    def texts(self) -> ChunkedTexts:
+        paths = {"input": self.text, "prefixes": self.prefixes, "constraints": self.constraints}
+        return ChunkedTexts(self.out, {name: path for name, path in paths.items() if path}, self.chunk_lines)
+
+    def join(self, options: TranslateOptions = DEFAULT_OPTIONS, **search: Any) -> ChunkJob:
+        return self.texts().join([self.model], settings_of(translator(**search), options), options.lines)
+
+    def parts(self) -> tuple[Any, ...]:
+        prefixes, asked = (lines_in(path) if path else None for path in (self.prefixes, self.constraints))
+        return lines_in(self.text), prefixes, asked and read_constraints(asked, "constraints")
 
     def run(
         self,
-        shard: Shard = Shard(),  # noqa: B008 - it is frozen
+        shard: str = "1/1",
         options: TranslateOptions = DEFAULT_OPTIONS,
         *,
         stop_after: float = float("inf"),
         **search: Any,
     ) -> int:
         """Translates a shard, or stops after that many lines. Returns the number of lines translated."""
-        job, sources = self.join(options, **search)
-        own = translator(**search)
+        texts, job, own = self.texts(), self.join(options, **search), translator(**search)
 
         def progress(lines: float, share: float) -> None:
             assert 0 <= share <= 1
             if lines > stop_after:
                 raise Stopped
 
-        translate_chunks(own, job, shard, sources, options, progress=progress)
+        translate_chunks(own, job, chunks_of(shard), texts, self.parts(), options, progress=progress)
         return own.counts.lines
 
     def result(self) -> bytes:
@@ -117,10 +121,10 @@ def test_chunks_are_together_what_a_stream_is(tmp_path: Path, options: Translate
 
 def test_shards_divide_the_chunks(tmp_path: Path) -> None:
     work = Work(tmp_path)
-    done = [work.run(Shard(number, 3)) for number in (2, 3)]
+    done = [work.run(f"{number}/3") for number in (2, 3)]
     with pytest.raises(InputError, match="2 of 5"):
         work.result()
-    done.append(work.run(Shard(1, 2)))  # another number of jobs may resume
+    done.append(work.run("1/2"))  # another number of jobs may resume
     assert done == [5 + 3, 5, 5]
     assert work.run() == 5
     assert work.result() == work.whole()
@@ -138,15 +142,14 @@ def test_a_job_that_was_stopped_anywhere_resumes(tmp_path: Path) -> None:
     assert work.result() == work.whole()
 
 
-def test_what_a_killed_job_left_is_removed_once_its_chunk_is_there(tmp_path: Path) -> None:
+def test_what_a_killed_job_left_is_removed_when_the_chunks_are_collected(tmp_path: Path) -> None:
     work = Work(tmp_path)
-    job, _ = work.join()
-    for chunk in (0, 1):
-        leftover = work.out / f".{job.file(chunk).name}.123.tmp"
-        leftover.mkdir()
-        (leftover / "half").write_text("half")
-    work.run(Shard(1, 2))
-    assert [name for name in work.names() if name.endswith(".tmp")] == [f".{job.file(1).name}.123.tmp"]
+    leftover = work.out / f".{work.join().file(0).name}.123.tmp"
+    leftover.mkdir()
+    (leftover / "half").write_text("half")
+    work.run()
+    work.result()
+    assert not leftover.exists()
 
 
 def test_prefixes_are_divided_like_their_lines(tmp_path: Path) -> None:
@@ -174,7 +177,7 @@ def test_constraints_are_divided_like_their_lines(tmp_path: Path) -> None:
 
 def test_no_other_text_model_or_option_may_join(tmp_path: Path) -> None:
     work = Work(tmp_path)
-    work.run(Shard(1, 5))
+    work.run("1/5")
     with pytest.raises(InputError, match="`beam`"):
         work.run(beam=2)
     with pytest.raises(InputError, match="`nbest`"):
@@ -214,7 +217,7 @@ def test_jobs_have_the_engine_with_which_the_first_began(
 @pytest.mark.parametrize("change", ["longer", "gone", "edited"])
 def test_a_text_that_changes_under_way_is_refused(tmp_path: Path, change: str) -> None:
     work = Work(tmp_path)
-    job, sources = work.join()
+    texts, job = work.texts(), work.join()
 
     def progress(lines: float, share: float) -> None:
         if change == "gone":
@@ -223,7 +226,7 @@ def test_a_text_that_changes_under_way_is_refused(tmp_path: Path, change: str) -
             written(work.text, [*LINES, "more"] if change == "longer" else [line.upper() for line in LINES])
 
     with pytest.raises(InputError, match="text"):
-        translate_chunks(translator(), job, Shard(), sources, DEFAULT_OPTIONS, progress=progress)
+        translate_chunks(translator(), job, chunks_of("1/1"), texts, work.parts(), DEFAULT_OPTIONS, progress=progress)
     assert work.names() == {"job.json"}
 
 

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext, suppress
 from pathlib import Path
@@ -18,16 +19,14 @@ from pathlib import Path
 import pytest
 from cli_runner import SENTENCE, copies_of, gone, start
 from forking import ENVIRONMENT, start_python
-from hypothesis import given
-from hypothesis import strategies as st
-from translators import WORDS, sentences, translator, window
+from translators import WORDS, sentences, translator
 
 from vtrans.console import Console
 from vtrans.errors import InputError
 from vtrans.lines.line import Counts, lines_of
 from vtrans.search.options import Mbr, Sampling
 from vtrans.storage.run_folder import RunFolder
-from vtrans.translate.stream import shares, translate_stream, workers_for
+from vtrans.translate.stream import translate_stream, translate_windows, workers_for, written
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator
 
@@ -43,10 +42,15 @@ class Flushed(io.BytesIO):
         self.seen.append(self.getvalue())
 
 
-def test_a_stream_is_flushed_a_window_at_a_time() -> None:
+def test_each_line_is_written_before_the_next_is_read() -> None:
+    def lines() -> Iterator[str]:
+        for number, word in enumerate(WORDS[:3]):
+            assert [block.count(b"\n") for block in out.seen] == list(range(1, number + 1))
+            yield word
+
     out = Flushed()
-    translate_stream(translator(), lines_of(["a", "dog", "runs"]), out, line_buffered=True)
-    assert [block.count(b"\n") for block in out.seen] == [1, 2, 3]
+    translate_stream(translator(), lines_of(lines()), out, line_buffered=True)
+    assert len(out.seen) == 3
 
 
 # Copies of this process.
@@ -75,10 +79,13 @@ def streamed(
     """Returns what is written, the counts without the time, and the warnings."""
     ours = translating or translator(max_source=12)
     ours.console = heard = Heard()
-    out = io.BytesIO()
+    out, done = io.BytesIO(), [(0.0, 0.0)]
     with workers_for(ours, options, processes) if processes > 1 else nullcontext() as workers:
-        translate_stream(ours, lines_of(lines, prefixes=prefixes), out, options, workers=workers)
+        read = lines_of(lines, prefixes=prefixes)
+        translate_stream(ours, read, out, options, workers=workers, progress=lambda *now: done.append(now))
     assert ours.counts.seconds > 0 or not ours.counts.lines
+    assert done == sorted(done)
+    assert done[-1][0] == ours.counts.lines
     return out.getvalue(), dataclasses.replace(ours.counts, seconds=0.0), sorted(heard.warnings)
 
 
@@ -104,7 +111,7 @@ def test_any_number_of_processes_translates_as_one_does(
     name: str, begun: bool, processes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In float64, so that other batches change nothing. Some lines are blank, some are cut, some searched again."""
-    monkeypatch.setattr("vtrans.translate.stream.WINDOW", 10)
+    monkeypatch.setattr("vtrans.translate.windows.WINDOW_COST", 500)  # about ten lines
     lines = [*sentences(37), "a dog " * 20, "", "   ", *sentences(11, seed=2), "the park " * 30]
     prefixes = [word if line.strip() else "" for word, line in zip(itertools.cycle(WORDS), lines, strict=False)]
     expected, counts, warnings = streamed(lines, FORMS[name], 1, prefixes if begun else None)
@@ -136,19 +143,56 @@ def test_an_error_while_reading_comes_after_the_lines_before_it() -> None:
 def test_lines_are_answered_while_the_input_waits() -> None:
     class Told(io.BytesIO):
         def flush(self) -> None:
-            written.release()
+            answered.release()
 
-    written = threading.Semaphore(0)
+    answered = threading.Semaphore(0)
 
     def lines() -> Iterator[str]:
         for line in sentences(3):
             yield line
-            assert written.acquire(timeout=60), "no answer came"
+            assert answered.acquire(timeout=60), "no answer came"
 
     out, options, ours = Told(), TranslateOptions(), translator()
     with workers_for(ours, options, 2) as workers:
         translate_stream(ours, lines_of(lines()), out, options, workers=workers)
     assert out.getvalue().count(b"\n") == 3
+
+
+@linux
+def test_there_are_no_more_processes_than_lines() -> None:
+    def pid(*_: object) -> int:
+        return os.getpid()
+
+    ours, options = translator(), TranslateOptions()
+    with workers_for(ours, options, 50, make=pid) as workers:
+        assert len(set(translate_windows(ours, lines_of(sentences(2)), options, pid, workers=workers))) == 2
+
+
+@linux
+def test_a_writer_that_waits_stops_the_reader_and_one_that_ends_stops_everything(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("vtrans.translate.windows.WINDOW_COST", 100)
+    before, read = set(threading.enumerate()), 0
+
+    def endless() -> Iterator[str]:
+        nonlocal read
+        while True:
+            read += 1
+            yield "a dog runs"
+
+    ours, options = translator(), TranslateOptions()
+    with workers_for(ours, options, 2, make=written) as workers:
+        blocks = translate_windows(ours, lines_of(endless()), options, written, workers=workers)
+        next(blocks)
+        while len(others := set(threading.enumerate()) - before) < 3 or read < 10:
+            time.sleep(0.01)
+        time.sleep(1)  # time for an unbounded reader to run away
+        assert read < 100
+        blocks.close()
+        for thread in others:
+            thread.join(60)
+    assert not set(threading.enumerate()) - before
 
 
 @pytest.fixture
@@ -196,8 +240,11 @@ def test_a_signal_ends_the_command_and_its_copies(
 @linux
 def test_killing_a_copy_ends_the_command(tmp_path: Path, divided: Callable[..., subprocess.Popen[bytes]]) -> None:
     process = divided("--output", tmp_path / "out")
+    assert process.stdin is not None
+    process.stdin.write(SENTENCE * 20_000)
+    process.stdin.flush()
     os.kill(copies_of(process)[0], signal.SIGKILL)
-    _, err = process.communicate(SENTENCE * 100, timeout=60)
+    _, err = process.communicate(timeout=60)
     assert process.returncode == 1
     assert re.search(r"error: one of 2 .*SIGKILL.*--processes.*\n$", err.decode())
     assert list(tmp_path.iterdir()) == []
@@ -219,17 +266,6 @@ def test_closing_the_output_ends_the_command_and_its_copies(
     assert b"error" not in process.stderr.read()
     assert process.wait(60) == 1
     assert gone(process)
-
-
-# Shares of a window.
-
-
-@given(st.lists(st.text(max_size=40), max_size=30), st.integers(1, 5))
-def test_a_window_is_shared_without_loss(texts: list[str], processes: int) -> None:
-    lines = window(texts)
-    divided = shares(lines, processes)
-    assert len(divided) == processes
-    assert [line for share in divided for line in share] == lines
 
 
 # Memory and signals.

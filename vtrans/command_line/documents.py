@@ -324,7 +324,7 @@ class _Answers:
 
         with workers_for(translator, options, copies, self._threads, _nbests) if copies else nullcontext() as workers:
             windows = translate_windows(translator, lines, options, _nbests, progress=progress, workers=workers)
-            found = [nbest for parts in windows for part in parts for nbest in part]
+            found = [nbest for window in windows for nbest in window]
         self._done += len(lines)
         return dict(zip(lines, found, strict=True))
 

@@ -4,34 +4,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import partial
-from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from vtrans.command_line.lines import many, progress, source_of, stdin_is_terminal, texts_of, warn_of_characters, writer
+from vtrans.command_line.lines import Extent, many, progress, source_of, stdin_is_terminal, texts_of, writer
 from vtrans.command_line.options import BAD_UTF8, check_line_counts, check_output
 from vtrans.console import Console
 from vtrans.errors import InputError
 from vtrans.keys import flag, number, path, text
-from vtrans.processes.division import MOST_PROCESSES
 from vtrans.processes.signals import ended_by_signals
-from vtrans.text.lines import LineReport, OnBadUtf8
-from vtrans.translate.chunks import ChunkJob, Shard, indexed_texts, join_job, settings_of, translate_chunks
+from vtrans.text.lines import OnBadUtf8
+from vtrans.translate.chunks import ChunkedTexts, chunks_of, settings_of, translate_chunks
 
 if TYPE_CHECKING:
-    from vtrans.lines.line import Counts, Line
+    from vtrans.lines.line import Counts
     from vtrans.translate.division import Division
-    from vtrans.translate.stream import Workers
     from vtrans.translate.translation import TranslateOptions
     from vtrans.translate.translator import Translator
-
-
-# Prepares a text for a translator. Returns a function that translates it, with copies of this process if there are any,
-# and the number of processes that have something to do.
-Work = Callable[["Translator"], "tuple[Callable[[Workers[bytes] | None], None], int]"]
 
 
 @dataclass(frozen=True)
@@ -77,8 +68,14 @@ class Text:
         """Whether the lines are typed at a terminal."""
         return self.input is None and stdin_is_terminal()
 
-    def chunks(self) -> Chunks | None:
-        """Returns how the text is divided into chunks, or None if it is not. Raises InputError for a wrong division."""
+    @property
+    def chunks(self) -> slice:
+        """The chunks of the shard."""
+        return chunks_of(self.shard or "1/1")
+
+    def in_chunks(self) -> ChunkedTexts | None:
+        """Returns the texts in chunks, after reading them once, or None if they are not divided. Raises InputError for
+        a wrong division."""
         if self.chunk_lines is None:
             if self.shard is not None:
                 raise InputError("`shard` only applies to chunks; add `chunk_lines`, or leave it out.")
@@ -87,7 +84,9 @@ class Text:
             raise InputError("`chunk_lines` needs `input`, a file, and `output`, a folder.")
         if self.line_buffered:
             raise InputError("`line_buffered` is for input that arrives line by line; leave it or `chunk_lines` out.")
-        return Chunks(self.chunk_lines, Shard.parsed(self.shard or "1/1"), self.input, self.output)
+        chunks_of(self.shard or "1/1")
+        paths = {"input": self.input, "prefixes": self.prefixes, "constraints": self.constraints}
+        return ChunkedTexts(self.output, {name: path for name, path in paths.items() if path}, self.chunk_lines)
 
     def check(self, others: list[tuple[str, Path | None]]) -> None:
         """Raises InputError if the output would replace an input or one of the other files, which have flags, or if
@@ -112,121 +111,70 @@ class Text:
         return divide(processes, threads, reason, prefer_one=self.typed)
 
 
-@dataclass(frozen=True)
-class Chunks:
-    """A text in chunks of that many lines, whose translations go to a folder."""
-
-    lines: int
-    shard: Shard
-    input: Path
-    folder: Path
-
-
 @contextmanager
-def streamed(options: TranslateOptions, text: Text, console: Console) -> Iterator[Work]:
-    """Opens a text that is translated from beginning to end."""
-    from vtrans.lines.line import lines_of
-    from vtrans.translate.stream import translate_stream
+def opened(text: Text, console: Console) -> Iterator[tuple[tuple[Any, ...], Extent]]:
+    """Yields the lines of a text, their prefixes and their constraints, for `lines_of`, and the extent of the text."""
     from vtrans.wording.phrases import read_constraints
 
-    others = [
-        texts_of(path, text.on_bad_utf8, console) if path else nullcontext()
-        for path in (text.prefixes, text.constraints)
-    ]
-    source = source_of(text.input, text.on_bad_utf8, console)
-    with source as (texts, extent), others[0] as prefixes, others[1] as asked:
-        constraints = read_constraints(asked, str(text.constraints)) if asked else None
-        lines = lines_of(texts, prefixes, constraints)
-
-        def run(translator: Translator, lines: Iterator[Line], workers: Workers[bytes] | None) -> None:
-            with (
-                writer(text.output) as stream,
-                progress(console, stream, shown=not text.typed, share=extent.known) as counter,
-            ):
-                translate_stream(
-                    translator,
-                    lines,
-                    stream,
-                    options,
-                    line_buffered=text.line_buffered,
-                    progress=lambda lines, size: counter.update(lines, extent.share(size)),
-                    workers=workers,
-                )
-
-        def prepare(translator: Translator) -> tuple[Callable[[Workers[bytes] | None], None], int]:
-            # The lines of a pipe may arrive late.
-            known = extent.known or (text.input is not None and text.input.is_file())
-            begin = list(islice(lines, MOST_PROCESSES if known else 0))
-            busy = len(begin) if known else MOST_PROCESSES
-            return partial(run, translator, chain(begin, lines)), busy
-
-        yield prepare
-
-
-@contextmanager
-def chunked(
-    chunks: Chunks,
-    models: list[Path],
-    settings: dict[str, Any],
-    options: TranslateOptions,
-    text: Text,
-    console: Console,
-) -> Iterator[Work]:
-    """Finds the chunks of a text, of which those of the shard are translated."""
-    others = {"prefixes": text.prefixes, "constraints": text.constraints}
-    texts = {"input": chunks.input} | {name: path for name, path in others.items() if path}
-    sources = indexed_texts(chunks.folder, texts, chunks.lines)
-
-    def prepare(translator: Translator) -> tuple[Callable[[Workers[bytes] | None], None], int]:
-        common = {**settings, **settings_of(translator, options), "on_bad_utf8": text.on_bad_utf8}
-        job = join_job(chunks.folder, sources, models, common, chunks.lines, options.lines)
-        left = len(job.missing(chunks.shard))
-        missing = many(left, "chunk", "to translate")
-        whole = many(job.chunks, "chunk", f"of at most {chunks.lines:,} lines")
-        console.info(f"{missing}; {chunks.folder} will hold {whole}")
-        return partial(run, translator, job), min(MOST_PROCESSES, left * chunks.lines)
-
-    def run(translator: Translator, job: ChunkJob, workers: Workers[bytes] | None) -> None:
-        report = LineReport()
-        with console.progress("translated", unit="sentences", shares=True) as counter:
-            translate_chunks(
-                translator,
-                job,
-                chunks.shard,
-                sources,
-                options,
-                on_bad_utf8=text.on_bad_utf8,
-                report=report,
-                progress=counter.update,
-                workers=workers,
-            )
-        warn_of_characters(report, str(chunks.input), console)
-
-    yield prepare
+    with ExitStack() as stack:
+        texts, extent = stack.enter_context(source_of(text.input, text.on_bad_utf8, console))
+        prefixes, asked = (
+            stack.enter_context(texts_of(path, text.on_bad_utf8, console)) if path else None
+            for path in (text.prefixes, text.constraints)
+        )
+        yield (texts, prefixes, asked and read_constraints(asked, str(text.constraints))), extent
 
 
 def translate_text(
     load: Callable[[], Translator],
-    work: AbstractContextManager[Work],
+    models: list[Path],
+    settings: dict[str, Any],
     options: TranslateOptions,
     text: Text,
+    chunks: ChunkedTexts | None,
     division: Division,
     console: Console,
 ) -> None:
-    """Does the work, with copies of this process if that is faster, and reports how it went."""
-    from vtrans.translate.stream import workers_for
+    """Translates a text with copies of this process if that is faster, and reports how it went. `models` and `settings`
+    are what chunks have in common, besides the settings of the translator."""
+    from vtrans.lines.line import lines_of
+    from vtrans.translate.stream import translate_stream, workers_for
 
-    with ended_by_signals(), work as prepare:
+    with ended_by_signals(), opened(text, console) as (parts, extent):
         translator = load()
         translator.check(options, constraints=text.constraints is not None)
         if text.typed:
             console.info("reading from the terminal, line by line; end with Ctrl-D")
-        translate_with, busy = prepare(translator)
-        copies = min(division.copies(translator.engine), busy)
+        if chunks:
+            common = {**settings, **settings_of(translator, options), "on_bad_utf8": text.on_bad_utf8}
+            job = chunks.join(models, common, options.lines)
+            missing = many(len(job.missing(text.chunks)), "chunk", "to translate")
+            whole = many(job.chunks, "chunk", f"of at most {job.chunk_lines:,} lines")
+            console.info(f"{missing}; {job.folder} will hold {whole}")
+        copies = division.copies(translator.engine)
         if copies > 1:
-            console.info(f"{copies} processes share the input")
+            console.info(f"up to {copies} processes share the input")
         with workers_for(translator, options, copies, division.threads) if copies else nullcontext() as workers:
-            translate_with(workers)
+            if chunks:
+                with console.progress("translated", unit="sentences", shares=True) as counter:
+                    translate_chunks(
+                        translator, job, text.chunks, chunks, parts, options, progress=counter.update, workers=workers
+                    )
+            else:
+                with (
+                    writer(text.output) as stream,
+                    progress(console, stream, shown=not text.typed, share=extent.known) as counter,
+                ):
+                    translate_stream(
+                        translator,
+                        lines_of(*parts),
+                        stream,
+                        options,
+                        line_buffered=text.line_buffered,
+                        patient=extent.known,
+                        progress=lambda lines, size: counter.update(lines, extent.share(size)),
+                        workers=workers,
+                    )
     report(translator.counts, console, min_length=translator.search.min_length)
 
 

@@ -12,7 +12,7 @@ from vtrans.command_line.documents import Documents, Written, remembered, transl
 from vtrans.command_line.generated import Given, argument, generated, option
 from vtrans.command_line.lines import many
 from vtrans.command_line.options import GLOSSARY, SEARCH_PANEL, STORED, Ensemble, Processes, Quiet, Threads, To
-from vtrans.command_line.texts import Text, chunked, streamed, translate_text
+from vtrans.command_line.texts import Text, translate_text
 from vtrans.config import DEFAULT_RUN, MBR_BEAM, RETRY_NGRAM, EngineConfig, SearchConfig
 from vtrans.console import Console
 from vtrans.errors import InputError
@@ -190,10 +190,10 @@ def translate(
     others += [("--model", file) for file in models.paths]
     targets = documents.targets(files, text.output, others) if files else {}
     search = _checked_search(search, sampling, sampling_options, mbr, no_retry)
-    chunks = text.chunks()
+    text.check(others)
+    chunks = text.in_chunks()
     if chunks and reading.memory:
         raise InputError("`memory` cannot be used with `chunk_lines`, because it may change while jobs run.")
-    text.check(others)
     console = Console(quiet=quiet)
     from vtrans.translate.translation import TranslateOptions
 
@@ -217,12 +217,8 @@ def translate(
             written = Written(text.output, _settings_of(models, reading, settings))
         translate_files(load_model, targets, options, documents, division, console, written)
         return
-    if chunks:
-        common = {**decisive(engine), "weights": list(models.weights) or None, "no_retry": no_retry}
-        work = chunked(chunks, models.paths, common, options, text, console)
-    else:
-        work = streamed(options, text, console)
-    translate_text(load_model, work, options, text, division, console)
+    common = {**decisive(engine), "weights": list(models.weights) or None, "no_retry": no_retry}
+    translate_text(load_model, models.paths, common, options, text, chunks, division, console)
 
 
 def _settings_of(models: Ensemble, reading: Reading, others: object) -> str:

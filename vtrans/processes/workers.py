@@ -7,27 +7,25 @@ whose function does not need it starts quickly and stays small.
 
 from __future__ import annotations
 
-import errno
 import gc
 import multiprocessing
 import os
 import queue
 import signal
-import socket
-import struct
 import sys
 import threading
 import time
 import traceback
 import warnings
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
+from multiprocessing.reduction import recv_handle, send_handle
 from types import ModuleType
-from typing import Any, Generic, NamedTuple, NoReturn, Protocol, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 from vtrans.errors import VtransError
 from vtrans.processes.process import end_openmp_threads
@@ -116,135 +114,130 @@ def _anonymous_main() -> Iterator[None]:
 
 # Copies of this process.
 
-TELL = 0.01  # seconds between two reports of a worker, and between two looks for a message to it
-WATCH = 0.05  # seconds between two calls of `Task.abandoned`
-
-
-class Done(Protocol):
-    """What the answer to a request tells of its progress."""
-
-    def __call__(self, *part: Any) -> None:
-        """Counts a step. An argument is a part of the result, for `Task.hear`."""
-
-    def abandoned(self) -> bool:
-        """Returns whether nobody waits for the result any more."""
+TELL = 0.01  # seconds between two messages of a copy about its progress, and between two looks for a message to it
+WATCH = 0.05  # seconds between two calls of `abandoned`
+_ABANDON = None  # the message that nobody waits for the result; no request is None
+_COPY, _END = 0, -1  # messages instead of a process id
 
 
 class DiedError(VtransError):
     """A worker died, so there is no result."""
 
 
-class Task(Future[Result]):
-    """A request and its result. `steps` counts how often the worker has called `done` for it, and `hear` is called with
-    what it gave to `done`, in a thread of this process. That thread also calls `abandoned` again and again; once it
-    returns True, `done.abandoned` of the worker does so too."""
+class Done:
+    """Progress callback of a copy: exchanges messages with the process that asks, now and then."""
 
-    def __init__(self, request: Any, hear: Callable[[Any], None], abandoned: Callable[[], bool] | None) -> None:
-        super().__init__()
-        self.request, self.hear, self.abandoned, self.steps = request, hear, abandoned, 0
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._parts: list[Any] = []
+        self._told = self._looked = time.monotonic()
+        self._abandoned = False
+
+    def __call__(self, part: Any) -> None:
+        """Sends a part of the result."""
+        self._parts.append(part)
+        if time.monotonic() - self._told > TELL:
+            self.tell()
+
+    def tell(self) -> None:
+        """Sends the parts at once."""
+        if self._parts:
+            self._connection.send(self._parts)
+        self._parts, self._told = [], time.monotonic()
+
+    def abandoned(self) -> bool:
+        """Returns whether nobody waits for the result any more."""
+        if not self._abandoned and time.monotonic() - self._looked > TELL:
+            self._abandoned = self._connection.poll() and self._connection.recv() is _ABANDON
+            self._looked = time.monotonic()
+        return self._abandoned
 
 
 class WorkerPool(Generic[Item, Result]):
-    """`number` copies of this process, each of which computes `answer(request, done)` for one request at a time.
+    """At most `number` copies of this process, each of which computes `answer(request, done)` for a request at a time.
 
-    A copy is made by fork: it starts within milliseconds, and shares the memory of this process until either writes to
-    it. Make copies before this process starts threads, whose locks a copy would find taken; those of OpenMP end here.
-    The first copy does nothing but make the others, so that one that dies can be replaced later.
+    A copy is made by fork when a request finds none free: it starts within milliseconds, and shares the memory of this
+    process until either writes to it. The pool's own process forks the copies, so that threads of this process, whose
+    locks a copy would find taken, may start later than the pool; those of OpenMP end here.
     Copies receive no ending signals; they end when the block ends, or this process does.
     """
 
     def __init__(self, answer: Callable[[Item, Done], Result], number: int, doing: str, advice: str):
         self.number, self._doing, self._advice = number, doing, advice
-        self._tasks: queue.SimpleQueue[Task[Result] | None] = queue.SimpleQueue()
-        end_openmp_threads()
+        self._free: queue.SimpleQueue[tuple[int, Connection] | None] = queue.SimpleQueue()
+        for _ in range(number):
+            self._free.put(None)  # a copy that is still to be made
         self._asking = threading.Lock()
-        # Each message is whole.
-        self._maker, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._maker, theirs = multiprocessing.Pipe()
         context: Any = multiprocessing.get_context("fork")
         self._process = context.Process(target=_make_copies, args=(theirs, self._maker, answer), daemon=True)
-        try:
-            with _blocked(ENDING), warnings.catch_warnings():
-                # Python warns of any other thread. Those of numpy wait for work, and hold no lock.
-                warnings.simplefilter("ignore", DeprecationWarning)
-                self._process.start()
-            theirs.close()
-            copies = [self._copy() for _ in range(number)]
-        except BaseException:
-            self._end()
-            raise
-        for copy in copies:
-            threading.Thread(target=self._run, args=(copy,), daemon=True).start()
-
-    def _copy(self) -> tuple[int, Connection]:
-        """Returns the process id of a new copy, and the connection to it."""
-        ours, theirs = multiprocessing.Pipe()
-        with theirs:
-            return self._ask(0, [theirs.fileno()]), ours
-
-    def _ask(self, pid: int, handles: Sequence[int] = ()) -> int:
-        """Returns the process id of a new copy, which takes over a handle, or the exit code of copy `pid`, which has
-        ended. Raises OSError if this is impossible."""
-        with self._asking:
-            socket.send_fds(self._maker, [_REPLY.pack(pid, 0)], handles)
-            received = self._maker.recv(_REPLY.size)
-        if not received:
-            raise BrokenPipeError("the process that makes copies has ended")
-        reply, problem = _REPLY.unpack(received)
-        if problem:
-            raise OSError(problem, os.strerror(problem))
-        return int(reply)
+        end_openmp_threads()
+        with theirs, _blocked(ENDING), warnings.catch_warnings():
+            # Python warns of any other thread. Those of numpy wait for work, and hold no lock.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self._process.start()
 
     def __enter__(self) -> WorkerPool[Item, Result]:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._end()
-
-    def _end(self) -> None:
-        """Ends all workers at once."""
-        for _ in range(self.number):
-            self._tasks.put(None)
-        with suppress(OSError):  # the process that makes copies may have ended
-            self._maker.shutdown(socket.SHUT_RDWR)
+        """Ends all copies at once."""
+        with self._asking, self._maker, suppress(OSError):  # the process that makes copies may have ended
+            self._maker.send(_END)
         self._process.join()
-        with self._asking:
-            self._maker.close()
 
-    def submit(
+    def call(
         self,
         request: Item,
         hear: Callable[[Any], None] = lambda part: None,
         abandoned: Callable[[], bool] | None = None,
-    ) -> Task[Result]:
-        """Gives a request to the next worker that is free. Requests start in the order in which they are submitted.
+    ) -> Result:
+        """Returns the answer of the next copy that is free. Several threads may call.
 
-        The task raises the exception of `answer`, or DiedError if the worker dies. Another one then takes its place.
+        `hear` is called with each part that `answer` gives to `done`. `abandoned` is called again and again; once it
+        returns True, so does `done.abandoned`. Raises the exception of `answer`, or DiedError if the copy dies; the
+        next request then gets a new one.
         """
-        task: Task[Result] = Task(request, hear, abandoned)
-        self._tasks.put(task)
-        return task
-
-    def _run(self, copy: tuple[int, Connection] | None) -> None:
-        """Gives tasks to one worker at a time; runs in a thread of this process."""
-        while (task := self._tasks.get()) is not None:
-            try:
-                copy = copy or self._copy()
-                result, error = _exchanged(copy[1], task)
-            except (EOFError, OSError) as lost:
-                result, error, copy = None, self._died(copy[0] if copy else 0, lost), None
-            if error is None:
-                task.set_result(result)
-            else:
-                task.set_exception(error)
-
-    def _died(self, pid: int, lost: Exception) -> DiedError:
-        """Returns the error for a copy that has ended, or, without a `pid`, that could not be made."""
+        copy, whole = self._free.get(), None
+        result: Result
         try:
-            code = self._ask(pid) if pid else 0
-        except OSError as error:
-            pid, lost = 0, error
-        if not pid:
-            return DiedError(f"no worker process can be started for {self._doing} ({lost}); {self._advice}.")
+            copy = copy or self._copy()
+            result, error = _exchanged(copy[1], request, hear, abandoned)
+            whole = copy
+        except (EOFError, OSError) as lost:
+            raise self._died(copy, lost) from None
+        finally:
+            self._free.put(whole)
+        if error:
+            raise error
+        return result
+
+    def _copy(self) -> tuple[int, Connection]:
+        """Returns the process id of a new copy, and the connection to it."""
+        ours, theirs = multiprocessing.Pipe()
+        with theirs:
+            return self._ask(_COPY, theirs), ours
+
+    def _ask(self, pid: int, connection: Connection | None = None) -> int:
+        """Returns the process id of a new copy, which gets the connection, or the exit code of copy `pid`, which has
+        ended. Raises OSError if this is impossible."""
+        with self._asking:
+            self._maker.send(pid)
+            if connection:
+                send_handle(self._maker, connection.fileno(), 0)
+            reply = self._maker.recv()
+        if isinstance(reply, OSError):
+            raise reply
+        return int(reply)
+
+    def _died(self, copy: tuple[int, Connection] | None, lost: Exception) -> DiedError:
+        """Returns the error for a copy that has ended, or for one that could not be made."""
+        try:
+            if copy is None:
+                raise lost
+            code = self._ask(copy[0])
+        except (EOFError, OSError) as error:
+            return DiedError(f"no worker process can be started for {self._doing} ({error}); {self._advice}.")
         end = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
         return DiedError(
             f"one of {self.number} worker processes died ({end}) while {self._doing}, perhaps because memory ran out; "
@@ -252,10 +245,11 @@ class WorkerPool(Generic[Item, Result]):
         )
 
 
-def _exchanged(connection: Connection, task: Task[Result]) -> tuple[Any, Exception | None]:
-    """Returns the answer of a copy to a task, or its exception."""
-    connection.send(task.request)
-    abandoned = task.abandoned
+def _exchanged(
+    connection: Connection, request: Any, hear: Callable[[Any], None], abandoned: Callable[[], bool] | None
+) -> tuple[Any, Exception | None]:
+    """Returns the answer of a copy to a request, or its exception."""
+    connection.send(request)
     while True:
         arrived = connection.poll(WATCH if abandoned else None)
         if abandoned and abandoned():
@@ -263,51 +257,34 @@ def _exchanged(connection: Connection, task: Task[Result]) -> tuple[Any, Excepti
             abandoned = None
         if not arrived:
             continue
-        if not isinstance(got := connection.recv(), _Told):
-            result, error = got
-            return result, error
-        task.steps += got.steps
-        for part in got.parts:
-            task.hear(part)
+        if isinstance(got := connection.recv(), tuple):
+            return got
+        for part in got:
+            hear(part)
 
 
-class _Told(NamedTuple):
-    """What a copy tells before its answer is complete."""
-
-    steps: int
-    parts: list[Any]
-
-
-_ABANDON = None  # the message that nobody waits for the result; no request is None
-_REPLY = struct.Struct("qi")  # a process id or an exit code, and an error number
-
-
-def _make_copies(asked: socket.socket, other: socket.socket, answer: Callable[[Any, Done], Any]) -> None:
-    """Makes the copies that are asked for, until the process that asks ends; runs in a copy without other threads."""
+def _make_copies(asked: Connection, other: Connection, answer: Callable[[Any, Done], Any]) -> None:
+    """Forks the copies that are asked for, until the process that asks ends; runs in a process with one thread."""
     other.close()
     # A collection writes to every object that it examines, and so takes the pages that hold them out of what is shared.
     gc.freeze()
     pids: set[int] = set()
-    with suppress(ConnectionError):  # the process that asks was killed before it read a reply
-        while True:
-            message, handles, _, _ = socket.recv_fds(asked, _REPLY.size, 1)
-            if not message:
-                break
-            (pid, _), reply, problem = _REPLY.unpack(message), 0, 0
+    with suppress(EOFError, OSError):  # the process that asks has ended
+        while (pid := asked.recv()) != _END:
+            reply: int | OSError
             try:
-                if pid:
+                if pid != _COPY:
                     reply = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
                     pids.discard(pid)
-                elif (reply := os.fork()) == 0:
-                    asked.close()
-                    _serve(Connection(handles[0]), answer)
                 else:
+                    with Connection(recv_handle(asked)) as connection:
+                        if (reply := os.fork()) == 0:
+                            asked.close()
+                            _serve(connection, answer)
                     pids.add(reply)
             except OSError as error:  # no memory, or too many processes
-                problem = error.errno or errno.EAGAIN
-            for handle in handles:
-                os.close(handle)
-            asked.send(_REPLY.pack(reply, problem))
+                reply = error
+            asked.send(reply)
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
     for pid in pids:
@@ -318,45 +295,22 @@ def _serve(connection: Connection, answer: Callable[[Any, Done], Any]) -> NoRetu
     """Answers the requests that come through `connection`; runs in a copy."""
     try:
         threading.Thread(target=_end_with_parent, daemon=True).start()
-        with suppress(EOFError, OSError):  # the process that made this one has ended
+        with suppress(EOFError, OSError):  # the process that asks has ended, or waits no more
             while True:
                 request = connection.recv()
-                if request is not _ABANDON:  # it comes too late for the last request
-                    connection.send(_answered(request, answer, connection))
+                if request is _ABANDON:  # it comes too late for the last request
+                    continue
+                done = Done(connection)
+                reply: tuple[Any, Exception | None]
+                try:
+                    reply = answer(request, done), None
+                except Exception as error:
+                    error.add_note(traceback.format_exc())
+                    reply = None, error
+                done.tell()
+                connection.send(reply)
         os._exit(0)
     except BaseException:
         traceback.print_exc()
     finally:
         os._exit(1)
-
-
-def _answered(request: Any, answer: Callable[[Any, Done], Any], connection: Connection) -> tuple[Any, Exception | None]:
-    """Returns the answer to a request, or its exception."""
-    try:
-        return answer(request, _Progress(connection)), None
-    except Exception as error:
-        error.add_note(traceback.format_exc())
-        return None, error
-
-
-class _Progress:
-    """The `Done` of a copy: exchanges messages with the process that made it, now and then."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._steps, self._parts = 0, list[Any]()
-        self._told = self._looked = time.monotonic()
-        self._abandoned = False
-
-    def __call__(self, *part: Any) -> None:
-        self._steps += 1
-        self._parts += part
-        if time.monotonic() - self._told > TELL:
-            self._connection.send(_Told(self._steps, self._parts))
-            self._steps, self._parts, self._told = 0, [], time.monotonic()
-
-    def abandoned(self) -> bool:
-        if not self._abandoned and time.monotonic() - self._looked > TELL:
-            self._abandoned = self._connection.poll() and self._connection.recv() is _ABANDON
-            self._looked = time.monotonic()
-        return self._abandoned

@@ -75,7 +75,7 @@ def workers_for(
                     return translated(request, ready, ready.abandoned)
                 for _ in range(2):
                     try:
-                        return copies.submit(request, lambda part: ready(*part), ready.abandoned).result()
+                        return copies.call(request, lambda part: ready(*part), ready.abandoned)
                     except DiedError as error:
                         warn(str(error))
                         died = error

@@ -19,10 +19,6 @@ class Division:
     threads: int  # of each
     asked: bool  # whether the user chose the number of processes
 
-    @property
-    def total(self) -> int:
-        return self.processes * self.threads
-
     def copies(self, engine: Engine) -> int:
         """Returns the number of copies of this process that translate, 0 if it translates itself. Raises InputError if
         the user wants several, but the model is not on the CPU."""
@@ -32,7 +28,7 @@ class Division:
             return self.processes
         if self.asked:
             check_processes(self.processes, f"the model is on {engine.device}")
-        set_threads(self.total)
+        set_threads(self.processes * self.threads)
         return 0
 
 

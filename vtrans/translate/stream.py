@@ -1,8 +1,9 @@
 """Translates a stream of lines to a stream of lines, in order.
 
-Several processes, copies of this one, may divide each window (`workers`); this process reads and writes. Line numbers
-and counts do not depend on the number of processes. Neither does the output, except that other batches may change the
-last bits of a float32 sum, and so choose another of two translations whose scores are equal up to these bits.
+Several processes, copies of this one, may take turns at the windows (`workers`); this process reads and writes. Line
+numbers and counts do not depend on the number of processes. Neither does the output, except that other batches may
+change the last bits of a float32 sum, and so choose another of two translations whose scores are equal up to these
+bits.
 """
 
 from __future__ import annotations
@@ -13,30 +14,29 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import wait
-from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any, BinaryIO, Generic, TypeVar
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, wait
+from contextlib import closing
+from typing import Any, BinaryIO, TypeVar
 
 from vtrans.console import Console
 from vtrans.errors import VtransError
 from vtrans.lines.line import Counts, Line
 from vtrans.processes.signals import uninterrupted
 from vtrans.processes.threads import set_threads
-from vtrans.processes.workers import Task, WorkerPool
+from vtrans.processes.workers import WorkerPool
 from vtrans.text.lines import write_line
 from vtrans.translate.translation import TranslateOptions, rendered
-from vtrans.translate.translator import DEFAULT_OPTIONS, WINDOW, Translator
-from vtrans.translate.windows import WINDOW_BYTES, size_of, windows
+from vtrans.translate.translator import DEFAULT_OPTIONS, Translator
+from vtrans.translate.windows import Windows, size_of
 
-LINE_COST = 32  # a line costs about as much as 32 more bytes of text
-AHEAD = 2  # windows under way at a time
 POLL = 0.2  # seconds between two reports of progress
 
 T = TypeVar("T")
 Make = Callable[[Sequence[Line], TranslateOptions], T]
 """Makes something of translated lines, such as the bytes that are written, where they were translated."""
+Workers = WorkerPool[Sequence[Line], tuple[T, Counts, list[str]]]
+"""Copies of this process. For a window, they return what is made of it, its counts and its warnings."""
 
 
 def translate_stream(
@@ -44,24 +44,17 @@ def translate_stream(
     lines: Iterable[Line],
     stream: BinaryIO,
     options: TranslateOptions = DEFAULT_OPTIONS,
-    *,
-    line_buffered: bool = False,
-    patient: bool = False,
-    progress: Callable[[float, float], None] = lambda lines, size: None,
-    workers: Workers[bytes] | None = None,
+    **settings: Any,
 ) -> None:
     """Writes the translations of `lines` to `stream` as whole lines, and flushes it after each window.
 
-    `line_buffered` translates each line before the next is read. The other arguments are those of `translate_windows`.
-    Ctrl-C and SIGTERM never leave part of a line.
+    The settings are those of `translate_windows`. Ctrl-C and SIGTERM never leave part of a line.
     """
-    most = 1 if line_buffered else None
-    for blocks in translate_windows(
-        translator, lines, options, written, most=most, patient=patient, progress=progress, workers=workers
-    ):
-        with uninterrupted():
-            stream.write(b"".join(blocks))
-            stream.flush()
+    with closing(translate_windows(translator, lines, options, written, **settings)) as blocks:
+        for block in blocks:
+            with uninterrupted():
+                stream.write(block)
+                stream.flush()
 
 
 def translate_windows(
@@ -70,29 +63,28 @@ def translate_windows(
     options: TranslateOptions,
     make: Make[T],
     *,
-    most: int | None = None,
+    line_buffered: bool = False,
     patient: bool = False,
     progress: Callable[[float, float], None] = lambda lines, size: None,
     workers: Workers[T] | None = None,
-) -> Iterator[list[T]]:
-    """Yields what `make` returns for the parts of each window of lines, in order.
+) -> Generator[T, None, None]:
+    """Yields what `make` returns for each window of lines, in order.
 
-    A window has at most `most` lines. `patient` waits for full windows however long they take, so that batches do not
-    depend on time. `progress` is called with the lines and bytes translated so far. `workers` are those of
-    `workers_for`, with the same translator, options and `make`.
+    `line_buffered` translates each line before the next is read. `patient` waits for full windows however long they
+    take, so that batches do not depend on time. `progress` is called with the lines and bytes translated so far.
+    `workers` are those of `workers_for`, with the same translator, options and `make`.
     """
-    processes = workers.number if workers else 1
-    counted = _Progress(progress)
-    waiting = {"idle": threading.TIMEOUT_MAX, "patience": threading.TIMEOUT_MAX} if patient else {}
-    received = windows(lines, most or WINDOW * processes, most=WINDOW_BYTES * processes, **waiting)
-    if workers:
-        yield from _by_workers(translator, received, counted, workers)
-        return
-    for window in received:
-        counted.begin(window)
-        translator.translate_window(window, options, done=counted.step)
-        yield [make(window, options)]
-        counted.end()
+    windows: Windows | Generator[Sequence[Line], None, None] = ([line] for line in lines)
+    if not line_buffered:
+        windows = Windows(lines, workers.number if workers else 1, patient=patient)
+    done = _Progress(progress)
+    with closing(windows):
+        if workers:
+            yield from _by_workers(translator, windows, done, workers)
+            return
+        for window in windows:
+            translator.translate_window(window, options, ready=lambda line: done.report(size_of(line)))
+            yield make(window, options)
 
 
 def written(lines: Sequence[Line], options: TranslateOptions) -> bytes:
@@ -110,44 +102,25 @@ def written(lines: Sequence[Line], options: TranslateOptions) -> bytes:
 
 
 class _Progress:
-    """Counts sentences within a window, then whole windows."""
+    """Counts translated lines and their bytes, in several threads."""
 
-    def __init__(self, report: Callable[[float, float], None]) -> None:
-        self._report = report
-        self._lines = self._size = 0  # of earlier windows
-        self._more = self._weight = 0  # of this window
-        self._steps = 0
+    def __init__(self, progress: Callable[[float, float], None]) -> None:
+        self._progress, self._lock = progress, threading.Lock()
+        self._lines = self._size = 0
 
-    def begin(self, window: Sequence[Line]) -> None:
-        """Starts a window."""
-        self._more, self._weight, self._steps = len(window), sum(map(size_of, window)), 0
+    def add(self, size: int) -> None:
+        with self._lock:
+            self._lines += 1
+            self._size += size
 
-    def step(self, sentences: int = 1) -> None:
-        """Counts sentences of the window."""
-        self._steps += sentences
-        lines = min(self._more, self._steps)
-        self._report(self._lines + lines, self._size + self._weight * lines / max(1, self._more))
-
-    def end(self) -> None:
-        """Counts the whole window."""
-        self._lines += self._more
-        self._size += self._weight
-        self._report(self._lines, self._size)
+    def report(self, *sizes: int) -> None:
+        """Adds lines of these sizes, and reports the sum."""
+        for size in sizes:
+            self.add(size)
+        self._progress(self._lines, self._size)
 
 
 # Copies of this process.
-
-
-@dataclass(frozen=True)
-class _Answer(Generic[T]):
-    """What a worker sends back for some lines."""
-
-    made: T
-    counts: Counts
-    warnings: list[str]
-
-
-Workers = WorkerPool[Sequence[Line], _Answer[T]]
 
 
 def workers_for(
@@ -158,108 +131,81 @@ def workers_for(
     make: Make[Any] = written,
 ) -> Workers[Any]:
     """Returns that many copies of this process, each with `threads` threads, for `translate_windows`."""
-    recorder = _Recorder()
 
-    def answer(lines: Sequence[Line], done: Callable[[], None]) -> _Answer[Any]:
-        if translator.console is not recorder:
-            set_threads(threads)
-            translator.console = recorder
-        translator.counts = Counts()
-        translator.translate_window(lines, options, done=done)
-        return _Answer(make(lines, options), translator.counts, recorder.taken())
+    def answer(lines: Sequence[Line], done: Callable[[int], None]) -> tuple[Any, Counts, list[str]]:
+        set_threads(threads)
+        translator.console, translator.counts = _Recorder(), Counts()
+        translator.translate_window(lines, options, ready=lambda line: done(size_of(line)))
+        return make(lines, options), translator.counts, translator.console.warnings
 
     advice = "try again with fewer `processes` or a smaller `batch_tokens`"
     return WorkerPool(answer, processes, "translating", advice)
 
 
 class _Recorder(Console):
-    """The console of a copy, which sends its warnings to the process that was started."""
+    """The console of a copy, whose warnings go to the process that was started."""
 
     def __init__(self) -> None:
         super().__init__(quiet=True)
-        self._warnings: list[str] = []
+        self.warnings: list[str] = []
 
     def warn(self, text: str) -> None:
-        self._warnings.append(text)
-
-    def taken(self) -> list[str]:
-        """Returns the warnings since the last call."""
-        taken, self._warnings = self._warnings, []
-        return taken
+        self.warnings.append(text)
 
 
 def _by_workers(
-    translator: Translator, windows: Iterator[list[Line]], counted: _Progress, workers: Workers[T]
-) -> Iterator[list[T]]:
-    """Yields what the workers make of each window; collects their counts and warnings."""
+    translator: Translator,
+    windows: Iterator[Sequence[Line]],
+    done: _Progress,
+    workers: Workers[T],
+) -> Iterator[T]:
+    """Yields what the workers make of each window, in order; collects their counts and warnings.
+
+    A thread per worker takes the next window when its worker is free. At most two windows per worker are taken and
+    not yet yielded.
+    """
+    order: queue.SimpleQueue[Future[tuple[float, T, Counts, list[str]] | None]] = queue.SimpleQueue()
+    room, turn = threading.Semaphore(2 * workers.number), threading.Lock()
+
+    def work() -> None:
+        answer: Future[tuple[float, T, Counts, list[str]] | None]
+        window: Sequence[Line] | None = []
+        while window is not None:
+            answer = Future()
+            try:
+                with turn:
+                    room.acquire()
+                    order.put(answer)
+                    window = next(windows, None)
+                began = time.monotonic()
+                answer.set_result((began, *workers.call(window, done.add)) if window else None)
+            except BaseException as error:
+                answer.set_exception(error)
+                return
+
+    for _ in range(workers.number):
+        threading.Thread(target=work, daemon=True).start()
     until = 0.0  # when the last window was done
-    for window, began, tasks in _submitted(windows, workers):
-        counted.begin(window)
-        steps, parts, counts = 0, [], translator.counts
-        for task in tasks:
-            while not wait([task], POLL).done:
-                more = sum(other.steps for other in tasks) - steps
-                counted.step(more)
-                steps += more
-            answer = task.result()
-            for warning in answer.warnings:
+    try:
+        while True:
+            answer = order.get()
+            while not wait([answer], POLL).done:
+                done.report()
+            if (result := answer.result()) is None:
+                return
+            began, made, counts, warnings = result
+            for warning in warnings:
                 if translator.console:
                     translator.console.warn(warning)
-            counts.add(answer.counts)
-            parts.append(answer.made)
-        now = time.monotonic()
-        counts.seconds += now - max(began, until)
-        until = now
-        yield parts
-        counted.end()
-
-
-def _submitted(
-    windows: Iterator[list[Line]], workers: Workers[T]
-) -> Iterator[tuple[list[Line], float, list[Task[_Answer[T]]]]]:
-    """Yields each window, the time at which it was submitted, and its tasks.
-
-    A thread reads and submits windows ahead, so that a worker that is done with its share of a window starts on the
-    next one, and so that translations are written while the input waits.
-    """
-    ahead: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    free, stopped = threading.Semaphore(AHEAD), threading.Event()
-
-    def submit() -> None:
-        try:
-            for window in windows:
-                free.acquire()
-                if stopped.is_set():
-                    return
-                tasks = [workers.submit(share) for share in shares(window, workers.number) if share]
-                ahead.put((window, time.monotonic(), tasks))
-            ahead.put(None)
-        except BaseException as error:
-            ahead.put(error)
-
-    threading.Thread(target=submit, daemon=True).start()
-    try:
-        while (submitted := ahead.get()) is not None:
-            if isinstance(submitted, BaseException):
-                raise submitted
-            yield submitted
-            free.release()
+            translator.counts.add(counts)
+            now = time.monotonic()
+            translator.counts.seconds += now - max(began, until)
+            until = now
+            done.report()
+            yield made
+            room.release()
     finally:
-        stopped.set()
-        free.release()
-
-
-def shares(window: Sequence[Line], processes: int) -> list[Sequence[Line]]:
-    """Returns consecutive shares of a window that cost about the same; some are empty if there are few lines."""
-    costs = [size_of(line) + LINE_COST for line in window]
-    total, cuts, cost = sum(costs), [0], 0
-    for i, cost_of_line in enumerate(costs):
-        # A line belongs to the process whose part of the total cost contains its middle.
-        while cost + cost_of_line / 2 >= len(cuts) * total / processes:
-            cuts.append(i)
-        cost += cost_of_line
-    cuts += [len(window)] * (processes + 1 - len(cuts))
-    return [window[start:stop] for start, stop in pairwise(cuts)]
+        room.release(workers.number)  # the threads end, once the windows are closed
 
 
 # Given translations.

@@ -1,105 +1,98 @@
-"""Splits an endless input into windows of lines, bounded in lines, bytes and waiting time."""
+"""Splits an endless input into windows of lines, bounded in size and waiting time."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, groupby
 
 from vtrans.lines.line import Line
 
-WINDOW_BYTES = 1 << 20  # of text in a window
-IDLE = 0.2  # seconds without input after which a window ends
-PATIENCE = 1.0  # seconds after which a window ends, even if lines keep arriving
+LINE_COST = 32  # a line costs about as much as 32 more bytes of text
+WINDOW_COST = 200_000  # 2,000 lines of 68 bytes: enough for batches of similar length, few enough to wait for
+WAIT = 0.2  # seconds after which a line is handed out
 
 
-def windows(
-    lines: Iterable[Line],
-    size: int,
-    idle: float = IDLE,
-    patience: float = PATIENCE,
-    most: int = WINDOW_BYTES,
-) -> Iterator[list[Line]]:
-    """Yields the lines in windows of at most `size` lines and `most` bytes; a longer line is a window of its own.
+class Windows(Iterator[Sequence[Line]]):
+    """Lines in windows of at most about WINDOW_COST, in order; a longer line is a window of its own.
 
-    A window also ends when no line has arrived for `idle` seconds, or when its first line has waited for `patience`
-    seconds and no other line is there yet. A thread reads at most two windows ahead. An exception while reading is
-    raised here, after the lines before it.
+    A thread reads `parts` windows ahead. Once that many are there, the input has ended, or a line has waited for WAIT
+    seconds, the lines are divided into `parts` windows of about the same cost. `patient` waits for the input however
+    long it takes, so that windows do not depend on time. An exception while reading is raised after the lines before
+    it. One thread at a time may ask for the next window.
     """
-    ahead = _ReadAhead(2 * size, 2 * most)
 
-    def read() -> None:
+    def __init__(self, lines: Iterable[Line], parts: int = 1, *, patient: bool = False) -> None:
+        self._parts, self._patient = parts, patient
+        self._ahead: list[Line] = []
+        self._cost = 0  # of the lines ahead
+        self._since = 0.0  # when the first of them was read
+        self._windows: deque[Sequence[Line]] = deque()
+        self._end: BaseException | None = None
+        self._changed = threading.Condition()
+        threading.Thread(target=self._read, args=(lines,), daemon=True).start()
+
+    def _read(self, lines: Iterable[Line]) -> None:
         try:
             for line in lines:
-                if not ahead.put(line, size_of(line)):
-                    return
-            ahead.put(None)
+                with self._changed:
+                    self._changed.wait_for(lambda: self._end or not self._full())
+                    if self._end:
+                        return
+                    if not self._ahead:
+                        self._since = time.monotonic()
+                    self._ahead.append(line)
+                    self._cost += cost_of(line)
+                    if len(self._ahead) == 1 or self._full():
+                        self._changed.notify_all()
+            self._finish(StopIteration())
         except BaseException as error:
-            ahead.put(error)
+            self._finish(error)
 
-    threading.Thread(target=read, daemon=True).start()
-    try:
-        while window := ahead.window(size, most, idle, patience):
-            yield window
-    finally:
-        ahead.close()
+    def _full(self) -> bool:
+        return self._cost >= self._parts * WINDOW_COST
 
-
-class _ReadAhead:
-    """A bounded queue of lines between the thread that reads and the one that takes windows."""
-
-    def __init__(self, lines: int, size: int) -> None:
-        self._most_lines, self._most_size = lines, size
-        self._items: deque[tuple[Line | BaseException | None, int]] = deque()
-        self._size = 0
-        self._closed = False
-        self._changed = threading.Condition()
-
-    def put(self, item: Line | BaseException | None, size: int = 0) -> bool:
-        """Waits while the queue is full, then appends a line, an exception or None (the end). Returns False if the
-        queue is closed."""
+    def _finish(self, end: BaseException) -> None:
         with self._changed:
-            while self._items and not self._closed:
-                if len(self._items) < self._most_lines and self._size + size <= self._most_size:
-                    break
-                self._changed.wait()
-            self._items.append((item, size))
-            self._size += size
-            self._changed.notify()
-            return not self._closed
+            self._end = self._end or end
+            self._changed.notify_all()
 
-    def window(self, lines: int, size: int, idle: float, patience: float) -> list[Line]:
-        """Returns the next lines, at least one, or none at the end. Raises an exception of the reading thread."""
-        taken: list[Line] = []
-        weight = 0
+    def __next__(self) -> Sequence[Line]:
         with self._changed:
-            self._changed.wait_for(lambda: self._items)
-            until = time.monotonic() + patience
-            while len(taken) < lines:
-                left = max(0.0, min(idle, until - time.monotonic()))
-                if not self._items and not self._changed.wait_for(lambda: self._items, left):
-                    break
-                item, more = self._items[0]
-                if not isinstance(item, Line):  # stays in the queue for the next call, if there are lines before it
-                    if isinstance(item, BaseException) and not taken:
-                        raise item
-                    break
-                if taken and weight + more > size:
-                    break
-                taken.append(item)
-                weight += more
-                self._items.popleft()
-                self._size -= more
-                self._changed.notify()
-        return taken
+            if not self._windows:
+                self._changed.wait_for(lambda: self._ahead or self._end)
+                patience = None if self._patient else max(0.0, self._since + WAIT - time.monotonic())
+                self._changed.wait_for(lambda: self._end or self._full(), patience)
+                self._windows.extend(shares(self._ahead, self._parts))
+                self._ahead, self._cost = [], 0
+                self._changed.notify_all()
+            if not self._windows and self._end:
+                raise self._end
+            return self._windows.popleft()
 
     def close(self) -> None:
-        """Ends the reading thread at its next line."""
+        """Drops the lines that nobody has asked for, and ends the thread at its next line."""
         with self._changed:
-            self._closed = True
-            self._items.clear()
-            self._changed.notify()
+            self._ahead, self._windows = [], deque()
+        self._finish(StopIteration())
+
+
+def shares(lines: Sequence[Line], parts: int) -> list[Sequence[Line]]:
+    """Divides lines into consecutive shares of about the same cost, at most `parts`."""
+    ends = list(accumulate(map(cost_of, lines)))
+
+    def share_of(i: int) -> int:
+        """Returns the share that contains the middle of line i."""
+        return int((ends[i] - cost_of(lines[i]) / 2) * parts / ends[-1])
+
+    return [[lines[i] for i in share] for _, share in groupby(range(len(lines)), share_of)]
+
+
+def cost_of(line: Line) -> int:
+    """Returns the cost of translating a line, in bytes of text."""
+    return size_of(line) + LINE_COST
 
 
 def size_of(line: Line) -> int:
