@@ -16,7 +16,7 @@ WAIT = 0.2  # seconds after which a line is handed out
 
 
 class Windows(Iterator[Sequence[Line]]):
-    """Lines in windows of at most about WINDOW_COST, in order; a longer line is a window of its own.
+    """Lines in windows of about WINDOW_COST or less, in order; only a single line may cost much more.
 
     A thread reads `parts` windows ahead. Once that many are there, the input has ended, or a line has waited for WAIT
     seconds, the lines are divided into `parts` windows of about the same cost. `patient` waits for the input however
