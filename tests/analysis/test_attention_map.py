@@ -75,9 +75,7 @@ def test_an_invalid_parameter_is_refused_by_name(options: dict[str, int | str], 
 
 
 def test_the_command_prints_characters_or_json_or_writes_svg(
-    tiny_run: RunFolder,
-    tmp_path: Path,
-    run_cli: Callable[..., Done],
+    tiny_run: RunFolder, tmp_path: Path, run_cli: Callable[..., Done]
 ) -> None:
     done = run_cli("attend", tiny_run.path, "The big dog sees me today.")
     assert done.code == 0

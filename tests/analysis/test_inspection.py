@@ -36,34 +36,8 @@ def build(**changes: object) -> Transformer:
     return Transformer(config, 40, 40, joint=True, pad_id=0)
 
 
-def plain(model: Transformer) -> None:
-    pass
-
-
 def whole_layers(model: Transformer) -> None:
     model.encoder.layers = module_list([model.encoder.layers[0]] * 4)
-
-
-def groups_of_two(model: Transformer) -> None:
-    first, _, third, _ = model.encoder.layers
-    model.encoder.layers = module_list([first, first, third, third])
-
-
-def attention_only(model: Transformer) -> None:
-    for layer in model.encoder.layers:
-        layer.self_attention = model.encoder.layers[0].self_attention
-
-
-def between_stacks(model: Transformer) -> None:
-    for ours, theirs in zip(model.encoder.layers, model.decoder.layers, strict=True):
-        for name in ("self_attention", "feed_forward"):
-            setattr(theirs, name, getattr(ours, name))
-
-
-def everywhere(model: Transformer) -> None:
-    whole_layers(model)
-    model.decoder.layers = module_list([model.decoder.layers[0]] * 4)  # type: ignore[assignment]  # of one kind
-    between_stacks(model)
 
 
 def one_weight_of_a_layer(model: Transformer) -> None:
@@ -73,22 +47,36 @@ def one_weight_of_a_layer(model: Transformer) -> None:
         cast(Any, layer).feed_forward.inner.weight = first.feed_forward.inner.weight
 
 
-SHARINGS = (plain, whole_layers, groups_of_two, attention_only, between_stacks, one_weight_of_a_layer, everywhere)
+def by_recipe(model: Transformer) -> None:
+    """Shares nothing but what the recipe says."""
+
+
+Recipe = dict[str, object]
+ALL, STACKS = Recipe(share_layers="all"), Recipe(share_stacks=True)
+SHARINGS = [
+    *((recipe, by_recipe) for recipe in (Recipe(), ALL | {"share_group": 2}, STACKS, ALL | STACKS)),
+    (Recipe(share_layers="attention"), by_recipe),
+    (Recipe(), whole_layers),
+    (Recipe(), one_weight_of_a_layer),
+]
 
 
 def leaves(part: Part) -> list[Part]:
     return [leaf for below in part.parts for leaf in leaves(below)] if part.parts else [part]
 
 
-@pytest.mark.parametrize(("share", "tie"), each_with(SHARINGS, ["src-tgt-softmax", "tgt-softmax", "src-tgt", "none"]))
-def test_counts_add_up_however_weights_are_shared(share: Callable[[Transformer], None], tie: str) -> None:
-    model = build(tie=tie)
+@pytest.mark.parametrize(("sharing", "tie"), each_with(SHARINGS, ["src-tgt-softmax", "tgt-softmax", "src-tgt", "none"]))
+def test_counts_add_up_however_weights_are_shared(
+    sharing: tuple[Recipe, Callable[[Transformer], None]], tie: str
+) -> None:
+    recipe, share = sharing
+    model = build(tie=tie, **recipe)
     share(model)
     tree = part_tree(model)
     assert tree.parameters == sum(leaf.parameters for leaf in leaves(tree)) == count_parameters(model)
     without_sharing = sum(p.numel() for _, p in model.named_parameters(remove_duplicate=False))
     assert without_sharing - count_parameters(model) == sum(group.saved for group in shared_groups(model))
-    assert (without_sharing > count_parameters(model)) == (tie != "none" or share is not plain)
+    assert (without_sharing > count_parameters(model)) == (tie != "none" or sharing is not SHARINGS[0])
 
 
 def test_a_weight_of_a_module_with_submodules_is_a_part() -> None:
@@ -192,9 +180,7 @@ def test_the_overlap_comes_from_the_data_folder(tiny_run: RunFolder, tiny_data: 
 
 
 def test_the_command_prints_tables_or_json(
-    tiny_run: RunFolder,
-    tiny_data: DataFolder,
-    run_cli: Callable[..., Done],
+    tiny_run: RunFolder, tiny_data: DataFolder, run_cli: Callable[..., Done]
 ) -> None:
     done = run_cli("inspect", tiny_run.path)
     assert done.code == 0
@@ -213,30 +199,6 @@ def test_the_command_prints_tables_or_json(
     assert record["training"]["step"] == 30
     assert len(record["nearest"][0]["rows"]) == 10
     assert len(record["steps"][0]["by_dot"]) == 3
-
-
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
-        (["--nearest", "3"], "--nearest"),
-        (["--word", "a", "--full"], "--full"),
-        (["--word", " "], "--word"),
-        (["--sentence", ""], "sentence"),
-        (["--sentence", "dog " * 2000], "1,024"),
-        (["--nearest", "0", "--word", "a"], "--nearest"),
-        (["--data", "{other}"], "--data"),
-    ],
-)
-def test_an_invalid_option_is_refused_by_name(
-    words: list[str],
-    named: str,
-    tiny_run: RunFolder,
-    tiny_data_separate: DataFolder,
-    run_cli: Callable[..., Done],
-) -> None:
-    done = run_cli("inspect", tiny_run.path, *(word.format(other=tiny_data_separate.path) for word in words))
-    assert (done.code, done.out) == (2, b"")
-    assert named in done.err
 
 
 def flip(path: Path, place: int) -> None:

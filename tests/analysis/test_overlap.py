@@ -84,31 +84,3 @@ def test_the_command_prints_tables_or_json(
     assert report["rows"] == tiny_data.report["overlap"]["rows"]
     assert report["sides"]["src"]["lines"] == len(TRAIN_PAIRS)
     assert "320" in report["vocabulary"]
-
-
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
-        (["{src}"], "TGT"),
-        (["--vocab", "{src}"], "TGT"),
-        (["{src}", "{tgt}", "--data", "{data}", "--vocab", "x"], "--vocab"),
-        (["{src}", "{tgt}", "--data", "{data}", "--vocab-size", "90"], "--vocab-size"),
-        (["{src}", "{tgt}", "--vocab", "{src}", "--vocab-size", "90"], "--vocab-size"),
-        (["{src}", "{tgt}", "--vocab", "{src}"], "train.en"),
-        (["{src}", "missing"], "missing"),
-        (["{src}", "{tgt}", "--vocab-size", "9000"], "9000"),
-        (["{src}", "{tgt}", "--vocab-size", "1"], "--vocab-size"),
-        (["{src}", "{tgt}", "--on-bad-utf8", "no"], "--on-bad-utf8"),
-        (["--data", "missing"], "missing"),
-    ],
-)
-def test_an_invalid_option_is_refused_by_name(
-    words: list[str],
-    named: str,
-    tiny_data: DataFolder,
-    run_cli: Callable[..., Done],
-) -> None:
-    src, tgt = files(tiny_data.path.parent)
-    done = run_cli("overlap", *(word.format(src=src, tgt=tgt, data=tiny_data.path) for word in words))
-    assert (done.code, done.out) == (2, b"")
-    assert named in done.err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shlex
 import shutil
 import threading
 from collections.abc import Callable
@@ -51,10 +52,7 @@ def test_an_error_leaves_the_old_output_unchanged(
 
 @pytest.fixture(scope="module")
 def place(
-    tmp_path_factory: pytest.TempPathFactory,
-    tiny_data: DataFolder,
-    tiny_data_separate: DataFolder,
-    tiny_run: RunFolder,
+    tmp_path_factory: pytest.TempPathFactory, tiny_data: DataFolder, tiny_data_separate: DataFolder, tiny_run: RunFolder
 ) -> Path:
     """A folder with valid files, and invalid ones of every kind."""
     place = tmp_path_factory.mktemp("place")
@@ -88,6 +86,9 @@ PREPARE = "prepare-bpe --src train.en --tgt train.de --out new"
 
 
 TRANSLATE = "translate --model run"
+CHUNKS = f"{TRANSLATE} --chunk-lines 2"
+CLEAN = "clean --src train.en --tgt train.de --out new"
+OVERLAP = "overlap train.en train.de"
 
 
 # Each faulty command with a pattern for what its error must name: the option, file or key, and the value.
@@ -154,19 +155,51 @@ FAULTS = [
     ("score", "REF"),
     ("score valid.de --hyp valid.de --metric blue", "--metric .*bleu.*blue"),
     ("score valid.de --hyp latin1", "latin1: line 1"),
+    (f"{TRANSLATE} --chunk-lines 0 --input train.en --output out", "--chunk-lines"),
+    (f"{CHUNKS} --input train.en", "--out"),
+    (f"{CHUNKS} --output out", "--input"),
+    (f"{CHUNKS} --input train.en --output out --line-buffered", "--line-buffered"),
+    (f"{CHUNKS} --input train.en --output out --shard 0/2", "0/2"),
+    (f"{CHUNKS} --input train.en --output out --shard two", "two"),
+    (f"{TRANSLATE} --shard 1/2 --input train.en --output out", "--chunk-lines"),
+    (f"{CHUNKS} --input nowhere --output out", "nowhere"),
+    (f"{CLEAN} --without copies", "--without"),
+    (f"{CLEAN} --forward-model run", "--backward-model"),
+    (f"{CLEAN} --forward-model run --backward-model nowhere", "nowhere"),
+    (f"{CLEAN} --forward-model run --backward-model run", "--backward-model"),
+    (f"{CLEAN} --max-ratio 0", "--max-ratio"),
+    (f"{CLEAN} --src nowhere.en", r"nowhere\.en"),
+    ("overlap train.en", "TGT"),
+    ("overlap --vocab train.en", "TGT"),
+    (f"{OVERLAP} --data data --vocab x", "--vocab"),
+    (f"{OVERLAP} --data data --vocab-size 90", "--vocab-size"),
+    (f"{OVERLAP} --vocab train.en --vocab-size 90", "--vocab-size"),
+    (f"{OVERLAP} --vocab train.en", r"train\.en"),
+    ("overlap train.en nowhere", "nowhere"),
+    (f"{OVERLAP} --vocab-size 9000", "9000"),
+    (f"{OVERLAP} --vocab-size 1", "--vocab-size"),
+    (f"{OVERLAP} --on-bad-utf8 no", "--on-bad-utf8"),
+    ("overlap --data nowhere", "nowhere"),
+    ("inspect run --nearest 3", "--nearest"),
+    ("inspect run --word a --full", "--full"),
+    ("inspect run --word ' '", "--word"),
+    ("inspect run --sentence ''", "sentence"),
+    (f"inspect run --sentence '{'dog ' * 2000}'", "1,024"),
+    ("inspect run --nearest 0 --word a", "--nearest"),
+    ("inspect run --data separate", "--data"),
     ("trian", r"trian; .*train\?"),
     ("xyzzy", "xyzzy; .*`vtrans --help`"),
     ("--verbose", "--verbose"),
 ]
 
 
-@pytest.mark.parametrize(("words", "message"), FAULTS, ids=[words for words, _ in FAULTS])
+@pytest.mark.parametrize(("words", "message"), FAULTS, ids=[words[:99] for words, _ in FAULTS])
 def test_a_fault_gets_one_sentence(
     words: str, message: str, place: Path, monkeypatch: pytest.MonkeyPatch, run_cli: Callable[..., Done]
 ) -> None:
     monkeypatch.chdir(place)
     before = tree(place)
-    done = run_cli(*words.split(), stdin=SENTENCE)
+    done = run_cli(*shlex.split(words), stdin=SENTENCE)
     assert (done.code, done.out) == (2, b""), done.err
     *others, last, end = done.err.split("\n")
     assert end == ""

@@ -1,14 +1,17 @@
-"""Streams that stay open, terminals and signals, with commands in processes of their own."""
+"""Streams that stay open or are full, terminals and signals, with commands in processes of their own."""
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import re
+import resource
 import signal
 import subprocess
 from pathlib import Path
 
+import pytest
 from cli_runner import SENTENCE, read_line, start, terminal
 from forking import start_python
 
@@ -88,3 +91,23 @@ def test_closed_streams_are_named(tiny_run: RunFolder) -> None:
         assert (process.returncode, out) == (2, b"")
         assert err.decode().startswith(f"error: {name} ")
         assert err.count(b"\n") == 1
+
+
+ROOM = 40  # bytes that the disk has left
+
+
+@pytest.mark.parametrize(("how", "unbuffered"), [([], ""), (["--json"], "1")])
+def test_a_result_that_does_not_fit_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: list[str], unbuffered: str
+) -> None:
+    """An unbuffered write of Python writes what fits, and raises nothing."""
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")  # a limited size would cut these files too
+    ref = tmp_path / "ref"
+    ref.write_text("A dog runs.\n")
+    with (tmp_path / "result").open("wb") as out:
+        limit = functools.partial(resource.setrlimit, resource.RLIMIT_FSIZE, (ROOM, ROOM))
+        process = start("score", ref, "--hyp", ref, *how, stdout=out, preexec_fn=limit)
+        _, said = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert said.split(b"\n")[-2:] == [b"error: stdout cannot be written: File too large.", b""]

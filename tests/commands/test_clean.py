@@ -34,25 +34,6 @@ def test_a_text_is_cleaned_and_can_be_prepared(run_cli: Callable[..., Done], tmp
     assert json.loads(done.out) == json.loads((folder / "clean.json").read_text(encoding="utf-8"))
 
 
-def test_faults_are_one_sentence(run_cli: Callable[..., Done], tmp_path: Path, tiny_run: RunFolder) -> None:
-    src, tgt = write_pairs(tmp_path, "train", TRAIN_PAIRS)
-    files = ("--src", src, "--tgt", tgt, "--out", tmp_path / "clean")
-    for words, named in (
-        (("--without", "copies"), "--without"),
-        (("--forward-model", tiny_run.path), "--backward-model"),
-        (("--forward-model", tiny_run.path, "--backward-model", tmp_path / "none"), "none"),
-        (("--forward-model", tiny_run.path, "--backward-model", tiny_run.path), "--backward-model"),
-        (("--max-ratio", "0"), "--max-ratio"),
-        (("--src", tmp_path / "missing.en"), "missing.en"),
-    ):
-        done = run_cli("clean", *files, *words)
-        assert done.code == 2
-        errors = [line for line in done.err.split("\n") if line.startswith("error: ")]
-        assert len(errors) == 1
-        assert named in errors[0]
-        assert not (tmp_path / "clean").exists()
-
-
 def test_a_model_of_several_languages_scores_in_the_languages_of_the_text(
     run_cli: Callable[..., Done], tmp_path: Path
 ) -> None:

@@ -79,32 +79,3 @@ def test_jobs_share_a_folder_and_collect_checks_it(
     assert (tmp_path / "all").read_bytes() == whole.out
     other = run_cli(*words, "--nbest", "2")
     assert (other.code, "--nbest" in other.err) == (2, True)
-
-
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
-        ("--chunk-lines 0 --input text --output out", "--chunk-lines"),
-        ("--chunk-lines 2 --input text", "--out"),
-        ("--chunk-lines 2 --output out", "--input"),
-        ("--chunk-lines 2 --input text --output out --line-buffered", "--line-buffered"),
-        ("--chunk-lines 2 --input text --output out --shard 0/2", "0/2"),
-        ("--chunk-lines 2 --input text --output out --shard two", "two"),
-        ("--shard 1/2 --input text --output out", "--chunk-lines"),
-        ("--chunk-lines 2 --input nothing --output out", "nothing"),
-    ],
-)
-def test_a_wrong_division_into_chunks_is_refused(
-    run_cli: Callable[..., Done],
-    tiny_run: RunFolder,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    words: str,
-    named: str,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("text").write_bytes(SENTENCE)
-    done = run_cli("translate", "--model", tiny_run.path, *words.split())
-    assert done.code == 2
-    assert named in done.err
-    assert not Path("out").exists()

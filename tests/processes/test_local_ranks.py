@@ -11,7 +11,6 @@ from contextlib import suppress
 import pytest
 
 from vtrans.processes.local_ranks import LocalRanks
-from vtrans.processes.workers import DiedError
 
 pytestmark = pytest.mark.usefixtures("no_orphans")
 
@@ -19,32 +18,6 @@ pytestmark = pytest.mark.usefixtures("no_orphans")
 def use(ranks: LocalRanks, work: Callable[[], None]) -> None:
     with ranks.forked():
         work()
-
-
-def fail() -> None:
-    raise MemoryError("no room")
-
-
-def die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-@pytest.mark.parametrize(
-    ("end", "said"), [(fail, "process 3 of 3.*MemoryError: no room"), (die, "3 processes.*SIGKILL")]
-)
-@pytest.mark.parametrize("meetings", [0, 1])
-def test_rank_0_hears_of_a_rank_that_ends(end: Callable[[], None], said: str, meetings: int) -> None:
-    def work() -> None:
-        for _ in range(meetings):
-            ranks.wait()
-        if ranks.rank == 2:
-            end()
-        ranks.wait()
-        ranks.wait()
-
-    ranks = LocalRanks(3, 1)
-    with pytest.raises(DiedError, match=said):
-        use(ranks, work)
 
 
 @pytest.mark.slow

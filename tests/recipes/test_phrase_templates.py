@@ -1,4 +1,4 @@
-"""Tests of the program that makes pairs of ordinary words, numbers and codes from templates."""
+"""Tests of the programs that make pairs of ordinary words, numbers and codes from templates, and join short pairs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from recipes.formality import forms_in
+from recipes.tatoeba.joined import FEWEST_WORDS, MOST_WORDS, after_adverbial, joined
 from recipes.tatoeba.phrases import NAMES, pairs, templates
 from vtrans.text.values import compare
 from vtrans.text.words import codes_for
@@ -36,11 +38,15 @@ def made() -> list[tuple[str, str]]:
     return pairs()
 
 
-def test_both_sides_of_each_pair_have_the_same_values(made: list[tuple[str, str]]) -> None:
-    without_codes = [(re.sub(CODES, " ", src), re.sub(CODES, " ", tgt)) for src, tgt in made]
-    different = [(src, tgt) for src, tgt in without_codes if compare(src, tgt)]
+@pytest.fixture(scope="module")
+def long(made: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    return joined(made, 500)
+
+
+def test_both_sides_of_each_pair_have_the_same_values(made: list[tuple[str, str]], long: list[tuple[str, str]]) -> None:
+    without_codes = [(re.sub(CODES, " ", src), re.sub(CODES, " ", tgt)) for src, tgt in (*made, *long)]
     assert len(made) > 15_000
-    assert different == []
+    assert [(src, tgt) for src, tgt in without_codes if compare(src, tgt)] == []
 
 
 def test_no_slot_is_left_and_codes_are_those_of_protected_text(made: list[tuple[str, str]]) -> None:
@@ -74,3 +80,29 @@ def test_no_line_of_the_everyday_suite_is_learned() -> None:
 def _slot(slot: re.Match[str]) -> str:
     """Returns an expression that matches all that can fill a slot."""
     return f"(?:{SHAPES.get(slot[1], '[^ ]+(?: [^ ]+)?')})"
+
+
+def test_lines_are_long_and_have_each_code_once_and_one_form_of_address(long: list[tuple[str, str]]) -> None:
+    assert len(long) == 500
+    for src, tgt in long:
+        assert FEWEST_WORDS <= len(src.split()) <= MOST_WORDS
+        assert "<" not in src + tgt
+        assert len(forms_in(tgt)) < 2
+        assert all(len(re.findall(rf"\b{code}\b", src)) < 2 for code in ("A1", "B2"))
+
+
+@pytest.mark.parametrize(
+    ("src", "tgt", "expected"),
+    [
+        ("He came home.", "Er kam nach Hause.", ("he came home.", "kam er nach Hause.")),
+        ("I've seen it.", "Ich habe es gesehen.", ("I've seen it.", "habe ich es gesehen.")),
+        ("Tom wasn't there.", "Tom war nicht da.", ("Tom wasn't there.", "war Tom nicht da.")),
+        ("Mary can swim!", "Maria kann schwimmen!", ("Mary can swim!", "kann Maria schwimmen!")),
+        ("I know that he came.", "Ich weiß, dass er kam.", None),  # the comma follows the verb
+        ("Tom and I came.", "Tom und ich kamen.", None),
+        ("He came.", "Da kam er.", None),
+        ("I can.", "Ich kann.", None),
+    ],
+)
+def test_after_an_adverbial_the_german_verb_comes_first(src: str, tgt: str, expected: tuple[str, str] | None) -> None:
+    assert after_adverbial(src, tgt) == expected

@@ -110,9 +110,11 @@ def test_a_glossary_belongs_to_a_key(client: Client) -> None:
         ("PUT", f"/v3/glossaries/{id}/dictionaries", DICTIONARY),
         ("DELETE", f"/v3/glossaries/{id}/dictionaries?source_lang=en&target_lang=de", {}),
         ("DELETE", f"/v2/glossaries/{id}", {}),
+        ("POST", "/v2/translate", {"text": "a", "source_lang": "EN", "target_lang": "DE", "glossary_id": id}),
     ):
         assert call(client, method, path, TWO, **fields).status == 404
-    assert call(client, "GET", "/v3/glossaries", TWO).json == {"glossaries": []}
+    for version in ("v2", "v3"):
+        assert call(client, "GET", f"/{version}/glossaries", TWO).json == {"glossaries": []}
     entries = client.send("GET", f"/v2/glossaries/{id}/entries", Authorization=ONE, Accept="text/tab-separated-values")
     assert (entries.body, entries.headers["content-type"].partition(";")[0]) == (
         b"dog\tHund",

@@ -193,7 +193,7 @@ def test_a_document_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
             client.translate_document_download(handle)
 
 
-def test_glossaries(client: Any, server: Client) -> None:
+def test_glossaries(client: Any) -> None:
     made = client.create_glossary("animals", "EN", "DE", TERMS)
     assert (made.ready, made.entry_count, made.source_lang, made.target_lang) == (True, 2, "EN", "DE")
     table = '"a, b","A ""B"""\r\nc,C\r\n\r\n'
@@ -204,13 +204,6 @@ def test_glossaries(client: Any, server: Client) -> None:
     assert client.get_glossary_entries(made) == TERMS
     assert client.translate_text_with_glossary("the dog runs.", made).text == "runs. Hund the"
     assert client.translate_text("a dog", source_lang="EN", target_lang="DE", glossary=made).text == "Hund a"
-    with connected(server, "two") as stranger:
-        assert stranger.list_glossaries() == []
-        for call in (stranger.get_glossary, stranger.delete_glossary, stranger.get_glossary_entries):
-            with pytest.raises(deepl.GlossaryNotFoundException):
-                call(made.glossary_id)
-        with pytest.raises(deepl.DeepLException, match="Not found"):
-            stranger.translate_text("a", source_lang="EN", target_lang="DE", glossary=made.glossary_id)
     client.delete_glossary(made)
     assert [one.name for one in client.list_glossaries()] == ["table"]
     with pytest.raises(deepl.DeepLException, match="dictionary"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +15,6 @@ from vtrans.lines.line import Line
 from vtrans.server.batching import RequestOptions
 from vtrans.server.models import workers_for
 from vtrans.server.parameters import GLOSSARY_CHARACTERS, GLOSSARY_TERMS
-from vtrans.storage.run_folder import RunFolder
 from vtrans.translate.division import Division
 from vtrans.wording.glossary import Glossary, pair_of
 
@@ -90,15 +88,3 @@ def test_terms_of_a_request_come_before_those_of_the_server_and_text_is_protecte
         workers[EN_DE].check(RequestOptions(glossary=server, search=(("stop", "count"),)))
         workers[EN_DE].check(RequestOptions(search=(("stop", "shrink"),)))  # as its own search
         workers[EN_DE].close()
-
-
-@pytest.mark.parametrize(
-    "words",
-    [["--glossary", "de-fr=terms"], ["--glossary", "terms", "--glossary", "terms"], ["--glossary", "nowhere"]],
-)
-def test_wrong_options_end_with_exit_code_2(
-    run_cli: Any, ending_run: RunFolder, tmp_path: Path, words: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "terms").write_text("dog\tHund\n")
-    assert run_cli("serve", ending_run.path, *words, "--port", "0").code == 2

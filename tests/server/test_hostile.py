@@ -155,11 +155,11 @@ def test_a_body_of_100_megabytes_is_refused_and_not_kept() -> None:
     assert "100,000,000" in reply.json["error"]
 
 
+HEAD = b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+
+
 def test_a_slow_body_is_refused(client: Client) -> None:
-    head = (
-        b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 50\r\n\r\n"
-    )
-    assert raw(client, head, b" ", pause=0.3).startswith(b"HTTP/1.1 408")
+    assert raw(client, HEAD % 50, b" ", pause=0.3).startswith(b"HTTP/1.1 408")
 
 
 def test_a_slow_head_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,14 +170,7 @@ def test_a_slow_head_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_client_that_goes_away_frees_its_place(client: Client) -> None:
     body = as_json(q="a b. " * 100)
-    head = (
-        b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-        % len(body)
-    )
-    for _ in range(20):
+    for sent in [body] * 20 + [body[:40]] * 20:
         with socket.create_connection(("127.0.0.1", client.port), timeout=20) as connection:
-            connection.sendall(head + body)
-    for _ in range(20):
-        with socket.create_connection(("127.0.0.1", client.port), timeout=20) as connection:
-            connection.sendall(head + body[:40])
+            connection.sendall(HEAD % len(body) + sent)
     assert client.translate("a b").json == {"translatedText": "b a"}

@@ -144,12 +144,19 @@ def test_a_model_of_several_languages_is_served_once_for_all(run_cli: Any, tmp_p
         (["missing", "--allowed-hosts", "example.com:80"], "--allowed-hosts"),
         (["missing", "--timeout", "0"], "--timeout"),
         (["missing", "--file-char-limit", "0"], "--file-char-limit"),
+        (["{run}", "--glossary", "de-fr={terms}"], "de-fr"),
+        (["{run}", "--glossary", "{terms}", "--glossary", "{terms}"], "two glossaries"),
+        (["{run}", "--glossary", "nowhere"], "nowhere"),
     ],
 )
-def test_wrong_options_end_with_exit_code_2(run_cli: Any, ending_run: RunFolder, words: list[str], wrong: str) -> None:
+def test_wrong_options_end_with_exit_code_2(
+    run_cli: Any, tmp_path: Path, ending_run: RunFolder, words: list[str], wrong: str
+) -> None:
+    terms = tmp_path / "terms"
+    terms.write_text("dog\tHund\n")
     with listen("127.0.0.1", 0) as used:
         port = used.getsockname()[1]
-        done = run_cli("serve", *(word.format(run=ending_run.path, port=port) for word in words))
+        done = run_cli("serve", *(word.format(run=ending_run.path, port=port, terms=terms) for word in words))
     assert done.code == 2
     assert wrong in done.err
 

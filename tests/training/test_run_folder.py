@@ -49,9 +49,6 @@ def test_fresh_removes_only_the_files_of_the_run(run_copy: RunFolder, tiny_data:
     same(run_copy, tiny_train(tiny_data, tmp_path / "whole", "train.seed=4"))
 
 
-BUSY = "another `vtrans train`"
-
-
 def test_a_second_training_in_the_same_folder_is_refused(
     tmp_path: Path, tiny_data: DataFolder, tiny_run: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -61,7 +58,7 @@ def test_a_second_training_in_the_same_folder_is_refused(
     def meanwhile(validation: Validation, step: int, cancelled: Callable[[], bool]) -> dict[str, Any] | None:
         # Refused before the state is read: another recipe would be, too.
         for overrides, fresh in (((), False), (("train.seed=9",), False), ((), True)):
-            with pytest.raises(InputError, match=BUSY) as caught:
+            with pytest.raises(InputError, match="another `vtrans train`") as caught:
                 tiny_train(tiny_data, run.path, *overrides, fresh=fresh)
             refusals.append(caught.value.exit_code)
         return measure(validation, step, cancelled)
