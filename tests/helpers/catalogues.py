@@ -10,31 +10,29 @@ from vtrans.documents.remembered import Remembered
 from vtrans.documents.sentences import PROTECTION
 from vtrans.documents.translating import Lines
 from vtrans.lines.line import Line
-from vtrans.lines.requirements import ProtectText, WriteCodes
+from vtrans.lines.protect import Protect
 from vtrans.translate.translation import Translation
 
 Translate = Callable[[str], Translated]
-STAGES = ProtectText(PROTECTION), WriteCodes(required=True)
+PROTECT = Protect(PROTECTION, None)
 
 
 def seen(text: str) -> Line:
     """Returns a line as a model would see it."""
     line = Line(1, text)
-    for stage in STAGES:
-        stage.before([line])
+    PROTECT([line])
     return line
 
 
 def _in_order(text: str, order: Callable[[int], list[int]], aligned: bool = True) -> Translated:
     """Returns a line with the words that a model would see in another order, as a Translator makes it."""
     line = seen(text)
-    words = line.seen.masked.split()
+    words = line.model_text.split()
     places = order(len(words))
     links = tuple((i, j) for j, i in enumerate(places)) if aligned else None
-    line.translations = [Translation(" ".join(words[i] for i in places), 0.0, 0.0, True, alignment=links)]
-    for stage in reversed(STAGES):
-        stage.after([line])
-    (made,) = line.translations
+    made = Translation(" ".join(words[i] for i in places), 0.0, 0.0, True, alignment=links)
+    for undo in reversed(line.undo):
+        made = undo(made)
     return Translated(made.text, made.alignment)
 
 

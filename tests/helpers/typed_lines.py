@@ -1,4 +1,4 @@
-"""The stages that read lines as people type them, and an engine that repeats what it is given."""
+"""The steps that read lines as people type them, and an engine that repeats what it is given."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from typing import Any
 from translators import FakeEngine, learned, window
 
 from vtrans.engines.engine import Source
-from vtrans.lines.case import Recase
+from vtrans.lines.characters import Characters
 from vtrans.lines.line import Line
-from vtrans.lines.requirements import ProtectText, WriteCodes
-from vtrans.lines.unknowns import Characters, CopyUnknown
+from vtrans.lines.protect import Protect
+from vtrans.lines.recase import Recase
+from vtrans.lines.unknown import UnknownText
+from vtrans.text.languages import Languages
 from vtrans.text.vocabulary import Vocabulary
 from vtrans.translate.translation import TranslateOptions, Translation
 from vtrans.translate.translator import Translator
-from vtrans.wording.protect import Masked, Protection
+from vtrans.wording.protect import Protection
 
 
 def vocabulary_of(text: str) -> Vocabulary:
@@ -25,19 +27,27 @@ LATIN = vocabulary_of("The quick brown fox jumps over the lazy dog. NASA NASA NA
 
 
 class Reader:
-    """The stages that read a line for a model with these vocabularies."""
+    """The steps that read a line for a model with these vocabularies."""
 
     def __init__(self, src_vocab: Vocabulary, tgt_vocab: Vocabulary) -> None:
         characters = Characters(src_vocab, tgt_vocab)
-        self.case = Recase(characters, "en", "de")
-        self._stages = ProtectText(Protection()), CopyUnknown(characters), WriteCodes(required=True), self.case
+        self.case = Recase(characters, Languages("en", "de"))
+        self._steps = Protect(Protection(), UnknownText(characters)), self.case
 
-    def __call__(self, text: str, prefix: str = "") -> Masked:
+    def __call__(self, text: str, prefix: str = "") -> Line:
         """Returns a line as the model sees it."""
         line = Line(1, text, prefix)
-        for stage in self._stages:
-            stage.before([line])
-        return line.seen
+        for step in self._steps:
+            step([line])
+        return line
+
+
+def undone(line: Line, text: str) -> str:
+    """Returns this translation of a line without the changes of the steps."""
+    translation = Translation(text, -1.0, -1.0, True)
+    for undo in reversed(line.undo):
+        translation = undo(translation)
+    return translation.text
 
 
 READ = Reader(LATIN, LATIN)

@@ -28,7 +28,7 @@ from vtrans.interop.ctranslate2 import exporter as exporting
 from vtrans.interop.ctranslate2.folder import is_exported, read_exported
 from vtrans.interop.ctranslate2.importer import read
 from vtrans.interop.exports import export_model
-from vtrans.lines.pieces import EXTRA_LENGTH
+from vtrans.lines.reader import EXTRA_LENGTH
 from vtrans.storage.run_folder import RunFolder
 from vtrans.text.vocabulary import PAD_ID
 from vtrans.translate.translator import Translator

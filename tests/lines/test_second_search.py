@@ -12,21 +12,21 @@ import pytest
 from translators import learned
 
 import vtrans
-from vtrans.config import RETRY_NGRAM, SearchConfig
+from vtrans.config import RETRY_NGRAM
 from vtrans.engines.engine import Source
-from vtrans.lines.coded_numbers import CodedNumbers
 from vtrans.lines.invented import OnlyCodes, OnlyNumbers
 from vtrans.lines.line import Line, Piece
-from vtrans.lines.second_search import SearchTwice
+from vtrans.lines.requirements import CodedNumbers
+from vtrans.lines.search import Find, SearchTwice
 from vtrans.search.lexical import Form, Phrase
 from vtrans.search.loop import Hypothesis
 from vtrans.search.rules import NoRepeatedNgram
 from vtrans.text.vocabulary import EOS_ID, Vocabulary
-from vtrans.translate.translation import TranslateOptions, Translation
+from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator
 from vtrans.wording.avoid import Spelling
 from vtrans.wording.phrases import without_space
-from vtrans.wording.protect import Masked, Protection
+from vtrans.wording.protect import Protection
 
 SEARCHES = {  # the translation of the first search, and that of the second one with its score
     "12 dogs": ("12 Hunde", None),
@@ -58,9 +58,14 @@ def vocab() -> Vocabulary:
     return learned(text)
 
 
-def stage(vocab: Vocabulary, *, numbers: bool = True, can_require: bool = True, codes: bool = False) -> SearchTwice:
+def stage(
+    vocab: Vocabulary, find: Find, *, numbers: bool = True, can_require: bool = True, codes: bool = False
+) -> SearchTwice:
     engine: Any = SimpleNamespace(src_vocab=vocab, tgt_vocab=vocab, models=[SimpleNamespace(codes=codes)])
-    return SearchTwice(engine, lambda: Spelling(vocab), retries=True, numbers=numbers, can_require=can_require)
+    reader: Any = SimpleNamespace(spelling=Spelling(vocab))
+    return SearchTwice(
+        find, engine, reader, None, retries=True, compares=numbers, requires=numbers and can_require
+    )
 
 
 def piece_of(vocab: Vocabulary, text: str) -> Piece:
@@ -71,9 +76,8 @@ def test_the_second_result_is_kept_if_its_numbers_are_better(vocab: Vocabulary) 
     pieces, searched = [piece_of(vocab, text) for text in SEARCHES], list[list[str]]()
     plain, sources = {piece: piece.source for piece in pieces}, dict[Piece, Source]()
 
-    def search(pieces: Sequence[Piece], config: SearchConfig) -> Iterator[Piece]:
+    def search(pieces: Sequence[Piece]) -> Iterator[Piece]:
         searched.append([piece.line.text for piece in pieces])
-        assert config.no_repeat_ngram == 0
         for piece in reversed(pieces):
             first, again = SEARCHES[piece.line.text]
             sources[piece] = piece.source
@@ -81,7 +85,7 @@ def test_the_second_result_is_kept_if_its_numbers_are_better(vocab: Vocabulary) 
             piece.hypotheses = [Hypothesis(tuple(vocab.encode(text)), score, score, True, ())]
             yield piece
 
-    found = list(stage(vocab).around(search)(pieces, SearchConfig()))
+    found = list(stage(vocab, search)(pieces))
     assert searched == [list(SEARCHES), [text for text in reversed(SEARCHES) if SEARCHES[text][1]]]
     assert len(found) == len(pieces)
     results = {piece.line.text: vocab.decode(piece.hypotheses[0].tokens) for piece in found}
@@ -127,7 +131,7 @@ def test_the_second_result_is_kept_if_its_numbers_are_better(vocab: Vocabulary) 
 def test_one_second_search_has_all_problems(vocab: Vocabulary, second: str, score: float, kept: str) -> None:
     texts, sources = ["Katzen B7 B7 B7 B7 B7", second], list[Source]()
 
-    def search(pieces: Sequence[Piece], config: SearchConfig) -> Iterator[Piece]:
+    def search(pieces: Sequence[Piece]) -> Iterator[Piece]:
         for piece in pieces:
             sources.append(piece.source)
             found = score if len(sources) > 1 else -1.0
@@ -135,10 +139,10 @@ def test_one_second_search_has_all_problems(vocab: Vocabulary, second: str, scor
             yield piece
 
     piece = piece_of(vocab, "17 dogs B7")
-    piece.line.seen = Masked([("17 dogs ", "17 dogs "), ("B7", "Ana")], {"B7": "Ana"})
+    piece.line.codes = {"B7": "Ana"}
     code = Phrase((Form(tuple(vocab.encode("B7"))),), 1, exactly=True)
     piece.source = replace(piece.source, phrases=(code,))
-    (found,) = stage(vocab, codes=True).around(search)([piece], SearchConfig())
+    (found,) = stage(vocab, search, codes=True)([piece])
     first, again = sources
     assert (first.phrases, found.source.phrases) == ((), (code,))
     assert [vocab.decode(phrase.forms[0].tokens) for phrase in again.phrases] == ["B7", "17"]
@@ -153,13 +157,13 @@ def test_the_score_decides_between_two_readings(vocab: Vocabulary, score: float,
     piece.other = [*vocab.encode("cats"), EOS_ID]
     results = {tuple(piece.source.tokens): ("Hunde", -1.0), tuple(piece.other): ("Katzen", score)}
 
-    def search(pieces: Sequence[Piece], config: SearchConfig) -> Iterator[Piece]:
+    def search(pieces: Sequence[Piece]) -> Iterator[Piece]:
         for piece in pieces:
             text, found = results[tuple(piece.source.tokens)]
             piece.hypotheses = [Hypothesis(tuple(vocab.encode(text)), found, found, True, ())]
             yield piece
 
-    (found,) = stage(vocab).around(search)([piece], SearchConfig())
+    (found,) = stage(vocab, search)([piece])
     assert vocab.decode(found.hypotheses[0].tokens) == kept
     assert (vocab.decode(found.source.tokens[:-1]), found.line.counts.retried) == ("dogs", 0)
 
@@ -168,7 +172,7 @@ def test_long_numbers_are_codes_in_the_second_search_of_a_model_that_learned_cod
     piece, sources = piece_of(vocab, "We have $2,750,000 here in A1."), list[str]()
     first = piece.source
 
-    def search(pieces: Sequence[Piece], config: SearchConfig) -> Iterator[Piece]:
+    def search(pieces: Sequence[Piece]) -> Iterator[Piece]:
         for piece in pieces:
             sources.append(vocab.decode(piece.source.tokens[:-1]))
             tokens = tuple(vocab.encode(("Wir haben 2750 $ hier in A1.", "Wir haben B2 hier in A1.")[len(sources) - 1]))
@@ -176,7 +180,7 @@ def test_long_numbers_are_codes_in_the_second_search_of_a_model_that_learned_cod
             piece.hypotheses = [Hypothesis(tokens, sum(logprobs), -1.0, True, logprobs)]
             yield piece
 
-    (found,) = stage(vocab, codes=True).around(search)([piece], SearchConfig())
+    (found,) = stage(vocab, search, codes=True)([piece])
     assert sources == ["We have $2,750,000 here in A1.", "We have B2 here in A1."]
     (best,) = found.hypotheses
     assert found.source is first
@@ -189,14 +193,14 @@ def second_source(vocab: Vocabulary, piece: Piece, first: str, *, codes: bool = 
     """Returns the source of the second search, which finds "A1 dogs", and what is kept."""
     sources = list[Source]()
 
-    def search(pieces: Sequence[Piece], config: SearchConfig) -> Iterator[Piece]:
+    def search(pieces: Sequence[Piece]) -> Iterator[Piece]:
         for piece in pieces:
             sources.append(piece.source)
             tokens = tuple(vocab.encode(first if len(sources) == 1 else "A1 dogs"))
             piece.hypotheses = [Hypothesis(tokens, -1.0, -1.0, True, (-1.0,) * (len(tokens) + 1))]
             yield piece
 
-    (found,) = stage(vocab, codes=codes).around(search)([piece], SearchConfig())
+    (found,) = stage(vocab, search, codes=codes)([piece])
     return sources[-1], vocab.decode(found.hypotheses[0].tokens)
 
 
@@ -223,9 +227,7 @@ def test_numbers_that_are_asked_for_are_not_invented(vocab: Vocabulary) -> None:
     piece.line.pieces = [piece]
     text = "12 17 Hunde und 44 Katzen"
     assert second_source(vocab, piece, text)[0] is piece.source
-    piece.line.translations = [Translation(text, -1, -1, True)]
-    stage(vocab).after([piece.line])
-    assert (piece.line.counts.retried, piece.line.counts.numbers) == (0, 0)
+    assert (piece.line.counts.retried, len(piece.problems)) == (0, 0)
 
 
 def test_a_code_after_a_mark_is_restored(vocab: Vocabulary) -> None:
@@ -236,23 +238,17 @@ def test_a_code_after_a_mark_is_restored(vocab: Vocabulary) -> None:
 
 
 def test_without_a_second_search_lines_are_counted_only(vocab: Vocabulary) -> None:
-    counting, line, searched = stage(vocab, can_require=False), Line(1, "17 dogs"), list[int]()
+    pieces, searched = [piece_of(vocab, text) for text in ("17 dogs", "7 dogs")], list[str]()
 
-    def search(pieces: Sequence[Piece], config: SearchConfig) -> Iterator[Piece]:
+    def search(pieces: Sequence[Piece]) -> Iterator[Piece]:
         for piece in pieces:
-            searched.append(piece.line.number)
+            searched.append(piece.line.text)
             piece.hypotheses = [Hypothesis(tuple(vocab.encode("Hunde")), -1.0, -1.0, True, ())]
             yield piece
 
-    assert len(list(counting.around(search)([piece_of(vocab, "17 dogs")], SearchConfig()))) == 1
-    assert searched == [1]
-    line.translations = [Translation("18 Hunde", -1, -1, True, confidence=0.9), Translation("17", -2, -2, True)]
-    counting.after([line])
-    assert (line.counts.numbers, line.translations[0].confidence) == (1, 0.0)
-    line = Line(1, "7 dogs")
-    line.translations = [Translation("sieben Hunde", -1, -1, True, confidence=0.9)]
-    counting.after([line])
-    assert (line.counts.numbers, line.translations[0].confidence) == (0, 0.9)
+    found = list(stage(vocab, search, can_require=False)(pieces))
+    assert searched == ["17 dogs", "7 dogs"]
+    assert [bool(piece.problems.numbers) for piece in found] == [True, False]
 
 
 def test_the_shipped_model_keeps_numbers() -> None:
@@ -279,7 +275,7 @@ def test_only_lines_with_invented_codes_are_searched_again() -> None:
     texts = {"Raum": "Raum", "Raum A12": "Raum A12", "room A-12": "Raum A1", "a place": "ein Pl4", "B7": "B7 Pl4"}
     vocab, searched = learned([*texts, *texts.values()]), list[list[str]]()
 
-    def search(pieces: Sequence[Piece], config: SearchConfig) -> Iterator[Piece]:
+    def search(pieces: Sequence[Piece]) -> Iterator[Piece]:
         searched.append([piece.line.text for piece in pieces])
         for piece in pieces:
             text = "Raum" if piece.source.rules else texts[piece.line.text]
@@ -287,8 +283,8 @@ def test_only_lines_with_invented_codes_are_searched_again() -> None:
             yield piece
 
     pieces = [Piece(Line(i, text), Source([EOS_ID], 9, f"{i}/0")) for i, text in enumerate(texts, 1)]
-    pieces[-1].line.seen = Masked([("B7", "Ana"), (" Raum", " Raum")], {"B7": "Ana"})
-    found = list(stage(vocab, numbers=False).around(search)(pieces, SearchConfig()))
+    pieces[-1].line.codes, pieces[-1].line.model_text = {"B7": "Ana"}, "B7 Raum"
+    found = list(stage(vocab, search, numbers=False)(pieces))
     assert searched == [[*texts], ["room A-12", "B7"]]  # without codes, "Pl4" may be right
     assert [vocab.decode(piece.hypotheses[0].tokens) for piece in found] == [
         "Raum",
@@ -307,7 +303,7 @@ def test_only_pieces_whose_codes_are_lost_or_repeated_are_searched_with_phrases(
     vocab = learned([*FREE, *FREE.values(), "mit"])
     searches: list[list[tuple[str, bool]]] = []
 
-    def search(pieces: Sequence[Piece], config: SearchConfig) -> Iterator[Piece]:
+    def search(pieces: Sequence[Piece]) -> Iterator[Piece]:
         searches.append([(piece.line.text, bool(piece.source.phrases)) for piece in pieces])
         for piece in pieces:
             text = f"mit {piece.line.text}" if piece.source.phrases else FREE[piece.line.text]
@@ -322,7 +318,7 @@ def test_only_pieces_whose_codes_are_lost_or_repeated_are_searched_with_phrases(
         return Piece(Line(1, text), Source([*vocab.encode(text), EOS_ID], 20, "line 1", phrases=phrases))
 
     pieces = [*map(piece, FREE), piece("A1", exactly=False)]
-    found = list(stage(vocab, numbers=False, codes=True).around(search)(pieces, SearchConfig()))
+    found = list(stage(vocab, search, numbers=False, codes=True)(pieces))
     assert searches == [[*((text, False) for text in FREE), ("A1", True)], [(text, True) for text in [*FREE][1:]]]
     assert (
         [vocab.decode(piece.hypotheses[0].tokens) for piece in found]

@@ -26,7 +26,7 @@ from vtrans.engines.attention import cross_attention, mean_attention, upper_half
 from vtrans.engines.forced import forced_batches
 from vtrans.errors import InputError
 from vtrans.lines.line import Line
-from vtrans.lines.pieces import EXTRA_LENGTH
+from vtrans.lines.reader import EXTRA_LENGTH
 from vtrans.model import Transformer
 from vtrans.text.lines import one_line
 from vtrans.text.vocabulary import EOS_ID, SPECIAL_PIECES

@@ -1,26 +1,28 @@
-"""A line on its way from the reader to the writer, and what a stage of this way is."""
+"""A line on its way from the reader to the writer."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from vtrans.errors import InputError
+from vtrans.text.values import Difference
 from vtrans.wording.phrases import NO_WORDING, Wording
-from vtrans.wording.protect import Masked, Span
 
 if TYPE_CHECKING:
-    from vtrans.config import SearchConfig
     from vtrans.engines.engine import Source
     from vtrans.search.loop import Hypothesis
     from vtrans.text.matches import Match
     from vtrans.text.vocabulary import Vocabulary
     from vtrans.translate.translation import Translation
+    from vtrans.wording.glossary import Term
 
 Constraints = Mapping[str, Any]
 """What `phrases.wording_of` reads."""
-T = TypeVar("T")
+Undo = Callable[["Translation"], "Translation"]
+"""Returns a translation of a line as it would be without the change of a step."""
 MOST_PHRASES = 50
 """Terms, and codes, that the search is told of per line: its time grows with their square."""
 
@@ -54,9 +56,26 @@ class Counts:
                 setattr(self, name, getattr(self, name) + value)
 
 
+@dataclass(frozen=True)
+class Problems:
+    """What is wrong with the best hypothesis of a piece."""
+
+    unfinished: bool = False
+    """It reaches its length limit without EOS."""
+    loops: bool = False
+    phrases: int = 0
+    """Phrases and terms that are missing."""
+    codes: int = 0
+    """Codes that are missing, repeated or invented."""
+    numbers: Difference = field(default_factory=Difference)
+
+    def __len__(self) -> int:
+        return self.unfinished + self.loops + self.phrases + self.codes + len(self.numbers)
+
+
 @dataclass(eq=False)
 class Line:
-    """A line and what is asked of its translation; then what the stages make of it. Another process gets only what is
+    """A line and what is asked of its translation; then what the steps make of it. Another process gets only what is
     asked."""
 
     number: int
@@ -67,14 +86,18 @@ class Line:
     match: Match | None = None
     """The translation of a similar line, for a model that has learned to use it."""
 
-    seen: Masked = field(init=False)
-    """The line as the model sees it. Codes represent protected text."""
-    protected: list[Span] = field(init=False, default_factory=list)
-    """Which parts of `seen.text` get a code, in order."""
+    model_text: str = field(init=False)
+    """The line as the model sees it; blank if it does not see it."""
+    undo: list[Undo] = field(init=False, default_factory=list)
+    """What each step appends to undo its change in a translation; the last one comes first."""
+    codes: Mapping[str, str] = field(init=False, default_factory=dict)
+    """The protected text that each code in `model_text` represents."""
     other_text: str = field(init=False, default="")
     """Another reading of the line as the model sees it, or "". It is used if its translation has a better score."""
     wording: Wording = field(init=False, default=NO_WORDING)
     """What the translation must contain, and what it must not, as the model sees it."""
+    terms: Sequence[Term] = field(init=False, default=())
+    """The terms of a glossary in `model_text`."""
     before: list[int] = field(init=False, default_factory=list)
     """Subwords that stand before each piece: a tag, and a fuzzy match."""
     ids: list[int] = field(init=False, default_factory=list)
@@ -83,20 +106,18 @@ class Line:
     translations: list[Translation] = field(init=False, default_factory=list)
     counts: Counts = field(init=False, default_factory=lambda: Counts(lines=1))
     warnings: list[str] = field(init=False, default_factory=list)
-    kept: dict[Kept[Any], Any] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.seen = Masked.plain(self.text)
+        self.model_text = self.text
         if not self.prefix.strip():
             self.prefix = ""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Line, (self.number, self.text, self.prefix, self.constraints, self.match)
 
-    @property
-    def model_text(self) -> str:
-        """The text that the model is given: blank if there are no letters besides the protected text."""
-        return "" if self.seen.texts and not self.seen.has_letters else self.seen.masked
+    def without_codes(self, text: str) -> str:
+        """Returns a text of this line, or of its translation, with a space in the place of each code."""
+        return re.sub(rf"\b(?:{'|'.join(self.codes)})(?!\d)", " ", text) if self.codes else text
 
 
 @dataclass(eq=False)
@@ -106,6 +127,8 @@ class Piece:
     line: Line
     source: Source
     hypotheses: list[Hypothesis] = field(default_factory=list)
+    problems: Problems = field(default_factory=Problems)
+    """Those of the best hypothesis."""
     other: list[int] = field(default_factory=list)
     """The subwords of another reading of the line, as in `Source`; empty without one."""
     gap: str = ""
@@ -115,39 +138,6 @@ class Piece:
         """Returns what its translation must begin with and contain, in any form, separated by line breaks."""
         forms = (form.tokens for phrase in self.source.phrases for form in phrase.forms)
         return "\n".join(vocab.decode(tokens) for tokens in (self.source.prefix, *forms))
-
-
-class Kept(Generic[T]):
-    """What a stage keeps with lines until they come back from the search."""
-
-    def put(self, line: Line, value: T) -> None:
-        """Keeps a value with a line."""
-        line.kept[self] = value
-
-    def get(self, line: Line) -> T | None:
-        """Returns the value that is kept with a line."""
-        return line.kept.get(self)
-
-
-Search = Callable[[Sequence[Piece], "SearchConfig"], Iterator[Piece]]
-"""Finds the hypotheses of pieces. Yields each piece as soon as it has them, in any order."""
-
-
-class Stage:
-    """Changes lines before the search and, in reverse order of the stages, after it. By itself it does nothing."""
-
-    together: ClassVar[bool] = False
-    """Whether `after` is cheaper for a whole window, so that no line is ready before the last one."""
-
-    def before(self, lines: Sequence[Line]) -> None:
-        """Changes the lines of a window."""
-
-    def after(self, lines: Sequence[Line]) -> None:
-        """Changes the translations of some lines of a window."""
-
-    def around(self, search: Search) -> Search:
-        """Returns the search as this stage changes it."""
-        return search
 
 
 def lines_of(

@@ -7,54 +7,20 @@ Legend: N distinct candidates, G distinct n-grams.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vtrans.config import SearchConfig
-from vtrans.lines.line import Line, Piece, Search, Stage
 from vtrans.search.loop import Hypothesis
 from vtrans.text.vocabulary import Vocabulary
-from vtrans.translate.translation import NO_TRANSLATION, TranslateOptions, Translation
+from vtrans.translate.translation import TranslateOptions
 
 Floats = NDArray[np.float64]
 
 CHRF_ORDER, CHRF_BETA, BLEU_ORDER = 6, 2, 4  # sacrebleu's defaults
 COUNTED_NGRAMS = 4096  # n-grams whose matches are counted at a time, which bounds the memory
-
-
-class ChooseBest(Stage):
-    """Chooses the translations among the hypotheses of each piece."""
-
-    def __init__(self, options: TranslateOptions, vocab: Vocabulary) -> None:
-        self._options, self._vocab = options, vocab
-
-    def around(self, search: Search) -> Search:
-        def searched(pieces: Sequence[Piece], config: SearchConfig) -> Iterator[Piece]:
-            for piece in search(pieces, config):
-                piece.hypotheses = chosen(piece.hypotheses, self._options, self._vocab)
-                yield piece
-
-        return searched
-
-
-class LeaveOutEqual(Stage):
-    """Leaves out a translation whose text a better one of its line has: hypotheses may differ only in the case or the
-    codes that stages have replaced."""
-
-    def after(self, lines: Sequence[Line]) -> None:
-        for line in lines:
-            best, distinct = line.translations[0], dict[str, Translation]()
-            for translation in line.translations:
-                distinct.setdefault(translation.text, translation)
-            missing = len(line.translations) - len(distinct)
-            if missing and best.text:
-                none = replace(NO_TRANSLATION, alignment=None if best.alignment is None else ())
-                if best.confidence is not None:
-                    none = replace(none, confidence=0.0, word_confidences=())
-                line.translations = [*distinct.values(), *[none] * missing]
 
 
 def chosen(hypotheses: list[Hypothesis], options: TranslateOptions, vocab: Vocabulary) -> list[Hypothesis]:

@@ -1,91 +1,130 @@
-"""What translations must contain: checks the constraints of lines, and replaces protected text by codes before the
-search, and codes by the text after it."""
+"""What the second search for a piece requires.
+
+The codes and the missing numbers are phrases, and rules forbid other codes, other numbers and repeated n-grams of
+RETRY_NGRAM subwords. A model copies a number digit by digit, and may lose a zero of 1,000,000; one that has learned to
+place codes (wording/protect.py) needs only to say where the number belongs, so codes represent large numbers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from itertools import islice
 
-from vtrans.lines.line import MOST_PHRASES, Line, Stage
-from vtrans.text.lines import one_line
-from vtrans.translate.translation import Translation
-from vtrans.wording.phrases import NO_WORDING, wording_of
-from vtrans.wording.protect import Masked, Protection, masked
+import regex
 
+from vtrans.config import RETRY_NGRAM
+from vtrans.engines.engine import Engine, Source
+from vtrans.lines.check import Check
+from vtrans.lines.invented import RUN, OnlyCodes, OnlyNumbers
+from vtrans.lines.line import MOST_PHRASES, Piece, Problems
+from vtrans.lines.reader import SourceReader
+from vtrans.search.lexical import Form, Phrase, least_tokens
+from vtrans.search.loop import Hypothesis
+from vtrans.search.rules import NoRepeatedNgram, Rule
+from vtrans.text.values import in_ascii, numbers_of
+from vtrans.text.vocabulary import EOS_ID, UNK_ID, Vocabulary
+from vtrans.wording.phrases import without_space
+from vtrans.wording.protect import masked
 
-class CheckConstraints(Stage):
-    """Counts the lines whose best translation does not obey their constraints, and warns of them."""
-
-    def before(self, lines: Sequence[Line]) -> None:
-        for line in lines:
-            if line.constraints:
-                line.wording = wording_of(line.constraints, line.text, line.number)
-
-    def after(self, lines: Sequence[Line]) -> None:
-        for line in lines:
-            if line.wording != NO_WORDING and (unmet := line.wording.unmet(line.translations[0].text)):
-                line.counts.unmet = 1
-                line.warnings.append(f"line {line.number}: its translation does not obey the constraint {unmet[0]!r}")
+_SWAPPED = str.maketrans(".,", ",.")
+FEWEST_DIGITS = 3  # shorter numbers may be hours, days or ordinals, which a language writes in its own way
 
 
-class ProtectText(Stage):
-    """Protects the text that matches patterns."""
+class Requirements:
+    """Makes the sources of second searches. With `numbers`, they require numbers and forbid others."""
 
-    def __init__(self, protection: Protection) -> None:
-        self._protection = protection
+    def __init__(self, engine: Engine, reader: SourceReader, check: Check, *, numbers: bool) -> None:
+        self._src_vocab, self._tgt_vocab = engine.src_vocab, engine.tgt_vocab
+        self._reader, self._check, self._requires = reader, check, numbers
+        self._has_codes = all(model.codes for model in engine.models)
 
-    def before(self, lines: Sequence[Line]) -> None:
-        for line in lines:
-            line.protected = list(self._protection.spans(line.seen.text))
+    def __call__(self, piece: Piece, problems: Problems) -> tuple[Source, CodedNumbers]:
+        """Returns the source of a second search, whose translation has the codes and numbers of a piece and no others,
+        and the numbers that have become codes."""
+        source = replace(piece.source, tokens=piece.other or piece.source.tokens)
+        text, numbers = self._check.text(piece), problems.numbers
+        with_codes = self._src_vocab.decode(source.tokens[len(piece.line.before) : -1])
+        # Digits of another script may have to change, so they get no codes.
+        missing = [number for number in numbers.missing if number not in numbers.kept and in_ascii(number) == number]
+        coded = CodedNumbers(with_codes, missing if self._has_codes else (), self._tgt_vocab)
+        kept = numbers.kept if numbers else ()
+        times = Counter(number for number in (*numbers.missing, *kept) if number not in coded.numbers)
+        found = [Phrase(forms, n) for number, n in times.items() if (forms := tuple(self._forms(number, text)))]
+        phrases = (*source.phrases, *coded.phrases, *found[:MOST_PHRASES])
+        if least_tokens(phrases) < source.limit - 1:
+            source = replace(source, phrases=phrases)
+            if coded.numbers:
+                source = replace(source, tokens=[*piece.line.before, *self._src_vocab.encode(coded.text), EOS_ID])
+        else:
+            coded = CodedNumbers(with_codes, (), self._tgt_vocab)
+        return replace(source, rules=(*source.rules, *self._rules(piece, problems, coded))), coded
+
+    def _rules(self, piece: Piece, problems: Problems, coded: CodedNumbers) -> Iterator[Rule]:
+        spelling = self._reader.spelling
+        only_numbers = problems.numbers or (self._requires and (problems.loops or problems.unfinished))
+        if problems.codes or only_numbers:  # digits after letters belong to no number
+            yield OnlyCodes(spelling, self._check.allowed(piece) | coded.codes)
+        if only_numbers:
+            numbers = [list(number.written()) for number in numbers_of(self._check.text(piece))]
+            numbers += [[tuple(RUN.findall(in_ascii(word)))] for word in piece.required(self._tgt_vocab).split()]
+            yield OnlyNumbers(spelling, numbers)
+        if problems.loops or problems.unfinished or problems.numbers:
+            # 5,000 and 10,000 have the same three zeros.
+            yield NoRepeatedNgram(RETRY_NGRAM, free=spelling.of_numbers if self._requires else ())
+
+    def _forms(self, number: str, text: str) -> Iterator[Form]:
+        """Yields the subwords of a number as the text has it, in ASCII, and with points and commas exchanged."""
+        match = re.search(rf"(\S*?)(?<!\d){re.escape(number)}(?!\d)(\S*)", text)
+        before, after = match.groups() if match else ("", "")
+        written = [form for own in (number, in_ascii(number)) for form in (own, own.translate(_SWAPPED))]
+        if before[:1].isalpha():
+            written = [(before + number + after).rstrip(".,;:!?)]}\"'")]
+        for spelled in dict.fromkeys(written):
+            tokens = tuple(self._tgt_vocab.encode(spelled))
+            if tokens and UNK_ID not in tokens and self._tgt_vocab.decode(tokens) == spelled:
+                yield Form(tokens, whole=not after[:1].isalpha())
 
 
-class WriteCodes(Stage):
-    """Replaces protected text by codes. With `required`, the search keeps them."""
+class CodedNumbers:
+    """A source in which codes represent numbers and the sign of a currency before them. `vocab` is the target's. If it
+    cannot write the numbers, there are no codes."""
 
-    def __init__(self, *, required: bool) -> None:
-        self._required = required
+    def __init__(self, text: str, numbers: Iterable[str], vocab: Vocabulary) -> None:
+        spans = dict[tuple[int, int], str]()
+        for number in numbers:
+            if sum(map(str.isdigit, number)) >= FEWEST_DIGITS:
+                pattern = rf"(?<![\w.,])\p{{Sc}}?{regex.escape(number)}(?!\w|[.,]\d)"
+                spans |= {match.span(): number for match in regex.finditer(pattern, text)}
+        read = masked(text, sorted(spans))
+        tokens = {code: tuple(vocab.encode(code)) for code in read.texts}
+        self._numbers = {tokens[code]: tuple(vocab.encode(of)) for code, of in read.texts.items()}
+        if any(UNK_ID in (*code, *number) for code, number in self._numbers.items()):
+            self._numbers, read, spans = {}, masked(text, ()), {}
+        self._numbers |= {  # also after an opening quotation mark
+            inside: written
+            for known, form in self._numbers.items()
+            if (inside := without_space(known, vocab)) and (written := without_space(form, vocab))
+        }
+        self.text = read.masked
+        self.codes = frozenset(read.texts)
+        self.numbers = set(spans.values())
+        """The numbers that have codes."""
+        self.phrases = [Phrase((Form(tokens[code]),), times, exactly=True) for code, times in read.counts().items()]
+        """What the translation must have."""
 
-    def before(self, lines: Sequence[Line]) -> None:
-        for line in lines:
-            if line.protected:
-                line.seen = masked(line.seen.text, line.protected)
-                if self._required:
-                    codes = dict(islice(line.seen.counts().items(), MOST_PHRASES))
-                    line.wording = replace(line.wording, codes=codes)
-
-    def after(self, lines: Sequence[Line]) -> None:
-        for line in lines:
-            if line.seen.texts:
-                restore = _restored if line.model_text else _copied
-                line.translations = [restore(line.seen, translation) for translation in line.translations]
-
-
-def _copied(line: Masked, translation: Translation) -> Translation:
-    """Returns the line itself as its translation. Each word is linked to itself."""
-    count = len(line.text.split())
-    links = None if translation.alignment is None else tuple((i, i) for i in range(count))
-    words = None if translation.word_confidences is None else (1.0,) * count
-    return replace(translation, text=one_line(line.text), alignment=links, word_confidences=words)
-
-
-def _restored(line: Masked, translation: Translation) -> Translation:
-    """Returns a translation with the protected text. Its subwords stay those of the search."""
-    restored = line.restored(translation.text)
-    links, words = translation.alignment, translation.word_confidences
-    if links is not None:
-        # A code is linked to itself: the model's attention says less.
-        src_codes, tgt_codes = line.code_words(), restored.code_words()
-        src_taken = {i for code in src_codes for i in src_codes[code]}
-        tgt_taken = {j for code in tgt_codes for j in tgt_codes[code]}
-        links = tuple((i, j) for i, j in links if i not in src_taken and j not in tgt_taken)
-        for code in tgt_codes:
-            links += tuple(zip(src_codes[code], tgt_codes[code], strict=False))  # it may occur too often or be missing
-        src, tgt = line.words(), restored.words()
-        links = tuple(sorted({(src[i], tgt[j]) for i, j in links}))
-    if words is not None:
-        least = [1.0] * len(restored.text.split())
-        for word, confidence in zip(restored.words(), words, strict=False):
-            least[word] = min(least[word], confidence)
-        words = tuple(least)
-    return replace(translation, text=one_line(restored.text), alignment=links, word_confidences=words)
+    def restored(self, hypothesis: Hypothesis) -> Hypothesis:
+        """Returns a hypothesis with the numbers in place of their codes. The first subword of a number gets the
+        log-probability of its code, and the others get 0."""
+        tokens, logprobs, place = list[int](), list[float](), 0
+        while place < len(hypothesis.tokens):
+            rest = hypothesis.tokens[place:]
+            code = next((code for code in self._numbers if rest[: len(code)] == code), rest[:1])
+            number = self._numbers.get(code, code)
+            logprob = sum(hypothesis.token_logprobs[place : place + len(code)])
+            tokens += number
+            logprobs += [logprob, *[0.0] * (len(number) - 1)]
+            place += len(code)
+        ends = hypothesis.token_logprobs[place:]
+        return replace(hypothesis, tokens=tuple(tokens), token_logprobs=(*logprobs, *ends))

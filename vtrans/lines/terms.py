@@ -11,53 +11,35 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 
 import regex
 
 from vtrans.config import SearchConfig
 from vtrans.engines.alignments import NO_WORD, Links
 from vtrans.engines.engine import Engine, Source
-from vtrans.lines.line import MOST_PHRASES, Kept, Line, Piece, Search, Stage
-from vtrans.lines.loops import loops
+from vtrans.lines.line import Piece
+from vtrans.lines.reader import SourceReader
 from vtrans.search.loop import Hypothesis, length_penalty
-from vtrans.search.rules import begin_ids, suppressed_ids, with_certain
-from vtrans.text.case import in_capitals
+from vtrans.search.rules import suppressed_ids, with_certain
 from vtrans.text.lines import one_line
 from vtrans.text.vocabulary import EOS_ID
 from vtrans.text.words import words_of_ids, words_of_line
-from vtrans.wording.glossary import Glossary, Term
-from vtrans.wording.phrases import Forms, encoded, has_spaces
+from vtrans.wording.phrases import Forms, has_spaces
 
-TERMS = Kept[tuple[Term, ...]]()
-"""The terms of a glossary that a line has, as the model sees it."""
 _TIE = 1e-4
 """Scores that differ by less count as equal: their rounding errors depend on the batch."""
 _CORE = regex.compile(r"([^\w\p{M}]*)(.*?)([^\w\p{M}]*)")
 
 
-class FindTerms(Stage):
-    """Asks for the translations that a glossary has for the terms of lines, in any case if a line is in capitals."""
-
-    def __init__(self, glossary: Glossary) -> None:
-        self._glossary = glossary
-
-    def before(self, lines: Sequence[Line]) -> None:
-        for line in lines:
-            found = self._glossary.terms_in(line.seen.masked, any_case=in_capitals("".join(line.seen.own)))
-            if terms := tuple(islice(found, MOST_PHRASES)):
-                TERMS.put(line, terms)
-                line.wording = replace(line.wording, terms=tuple(term.forms for term in terms))
-
-
 @dataclass(eq=False)
 class Draft:
-    """A piece, and the same piece to be translated without its terms."""
+    """A piece that is searched without its terms."""
 
     piece: Piece
-    without: Piece
+    source: Source
+    """Its source without terms."""
     src_words: Sequence[int]
     """The word of each subword of the source, without EOS."""
     terms: Sequence[tuple[set[int], Forms]]
@@ -94,73 +76,61 @@ class _Rewriting:
     written: Hypothesis
 
 
-class DraftTerms(Stage):
-    """Searches lines in one piece without their terms, and writes the terms in the translations. Searches the others
-    with their terms, and those for which this gives fewer than `nbest` good translations."""
+class WriteTerms:
+    """Writes terms in the translations of lines in one piece that are searched without them. A search that requires
+    the terms translates the others, and those for which this gives fewer than `nbest` translations."""
 
-    def __init__(self, engine: Engine, nbest: int) -> None:
-        self._engine, self._nbest = engine, nbest
+    def __init__(self, engine: Engine, reader: SourceReader, search: SearchConfig, nbest: int) -> None:
+        self._engine, self._reader, self._search, self._nbest = engine, reader, search, nbest
 
-    def around(self, search: Search) -> Search:
-        def searched(pieces: Sequence[Piece], config: SearchConfig) -> Iterator[Piece]:
-            written = set[Piece]()
-            if not config.no_repeat_ngram and config.repetition_penalty == 1:
-                drafts = [draft for piece in pieces if (draft := self._draft(piece, config))]
-                list(search([draft.without for draft in drafts], config))
-                for piece in self._with_terms(drafts, config):
-                    written.add(piece)
-                    yield piece
-            yield from search([piece for piece in pieces if piece not in written], config)
+    def drafts(self, pieces: Sequence[Piece]) -> dict[Piece, Draft]:
+        """Returns drafts of the pieces in whose translations terms may be written."""
+        if self._search.no_repeat_ngram or self._search.repetition_penalty != 1:
+            return {}
+        return {piece: draft for piece in pieces if piece.line.terms and (draft := self._draft(piece))}
 
-        return searched
-
-    def _draft(self, piece: Piece, config: SearchConfig) -> Draft | None:
-        """Returns the draft of a piece, or None if its line has no terms or several pieces, or if a term covers only a
-        part of a word."""
-        line, source = piece.line, piece.source
-        found = TERMS.get(line)
-        if not found or len(line.pieces) > 1:
+    def _draft(self, piece: Piece) -> Draft | None:
+        """Returns the draft of a piece, or None if its line has several pieces, or if a term covers only a part of a
+        word."""
+        line = piece.line
+        if len(line.pieces) > 1:
             return None
-        text, terms = line.seen.masked, []
+        text, terms = line.model_text, []
         spans = [match.span() for match in regex.finditer(r"\S+", text)]
-        for term in found:
+        for term in line.terms:
             inside = [k for k, (begin, end) in enumerate(spans) if begin < term.end and term.begin < end]
             own = text[term.begin : term.end]
             if not has_spaces(own) or _parts([text[slice(*spans[k])] for k in inside])[1] != _parts([own])[1]:
                 return None
             terms.append((set(inside), term.forms))
-        vocab = self._engine.tgt_vocab
-        phrases = encoded(replace(line.wording, terms=()), vocab, suppressed_ids(config, vocab), line.number)
         words = [*[NO_WORD] * len(line.before), *words_of_line(text, line.ids, self._engine.src_vocab)]
-        return Draft(piece, Piece(line, replace(source, phrases=phrases)), words, terms)
+        source = self._reader.source(line, 0, line.ids, replace(line.wording, terms=()))
+        return Draft(piece, source, words, terms)
 
-    def _with_terms(self, drafts: Sequence[Draft], config: SearchConfig) -> Iterator[Piece]:
-        """Yields the pieces of drafts with enough good hypotheses, with their terms, best first. Hypotheses in which a
-        term has no place of its own, or that would break another rule, are left out."""
-        engine, vocab = self._engine, self._engine.tgt_vocab
-        rewritings = self._rewritings(drafts, config)
-        self._write(rewritings, config)
+    def write(self, drafts: Mapping[Piece, Draft]) -> Iterator[tuple[Piece, bool]]:
+        """Yields the pieces of drafts, and whether they have enough hypotheses with their terms, best first; others
+        keep those of the search. Hypotheses in which a term has no place of its own, or that would break another rule,
+        are left out."""
+        vocab = self._engine.tgt_vocab
+        rewritings = self._rewritings(drafts.values())
+        self._write(rewritings)
         best: defaultdict[Draft, dict[str, Hypothesis]] = defaultdict(dict)
         for rewriting in sorted(rewritings, key=lambda rewriting: -rewriting.written.score):
-            if _obeys(rewriting.draft, rewriting.written, engine, config.min_length):
+            if _obeys(rewriting.draft, rewriting.written, self._engine, self._search.min_length):
                 best[rewriting.draft].setdefault(vocab.decode(rewriting.written.tokens), rewriting.written)
-        for draft in drafts:
-            draft.piece.hypotheses = list(best[draft].values())[: self._nbest]
-            enough = len(draft.piece.hypotheses) == self._nbest
-            if enough and not self._loops(draft.piece):
-                yield draft.piece
+        for piece, draft in drafts.items():
+            written = list(best[draft].values())[: self._nbest]
+            is_written = len(written) == self._nbest
+            piece.hypotheses = written if is_written else piece.hypotheses
+            yield piece, is_written
 
-    def _loops(self, piece: Piece) -> bool:
-        own = piece.hypotheses[0].tokens[len(piece.source.prefix) :]
-        return loops(own, lambda: self._engine.src_vocab.decode(piece.source.tokens[:-1]))
-
-    def _rewritings(self, drafts: Sequence[Draft], config: SearchConfig) -> list[_Rewriting]:
+    def _rewritings(self, drafts: Iterable[Draft]) -> list[_Rewriting]:
         """Returns the finished hypotheses of drafts in which each term has a place of its own."""
         vocab = self._engine.tgt_vocab
-        found = [(draft, hyp) for draft in drafts for hyp in draft.without.hypotheses if hyp.finished]
+        found = [(draft, hyp) for draft in drafts for hyp in draft.piece.hypotheses if hyp.finished]
         pairs = [(draft.piece.source.tokens[:-1], hyp.tokens) for draft, hyp in found]
         words = [(draft.src_words, words_of_ids(hyp.tokens, vocab)) for draft, hyp in found]
-        aligned = self._engine.align(pairs, words, config.batch_tokens)
+        aligned = self._engine.align(pairs, words, self._search.batch_tokens)
         rewritings = []
         for (draft, hyp), links in zip(found, aligned, strict=True):
             text = vocab.decode(hyp.tokens).split()
@@ -168,34 +138,33 @@ class DraftTerms(Stage):
                 rewritings.append(_Rewriting(draft, text, places, hyp))
         return rewritings
 
-    def _write(self, rewritings: Sequence[_Rewriting], config: SearchConfig) -> None:
+    def _write(self, rewritings: Sequence[_Rewriting]) -> None:
         """Writes the terms. If some hypotheses of a draft are rewritten, the others are scored again in the same
         way."""
         vocab = self._engine.tgt_vocab
         changed = {rewriting.draft for rewriting in rewritings if rewriting.places}
         kept = [rewriting for rewriting in rewritings if not rewriting.places and rewriting.draft in changed]
         tokens = [(rewriting.draft.piece.source, rewriting.written.tokens) for rewriting in kept]
-        for rewriting, hypothesis in zip(kept, self._scored(tokens, config), strict=True):
+        for rewriting, hypothesis in zip(kept, self._scored(tokens), strict=True):
             rewriting.written = hypothesis
-        suppressed, begin = set(suppressed_ids(config, vocab)), begin_ids(config, vocab)
+        suppressed, begin = set(suppressed_ids(self._search, vocab)), self._reader.begin
         while todo := [rewriting for rewriting in rewritings if rewriting.places]:
             tries = [(rewriting, text) for rewriting in todo for text in rewriting.places.pop().texts(rewriting.words)]
             tokens = [
                 (rewriting.draft.piece.source, (*begin, *vocab.encode(" ".join(text)))) for rewriting, text in tries
             ]
             best = dict.fromkeys(todo, -math.inf)
-            for (rewriting, text), hypothesis in zip(tries, self._scored(tokens, config), strict=True):
+            for (rewriting, text), hypothesis in zip(tries, self._scored(tokens), strict=True):
                 if hypothesis.score > best[rewriting] + _TIE and suppressed.isdisjoint(hypothesis.tokens):
                     best[rewriting], rewriting.words, rewriting.written = hypothesis.score, text, hypothesis
 
-    def _scored(self, tries: Sequence[tuple[Source, tuple[int, ...]]], config: SearchConfig) -> list[Hypothesis]:
+    def _scored(self, tries: Sequence[tuple[Source, tuple[int, ...]]]) -> list[Hypothesis]:
         """Returns finished hypotheses with these tokens."""
         pairs = [(source.tokens[:-1], (*tokens, EOS_ID)) for source, tokens in tries]
-        scored = []
+        scored, config = [], self._search
         found = self._engine.token_logprobs(pairs, config.batch_tokens)
-        begin = begin_ids(config, self._engine.tgt_vocab)
         for (_, target), given in zip(pairs, found, strict=True):
-            logprobs = with_certain(begin, target, given)
+            logprobs = with_certain(self._reader.begin, target, given)
             total = math.fsum(logprobs)
             score = total / length_penalty(len(logprobs), config.alpha, config.length_penalty)
             scored.append(Hypothesis(target[:-1], total, score, True, logprobs))

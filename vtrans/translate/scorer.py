@@ -10,8 +10,8 @@ from itertools import zip_longest
 from vtrans.config import SearchConfig
 from vtrans.engines.engine import Engine
 from vtrans.errors import InputError
-from vtrans.lines.line import Kept, Line
-from vtrans.lines.pieces import SourceReader
+from vtrans.lines.line import Line
+from vtrans.lines.reader import SourceReader
 from vtrans.search.loop import length_penalty
 from vtrans.search.rules import with_certain
 from vtrans.text.lines import one_line
@@ -19,21 +19,17 @@ from vtrans.text.vocabulary import EOS_ID, PAD_ID
 from vtrans.translate.translation import Translation
 
 Target = str | Sequence[int]
-TARGET = Kept[Target]()
-"""The translation of a line that is given."""
 
 
-def lines_to_score(sources: Iterable[str], targets: Iterable[Target]) -> Iterator[Line]:
-    """Yields the sources as lines that keep their targets. Raises InputError for unequal numbers of them."""
+def lines_to_score(sources: Iterable[str], targets: Iterable[Target]) -> Iterator[tuple[Line, Target]]:
+    """Yields the sources as lines, each with its target. Raises InputError for unequal numbers of them."""
     pairs = zip_longest(sources, targets)
     for number, (source, target) in enumerate(pairs, 1):
         if source is None or target is None:
             fewer, more = number - 1, number + sum(1 for _ in pairs)
             n, m = (fewer, more) if source is None else (more, fewer)
             raise InputError(f"there are {n:,} sources, but {m:,} targets; each source needs one target.")
-        line = Line(number, source)
-        TARGET.put(line, target)
-        yield line
+        yield Line(number, source), target
 
 
 @dataclass(frozen=True)
@@ -44,15 +40,15 @@ class Scorer:
     search: SearchConfig
     reader: SourceReader
 
-    def score(self, lines: Sequence[Line], done: Callable[[], None], to: str | None) -> None:
-        """Gives each line its given translation with its log-probability."""
+    def score(self, given: Sequence[tuple[Line, Target]], done: Callable[[], None], to: str | None) -> None:
+        """Gives each line its target as its translation, with its log-probability."""
         reader, tag = self.reader, self.reader.beginning(to)
         longest = reader.max_target(reader.max_source)
         targets: dict[Line, list[int]] = {}
         known: dict[Line, float] = {}  # log-probabilities of pairs that are not given to the model
-        for line in lines:
+        for line, own in given:
             line.ids = reader.encode(line.text, line.number, to=to)
-            target = targets[line] = self._target(line, to)
+            target = targets[line] = self._tokens(own, line.number, to)
             if not line.ids or not line.text.strip():
                 known[line] = -math.inf if any(token > EOS_ID for token in target) else 0.0
                 line.counts.blank = 1
@@ -62,20 +58,20 @@ class Scorer:
                     f"line {line.number} has {len(line.ids):,} source and {len(target):,} target subwords, more than "
                     f"{reader.max_source:,} and {longest:,}; it gets no log-probability"
                 )
-        pairs = [([*tag, *line.ids], () if line in known else targets[line]) for line in lines]
+        pairs = [([*tag, *line.ids], () if line in known else target) for line, target in targets.items()]
         scored = self.engine.token_logprobs(pairs, self.search.batch_tokens, done)
         begin = reader.begin
-        for line, logprobs in zip(lines, scored, strict=True):
-            logprobs = with_certain(begin, targets[line], logprobs)
+        for (line, target), logprobs in zip(targets.items(), scored, strict=True):
+            logprobs = with_certain(begin, target, logprobs)
             line.counts.tgt_tokens = len(logprobs)
-            line.translations = [self._scored(targets[line], known.get(line, math.fsum(logprobs)), logprobs)]
+            line.translations = [self._scored(target, known.get(line, math.fsum(logprobs)), logprobs)]
 
-    def _target(self, line: Line, to: str | None) -> list[int]:
-        """Returns the subwords of the target of a line, with EOS if it is a text."""
-        target, vocab = TARGET.get(line), self.engine.tgt_vocab
+    def _tokens(self, target: Target, number: int, to: str | None) -> list[int]:
+        """Returns the subwords of target `number`, with EOS if it is a text."""
+        vocab = self.engine.tgt_vocab
         if isinstance(target, str):
-            return [*self.reader.begin, *self.reader.encode(target, line.number, vocab, to=to), EOS_ID]
-        return checked_target(target or (), line.number, len(vocab))
+            return [*self.reader.begin, *self.reader.encode(target, number, vocab, to=to), EOS_ID]
+        return checked_target(target, number, len(vocab))
 
     def _scored(self, tokens: Sequence[int], logprob: float, logprobs: Sequence[float]) -> Translation:
         if logprob == 0.0 and not logprobs:  # the translation of a blank line

@@ -10,7 +10,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from itertools import islice
 from threading import RLock
 
@@ -18,8 +17,8 @@ from vtrans.config import SearchConfig
 from vtrans.console import Console
 from vtrans.engines.engine import Engine
 from vtrans.errors import InputError
-from vtrans.lines.line import Constraints, Counts, Line, Piece, Search, lines_of
-from vtrans.lines.stages import Stages
+from vtrans.lines.line import Constraints, Counts, Line, lines_of
+from vtrans.lines.steps import StepsOfEngine
 from vtrans.search.options import Mbr, Sampling
 from vtrans.text.vocabulary import Formality
 from vtrans.translate.confidence import Calibration
@@ -34,10 +33,10 @@ class Translator:
     """Translates lines with an engine and search settings; `search` replaces the settings stored with the model.
 
     With `retry`, a line whose best translation loops or reaches its length limit is searched again with a no-repeat
-    rule (`vtrans.lines.second_search`). The n-best list comes from the search that is kept. There is no second search
+    rule (`vtrans.lines.search`). The n-best list comes from the search that is kept. There is no second search
     for loops if `search` already has a no-repeat rule, or for samples. `limit` is a parameter of `SourceReader`.
 
-    Lines pass the stages that `vtrans.lines.stages` lists: among others, a line in capitals is translated as a
+    Lines pass the steps that `vtrans.lines.steps` lists: among others, a line in capitals is translated as a
     sentence, and characters that the vocabulary lacks are copied.
 
     `counts` holds what has been done so far; warnings go to `console`. Several threads may use a translator: each gets
@@ -62,8 +61,8 @@ class Translator:
         self.turn = RLock()
         if reason := self.search.contradiction("`{}`"):
             raise InputError(reason)
-        self._stages = Stages(engine, self.search, retry=retry, limit=limit)
-        self.reader = self._stages.reader
+        self._steps = StepsOfEngine(engine, self.search, retry=retry, limit=limit)
+        self.reader = self._steps.reader
         self.uses_matches = all(model.matches for model in engine.models)
         """Whether the model has learned to use fuzzy matches."""
         self._scorer = Scorer(engine, self.search, self.reader)
@@ -157,46 +156,27 @@ class Translator:
         """
         self.check(options, constraints=any(line.constraints for line in lines))
         with self._in_turn(lines):
-            stages = self._stages.of(options)
-            search: Search = partial(self._searched, options)
-            for stage in stages:
-                stage.before(lines)
+            steps = self._steps(options)
+            steps.begin(lines)
             self._warn(lines)
-            for stage in reversed(stages):
-                search = stage.around(search)
+            together = options.alignments  # linking words is cheaper for a whole window
+            left = Counter(piece.line for line in lines for piece in line.pieces)
 
-            def finish(some: Sequence[Line]) -> None:
-                for stage in reversed(stages):
-                    stage.after(some)
+            def end(some: Sequence[Line]) -> None:
+                steps.end(some)
                 for line in some:
                     ready(line)
 
-            together = any(stage.together for stage in stages)
-            left = Counter(piece.line for line in lines for piece in line.pieces)
             if not together:
-                finish([line for line in lines if not line.pieces])
-            for piece in search([piece for line in lines for piece in line.pieces], self.search):
+                end([line for line in lines if not line.pieces])
+            for piece in steps.search([piece for line in lines for piece in line.pieces]):
                 done()
                 left[piece.line] -= 1
                 if not together and not left[piece.line]:
-                    finish([piece.line])
+                    end([piece.line])
             if together:
-                finish(lines)
+                end(lines)
         return [line.translations for line in lines]
-
-    def _searched(self, options: TranslateOptions, pieces: Sequence[Piece], config: SearchConfig) -> Iterator[Piece]:
-        """Finds the hypotheses of pieces with the engine, as a `Search`."""
-        longest_first = sorted(pieces, key=lambda piece: -len(piece.source.tokens))
-        found = self.engine.search(
-            [piece.source for piece in longest_first],
-            config,
-            nbest=options.candidates(config.beam),
-            sampling=options.sampling,
-            abandoned=options.abandoned,
-        )
-        for i, hypotheses in found:
-            longest_first[i].hypotheses = hypotheses
-            yield longest_first[i]
 
     @contextmanager
     def _in_turn(self, lines: Sequence[Line]) -> Iterator[None]:
@@ -240,9 +220,11 @@ class Translator:
         self.reader.beginning(to)
         return self._logprobs(lines_to_score(sources, targets), done, to)
 
-    def _logprobs(self, lines: Iterator[Line], done: Callable[[], None], to: str | None) -> Iterator[Translation]:
-        while window := list(islice(lines, WINDOW)):
-            with self._in_turn(window):
+    def _logprobs(
+        self, given: Iterator[tuple[Line, Target]], done: Callable[[], None], to: str | None
+    ) -> Iterator[Translation]:
+        while window := list(islice(given, WINDOW)):
+            with self._in_turn([line for line, _ in window]):
                 self._scorer.score(window, done, to)
-            for line in window:
+            for line, _ in window:
                 yield line.translations[0]

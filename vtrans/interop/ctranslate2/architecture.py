@@ -17,7 +17,7 @@ from vtrans.errors import FileError
 from vtrans.interop.ctranslate2.binary import SCALE, Binary
 from vtrans.interop.settings import Settings, wrong
 from vtrans.interop.weight_names import CTRANSLATE2, STACKS, layer_weights
-from vtrans.lines.pieces import EXTRA_LENGTH
+from vtrans.lines.reader import EXTRA_LENGTH
 
 EMBEDDINGS = ("encoder/embeddings/weight", "decoder/embeddings/weight")
 POSITIONS = ("encoder/position_encodings/encodings", "decoder/position_encodings/encodings")

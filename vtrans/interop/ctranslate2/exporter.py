@@ -32,7 +32,7 @@ from vtrans.interop.expressible import CTRANSLATE2, check_model
 from vtrans.interop.weight_names import CTRANSLATE2 as WEIGHTS
 from vtrans.interop.weight_names import layer_weights
 from vtrans.keys import toml_value
-from vtrans.lines.pieces import EXTRA_LENGTH
+from vtrans.lines.reader import EXTRA_LENGTH
 from vtrans.model import ComputedPositions
 from vtrans.search.rules import suppressed_ids
 from vtrans.text.vocabulary import BOS_ID, EOS_ID, JOINT_FILE, PAD_ID, SPECIAL_PIECES, SRC_FILE, TGT_FILE, UNK_ID

@@ -31,7 +31,7 @@ from vtrans.interop.huggingface.original import load
 from vtrans.interop.imported import ABSENT_BIAS, rows_there
 from vtrans.interop.weight_names import HUGGING_FACE as WEIGHTS
 from vtrans.interop.weight_names import layer_weights
-from vtrans.lines.pieces import EXTRA_LENGTH
+from vtrans.lines.reader import EXTRA_LENGTH
 from vtrans.model import tensor_of
 from vtrans.numerics.positions import sinusoidal
 from vtrans.search.rules import suppressed_ids

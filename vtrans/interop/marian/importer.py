@@ -20,7 +20,7 @@ from vtrans.interop.marian.original import MarianModel, check_installed
 from vtrans.interop.marian.yaml import Value, read_mapping
 from vtrans.interop.settings import Settings, wrong
 from vtrans.interop.weight_names import MARIAN, Weight, layer_weights
-from vtrans.lines.pieces import EXTRA_LENGTH
+from vtrans.lines.reader import EXTRA_LENGTH
 from vtrans.model import tensor_of
 from vtrans.numerics.positions import marian
 from vtrans.text.piece_table import pack

@@ -1,0 +1,134 @@
+"""Seventh step: joins the translations of a line's pieces, links their words to the line's, and rates them."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+
+import regex
+
+from vtrans.engines.alignments import NO_WORD, Links
+from vtrans.engines.engine import Engine
+from vtrans.lines.line import Line, Piece
+from vtrans.search.decoder import SubwordPair
+from vtrans.text.languages import UNSPACED
+from vtrans.text.lines import one_line
+from vtrans.text.vocabulary import EOS_ID
+from vtrans.text.words import first_words, words_of_ids, words_of_line
+from vtrans.translate.confidence import Calibration
+from vtrans.translate.translation import NO_TRANSLATION, TranslateOptions, Translation
+
+SHORT_FROM, SHORT = 40, 4  # a piece of that many subwords is translated by far less if these are so many times fewer
+# Chinese and Japanese characters and marks, beside which no blank stands.
+_WIDE = regex.compile(rf"[[{UNSPACED}\p{{P}}]&&[\p{{Ea=W}}\p{{Ea=F}}]]", regex.V1)
+_QUOTES = regex.compile(r"[\p{Pi}\p{Pf}\"']+")  # they are as wide in all scripts
+
+
+class Annotate:
+    """Gives lines their translations as the search found them, with links and confidence if the options ask for
+    them."""
+
+    def __init__(self, engine: Engine, options: TranslateOptions, batch_tokens: int) -> None:
+        self._engine, self._options, self._batch_tokens = engine, options, batch_tokens
+        self._vocab = engine.tgt_vocab
+
+    def __call__(self, lines: Sequence[Line]) -> None:
+        for line in lines:
+            line.translations = self._joined(line)
+        if self._options.alignments:
+            self._align(lines)
+        if calibration := self._options.calibration:
+            for line in lines:
+                line.translations = [self._rated(line, t, calibration) for t in line.translations]
+
+    def _joined(self, line: Line) -> list[Translation]:
+        nbest, counts = self._options.nbest, line.counts
+        if not line.pieces:
+            counts.blank = int(not counts.known and not counts.copied)
+            return [Translation("", 0.0, 0.0, True)] * nbest
+        found = min(nbest, *(len(piece.hypotheses) for piece in line.pieces))
+        translations = [self._of_rank(line, rank) for rank in range(found)]
+        best = [piece.hypotheses[0] for piece in line.pieces]
+        counts.missing = nbest - found
+        counts.unfinished = int(not translations[0].finished)
+        counts.empty = int(not all(self._vocab.decode(hypothesis.tokens).strip() for hypothesis in best))
+        counts.short = int(any(map(_is_short, line.pieces)))
+        counts.looping = int(any(piece.problems.loops for piece in line.pieces))
+        counts.numbers = int(any(piece.problems.numbers for piece in line.pieces))
+        counts.tgt_tokens = len(translations[0].tokens)
+        return [*translations, *[NO_TRANSLATION] * counts.missing]
+
+    def _of_rank(self, line: Line, rank: int) -> Translation:
+        """Returns the translation of a line whose pieces have this rank."""
+        hyps = [piece.hypotheses[rank] for piece in line.pieces]
+        tokens = [t for h in hyps for t in (*h.tokens, *([EOS_ID] if h.finished else []))]
+        text, before = "", line.pieces[0]
+        for hypothesis, piece in zip(hyps, line.pieces, strict=True):
+            if translated := self._vocab.decode(hypothesis.tokens):
+                text += self._gap(before, text, translated) + translated if text else translated
+                before = piece
+        text += line.pieces[-1].gap.rstrip()  # the mark at the end of a row
+        return Translation(
+            one_line(text),
+            math.fsum(h.logprob for h in hyps),
+            math.fsum(h.score for h in hyps) / len(hyps),
+            all(h.finished for h in hyps),
+            tuple(tokens),
+            tuple(map(self._vocab.piece, tokens)),
+            tuple(p for h in hyps for p in h.token_logprobs),
+            match=line.match[1] if line.match else None,
+        )
+
+    def _gap(self, piece: Piece, text: str, following: str) -> str:
+        """Returns what stands between the translations of a piece and the next one: the white space of the source after
+        the same mark, else a blank if the target's script has blanks. A mark of any script may stand before them."""
+        end = self._engine.src_vocab.decode(piece.source.tokens[-5:])  # EOS, and the bytes of a character
+        before, after = _QUOTES.sub("", text[-9:]), _QUOTES.sub("", following[:9])
+        is_wide = _WIDE.search(before[-1:] + after[:1]) is not None
+        same = text[-1] == end[-1:] and (not is_wide or _WIDE.search(end))
+        if same or piece.gap not in ("", " "):
+            return piece.gap
+        return "" if is_wide else " "
+
+    def _align(self, lines: Sequence[Line]) -> None:
+        """Links words within each piece of a line, with one forced pass for all lines."""
+        vocab = self._vocab
+        pairs: list[SubwordPair] = []
+        words: list[tuple[list[int], list[int]]] = []
+        places: list[tuple[Line, int]] = []
+        for line in lines:
+            tags = [NO_WORD] * len(line.before)
+            line_words = words_of_line(line.model_text, line.ids, self._engine.src_vocab) if line.pieces else []
+            ranks = min((len(piece.hypotheses) for piece in line.pieces), default=0)
+            for rank, translation in enumerate(line.translations[:ranks]):
+                hyps = [piece.hypotheses[rank].tokens for piece in line.pieces]
+                firsts, begin = first_words(map(vocab.decode, hyps), translation.text), 0  # in the subwords of the line
+                marks = 0  # words between pieces, such as those between cells
+                for piece, tokens, first in zip(line.pieces, hyps, firsts, strict=True):
+                    src = piece.source.tokens[:-1]
+                    end = begin + len(src) - len(tags)
+                    pairs.append((src, tokens))
+                    own = [word + marks for word in line_words[begin:end]]
+                    words.append(([*tags, *own], [first + j for j in words_of_ids(tokens, vocab)]))
+                    places.append((line, rank))
+                    begin = end
+                    marks += len(piece.gap.split())
+        found: defaultdict[tuple[Line, int], Links] = defaultdict(tuple)
+        for place, links in zip(places, self._engine.align(pairs, words, self._batch_tokens), strict=True):
+            found[place] = tuple(sorted((*found[place], *links)))
+        for line in lines:
+            line.translations = [replace(t, alignment=found[line, rank]) for rank, t in enumerate(line.translations)]
+
+    def _rated(self, line: Line, translation: Translation, calibration: Calibration) -> Translation:
+        """Returns a translation with its confidence, which is 0 if it is the best one and its numbers are wrong."""
+        value, words = calibration(line.model_text, translation, self._vocab)
+        is_wrong = line.counts.numbers and translation is line.translations[0]
+        return replace(translation, confidence=0.0 if is_wrong else value, word_confidences=words)
+
+
+def _is_short(piece: Piece) -> bool:
+    """Returns whether the translation of a piece is so much shorter than its source that a part must be missing."""
+    src, tgt = len(piece.source.tokens) - len(piece.line.before), len(piece.hypotheses[0].tokens)
+    return src >= SHORT_FROM and 0 < SHORT * tgt < src

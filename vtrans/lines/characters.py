@@ -1,0 +1,55 @@
+"""The characters that the vocabularies of a model have."""
+
+from __future__ import annotations
+
+import unicodedata
+
+from vtrans.text.piece_table import split_language
+from vtrans.text.vocabulary import Vocabulary
+
+_INVISIBLE = ("Cc", "Cf", "Cs", "Zl", "Zp", "Zs")  # categories of control characters, surrogates and spaces
+
+
+class Characters:
+    """The characters that two vocabularies have."""
+
+    def __init__(self, src_vocab: Vocabulary, tgt_vocab: Vocabulary) -> None:
+        self.vocabs = (src_vocab, tgt_vocab)
+        self._unknown: tuple[dict[str, bool], ...] = ({}, {})
+        self._known = set[str]()  # characters that the source vocabulary is known to have
+
+    def may_change(self, line: str) -> bool:
+        """Returns whether a line may be changed; one that names its target language itself is for the model as it
+        is."""
+        vocab = self.vocabs[0]
+        tag, _ = split_language(line) if vocab.table else ([], line)
+        return not (tag and tag[0] in vocab.tags)
+
+    def knows(self, text: str) -> bool:
+        """Returns whether the source vocabulary has pieces for all characters of a text."""
+        if not self._known.issuperset(text):
+            self._known |= {character for character in set(text) if not self.is_unknown(0, character)}
+        return self._known.issuperset(text)
+
+    def lacks(self, side: int, character: str) -> bool:
+        """Returns whether a vocabulary has pieces neither for a character nor for its small form."""
+        return self.is_unknown(side, character) and any(self.is_unknown(side, small) for small in character.lower())
+
+    def lacks_any(self, text: str) -> bool:
+        """Returns whether the source vocabulary lacks a character of a text and its small form."""
+        return not self.knows(text) and any(self.lacks(0, character) for character in set(text))
+
+    def knows_control(self, character: str) -> bool:
+        """Returns whether the source vocabulary has a piece for a control or format character, or reads over it."""
+        vocab = self.vocabs[0]
+        (ids,) = vocab.encode_batch([character], tags=False)
+        return all(map(vocab.is_subword, ids))
+
+    def is_unknown(self, side: int, character: str) -> bool:
+        """Returns whether a vocabulary has no piece for a character."""
+        unknown = self._unknown[side]
+        if character not in unknown:
+            vocab, text = self.vocabs[side], "" if unicodedata.category(character) in _INVISIBLE else character
+            ids = vocab.encode_batch([text], tags=False)[0]
+            unknown[character] = not all(map(vocab.is_subword, ids))
+        return unknown[character]

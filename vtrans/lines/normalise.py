@@ -1,0 +1,67 @@
+"""Second step: writes lines as the text that models learn from."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+import regex
+
+from vtrans.lines.characters import Characters
+from vtrans.lines.line import Line
+from vtrans.translate.translation import Translation
+
+# Control and format characters, without those that join the characters of an emoji.
+_CONTROLS = regex.compile(r"(?<![\p{Extended_Pictographic}\ufe0f\U0001f3fb-\U0001f3ff\p{Cf}])[\p{Cc}\p{Cf}]+")
+_CURLY = regex.compile(r"(?<!\w)\u201c(?=\S)([^\"\u201c-\u201f]+)(?<=\S)\u201d(?!\w)")
+_APOSTROPHE = regex.compile(r"(?<=\p{L})&(?:#39|#x27|apos|#8217|rsquo);(?=\p{L})")
+
+
+class Normalise:
+    """Changes lines so that a model reads what it has learned to read.
+
+    - Control and format characters that the source vocabulary lacks, for which a model invents words, are left out; in
+      emoji and beside characters that are copied they stay.
+    - Pairs of curly quotation marks become straight ones if the vocabulary lacks one of them, and `&#39;` in a word
+      becomes an apostrophe. A line with a prefix, phrases or a fuzzy match keeps its own.
+    """
+
+    def __init__(self, characters: Characters) -> None:
+        self._characters = characters
+        lacks_curly = any(characters.is_unknown(0, mark) for mark in "\u201c\u201d")
+        self._writes_straight = lacks_curly and not characters.is_unknown(0, '"')
+
+    def __call__(self, lines: Sequence[Line]) -> None:
+        for line in lines:
+            if _CONTROLS.search(line.model_text):
+                self._drop_invisible(line)
+            wanted = line.prefix or line.wording.phrases or line.match
+            if not wanted and self._characters.may_change(line.text):
+                text = _APOSTROPHE.sub("'", line.model_text)
+                line.model_text = _CURLY.sub(r'"\1"', text) if self._writes_straight else text
+
+    def _drop_invisible(self, line: Line) -> None:
+        words = line.model_text.split()
+        line.model_text = self._visible(line.model_text)
+        kept = [i for i, word in enumerate(words) if self._visible(word)]
+        if len(kept) < len(words):
+            line.undo.append(partial(_with_words, kept))
+
+    def _visible(self, text: str) -> str:
+        seen: str = _CONTROLS.sub(self._kept, text)
+        return seen
+
+    def _kept(self, run: regex.Match[str]) -> str:
+        """Returns what is left of control characters."""
+        around = run.string[max(0, run.start() - 1) : run.start()] + run.string[run.end() : run.end() + 1]
+        copied = any(self._characters.lacks(0, character) for character in around)
+        knows = self._characters.knows_control
+        return "".join(c for c in run.group() if (copied and unicodedata.category(c) == "Cf") or knows(c))
+
+
+def _with_words(kept: Sequence[int], translation: Translation) -> Translation:
+    """Returns a translation whose links count the words of a line that the model has not seen."""
+    links = translation.alignment
+    return replace(translation, alignment=links and tuple((kept[i], j) for i, j in links))

@@ -1,0 +1,101 @@
+"""The steps that lines pass, which the command line, the server, documents and Python share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from vtrans.config import SearchConfig
+from vtrans.engines.engine import Engine
+from vtrans.lines.annotate import Annotate
+from vtrans.lines.characters import Characters
+from vtrans.lines.finish import Finish
+from vtrans.lines.line import Line, Piece
+from vtrans.lines.memory import Remember
+from vtrans.lines.normalise import Normalise
+from vtrans.lines.protect import Protect
+from vtrans.lines.reader import SourceReader
+from vtrans.lines.recase import Recase
+from vtrans.lines.search import SearchTwice, find_with
+from vtrans.lines.split import Split
+from vtrans.lines.terms import WriteTerms
+from vtrans.lines.unknown import UnknownText
+from vtrans.text.languages import Languages
+from vtrans.translate.translation import TranslateOptions
+from vtrans.wording.protect import EVERYDAY, Protection
+
+
+class Steps:
+    """The eight steps of lines with these options: memory, normalise, protect, recase and split, then the search, then
+    annotate and finish."""
+
+    def __init__(
+        self,
+        before: Sequence[Callable[[Sequence[Line]], None]],
+        search: Callable[[Sequence[Piece]], Iterator[Piece]],
+        after: Sequence[Callable[[Sequence[Line]], None]],
+    ) -> None:
+        self._before, self.search, self._after = before, search, after
+
+    def begin(self, lines: Sequence[Line]) -> None:
+        """Takes lines through the steps before the search, which gives them pieces."""
+        for step in self._before:
+            step(lines)
+
+    def end(self, lines: Sequence[Line]) -> None:
+        """Takes lines through the steps after the search, which gives them translations."""
+        for step in self._after:
+            step(lines)
+
+
+class StepsOfEngine:
+    """Makes the steps for an engine with these search settings. `retry` and `limit` are parameters of `Translator`."""
+
+    def __init__(
+        self, engine: Engine, search: SearchConfig, *, retry: bool, limit: Callable[[int], int] | None = None
+    ) -> None:
+        self.reader = SourceReader(engine, search, limit)
+        self._engine, self._search = engine, search
+        self._has_codes = all(model.codes for model in engine.models)
+        lengths = [model.usual_length for model in engine.models]
+        self._usual_length = max(lengths) if lengths and all(lengths) else 0
+        self._characters = Characters(engine.src_vocab, engine.tgt_vocab)
+        self._retries = retry and not search.no_repeat_ngram
+
+    def __call__(self, options: TranslateOptions) -> Steps:
+        """Returns the steps for these options."""
+        engine, search, reader, characters = self._engine, self._search, self.reader, self._characters
+        protection, languages = self._protection(options), self._languages(options.to)
+        drawn = options.sampling is not None
+        can_require, compares = search.can_require_phrases and not drawn, options.check_numbers and not options.raw
+        before: list[Callable[[Sequence[Line]], None]] = [Remember(options.known, options.match)]
+        if not options.raw:
+            before.append(Normalise(characters))
+        if protection or options.glossary or not options.raw:
+            unknown = None if options.raw else UnknownText(characters)
+            before.append(Protect(protection, unknown, options.glossary, required=can_require))
+        if not options.raw:
+            before.append(Recase(characters, languages))
+        before.append(Split(reader, engine.src_vocab, options, self._usual_length, languages.src))
+        terms = WriteTerms(engine, reader, search, options.nbest) if options.glossary and not options.mbr else None
+        twice = SearchTwice(
+            find_with(engine, search, options),
+            engine,
+            reader,
+            terms,
+            retries=self._retries and not drawn,
+            compares=compares,
+            requires=compares and can_require,
+        )
+        return Steps(before, twice, [Annotate(engine, options, search.batch_tokens), Finish(options)])
+
+    def _protection(self, options: TranslateOptions) -> Protection | None:
+        if isinstance(options.protect, Protection):
+            return options.protect
+        usual = options.protect is None and not options.raw and self._has_codes
+        return EVERYDAY if usual else None
+
+    def _languages(self, to: str | None) -> Languages:
+        """Returns the source and the target language, given `to`. One that the model leaves open is ""."""
+        pairs = [pair for pair in self._engine.languages if to in (None, pair.tgt)]
+        sides = {pair.src for pair in pairs}, {pair.tgt for pair in pairs}
+        return Languages(*(next(iter(codes)) if len(codes) == 1 else "" for codes in sides))
