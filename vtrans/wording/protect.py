@@ -8,13 +8,13 @@ the length limit ended the translation, missing text is put at the end, so that 
 from __future__ import annotations
 
 import re
-import unicodedata
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+
+import regex
 
 from vtrans.errors import InputError
 from vtrans.text.words import codes_for
@@ -25,7 +25,7 @@ _CODE = re.compile(r"[A-Z]\d{1,5}")
 _MARKUP = re.compile(r"[\W_]+|</?[A-Za-z].*>|&.*;")
 """Text that keeps the spacing of the source."""
 _GAP = (" ", "")
-_OPENING = re.compile(r"""(?:^|\s)["'\u2018\u201a\u201c\u201e\xab\xbb([{#*]+ $""")  # a bracket or a quotation mark
+_OPENING = regex.compile(r"[\p{Ps}\p{Pi}\p{Pf}\"'#*]+")  # brackets and quotation marks
 
 
 @dataclass(frozen=True)
@@ -102,9 +102,29 @@ def _edge(word: str, at: int) -> str:
     return word if has_spaces(word[at : at + 1 or None]) else word[at]
 
 
-def _touches(side: str, other: str) -> bool:
-    """Returns whether markup that touches `side` in the source touches `other` in the translation."""
-    return bool(side.strip()) and has_spaces(side) and (side.isalnum() or not other.isalnum())
+@dataclass(frozen=True)
+class _Sides:
+    """What touches protected text in a line, before and after it: a word, a character of a script without spaces, or
+    a code. It is "" at a space."""
+
+    text: str
+    before: str
+    after: str
+
+    @property
+    def is_inside_word(self) -> bool:
+        """Whether it touches a letter or digit."""
+        return self.before[-1:].isalnum() or self.after[:1].isalnum()
+
+    def touch(self, other: str, at: int) -> bool:
+        """Returns whether the text touches another word or code in a translation, before it if `at` is -1, after it if
+        `at` is 0."""
+        side = self.before if at else self.after
+        if not side or side == other:
+            return bool(side)
+        if _MARKUP.fullmatch(self.text):
+            return has_spaces(side[at]) and (side[at].isalnum() or not other[at].isalnum())
+        return at == -1 and all(map(_OPENING.fullmatch, (side[at], other)))
 
 
 Part = tuple[str, str]
@@ -151,78 +171,48 @@ class Masked:
     def restored(self, translation: str) -> Masked:
         """Returns a translation of `masked`. Codes that occur too often are left out, and missing ones are added.
 
-        Separates a code from a word that the model joined to it, unless the source has such a word.
+        Separates a code from a word that the model joined to it, unless the source has such a word, and joins it to
+        what it touches in the source.
         """
         if not self.texts:
             return Masked.plain(translation)
-        left, parts, end, joined, glued = self.counts(), list[Part](), 0, self._joined(), self._glued()
-        pairs = pairwise(part for part in self.parts if part[0])
-        opened = {code for (_, before), (code, text) in pairs if code != text and _OPENING.search(f"{before} ")}
-        opening = {code for code, _ in glued if unicodedata.category(self.texts.get(code, " ")[-1]) in ("Ps", "Pi")}
-        closing = {code for _, code in glued if unicodedata.category(self.texts.get(code, " ")[0]) in ("Pe", "Pf")}
-        triples = zip(self.parts, self.parts[1:], self.parts[2:], strict=False)
-        listed = {(first, last) for (first, _), (mark, _), (last, _) in triples if mark == ", "}
-        closed = False  # whether the text so far ends with protected text that a word must not touch
-        before, right, sides = "", "", self._sides()  # the code before, and what touches it in the source
+        left, parts, end, sides = self.counts(), list[Part](), 0, self._sides()
+        last: _Sides | None = None  # those of the code that the text follows
         for begin, code in (*self._codes_in(translation), (len(translation), "")):
-            between, kept = translation[end:begin], left[code] > 0
-            words = between.split()
-            word = words[0] if words else code
-            touches = before in opening or (before, _edge(word, 0)) in glued or _touches(right, word[:1])
-            if between[:1] == " " and touches:
+            between = translation[end:begin]
+            own = sides[code][-left[code]] if left[code] > 0 else None
+            words, opens, closes = between.split(), between[:1], between[-1:]
+            if last and opens == " " and last.touch(_edge(words[0], 0) if words else code, 0):
                 parts.append(_GAP)
                 between = between[1:]
-            left_side, right = sides[code][-left[code]] if kept and code in sides else ("", "")
-            glues = code in closing or (
-                words and ((_edge(words[-1], -1), code) in glued or _touches(left_side, words[-1][-1]))
-            )
-            joins = bool(words) and (glues or (code in opened and _OPENING.search(between)))
-            gap = between[-1:] == " " and joins
-            between = between[:-1] if gap else between
-            if closed and between[:1].isalnum():
+            elif last and opens.isalnum() and not last.is_inside_word:
                 parts.append(("", " "))
-            parts.append((between, ", " if between == " " and (before, code) in listed else between))
-            closed = closed and not between
-            if gap:
+            touches = own and words and closes == " " and own.touch(_edge(words[-1], -1), -1)
+            between = between[:-1] if touches else between
+            parts.append((between, between))
+            if touches:
                 parts.append(_GAP)
-            if kept:
-                closed = code not in joined
-                if closed and between[-1:].isalnum():
-                    parts.append(("", " "))
-            parts.append((code, self.texts[code] if kept else ""))
+            elif own and closes.isalnum() and not own.is_inside_word:
+                parts.append(("", " "))
+            parts.append((code, own.text if own else ""))
             left[code] -= 1
-            end, before = begin + len(code), code
+            end, last = begin + len(code), own or (None if between else last)
         for code in self.texts:
             for _ in range(left[code]):
                 parts.append(("", " " if any(text for _, text in parts) else ""))
                 parts.append(("", self.texts[code]))
         return Masked(parts, self.texts)
 
-    def _glued(self) -> set[tuple[str, str]]:
-        """Returns the codes, and words beside them, that only `masked` has a space between."""
-        parts = [part for part in self.parts if part[0]]
-        gaps = (k for k, part in enumerate(parts) if part == _GAP)
-        sides = ((parts[k - 1][0].split(), parts[k + 1][0].split()) for k in gaps)
-        return {(_edge(before[-1], -1), _edge(after[0], 0)) for before, after in sides if before and after}
-
-    def _sides(self) -> dict[str, list[tuple[str, str]]]:
-        """Returns the characters before and after each occurrence of markup, but for spaces that only `masked` has."""
-        sides: dict[str, list[tuple[str, str]]] = {}
+    def _sides(self) -> dict[str, list[_Sides]]:
+        """Returns what touches each occurrence of the protected text."""
+        sides: dict[str, list[_Sides]] = {}
         parts = [("", ""), *(part for part in self.parts if part[0] and part != _GAP), ("", "")]
         for (before, _), (code, text), (after, _) in zip(parts, parts[1:], parts[2:], strict=False):
-            if code != text and _MARKUP.fullmatch(text):
-                sides.setdefault(code, []).append((before[-1:], after[:1]))
+            if code != text:
+                first = "" if before[-1:].isspace() else _edge(before.split()[-1], -1) if before else ""
+                last = "" if after[:1].isspace() else _edge(after.split()[0], 0) if after else ""
+                sides.setdefault(code, []).append(_Sides(text, first, last))
         return sides
-
-    def _joined(self) -> set[str]:
-        """Returns the codes whose text touches a letter or digit in the source."""
-        joined, place, whole = set(), 0, self.text
-        for code, text in self.parts:
-            end = place + len(text)
-            if code != text and (whole[max(0, place - 1) : place].isalnum() or whole[end : end + 1].isalnum()):
-                joined.add(code)
-            place = end
-        return joined
 
     def code_words(self) -> dict[str, list[int]]:
         """Returns the words of `masked` that have each code."""
