@@ -45,7 +45,7 @@ class Check:
 
     def allowed(self, piece: Piece) -> frozenset[str]:
         """Returns the codes that a translation may have."""
-        texts = (piece.line.model_text, piece.required(self._tgt_vocab), *(piece.line.match or ())[:1])
+        texts = (piece.line.model_text, piece.line.asked, *(piece.line.match or ())[:1])
         return frozenset(_LIKE_CODE.findall(" ".join(texts)))
 
     def text(self, piece: Piece) -> str:
@@ -73,10 +73,10 @@ class Check:
         return sum(words[self._tgt_vocab.decode(code.forms[0].tokens)] != code.times for code in codes)
 
     def _compared(self, piece: Piece, best: str) -> Difference:
-        """Compares numbers, without codes. The prefix and the phrases of a piece may contain others."""
+        """Compares numbers, without codes. What is asked of the line may have others."""
         if not self._compares:
             return Difference()
         src, tgt = self.text(piece), piece.line.without_codes(best)
         if not any(map(str.isdecimal, src + tgt)):  # as in most lines
             return Difference()
-        return compare(src, tgt, piece.line.without_codes(piece.required(self._tgt_vocab)))
+        return compare(src, tgt, piece.line.asked)

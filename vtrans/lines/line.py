@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from vtrans.engines.engine import Source
     from vtrans.search.loop import Hypothesis
     from vtrans.text.matches import Match
-    from vtrans.text.vocabulary import Vocabulary
     from vtrans.translate.translation import Translation
     from vtrans.wording.glossary import Term
 
@@ -115,6 +114,12 @@ class Line:
     def __reduce__(self) -> tuple[Any, ...]:
         return Line, (self.number, self.text, self.prefix, self.constraints, self.match)
 
+    @property
+    def asked(self) -> str:
+        """What the translation must begin with and contain, in any form, separated by line breaks."""
+        forms = (form for forms in (*self.wording.phrases, *self.wording.terms) for form in forms)
+        return "\n".join((self.prefix, *forms))
+
     def without_codes(self, text: str) -> str:
         """Returns a text of this line, or of its translation, with a space in the place of each code."""
         return re.sub(rf"\b(?:{'|'.join(self.codes)})(?!\d)", " ", text) if self.codes else text
@@ -133,11 +138,6 @@ class Piece:
     """The subwords of another reading of the line, as in `Source`; empty without one."""
     gap: str = ""
     """The white space, and the bars of a row, after it in the line."""
-
-    def required(self, vocab: Vocabulary) -> str:
-        """Returns what its translation must begin with and contain, in any form, separated by line breaks."""
-        forms = (form.tokens for phrase in self.source.phrases for form in phrase.forms)
-        return "\n".join(vocab.decode(tokens) for tokens in (self.source.prefix, *forms))
 
 
 def lines_of(

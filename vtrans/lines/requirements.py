@@ -68,7 +68,7 @@ class Requirements:
             yield OnlyCodes(spelling, self._check.allowed(piece) | coded.codes)
         if only_numbers:
             numbers = [list(number.written()) for number in numbers_of(self._check.text(piece))]
-            numbers += [[tuple(RUN.findall(in_ascii(word)))] for word in piece.required(self._tgt_vocab).split()]
+            numbers += [[tuple(RUN.findall(in_ascii(word)))] for word in piece.line.asked.split()]
             yield OnlyNumbers(spelling, numbers)
         if problems.loops or problems.unfinished or problems.numbers:
             # 5,000 and 10,000 have the same three zeros.
