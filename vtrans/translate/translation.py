@@ -43,7 +43,7 @@ class TranslateOptions:
     check_numbers: bool = True
     """Search again for lines whose translation has other numbers, and count those that keep them."""
     raw: bool = False
-    """Give the model each line as it is, without what the stages for case and unknown characters do."""
+    """Give the model each line as it is, without the steps for case and unknown characters."""
     calibration: Calibration | None = None
     """Gives each translation and its words a confidence."""
     min_confidence: float = 0.0
