@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -11,12 +11,18 @@ import regex
 
 from vtrans.lines.characters import Characters
 from vtrans.lines.line import Line
+from vtrans.text.case import capitalized, in_capitals, lower, upper
 from vtrans.translate.translation import Translation
 
 # Control and format characters, without those that join the characters of an emoji.
 _CONTROLS = regex.compile(r"(?<![\p{Extended_Pictographic}\ufe0f\U0001f3fb-\U0001f3ff\p{Cf}])[\p{Cc}\p{Cf}]+")
 _CURLY = regex.compile(r"(?<!\w)\u201c(?=\S)([^\"\u201c-\u201f]+)(?<=\S)\u201d(?!\w)")
 _APOSTROPHE = regex.compile(r"(?<=\p{L})&(?:#39|#x27|apos|#8217|rsquo);(?=\p{L})")
+# A word that no mark joins to others, as in an address.
+_WORD = regex.compile(
+    r"(?<![^\s\p{Pi}\p{Ps}\"'\u00bf\u00a1])[\p{L}\p{M}\p{N}]+(?:['\u2019][\p{L}\p{M}]+)*(?=[\p{P}--@/\\_&&[^.]]*\.*(?:\s|$))",
+    regex.V1,
+)
 
 
 class Normalise:
@@ -25,29 +31,49 @@ class Normalise:
     - Control and format characters that the source vocabulary lacks, for which a model invents words, are left out; in
       emoji and beside characters that are copied they stay.
     - Pairs of curly quotation marks become straight ones if the vocabulary lacks one of them, and `&#39;` in a word
-      becomes an apostrophe. A line with a prefix, phrases or a fuzzy match keeps its own.
+      becomes an apostrophe.
+    - Words get the spellings that lie beside the model.
+
+    A line with a prefix, phrases or a fuzzy match keeps its own marks and words.
     """
 
-    def __init__(self, characters: Characters) -> None:
-        self._characters = characters
+    def __init__(self, characters: Characters, spellings: Mapping[str, str]) -> None:
+        self._characters, self._spellings = characters, spellings
         lacks_curly = any(characters.is_unknown(0, mark) for mark in "\u201c\u201d")
         self._writes_straight = lacks_curly and not characters.is_unknown(0, '"')
 
     def __call__(self, lines: Sequence[Line]) -> None:
         for line in lines:
             if _CONTROLS.search(line.model_text):
-                self._drop_invisible(line)
+                self._rewrite(line, self._visible)
             wanted = line.prefix or line.wording.phrases or line.match
             if not wanted and self._characters.may_change(line.text):
                 text = _APOSTROPHE.sub("'", line.model_text)
                 line.model_text = _CURLY.sub(r'"\1"', text) if self._writes_straight else text
+                if self._spellings:
+                    self._rewrite(line, self._respelled)
 
-    def _drop_invisible(self, line: Line) -> None:
+    def _rewrite(self, line: Line, write: Callable[[str], str]) -> None:
+        """Changes the words of a line one by one, also to none or to several."""
         words = line.model_text.split()
-        line.model_text = self._visible(line.model_text)
-        kept = [i for i, word in enumerate(words) if self._visible(word)]
-        if len(kept) < len(words):
-            line.undo.append(partial(_with_words, kept))
+        line.model_text = write(line.model_text)
+        places = [i for i, word in enumerate(words) for _ in write(word).split()]
+        if places != list(range(len(words))):
+            line.undo.append(partial(_with_words, places))
+
+    def _respelled(self, text: str) -> str:
+        written: str = _WORD.sub(self._spelled, text)
+        return written
+
+    def _spelled(self, match: regex.Match[str]) -> str:
+        """Returns a word as it is usually spelled, with its own capitals."""
+        word: str = match.group()
+        spelling = self._spellings.get(lower(word))
+        if spelling is None:
+            return word
+        if word == lower(word):
+            return spelling
+        return upper(spelling) if len(word) > 1 and in_capitals(word) else capitalized(spelling)
 
     def _visible(self, text: str) -> str:
         seen: str = _CONTROLS.sub(self._kept, text)
@@ -61,7 +87,7 @@ class Normalise:
         return "".join(c for c in run.group() if (copied and unicodedata.category(c) == "Cf") or knows(c))
 
 
-def _with_words(kept: Sequence[int], translation: Translation) -> Translation:
-    """Returns a translation whose links count the words of a line that the model has not seen."""
+def _with_words(places: Sequence[int], translation: Translation) -> Translation:
+    """Returns a translation with links to the words of a line, given the places of those that the model has seen."""
     links = translation.alignment
-    return replace(translation, alignment=links and tuple((kept[i], j) for i, j in links))
+    return replace(translation, alignment=links and tuple(sorted({(places[i], j) for i, j in links})))

@@ -21,6 +21,8 @@ from vtrans.lines.terms import WriteTerms
 from vtrans.lines.unknown import UnknownText
 from vtrans.text.languages import Languages
 from vtrans.translate.translation import TranslateOptions
+from vtrans.wording.beside import NOTHING, Beside
+from vtrans.wording.glossary import Glossary
 from vtrans.wording.protect import EVERYDAY, Protection
 
 
@@ -48,12 +50,18 @@ class Steps:
 
 
 class StepsOfEngine:
-    """Makes the steps for an engine with these search settings. `retry` and `limit` are parameters of `Translator`."""
+    """Makes the steps for an engine with these search settings. The other parameters are those of `Translator`."""
 
     def __init__(
-        self, engine: Engine, search: SearchConfig, *, retry: bool, limit: Callable[[int], int] | None = None
+        self,
+        engine: Engine,
+        search: SearchConfig,
+        *,
+        retry: bool,
+        limit: Callable[[int], int] | None = None,
+        beside: Beside = NOTHING,
     ) -> None:
-        self.reader = SourceReader(engine, search, limit)
+        self.reader, self._beside = SourceReader(engine, search, limit), beside
         self._engine, self._search = engine, search
         self._has_codes = all(model.codes for model in engine.models)
         lengths = [model.usual_length for model in engine.models]
@@ -67,16 +75,17 @@ class StepsOfEngine:
         protection, languages = self._protection(options), self._languages(options.to)
         drawn = options.sampling is not None
         can_require, compares = search.can_require_phrases and not drawn, options.check_numbers and not options.raw
+        glossary = self._glossary(options, required=can_require)
         before: list[Callable[[Sequence[Line]], None]] = [Remember(options.known, options.match)]
         if not options.raw:
-            before.append(Normalise(characters))
-        if protection or options.glossary or not options.raw:
+            before.append(Normalise(characters, self._beside.spellings))
+        if protection or glossary or not options.raw:
             unknown = None if options.raw else UnknownText(characters)
-            before.append(Protect(protection, unknown, options.glossary, required=can_require))
+            before.append(Protect(protection, unknown, glossary, required=can_require))
         if not options.raw:
             before.append(Recase(characters, languages))
         before.append(Split(reader, engine.src_vocab, options, self._usual_length, languages.src))
-        terms = WriteTerms(engine, reader, search, options.nbest) if options.glossary and not options.mbr else None
+        terms = WriteTerms(engine, reader, search, options.nbest) if glossary and not options.mbr else None
         twice = SearchTwice(
             find_with(engine, search, options),
             engine,
@@ -93,6 +102,11 @@ class StepsOfEngine:
             return options.protect
         usual = options.protect is None and not options.raw and self._has_codes
         return EVERYDAY if usual else None
+
+    def _glossary(self, options: TranslateOptions, *, required: bool) -> Glossary | None:
+        """Returns the terms that the search must write: those of the user and, after them, those of the model."""
+        own = self._beside.glossary if required and not options.raw else None
+        return own.with_terms(options.glossary) if own and options.glossary else own or options.glossary
 
     def _languages(self, to: str | None) -> Languages:
         """Returns the source and the target language, given `to`. One that the model leaves open is ""."""

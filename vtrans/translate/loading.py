@@ -24,6 +24,7 @@ from vtrans.processes.threads import tell_torch
 from vtrans.storage.model_file import read_weights
 from vtrans.storage.run_folder import ChosenModel, choose_model
 from vtrans.translate.translator import Translator
+from vtrans.wording.beside import Beside
 
 
 def load(
@@ -58,6 +59,8 @@ def load(
     `precision` is that of matrix products: float32, bfloat16, float16 or int8. float16 needs the engine torch, int8 the
     engine compiled.
 
+    `glossary.tsv` and `spellings.tsv` beside the (first) model file are used.
+
     Raises FileError for something that is not a model, and InputError for an invalid setting.
     """
     section_from(SearchConfig, "search", search, "load")  # before the models are read
@@ -79,7 +82,7 @@ def load(
     for name, message in idle_messages(settings, "search").items():
         if console and name in search:
             console.warn(message)
-    return Translator(made, settings, console, retry=retry)
+    return Translator(made, settings, console, retry=retry, beside=Beside.of(chosen[0].file))
 
 
 def _device(name: str | None) -> str:

@@ -24,6 +24,7 @@ from vtrans.text.vocabulary import Formality
 from vtrans.translate.confidence import Calibration
 from vtrans.translate.scorer import Scorer, Target, lines_to_score
 from vtrans.translate.translation import TranslateOptions, Translation
+from vtrans.wording.beside import NOTHING, Beside
 
 WINDOW = 2000  # lines sorted together: enough for batches of similar length, few enough to wait for
 DEFAULT_OPTIONS = TranslateOptions()
@@ -35,6 +36,7 @@ class Translator:
     With `retry`, a line whose best translation loops or reaches its length limit is searched again with a no-repeat
     rule (`vtrans.lines.search`). The n-best list comes from the search that is kept. There is no second search
     for loops if `search` already has a no-repeat rule, or for samples. `limit` is a parameter of `SourceReader`.
+    `beside` is what lies beside the model.
 
     Lines pass the steps that `vtrans.lines.steps` lists: among others, a line in capitals is translated as a
     sentence, and characters that the vocabulary lacks are copied.
@@ -52,6 +54,7 @@ class Translator:
         *,
         retry: bool = True,
         limit: Callable[[int], int] | None = None,
+        beside: Beside = NOTHING,
     ) -> None:
         self.engine = engine
         self.search = engine.settings if search is None else search
@@ -61,7 +64,7 @@ class Translator:
         self.turn = RLock()
         if reason := self.search.contradiction("`{}`"):
             raise InputError(reason)
-        self._steps = StepsOfEngine(engine, self.search, retry=retry, limit=limit)
+        self._steps = StepsOfEngine(engine, self.search, retry=retry, limit=limit, beside=beside)
         self.reader = self._steps.reader
         self.uses_matches = all(model.matches for model in engine.models)
         """Whether the model has learned to use fuzzy matches."""
