@@ -10,14 +10,13 @@ from xml.sax.saxutils import escape
 
 import hypothesis.strategies as st
 import pytest
-from catalogues import STAGES, Translate, filled, reverse, rotated, same, seen
+from catalogues import Translate, filled, made_of, reverse, rotated, same, seen
 from hypothesis import given
 
 from vtrans.documents.app_strings.android import android_document
 from vtrans.documents.document import FilledDocument, Translated
 from vtrans.documents.files import Filling, open_file
 from vtrans.errors import DocumentError
-from vtrans.translate.translation import Translation
 
 ANDROID = (
     '<?xml version="1.0" encoding="utf-8"?>\n<!-- ü one two -->\n'
@@ -244,11 +243,8 @@ FILES = {
 def foreign(text: str) -> Translated:
     """Returns a line in which nothing that a model sees is as it was."""
     line = seen(text)
-    made = line.seen.masked.upper().translate({ord(mark): "-" for mark in "%$:@{}."})
-    line.translations = [Translation(f"x {made}", 0.0, 0.0, True)]
-    for stage in reversed(STAGES):
-        stage.after([line])
-    return Translated(line.translations[0].text)
+    made = line.model_text.upper().translate({ord(mark): "-" for mark in "%$:@{}."})
+    return made_of(line, f"x {made}")
 
 
 @pytest.mark.parametrize("name", FILES)

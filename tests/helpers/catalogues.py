@@ -9,6 +9,7 @@ from vtrans.documents.files import Filling, open_file
 from vtrans.documents.remembered import Remembered
 from vtrans.documents.sentences import PROTECTION
 from vtrans.documents.translating import Lines
+from vtrans.engines.alignments import Links
 from vtrans.lines.line import Line
 from vtrans.lines.protect import Protect
 from vtrans.translate.translation import Translation
@@ -24,16 +25,21 @@ def seen(text: str) -> Line:
     return line
 
 
+def made_of(line: Line, text: str, alignment: Links | None = None) -> Translated:
+    """Returns this translation of a line as a Translator makes it."""
+    made = Translation(text, 0.0, 0.0, True, alignment=alignment)
+    for undo in reversed(line.undo):
+        made = undo(made)
+    return Translated(made.text, made.alignment)
+
+
 def _in_order(text: str, order: Callable[[int], list[int]], aligned: bool = True) -> Translated:
-    """Returns a line with the words that a model would see in another order, as a Translator makes it."""
+    """Returns a line with the words that a model would see in another order."""
     line = seen(text)
     words = line.model_text.split()
     places = order(len(words))
     links = tuple((i, j) for j, i in enumerate(places)) if aligned else None
-    made = Translation(" ".join(words[i] for i in places), 0.0, 0.0, True, alignment=links)
-    for undo in reversed(line.undo):
-        made = undo(made)
-    return Translated(made.text, made.alignment)
+    return made_of(line, " ".join(words[i] for i in places), links)
 
 
 def reverse(line: str) -> Translated:

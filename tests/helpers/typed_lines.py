@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from translators import FakeEngine, learned, window
 
+from vtrans.engines.alignments import Links
 from vtrans.engines.engine import Source
 from vtrans.lines.characters import Characters
 from vtrans.lines.line import Line
@@ -26,6 +28,22 @@ def vocabulary_of(text: str) -> Vocabulary:
 LATIN = vocabulary_of("The quick brown fox jumps over the lazy dog. NASA NASA NASA stop ä ö, 0 1!")
 
 
+def passed(text: str, *steps: Callable[[Sequence[Line]], None], **asked: Any) -> Line:
+    """Returns a line that has passed these steps."""
+    line = Line(1, text, **asked)
+    for step in steps:
+        step([line])
+    return line
+
+
+def undone(line: Line, text: str, alignment: Links | None = None) -> Translation:
+    """Returns a translation of a line without the changes of the steps."""
+    translation = Translation(text, -1.0, -1.0, True, alignment=alignment)
+    for undo in reversed(line.undo):
+        translation = undo(translation)
+    return translation
+
+
 class Reader:
     """The steps that read a line for a model with these vocabularies."""
 
@@ -36,18 +54,13 @@ class Reader:
 
     def __call__(self, text: str, prefix: str = "") -> Line:
         """Returns a line as the model sees it."""
-        line = Line(1, text, prefix)
-        for step in self._steps:
-            step([line])
-        return line
+        return passed(text, *self._steps, prefix=prefix)
 
-
-def undone(line: Line, text: str) -> str:
-    """Returns this translation of a line without the changes of the steps."""
-    translation = Translation(text, -1.0, -1.0, True)
-    for undo in reversed(line.undo):
-        translation = undo(translation)
-    return translation.text
+    def as_read(self, text: str, prefix: str = "") -> str:
+        """Returns what the model sees of a line, with the protected text."""
+        line = self(text, prefix)
+        line.undo = line.undo[:1] if line.codes else []
+        return undone(line, line.model_text).text
 
 
 READ = Reader(LATIN, LATIN)

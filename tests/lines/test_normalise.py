@@ -1,4 +1,4 @@
-"""Curly quotation marks are read as straight ones."""
+"""Lines are read as the text that models learn from."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from typed_lines import passed, undone, vocabulary_of
 
-from vtrans.lines.line import Line
-from vtrans.lines.spelling import UsualSpelling
+from vtrans.lines.characters import Characters
+from vtrans.lines.normalise import Normalise
 
-KNOWS: Any = SimpleNamespace(
-    is_unknown=lambda side, character: character != '"', may_change=lambda line: ">>" not in line
-)
+VOCAB = vocabulary_of("The quick dog \" ' &#39;")
 TEXT = "run \u201cgit log\u201d now"
 
 
@@ -22,31 +21,35 @@ TEXT = "run \u201cgit log\u201d now"
         ("\u201cYes,\u201d he said. \u201cNo.\u201d", '"Yes," he said. "No."'),
         ("I don&#39;t know.", "I don't know."),
         ("'s Avonds l\u2019homme \u2018lit\u2019", "'s Avonds l\u2019homme \u2018lit\u2019"),
-        (">>de<< a \u201cb\u201d", ">>de<< a \u201cb\u201d"),
         ("She said \u201e Ja\u201c and \u201dno\u201d", "She said \u201e Ja\u201c and \u201dno\u201d"),
+        ("Don&#39;t: x.py, \u201ca\u201d l&#39;x, &#39;x", "Don't: x.py, \"a\" l'x, &#39;x"),
+        ("\x00\x80", ""),
+        ("a \x00 do\u00adg\u202e", "a  dog"),
+        ("a\tdog", "a\tdog"),  # the vocabulary makes it a space
+        ("👨\u200d👩\U000e0067 \u200ddog", "👨\u200d👩\U000e0067 dog"),  # they join emoji
+        ("क्\u200dया \u2067שלום\u2069 \u2067dog\u2069", "क्\u200dया \u2067שלום\u2069 dog"),  # they are copied
     ],
 )
 def test_the_text_that_the_model_reads(text: str, seen: str) -> None:
-    line = Line(1, text)
-    UsualSpelling(KNOWS).before([line])
-    assert line.seen.text == seen
+    assert passed(text, Normalise(Characters(VOCAB, VOCAB), {})).model_text == seen
 
 
-def test_protected_text_prefixes_and_unknown_marks_stay() -> None:
-    line, begun = Line(1, TEXT), Line(2, TEXT, prefix="x")
-    line.protected = [(4, 13)]
-    UsualSpelling(KNOWS).before([line, begun])
-    assert line.seen.text == begun.seen.text == TEXT
-    for lacks in (True, False):  # a vocabulary with all marks needs no others
-        either: Any = SimpleNamespace(is_unknown=lambda side, character, all=lacks: all, may_change=lambda line: True)
-        line = Line(3, TEXT)
-        UsualSpelling(either).before([line])
-        assert line.seen.text == TEXT
+@pytest.mark.parametrize(
+    ("unknown", "text", "asked"),
+    [
+        ('\u201c"', TEXT, {}),
+        ("", TEXT, {}),  # a vocabulary with all marks needs no others
+        ("\u201c", TEXT, {"prefix": "x"}),
+        ("\u201c", f">>de<< {TEXT}", {}),  # a line that names its language is for the model as it is
+    ],
+)
+def test_other_lines_keep_their_quotation_marks(unknown: str, text: str, asked: dict[str, Any]) -> None:
+    characters: Any = SimpleNamespace(
+        is_unknown=lambda side, character: character in unknown, may_change=lambda line: ">>" not in line
+    )
+    assert passed(text, Normalise(characters, {}), **asked).model_text == text
 
 
-def test_protected_text_moves_with_the_text_before_it() -> None:
-    line = Line(1, "Don&#39;t: x.py, \u201ca\u201d {b} l&#39;x")
-    line.protected = [(11, 15), (21, 24), (25, 32)]
-    UsualSpelling(KNOWS).before([line])
-    assert line.seen.text == 'Don\'t: x.py, "a" {b} l&#39;x'
-    assert [line.seen.text[begin:end] for begin, end in line.protected] == ["x.py", "{b}", "l&#39;x"]
+def test_links_count_the_words_that_the_model_does_not_see() -> None:
+    line = passed("a \x00 dog", Normalise(Characters(VOCAB, VOCAB), {}))
+    assert undone(line, "ein Hund", ((0, 0), (1, 1))).alignment == ((0, 0), (2, 1))

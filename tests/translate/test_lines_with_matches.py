@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 from translators import SEARCH, loaded, vocabulary, window
+from typed_lines import passed, undone
 
 from vtrans.config import SearchConfig
 from vtrans.engines.engine import Source
 from vtrans.engines.torch_engine import TorchEngine
-from vtrans.lines.case import KEPT_FORMS, Recase
-from vtrans.lines.line import Line
-from vtrans.lines.memory import KNOWN, UseMemory
-from vtrans.lines.requirements import CheckConstraints
-from vtrans.lines.unknowns import Characters
+from vtrans.lines.characters import Characters
+from vtrans.lines.memory import Remember
+from vtrans.lines.recase import Recase
 from vtrans.search.loop import Hypothesis
+from vtrans.text.languages import Languages
 from vtrans.text.matches import SEPARATOR_ID, Match
 from vtrans.text.vocabulary import EOS_ID
 from vtrans.translate.translation import TranslateOptions
@@ -64,15 +64,13 @@ def test_a_match_that_is_too_long_with_its_line_is_left_out() -> None:
 def test_a_line_keeps_its_capitals_beside_a_match_in_capitals(match: str, recased: bool) -> None:
     """The model has learned to correct such a match."""
     vocab = vocabulary()
-    line = Line(1, "A DOG RUNS", match=(match, 0.75))
-    Recase(Characters(vocab, vocab), "", "").before([line])
-    assert (KEPT_FORMS.get(line) is not None) == recased
+    line = passed("A DOG RUNS", Recase(Characters(vocab, vocab), Languages("", "")), match=(match, 0.75))
+    assert undone(line, "ein Hund").text == ("EIN HUND" if recased else "ein Hund")
 
 
 def test_constraints_are_stronger_than_a_memory() -> None:
-    memory = UseMemory(lambda text, kind="sentence", *, sure=False: "x")
-    for wished, known in (({}, "x"), ({"constraints": {"avoid": ["x"]}}, None), ({"prefix": "y"}, None)):
-        line = Line(1, "a dog", **wished)
-        CheckConstraints().before([line])
-        memory.before([line])
-        assert KNOWN.get(line) == known
+    memory = Remember(lambda text, kind="sentence", *, sure=False: "x", None)
+    for wished, text in (({}, "x"), ({"constraints": {"avoid": ["x"]}}, "y"), ({"prefix": "y"}, "y")):
+        line = passed("a dog", memory, **wished)
+        assert undone(line, "y").text == text
+        assert line.model_text == ("" if text == "x" else line.text)

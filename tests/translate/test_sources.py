@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,14 +11,19 @@ import regex
 from hypothesis import example, given
 from hypothesis import strategies as st
 from translators import WORDS, FakeEngine, learned, translator, vocabulary
+from typed_lines import passed
 
 from vtrans.config import SearchConfig
-from vtrans.lines.alignments import AlignWords
+from vtrans.engines.engine import Engine
+from vtrans.lines.annotate import Annotate
 from vtrans.lines.line import Line
-from vtrans.lines.pieces import EXTRA_LENGTH, CutIntoPieces, SourceReader, cut_long
+from vtrans.lines.reader import EXTRA_LENGTH, SourceReader
+from vtrans.lines.split import Split, cut_long
 from vtrans.search.loop import Hypothesis
 from vtrans.text.sentences import sentences
+from vtrans.text.vocabulary import Vocabulary
 from vtrans.translate.translation import TranslateOptions
+from vtrans.wording.phrases import NO_WORDING
 
 
 @example("a" + 6 * " catdog", 8)  # of two subwords each, so that a cut at the limit divides one
@@ -42,28 +48,39 @@ def test_text_without_blanks_is_cut_between_graphemes(text: str) -> None:
     assert [grapheme for part in graphemes for grapheme in part] == regex.findall(r"\X", vocab.decode(ids))
 
 
-def cut(line: str, usual: int, max_source: int) -> list[str]:
-    """Returns the pieces of a line."""
-    made = translator(max_source=max_source)
-    asked = Line(1, line)
-    CutIntoPieces(made.reader, vocabulary(), TranslateOptions(), usual, "th").before([asked])
-    return [vocabulary().decode(piece.source.tokens[:-1]) for piece in asked.pieces]
+def split(line: str, usual: int, prefix: str = "", **options: Any) -> Line:
+    """Returns a line with its pieces."""
+    step = Split(translator().reader, vocabulary(), TranslateOptions(**options), usual, "th")
+    return passed(line, step, prefix=prefix)
+
+
+def texts_of(line: Line, vocab: Vocabulary) -> list[str]:
+    return [vocab.decode(piece.source.tokens[:-1]) for piece in line.pieces]
+
+
+def joined(line: Line, texts: Sequence[str], engine: Engine, **options: Any) -> str:
+    """Returns the translation of a line whose pieces have these."""
+    for piece, text in zip(line.pieces, texts, strict=True):
+        piece.hypotheses = [Hypothesis(tuple(engine.tgt_vocab.encode(text)), -1.0, -1.0, True, ())]
+    Annotate(engine, TranslateOptions(**options), 100)([line])
+    return line.translations[0].text
 
 
 def test_scripts_without_marks_are_cut_at_blanks() -> None:
-    parts = ["กกกก", "ขขขข", "คคคค"]
-    size = len(vocabulary().encode(parts[0]))
-    line = " ".join(parts)
-    assert cut(line, 4 * size, 1024) == [line]
-    assert cut(line, size + 2, 1024) == parts
-    assert cut(line, size // 2, 1024) == parts  # a word is only divided if it has more than `max_source` subwords
-    assert cut("".join(parts), size, 1024) == ["".join(parts)]
-    latin = "a dog runs in the park"
-    assert cut(latin, 3, 1024) == [latin]
+    parts, latin = ["กกกก", "ขขขข", "คคคค"], "a dog runs in the park"
+    size, whole = len(vocabulary().encode(parts[0])), " ".join(parts)
+    for line, usual, pieces in (
+        (whole, 4 * size, [whole]),
+        (whole, size + 2, parts),
+        (whole, size // 2, parts),  # a word is only divided if it has more than `max_source` subwords
+        ("".join(parts), size, ["".join(parts)]),
+        (latin, 3, [latin]),
+    ):
+        assert texts_of(split(line, usual), vocabulary()) == pieces
 
 
 @pytest.mark.parametrize(
-    ("line", "translations", "joined"),
+    ("line", "translations", "written"),
     [
         ("A dog. A cat.", ["ein Hund", "läuft"], "ein Hund läuft"),
         ("A dog. A cat.", ["狗。", "猫。"], "狗。猫。"),
@@ -81,19 +98,12 @@ def test_scripts_without_marks_are_cut_at_blanks() -> None:
         ("एक।दो।", ["One.", "Two."], "One. Two."),
     ],
 )
-def test_blanks_between_pieces_are_those_of_the_target(line: str, translations: list[str], joined: str) -> None:
-    vocab = vocabulary()
-    stage = CutIntoPieces(translator().reader, vocab, TranslateOptions(), 2)
-    asked = Line(1, line)
-    stage.before([asked])
-    for piece, text in zip(asked.pieces, translations, strict=True):
-        piece.hypotheses = [Hypothesis(tuple(vocab.encode(text)), -1.0, -1.0, True, ())]
-    stage.after([asked])
-    assert asked.translations[0].text == joined
+def test_blanks_between_pieces_are_those_of_the_target(line: str, translations: list[str], written: str) -> None:
+    assert joined(split(line, 2), translations, translator().engine) == written
 
 
 def test_marks_of_a_row_stay_and_their_words_have_no_links() -> None:
-    line, words = Line(1, "a dog | cat | runs |"), list[tuple[list[int], list[int]]]()
+    words = list[tuple[list[int], list[int]]]()
     vocab = learned(["a dog | cat | runs |", "ein Hund"])
 
     class Rows(FakeEngine):
@@ -102,50 +112,28 @@ def test_marks_of_a_row_stay_and_their_words_have_no_links() -> None:
             return super().align(pairs, given, batch_tokens)
 
     engine: Any = Rows(vocab)
-    stages = [AlignWords(engine, 100), CutIntoPieces(SourceReader(engine, SearchConfig()), vocab, TranslateOptions())]
-    stages[1].before([line])
-    for piece in line.pieces:
-        piece.hypotheses = [Hypothesis(tuple(vocab.encode("ein Hund")), -1.0, -1.0, True, ())]
-    for stage in reversed(stages):
-        stage.after([line])
-    assert line.translations[0].text == "ein Hund | ein Hund | ein Hund |"
+    line = passed("a dog | cat | runs |", Split(SourceReader(engine, SearchConfig()), vocab, TranslateOptions()))
+    assert joined(line, ["ein Hund"] * 3, engine, alignments=True) == "ein Hund | ein Hund | ein Hund |"
     assert [({*src}, {*tgt}) for src, tgt in words] == [({0, 1}, {0, 1}), ({3}, {3, 4}), ({5}, {6, 7})]
 
 
 def test_a_line_that_is_longer_than_usual_is_translated_sentence_by_sentence() -> None:
-    made, line = translator(), "A dog runs.  A cat sleeps in the park.   A dog sleeps."
-    parts = [part.strip() for part in sentences(line)]
-
-    def stage(usual: int, **options: Any) -> CutIntoPieces:
-        return CutIntoPieces(made.reader, vocabulary(), TranslateOptions(**options), usual)
-
-    def piece_texts(stage: CutIntoPieces, asked: Line) -> list[str]:
-        stage.before([asked])
-        return [vocabulary().decode(piece.source.tokens[:-1]) for piece in asked.pieces]
-
-    length, cut = len(vocabulary().encode(line)), Line(1, line)
-    assert piece_texts(stage(length - 1), cut) == [vocabulary().decode(vocabulary().encode(part)) for part in parts]
-    assert cut.ids == vocabulary().encode(line)
+    made, text = translator(), "A dog runs.  A cat sleeps in the park.   A dog sleeps."
+    vocab, hunde = vocabulary(), ["ein Hund"] * 3
+    length, cut = len(vocab.encode(text)), split(text, len(vocab.encode(text)) - 1)
+    assert texts_of(cut, vocab) == [vocab.decode(vocab.encode(part)) for part in sentences(text)]
+    assert cut.ids == vocab.encode(text)
     assert (cut.counts.cut, cut.warnings) == (0, [])
-    for other in (stage(length), stage(0), stage(5, raw=True)):
-        assert len(piece_texts(other, Line(1, line))) == 1
-    assert len(piece_texts(stage(5), Line(1, line, prefix="x"))) == 1
-    for piece in cut.pieces:
-        piece.hypotheses = [Hypothesis(tuple(vocabulary().encode("ein Hund")), -1.0, -1.0, True, ())]
-    stage(5).after([cut])
-    assert cut.translations[0].text == "ein Hund  ein Hund   ein Hund"
+    for whole in (split(text, length), split(text, 0), split(text, 5, raw=True), split(text, 5, prefix="x")):
+        assert len(whole.pieces) == 1
+    assert joined(cut, hunde, made.engine) == "ein Hund  ein Hund   ein Hund"
     for first, second in ((" |  ", " | "), ("\t\t", " | |\t")):
-        row = Line(1, f"A dog{first}A cat{second}A dog")
-        assert piece_texts(stage(0), row) == ["A dog", "A cat", "A dog"]
+        row = split(f"A dog{first}A cat{second}A dog", 0)
+        assert texts_of(row, vocab) == ["A dog", "A cat", "A dog"]
         assert [piece.gap for piece in row.pieces] == [first, second, ""]
-    row = Line(1, "A dog \\| | | A cat \\| |")
-    assert piece_texts(stage(0), row) == [
-        vocabulary().decode(vocabulary().encode(f"{x} \\|")) for x in ("A dog", "A cat")
-    ]
-    for piece in row.pieces:
-        piece.hypotheses = [Hypothesis(tuple(vocabulary().encode("ein Hund")), -1.0, -1.0, True, ())]
-    stage(0).after([row])
-    assert row.translations[0].text == "ein Hund | | ein Hund |"
+    row = split("A dog \\| | | A cat \\| |", 0)
+    assert texts_of(row, vocab) == [vocab.decode(vocab.encode(f"{x} \\|")) for x in ("A dog", "A cat")]
+    assert joined(row, hunde[:2], made.engine) == "ein Hund | | ein Hund |"
 
 
 @pytest.mark.parametrize(
@@ -163,10 +151,7 @@ def test_a_line_that_is_longer_than_usual_is_translated_sentence_by_sentence() -
 )
 def test_the_limit_is_above_the_source_or_a_multiple_of_it(search: SearchConfig, limit: int) -> None:
     engine: Any = SimpleNamespace(src_vocab=vocabulary(), tgt_vocab=vocabulary(), max_length=70, tags={}, languages=[])
-    line = Line(1, "")
-    line.ids = [4, 5, 6, 7]
-    (piece,) = SourceReader(engine, search).pieces(line, 70, None)
-    assert piece.source.limit == limit
-    for further in (3, 10, 99):
-        (piece,) = SourceReader(engine, search, further.__add__).pieces(line, 70, None)
-        assert piece.source.limit == min(limit, max(4 + further, search.min_length + 1))
+    for further in (None, 3, 10, 99):
+        reader = SourceReader(engine, search, further.__add__ if further else None)
+        source = reader.source(Line(1, ""), 0, [4, 5, 6, 7], NO_WORDING)
+        assert source.limit == min(limit, max(4 + further, search.min_length + 1) if further else limit)

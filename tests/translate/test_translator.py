@@ -24,8 +24,9 @@ from vtrans.config import SearchConfig
 from vtrans.console import Console
 from vtrans.engines.engine import Source
 from vtrans.engines.torch_engine import TorchEngine
+from vtrans.lines.annotate import Annotate
 from vtrans.lines.line import Line, Piece, lines_of
-from vtrans.lines.pieces import CutIntoPieces, cut_long
+from vtrans.lines.split import cut_long
 from vtrans.search.decoder import Logprobs
 from vtrans.search.history import Ints
 from vtrans.search.loop import Hypothesis
@@ -186,9 +187,9 @@ def test_a_piece_that_came_out_empty_is_counted() -> None:
     empty, dog = (Hypothesis(tuple(ids), 0.0, 0.0, True, (0.0,)) for ids in ([], vocabulary().encode("dog")))
 
     def joined(*pieces: list[Hypothesis]) -> Line:
-        line, stage = Line(1, "x"), CutIntoPieces(made.reader, vocabulary(), TranslateOptions(len(pieces[0])))
+        line = Line(1, "x")
         line.pieces = [Piece(line, Source([EOS_ID], 1, "1/0"), hypotheses) for hypotheses in pieces]
-        stage.after([line])
+        Annotate(made.engine, TranslateOptions(len(pieces[0])), 1)([line])
         return line
 
     for pieces, times in (([dog, dog], 0), ([dog, empty], 1), ([empty, dog, empty], 1), ([dog], 0)):

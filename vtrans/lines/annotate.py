@@ -55,7 +55,7 @@ class Annotate:
         counts.unfinished = int(not translations[0].finished)
         counts.empty = int(not all(self._vocab.decode(hypothesis.tokens).strip() for hypothesis in best))
         counts.short = int(any(map(_is_short, line.pieces)))
-        counts.looping = int(any(piece.problems.loops for piece in line.pieces))
+        counts.looping = int(any(p.problems.loops and p.hypotheses[0].finished for p in line.pieces))
         counts.numbers = int(any(piece.problems.numbers for piece in line.pieces))
         counts.tgt_tokens = len(translations[0].tokens)
         return [*translations, *[NO_TRANSLATION] * counts.missing]

@@ -37,7 +37,7 @@ class Check:
         best = self._tgt_vocab.decode(hypothesis.tokens)
         return Problems(
             unfinished=not hypothesis.finished,
-            loops=hypothesis.finished and self._loops(piece),
+            loops=self._loops(piece),
             phrases=self._missing(piece, best),
             codes=self._invented(piece, best) + self._misplaced(piece, best),
             numbers=self._compared(piece, best),

@@ -13,7 +13,8 @@ from vtrans.wording.protect import Span
 
 _SYMBOLS = frozenset(string.punctuation) - set("-'`") | set("$\u20ac\u00a3\u00a5")  # of addresses, names and prices
 _RUN = regex.compile(r"[^\s<>]+|[<>]")
-_AROUND = regex.compile(r"[\p{Pi}\p{Pf}\p{Ps}\p{Pe}\p{Pd}\"'*_~|=\u00bf\u00a1]*+(.*?)[\p{P}~|=]*")  # a word
+_EDGES = r"\p{Pi}\p{Pf}\p{Ps}\p{Pe}\p{Pd}\"'*_~|="
+_AROUND = regex.compile(rf"[{_EDGES}\u00bf\u00a1]*+((?:.*[^{_EDGES}.,:;!?\u2026])?)")  # a word
 _EITHER = regex.compile(r"[\p{L}\p{M}]+/[\p{L}\p{M}]+")  # two words
 _LONG = regex.compile(r"[\w\p{M}]{201,}+")  # is not a word, and would be translated for seconds
 _PART = regex.compile(r"\p{Cf}*+\w[\w\p{M}\p{Cf}'\u2019-]*|\X")
@@ -45,7 +46,7 @@ class UnknownText:
     def _unknown_in(self, line: str, begin: int, end: int) -> Iterator[Span]:
         """Yields where a part of a line has text that is copied because of unknown characters."""
         for run in _RUN.finditer(line, begin, end):
-            first, last = _AROUND.fullmatch(line, *run.span()).span(1)
+            first, last = _AROUND.match(line, *run.span()).span(1)
             if self._is_address(line[first:last]):
                 yield first, last
             else:
