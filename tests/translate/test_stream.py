@@ -175,20 +175,21 @@ def test_a_writer_that_waits_stops_the_reader_and_one_that_ends_stops_everything
     monkeypatch.setattr("vtrans.translate.windows.WINDOW_COST", 100)
     before, read = set(threading.enumerate()), 0
 
-    def endless() -> Iterator[str]:
+    def lines() -> Iterator[str]:
         nonlocal read
-        while True:
+        while read < 200:
             read += 1
             yield "a dog runs"
 
     ours, options = translator(), TranslateOptions()
     with workers_for(ours, options, 2, make=written) as workers:
-        blocks = translate_windows(ours, lines_of(endless()), options, written, workers=workers)
+        blocks = translate_windows(ours, lines_of(lines()), options, written, workers=workers)
         next(blocks)
-        while len(others := set(threading.enumerate()) - before) < 3 or read < 10:
-            time.sleep(0.01)
-        time.sleep(1)  # time for an unbounded reader to run away
-        assert read < 100
+        others, seen = set(threading.enumerate()) - before, 0
+        while read > seen:
+            seen = read
+            time.sleep(1)
+        assert read <= 30  # four windows of at most three lines, and five lines twice
         blocks.close()
         for thread in others:
             thread.join(60)
