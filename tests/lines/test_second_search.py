@@ -15,17 +15,17 @@ import vtrans
 from vtrans.config import RETRY_NGRAM
 from vtrans.engines.engine import Source
 from vtrans.lines.annotate import Annotate
-from vtrans.lines.invented import OnlyCodes, OnlyNumbers
 from vtrans.lines.line import Line, Piece
 from vtrans.lines.requirements import CodedNumbers
 from vtrans.lines.search import SearchTwice
+from vtrans.search.avoid import Spelling
+from vtrans.search.digits import OnlyCodes, OnlyNumbers
 from vtrans.search.lexical import Form, Phrase
 from vtrans.search.loop import Hypothesis
 from vtrans.search.rules import NoRepeatedNgram
 from vtrans.text.vocabulary import EOS_ID, Vocabulary
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator
-from vtrans.wording.avoid import Spelling
 from vtrans.wording.phrases import Wording, without_space
 from vtrans.wording.protect import Protection
 

@@ -17,6 +17,7 @@ from translators import SMALL, loaded, sentences, translator, vocabulary
 from vtrans.config import SearchConfig
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import InputError
+from vtrans.search.avoid import Spelling
 from vtrans.search.banks import Banks, width_of
 from vtrans.search.beam import beam_search
 from vtrans.search.lexical import Form, Phrase, least_tokens
@@ -24,7 +25,6 @@ from vtrans.search.loop import Hypothesis, SearchTask
 from vtrans.search.options import Sampling
 from vtrans.storage.model_file import Shortlist
 from vtrans.translate.translator import Translator
-from vtrans.wording.avoid import Spelling
 from vtrans.wording.phrases import NO_WORDING, encoded, occurrences, wording_of
 
 SOURCE: Ids = (2, EOS)

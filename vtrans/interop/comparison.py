@@ -21,7 +21,7 @@ from vtrans.console import Console
 from vtrans.engines.engine import Source
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import InputError, VtransError
-from vtrans.lines.pieces import EXTRA_LENGTH
+from vtrans.lines.reader import EXTRA_LENGTH
 from vtrans.search.loop import length_penalty
 from vtrans.text.languages import base
 from vtrans.text.vocabulary import EOS_ID, Vocabulary

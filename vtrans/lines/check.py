@@ -14,9 +14,9 @@ from collections import Counter
 import regex
 
 from vtrans.engines.engine import Engine
-from vtrans.lines.invented import ALNUM, LETTER
 from vtrans.lines.line import Piece, Problems
 from vtrans.lines.loops import loops
+from vtrans.search.digits import ALNUM, LETTER
 from vtrans.text.values import Difference, compare
 
 CODE = re.compile(r"\b[A-Z]\d{1,5}\b")

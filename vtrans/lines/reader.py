@@ -14,11 +14,11 @@ from vtrans.config import SearchConfig
 from vtrans.engines.engine import Engine, Source
 from vtrans.errors import InputError
 from vtrans.lines.line import MOST_PHRASES, Line
+from vtrans.search.avoid import Avoid, Spelling
 from vtrans.search.lexical import least_tokens
 from vtrans.search.rules import Prefix, Rule, begin_ids, suppressed_ids
 from vtrans.text.languages import language_name
 from vtrans.text.vocabulary import EOS_ID, FORMALITY, Formality, Vocabulary
-from vtrans.wording.avoid import Avoid, Spelling
 from vtrans.wording.phrases import NO_WORDING, Wording, encoded
 
 EXTRA_LENGTH = 50  # target subwords allowed beyond the length of the source (Vaswani et al. 2017, section 6.1)

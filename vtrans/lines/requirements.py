@@ -17,9 +17,9 @@ import regex
 from vtrans.config import RETRY_NGRAM
 from vtrans.engines.engine import Engine, Source
 from vtrans.lines.check import Check
-from vtrans.lines.invented import RUN, OnlyCodes, OnlyNumbers
 from vtrans.lines.line import MOST_PHRASES, Piece, Problems
 from vtrans.lines.reader import SourceReader
+from vtrans.search.digits import RUN, OnlyCodes, OnlyNumbers
 from vtrans.search.lexical import Form, Phrase, least_tokens
 from vtrans.search.loop import Hypothesis
 from vtrans.search.rules import NoRepeatedNgram, Rule

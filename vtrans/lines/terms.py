@@ -25,8 +25,8 @@ from vtrans.search.loop import Hypothesis, length_penalty
 from vtrans.search.rules import suppressed_ids, with_certain
 from vtrans.text.lines import one_line
 from vtrans.text.vocabulary import EOS_ID
-from vtrans.text.words import words_of_ids, words_of_line
-from vtrans.wording.phrases import Forms, has_spaces
+from vtrans.text.words import has_spaces, words_of_ids, words_of_line
+from vtrans.wording.phrases import Forms
 
 _TIE = 1e-4
 """Scores that differ by less count as equal: their rounding errors depend on the batch."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import regex
 
 from vtrans.lines.characters import Characters
-from vtrans.wording.phrases import has_spaces
+from vtrans.text.words import has_spaces
 from vtrans.wording.protect import Span
 
 _SYMBOLS = frozenset(string.punctuation) - set("-'`") | set("$\u20ac\u00a3\u00a5")  # of addresses, names and prices

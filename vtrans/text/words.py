@@ -14,8 +14,10 @@ from itertools import chain, count
 from string import ascii_uppercase
 
 import numpy as np
+import regex
 from numpy.typing import NDArray
 
+from vtrans.text.languages import UNSPACED
 from vtrans.text.lines import one_line
 from vtrans.text.piece_table import is_byte
 from vtrans.text.vocabulary import EOS_ID, Vocabulary
@@ -26,7 +28,19 @@ Side = tuple[Ints, Ints]
 Rows = tuple[NDArray[np.int32], Ints]
 """The same, with shorter numbers: subword ids, or the links of pairs, source and target position in turns."""
 
+_HAS_NO_SPACES = regex.compile(rf"[{UNSPACED}]")
+_WORD = regex.compile(rf"[[\w\p{{M}}]--[{UNSPACED}]]", regex.V1)
 _PHARAOH = re.compile(r"(?a:\d{1,9}-\d{1,9})")
+
+
+def is_word(character: str) -> bool:
+    """Returns whether a character belongs to a word that ends at a space or a punctuation mark."""
+    return _WORD.match(character) is not None
+
+
+def has_spaces(text: str) -> bool:
+    """Returns whether spaces separate the words of a text: none of its characters is of a script without them."""
+    return _HAS_NO_SPACES.search(text) is None
 
 
 def read_pharaoh(line: str) -> Ints:

@@ -12,7 +12,8 @@ from vtrans.errors import FileError
 from vtrans.text.case import capitalized, lower
 from vtrans.text.lines import lines_in
 from vtrans.text.sentences import begins_sentence
-from vtrans.wording.phrases import FIRST, Forms, is_word
+from vtrans.text.words import is_word
+from vtrans.wording.phrases import FIRST, Forms
 
 
 class Term(NamedTuple):

@@ -20,24 +20,13 @@ from vtrans.search.lexical import Form, Phrase
 from vtrans.text.languages import UNSPACED
 from vtrans.text.piece_table import is_byte
 from vtrans.text.vocabulary import EOS_ID, UNK_ID, Vocabulary
+from vtrans.text.words import has_spaces, is_word
 
 KEYS = ("constraints", "avoid", "text")
 SPACE = "\u2581"  # the beginning of a word in a piece
 
-_HAS_NO_SPACES = regex.compile(rf"[{UNSPACED}]")
-_WORD = regex.compile(rf"[[\w\p{{M}}]--[{UNSPACED}]]", regex.V1)
 # A word, or a character outside words.
 FIRST = regex.compile(rf"[[\w\p{{M}}]--[{UNSPACED}]]+|\S", regex.V1)
-
-
-def is_word(character: str) -> bool:
-    """Returns whether a character belongs to a word that ends at a space or a punctuation mark."""
-    return _WORD.match(character) is not None
-
-
-def has_spaces(text: str) -> bool:
-    """Returns whether spaces separate the words of a text: none of its characters is of a script without them."""
-    return _HAS_NO_SPACES.search(text) is None
 
 
 def occurrences(phrase: str, text: str, *, whole: bool = True) -> Iterator[int]:
@@ -181,7 +170,7 @@ def _forms(text: str, vocab: Vocabulary) -> Iterator[Form]:
     if not tokens or UNK_ID in tokens or vocab.decode(tokens) != text:
         return
     yield Form(tokens, whole)
-    if _HAS_NO_SPACES.match(text) and (rest := without_space(tokens, vocab)):
+    if not has_spaces(text[0]) and (rest := without_space(tokens, vocab)):
         yield Form(rest, whole)
 
 

@@ -17,9 +17,8 @@ from functools import cached_property
 import regex
 
 from vtrans.errors import InputError
-from vtrans.text.words import codes_for
+from vtrans.text.words import codes_for, has_spaces
 from vtrans.wording.patterns import EVERYDAY_PATTERNS, HINT, PATTERNS
-from vtrans.wording.phrases import has_spaces
 
 _CODE = re.compile(r"[A-Z]\d{1,5}")
 _MARKUP = re.compile(r"[\W_]+|</?[A-Za-z].*>|&.*;")

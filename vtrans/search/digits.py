@@ -10,10 +10,10 @@ from itertools import pairwise
 import numpy as np
 import regex
 
+from vtrans.search.avoid import Spelling
 from vtrans.search.rules import Step
 from vtrans.text.languages import UNSPACED
 from vtrans.text.values import in_ascii
-from vtrans.wording.avoid import Spelling
 
 # Of scripts with spaces between words: other letters may stand right before a number.
 LETTER = rf"[[^\W\d_]--[{UNSPACED}]]"

@@ -11,11 +11,11 @@ from drawn import seeded
 from translators import learned
 
 import vtrans
-from vtrans.lines.invented import OnlyCodes, OnlyNumbers
+from vtrans.search.avoid import Spelling
+from vtrans.search.digits import OnlyCodes, OnlyNumbers
 from vtrans.search.rules import Step
 from vtrans.text.piece_table import is_byte
 from vtrans.text.vocabulary import EOS_ID, Vocabulary
-from vtrans.wording.avoid import Spelling
 
 BEGUN = re.compile(r"(?<![A-Za-z0-9])[A-Za-z]+\d+")
 NUMBER = re.compile(r"(?<![A-Za-z0-9])[0-9]+")

@@ -20,7 +20,7 @@ from vtrans.search.rules import Step
 from vtrans.text.piece_table import is_byte
 from vtrans.text.values import in_ascii
 from vtrans.text.vocabulary import EOS_ID, Vocabulary
-from vtrans.wording.phrases import is_word
+from vtrans.text.words import is_word
 
 _OF_NUMBERS = re.compile(rb" ?[\d.,]+")
 CHARACTER = 4  # the most bytes of a character
