@@ -217,6 +217,8 @@ class _Adaptation:
         data = DataFolder.open(out / "data")
         data.languages = tuple(engine.languages) or data.languages  # the model keeps all, not that of the pairs alone
         data.tags = dict(engine.tags) or data.tags
+        given = engine.models[0].pair
+        data.pair = data.pair.over(given) if data.pair and len(data.languages) < 2 else given
         progress = train(data, run, self._console, replace(training, overrides=overrides, init_from=self.given))
         recipe = recorded_recipe(progress.recipe, str(run.path))
         average(usual_checkpoints(run, recipe.train), run.averaged, progress.step)

@@ -35,6 +35,7 @@ def model(ending_run: RunFolder, tmp_path: Path) -> Path:
     abilities = read_abilities(path)
     assert (abilities.languages, abilities.matches, abilities.codes) == ((Languages("en", "de"),), True, False)
     assert load_model(path).matches
+    assert abilities.pair == loaded.pair is not None  # training kept it
     return path
 
 

@@ -29,6 +29,7 @@ from torch import Tensor
 from vtrans.errors import FileError, InputError
 from vtrans.files import check_path, file_sha256
 from vtrans.storage.columns import Column, ColumnFile
+from vtrans.storage.pair_counts import PairCounts
 from vtrans.text.languages import languages_from, tags_from
 from vtrans.text.vocabulary import JOINT_FILE, SRC_FILE, TGT_FILE, Vocabulary, have_one_table
 
@@ -188,7 +189,7 @@ class DataFolder:
     `languages` are the pairs of languages of the text, if known, and `tags` the subword with which each source of a
     target language begins, if it begins with one. `matches` says whether some
     sources begin with a fuzzy match (matches.py). `corpora` are the numbers of training pairs of each corpus, in the
-    order of the store.
+    order of the store. `pair` is what they show of their pair of languages, if they have one.
     """
 
     def __init__(self, path: Path, report: dict[str, Any]) -> None:
@@ -215,6 +216,7 @@ class DataFolder:
             self.src_vocab, self.tgt_vocab = self._vocabulary(SRC_FILE), self._vocabulary(TGT_FILE)
         self.tags = tags_from(report["tags"], self.src_vocab.tags)
         self.matches = bool(report["train"].get("matches"))
+        self.pair = PairCounts.of(report.get("pair"))
         self.joint = have_one_table(self.src_vocab, self.tgt_vocab)
         self.train = TokenStore.open(path / TRAIN_FILE)
         self.valid = TokenStore.open(path / VALID_FILE)

@@ -70,7 +70,7 @@ class Imported:
     """The tags of target languages; None: those that the pieces of the vocabulary name, such as `>>de<<`."""
     shortlist: Shortlist | None = None
     learned: Mapping[str, Any] = field(default_factory=dict)
-    """`matches`, `codes` and `usual_length` of a model of vtrans."""
+    """`matches`, `codes`, `usual_length` and `pair` of a model of vtrans."""
 
 
 def install(imported: Imported) -> LoadedModel:

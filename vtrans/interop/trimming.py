@@ -96,7 +96,7 @@ def model_file(path: Path) -> Imported:
             return tensor.float()
 
     weights: dict[str, Read] = {name: partial(read, name) for name in model.model.layout.shapes}
-    learned = {name: getattr(model, name) for name in ("matches", "codes", "usual_length")}
+    learned = {name: getattr(model, name) for name in ("matches", "codes", "usual_length", "pair")}
     return Imported(
         path, "a model file of vtrans", (), model.model.config, model.search, model.src_vocab, model.tgt_vocab,
         weights, None, model.training, model.languages, model.tags, model.shortlist, learned,

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from vtrans.config import ModelConfig, SearchConfig, section_from
 from vtrans.errors import FileError, InputError, RecipeError
 from vtrans.storage.layout import Layout, layout_of
+from vtrans.storage.pair_counts import PairCounts
 from vtrans.storage.tensors import TensorFile, open_tensors
 from vtrans.text.languages import Languages, languages_from, languages_record, tags_from
 from vtrans.text.vocabulary import Vocabulary, have_one_table
@@ -58,7 +59,7 @@ class Model(Generic[N]):
     it translates, if known. `tags` are the subwords with which its sources begin, by target language. `matches` says
     whether it has learned to use fuzzy matches (text/matches.py), and `codes` whether it has learned to copy the codes
     of protected text (wording/protect.py). Nine of ten sources of its training had at most `usual_length` subwords;
-    0 if unknown.
+    0 if unknown. `pair` is what its training text showed of its pair of languages, or None.
     """
 
     model: N
@@ -72,6 +73,7 @@ class Model(Generic[N]):
     matches: bool = False
     codes: bool = False
     usual_length: int = 0
+    pair: PairCounts | None = None
 
     @property
     def joint(self) -> bool:
@@ -86,7 +88,8 @@ class Model(Generic[N]):
             "languages": languages_record(self.languages),
         }
         more = {name: getattr(self, name) for name in ("matches", "codes", "usual_length")}
-        return record | {name: value for name, value in {"tags": dict(self.tags), **more}.items() if value}
+        more |= {"tags": dict(self.tags), "pair": self.pair and dataclasses.asdict(self.pair)}
+        return record | {name: value for name, value in more.items() if value}
 
 
 @dataclass(frozen=True)
@@ -175,6 +178,7 @@ class Abilities(NamedTuple):
     matches: bool
     codes: bool
     usual_length: int
+    pair: PairCounts | None
 
 
 def read_abilities(path: str | Path) -> Abilities:
@@ -193,9 +197,10 @@ def training_of(path: Path) -> dict[str, Any] | None:
         return None
 
 
-def _learned(header: Mapping[str, Any]) -> tuple[bool, bool, int]:
+def _learned(header: Mapping[str, Any]) -> tuple[bool, bool, int, PairCounts | None]:
     length = header.get("usual_length")
-    return header.get("matches") is True, header.get("codes") is True, length if isinstance(length, int) else 0
+    usual, pair = length if isinstance(length, int) else 0, PairCounts.of(header.get("pair"))
+    return header.get("matches") is True, header.get("codes") is True, usual, pair
 
 
 def section_of(kind: type[Section], header: Mapping[str, Any], name: str, path: str | Path) -> Section:

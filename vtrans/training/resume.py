@@ -41,7 +41,7 @@ def save(job: Job, learner: Learner, progress: Progress) -> None:
             vocabularies, search = (data.src_vocab, data.tgt_vocab), job.recipe.search
             model = LoadedModel(whole.model, *vocabularies, search, training, None, data.languages, data.tags)
             codes, usual = job.recipe.train.noise > 0, int(np.quantile(data.train.src_lengths, 0.9))
-            model = dataclasses.replace(model, matches=data.matches, codes=codes, usual_length=usual)
+            model = dataclasses.replace(model, matches=data.matches, codes=codes, usual_length=usual, pair=data.pair)
             save_model(run.step_file(progress.step), model)
     save_progress(job, learner, progress)
 

@@ -20,6 +20,7 @@ from typing import Any
 
 from vtrans.console import Console
 from vtrans.data.options import DEFAULT_VOCAB_SIZE, PrepareOptions
+from vtrans.data.preparation.counting import Counting
 from vtrans.data.preparation.dry_run import estimate
 from vtrans.data.preparation.encode import RATIO_FREE_TOKENS, Encoder, Task, TextPair, encode
 from vtrans.data.preparation.learn_vocabulary import check_symbols, learn_vocabularies
@@ -33,6 +34,7 @@ from vtrans.data.store import FORMAT, REPORT_FILE, REVISION, TRAIN_FILE, VALID_F
 from vtrans.errors import InputError
 from vtrans.files import check_path, explained, write_atomically
 from vtrans.processes.cores import usable_processors
+from vtrans.storage.pair_counts import PairCounts
 from vtrans.text.languages import languages_record
 from vtrans.text.matches import check_package
 from vtrans.text.vocabulary import JOINT_FILE, SRC_FILE, TGT_FILE, Vocabulary, have_one_table
@@ -109,7 +111,7 @@ def _make(options: PrepareOptions, inputs: Inputs, staging: Path, console: Conso
     corpora, tags, linked = len(options.src), _ids(src, options.tags), options.align or bool(options.alignments)
     file = PLAIN_FILE if options.fuzzy else TRAIN_FILE
     plain = train = StoreWriter(staging / file, task, len(src), len(tgt), corpora, tags, with_links=linked)
-    _encode_training(train, split, repeats, options, console)
+    pair = _encode_training(train, split, repeats, options, console)
     if options.align:
         with console.progress("aligning the words", unit="links", shares=True) as counter:
             train.align(counter.update)
@@ -130,6 +132,7 @@ def _make(options: PrepareOptions, inputs: Inputs, staging: Path, console: Conso
         "files": files,
         **_counts(split, plain, train, valid, repeats),
         **_subwords(options, src, tgt, plain),
+        **({"pair": dataclasses.asdict(pair)} if len(options.languages()) < 2 else {}),
     }
 
 
@@ -169,14 +172,14 @@ def _visible(text: str) -> str:
 
 def _encode_training(
     writer: StoreWriter, split: Split, repeats: Repeats, options: PrepareOptions, console: Console
-) -> None:
-    total = split.survey.pairs
-    in_flight = deque[int]()  # the corpus of each batch that is being encoded
+) -> PairCounts:
+    total, counting = split.survey.pairs, Counting(split.usable)
+    in_flight = deque[tuple[int, list[TextPair]]]()  # each batch that is being encoded, with its corpus
 
     def batches() -> Iterator[list[TextPair]]:
         for number, pairs in enumerate(split.training_pairs()):
             for batch in batches_of(pairs):
-                in_flight.append(number)
+                in_flight.append((number, batch))
                 yield batch
 
     with (
@@ -184,7 +187,9 @@ def _encode_training(
         closing(encode(batches(), writer.task, total, options.threads)) as stream,
     ):
         for encoded in stream:
-            writer.add(encoded, corpus=in_flight.popleft())
+            number, batch = in_flight.popleft()
+            writer.add(encoded, corpus=number)
+            counting.add(batch[i] for i in encoded.kept)
             repeats.note(encoded)
             progress.advance(encoded.read)
     if not writer.kept:
@@ -193,6 +198,7 @@ def _encode_training(
             f"no training pair is left of {total:,} (dropped: {reasons}); raise `max_tokens` or `max_ratio`, or give "
             "other text."
         )
+    return counting.counts()
 
 
 def _counts(

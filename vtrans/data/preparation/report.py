@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from vtrans.console import Console
 from vtrans.data.preparation.encode import RATIO_FREE_TOKENS
 from vtrans.data.preparation.overlap import show_overlap
+from vtrans.storage.pair_counts import Kind, PairCounts, Side
 from vtrans.text.languages import language_name, languages_from
 
 
@@ -53,6 +54,8 @@ def show(report: dict[str, Any], out: Path, console: Console) -> None:
     )
     if console.advises:  # the overlap is for the choice of a vocabulary
         show_overlap(report["overlap"], console)
+        if counts := PairCounts.of(report.get("pair")):
+            _show_forms(counts, console)
     console.info(f"the data folder is {out}", f"next: vtrans train --data {shlex.quote(str(out))}")
 
 
@@ -105,3 +108,18 @@ def _show_vocabulary(report: dict[str, Any], console: Console) -> None:
             console.warn(
                 f"symbol {symbol} does not occur in the training text; a model trained on it does not learn the symbol."
             )
+
+
+def _show_forms(counts: PairCounts, console: Console) -> None:
+    """Prints what the training text shows of the pair of languages."""
+    rows = []
+    for kind in get_args(Kind):
+        row = counts.copied.get(kind, {})
+        rows.append((kind, f"{sum(row.values()):,}", f"{row.get('verbatim', 0):,}", counts.copies(kind)))
+    console.table("copied text", rows, header=("kind", "in the source", "in the target too", "is copied"))
+    rows = []
+    for side in get_args(Side):
+        values = (*counts.marks(side), "".join(counts.quotes(side) or "") or None, counts.titles(side))
+        rows.append((side, *("-" if value is None else repr(value) for value in values)))
+    header = ("side", "decimal mark", "group mark", "digits before it", "zero", "quotation marks", "titles in capitals")
+    console.table("forms of the training text (-: not known)", rows, header=header)
