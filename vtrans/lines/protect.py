@@ -11,6 +11,8 @@ import regex
 
 from vtrans.lines.around import between, sentence_in
 from vtrans.lines.line import MOST_PHRASES, Line
+from vtrans.lines.local_numbers import LocalNumbers
+from vtrans.lines.names import CopiedWords
 from vtrans.lines.unknown import UnknownText
 from vtrans.text.case import in_capitals
 from vtrans.text.lines import one_line
@@ -24,20 +26,22 @@ _VISIBLE = regex.compile(r"[^\p{C}\p{Z}\s\u2581]")
 
 class Protect:
     """Writes codes in the place of text that is copied: what matches the patterns of `protection`, and what is
-    `unknown` to the vocabularies. A line without letters besides is its own translation. With `required`, the search
-    must write the codes. `glossary` has the terms that translations must contain, in any case if a line is in
-    capitals."""
+    `unknown` to the vocabularies, and words that the pair of languages copies. A line without letters besides is its
+    own translation. With `required`, the search must write the codes. `glossary` has the terms that translations must
+    contain, in any case if a line is in capitals. `numbers` writes the numbers besides in their local form."""
 
     def __init__(
         self,
         protection: Protection | None,
         unknown: UnknownText | None,
         glossary: Glossary | None = None,
+        words: CopiedWords | None = None,
+        numbers: LocalNumbers | None = None,
         *,
         required: bool = True,
     ) -> None:
         self._protection, self._unknown, self._glossary = protection, unknown, glossary
-        self._required = required
+        self._words, self._numbers, self._required = words, numbers, required
 
     def __call__(self, lines: Sequence[Line]) -> None:
         for line in lines:
@@ -50,6 +54,7 @@ class Protect:
                     text = line.model_text = text[begin:end]
                     spans = self._spans(text)
                 spans = self._unknown.added_to(spans, text)
+                spans = self._words.added_to(spans, text) if self._words else spans
             coded = masked(text, spans) if spans else Masked.plain(text)
             if (reads or spans) and self._is_copied(line, coded):
                 line.model_text, line.counts.copied = "", 1
@@ -60,6 +65,8 @@ class Protect:
                 line.undo.append(partial(_restored, coded))
                 if self._required:
                     line.wording = replace(line.wording, codes=dict(islice(coded.counts().items(), MOST_PHRASES)))
+            if self._numbers and any(map(str.isdecimal, line.model_text)):
+                line.undo.append(partial(self._numbers, line.model_text))
             if self._glossary:
                 found = self._glossary.terms_in(line.model_text, any_case=in_capitals("".join(coded.own)))
                 line.terms = tuple(islice(found, MOST_PHRASES))

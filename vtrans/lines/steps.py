@@ -10,7 +10,9 @@ from vtrans.lines.annotate import Annotate
 from vtrans.lines.characters import Characters
 from vtrans.lines.finish import Finish
 from vtrans.lines.line import Line, Piece
+from vtrans.lines.local_numbers import LocalNumbers
 from vtrans.lines.memory import Remember
+from vtrans.lines.names import CopiedWords
 from vtrans.lines.normalise import Normalise
 from vtrans.lines.protect import Protect
 from vtrans.lines.reader import SourceReader
@@ -64,6 +66,7 @@ class StepsOfEngine:
         self.reader, self._beside = SourceReader(engine, search, limit), beside
         self._engine, self._search = engine, search
         self._has_codes = all(model.codes for model in engine.models)
+        self._pair = engine.models[0].pair
         lengths = [model.usual_length for model in engine.models]
         self._usual_length = max(lengths) if lengths and all(lengths) else 0
         self._characters = Characters(engine.src_vocab, engine.tgt_vocab)
@@ -81,7 +84,9 @@ class StepsOfEngine:
             before.append(Normalise(characters, self._beside.spellings))
         if protection or glossary or not options.raw:
             unknown = None if options.raw else UnknownText(characters)
-            before.append(Protect(protection, unknown, glossary, required=can_require))
+            words = CopiedWords(self._pair, engine.src_vocab) if self._pair and self._has_codes else None
+            numbers = None if options.raw else LocalNumbers(languages, self._pair)
+            before.append(Protect(protection, unknown, glossary, words, numbers, required=can_require))
         if not options.raw:
             before.append(Recase(characters, languages))
         before.append(Split(reader, engine.src_vocab, options, self._usual_length, languages.src))

@@ -1,0 +1,79 @@
+"""Numbers of translations get the marks of their language, and words that a pair copies become codes."""
+
+from __future__ import annotations
+
+import pytest
+from typed_lines import LATIN, undone, vocabulary_of
+
+from vtrans.lines.characters import Characters
+from vtrans.lines.line import Line
+from vtrans.lines.local_numbers import LocalNumbers
+from vtrans.lines.names import CopiedWords
+from vtrans.lines.protect import Protect
+from vtrans.lines.unknown import UnknownText
+from vtrans.storage.pair_counts import PairCounts
+from vtrans.text.languages import Languages
+from vtrans.translate.translation import Translation
+
+SWISS = PairCounts({}, {}, {"decimal": {".": 50}, "group": {"’": 50}})
+COPIES = PairCounts({"names": {"verbatim": 70, "changed": 30}, "identifiers": {"verbatim": 30, "changed": 70}}, {}, {})
+
+
+def written(src: str, tgt: str, languages: str, pair: PairCounts | None = None) -> str:
+    numbers = LocalNumbers(Languages(*languages.split("-", 1)), pair)
+    return numbers(src, Translation(tgt, 0, 0, True)).text
+
+
+@pytest.mark.parametrize(
+    ("src", "tgt", "languages", "expected"),
+    [
+        ("It costs 1,234.50 now", "Es kostet 1,234.50", "en-de", "Es kostet 1.234,50"),
+        ("It costs 1,234.50 now", "Ça coûte 1,234.50", "en-fr", "Ça coûte 1\u202f234,50"),
+        ("Es sind 0,5 km", "It is 0,5 km", "de-en", "It is 0.5 km"),
+        ("It costs 1,234.50 now", "Es kostet 1.234,50", "en-de", "Es kostet 1.234,50"),
+        ("3/4 of 12:30", "3/4 von 12:30", "en-de", "3/4 von 12:30"),
+        ("1,234.50", "1,234.50", "en-xx", "1,234.50"),  # no language
+        ("1,234.50", "1,234.50", "-de", "1,234.50"),
+    ],
+)
+def test_numbers_get_the_marks_of_the_target(src: str, tgt: str, languages: str, expected: str) -> None:
+    assert written(src, tgt, languages) == expected
+
+
+def test_what_the_training_text_shows_wins_over_cldr() -> None:
+    assert written("It is 1,234.50", "Es ist 1,234.50", "en-de", SWISS) == "Es ist 1’234.50"
+    assert written("It is 1,234.50", "Es ist 1,234.50", "en-xx", SWISS) == "Es ist 1’234.50"
+
+
+def test_links_follow_a_number_that_becomes_several_words() -> None:
+    numbers = LocalNumbers(Languages("en", "fr"), None)
+    given = Translation("a 1,234,567 b", 0, 0, True, alignment=((0, 0), (1, 1), (2, 2)), word_confidences=(0.1, 0.2, 0.3))
+    made = numbers("a 1,234,567 b", given)
+    assert made.text.split() == ["a", "1", "234", "567", "b"]
+    assert made.alignment == ((0, 0), (1, 1), (1, 2), (1, 3), (2, 4))
+    assert made.word_confidences == (0.1, 0.2, 0.2, 0.2, 0.3)
+
+
+def test_codes_keep_their_marks() -> None:
+    line = Line(1, "See 1,234.5 and 🦊1,234.5")
+    vocab = vocabulary_of("See and 1 2 3 4 5 . , A B")
+    Protect(None, UnknownText(Characters(vocab, vocab)), numbers=LocalNumbers(Languages("en", "de"), None))([line])
+    (code,) = line.codes
+    assert undone(line, f"Siehe 1,234.5 und {code}1,234.5").text == "Siehe 1.234,5 und 🦊1,234.5"
+
+
+@pytest.mark.parametrize(
+    ("line", "copied"),
+    [
+        ("the fox Zoltan runs", ["Zoltan"]),
+        ("the fox. Zoltan runs", []),  # it begins a sentence
+        ("Zoltan runs", []),
+        ("the Quick fox", []),  # it is not rare
+        ("the fox iPhone x_y", []),  # the pair changes identifiers
+    ],
+)
+def test_a_pair_copies_what_its_training_text_copies(line: str, copied: list[str]) -> None:
+    words = CopiedWords(COPIES, LATIN)
+    assert [line[begin:end] for begin, end in words.added_to([], line)] == copied
+    assert words.added_to([(0, len(line))], line) == [(0, len(line))]
+    assert CopiedWords(SWISS, LATIN).added_to([], line) == []
