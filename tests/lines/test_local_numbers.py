@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from typed_lines import LATIN, undone, vocabulary_of
+from typed_lines import undone, vocabulary_of
 
 from vtrans.lines.characters import Characters
 from vtrans.lines.line import Line
@@ -47,7 +47,9 @@ def test_what_the_training_text_shows_wins_over_cldr() -> None:
 
 def test_links_follow_a_number_that_becomes_several_words() -> None:
     numbers = LocalNumbers(Languages("en", "fr"), None)
-    given = Translation("a 1,234,567 b", 0, 0, True, alignment=((0, 0), (1, 1), (2, 2)), word_confidences=(0.1, 0.2, 0.3))
+    given = Translation(
+        "a 1,234,567 b", 0, 0, True, alignment=((0, 0), (1, 1), (2, 2)), word_confidences=(0.1, 0.2, 0.3)
+    )
     made = numbers("a 1,234,567 b", given)
     assert made.text.split() == ["a", "1", "234", "567", "b"]
     assert made.alignment == ((0, 0), (1, 1), (1, 2), (1, 3), (2, 4))
@@ -73,7 +75,8 @@ def test_codes_keep_their_marks() -> None:
     ],
 )
 def test_a_pair_copies_what_its_training_text_copies(line: str, copied: list[str]) -> None:
-    words = CopiedWords(COPIES, LATIN)
+    vocab = vocabulary_of("the Quick fox runs. Z o l t a n P h e x y _ i")
+    words = CopiedWords(COPIES, vocab)
     assert [line[begin:end] for begin, end in words.added_to([], line)] == copied
     assert words.added_to([(0, len(line))], line) == [(0, len(line))]
-    assert CopiedWords(SWISS, LATIN).added_to([], line) == []
+    assert CopiedWords(SWISS, vocab).added_to([], line) == []

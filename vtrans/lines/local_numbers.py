@@ -45,7 +45,9 @@ def _relinked(translation: Translation, before: str) -> Translation:
     links, confidences = translation.alignment, translation.word_confidences
     if links is None and confidences is None:
         return translation
-    begins, old_begins = ([word.start() for word in regex.finditer(r"\S+", text)] for text in (translation.text, before))
+    begins, old_begins = (
+        [word.start() for word in regex.finditer(r"\S+", text)] for text in (translation.text, before)
+    )
     words: list[set[int]] = [set() for _ in begins]  # the old words of each new one
     for _, old, _, new, end in SequenceMatcher(None, before, translation.text, autojunk=False).get_opcodes():
         for k in range(new, end):

@@ -10,10 +10,16 @@ from dataclasses import dataclass
 from operator import index
 from typing import Any, Literal, NamedTuple
 
+import regex
+
 Kind = Literal["names", "identifiers", "quoted"]
 Side = Literal["src", "tgt"]
 Table = Mapping[str, Mapping[str, int]]
 """Counts of answers, by question."""
+
+CASED = r"\p{Lu}\p{Ll}\p{Lt}"
+NAME = regex.compile(r"\p{Lu}\p{Ll}{2,}(?![\w@])")
+IDENTIFIER = regex.compile(rf"(?<![\w@./-])(?:\w*\p{{Ll}}\p{{Lu}}\w*|(?=\w*[{CASED}])[^\W_]+(?:_+[^\W_]+)+)(?![\w@/])")
 
 USUAL = 0.55
 """The share from which a form is the usual one. Rare English names of sentences and captions stand in 61 to 73% of the

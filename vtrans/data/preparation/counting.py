@@ -15,19 +15,13 @@ from zlib import crc32
 
 import regex
 
-from vtrans.storage.pair_counts import PairCounts
+from vtrans.storage.pair_counts import CASED, IDENTIFIER, NAME, PairCounts
 
 MOST_PAIRS = 100_000  # whose words are counted
 RARE = 3  # occurrences of a name at most; the translations of others are learned
 LONGEST_HEADING, FEWEST_WORDS, SHORT_WORD = 60, 2, 3  # characters; long words after the first; letters of a short one
-MOST_QUOTED = 3  # words in quotation marks that may be a name
-
-_CASED = r"\p{Lu}\p{Ll}\p{Lt}"
+MOST_QUOTED = 3  # words in quotation m = r"\p{Lu}\p{Ll}\p{Lt}"
 _INSIDE = regex.compile(r"[\p{Ll}\p{N},;]$")  # the end of a word that ends no sentence
-_NAME = regex.compile(r"\p{Lu}\p{Ll}{2,}(?![\w@])")
-_IDENTIFIER = regex.compile(
-    rf"(?<![\w@./-])(?:\w*\p{{Ll}}\p{{Lu}}\w*|(?=\w*[{_CASED}])[^\W_]+(?:_+[^\W_]+)+)(?![\w@/])"
-)
 _END = regex.compile(r"[\p{STerm}:;,\u2026][\p{Quotation_Mark}\p{Pe}]*$")
 _QUOTES = '"\u00ab\u00bb\u2018\u201a-\u201f\u2039\u203a\u300c-\u300f\uff02\uff62\uff63'  # but for apostrophes
 _MARK_OR_DIGIT = re.compile(rf"[\d'\u2019{_QUOTES}]")
@@ -37,8 +31,8 @@ _QUOTED = regex.compile(
 )
 _GROUP, _DECIMAL = "(?P<group>[.,'\u2019\u060c\u066c \u00a0\u2009\u202f])", "(?P<decimal>[.,\u066b])"
 _NUMBER = regex.compile(
-    rf"(?<![{_CASED}\p{{N}}_.,/:'\u2019#+-])(?<!\p{{N}}\s)(?P<label>(?<=\p{{Lu}}\S* ))?"
-    rf"(?>\d+(?:[.,'\u2019\u060c\u066b\u066c \u00a0\u2009\u202f]\d+)*)(?![{_CASED}\p{{N}}_/:-]|[.,]\w)"
+    rf"(?<![{CASED}\p{{N}}_.,/:'\u2019#+-])(?<!\p{{N}}\s)(?P<label>(?<=\p{{Lu}}\S* ))?"
+    rf"(?>\d+(?:[.,'\u2019\u060c\u066b\u066c \u00a0\u2009\u202f]\d+)*)(?![{CASED}\p{{N}}_/:-]|[.,]\w)"
 )
 _FORM = regex.compile(
     rf"(?P<plain>[3-9]\d00)|(?P<grouped>[3-9]{_GROUP}\d00)|[1-9]\d{{0,2}}{_GROUP}\d00"
@@ -85,9 +79,9 @@ class Counting:
             if not (rest := word[1:]):
                 continue
             if not rest.islower() or "_" in rest:
-                for identifier in _IDENTIFIER.findall(word):
+                for identifier in IDENTIFIER.findall(word):
                     self._copied["identifiers"][_fate(identifier, tgt)] += 1
-            if is_sentence and word[0].isupper() and _INSIDE.search(before) and (name := _NAME.match(word)):
+            if is_sentence and word[0].isupper() and _INSIDE.search(before) and (name := NAME.match(word)):
                 self._names[name[0]][_fate(name[0], tgt)] += 1
 
 
