@@ -286,7 +286,7 @@ def test_words_and_numbers_are_text(line: str) -> None:
 def test_only_models_that_learned_codes_copy_by_default() -> None:
     def copies(codes: bool, **options: Any) -> bool:
         engine: Any = FakeEngine(vocabulary())
-        engine.models = [SimpleNamespace(codes=codes, usual_length=0)]
+        engine.models = [SimpleNamespace(codes=codes, usual_length=0, pair=None)]
         steps = StepsOfEngine(engine, SEARCH, retry=True)(TranslateOptions(**options))
         return "{dog}" in passed("a {dog} runs", steps.begin).codes.values()
 

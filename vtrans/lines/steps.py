@@ -66,7 +66,7 @@ class StepsOfEngine:
         self.reader, self._beside = SourceReader(engine, search, limit), beside
         self._engine, self._search = engine, search
         self._has_codes = all(model.codes for model in engine.models)
-        self._pair = engine.models[0].pair
+        self._pair = next((model.pair for model in engine.models), None)
         lengths = [model.usual_length for model in engine.models]
         self._usual_length = max(lengths) if lengths and all(lengths) else 0
         self._characters = Characters(engine.src_vocab, engine.tgt_vocab)
