@@ -71,9 +71,17 @@ class StepsOfEngine:
         self._usual_length = max(lengths) if lengths and all(lengths) else 0
         self._characters = Characters(engine.src_vocab, engine.tgt_vocab)
         self._retries = retry and not search.no_repeat_ngram
+        self._last: tuple[TranslateOptions, Steps] | None = None
 
     def __call__(self, options: TranslateOptions) -> Steps:
-        """Returns the steps for these options."""
+        """Returns the steps for these options, and keeps them for the next window. Raises InputError if the model does
+        not translate into the language of the options."""
+        last = self._last
+        if last is None or last[0] is not options:
+            last = self._last = options, self._made(options)
+        return last[1]
+
+    def _made(self, options: TranslateOptions) -> Steps:
         engine, search, reader, characters = self._engine, self._search, self.reader, self._characters
         protection, languages = self._protection(options), self._languages(options.to)
         drawn = options.sampling is not None

@@ -74,6 +74,7 @@ def translate_windows(
     take, so that batches do not depend on time. `progress` is called with the lines and bytes translated so far.
     `workers` are those of `workers_for`, with the same translator, options and `make`.
     """
+    translator.check(options)  # before anything is read
     windows: Windows | Generator[Sequence[Line], None, None] = ([line] for line in lines)
     if not line_buffered:
         windows = Windows(lines, workers.number if workers else 1, patient=patient)

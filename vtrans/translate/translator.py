@@ -132,7 +132,7 @@ class Translator:
 
     def check(self, options: TranslateOptions, *, constraints: bool = False) -> None:
         """Raises InputError if the search settings do not support these options."""
-        self.reader.beginning(options.to, options.formality)
+        self._steps(options)
         for name, wanted in (("constraints", constraints), ("glossary", options.glossary is not None)):
             if wanted and options.sampling is not None:
                 raise InputError(f"`{name}` only applies to a search; leave it or the sampling out.")
