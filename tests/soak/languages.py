@@ -48,7 +48,7 @@ class Copier(FakeEngine):
 
     def __init__(self, vocab: Vocabulary, usual_length: int) -> None:
         super().__init__(vocab)
-        model: Any = SimpleNamespace(codes=True, usual_length=usual_length, matches=False)
+        model: Any = SimpleNamespace(codes=True, usual_length=usual_length, matches=False, pair=None)
         self.models = [model]
 
     def search(self, sources: Sequence[Any], config: Any, **options: Any) -> Iterator[tuple[int, list[Hypothesis]]]:
