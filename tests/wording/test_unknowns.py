@@ -57,6 +57,7 @@ def copied_of(line: str) -> list[str]:
         ("fox क्\u200dया \u2067שלום\u2069", ["क्\u200dया", "\u2067שלום\u2069"]),
         ("{😀} fox 😀", ["{😀}", "😀"]),  # protected text is one piece
         ("fox\u00a0ｆｏｘ", []),  # normalization gives them pieces
+        ("3,456.78 foxes", []),  # numbers are checked
     ],
 )
 def test_what_the_vocabulary_lacks_is_copied(line: str, copied: list[str]) -> None:

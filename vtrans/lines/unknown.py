@@ -24,7 +24,7 @@ _LATIN = regex.compile(r"\p{Latin}+")
 
 class UnknownText:
     """Finds words of Latin letters one of which the source vocabulary lacks, other words and symbols of which it lacks
-    all, such as emoji, and addresses with such a symbol."""
+    all, such as emoji, and addresses with such a symbol. ASCII digits stay: numbers are checked after the search."""
 
     def __init__(self, characters: Characters) -> None:
         self.characters = characters
@@ -66,7 +66,7 @@ class UnknownText:
         lacks = self.characters.lacks
         letters = [character for character in part if character.isalpha()]
         if not letters:
-            return any(lacks(0, character) for character in part)
+            return any(lacks(0, character) for character in part if character not in string.digits)
         lacking = [lacks(0, letter) for letter in letters]
         if _LATIN.fullmatch("".join(letters)):
             return any(lacking) and not all(lacks(1, letter) for letter in letters)

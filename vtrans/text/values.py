@@ -17,7 +17,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import regex
 
@@ -28,6 +28,7 @@ FEWEST_ZEROS = 2  # that a word such as `thousand` stands for
 _NUMBER = re.compile(r"\d+(?:(?:[.,:\uff1a/'\u2019\u066b\u066c\u00a0\u202f-]|(?<!\d{4})[ ](?=\d{3}(?!\d)))\d+)*")
 _RUN = re.compile(r"\d+")
 _PART = re.compile(r"(?<!\d)\d{1,3}(?:\D\d{2,3}){0,6}\D\d{3}(?!\d)|\d+")  # thousands, or one run of digits
+_DECIMAL = re.compile(rf"({_PART.pattern})([.,])(\d+)")
 _ARABIC_MARKS = str.maketrans("\u066b\u066c", ".,")
 _NUMERALS = regex.compile(r"[\p{Numeric_Type=Numeric}]+")  # such as \u4e09\u5341 and \u00bd
 
@@ -38,6 +39,8 @@ class Number:
 
     text: str
     runs: tuple[str, ...]
+    is_decimal: bool = False
+    """Whether it certainly has decimals, and is neither thousands nor a time nor a date."""
 
     def written(self) -> Iterator[tuple[str, ...]]:
         """Yields the runs of digits with which a translation may write it: with other marks, or another half of the
@@ -50,11 +53,13 @@ class Number:
 
     @property
     def digits(self) -> str:
-        return "".join(self.runs)
+        """Its digits, with a point before decimals."""
+        return f"{''.join(self.runs[:-1])}.{self.runs[-1]}" if self.is_decimal else "".join(self.runs)
 
     def parts(self) -> Iterator[Number]:
-        """Returns the parts of the number that are compared: thousands with their marks, or each run of digits."""
-        return map(_number, _PART.findall(self.text))
+        """Returns the parts of the number that are compared: thousands with their marks, or each run of digits. One
+        with decimals is a single part."""
+        return iter([self]) if self.is_decimal else map(_number, _PART.findall(self.text))
 
 
 @dataclass(frozen=True)
@@ -62,7 +67,7 @@ class Difference:
     """How the numbers of a translation differ from the numbers of its source."""
 
     missing: tuple[str, ...] = ()
-    """Parts of numbers of the source that the translation lacks, each as often as it lacks it."""
+    """Numbers of the source that the translation lacks, or parts of them, each as often as it lacks it."""
     invented: tuple[str, ...] = ()
     """Digits in the translation that the source lacks."""
     repeated: tuple[str, ...] = ()
@@ -76,7 +81,8 @@ class Difference:
 
 def numbers_of(text: str) -> list[Number]:
     """Returns the numbers of a text in digits, in their order."""
-    return list(map(_number, _NUMBER.findall(text)))
+    found = _NUMBER.finditer(text)
+    return [replace(_number(n[0]), is_decimal=_is_decimal(n[0], text[n.end() : n.end() + 1])) for n in found]
 
 
 def in_ascii(text: str) -> str:
@@ -120,8 +126,19 @@ def _digits(numbers: Iterable[Number]) -> Counter[str]:
     return Counter(part.digits for number in numbers for part in number.parts())
 
 
+def _is_decimal(number: str, following: str) -> bool:
+    """Returns whether a number before this character has decimals: `17.4`, but not `1.500`, `15.30` nor `17.4.`."""
+    match = _DECIMAL.fullmatch(in_ascii(number))
+    if not match or _PART.fullmatch(number):
+        return False
+    whole, mark, decimals = match.groups()
+    may_be_time = _is_hour(whole) and len(decimals) == 2 and decimals < "60"
+    may_be_date = following == "." and len(whole) < 3 and int(whole) <= 31 and int(decimals) <= 12
+    return mark not in whole and not may_be_time and not may_be_date
+
+
 def _is_hour(digits: str) -> bool:
-    return len(digits) < 3 and int(digits) <= 24
+    return digits.isdecimal() and len(digits) < 3 and int(digits) <= 24
 
 
 def _may_be_word(digits: str) -> bool:
@@ -130,6 +147,6 @@ def _may_be_word(digits: str) -> bool:
 
 def _differ_in_zeros(one: str, other: str) -> bool:
     """Returns whether a word may stand for the zeros that one of two numbers lacks."""
-    shorter, longer = sorted((one, other), key=len)
+    shorter, longer = sorted((one.replace(".", ""), other.replace(".", "")), key=len)
     are_equal = shorter.rstrip("0") == longer.rstrip("0")
     return are_equal and len(shorter) < 4 and len(longer) - len(shorter) >= FEWEST_ZEROS
