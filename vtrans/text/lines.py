@@ -13,7 +13,6 @@ import gzip
 import hashlib
 import io
 import lzma
-import os
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -24,14 +23,12 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast
 
-import regex
-
 from vtrans.errors import FileError, InputError
 from vtrans.files import no_file, reason, replacing
 
 OnBadUtf8 = Literal["error", "replace"]
 
-_BOM = regex.compile(rb"(?:\xef\xbb\xbf)*")
+_BOM = re.compile(rb"^(?:\xef\xbb\xbf)+")
 _MARKS = {  # the mark of UTF-32-LE begins with that of UTF-16-LE
     codecs.BOM_UTF32_LE: "utf-32le",
     codecs.BOM_UTF32_BE: "utf-32be",
@@ -96,7 +93,6 @@ class _Unpacked(io.RawIOBase):
 
     def __init__(self, file: BinaryIO, make: Callable[[], lzma.LZMADecompressor | bz2.BZ2Decompressor]) -> None:
         self._file, self._make, self._decompressor = file, make, make()
-        self._position = 0  # in the content
 
     def fileno(self) -> int:
         return self._file.fileno()
@@ -104,16 +100,6 @@ class _Unpacked(io.RawIOBase):
     def close(self) -> None:
         self._file.close()
         super().close()
-
-    def seek(self, position: int, whence: int = os.SEEK_SET, /) -> int:
-        """Unpacks up to a position in the content, from its start if the position is behind."""
-        assert whence == os.SEEK_SET
-        if position < self._position:
-            self._file.seek(0)
-            self._decompressor, self._position = self._make(), 0
-        while self._position < position and self.read(min(_CHUNK, position - self._position)):
-            pass
-        return self._position
 
     def readable(self) -> bool:
         return True
@@ -133,7 +119,6 @@ class _Unpacked(io.RawIOBase):
                 raise EOFError("it ends within a compressed stream")
             if data := self._decompressor.decompress(packed, len(buffer)):
                 buffer[: len(data)] = data
-                self._position += len(data)
                 return len(data)
         return 0
 
@@ -144,23 +129,20 @@ def read_lines(
     *,
     on_bad_utf8: OnBadUtf8 = "error",
     report: LineReport | None = None,
-    line: int = 1,
-    offset: int = 0,
 ) -> Iterator[str]:
     """Yields the lines of a stream, without their line ends.
 
     n newlines give n lines, or n + 1 if text follows the last. A line is yielded as soon as its `\\n` has arrived, so a
     pipe may stay open. Memory holds one block and the longest line. Errors call the stream `name`. Raises InputError
     for bytes that are not of the encoding (with `on_bad_utf8` "replace" they become U+FFFD instead) and for UTF-16
-    without a byte order mark, and FileError if the stream is truncated or damaged. `line` and `offset` are the number
-    and the byte offset of the first line, if the stream is a later part of a text.
+    without a byte order mark, and FileError if the stream is truncated or damaged.
     """
     report = report if report is not None else LineReport()
+    line, offset, is_start = 1, 0, True
     # read1 returns the bytes that have arrived; read(n) of a buffered pipe would wait for n bytes.
     blocks = _blocks(getattr(stream, "read1", stream.read), name, report)
-    is_start = offset == 0
-    encoding, blocks = _as_utf8(blocks) if is_start else ("utf-8", blocks)
-    for block in _whole_lines(blocks, name, line):
+    encoding, blocks = _as_utf8(blocks)
+    for block in _whole_lines(blocks, name):
         text = block.decode("utf-8", "surrogateescape")
         if is_start:
             is_start = False
@@ -216,10 +198,9 @@ def _as_utf8(blocks: Iterator[bytes]) -> tuple[str, Iterator[bytes]]:
     return encoding, (text.encode("utf-8", "surrogateescape") for text in texts)
 
 
-def _whole_lines(blocks: Iterable[bytes], name: str, line: int = 1) -> Iterator[bytes]:
-    """Yields the lines of a stream in blocks, as soon as their `\n` has arrived; the last line may have none. `line` is
-    the number of the first."""
-    begun = bytearray()
+def _whole_lines(blocks: Iterable[bytes], name: str) -> Iterator[bytes]:
+    """Yields the lines of a stream in blocks, as soon as their `\n` has arrived; the last line may have none."""
+    begun, line = bytearray(), 1
     for block in blocks:
         if end := block.rfind(b"\n") + 1:
             yield bytes(begun + block[:end])
@@ -259,35 +240,19 @@ def lines_in(path: str | Path, on_bad_utf8: OnBadUtf8 = "error", report: LineRep
         yield from read_lines(stream, str(path), on_bad_utf8=on_bad_utf8, report=report)
 
 
-@dataclass(frozen=True)
-class LineIndex:
-    """A text divided into parts of equally many lines; the last part may have fewer."""
-
-    sha256: str
-    """Of the text, after decompression."""
-    lines: int
-    starts: tuple[int, ...]
-    """The byte offset of each part in the decompressed text, then that of the end."""
-
-
-def index_lines(path: Path, every: int) -> LineIndex:
-    """Returns the parts of `every` lines of a file, without decoding it. A byte order mark belongs to no part.
-
-    Raises FileError if the file cannot be read to its end.
-    """
-    digest, starts, position, lines = hashlib.sha256(), list[int](), 0, 0
+def count_lines(path: Path) -> tuple[int, str]:
+    """Returns the number of lines that `read_lines` would yield of a file, and the SHA-256 of its text, after
+    decompression. Raises FileError if the file cannot be read to its end."""
+    lines, digest = 0, hashlib.sha256()
     with open_bytes(path) as stream:
         for block in _whole_lines(_blocks(stream.read, str(path), LineReport()), str(path)):
             digest.update(block)
-            if position == 0 and (encoding := marked_encoding(block)):
-                raise InputError(f"{path} must be UTF-8, because jobs read parts of it, but is {converted(encoding)}.")
-            for raw in io.BytesIO(block):
-                begin = position or _BOM.match(raw).end()
-                position += len(raw)
-                if begin < position:  # not only a byte order mark at the end of the file
-                    starts += [] if lines % every else [begin]
-                    lines += 1
-    return LineIndex(digest.hexdigest(), lines, (*starts, position) if starts else (0,))
+            if lines == 0:
+                if encoding := marked_encoding(block):
+                    raise InputError(f"{path} must be UTF-8 to be divided, but is {converted(encoding)}.")
+                block = _BOM.sub(b"", block, 1)
+            lines += block.count(b"\n") + bool(block.rpartition(b"\n")[2])
+    return lines, digest.hexdigest()
 
 
 def one_line(text: str) -> str:

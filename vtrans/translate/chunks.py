@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from vtrans.errors import FileError, InputError, VtransError
 from vtrans.files import explained, file_sha256, reason, replacing, write_atomically
 from vtrans.keys import decisive
-from vtrans.text.lines import index_lines, open_bytes
+from vtrans.text.lines import count_lines, open_bytes
 
 if TYPE_CHECKING:
     from vtrans.translate.stream import Workers
@@ -61,12 +61,12 @@ class ChunkedTexts:
         for name, path in paths.items():
             if path.exists() and not path.is_file():
                 raise FileError(f"{path} must be a regular file, because jobs read it again; write the text to a file.")
-            index = index_lines(path, chunk_lines)
-            self._texts[name] = {"sha256": index.sha256, "lines": index.lines}
-            if index.lines != (lines := self._texts["input"]["lines"]):
+            count, digest = count_lines(path)
+            self._texts[name] = {"sha256": digest, "lines": count}
+            if count != (lines := self._texts["input"]["lines"]):
                 raise InputError(
-                    f"{paths['input']} has {lines:,} lines, but {path} has {index.lines:,}; both must have the same "
-                    "number of lines."
+                    f"{paths['input']} has {lines:,} lines, but {path} has {count:,}; both must have the same number "
+                    "of lines."
                 )
 
     def join(self, models: Sequence[Path], options: Mapping[str, Any], output_lines: int) -> ChunkJob:
