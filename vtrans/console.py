@@ -7,17 +7,18 @@ codes, and at most one progress line every ten seconds. rich is imported in the 
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from typing import TYPE_CHECKING, TextIO, TypeVar
 
 if TYPE_CHECKING:
     import rich.console
-    import rich.live
+    import rich.progress
 
 T = TypeVar("T")
 
@@ -97,122 +98,57 @@ class _Stream:
 
 
 class Counter:
-    """Counts what has been done, for `Console.progress`. This class shows nothing; its subclasses do."""
+    """Counts what has been done, for `Console.progress`, and shows it at most once per `every` seconds."""
 
-    def __init__(self) -> None:
-        self._done: float = 0
-        self._share: float | None = None
-        self._note = ""
+    def __init__(
+        self,
+        total: float | None = None,
+        unit: str = "",
+        every: float = math.inf,
+        show: Callable[[Counter], None] = lambda counter: None,
+    ) -> None:
+        self.share = 0.0 if total else None
+        """The share of the whole, from 0 to 1, if it is known."""
+        self.shown = False
+        self._done, self._note = 0.0, ""
+        self._total, self._unit, self._every, self._show = total, unit, every, show
         self._began = time.monotonic()
+        self._next = self._began + every
 
     def advance(self, n: float = 1) -> None:
         """Count `n` more units."""
         self.update(self._done + n)
 
     def update(self, completed: float, share: float | None = None, note: str = "") -> None:
-        """Set the units done so far, and their share of the whole, from 0 to 1, if the total is unknown. A terminal
-        shows the note instead of the count and the speed, up to its width."""
+        """Set the units done so far, and their share of the whole if the total is unknown. A terminal shows the note
+        instead of the count and the speed, up to its width."""
         self._done, self._note = completed, note
-        if share is not None:
-            self._share = share
-        self._show()
-
-    def close(self) -> None:
-        """Show the final count."""
-
-    def _show(self) -> None:
-        """Show the count, unless it was shown a moment ago."""
-
-
-class _Lines(Counter):
-    """A counter that prints at most one line every PLAIN_SECONDS."""
-
-    def __init__(self, console: Console, description: str, total: float | None, unit: str) -> None:
-        super().__init__()
-        self._console, self._description, self._total, self._unit = console, description, total, unit
-        self._last = self._began
-        self._printed = False
-
-    def close(self) -> None:
-        """Print the final count if there are earlier lines, so that a log does not end at 97%."""
-        if self._printed:
-            seconds = time.monotonic() - self._began
-            self._console.info(f"{self._description}: {_count(self._done, None, self._unit)} in {duration(seconds)}")
-
-    def _show(self) -> None:
+        self.share = completed / self._total if self._total else share
         now = time.monotonic()
-        if now - self._last < PLAIN_SECONDS:
-            return
-        self._last, self._printed = now, True
-        seconds, share = now - self._began, self._done / self._total if self._total else self._share
-        parts = [_count(self._done, self._total, self._unit)]
-        parts.append(_per_second(self._done, seconds))
+        if now >= self._next:
+            self._next, self.shown = now + self._every, True
+            self._show(self)
+
+    @property
+    def words(self) -> str:
+        """The count, the speed and the time left, or the share and the note."""
+        seconds, share = time.monotonic() - self._began, self.share
+        percent = "" if share is None else f"{share:.0%}"
+        if self._note:
+            return f"{percent} {self._note}".strip()
+        rate = self._done / max(seconds, 1e-9)
+        of = f" of {self._total:,.0f}" if self._total is not None else ""
+        parts = [f"{self._done:,.0f}{of} {self._unit}".strip(), f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s"]
         if share is not None:
-            parts.append(f"{share:.0%}")
+            parts.append(percent)
             if LEAST_SHARE <= share < 1:
                 parts.append(f"{duration((1 - share) / share * seconds)} left")
-        self._console.info(f"{self._description}: {', '.join(parts)}")
+        return ", ".join(parts)
 
-
-class _Bar(Counter):
-    """A counter that rich draws."""
-
-    def __init__(
-        self,
-        console: rich.console.Console,
-        description: str,
-        total: float | None,
-        unit: str,
-        *,
-        shares: bool = False,
-        timed: bool = True,
-    ) -> None:
-        from rich.progress import (
-            BarColumn,
-            Progress,
-            TaskProgressColumn,
-            TextColumn,
-            TimeElapsedColumn,
-            TimeRemainingColumn,
-        )
-        from rich.table import Column
-
-        super().__init__()
-        # A narrow terminal cuts the end of the count, not the bar or the time.
-        columns: list[Any] = [] if total is None and not shares else [BarColumn(console.width // 8)]
-        if shares:
-            columns.append(TaskProgressColumn())
-        if timed:
-            columns.append(TimeRemainingColumn(elapsed_when_finished=True) if columns else TimeElapsedColumn())
-        self.renderable = Progress(
-            TextColumn("{task.description}", markup=False),
-            *columns,
-            TextColumn("{task.fields[count]}", markup=False, table_column=Column(ratio=1, no_wrap=True)),
-            console=console,
-            expand=True,
-            auto_refresh=False,
-        )
-        self._total, self._unit, self._shares = total, unit, shares
-        self._task = self.renderable.add_task(description, total=1.0 if shares else total, count="")
-        self._drawn = 0.0
-        self._show()
-
-    def close(self) -> None:
-        self._drawn = 0.0
-        self._show()
-
-    def _show(self) -> None:
-        now = time.monotonic()
-        if now - self._drawn < DRAW_SECONDS:
-            return
-        self._drawn = now
-        count = _count(self._done, self._total, self._unit)
-        if self._note:
-            count = self._note
-        elif self._done:
-            count += f", {_per_second(self._done, now - self._began)}"
-        completed = (self._share or 0.0) if self._shares else self._done
-        self.renderable.update(self._task, completed=completed, count=count)
+    @property
+    def final_words(self) -> str:
+        """The count and the time that it took."""
+        return f"{f'{self._done:,.0f} {self._unit}'.strip()} in {duration(time.monotonic() - self._began)}"
 
 
 class Console:
@@ -227,8 +163,7 @@ class Console:
         dumb = os.environ.get("TERM", "").lower() in ("dumb", "unknown")
         self.is_terminal = self._out.isatty() and not dumb
         self._rich: rich.console.Console | None = None
-        self._stack: list[Any] = []
-        self._live: rich.live.Live | None = None
+        self._bars: rich.progress.Progress | None = None
 
     def silence(self) -> None:
         """Makes this console print nothing, not even errors."""
@@ -257,28 +192,22 @@ class Console:
 
     @contextmanager
     def progress(
-        self,
-        description: str,
-        total: float | None = None,
-        unit: str = "",
-        *,
-        shares: bool = False,
-        drawn: bool = True,
+        self, description: str, total: float | None = None, unit: str = "", *, drawn: bool = True
     ) -> Iterator[Counter]:
         """Show the progress of a loop while the context lasts, below any outer `progress` or `live`.
 
-        With `shares`, the total is unknown and `update` is given the share that is done. Without `drawn`, a terminal
-        gets plain lines too. Do not use it while writing to stdout on a terminal.
+        Without `drawn`, a terminal gets plain lines too. Do not use it while writing to stdout on a terminal.
         """
         if self.quiet:
             yield Counter()
-        elif not (self.is_terminal and drawn):
-            lines = _Lines(self, description, total, unit)
-            yield lines
-            lines.close()
+        elif self.is_terminal and drawn:
+            with self._bar(description, total, unit) as counter:
+                yield counter
         else:
-            with self._shown_live(_Bar(self._drawing(), _shown(description), total, unit, shares=shares)) as bar:
-                yield bar
+            counter = Counter(total, unit, PLAIN_SECONDS, lambda counter: self.info(f"{description}: {counter.words}"))
+            yield counter
+            if counter.shown:  # so that a log does not end at 97%
+                self.info(f"{description}: {counter.final_words}")
 
     def counted(self, items: Iterable[T], description: str, total: float | None, unit: str) -> Iterator[T]:
         """Yield the items, and show the progress of the loop over them."""
@@ -287,17 +216,12 @@ class Console:
                 yield item
                 counter.advance()
 
-    @contextmanager
-    def live(self, title: str) -> Iterator[Counter]:
+    def live(self, title: str) -> AbstractContextManager[Counter]:
         """Show the share of a work that is done, and the notes of `update`, while the context lasts.
 
         Without a terminal, nothing is shown; print lines with `info` instead.
         """
-        if self.quiet or not self.is_terminal:
-            yield Counter()
-        else:
-            with self._shown_live(_Bar(self._drawing(), _shown(title), None, "", shares=True, timed=False)) as bar:
-                yield bar
+        return self._bar(title, None, "") if self.is_terminal and not self.quiet else nullcontext(Counter())
 
     def _print(self, text: str, style: str) -> None:
         text = _shown(text)
@@ -324,52 +248,52 @@ class Console:
         return self._rich
 
     @contextmanager
-    def _shown_live(self, bar: _Bar) -> Iterator[_Bar]:
-        """Keep the bar on the screen, below those already there.
+    def _bar(self, description: str, total: float | None, unit: str) -> Iterator[Counter]:
+        """Keep a bar on the screen, below those already there, which one display of rich shows."""
+        if self._bars is None:
+            self._bars = self._display()
+            self._bars.start()
+        bars = self._bars
+        task = bars.add_task(_shown(description), total=None, words="")
 
-        All are drawn in one live region, because rich before 14.1 refuses a second one.
-        """
-        from rich.console import Group
-        from rich.live import Live
+        def show(counter: Counter) -> None:
+            whole = None if counter.share is None else 1.0
+            bars.update(task, total=whole, completed=counter.share or 0.0, words=_shown(counter.words))
 
-        self._stack.append(bar.renderable)
-        if self._live is None:
-            self._live = Live(
-                get_renderable=lambda: Group(*self._stack),
-                console=self._drawing(),
-                refresh_per_second=4,
-                transient=True,
-                redirect_stdout=False,
-                redirect_stderr=False,
-            )
-            self._live.start()
-        else:
-            self._live.refresh()
+        counter = Counter(total, unit, DRAW_SECONDS, show)
         try:
-            yield bar
-            bar.close()
+            yield counter
+            show(counter)
         finally:
-            if len(self._stack) == 1:
-                self._live.stop()
-                self._live = None
-            self._stack.remove(bar.renderable)
+            if len(bars.tasks) == 1:
+                bars.stop()
+                self._bars = None
+            bars.remove_task(task)
+
+    def _display(self) -> rich.progress.Progress:
+        """Returns the display of all bars."""
+        from rich.progress import BarColumn, Progress, TextColumn
+        from rich.table import Column
+
+        # A narrow terminal cuts the end of the words, not the bar.
+        words = TextColumn("{task.fields[words]}", markup=False, table_column=Column(ratio=1, no_wrap=True))
+        console = self._drawing()
+        return Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(console.width // 8),
+            words,
+            console=console,
+            expand=True,
+            transient=True,
+            refresh_per_second=4,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
 
 
 def _shown(text: str) -> str:
     """Returns `text` with the characters of STEERING written out."""
     return text.translate(_SHOWN)
-
-
-def _count(done: float, total: float | None, unit: str) -> str:
-    """Returns a count, such as `120 of 1,000 lines`."""
-    of = f" of {total:,.0f}" if total is not None else ""
-    return f"{done:,.0f}{of} {unit}".strip()
-
-
-def _per_second(done: float, seconds: float) -> str:
-    """Returns a rate, such as `350/s` or `2.4/s`."""
-    rate = done / max(seconds, 1e-9)
-    return f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s"
 
 
 def text_width(text: str) -> int:

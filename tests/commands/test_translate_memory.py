@@ -15,7 +15,7 @@ from vtrans.checkpoint import load_model, save_model
 from vtrans.command_line import documents
 from vtrans.config import CACHE_VARIABLE
 from vtrans.documents.memory import Memory
-from vtrans.storage.model_file import read_abilities
+from vtrans.storage.model_file import read_blueprint
 from vtrans.storage.run_folder import RunFolder
 from vtrans.text.languages import Languages
 
@@ -32,7 +32,7 @@ def model(ending_run: RunFolder, tmp_path: Path) -> Path:
     loaded = load_model(ending_run.path / "last.safetensors")
     path = tmp_path / "able.safetensors"
     save_model(path, dataclasses.replace(loaded, matches=True, languages=(Languages("en", "de"),)))
-    abilities = read_abilities(path)
+    abilities = read_blueprint(path)
     assert (abilities.languages, abilities.matches, abilities.codes) == ((Languages("en", "de"),), True, False)
     assert load_model(path).matches
     assert abilities.pair == loaded.pair is not None  # training kept it

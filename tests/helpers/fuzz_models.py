@@ -15,11 +15,13 @@ from fuzzing import CUT, LINES, scratch, target, tiny_model
 from vtrans.checkpoint import load_model, save_model
 from vtrans.data.store import DataFolder, TokenStore
 from vtrans.engines.torch_engine import TorchEngine
-from vtrans.storage.tensors import CHECKSUMS, TYPES, checksum, header_checksum, header_text
+from vtrans.storage.tensors import CHECKSUMS, checksum, header_checksum, header_text
 from vtrans.text.piece_table import pack
 from vtrans.text.vocabulary import Vocabulary
 from vtrans.training.recipe import load_recipe, recipe_toml
 from vtrans.translate.translator import Translator
+
+TYPES = {"F32": np.float32, "I32": np.int32, "U8": np.uint8}
 
 
 def _taken_apart(raw: bytes) -> bytes:
@@ -50,8 +52,7 @@ def _with_checksums(header: str, described: dict[str, Any], content: bytes) -> s
         values, sums = json.loads(header), {}
         for name, facts in described.items():
             begin, end = facts["data_offsets"]
-            array = np.frombuffer(content[begin:end], np.uint8)
-            sums[name] = checksum(TYPES[facts["dtype"]], facts["shape"], array)
+            sums[name] = checksum(np.frombuffer(content[begin:end], TYPES[facts["dtype"]]).reshape(facts["shape"]))
         return header_text(values | {CHECKSUMS: {"header": header_checksum(values), "tensors": sums}})
     except (ValueError, TypeError, KeyError, RecursionError):
         return header

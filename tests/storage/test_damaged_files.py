@@ -21,10 +21,9 @@ from torch import Tensor
 from vtrans.checkpoint import load_model, load_weights, save_model
 from vtrans.data.store import DataFolder
 from vtrans.errors import FileError
-from vtrans.storage.columns import MOST_HEADER
 from vtrans.storage.run_folder import RunFolder, choose_model
 from vtrans.storage.states import read_progress, read_state
-from vtrans.storage.tensors import FORMAT
+from vtrans.storage.tensors import FORMAT, MOST_HEADER
 from vtrans.storage.writing import write_tensors
 from vtrans.text.spm import fields
 from vtrans.text.vocabulary import Vocabulary
@@ -63,6 +62,7 @@ TENSORS: dict[str, tuple[Callable[[dict[str, Tensor]], Any], str]] = {
     "a copy under an alias": (lambda t: t.update({"projection.weight": t[EMBEDDING].clone()}), "projection.weight"),
     "ill-shaped tensor": (lambda t: t.update({EMBEDDING: t[EMBEDDING][:-1].clone()}), EMBEDDING),
     "whole numbers": (lambda t: t.update({EMBEDDING: t[EMBEDDING].int()}), "I32"),
+    "numbers that NumPy lacks": (lambda t: t.update({EMBEDDING: t[EMBEDDING].bfloat16()}), "BF16"),
     "no number": (lambda t: t[EMBEDDING].index_fill_(0, torch.tensor([3]), torch.nan), EMBEDDING),
     "a weight beyond float32": (lambda t: t.update({EMBEDDING: t[EMBEDDING].double() * 1e300}), EMBEDDING),
     "a vocabulary of numbers": (

@@ -17,9 +17,9 @@ from vtrans.console import Console
 from vtrans.data.store import DataFolder
 from vtrans.errors import InputError
 from vtrans.model import count_parameters
-from vtrans.storage.columns import ColumnFile
 from vtrans.storage.model_file import VOCABULARIES
 from vtrans.storage.run_folder import choose_model
+from vtrans.storage.tensors import open_tensors
 from vtrans.text.vocabulary import FORMALITY, Vocabulary
 
 WIDTH = 112  # the most columns that the facts fill
@@ -53,7 +53,8 @@ class Inspection:
 
     def bytes(self) -> dict[str, int]:
         """Returns the size of the file and of its contents, by kind."""
-        tensors = {name: column.nbytes for name, column in ColumnFile(self.file).columns.items()}
+        with open_tensors(self.file, "model") as (file, _):
+            tensors = {name: file.get_tensor(name).nbytes for name in file.keys()}  # noqa: SIM118 - not a mapping
         total = self.file.stat().st_size
         weights = sum(tensors[name] for name in weights_of(self.loaded.model))
         vocabulary = sum(size for name, size in tensors.items() if name in VOCABULARIES)

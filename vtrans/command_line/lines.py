@@ -38,11 +38,11 @@ class Extent:
     def known(self) -> bool:
         return self._size > 0
 
-    def share(self, done: float) -> float:
-        """Returns `done` bytes of text as a share of the whole, from 0 to 1."""
+    def share(self, done: float) -> float | None:
+        """Returns `done` bytes of text as a share of the whole, from 0 to 1, if that is known."""
         read = os.lseek(self._descriptor, 0, os.SEEK_CUR) - self._start if self.known else 0
         whole = self._size * self._report.bytes / max(1, read)
-        return min(1.0, done / whole) if whole else 0.0
+        return min(1.0, done / whole) if whole else None
 
 
 @contextmanager
@@ -142,9 +142,7 @@ def result_console() -> Console:
 
 
 @contextmanager
-def progress(
-    console: Console, out: BinaryIO, *, what: str = "translated", shown: bool = True, share: bool = False
-) -> Iterator[Counter]:
+def progress(console: Console, out: BinaryIO, *, what: str = "translated", shown: bool = True) -> Iterator[Counter]:
     """Yields a counter that shows progress on stderr, unless lines are typed or shown in the same terminal.
 
     If stdout is a pipe, its reader (such as `head`) probably writes to the same terminal: then a line is printed now
@@ -153,7 +151,7 @@ def progress(
     if not shown or out.isatty():
         console = Console(quiet=True)
     drawn = not stat.S_ISFIFO(os.fstat(out.fileno()).st_mode)
-    with console.progress(what, unit="sentences", shares=share, drawn=drawn) as counter:
+    with console.progress(what, unit="sentences", drawn=drawn) as counter:
         yield counter
 
 

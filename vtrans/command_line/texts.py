@@ -156,14 +156,14 @@ def translate_text(
             console.info(f"up to {copies} processes share the input")
         with workers_for(translator, options, copies, division.threads) if copies else nullcontext() as workers:
             if chunks:
-                with console.progress("translated", unit="sentences", shares=True) as counter:
+                with console.progress("translated", unit="sentences") as counter:
                     translate_chunks(
                         translator, job, text.chunks, chunks, parts, options, progress=counter.update, workers=workers
                     )
             else:
                 with (
                     writer(text.output) as stream,
-                    progress(console, stream, shown=not text.typed, share=extent.known) as counter,
+                    progress(console, stream, shown=not text.typed) as counter,
                 ):
                     translate_stream(
                         translator,

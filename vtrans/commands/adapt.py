@@ -129,10 +129,10 @@ def _of_documents(files: list[Path], model: Path, wanted: Languages, console: Co
     that are `wanted`."""
     check_packages("`pairs`")
     from vtrans.documents.pairs import Taken
-    from vtrans.storage.model_file import read_abilities
+    from vtrans.storage.model_file import read_blueprint
     from vtrans.storage.run_folder import choose_model
 
-    known = read_abilities(choose_model(model).file).languages
+    known = read_blueprint(choose_model(model).file).languages
     named = [pair for pair in known if wanted.src in ("", pair.src) and wanted.tgt in ("", pair.tgt)]
     found: Pairs = []
     for file in files:

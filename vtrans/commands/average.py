@@ -72,7 +72,7 @@ def average(
             if path.is_dir():
                 raise InputError(f"{path} is a folder; give one run folder, or model files.")
         files, target, run_step = paths, out, None
-    with console.progress("averaging", unit="weights", shares=True) as counter:
+    with console.progress("averaging", unit="weights") as counter:
         steps = run_average(files, target, run_step, counter.update, float16=float16)
     several = f"average of {len(files)} checkpoints, steps {', '.join(f'{step:,}' for step in steps)}"
     console.info(f"{target}: the {several if len(files) > 1 else f'checkpoint of step {steps[0]:,}'}")

@@ -72,13 +72,14 @@ def prepare_bpe(
 def _vocabularies_of(path: Path) -> tuple[bytes, ...]:
     """Returns the vocabularies, one per side, of a data folder or a model."""
     from vtrans.data.store import REPORT_FILE, DataFolder
-    from vtrans.storage.model_file import read_vocabularies
+    from vtrans.storage.model_file import read_blueprint
     from vtrans.storage.run_folder import choose_model
 
     if (path / REPORT_FILE).exists():
         data = DataFolder.open(path)
         return data.src_vocab.proto, data.tgt_vocab.proto
-    return tuple(vocabulary.proto for vocabulary in read_vocabularies(choose_model(path).file))
+    model = read_blueprint(choose_model(path).file)
+    return model.src_vocab.proto, model.tgt_vocab.proto
 
 
 def _with_documents(

@@ -57,7 +57,7 @@ def shortlist(
         raise InputError(f"{data} has another vocabulary than {file}; give --data the folder that it was trained on.")
     sizes = len(folder.src_vocab), len(folder.tgt_vocab)
     tags = [id for tag in folder.tags.values() if (id := folder.src_vocab.id_of(tag)) is not None]
-    with console.progress("learning from the training pairs", unit="links", shares=True) as counter:
+    with console.progress("learning from the training pairs", unit="links") as counter:
         learned = learn_shortlist(folder.train, *sizes, translations, frequent, counter.update, tags=tags)
     add_shortlist(file, learned, target)
     console.info(

@@ -253,10 +253,10 @@ def _memory(
 ) -> dict[str, Any]:
     """Returns the fields of a TranslateOptions for a memory."""
     from vtrans.documents.remembered import Lookup
-    from vtrans.storage.model_file import read_abilities
+    from vtrans.storage.model_file import read_blueprint
     from vtrans.wording.protect import EVERYDAY
 
-    able = [read_abilities(file) for file in models.files]
+    able = [read_blueprint(file) for file in models.files]
     if protection is None and all(model.codes for model in able):
         protection = EVERYDAY
     pairs = [pair for pair in able[0].languages if to in (None, pair.tgt)]

@@ -70,14 +70,12 @@ class TokenStore:
         path = Path(path)
         try:
             file = ColumnFile(path)
-            header = json.loads(file.metadata.get("vtrans", "{}"))
-            if header.get("format") != STORE_FORMAT or header.get("revision") != REVISION:
-                raise FileError(f"{path} is not a token store of this version of vtrans; {_MAKE_AGAIN}.")
-        except FileNotFoundError:
-            raise FileError(f"there is no file {path}; {_MAKE_AGAIN}.") from None
-        except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
-            why = str(error).rstrip(".")
-            raise FileError(f"{path} is truncated or not a token store ({why}); {_MAKE_AGAIN}.") from None
+            header = json.loads(file.metadata["vtrans"])
+            known = header["format"], header["revision"]
+        except (KeyError, TypeError, ValueError, RecursionError):
+            known = None, None
+        if known != (STORE_FORMAT, REVISION):
+            raise FileError(f"{path} is not a token store of this version of vtrans; {_MAKE_AGAIN}.")
         return cls(path, file.columns)
 
     def __len__(self) -> int:

@@ -128,11 +128,11 @@ class ForeignTensors:
 def open_safetensors(path: Path) -> ForeignTensors:
     """Returns the tensors of a safetensors file. Each reading maps the file again, so that its pages leave the memory
     with the tensor. Copy what the model keeps, so that it does not depend on the file."""
-    file = TensorFile(path, mapped(path, "pt"), framework="pt")
+    file = TensorFile(path, mapped(path, "pt"))
     facts = facts_of({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118 - not a mapping
 
     def read(name: str) -> Tensor:
-        tensor: Tensor = TensorFile(path, mapped(path, "pt"), framework="pt").get_tensor(name)
+        tensor: Tensor = TensorFile(path, mapped(path, "pt")).get_tensor(name)
         return tensor
 
     return ForeignTensors(path, facts, read)

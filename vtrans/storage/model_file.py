@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ from vtrans.text.vocabulary import Vocabulary, have_one_table
 JOINT, SOURCE, TARGET = "vocabulary.joint", "vocabulary.source", "vocabulary.target"
 VOCABULARIES = (JOINT, SOURCE, TARGET)
 TRANSLATIONS, FREQUENT = "shortlist.translations", "shortlist.frequent"
-FLOATS = ("F64", "F32", "F16", "BF16")  # types of weights, as safetensors names them
+FLOATS = ("F64", "F32", "F16")  # types of weights, as safetensors names them
 
 Section = TypeVar("Section", ModelConfig, SearchConfig)
 
@@ -159,32 +159,27 @@ def check_model(path: str | Path, file: TensorFile, header: Mapping[str, Any]) -
             raise FileError(f"{path}: {name} must have the shape {list(wanted)}, got {shape}.")
         if dtype not in FLOATS:
             raise FileError(f"{path}: {name} must have one of the types {', '.join(FLOATS)}, got {dtype}.")
-    more = languages, tags, *_learned(header)
-    blueprint = Blueprint(config, layout)
-    return Model(blueprint, src_vocab, tgt_vocab, search, header["training"], shortlist, *more)
+    length = header.get("usual_length")
+    return Model(
+        Blueprint(config, layout),
+        src_vocab,
+        tgt_vocab,
+        search,
+        header["training"],
+        shortlist,
+        languages,
+        tags,
+        matches=header.get("matches") is True,
+        codes=header.get("codes") is True,
+        usual_length=length if isinstance(length, int) else 0,
+        pair=PairCounts.of(header.get("pair")),
+    )
 
 
-def read_vocabularies(path: str | Path) -> tuple[Vocabulary, Vocabulary]:
-    """Returns the vocabularies of a model file: the same object if there is one for both sides."""
+def read_blueprint(path: str | Path) -> Model[Blueprint]:
+    """Returns everything in a model file except its weights. Raises FileError as `load_model` does."""
     with open_tensors(path, "model") as (file, header):
-        checked = check_model(path, file, header)
-        return checked.src_vocab, checked.tgt_vocab
-
-
-class Abilities(NamedTuple):
-    """What a model has learned: see `Model`."""
-
-    languages: tuple[Languages, ...]
-    matches: bool
-    codes: bool
-    usual_length: int
-    pair: PairCounts | None
-
-
-def read_abilities(path: str | Path) -> Abilities:
-    """Returns what the model of a file has learned."""
-    with open_tensors(path, "model") as (_, header):
-        return Abilities(languages_from(header.get("languages")), *_learned(header))
+        return check_model(path, file, header)
 
 
 def training_of(path: Path) -> dict[str, Any] | None:
@@ -195,12 +190,6 @@ def training_of(path: Path) -> dict[str, Any] | None:
             return training
     except FileError:
         return None
-
-
-def _learned(header: Mapping[str, Any]) -> tuple[bool, bool, int, PairCounts | None]:
-    length = header.get("usual_length")
-    usual, pair = length if isinstance(length, int) else 0, PairCounts.of(header.get("pair"))
-    return header.get("matches") is True, header.get("codes") is True, usual, pair
 
 
 def section_of(kind: type[Section], header: Mapping[str, Any], name: str, path: str | Path) -> Section:

@@ -8,35 +8,31 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from vtrans.errors import FileError
 from vtrans.files import check_path, no_file
-from vtrans.storage.columns import MOST_HEADER, NUMPY, ColumnFile
 
 FORMAT = 2
 CHECKSUMS = "crc32"
 Framework = Literal["np", "pt"]
 """What reads the tensors of a file: NumPy or torch."""
-# The names in torch, which checksums have, of the types of tensors.
-TYPES = {name: f"torch.{np.dtype(kind).name}" for name, kind in NUMPY.items()} | {"BF16": "torch.bfloat16"}
+# The most bytes of a header. A state of 2,000 layers has 26 MB; parsing 100 MB of JSON may take 2.6 GB of memory.
+MOST_HEADER = 1 << 25
 _COPY_AGAIN = "copy the file again, or make it again"
 
 
 class TensorFile:
     """The tensors of an open file. Reading one raises FileError unless it has its checksum, if there are any."""
 
-    def __init__(
-        self, path: Path, file: Any, checksums: Mapping[str, str] | None = None, framework: Framework = "np"
-    ) -> None:
-        self.path, self._file, self._checksums, self._framework = path, file, checksums, framework
+    def __init__(self, path: Path, file: Any, checksums: Mapping[str, str] | None = None) -> None:
+        self.path, self._file, self._checksums = path, file, checksums
 
     def keys(self) -> list[str]:
         return list(self._file.keys())
@@ -47,20 +43,14 @@ class TensorFile:
         return str(part.get_dtype()), list(part.get_shape())
 
     def get_tensor(self, name: str) -> Any:
-        """Returns a tensor: an array of NumPy, in float32 if the file has bfloat16, or a tensor of torch."""
-        dtype, shape = self.facts(name)
-        half = dtype == "BF16" and self._framework == "np"  # NumPy lacks the type
+        """Returns a tensor of NumPy or torch, as the file was opened."""
         try:
-            tensor = self._bfloat16(name, shape) if half else self._file.get_tensor(name)
+            tensor = self._file.get_tensor(name)
         except (SafetensorError, OSError, RuntimeError, ValueError, TypeError, KeyError) as error:
             raise FileError(f"{self.path}: {name} cannot be read: {str(error).rstrip('.')}.") from None
-        if self._checksums is not None and self._checksums.get(name) != checksum(TYPES.get(dtype, ""), shape, tensor):
+        if self._checksums is not None and self._checksums.get(name) != checksum(tensor):
             raise FileError(f"{self.path} is damaged: {name} does not match its checksum; {_COPY_AGAIN}.")
-        return (tensor.astype(np.uint32) << 16).view(np.float32) if half else tensor
-
-    def _bfloat16(self, name: str, shape: list[int]) -> NDArray[np.uint16]:
-        column = ColumnFile(self.path).columns[name]
-        return column[0 : len(column)].reshape(shape)
+        return tensor
 
 
 def mapped(path: Path, framework: Framework = "np") -> Any:
@@ -96,7 +86,7 @@ def open_tensors(
     with mapped(path, framework) as file:
         metadata: dict[str, str] | None = file.metadata()
         header, sums = _header(path, (metadata or {}).get("vtrans"), kind)
-        yield TensorFile(path, file, sums, framework), header
+        yield TensorFile(path, file, sums), header
 
 
 def header_checksum(header: Mapping[str, Any]) -> str:
@@ -105,10 +95,11 @@ def header_checksum(header: Mapping[str, Any]) -> str:
     return f"{zlib.crc32(header_text(rest).encode('utf-8', 'surrogatepass')):08x}"
 
 
-def checksum(dtype: str, shape: Sequence[int], tensor: Any) -> str:
+def checksum(tensor: Any) -> str:
     """The CRC-32, in hexadecimal, of a tensor's type, as torch names it, its shape and its values."""
-    kind, values = zlib.crc32(f"{dtype} {list(shape)}".encode()), b""
-    if 0 not in shape:
+    dtype = f"torch.{tensor.dtype.name}" if isinstance(tensor, np.ndarray) else str(tensor.dtype)
+    kind, values = zlib.crc32(f"{dtype} {list(tensor.shape)}".encode()), b""
+    if 0 not in tensor.shape:
         flat = tensor.reshape(-1)
         if not isinstance(tensor, np.ndarray):
             import torch

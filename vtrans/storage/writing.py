@@ -18,7 +18,7 @@ from vtrans.storage.tensors import CHECKSUMS, checksum, header_checksum, header_
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
     """Writes a file of tensors with this header and checksums. Raises what `files.unwritable` returns."""
-    sums = {name: checksum(str(tensor.dtype), tensor.shape, tensor) for name, tensor in tensors.items()}
+    sums = {name: checksum(tensor) for name, tensor in tensors.items()}
     text = header_text({**header, CHECKSUMS: {"header": header_checksum(header), "tensors": sums}})
     with replaced(path, "model") as temporary, explained(path):
         save_tensors(temporary, tensors, {"vtrans": text})

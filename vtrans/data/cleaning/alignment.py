@@ -67,7 +67,7 @@ def unsound(store: TokenStore, rows: Ints, seed: int, folder: Path, console: Con
     samples, damaged = list[Ints](), [(rule, list[Floats]()) for rule in ("misaligned", *["incomplete"] * 4)]
     for fold in range(FOLDS):
         inside = np.flatnonzero(folds_P == fold)
-        with console.progress(f"judging the pairs ({fold + 1} of {FOLDS})", unit="links", shares=True) as counter:
+        with console.progress(f"judging the pairs ({fold + 1} of {FOLDS})", unit="links") as counter:
             judge = Judge(store, IDS, rows[folds_P != fold], LEARNED, counter.update)
         for some in _blocks(inside):
             features_PK[some] = _features(judge, store, rows[some])

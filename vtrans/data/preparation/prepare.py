@@ -113,7 +113,7 @@ def _make(options: PrepareOptions, inputs: Inputs, staging: Path, console: Conso
     plain = train = StoreWriter(staging / file, task, len(src), len(tgt), corpora, tags, with_links=linked)
     pair = _encode_training(train, split, repeats, options, console)
     if options.align:
-        with console.progress("aligning the words", unit="links", shares=True) as counter:
+        with console.progress("aligning the words", unit="links") as counter:
             train.align(counter.update)
     if options.fuzzy:
         train = with_matches(plain, staging / TRAIN_FILE, src, tgt, console)
