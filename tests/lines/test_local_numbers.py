@@ -56,6 +56,12 @@ def test_links_follow_a_number_that_becomes_several_words() -> None:
     assert made.word_confidences == (0.1, 0.2, 0.2, 0.2, 0.3)
 
 
+def test_links_of_words_that_become_one_are_joined() -> None:
+    given = Translation("a b", 0, 0, True, alignment=((0, 0), (0, 1)), word_confidences=(0.1, 0.2))
+    made = given.rewritten("ab")
+    assert (made.alignment, made.word_confidences) == (((0, 0),), (0.1,))
+
+
 def test_codes_keep_their_marks() -> None:
     line = Line(1, "See 1,234.5 and 🦊1,234.5")
     vocab = vocabulary_of("See and 1 2 3 4 5 . , A B")

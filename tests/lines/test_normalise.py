@@ -53,3 +53,11 @@ def test_other_lines_keep_their_quotation_marks(unknown: str, text: str, asked: 
 def test_links_count_the_words_that_the_model_does_not_see() -> None:
     line = passed("a \x00 dog", Normalise(Characters(VOCAB, VOCAB), {}))
     assert undone(line, "ein Hund", ((0, 0), (1, 1))).alignment == ((0, 0), (2, 1))
+
+
+def test_a_control_character_beside_a_blank_and_a_copied_symbol() -> None:
+    for text in ("\u00ad\t\U0001f98a", "a\u00ad\x00\t\u00ad", "a\x0b\x0cdog"):
+        line = passed(text, Normalise(Characters(VOCAB, VOCAB), {}))
+        words = len(line.model_text.split())
+        links = tuple((i, i) for i in range(words))
+        assert all(i < len(text.split()) for i, _ in undone(line, "x " * words, links).alignment or ())

@@ -134,6 +134,25 @@ def test_equal_translations_are_left_out() -> None:
     assert [t.logprob for t in line.translations[:3]] == [0, -1, -3]
 
 
+@pytest.mark.parametrize(
+    ("line", "found", "wanted"),
+    [
+        ("a dog", "ein \ufffd \ufffdHund", "ein Hund"),
+        ("a dog", "\ufffd\ufffd", ""),
+        ("a \ufffd dog", "ein \ufffd Hund", "ein \ufffd Hund"),
+    ],
+)
+def test_bytes_that_are_no_character_are_left_out(line: str, found: str, wanted: str) -> None:
+    seen, links = Line(1, line), tuple((j, j) for j in range(len(found.split())))
+    rated = tuple(1 / (1 + j) for j, _ in links)
+    seen.translations = [Translation(found, 0.0, 0.0, True, alignment=links, word_confidences=rated)]
+    Finish(TranslateOptions())([seen])
+    (best,) = seen.translations
+    assert best.text == wanted
+    assert [j for _, j in best.alignment or ()] == list(range(len(wanted.split())))
+    assert len(best.word_confidences or ()) == len(wanted.split())
+
+
 @pytest.mark.parametrize("line", ["😀", " 犬犬 → 😀 ", "---", "?!", "😀 12", "1.000,5 + 3", "犬"])
 def test_a_line_without_a_word_that_the_model_knows_is_its_own_translation(line: str) -> None:
     best = translated(line)

@@ -117,7 +117,7 @@ class Annotate:
                     marks += len(piece.gap.split())
         found: defaultdict[tuple[Line, int], Links] = defaultdict(tuple)
         for place, links in zip(places, self._engine.align(pairs, words, self._batch_tokens), strict=True):
-            found[place] = tuple(sorted((*found[place], *links)))
+            found[place] = tuple(sorted({*found[place], *links}))  # two pieces may share a word
         for line in lines:
             line.translations = [replace(t, alignment=found[line, rank]) for rank, t in enumerate(line.translations)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -9,16 +10,21 @@ from vtrans.lines.line import Line
 from vtrans.translate.translation import NO_TRANSLATION, TranslateOptions, Translation
 from vtrans.wording.phrases import NO_WORDING
 
+# U+FFFD, which replaces bytes that are not UTF-8.
+_NO_CHARACTER = re.compile(r"(?<!\S)\ufffd+\s|\ufffd")
+
 
 class Finish:
-    """Makes the translations of lines those that users get."""
+    """Makes the translations of lines those that users get, without U+FFFD unless the line has it."""
 
     def __init__(self, options: TranslateOptions) -> None:
-        self._least = options.min_confidence
+        self._raw, self._least = options.raw, options.min_confidence
         self._distinct = options.nbest > 1 and options.sampling is None
 
     def __call__(self, lines: Sequence[Line]) -> None:
         for line in lines:
+            if not self._raw and "\ufffd" not in line.model_text:
+                line.translations = [t.rewritten(_NO_CHARACTER.sub("", t.text)) for t in line.translations]
             for undo in reversed(line.undo):
                 line.translations = [undo(translation) for translation in line.translations]
             if self._distinct:

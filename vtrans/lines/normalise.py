@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -55,10 +56,11 @@ class Normalise:
 
     def _rewrite(self, line: Line, write: Callable[[str], str]) -> None:
         """Changes the words of a line one by one, also to none or to several."""
-        words = line.model_text.split()
-        line.model_text = write(line.model_text)
-        places = [i for i, word in enumerate(words) for _ in write(word).split()]
-        if places != list(range(len(words))):
+        written = list(map(write, line.model_text.split()))
+        rest = iter(written)
+        line.model_text = re.sub(r"\S+", lambda word: next(rest), line.model_text)
+        places = [i for i, text in enumerate(written) for _ in text.split()]
+        if places != list(range(len(written))):
             line.undo.append(partial(_with_words, places))
 
     def _respelled(self, text: str) -> str:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from typing import Any, Literal
 
 from vtrans.config import MBR_SAMPLES
@@ -113,6 +116,19 @@ class Translation:
         links = None if self.alignment is None else ()
         return dataclasses.replace(self, text="", alignment=links, word_confidences=())
 
+    def rewritten(self, text: str) -> Translation:
+        """Returns the translation with another text, whose words have the links and the confidence of the words that
+        they replace."""
+        if text == self.text:
+            return self
+        links, confidences = self.alignment, self.word_confidences
+        replaced = _replaced_words(self.text, text) if links or confidences else []
+        if links is not None:
+            links = tuple(sorted({(i, k) for k, old in enumerate(replaced) for i, j in links if j in old}))
+        if confidences is not None:
+            confidences = tuple(min((confidences[j] for j in old), default=1.0) for old in replaced)
+        return dataclasses.replace(self, text=text, alignment=links, word_confidences=confidences)
+
     def as_dict(self) -> dict[str, Any]:
         """Returns the fields for JSON, with null for infinity and NaN, and an alignment in Pharaoh's format."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
@@ -127,6 +143,18 @@ class Translation:
 
 NO_TRANSLATION = Translation("", -math.inf, -math.inf, False)
 """Takes an n-best place for which there is no hypothesis."""
+
+
+def _replaced_words(before: str, after: str) -> list[set[int]]:
+    """Returns the words of a text that each word of another one replaces."""
+    old_begins, begins = ([word.start() for word in re.finditer(r"\S+", text)] for text in (before, after))
+    words: list[set[int]] = [set() for _ in begins]
+    for _, old, _, new, end in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+        for k in range(new, end):
+            if not after[k].isspace():
+                place = min(old + k - new, len(before) - 1)
+                words[bisect_right(begins, k) - 1].add(max(0, bisect_right(old_begins, place) - 1))
+    return words
 
 
 def _finite(number: float) -> float | None:
