@@ -216,7 +216,7 @@ def test_the_search_places_protected_text() -> None:
         made.translate_window(window(lines), TranslateOptions(protect=Protection())), lines, strict=True
     ):
         if t.finished and line:
-            restored = Protection().masked(line).restored(made.tgt_vocab.decode(t.tokens)).text
+            restored = Protection().masked(line).restored(made.tgt_vocab.decode(t.tokens)).text.replace("\ufffd", "")
             assert t.text.lower().split() == restored.lower().split(), "up to capitals and spaces at its beginning"
             codes = Protection().masked(line).counts()
             assert {code: made.tgt_vocab.decode(t.tokens).count(code) for code in codes} == codes
