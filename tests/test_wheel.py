@@ -46,9 +46,8 @@ def expected() -> set[str]:
     """Returns the names of the files of the package: its code, the recipes, and the model to try with its card."""
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "vtrans").rglob("*.py")}
     recipes = {f"vtrans/recipes/{path.name}" for path in (ROOT / "recipes").glob("*.toml")}
-    models = {
-        f"vtrans/recipes/tatoeba/{name}" for name in ("LICENCE.md", "README.md", "confidence.json", "en-de.safetensors")
-    }
+    names = ("LICENCE.md", "README.md", "confidence.json", "en-de.safetensors", "spellings.tsv")
+    models = {f"vtrans/recipes/tatoeba/{name}" for name in names}
     others = {
         str(path.relative_to(ROOT))
         for end in ("html", "css", "js", "cjs", "json", "svg", "cpp", "h", "tsv", "txt", "xz")
