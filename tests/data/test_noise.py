@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import io
+import unicodedata
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import pytest
+import regex
 from corpora import TRAIN, made, options
 from drawn import seeded
+from sentencepiece import SentencePieceTrainer
 
 import vtrans.data.augmentation
 from vtrans.data import noise
 from vtrans.data.augmentation import Augmentation
-from vtrans.data.noise import WordPair
+from vtrans.data.noise import Noise, WordPair, changes_for
 from vtrans.data.store import DataFolder, TokenStore
+from vtrans.storage.pair_counts import PairCounts
+from vtrans.text.languages import Languages
 from vtrans.text.matches import SEPARATOR_ID
+from vtrans.text.values import in_ascii
+from vtrans.text.vocabulary import Vocabulary
 from vtrans.text.words import words_of_ids
 
 LINE = WordPair(
@@ -46,6 +55,8 @@ def linked(pair: WordPair) -> set[tuple[str, str]]:
 def test_lower_case_is_for_the_source() -> None:
     (result,) = changed(noise.lower_case, LINE)
     assert result == WordPair(("the", "old", "man", "sees", "anna", "today."), LINE.tgt, LINE.links)
+    caseless = WordPair(("مرحبا", "नमस्ते"), ("こんにちは",), None)
+    assert changed(noise.lower_case, caseless) == [caseless]
 
 
 def test_typos_change_letters_of_the_source_only() -> None:
@@ -61,12 +72,27 @@ def test_typos_change_letters_of_the_source_only() -> None:
     assert not changed(noise.typos, WordPair(("a", "12345", "犬犬犬犬"), ("b",), None))
 
 
+@pytest.mark.parametrize("word", ["Straße", "привет", "कमलनयन", "مدرسة", "שלום", "대한민국", "ქართული"])
+def test_words_of_every_alphabet_get_typos_of_their_own_letters(word: str) -> None:
+    results = changed(noise.typos, WordPair((word,), ("b",), None))
+    assert len(results) > 6
+    assert all(set(result.src[0]) <= {*word, *map(bare, word)} for result in results)
+
+
+def bare(letter: str) -> str:
+    base, *marks = iter(unicodedata.normalize("NFD", letter))
+    return base if all(map(unicodedata.combining, marks)) else letter
+
+
 def test_both_sides_lose_their_final_mark() -> None:
     (result,) = changed(noise.no_final_mark, LINE)
     assert (result.src[-1], result.tgt[-1], result.links) == ("today", "Anna", LINE.links)
     apart = WordPair(("Why", "?!"), ("Warum", "?!"), frozenset({(0, 0), (1, 1)}))
     assert changed(noise.no_final_mark, apart) == [WordPair(("Why",), ("Warum",), frozenset({(0, 0)}))]
     assert not changed(noise.no_final_mark, WordPair(("Why?",), ("Warum",), None))
+    assert not changed(noise.no_final_mark, WordPair(("Why,",), ("Warum,",), None))
+    others = WordPair(("क्यों?", "नहीं।"), ("كيف؟", "لا؟!"), None)
+    assert changed(noise.no_final_mark, others) == [WordPair(("क्यों?", "नहीं"), ("كيف؟", "لا"), None)]
 
 
 @pytest.mark.parametrize("pair", [LINE, STRAIGHT])
@@ -92,16 +118,51 @@ def test_codes_stand_at_places_that_correspond(pair: WordPair) -> None:
 
 
 def test_numbers_change_on_both_sides_alike() -> None:
-    pair = WordPair(("On", "12", "May,"), ("Am", "12.", "Mai"), None)
+    pair = WordPair(("On", "12", "May,", "1,234.5"), ("Am", "12.", "Mai", "١٬٢٣٤٫٥"), None)
     results = changed(noise.renumbered, pair)
     assert len(results) > 50
     for result in results:
-        numbers = [
-            {word.rstrip(".,") for word in words} - {"On", "May", "Am", "Mai"} for words in (result.src, result.tgt)
-        ]
-        assert numbers[0] == numbers[1]
-        assert len(numbers[0]) == 1
-    assert {len(result.src) for result in results} == {3}
+        day, number = result.src[1::2]
+        assert result.src == ("On", day, "May,", number)
+        assert result.tgt[:3] == ("Am", f"{day}.", "Mai")
+        assert regex.fullmatch(r"[٠-٩]٬[٠-٩]{3}٫[٠-٩]", result.tgt[3])
+        assert in_ascii(result.tgt[3]) == number
+
+
+@pytest.mark.parametrize(
+    ("language", "digits", "number", "written"),
+    [
+        ("de", "0", "12,345.6", "12.345,6"),
+        ("fr", "0", "12,345.6", "12 345,6"),
+        ("ar", "٠", "12,345.6", "١٢٬٣٤٥٫٦"),
+        ("hi", "0", "1,234,567", "12,34,567"),
+    ],
+)
+def test_new_numbers_have_the_form_of_each_side(language: str, digits: str, number: str, written: str) -> None:
+    counted = {"digits": {digits: 100}, **({"decimal": {"٫": 99}, "group": {"٬": 99}} if digits == "٠" else {})}
+    changes = changes_for(Languages("en", language), PairCounts({}, {}, counted))
+    (renumbered,) = (change for change in changes if getattr(change, "func", change) is noise.renumbered)
+    pairs = [
+        (result.src[1:], result.tgt[1:])
+        for result in changed(renumbered, WordPair(("so",), ("so",), frozenset({(0, 0)})), 600)
+        if len(result.src) > 1
+    ]
+    forms = {tuple(in_zeros(" ".join(words)) for words in pair) for pair in pairs}
+    assert (in_zeros(number), in_zeros(written)) in forms
+    for src, tgt in pairs:
+        assert regex.sub(r"\D", "", in_ascii("".join(src))) == regex.sub(r"\D", "", in_ascii("".join(tgt)))
+
+
+def in_zeros(text: str) -> str:
+    return "".join(chr(ord(c) - int(c)) if c.isdecimal() else c for c in text)
+
+
+def test_quotation_marks_are_counted_on_each_side() -> None:
+    counted = PairCounts({}, {"quotes": {"“”": 60, '""': 20}}, {"quotes": {"« »": 1}})
+    changes = changes_for(Languages("", ""), counted)
+    pair = WordPair(("no",), ("non",), frozenset({(0, 0)}))
+    results = {(result.src, result.tgt) for change in changes for result in changed(change, pair)}
+    assert {words for words in results if "“" in words[0][0]} == {(("“no”",), ('"non"',))}
 
 
 def test_names_of_both_sides_are_replaced_by_new_ones() -> None:
@@ -114,6 +175,9 @@ def test_names_of_both_sides_are_replaced_by_new_ones() -> None:
         assert result.src == (f"{name}'s", "dog", "likes", f"{name}.")
         assert result.tgt == (f"{name}s", "Hund", "mag", f"{name}.")
     assert not changed(noise.renamed, STRAIGHT)
+    assert not changed(noise.renamed, WordPair(("Kat", "has", "a", "cat"), ("Kat", "hat", "eine", "Katze"), None))
+    latin = WordPair(("Anna", "spielt"), ("Anna", "играет"), None)
+    assert all(regex.fullmatch(r"\p{Latin}+", result.tgt[0]) for result in changed(noise.renamed, latin))
 
 
 def test_a_pair_is_cut_only_where_no_link_crosses() -> None:
@@ -127,7 +191,7 @@ def test_a_pair_is_cut_only_where_no_link_crosses() -> None:
 
 
 def test_words_that_correspond_are_put_in_quotation_marks() -> None:
-    results = changed(partial(noise.quoted, marks="„“"), LINE)
+    results = changed(partial(noise.quoted, quotes=('""', "„“")), LINE)
     texts = {(" ".join(result.src), " ".join(result.tgt)) for result in results}
     assert len(texts) == 10
     assert texts > {
@@ -136,6 +200,9 @@ def test_words_that_correspond_are_put_in_quotation_marks() -> None:
         ('"The old man sees" Anna today.', "Heute „sieht der alte Mann“ Anna."),
     }
     assert {result.links for result in results} == {LINE.links}
+    no, others = WordPair(("Non!",), ("否！",), frozenset({(0, 0)})), (("« ", " »"), "「」")
+    spaced = changed(partial(noise.quoted, quotes=others), no)
+    assert spaced == [WordPair(("«", "Non", "»!"), ("「否」！",), frozenset({(0, 0), (1, 0), (2, 0)}))]
     assert not changed(noise.quoted, WordPair(("so,", "no."), ("so,", "nein."), frozenset({(0, 1), (1, 0), (1, 1)})))
     assert not changed(noise.quoted, WordPair(("no",), ("„nein“",), frozenset({(0, 0)})))
 
@@ -158,7 +225,8 @@ def _small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def drawn(data: DataFolder, rate: float, count: int) -> list[tuple[tuple[int, ...], ...]]:
     """The pairs of some windows: the ids of both sides, and the links."""
-    augmentation = Augmentation(data.train, data.src_vocab, data.tgt_vocab, 1, 1000, noise=rate, with_links=True)
+    make = partial(Noise, rate=rate, longest=1000, changes=changes_for(Languages("en", "de"), data.pair))
+    augmentation = Augmentation(data.train, data.src_vocab, data.tgt_vocab, 1, 1000, noise=make, with_links=True)
     with closing(augmentation.windows(1, 0)) as windows:
         return [row for _, _, store in islice(windows, count) for row in rows(store)]
 
@@ -176,6 +244,18 @@ def test_the_rate_is_the_share_of_changed_pairs(linked_data: DataFolder) -> None
     shares = [np.mean([a != b for a, b in zip(plain, noisy, strict=True)]) for noisy in (some, most)]
     assert 0.15 < shares[0] < 0.35
     assert shares[1] > 0.5  # not every pair can be changed in every way
+
+
+@pytest.mark.parametrize(("word", "written"), [("no", "no"), ("nó", "non")])
+def test_a_pair_stays_as_it_is_if_its_vocabulary_lacks_a_character(word: str, written: str) -> None:
+    model, ids = io.BytesIO(), {"pad_id": 0, "unk_id": 1, "bos_id": 2, "eos_id": 3}
+    SentencePieceTrainer.train(
+        sentence_iterator=iter(["no non"] * 9), model_writer=model, model_type="char", vocab_size=7, **ids
+    )
+    vocab = Vocabulary(model.getvalue())
+    side = np.array(vocab.encode("non"), np.int32), np.array([4])
+    shard = Noise(vocab, vocab, 1.0, 99, [lambda pair, *_: replace(pair, src=(word,))])((side, side), 1)
+    assert [vocab.decode(values.tolist()) for values, _ in shard] == [written, "non"]
 
 
 def test_subwords_of_linked_words_are_linked_and_tags_stay_in_front(linked_data: DataFolder) -> None:

@@ -8,7 +8,7 @@ function of (seed, epoch, shard).
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from functools import partial
 from itertools import islice
@@ -33,21 +33,22 @@ WINDOW = 64  # shards that are planned together; as many are drawn in advance
 
 Shard = tuple[Rows, ...]
 """The sources and the targets of pairs, and their links if there are word alignments."""
+MakeNoise = Callable[[Vocabulary, Vocabulary], Noise]
 
 
 class Drawer:
-    """Draws the pairs of a shard anew, in this process or in a worker, with noise and BPE-dropout at these rates.
+    """Draws the pairs of a shard anew, in this process or in a worker, with noise and BPE-dropout at this rate.
 
     A pair keeps its segmentation if a side would become longer than `longest` subwords.
     """
 
     def __init__(
-        self, src_proto: bytes, tgt_proto: bytes, noise: float, dropout: float, seed: int, longest: int, marks: str
+        self, src_proto: bytes, tgt_proto: bytes, noise: MakeNoise | None, dropout: float, seed: int, longest: int
     ) -> None:
         src = Vocabulary(src_proto)
         tgt = src if tgt_proto == src_proto else Vocabulary(tgt_proto)
         self.longest = longest
-        self.noise = Noise(src, tgt, noise, longest, marks) if noise else None
+        self.noise = noise(src, tgt) if noise else None
         self.dropouts: tuple[Dropout, ...] = ()
         if dropout:
             src_dropout = Dropout(src, dropout, seed)
@@ -83,7 +84,7 @@ class Drawer:
 
 
 class Augmentation:
-    """The pairs of a store as they are drawn for each epoch, with `noise` and `dropout` as the rates of the two.
+    """The pairs of a store as they are drawn for each epoch, with `noise`, and `dropout` as the rate of BPE-dropout.
 
     With two or more `processes`, worker processes draw them, with the same result. One process draws about 100,000
     subwords per second with BPE-dropout, which is enough for training on a CPU. For `longest` see Drawer.
@@ -99,14 +100,13 @@ class Augmentation:
         mixture: Mixture | None = None,
         processes: int = 1,
         *,
-        noise: float = 0.0,
+        noise: MakeNoise | None = None,
         dropout: float = 0.0,
         with_links: bool = False,
-        marks: str = '""',
     ) -> None:
         self.store, self.seed, self.processes, self.with_links = store, seed, processes, with_links
         self.mixture = mixture or Mixture([len(store)])
-        self.drawer = partial(Drawer, src_vocab.proto, tgt_vocab.proto, noise, dropout, seed, longest, marks)
+        self.drawer = partial(Drawer, src_vocab.proto, tgt_vocab.proto, noise, dropout, seed, longest)
 
     def windows(self, epoch: int, window: int) -> Generator[tuple[int, int, TokenStore], None, None]:
         """Yields (epoch, window, its pairs as a store in memory) without end, from the given epoch and window.

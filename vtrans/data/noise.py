@@ -11,17 +11,21 @@ import random
 import string
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import takewhile
-from typing import TypeVar
+from typing import TypeVar, get_args
 
 import numpy as np
 import regex
 from numpy.typing import NDArray
 
+from vtrans.storage.pair_counts import CASED, PairCounts, Side, number_marks
+from vtrans.text.languages import UNSPACED, Languages
+from vtrans.text.marks import Marks
 from vtrans.text.matches import SEPARATOR_ID
+from vtrans.text.values import in_ascii
 from vtrans.text.vocabulary import UNK_ID, Vocabulary
 from vtrans.text.words import Rows, between_subwords, codes_for, divided, words_of_ids
 
@@ -30,31 +34,14 @@ T = TypeVar("T")
 TYPO_RATE = 0.2  # of the words that can have one; every changed line has at least one
 MOST_CODES = 3  # in a line
 MOST_QUOTED = 4  # words in quotation marks
-FINAL_MARKS = ".!?\u2026\u3002\uff01\uff1f\u0964"
-
-_TYPED = regex.compile(r"[\p{Latin}\p{Greek}\p{Cyrillic}]{3,}[.,;:!?]?")
-_CORE = regex.compile(r"(\W*)([\w'-]*?)(\W*)")
+_TYPED = regex.compile(rf"[\p{{L}}\p{{M}}--[{UNSPACED}]]{{3,}}\p{{Po}}?", regex.V1)
+_FINAL_MARKS = regex.compile(r"\p{Sentence_Terminal}+$")
+_CORE = regex.compile(r"(\W*)(\w[\w'-]*?)(\W*)")
 _PRIVATE = 0xE000  # the first of the characters that hold the places of codes
-_QUOTES = '"\u201e\u201c\u201d\u00ab\u00bb'
-_NUMBER = regex.compile(r"\d(?:[\d.,:/-]*\d)?")
-_NUMERAL = regex.compile(r"\d")
-_NAME = regex.compile(r"\p{Lu}\p{L}{2,}")
-_ENDING = r"(?=s?\b|'|\u2019)"  # of a name, such as the genitive's: it stays with the name that replaces it
-
-_SHAPES = """
-0 00 000 0000 00000 000000 0,000 00,000 0,000,000 0.0 0.00 00.00 000.00 0,000.00 0:00 00:00 00:00:00 0/0 0/00/0000
-0000-00-00 00.00.0000 0.0.0 v0.0.0 00.00.0 00-00 000-0000 -0 -00 +00 -0.0 #0 00% 0.0% $0 $0.00 $00,000 \u20ac00 00\u20ac
-\u00a300.00 0kg 00km 000cm 00\u00b0C 0GB 000ml A0 A00 AA00 AA-000 A-00 0A 00a A0A-00 0000A 000-0-00-000000-0
-"""
-SHAPES = _SHAPES.split()
-"""Shapes of numbers: each 0 is any digit, each A any capital, and all else is itself."""
-_ONSETS, _VOWELS, _CODAS = (
-    "b br ch d dr f fl g gr h j k kl kr l m n p pr r s sch sh st t tr v w y z",
-    "a a e e i i o o u ai ei ie ou \u00e1 \u00e9 \u00f6 \u00fc",
-    "- - - - ck k l lz m n nd ng r rt s sk t w x",
-)
-SYLLABLE = [part.replace("-", "").split(" ") for part in (_ONSETS, _VOWELS, _CODAS)]
-"""What the first, second and third part of a syllable may be."""
+_QUOTE = regex.compile(r"[\p{Quotation_Mark}--['\u2019]]", regex.V1)  # but for apostrophes
+_NUMBER = regex.compile(rf"(?<![{CASED}\d_-][^\w\s]?)(?>\d(?:[^\w\s]?\d)*)(?![{CASED}_])")
+_NAME = regex.compile(r"\b\p{Lu}\p{L}{2,}\b")
+_SHAPES = "1 10 10000 -1 +10 #1 1/1 0:00 00:00 00:00:00 00-00 0000-00-00 1.0.0"  # which both sides write alike
 
 
 @dataclass(frozen=True)
@@ -90,6 +77,16 @@ class WordPair:
         if self.links is not None and other.links is not None:
             links = self.links | {(i + len(self.src), j + len(self.tgt)) for i, j in other.links}
         return WordPair((*self.src, *other.src), (*self.tgt, *other.tgt), links)
+
+    def split_at_blanks(self) -> WordPair:
+        """Returns the pair with words split at blanks; the parts of a word have its links. Empty words are left out."""
+        src, tgt = (
+            [(i, part) for i, word in enumerate(side) for part in word.split()] for side in (self.src, self.tgt)
+        )
+        links = self.links and frozenset(
+            (row, column) for row, (i, _) in enumerate(src) for column, (j, _) in enumerate(tgt) if (i, j) in self.links
+        )
+        return WordPair(tuple(part for _, part in src), tuple(part for _, part in tgt), links)
 
 
 Following = Callable[[], WordPair | None]
@@ -128,16 +125,15 @@ def _mistyped(word: str, numbers: random.Random) -> str:
 
 
 def _without_accent(character: str) -> str:
-    base = unicodedata.normalize("NFD", character)[0]
-    return base if base.isascii() and base.isalpha() else character
+    base = unicodedata.normalize("NFD", character)
+    return base[0] if all(map(unicodedata.combining, base[1:])) else character
 
 
 def no_final_mark(pair: WordPair, following: Following, numbers: random.Random) -> WordPair | None:
     """Both sides without the punctuation marks at their ends."""
-    if pair.src[-1][-1] not in FINAL_MARKS or pair.tgt[-1][-1] not in FINAL_MARKS:
-        return None
-    src, tgt = (tuple(filter(None, (*words[:-1], words[-1].rstrip(FINAL_MARKS)))) for words in (pair.src, pair.tgt))
-    return replace(pair, src=src, tgt=tgt).part(slice(len(src)), slice(len(tgt)))
+    src, tgt = ((*words[:-1], _FINAL_MARKS.sub("", words[-1])) for words in (pair.src, pair.tgt))
+    are_changed = src != pair.src and tgt != pair.tgt
+    return replace(pair, src=src, tgt=tgt).split_at_blanks() if are_changed else None
 
 
 def copied(pair: WordPair, following: Following, numbers: random.Random) -> WordPair | None:
@@ -146,13 +142,12 @@ def copied(pair: WordPair, following: Following, numbers: random.Random) -> Word
     names = codes_for(" ".join((*pair.src, *pair.tgt)))
     held = [chr(_PRIVATE + n) for n in range(1 + int(numbers.random() * MOST_CODES))]
     for character in held:
-        pair = _with_code(pair, character, numbers)
+        pair = _with_code(pair, [character, character], numbers)
     code_of = {ord(character): next(names) for character in "".join(pair.src) if character in held}
-    src, tgt = (tuple(word.translate(code_of) for word in words) for words in (pair.src, pair.tgt))
-    return replace(pair, src=src, tgt=tgt)
+    return _rewritten(pair, lambda word: word.translate(code_of))
 
 
-def _with_code(pair: WordPair, code: str, numbers: random.Random) -> WordPair:
+def _with_code(pair: WordPair, code: Sequence[str], numbers: random.Random) -> WordPair:
     where = numbers.random()
     if where < 1 / 3 and (places := pair.boundaries()):
         i, j = _pick(places, numbers)
@@ -160,77 +155,83 @@ def _with_code(pair: WordPair, code: str, numbers: random.Random) -> WordPair:
         return _in_place(pair, _pick(alone, numbers), code)
     else:
         i, j = len(pair.src), len(pair.tgt)
-    inserted = WordPair((code,), (code,), frozenset({(0, 0)}))
+    inserted = WordPair((code[0],), (code[1],), frozenset({(0, 0)}))
     rest = pair.part(slice(i, None), slice(j, None))
     return pair.part(slice(i), slice(j)).followed_by(inserted).followed_by(rest)
 
 
-def _in_place(pair: WordPair, link: tuple[int, int], code: str) -> WordPair:
+def _in_place(pair: WordPair, link: tuple[int, int], code: Sequence[str]) -> WordPair:
     """Returns a pair with a code in place of two words, between their punctuation marks."""
     sides = []
-    for words, k in zip((pair.src, pair.tgt), link, strict=True):
+    for words, k, text in zip((pair.src, pair.tgt), link, code, strict=True):
         before, _, after = _CORE.fullmatch(words[k]).groups()
-        sides.append((*words[:k], before + code + after, *words[k + 1 :]))
+        sides.append((*words[:k], before + text + after, *words[k + 1 :]))
     return replace(pair, src=sides[0], tgt=sides[1])
 
 
-def renumbered(pair: WordPair, following: Following, numbers: random.Random) -> WordPair | None:
-    """Other numbers, up to two."""
-    for _ in range(1 + int(numbers.random() * 2)):
-        pair = _renumbered(pair, numbers)
-    return pair
+def renumbered(
+    pair: WordPair, following: Following, numbers: random.Random, *, marks: Sequence[Marks] = ()
+) -> WordPair:
+    """Other digits in the numbers that both sides have. Without any, a new number takes a place of a code. If the
+    `marks` of both sides are given, half of these are written with them, the others alike."""
+    src, tgt = (list(map(_digits, _NUMBER.findall(" ".join(words)))) for words in (pair.src, pair.tgt))
+    new = {old: _filled("1" + "0" * (len(old) - 1), numbers) for old in src if src.count(old) == tgt.count(old)}
+    if new:
+        return _rewritten(pair, lambda word: _NUMBER.sub(partial(_with_digits, new), word))
+    written = [_filled(_pick(_SHAPES.split(), numbers), numbers)] * 2
+    if len(marks) == 2 and numbers.random() < 0.5:
+        whole, fraction = (_filled("1000000"[: _pick(n, numbers)], numbers) for n in (range(1, 8), range(3)))
+        written = [side.in_digits(side.write(whole, fraction, grouped=True)) for side in marks]
+    return _with_code(pair, written, numbers).split_at_blanks()
 
 
-def _renumbered(pair: WordPair, numbers: random.Random) -> WordPair:
-    """Returns a pair with another number where both sides have the same one in digits; without any, with a new one on
-    both sides, like a code."""
-    held = chr(_PRIVATE)
-    shape = "0" * (1 + int(numbers.random() * 6))
-    places = [tuple(_NUMBER.findall(" ".join(words))) for words in (pair.src, pair.tgt)]
-    shared = [number for number in places[0] if places[0].count(number) == places[1].count(number) == 1]
-    if not shared:
-        return _replaced(_with_code(pair, held, numbers), held, _number(_pick(SHAPES, numbers), numbers))
-    old = _pick(shared, numbers)
-    shape = shape if numbers.random() < 0.5 else _NUMERAL.sub("0", old)
-    return _replaced(pair, rf"(?<![\d.,:/-]){regex.escape(old)}(?!\d)", _number(shape, numbers))
+def _digits(number: str) -> str:
+    return "".join(filter(str.isdecimal, in_ascii(number)))
 
 
-def _number(shape: str, numbers: random.Random) -> str:
-    """Returns a number of a shape."""
-    kinds = {"0": string.digits, "A": string.ascii_uppercase}
+def _with_digits(new: Mapping[str, str], number: regex.Match[str]) -> str:
+    """Returns a number with other digits in its script, if there are `new` ones for it."""
+    digits = iter(new.get(_digits(number[0]), _digits(number[0])))
+    return "".join(chr(ord(c) - int(c) + int(next(digits))) if c.isdecimal() else c for c in number[0])
+
+
+def _filled(shape: str, numbers: random.Random) -> str:
+    """Returns a shape with any digit in place of each 0, and any but 0 in place of each 1."""
+    kinds = {"0": string.digits, "1": string.digits[1:]}
     return "".join(_pick(kinds[sign], numbers) if sign in kinds else sign for sign in shape)
 
 
 def renamed(pair: WordPair, following: Following, numbers: random.Random) -> WordPair | None:
-    """A name that both sides have replaced by one that nobody has."""
-    names = [set(_NAME.findall(" ".join(words))) for words in (pair.src, pair.tgt)]
-    if not (shared := sorted(names[0] & names[1])):
+    """A name that both sides have equally often, endings aside, replaced by parts of words in its script."""
+    src, tgt = (" ".join(words) for words in (pair.src, pair.tgt))
+    both = set(_NAME.findall(src)) & set(_NAME.findall(tgt))
+    if not (names := sorted(name for name in both if src.count(name) == tgt.count(name))):
         return None
-    syllables = 2 + int(numbers.random() * 3)
-    new = "".join(_pick(part, numbers) for _ in range(syllables) for part in SYLLABLE)
-    return _replaced(pair, rf"\b{_pick(shared, numbers)}{_ENDING}", new.capitalize())
+    name = _pick(names, numbers)
+    script = unicodedata.name(name[0], "").partition(" ")[0]  # such as LATIN
+    parts = regex.findall(r"\p{L}{2,3}", f"{src} {tgt}", overlapped=True)
+    parts = [part for part in parts if unicodedata.name(part[0], "").startswith(script)]
+    new = "".join(_pick(parts, numbers) for _ in range(2 + int(numbers.random() * 2))).capitalize()
+    return _rewritten(pair, lambda word: word.replace(name, new))
 
 
-def _replaced(pair: WordPair, old: str, new: str) -> WordPair:
-    """Returns a pair with a text without blanks in place of what matches a pattern."""
-    src, tgt = (tuple(regex.sub(old, lambda _: new, word) for word in words) for words in (pair.src, pair.tgt))
-    return replace(pair, src=src, tgt=tgt)
+def _rewritten(pair: WordPair, rewrite: Callable[[str], str]) -> WordPair:
+    return replace(pair, src=tuple(map(rewrite, pair.src)), tgt=tuple(map(rewrite, pair.tgt)))
 
 
 def _linked_alone(pair: WordPair) -> list[tuple[int, int]]:
-    """Returns the links of words that have no other link and consist of letters between punctuation marks."""
+    """Returns the links of words that have no other link and consist of one word between punctuation marks."""
     links = sorted(pair.links or ())
     rows, columns = Counter(i for i, _ in links), Counter(j for _, j in links)
     alone = [(i, j) for i, j in links if rows[i] == columns[j] == 1]
-    return [(i, j) for i, j in alone if _has_letters(pair.src[i]) and _has_letters(pair.tgt[j])]
+    return [(i, j) for i, j in alone if _CORE.fullmatch(pair.src[i]) and _CORE.fullmatch(pair.tgt[j])]
 
 
 def quoted(
-    pair: WordPair, following: Following, numbers: random.Random, *, marks: Sequence[str] = '""'
+    pair: WordPair, following: Following, numbers: random.Random, *, quotes: Sequence[Sequence[str]] = ('""', '""')
 ) -> WordPair | None:
-    """Quotation marks around one or a few words that are linked to each other alone: straight ones in the source, and
-    `marks` in the target."""
-    if any(mark in word for word in (*pair.src, *pair.tgt) for mark in _QUOTES):
+    """Quotation marks of each side around one or a few words that are linked to each other alone."""
+    if any(map(_QUOTE.search, (*pair.src, *pair.tgt))):
         return None
     i, size = int(numbers.random() * len(pair.src)), 1 + int(numbers.random() * MOST_QUOTED)
     columns = [j for k, j in pair.links or () if i <= k < i + size]
@@ -238,14 +239,14 @@ def quoted(
     rows = {k for k, j in pair.links or () if begin <= j < end}
     if not columns or not rows <= {*range(i, i + size)} or end - begin > 2 * size:
         return None
-    src = _in_marks(pair.src, slice(i, i + size), '""')
-    tgt = _in_marks(pair.tgt, slice(begin, end), marks)
-    return replace(pair, src=src, tgt=tgt) if src and tgt else None
+    src = _in_marks(pair.src, slice(i, i + size), quotes[0])
+    tgt = _in_marks(pair.tgt, slice(begin, end), quotes[1])
+    return replace(pair, src=src, tgt=tgt).split_at_blanks() if src and tgt else None
 
 
 def _in_marks(words: tuple[str, ...], part: slice, marks: Sequence[str]) -> tuple[str, ...] | None:
     """Returns words with quotation marks around some of them; None if other punctuation is between these."""
-    found = [match for word in words[part] if (match := _CORE.fullmatch(word)) and match[2]]
+    found = [match for word in words[part] if (match := _CORE.fullmatch(word))]
     inside = "".join([*(match[3] for match in found[:-1]), *(match[1] for match in found[1:])])
     if len(found) < len(words[part]) or inside:
         return None
@@ -253,11 +254,6 @@ def _in_marks(words: tuple[str, ...], part: slice, marks: Sequence[str]) -> tupl
     marked[0] = found[0][1] + marks[0] + marked[0]
     marked[-1] += marks[1] + found[-1][3]
     return (*words[: part.start], *marked, *words[part.stop :])
-
-
-def _has_letters(word: str) -> bool:
-    match = _CORE.fullmatch(word)
-    return match is not None and any(map(str.isalpha, match[2]))
 
 
 def joined(pair: WordPair, following: Following, numbers: random.Random) -> WordPair | None:
@@ -275,20 +271,23 @@ def cut(pair: WordPair, following: Following, numbers: random.Random) -> WordPai
     return pair.part(*((slice(i), slice(j)) if numbers.random() < 0.5 else (slice(i, None), slice(j, None))))
 
 
-CHANGES: tuple[Change, ...] = (lower_case, typos, no_final_mark, copied, renumbered, renamed, joined, cut)
-"""Each is chosen equally often, and so is `quoted` if the vocabularies have the marks."""
+def changes_for(languages: Languages, counts: PairCounts | None) -> tuple[Change, ...]:
+    """Returns the changes. They write numbers and quotations as each side of the training text does. CLDR has the marks
+    of numbers that were not counted; quotation marks that were not counted are straight."""
+    known = [number_marks(code, counts, side) for code, side in zip(languages, get_args(Side), strict=True)]
+    quotes = [(counts and counts.quotes(side)) or '""' for side in get_args(Side)]
+    own = (partial(renumbered, marks=list(filter(None, known))), partial(quoted, quotes=quotes))
+    return (lower_case, typos, no_final_mark, copied, renamed, joined, cut, *own)
 
 
 class Noise:
-    """Changes a part `rate` of pairs. A pair stays as it is if a side would be empty or longer than `longest` subwords,
-    or if its words cannot be told from its subwords. `marks` are the quotation marks of the target language."""
+    """Makes `changes`, each equally often, to a part `rate` of pairs. A pair stays as it is if a side would be empty,
+    longer than `longest` subwords or unknown to its vocabulary, or if its words cannot be told from its subwords."""
 
     def __init__(
-        self, src_vocab: Vocabulary, tgt_vocab: Vocabulary, rate: float, longest: int, marks: str = '""'
+        self, src_vocab: Vocabulary, tgt_vocab: Vocabulary, rate: float, longest: int, changes: Sequence[Change]
     ) -> None:
-        self.vocabs, self.rate, self.longest = (src_vocab, tgt_vocab), rate, longest
-        known = all(UNK_ID not in vocab.encode(mark) for vocab, mark in zip(self.vocabs, ('"', marks), strict=True))
-        self.changes: tuple[Change, ...] = (*CHANGES, partial(quoted, marks=marks)) if known else CHANGES
+        self.vocabs, self.rate, self.longest, self.changes = (src_vocab, tgt_vocab), rate, longest, changes
         self.tags = frozenset(i for tag in src_vocab.tags if (i := src_vocab.id_of(tag)) is not None)
 
     def __call__(self, shard: tuple[Rows, ...], seed: int) -> tuple[Rows, ...]:
@@ -325,7 +324,7 @@ class Noise:
         if any(len(set(some)) != len(texts) for some, texts in zip(words, sides, strict=True)):
             return None
         before = self._before(row)
-        if max(before + len(ids[0]), len(ids[1])) > self.longest:
+        if max(before + len(ids[0]), len(ids[1])) > self.longest or UNK_ID in (*ids[0], *ids[1]):
             return None
         columns = [np.array([*row[0][:before], *ids[0]], np.int32), np.array(ids[1], np.int32)]
         if changed.links is not None:

@@ -6,11 +6,13 @@ data/preparation/counting.py counts, and the report of a data folder and the hea
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import index
 from typing import Any, Literal, NamedTuple
 
 import regex
+
+from vtrans.text.marks import Marks, cldr_marks
 
 Kind = Literal["names", "identifiers", "quoted"]
 Side = Literal["src", "tgt"]
@@ -84,6 +86,15 @@ class PairCounts:
         """Whether the long words of headings begin with capitals. None means neither."""
         usual = _usual(getattr(self, side), "headings")
         return None if usual is None else usual == "titles"
+
+
+def number_marks(code: str, counts: PairCounts | None, side: Side) -> Marks | None:
+    """Returns the marks of a side's numbers: the counted ones, and CLDR's for the others. None means that CLDR lacks
+    the language, or it is "", and the decimal or the group mark was not counted."""
+    counted = counts.marks(side)._asdict() if counts else {}
+    known = {name: value for name, value in counted.items() if value is not None}
+    given = cldr_marks(code) or (Marks("", "") if {"decimal", "group"} <= known.keys() else None)
+    return given and replace(given, **known)
 
 
 def _enough(table: Table) -> Table:

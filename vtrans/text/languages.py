@@ -22,13 +22,6 @@ NAMES = {code: name for code, _, name in _TABLE}
 _SHORT_CODES = {nllb: code for code, nllb, _ in _TABLE if nllb != "-"}
 
 
-_MARKS = {
-    "bg cs de et is lt sk sl": "\u201e\u201c",
-    "hr hu pl ro": "\u201e\u201d",
-    "be el es it no pt ru uk": "\u00ab\u00bb",
-}
-
-
 class Languages(NamedTuple):
     """A source and a target language that a model translates between, as codes such as `en` or `pt-BR`."""
 
@@ -48,12 +41,6 @@ def base(code: str) -> str:
     languages: `pt` for `pt-BR`, `de` for `deu_Latn`."""
     language = code.replace("_", "-").partition("-")[0].lower()
     return _SHORT_CODES.get(language, language)
-
-
-def quotation_marks(code: str) -> str:
-    """Returns the quotation marks that open and close a text of a language, without spaces; straight ones for English
-    and other languages."""
-    return next((marks for codes, marks in _MARKS.items() if base(code) in codes.split()), '""')
 
 
 def languages_in(codes: str) -> Languages | None:

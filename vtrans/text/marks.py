@@ -59,6 +59,10 @@ class Marks:
             whole = regex.sub(rf"(?<=\d)(?=(?:\d{{{other}}})*\d{{{last}}}$)", self.group, whole)
         return whole + self.decimal + fraction if fraction else whole
 
+    def in_digits(self, text: str) -> str:
+        """Returns a text with the digits of this side in place of ASCII digits."""
+        return text.translate({ord("0") + i: ord(self.zero) + i for i in range(10)}) if self.zero else text
+
 
 @cache
 def _table() -> dict[str, dict[str, Any]]:
@@ -132,9 +136,7 @@ def _rewritten(match: regex.Match[str], tgt: str, number: _Number, target: Marks
     text, lead, trail = (tgt[slice(*match.span(name))] for name in ("number", "lead", "trail"))
     if not target.zero and text != match["number"]:
         return lead + text + trail
-    text = target.write(whole, fraction, grouped=len(_runs(text).split()) > 1 + bool(fraction))
-    if target.zero:
-        text = text.translate({ord("0") + i: ord(target.zero) + i for i in range(10)})
+    text = target.in_digits(target.write(whole, fraction, grouped=len(_runs(text).split()) > 1 + bool(fraction)))
     if is_percent and target.percent and bool(lead) != bool(trail):
         return target.percent.replace("%", (lead + trail).strip()).replace("0", text)
     return lead + text + trail

@@ -10,6 +10,7 @@ import os
 from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import NamedTuple
 
@@ -19,12 +20,13 @@ from torch import Tensor
 from vtrans.config import Recipe
 from vtrans.data.augmentation import Augmentation
 from vtrans.data.batches import Batch, Mixture, collate, plan_epoch, tempered
+from vtrans.data.noise import Noise, changes_for
 from vtrans.data.store import DataFolder, TokenStore
 from vtrans.numerics.devices import is_gpu
 from vtrans.numerics.seeds import derived_seed
 from vtrans.processes.cores import usable_processors
 from vtrans.processes.ranks import Ranks
-from vtrans.text.languages import quotation_marks
+from vtrans.text.languages import Languages
 
 MOST_WORKERS = 8  # processes of one rank that draw pairs
 
@@ -133,7 +135,8 @@ def _augmentation(data: DataFolder, recipe: Recipe, mixture: Mixture, workers: i
     longest = config.batch_tokens - 1  # without EOS
     if model.max_length is not None:
         longest = min(longest, model.max_length - 1)
-    targets = {pair.tgt for pair in data.languages}
+    languages = data.languages[0] if len(data.languages) == 1 else Languages("", "")
+    noise = partial(Noise, rate=config.noise, longest=longest, changes=changes_for(languages, data.pair))
     return Augmentation(
         data.train,
         data.src_vocab,
@@ -142,8 +145,7 @@ def _augmentation(data: DataFolder, recipe: Recipe, mixture: Mixture, workers: i
         longest,
         mixture,
         workers,
-        noise=config.noise,
+        noise=noise if config.noise else None,
         dropout=config.bpe_dropout,
         with_links=config.guided_alignment > 0 or (config.noise > 0 and data.train.has_links),
-        marks=quotation_marks(targets.pop() if len(targets) == 1 else ""),
     )

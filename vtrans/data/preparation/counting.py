@@ -20,7 +20,7 @@ from vtrans.storage.pair_counts import CASED, IDENTIFIER, NAME, PairCounts
 MOST_PAIRS = 100_000  # whose words are counted
 RARE = 3  # occurrences of a name at most; the translations of others are learned
 LONGEST_HEADING, FEWEST_WORDS, SHORT_WORD = 60, 2, 3  # characters; long words after the first; letters of a short one
-MOST_QUOTED = 3  # words in quotation m = r"\p{Lu}\p{Ll}\p{Lt}"
+MOST_QUOTED = 3  # words in quotation marks that may be a name
 _INSIDE = regex.compile(r"[\p{Ll}\p{N},;]$")  # the end of a word that ends no sentence
 _END = regex.compile(r"[\p{STerm}:;,\u2026][\p{Quotation_Mark}\p{Pe}]*$")
 _QUOTES = '"\u00ab\u00bb\u2018\u201a-\u201f\u2039\u203a\u300c-\u300f\uff02\uff62\uff63'  # but for apostrophes
