@@ -16,7 +16,6 @@ class Characters:
     def __init__(self, src_vocab: Vocabulary, tgt_vocab: Vocabulary) -> None:
         self.vocabs = (src_vocab, tgt_vocab)
         self._unknown: tuple[dict[str, bool], ...] = ({}, {})
-        self._known = set[str]()  # characters that the source vocabulary is known to have
 
     def may_change(self, line: str) -> bool:
         """Returns whether a line may be changed; one that names its target language itself is for the model as it
@@ -27,9 +26,7 @@ class Characters:
 
     def knows(self, text: str) -> bool:
         """Returns whether the source vocabulary has pieces for all characters of a text."""
-        if not self._known.issuperset(text):
-            self._known |= {character for character in set(text) if not self.is_unknown(0, character)}
-        return self._known.issuperset(text)
+        return not any(self.is_unknown(0, character) for character in set(text))
 
     def lacks(self, side: int, character: str) -> bool:
         """Returns whether a vocabulary has pieces neither for a character nor for its small form."""
@@ -37,7 +34,7 @@ class Characters:
 
     def lacks_any(self, text: str) -> bool:
         """Returns whether the source vocabulary lacks a character of a text and its small form."""
-        return not self.knows(text) and any(self.lacks(0, character) for character in set(text))
+        return any(self.lacks(0, character) for character in set(text))
 
     def knows_control(self, character: str) -> bool:
         """Returns whether the source vocabulary has a piece for a control or format character, or reads over it."""

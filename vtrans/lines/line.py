@@ -153,13 +153,11 @@ def lines_of(
     rest: dict[str, Iterator[Any]] = {name: iter(values) for name, values in given.items() if values is not None}
     number = first - 1
     for number, text in enumerate(texts, first):
-        asked: dict[str, Any] = {}
-        for name, values in rest.items():
-            if (value := next(values, None)) is None:
-                raise InputError(
-                    f"there are {number - first:,} {name}, but more lines; give one per line, blank for none."
-                )
-            asked[name] = value
+        asked: dict[str, Any] = {name: next(values, None) for name, values in rest.items()}
+        for name, value in asked.items():
+            if value is None:
+                lines = number - first
+                raise InputError(f"there are {lines:,} {name}, but more lines; give one per line, blank for none.")
         yield Line(number, text, asked.get("prefixes", ""), asked.get("constraints", {}))
     lines = number - first + 1
     for name, values in rest.items():

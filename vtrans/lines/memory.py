@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import partial
 
 from vtrans.lines.line import Line
-from vtrans.text.lines import one_line
 from vtrans.text.matches import Known, Match
 from vtrans.translate.translation import Translation
 from vtrans.wording.phrases import NO_WORDING, wording_of
@@ -26,11 +25,10 @@ class Remember:
             asked = line.prefix or line.wording != NO_WORDING
             if self._known and not asked and (known := self._known(line.text)) is not None:
                 line.model_text, line.counts.known = "", 1
-                line.undo.append(partial(_known, one_line(known)))
+                line.undo.append(partial(_known, known))
             elif self._find:
                 line.match = self._find(line.text) if line.text.strip() else None
 
 
 def _known(text: str, blank: Translation) -> Translation:
-    words = None if blank.word_confidences is None else (1.0,) * len(text.split())
-    return replace(blank, text=text, match=1.0, word_confidences=words)
+    return replace(blank.copied(text), match=1.0, alignment=blank.alignment)

@@ -46,13 +46,13 @@ class Normalise:
     def __call__(self, lines: Sequence[Line]) -> None:
         for line in lines:
             if _CONTROLS.search(line.model_text):
-                self._rewrite(line, self._visible)
+                self._rewrite(line, partial(_CONTROLS.sub, self._kept))
             wanted = line.prefix or line.wording.phrases or line.match
             if not wanted and self._characters.may_change(line.text):
                 text = _APOSTROPHE.sub("'", line.model_text)
                 line.model_text = _CURLY.sub(r'"\1"', text) if self._writes_straight else text
                 if self._spellings:
-                    self._rewrite(line, self._respelled)
+                    self._rewrite(line, partial(_WORD.sub, self._spelled))
 
     def _rewrite(self, line: Line, write: Callable[[str], str]) -> None:
         """Changes the words of a line one by one, also to none or to several."""
@@ -63,10 +63,6 @@ class Normalise:
         if places != list(range(len(written))):
             line.undo.append(partial(_with_words, places))
 
-    def _respelled(self, text: str) -> str:
-        written: str = _WORD.sub(self._spelled, text)
-        return written
-
     def _spelled(self, match: regex.Match[str]) -> str:
         """Returns a word as it is usually spelled, with its own capitals."""
         word: str = match.group()
@@ -76,10 +72,6 @@ class Normalise:
         if word == lower(word):
             return spelling
         return upper(spelling) if len(word) > 1 and in_capitals(word) else capitalized(spelling)
-
-    def _visible(self, text: str) -> str:
-        seen: str = _CONTROLS.sub(self._kept, text)
-        return seen
 
     def _kept(self, run: regex.Match[str]) -> str:
         """Returns what is left of control characters."""

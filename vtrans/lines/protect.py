@@ -55,10 +55,10 @@ class Protect:
                     spans = self._spans(text)
                 spans = self._unknown.added_to(spans, text)
                 spans = self._words.added_to(spans, text) if self._words else spans
-            coded = masked(text, spans) if spans else Masked.plain(text)
+            coded = masked(text, spans)
             if (reads or spans) and self._is_copied(line, coded):
                 line.model_text, line.counts.copied = "", 1
-                line.undo.append(partial(_copied, text))
+                line.undo.append(partial(Translation.copied, text=text))
                 continue
             if spans:
                 line.model_text, line.codes = coded.masked, coded.texts
@@ -78,14 +78,6 @@ class Protect:
     def _is_copied(self, line: Line, coded: Masked) -> bool:
         wanted = line.prefix or line.wording.phrases
         return not wanted and not _LETTER.search("".join(coded.own)) and bool(_VISIBLE.search(coded.text))
-
-
-def _copied(text: str, translation: Translation) -> Translation:
-    """Returns a text as its own translation. Each word is linked to itself."""
-    count = len(text.split())
-    links = None if translation.alignment is None else tuple((i, i) for i in range(count))
-    words = None if translation.word_confidences is None else (1.0,) * count
-    return replace(translation, text=one_line(text), alignment=links, word_confidences=words)
 
 
 def _restored(line: Masked, translation: Translation) -> Translation:

@@ -113,7 +113,7 @@ class SourceReader:
         needed = {"prefix": len(begun_tokens), "phrases": least_tokens(phrases)}
         limit = self._limit(max(len(ids), sum(needed.values())))
         if needed["phrases"] >= limit:  # what may be left out is left out
-            phrases = encoded(wording.required, self._tgt_vocab, self._suppressed, number)
+            phrases = encoded(Wording(wording.phrases, wording.avoid), self._tgt_vocab, self._suppressed, number)
             needed["phrases"] = least_tokens(phrases)
         for name, size in needed.items():
             if size >= limit:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from vtrans.config import SearchConfig
 from vtrans.engines.engine import Engine
@@ -27,27 +28,26 @@ from vtrans.wording.beside import NOTHING, Beside
 from vtrans.wording.glossary import Glossary
 from vtrans.wording.protect import EVERYDAY, Protection
 
+Step = Callable[[Sequence[Line]], None]
 
+
+@dataclass(frozen=True)
 class Steps:
     """The eight steps of lines with these options: memory, normalise, protect, recase and split, then the search, then
     annotate and finish."""
 
-    def __init__(
-        self,
-        before: Sequence[Callable[[Sequence[Line]], None]],
-        search: Callable[[Sequence[Piece]], Iterator[Piece]],
-        after: Sequence[Callable[[Sequence[Line]], None]],
-    ) -> None:
-        self._before, self.search, self._after = before, search, after
+    before: Sequence[Step]
+    search: Callable[[Sequence[Piece]], Iterator[Piece]]
+    after: Sequence[Step]
 
     def begin(self, lines: Sequence[Line]) -> None:
         """Takes lines through the steps before the search, which gives them pieces."""
-        for step in self._before:
+        for step in self.before:
             step(lines)
 
     def end(self, lines: Sequence[Line]) -> None:
         """Takes lines through the steps after the search, which gives them translations."""
-        for step in self._after:
+        for step in self.after:
             step(lines)
 
 
@@ -87,7 +87,7 @@ class StepsOfEngine:
         drawn = options.sampling is not None
         can_require, compares = search.can_require_phrases and not drawn, options.check_numbers and not options.raw
         glossary = self._glossary(options, required=can_require)
-        before: list[Callable[[Sequence[Line]], None]] = [Remember(options.known, options.match)]
+        before: list[Step] = [Remember(options.known, options.match)]
         if not options.raw:
             before.append(Normalise(characters, self._beside.spellings))
         if protection or glossary or not options.raw:

@@ -21,6 +21,7 @@ import regex
 from vtrans.errors import need_packages
 from vtrans.text.languages import UNSPACED
 from vtrans.text.vocabulary import BOS_ID
+from vtrans.text.words import CODE
 
 LEAST_SIMILARITY = 0.6
 """The least similarity of a match."""
@@ -30,7 +31,6 @@ SEPARATOR_ID = BOS_ID
 _CUT = LEAST_SIMILARITY - 1e-9  # the same in spite of rounding
 _MOST = 2000  # candidates that are compared with a text
 _WORD = regex.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+")
-_CODE = regex.compile(r"[A-Z]\d{1,5}")  # what may be one for protected text
 _CHARACTERS = 0x110000
 
 Kind = Literal["text", "xml", "android", "sentence"]
@@ -93,11 +93,11 @@ class Matches:
     def best(self, text: str, *, other: bool = False) -> Match | None:
         """Returns the match of a text, whose translation has no codes that the text lacks; None if there is none. With
         `other`, it is not that of an equal text."""
-        codes = set(_CODE.findall(text))
+        codes = set(CODE.findall(text))
         with self._lock:
             for similarity, number in self._similar(_words(text)):
                 source, translation = self._pairs[number]
-                if codes.issuperset(_CODE.findall(translation)) and not (other and source == text):
+                if codes.issuperset(CODE.findall(translation)) and not (other and source == text):
                     return translation, similarity
         return None
 

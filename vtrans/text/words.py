@@ -130,6 +130,10 @@ def _text(token: int, vocab: Vocabulary) -> str:
     return text
 
 
+CODE = re.compile(r"[A-Z]\d{1,5}")
+"""The form of a code."""
+
+
 def codes_for(line: str) -> Iterator[str]:
     """Yields codes such as `A1`, which stand for protected text, without those that a line contains already."""
     codes = (f"{ascii_uppercase[n % 26]}{n + 1}" for n in count())

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 RECORD = "job.json"
 FORMAT = 2
-COPIED_BYTES = 1 << 20  # bytes
 
 
 def chunks_of(shard: str) -> slice:
@@ -256,5 +255,5 @@ def collect(folder: Path, stream: BinaryIO) -> int:
 
 def _blocks(file: Path) -> Iterator[bytes]:
     with open_bytes(file) as stream:
-        while block := stream.read(COPIED_BYTES):
+        while block := stream.read(1 << 20):
             yield block

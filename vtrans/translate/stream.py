@@ -13,10 +13,10 @@ import math
 import queue
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import closing
+from itertools import tee
 from typing import Any, BinaryIO, TypeVar
 
 from vtrans.console import Console
@@ -109,15 +109,14 @@ class _Progress:
         self._progress, self._lock = progress, threading.Lock()
         self._lines = self._size = 0
 
-    def add(self, size: int) -> None:
+    def add(self, *sizes: int) -> None:
         with self._lock:
-            self._lines += 1
-            self._size += size
+            self._lines += len(sizes)
+            self._size += sum(sizes)
 
     def report(self, *sizes: int) -> None:
         """Adds lines of these sizes, and reports the sum."""
-        for size in sizes:
-            self.add(size)
+        self.add(*sizes)
         self._progress(self._lines, self._size)
 
 
@@ -226,16 +225,9 @@ def logprob_stream(
 
     Returns the sum of the log-probabilities of all subwords that the model scored.
     """
-    unanswered: deque[str] = deque()  # at most a window
-
-    def remembered() -> Iterator[str]:
-        for line in sources:
-            unanswered.append(line)
-            yield line
-
+    asked, sources = tee(sources)  # one is at most a window behind
     total = 0.0
-    for t in translator.logprob(remembered(), targets, done, to=to):
-        source = unanswered.popleft()
+    for t, source in zip(translator.logprob(asked, targets, done, to=to), sources, strict=False):
         write_line(stream, rendered(source, [t], "json")[0] if as_json else f"{t.logprob:.6f}\t{t.score:.6f}")
         total += math.fsum(t.token_logprobs)
     stream.flush()

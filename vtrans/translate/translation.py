@@ -16,6 +16,7 @@ from vtrans.config import MBR_SAMPLES
 from vtrans.engines.alignments import Links, pharaoh
 from vtrans.errors import InputError
 from vtrans.search.options import Mbr, Sampling
+from vtrans.text.lines import one_line
 from vtrans.text.matches import Known, Match
 from vtrans.text.vocabulary import Formality
 from vtrans.translate.confidence import Calibration
@@ -115,6 +116,14 @@ class Translation:
         """Returns the translation without its text."""
         links = None if self.alignment is None else ()
         return dataclasses.replace(self, text="", alignment=links, word_confidences=())
+
+    def copied(self, text: str) -> Translation:
+        """Returns the translation of a line that the model does not see, with this text. Each word is certain, and
+        linked to itself."""
+        words = len(text.split())
+        links = None if self.alignment is None else tuple((i, i) for i in range(words))
+        rated = None if self.word_confidences is None else (1.0,) * words
+        return dataclasses.replace(self, text=one_line(text), alignment=links, word_confidences=rated)
 
     def rewritten(self, text: str) -> Translation:
         """Returns the translation with another text, whose words have the links and the confidence of the words that

@@ -91,12 +91,9 @@ def pair_of(term: str, target: str) -> tuple[str, Forms]:
 def read_glossary(path: Path) -> Glossary:
     """Returns the glossary in a file: per line a source term, a tab and its translation, whose forms are separated by
     `|`. Blank lines and lines that begin with `#` are skipped. Raises FileError for other lines."""
-    return Glossary(tuple(_pairs(lines_in(path), str(path))))
-
-
-def _pairs(lines: Iterable[str], name: str) -> Iterator[tuple[str, Forms]]:
     seen: dict[str, int] = {}
-    for number, line in enumerate(lines, 1):
+    pairs = []
+    for number, line in enumerate(lines_in(path), 1):
         if not line.strip() or line.startswith("#"):
             continue
         term, *targets = line.split("\t")
@@ -105,12 +102,13 @@ def _pairs(lines: Iterable[str], name: str) -> Iterator[tuple[str, Forms]]:
             pair = pair_of(term, target)
         except ValueError:
             raise FileError(
-                f"line {number} of {name} must be a term, a tab and its translation, got {line[:60]!r}."
+                f"line {number} of {path} must be a term, a tab and its translation, got {line[:60]!r}."
             ) from None
         if pair[0] in seen:
             raise FileError(
-                f"line {number} of {name} repeats the term {pair[0]!r} of line {seen[pair[0]]}; give each term "
+                f"line {number} of {path} repeats the term {pair[0]!r} of line {seen[pair[0]]}; give each term "
                 "once, with `|` between the forms of its translation."
             )
         seen[pair[0]] = number
-        yield pair
+        pairs.append(pair)
+    return Glossary(tuple(pairs))

@@ -57,11 +57,6 @@ class Wording:
     codes: Mapping[str, int] = field(default_factory=dict)
     """The codes of protected text that the search can require, and how often each occurs."""
 
-    @property
-    def required(self) -> Wording:
-        """The same wording without what may be left out."""
-        return Wording(self.phrases, self.avoid)
-
     def of_piece(self, k: int, text: str) -> Wording:
         """Returns what the translation of piece k of a long line must contain, given the text of the piece: the phrases
         belong to the first piece, codes to those that contain them, and terms to none."""

@@ -17,10 +17,9 @@ from functools import cached_property
 import regex
 
 from vtrans.errors import InputError
-from vtrans.text.words import codes_for, has_spaces
+from vtrans.text.words import CODE, codes_for, has_spaces
 from vtrans.wording.patterns import EVERYDAY_PATTERNS, HINT, PATTERNS
 
-_CODE = re.compile(r"[A-Z]\d{1,5}")
 _MARKUP = re.compile(r"[\W_]+|</?[A-Za-z].*>|&.*;")
 """Text that keeps the spacing of the source."""
 _GAP = (" ", "")
@@ -138,11 +137,6 @@ class Masked:
     texts: Mapping[str, str]
     """The text of each code."""
 
-    @classmethod
-    def plain(cls, text: str) -> Masked:
-        """Returns a text without codes."""
-        return cls([(text, text)], {})
-
     @property
     def masked(self) -> str:
         """The text with codes."""
@@ -174,7 +168,7 @@ class Masked:
         what it touches in the source.
         """
         if not self.texts:
-            return Masked.plain(translation)
+            return masked(translation, ())
         left, parts, end, sides = self.counts(), list[Part](), 0, self._sides()
         last: _Sides | None = None  # those of the code that the text follows
         for begin, code in (*self._codes_in(translation), (len(translation), "")):
@@ -223,7 +217,7 @@ class Masked:
 
     def _codes_in(self, text: str) -> Iterator[tuple[int, str]]:
         """Yields the codes in a text and where they are. Other digits may follow one."""
-        for match in _CODE.finditer(text):
+        for match in CODE.finditer(text):
             code = match.group()
             while code and code not in self.texts:
                 code = code[:-1]
