@@ -114,7 +114,7 @@ app = typer.Typer(
 # The base class of all of Typer's errors about the command line; recent versions contain a copy of click.
 _UsageError: type[BaseException] = typer.BadParameter.__mro__[1]
 
-REPORT_SECONDS = 5.0  # for which a rank waits while another one reports the error
+REPORT_SECONDS = 5.0  # for which a rank waits before it reports an error that another one may report
 # What `Path.exists` and the like raise for a path that the user named, before anything opens it.
 _OF_PATHS = (errno.EACCES, errno.ENAMETOOLONG)
 
@@ -201,8 +201,10 @@ def _run(words: list[str], debug: bool) -> int:
     except typer.Exit as error:
         return error.exit_code if words else _failed("no command is given.", 2, debug)
     except VtransError as error:
+        if isinstance(error, InputError):
+            _let_others_report()
         message = _message(error, command.commands[context.invoked_subcommand] if context else command)
-        return _unreported(error.exit_code) if _repeated(error) else _failed(message, error.exit_code, debug)
+        return _failed(message, error.exit_code, debug)
     except (typer.Abort, KeyboardInterrupt) as error:
         # Signals other than Ctrl-C carry their name. Rank 0 speaks for all ranks.
         return 1 if _rank() else _failed(f"stopped by {error}." if str(error) else "interrupted.", 1, debug)
@@ -215,8 +217,8 @@ def _run(words: list[str], debug: bool) -> int:
             shown = path if len(path) <= LONGEST_SHOWN else f"{path[:LONGEST_SHOWN]}..."
             return _failed(f"{printable(shown)} cannot be used: {reason(error)}; give another path.", 2, debug)
         if isinstance(error, _UsageError):
-            # Every rank has the same arguments.
-            return _unreported(2) if _rank() else _failed(_usage_message(error), 2, debug)
+            _let_others_report()
+            return _failed(_usage_message(error), 2, debug)
         if isinstance(error, ModuleNotFoundError) and error.name == "torch":
             return _failed(str(missing_torch()), 2, debug)
         what = " ".join(str(error).split()) or "no message"
@@ -228,18 +230,11 @@ def _rank() -> int:
     return int(os.environ.get("RANK", "0"))
 
 
-def _unreported(code: int) -> int:
-    """The exit code of a rank whose error another rank reports. When one rank has failed, torchrun ends the others, so
-    this one waits until the report is printed."""
-    time.sleep(REPORT_SECONDS)
-    return code
-
-
-def _repeated(error: VtransError) -> bool:
-    """Whether another rank reports the same. Before they have met, the ranks of one machine see the same files."""
-    if not isinstance(error, InputError):
-        return False
-    return os.environ.get("LOCAL_RANK", "0") != "0" if error.repeated is None else error.repeated
+def _let_others_report() -> None:
+    """Waits in all ranks of a machine but the first, which have the same arguments and files and thus the same error.
+    torchrun ends them when the first has reported it."""
+    if os.environ.get("LOCAL_RANK", "0") != "0":
+        time.sleep(REPORT_SECONDS)
 
 
 def _with_flags(text: str, command: Any) -> str:

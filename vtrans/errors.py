@@ -40,7 +40,6 @@ class InputError(VtransError):
     """The user's input, option, recipe or file is at fault. Exit code 2."""
 
     exit_code = 2
-    repeated: bool | None = None  # whether rank 0 raises the same; None: unknown
 
 
 class RecipeError(InputError):

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from runs import CPU, ranks_of
+from runs import CPU
 
+from vtrans.cli import _run
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
 from vtrans.processes.ranks import Ranks
@@ -78,21 +78,17 @@ def test_each_rank_makes_its_gpu_the_current_one(monkeypatch: pytest.MonkeyPatch
     assert done[5:] == ["gloo"]
 
 
-def test_a_refusal_of_one_rank_alone_is_reported() -> None:
-    program = """
-import datetime, os, time, torch
-from vtrans.errors import InputError
-from vtrans.processes.ranks import Ranks
-
-ranks = Ranks()
-try:
-    with ranks.joined(torch.device("cpu"), datetime.timedelta(hours=1)):
-        ranks.wait()
-        if ranks.rank:
-            raise InputError("mine.")
-        time.sleep(600)
-except InputError as error:
-    os._exit(7 if error.repeated is False else 8)
-"""
-    with ranks_of(2, [sys.executable, "-c", program]) as ranks:
-        assert ranks[1].wait(timeout=600) == 7
+@pytest.mark.parametrize("words", [["inspect", "missing"], ["inspect", "--unknown"]])
+def test_the_other_ranks_of_a_machine_wait_before_they_report_the_same_error(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = []
+    for rank in ("0", "1"):
+        waits: list[float] = []
+        monkeypatch.setattr("vtrans.cli.time.sleep", waits.append)
+        monkeypatch.setenv("RANK", rank)
+        monkeypatch.setenv("LOCAL_RANK", rank)
+        assert _run(words, debug=False) == 2
+        assert len(waits) == int(rank)
+        told.append(capsys.readouterr().err)
+    assert told[1] == told[0].replace("error: ", "error: process 1: ") != ""

@@ -3,7 +3,6 @@ torch.distributed. Those of one machine that share memory are in local_ranks.py,
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import time
@@ -15,13 +14,12 @@ from typing import Any
 import torch
 from torch import distributed as dist
 
-from vtrans.errors import InputError, VtransError
+from vtrans.errors import VtransError
 from vtrans.processes.workers import DiedError
 
 CPU = torch.device("cpu")
 
 BEAT = 1.0  # seconds between two signs of life of a rank that works alone
-SAME = timedelta(seconds=3)  # within which several ranks raise the same error
 
 
 class Ranks:
@@ -61,28 +59,10 @@ class Ranks:
             dist.init_process_group("nccl", timeout=patience, device_id=device)
         else:
             dist.init_process_group("gloo", timeout=patience)
-        try:
-            yield
-        except InputError as error:
-            error.repeated = self._raised_by_leader(str(error))
-            raise
+        yield
         # This is skipped after an exception: it would wait for the other ranks, which have not failed. They notice when
         # this process ends.
         dist.destroy_process_group()
-
-    def _raised_by_leader(self, message: str) -> bool:
-        """Whether rank 0 raises this error too. All ranks read the same files, so most errors are those of all."""
-        store, key = dist.distributed_c10d._get_default_store(), hashlib.sha256(message.encode()).hexdigest()
-        try:
-            if self.rank == 0:
-                store.set(key, message)
-                return False
-            store.wait([key], SAME)
-        except dist.DistStoreError:  # too late
-            return False
-        except dist.DistError:  # rank 0 has ended, and has said why
-            pass
-        return True
 
     def limit_silence(self, minutes: float) -> None:
         """Makes a rank that waits that long for another one raise an error, on every rank from now on."""
