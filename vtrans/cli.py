@@ -114,6 +114,7 @@ app = typer.Typer(
 # The base class of all of Typer's errors about the command line; recent versions contain a copy of click.
 _UsageError: type[BaseException] = typer.BadParameter.__mro__[1]
 
+_ALLOWED = "(?:Input should be (?:(a) valid )?([^,]+)|Value error, .* is not (one of .*))"  # as Typer says it
 REPORT_SECONDS = 5.0  # for which a rank waits before it reports an error that another one may report
 # What `Path.exists` and the like raise for a path that the user named, before anything opens it.
 _OF_PATHS = (errno.EACCES, errno.ENAMETOOLONG)
@@ -278,9 +279,9 @@ def _usage_message(error: Any) -> str:
         names = {name.lstrip("-"): name for name in known if kind == "command" or name.startswith("-")}
         close = difflib.get_close_matches(word.lstrip("-"), names, n=1, cutoff=0.6)
         message = f"there is no {kind} {word}" + (f"; did you mean {names[close[0]]}?" if close else "")
-    if wrong := re.match(r"Invalid value for '(\S+)': Input should be (?:(a) valid )?([^,]+)", message):
+    if wrong := re.match(rf"Invalid value for '(\S+)': {_ALLOWED}", message):
         # Recent versions of Typer check values with pydantic, whose message does not say what the value is.
-        allowed = f"{wrong[2] or ''} {wrong[3]}".replace("integer", "whole number").strip()
+        allowed = wrong[4] or f"{wrong[2] or ''} {wrong[3]}".replace("integer", "whole number").strip()
         value = error.__cause__.errors()[0]["input"]
         message = f"{wrong[1]} must be {allowed}, got {value}"
     message = message[:1].lower() + message[1:]

@@ -117,10 +117,9 @@ def texts(help: str, **facts: Any) -> Any:
     return field(default=(), metadata={"key": Key(help, list, **facts)})
 
 
-def paths(help: str, *, required: bool = False, **facts: Any) -> Any:
-    """A field with a list of paths, empty by default unless it is required."""
-    metadata = {"key": Key(help, list, item=Path, **facts)}
-    return field(metadata=metadata) if required else field(default=(), metadata=metadata)
+def paths(help: str, **facts: Any) -> Any:
+    """A field with a list of paths, empty by default."""
+    return field(default=(), metadata={"key": Key(help, list, item=Path, **facts)})
 
 
 def flag(default: bool, help: str, **facts: Any) -> Any:

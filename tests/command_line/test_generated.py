@@ -24,7 +24,7 @@ class Stored:
 
 @dataclass(frozen=True)
 class Files:
-    inputs: tuple[Path, ...] = paths("Texts.", required=True, flag="--input")
+    inputs: tuple[Path, ...] = paths("Texts.", flag="--input")
     out: Path | None = path(None, "Result.", unset="stdout")
     lines: int = number(3, 1, 9, "Lines.")
     quick: bool = flag(False, "Be quick.")

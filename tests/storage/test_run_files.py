@@ -67,9 +67,10 @@ def test_pruning_removes_only_files_of_the_run(tmp_path: Path, tiny_data: DataFo
     for step in (1, 2, 3):
         run.state_file(step).write_bytes(b"")
     strangers = ["notes.txt", "step-3.safetensors", "step-00000001.safetensors.bak", ".hidden", "my.tmp"]
-    for name in [*strangers, ".averaged.safetensors.9.tmp", ".test.de.9.tmp", ".recipe.toml.9.tmp"]:
+    for name in [*strangers, ".averaged.safetensors.9.tmp", ".test.de.9.tmp"]:
         (run.path / name).write_text("mine")
-    (run.path / ".step-00000003.safetensors.9.tmp").mkdir()
+    for name in (".recipe.toml.9.tmp", ".step-00000003.safetensors.9.tmp"):
+        (run.path / name).mkdir()
     (run.path / ".step-00000003.safetensors.9.tmp" / ".tmpX").write_text("half")
     run.prune([2], 3)
     assert run.steps() == [2]

@@ -7,14 +7,14 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, cast
+from typing import Annotated, Any, ClassVar
 
 from vtrans.command_line.generated import option, option_of
 from vtrans.command_line.lines import check_equal
 from vtrans.config import DEFAULT_RUN, EngineConfig
 from vtrans.data.options import PrepareOptions
 from vtrans.errors import InputError
-from vtrans.keys import check_value, keys_of, numbers
+from vtrans.keys import keys_of, numbers
 from vtrans.processes.division import MEMORY
 from vtrans.text.lines import OnBadUtf8, lines_in
 
@@ -49,9 +49,8 @@ GLOSSARY = (
     "File of terms and their translations, one pair per line, separated by a tab. `|` separates the forms of a "
     "translation; the model chooses one of them."
 )
-_BAD_UTF8 = keys_of(PrepareOptions)["on_bad_utf8"]
-BAD_UTF8: Any = field(default=PrepareOptions.on_bad_utf8, metadata={"key": _BAD_UTF8})
-BadUtf8 = Annotated[str, option_of(PrepareOptions, "on_bad_utf8")]
+BAD_UTF8: Any = field(default="error", metadata={"key": keys_of(PrepareOptions)["on_bad_utf8"]})
+BadUtf8 = Annotated[OnBadUtf8, option_of(PrepareOptions, "on_bad_utf8")]
 
 
 @dataclass(frozen=True)
@@ -109,8 +108,3 @@ def check_line_counts(src: Path, other: Path, what: str) -> None:
     if src.is_file() and other.is_file():
         counts = [sum(1 for _ in lines_in(path, "replace")) for path in (src, other)]
         check_equal(src, other, counts, what)
-
-
-def bad_utf8(how: str) -> OnBadUtf8:
-    """Returns the value of `on_bad_utf8`. Raises InputError if it is not allowed."""
-    return cast(OnBadUtf8, check_value(_BAD_UTF8, "`on_bad_utf8`", how))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from vtrans.command_line.documents import check_packages, take
 from vtrans.command_line.generated import Models, generated, option
 from vtrans.command_line.lines import print_line, read_all, read_both
-from vtrans.command_line.options import BadUtf8, Device, Json, Quiet, To, TrainProcesses, TrainThreads, bad_utf8
+from vtrans.command_line.options import BadUtf8, Device, Json, Quiet, To, TrainProcesses, TrainThreads
 from vtrans.console import Console
 from vtrans.errors import InputError
 from vtrans.processes.signals import ended_by_signals
@@ -85,23 +85,24 @@ def adapt(
             raise InputError(f"{name} is missing: each text needs its translation, and old pairs need --old-src.")
     if not (pairs or src):
         raise InputError("there are no pairs to adapt to; name documents with --pairs, or text with --src and --tgt.")
-    console, how = Console(quiet=quiet, advises=False), bad_utf8(on_bad_utf8)
+    console = Console(quiet=quiet, advises=False)
     from vtrans.adapt import AdaptOptions, OldText
     from vtrans.adapt import adapt as run_adapt
     from vtrans.training.setup import TrainOptions
 
     found = _of_documents(pairs, model, Languages(from_ or "", to or ""), console) if pairs else []
     if src and tgt:
-        found += _of_text(src, tgt, how, console)
+        found += _of_text(src, tgt, on_bad_utf8, console)
     old = None
     if old_src:
-        read = (
-            _of_text(old_src, old_tgt, how, console) if old_tgt else [(s, "") for s in read_all(old_src, how, console)]
-        )
+        if old_tgt:
+            read = _of_text(old_src, old_tgt, on_bad_utf8, console)
+        else:
+            read = [(source, "") for source in read_all(old_src, on_bad_utf8, console)]
         if not any(source.strip() for source, _ in read):
             raise InputError(f"`old_src` must have text, but {old_src} has none.")
         sources, targets = zip(*read, strict=True)
-        held_out = _of_text(old_test_src, old_test_tgt, how, console) if old_test_src and old_test_tgt else []
+        held_out = _of_text(old_test_src, old_test_tgt, on_bad_utf8, console) if old_test_src and old_test_tgt else []
         old = OldText(sources, targets if old_tgt else None, held_out)
     training = TrainOptions(overrides=overrides or [], device=device, processes=processes, threads=threads)
     options = AdaptOptions(model, out, guard, from_, to, training)

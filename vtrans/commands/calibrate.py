@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from vtrans.command_line.generated import Given, Models, argument, generated
 from vtrans.command_line.lines import read_both
-from vtrans.command_line.options import STORED, BadUtf8, Ensemble, Quiet, Threads, To, bad_utf8
+from vtrans.command_line.options import STORED, BadUtf8, Ensemble, Quiet, Threads, To
 from vtrans.config import EngineConfig, SearchConfig
 from vtrans.console import Console
 from vtrans.files import destination
@@ -36,8 +36,8 @@ def calibrate(
     which you will translate.
     """
     models = replace(ensemble, model=named)
-    how, console = bad_utf8(on_bad_utf8), Console(quiet=quiet)
-    lines, references = read_both(src, ref, "reference", how, console)
+    console = Console(quiet=quiet)
+    lines, references = read_both(src, ref, "reference", on_bad_utf8, console)
     set_threads(threads)
     from vtrans.analysis.calibration import calibrate
     from vtrans.translate.confidence import Calibration, made_with

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from vtrans.command_line.generated import Models, generated, option
 from vtrans.command_line.lines import print_json, read_all
-from vtrans.command_line.options import BadUtf8, Json, Quiet, bad_utf8
+from vtrans.command_line.options import BadUtf8, Json, Quiet
 from vtrans.console import Console
 from vtrans.errors import InputError
 from vtrans.files import destination
@@ -54,8 +54,7 @@ def export(
         raise InputError(f"--engine is for bergamot and web, got --to {to}; leave it out.")
     if engine is not None:
         package(engine)  # otherwise the export would only warn that it was not compared
-    how = bad_utf8(on_bad_utf8)
-    samples = read_all(sample_file, how, console) if sample_file else None
+    samples = read_all(sample_file, on_bad_utf8, console) if sample_file else None
     from vtrans.checkpoint import load_model
     from vtrans.interop.exports import export_model
     from vtrans.storage.run_folder import choose_model

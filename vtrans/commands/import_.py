@@ -7,7 +7,7 @@ from typing import Annotated
 
 from vtrans.command_line.generated import Models, generated, option
 from vtrans.command_line.lines import print_json, read_all
-from vtrans.command_line.options import BadUtf8, Json, Quiet, bad_utf8, check_output
+from vtrans.command_line.options import BadUtf8, Json, Quiet, check_output
 from vtrans.console import Console
 from vtrans.errors import InputError
 
@@ -53,9 +53,8 @@ def import_(
     texts = ("--sample-file", sample_file), *(("--keep-text", file) for file in keep_text or ())
     check_output(out, [("--src-spm", src_spm), ("--tgt-spm", tgt_spm), *texts])
     console = Console(quiet=quiet)
-    how = bad_utf8(on_bad_utf8)
-    samples = read_all(sample_file, how, console) if sample_file else None
-    kept = [line for file in keep_text or () for line in read_all(file, how, console)]
+    samples = read_all(sample_file, on_bad_utf8, console) if sample_file else None
+    kept = [line for file in keep_text or () for line in read_all(file, on_bad_utf8, console)]
     from vtrans.interop.formats import import_model
     from vtrans.interop.trimming import Keep
     from vtrans.storage.run_folder import shipped_models

@@ -18,7 +18,6 @@ from vtrans.command_line.options import (
     Quiet,
     Threads,
     To,
-    bad_utf8,
     check_line_counts,
     check_output,
 )
@@ -55,13 +54,13 @@ def logprob(
     """
     models = replace(ensemble, model=named)
     check_output(output, [("SRC", src), ("TGT", tgt), *(("--model", path) for path in models.model)])
-    how, console = bad_utf8(on_bad_utf8), Console(quiet=quiet)
+    console = Console(quiet=quiet)
     check_line_counts(src, tgt, "translation")
     set_threads(threads)
     from vtrans.translate.loading import load
     from vtrans.translate.stream import logprob_stream
 
-    with texts_of(src, how, console) as sources, texts_of(tgt, how, console) as targets:
+    with texts_of(src, on_bad_utf8, console) as sources, texts_of(tgt, on_bad_utf8, console) as targets:
         settings = {"device": device, "weights": list(models.weights) or None, **search}
         translator = load(models.paths, console=console, **settings)
         with writer(output) as stream, progress(console, stream, what="scored") as counter:

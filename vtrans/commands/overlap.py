@@ -7,7 +7,7 @@ from typing import Annotated
 
 from vtrans.command_line.generated import argument, option
 from vtrans.command_line.lines import print_json, result_console, terminal_width
-from vtrans.command_line.options import BadUtf8, Json, Quiet, bad_utf8
+from vtrans.command_line.options import BadUtf8, Json, Quiet
 from vtrans.console import Console
 from vtrans.data.options import DEFAULT_VOCAB_SIZE, PrepareOptions
 from vtrans.errors import InputError
@@ -47,7 +47,7 @@ def overlap(
         raise InputError(
             f"--vocab-size is for learning a vocabulary; leave it out with --{'data' if data else 'vocab'}."
         )
-    how, console = bad_utf8(on_bad_utf8), Console(quiet=quiet)
+    console = Console(quiet=quiet)
     from vtrans.analysis.overlap import Vocabularies, learn_joint, overlap_of_data, overlap_of_files
     from vtrans.data.store import DataFolder
 
@@ -58,8 +58,8 @@ def overlap(
         elif vocab:
             vocabularies = Vocabularies.of_file(vocab)
         else:
-            vocabularies = learn_joint(src, tgt, console, vocab_size, how)
-        counted = overlap_of_files(src, tgt, vocabularies, console, how)
+            vocabularies = learn_joint(src, tgt, console, vocab_size, on_bad_utf8)
+        counted = overlap_of_files(src, tgt, vocabularies, console, on_bad_utf8)
     else:
         assert folder
         counted = overlap_of_data(folder)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from vtrans.command_line.generated import argument, option
 from vtrans.command_line.lines import print_json, print_line, read_all, stdin_is_terminal
-from vtrans.command_line.options import BadUtf8, Json, Quiet, bad_utf8
+from vtrans.command_line.options import BadUtf8, Json, Quiet
 from vtrans.console import Console
 from vtrans.errors import InputError
 
@@ -56,14 +56,13 @@ def score(
     if src and baseline:
         raise InputError("--baseline tests BLEU, chrF and TER only; leave it or --src and --comet out.")
     console = Console(quiet=quiet)
-    how = bad_utf8(on_bad_utf8)
     if hyp is None and stdin_is_terminal():
         raise InputError(
             "there is no hypothesis: name it with --hyp FILE, or redirect it, as in `vtrans score REF < FILE`"
             + ("; all the files named are references." if len(references) > 1 else ".")
         )
-    refs = [read_all(path, how, console) for path in references]
-    hypotheses = read_all(hyp, how, console)
+    refs = [read_all(path, on_bad_utf8, console) for path in references]
+    hypotheses = read_all(hyp, on_bad_utf8, console)
     settings: dict[str, Any] = {"tokenize": tokenize, "lowercase": lowercase}
     labels: dict[str, Any] = {
         "language": language_of_file(str(references[0])) or "",
@@ -72,8 +71,8 @@ def score(
     }
     results: list[Any]
     chosen = metrics or DEFAULT_METRICS
-    other = read_all(baseline, how, console) if baseline else []
-    sources = read_all(src, how, console) if src else []
+    other = read_all(baseline, on_bad_utf8, console) if baseline else []
+    sources = read_all(src, on_bad_utf8, console) if src else []
     with console.progress("comparing" if baseline else "scoring", len(chosen) + bool(comet), "metrics") as counter:
         labels["done"] = counter.advance
         if baseline is None:

@@ -9,7 +9,6 @@ from vtrans.keys import Key, check_value
 from vtrans.processes.cores import usable_cores
 
 THREADS = Key("the threads of this process", int, 1, 1024, "threads")
-_before_torch: list[int] = []  # the number that was set before torch was imported
 
 
 def set_threads(threads: int | None) -> None:
@@ -19,15 +18,7 @@ def set_threads(threads: int | None) -> None:
         if torch := sys.modules.get("torch"):
             torch.set_num_threads(threads)
         else:
-            _before_torch[:] = [threads]
-
-
-def tell_torch() -> None:
-    """Imports torch and gives it the number that was set before."""
-    import torch
-
-    if _before_torch:
-        torch.set_num_threads(_before_torch.pop())
+            os.environ["OMP_NUM_THREADS"] = str(threads)  # torch reads it when it is imported
 
 
 def threads() -> int:
@@ -35,8 +26,6 @@ def threads() -> int:
     of usable cores, as in torch."""
     if torch := sys.modules.get("torch"):
         return int(torch.get_num_threads())
-    if _before_torch:
-        return _before_torch[0]
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         text = os.environ.get(name, "").partition(",")[0].strip()
         if text.isdecimal() and int(text) > 0:

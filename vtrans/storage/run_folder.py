@@ -7,8 +7,9 @@ import os
 import re
 import shutil
 from collections.abc import Collection
+from contextlib import ExitStack
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 from vtrans.errors import FileError, InputError
 from vtrans.files import aside, check_path, explained, locked, shipped
@@ -94,12 +95,8 @@ class RunFolder:
                 self.step_file(step).unlink()
         for folder in (self.path, self.states, self.validation):
             for leftover in folder.glob(".*.tmp"):
-                if not _TRAINING_FILE.match(leftover.name):
-                    continue  # an average or a translation may be running
-                if leftover.is_dir():
+                if _TRAINING_FILE.match(leftover.name):  # otherwise an average or a translation may be running
                     shutil.rmtree(leftover)
-                else:
-                    leftover.unlink()
 
     def choose_model(self) -> ChosenModel:
         """The model of the run to use, and why: the average unless it is older than the last checkpoint, else the
@@ -139,7 +136,7 @@ def run_of(file: Path) -> RunFolder | None:
     return None
 
 
-class RunLock:
+class RunLock(ExitStack):
     """Keeps a second `vtrans train` out of a run folder.
 
     A crash blocks nothing (`files.locked`). The file stays: if it were removed, two processes could lock two files of
@@ -147,25 +144,17 @@ class RunLock:
     """
 
     def __init__(self, run: RunFolder) -> None:
-        self.run = run
-        self.file: BinaryIO | None = None
-
-    def __enter__(self) -> RunLock:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.file is not None:
-            self.file.close()
-            self.file = None
+        super().__init__()
+        self.run, self.taken = run, False
 
     def take(self) -> None:
         """Takes the lock unless this object holds it. Raises InputError if another process does."""
-        if self.file is not None:
+        if self.taken:
             return
-        path = self.run.lock
-        with explained(path):
-            self.file = path.open("ab")
-        if not locked(self.file):
+        with explained(self.run.lock):
+            file = self.enter_context(self.run.lock.open("ab"))
+        self.taken = locked(file)
+        if not self.taken:
             raise InputError(
                 f"another `vtrans train` is running in {self.run.path}; wait, stop it, or use another run folder."
             )

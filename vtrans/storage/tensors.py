@@ -141,18 +141,11 @@ def _header(path: Path, raw: str | None, kind: str) -> tuple[dict[str, Any], dic
 
 def check_training(path: Path, training: Any) -> dict[str, Any]:
     """A header's record of how the model was made. Raises FileError for one that vtrans does not write."""
-
-    def is_count(value: Any) -> bool:
-        return type(value) is int and value >= 0
-
-    def is_valid(key: str, value: Any) -> bool:
-        if key == "average_of":
-            return isinstance(value, list) and bool(value) and all(map(is_count, value))
-        return is_count(value) if key in ("step", "run_step", "epoch") else isinstance(value, str)
-
     if not isinstance(training, dict):
         raise FileError(f"{path} is not a complete model of vtrans: its training must be a JSON object.")
     for key, value in training.items():
-        if not is_valid(key, value):
+        steps = value if key == "average_of" and isinstance(value, list) and value else [value]
+        kind = int if key in ("average_of", "step", "run_step", "epoch") else str
+        if not all(type(step) is kind for step in steps):
             raise FileError(f"{path} is not a complete model of vtrans: training.{key} has an invalid value.")
     return training

@@ -196,13 +196,13 @@ class Validation:
         translator, hypotheses = self._translator(step), [""] * len(sources)
         with self.console.progress("translating the validation text", len(sources), "sentences") as counter:
 
-            def done() -> None:
+            def ready(line: Line) -> None:
                 raise_if_cancelled()
                 counter.advance()
 
             for to, rows in self.rows.items():
                 lines = {i: Line(number, sources[i]) for number, i in enumerate(rows, 1)}
-                translator.translate_window([*lines.values()], TranslateOptions(to=to), done=done)
+                translator.translate_window([*lines.values()], TranslateOptions(to=to), ready=ready)
                 for i, line in lines.items():
                     hypotheses[i] = line.translations[0].text
         return hypotheses

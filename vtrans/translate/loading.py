@@ -20,7 +20,6 @@ from vtrans.engines.engine import Engine
 from vtrans.errors import InputError, needing_torch
 from vtrans.keys import idle_messages
 from vtrans.numerics.devices import on_cpu, pick_device
-from vtrans.processes.threads import tell_torch
 from vtrans.storage.model_file import read_weights
 from vtrans.storage.run_folder import ChosenModel, choose_model
 from vtrans.translate.translator import Translator
@@ -128,7 +127,6 @@ def _torch_engine(
     precision: str,
 ) -> Engine:
     with needing_torch():
-        tell_torch()
         from vtrans.checkpoint import load_model
         from vtrans.engines.torch_engine import TorchEngine
         from vtrans.numerics.automatic import use_automatic_library

@@ -149,13 +149,12 @@ class Translator:
         lines: Sequence[Line],
         options: TranslateOptions = DEFAULT_OPTIONS,
         *,
-        done: Callable[[], None] = lambda: None,
         ready: Callable[[Line], None] = lambda line: None,
     ) -> list[list[Translation]]:
         """Translates lines that are batched together, and returns the translations of each, as `nbest`.
 
-        `done` is called once per sentence. `ready` is called with each line as soon as it has its translations; with
-        word alignments, all lines have them at the end.
+        `ready` is called with each line as soon as it has its translations; with word alignments, all lines have them
+        at the end.
         """
         self.check(options, constraints=any(line.constraints for line in lines))
         with self._in_turn(lines):
@@ -173,7 +172,6 @@ class Translator:
             if not together:
                 end([line for line in lines if not line.pieces])
             for piece in steps.search([piece for line in lines for piece in line.pieces]):
-                done()
                 left[piece.line] -= 1
                 if not together and not left[piece.line]:
                     end([piece.line])
