@@ -15,6 +15,7 @@ from translators import SEARCH, FakeEngine, sentences, translator, vocabulary, w
 from typed_lines import passed, undone
 
 from vtrans.errors import FileError, InputError
+from vtrans.lines.memory import Remember
 from vtrans.lines.protect import Protect
 from vtrans.lines.steps import StepsOfEngine
 from vtrans.search.options import Sampling
@@ -207,6 +208,15 @@ def test_protected_text_is_linked_to_itself() -> None:
             if Protection().masked(word).texts:
                 assert [tgt[j] for k, j in t.alignment or () if k == i and word in tgt[j]], (links, t.text)
                 assert len([j for k, j in t.alignment or () if k == i]) == 1
+
+
+@pytest.mark.parametrize("asked", ["prefix", "constraints", "glossary"])
+def test_no_code_is_a_word_that_the_translation_is_asked_to_contain(asked: str) -> None:
+    glossary = Glossary((pair_of("road", "the B2|A1"),)) if asked == "glossary" else None
+    wanted: dict[str, Any] = {"prefix": {"prefix": "die A1"}, "constraints": {"constraints": {"constraints": ["A1"]}}}
+    line = passed("a road {x}", Remember(None, None), Protect(Protection(), None, glossary), **wanted.get(asked, {}))
+    assert "A1" not in line.codes
+    assert undone(line, f"die A1 {next(iter(line.codes))}").text == "die A1 {x}"
 
 
 def test_the_search_places_protected_text() -> None:

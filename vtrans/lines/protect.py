@@ -16,6 +16,7 @@ from vtrans.lines.names import CopiedWords
 from vtrans.lines.unknown import UnknownText
 from vtrans.text.case import in_capitals
 from vtrans.text.lines import one_line
+from vtrans.text.words import CODE
 from vtrans.translate.translation import Translation
 from vtrans.wording.glossary import Glossary
 from vtrans.wording.protect import Masked, Protection, Span, masked
@@ -43,6 +44,9 @@ class Protect:
         self._protection, self._unknown, self._glossary = protection, unknown, glossary
         self._words, self._numbers, self._required = words, numbers, required
 
+        forms = (form for _, forms in glossary.pairs for form in forms) if glossary else ()
+        self._codes_of_terms = "\n".join(filter(CODE.search, forms))
+
     def __call__(self, lines: Sequence[Line]) -> None:
         for line in lines:
             text = line.model_text
@@ -55,7 +59,7 @@ class Protect:
                     spans = self._spans(text)
                 spans = self._unknown.added_to(spans, text)
                 spans = self._words.added_to(spans, text) if self._words else spans
-            coded = masked(text, spans)
+            coded = masked(text, spans, asked=f"{line.asked}\n{self._codes_of_terms}")
             if (reads or spans) and self._is_copied(line, coded):
                 line.model_text, line.counts.copied = "", 1
                 line.undo.append(partial(Translation.copied, text=text))

@@ -48,7 +48,7 @@ class Requirements:
         with_codes = self._src_vocab.decode(source.tokens[len(piece.line.before) : -1])
         # Digits of another script may have to change, so they get no codes.
         missing = [number for number in numbers.missing if number not in numbers.kept and in_ascii(number) == number]
-        coded = CodedNumbers(with_codes, missing if self._has_codes else (), self._tgt_vocab)
+        coded = CodedNumbers(with_codes, missing if self._has_codes else (), self._tgt_vocab, piece.line.asked)
         kept = numbers.kept if numbers else ()
         times = Counter(number for number in (*numbers.missing, *kept) if number not in coded.numbers)
         found = [Phrase(forms, n) for number, n in times.items() if (forms := tuple(self._forms(number, text)))]
@@ -91,13 +91,13 @@ class CodedNumbers:
     """A source in which codes represent numbers and the sign of a currency before them. `vocab` is the target's. If it
     cannot write the numbers, there are no codes."""
 
-    def __init__(self, text: str, numbers: Iterable[str], vocab: Vocabulary) -> None:
+    def __init__(self, text: str, numbers: Iterable[str], vocab: Vocabulary, asked: str = "") -> None:
         spans = dict[tuple[int, int], str]()
         for number in numbers:
             if sum(map(str.isdigit, number)) >= FEWEST_DIGITS:
                 pattern = rf"(?<![\w.,])\p{{Sc}}?{regex.escape(number)}(?!\w|[.,]\d)"
                 spans |= {match.span(): number for match in regex.finditer(pattern, text)}
-        read = masked(text, sorted(spans))
+        read = masked(text, sorted(spans), asked=asked)
         tokens = {code: tuple(vocab.encode(code)) for code in read.texts}
         self._numbers = {tokens[code]: tuple(vocab.encode(of)) for code, of in read.texts.items()}
         if any(UNK_ID in (*code, *number) for code, number in self._numbers.items()):

@@ -66,11 +66,11 @@ Span = tuple[int, int]
 """Where a part of a line begins and ends."""
 
 
-def masked(line: str, spans: Iterable[Span], known: Mapping[str, str] | None = None) -> Masked:
+def masked(line: str, spans: Iterable[Span], known: Mapping[str, str] | None = None, asked: str = "") -> Masked:
     """Returns a line with codes for the text in these spans, which are in order and do not overlap. `known` are texts
-    that have codes already."""
+    that already have codes, and no code occurs in the text `asked`, which the translation may contain."""
     code_of, parts, end = dict(known or {}), list[Part](), 0
-    codes = codes_for(" ".join((line, *code_of.values())))
+    codes = codes_for(" ".join((line, asked, *code_of.values())))
     for begin, stop in spans:
         text = line[begin:stop]
         if text not in code_of:
