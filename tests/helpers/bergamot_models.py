@@ -71,7 +71,7 @@ def read_model(path: Path) -> dict[str, Tensor | Matrix]:
     tensors: dict[str, Tensor | Matrix] = {}
     for name, shape, (_, kind, _, size) in zip(names, shapes, headers, strict=True):
         assert (place % 256, size % 256) == (0, 0)
-        dtype = torch.float32 if kind == 0x0404 else torch.int8
+        dtype = {0x0404: torch.float32, 0x0101: torch.int8, 0x4101: torch.int8}[kind]
         values = torch.frombuffer(bytearray(data[place : place + size]), dtype=dtype)[: math.prod(shape)]
         tensors[name] = values.view(shape)
         if kind == 0x4101:

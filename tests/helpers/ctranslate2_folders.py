@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -63,6 +63,25 @@ class Folder:
             else:
                 (path / f"{name}.txt").write_bytes("".join(f"{token}\n" for token in tokens).encode())
         return path
+
+
+Change = Callable[[Folder], object]
+
+
+def in_variables(name: str, value: Any) -> Change:
+    return lambda folder: folder.variables.update({name: np.asarray(value)})
+
+
+def in_both(key: str, value: Any) -> Change:
+    return lambda folder: folder.variables.update({f"{side}/{key}": value for side in ("encoder", "decoder")})
+
+
+def without(*names: str) -> Change:
+    return lambda folder: [folder.variables.pop(name) for name in names]
+
+
+def in_config(**values: Any) -> Change:
+    return lambda folder: folder.config.update(values)
 
 
 def packed_name(name: str) -> bytes:

@@ -21,7 +21,6 @@ from bergamot_models import VARIANTS, model, read_model, the_model, written
 from cli_runner import Done
 from drawn import seed_of, some
 from exports import LINES
-from torch import Tensor
 
 from vtrans.checkpoint import save_model
 from vtrans.console import Console
@@ -80,35 +79,6 @@ def test_an_alpha_is_the_best_of_all_clips() -> None:
 
 
 # Files.
-
-
-def test_a_model_file_has_the_tensors_that_were_written(tmp_path: Path) -> None:
-    torch.manual_seed(seed_of(0))
-    embedding = Matrix(torch.randint(-127, 128, (8, 16), dtype=torch.int8), 3.0)
-    tensors: dict[str, Tensor | Matrix] = {
-        "encoder_l1_ffn_W1": Matrix(torch.randint(-127, 128, (24, 16), dtype=torch.int8), 12.5),
-        "Wemb": embedding,
-        "bias": torch.randn(1, 24),
-        "special:model.yml": torch.arange(10, dtype=torch.int8),
-    }
-    binary.write_model(tmp_path / "m.bin", tensors)
-    again = read_model(tmp_path / "m.bin")
-    assert again.keys() == tensors.keys()
-    for name, tensor in tensors.items():
-        read = again[name]
-        if isinstance(read, Matrix) and isinstance(tensor, Matrix):
-            assert read.multiplier == tensor.multiplier
-            read, tensor = read.integers, tensor.integers
-        assert isinstance(read, Tensor)
-        assert isinstance(tensor, Tensor)
-        assert torch.equal(read, tensor)
-    data = (tmp_path / "m.bin").read_bytes()
-    version, count, name_length, kind, rank, size = struct.unpack_from("<6Q", data)
-    assert (version, count, name_length, kind, rank, size % 256) == (1, 4, 18, 0x4101, 2, 0)
-    assert len(data) % 256 == 0
-    at = data.index(embedding.integers.numpy().tobytes())
-    assert at % 256 == 0
-    assert struct.unpack_from("<f", data, at + 8 * 16) == (3.0,)
 
 
 def test_a_shortlist_has_the_lists_of_the_model(tmp_path: Path) -> None:

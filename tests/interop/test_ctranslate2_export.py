@@ -91,17 +91,6 @@ def test_every_architecture_gives_equal_results_when_exported(name: str, tiny_da
     assert found.logprobs > reach  # the pair that reaches the end of the position table is among them
 
 
-@pytest.mark.parametrize(
-    "search", [SearchConfig(min_length=4, stop="exhaustive"), SearchConfig(beam=6, beam_groups=3, alpha=0.0)]
-)
-def test_the_export_keeps_the_search_of_the_model_for_imports(
-    search: SearchConfig, tiny_data: DataFolder, tmp_path: Path
-) -> None:
-    stored = dataclasses.replace(search, max_source=40)
-    export(random_model(tiny_data, stored), tmp_path / "out", samples=LINES[:3])
-    assert read(tmp_path / "out").search == stored
-
-
 def damaged(change: Callable[[Any], None]) -> Callable[[LoadedModel, int], Any]:
     make = exporting.specification
 
@@ -233,30 +222,29 @@ def test_a_damaged_folder_is_refused(ending_run: RunFolder, tmp_path: Path) -> N
     written(load_model(ending_run.last), folder)
     description = json.loads((folder / "vtrans.json").read_bytes())
 
-    def refused(sentence: str, name: str, content: bytes | None) -> None:
+    config = json.loads((folder / "config.json").read_bytes())
+    changes: list[tuple[str, bytes | None, str]] = [
+        ("model.bin", (folder / "model.bin").read_bytes()[:-1] + b"~", "model.bin"),
+        ("model.bin", None, "model.bin"),
+        ("config.json", json.dumps({**config, "layer_norm_epsilon": 0.1}).encode(), "config.json"),
+        ("vocab.model", b"other", "vocab.model"),
+        ("vtrans.json", b"{", "vtrans.json"),
+        ("vtrans.json", b"[]", "vtrans.json"),
+    ]
+    for values, named in (
+        ({"format": 2}, "format 1, got 2"),
+        ({"vocabularies": []}, "vocabulary"),
+        ({"files": {}}, "vocabulary"),
+        ({"files": {**description["files"], "/dev/zero": "0"}}, "is missing"),
+        ({"files": {**description["files"], "../out/model.bin": "0"}}, "is missing"),
+    ):
+        changes.append(("vtrans.json", json.dumps(description | values).encode(), named))
+    for name, content, named in changes:
         whole = (folder / name).read_bytes()
-        if content is None:
-            (folder / name).unlink()
-        else:
+        (folder / name).unlink()
+        if content is not None:
             (folder / name).write_bytes(content)
-        with pytest.raises(FileError, match=sentence):
+        with pytest.raises(FileError, match=named):
             read_exported(folder)
         (folder / name).write_bytes(whole)
-
-    weights = bytearray((folder / "model.bin").read_bytes())
-    weights[len(weights) // 2] ^= 1
-    refused("model.bin", "model.bin", bytes(weights))
-    refused("model.bin", "model.bin", None)
-    config = json.loads((folder / "config.json").read_bytes())
-    refused("config.json", "config.json", json.dumps({**config, "layer_norm_epsilon": 0.1}).encode())
-    refused("vocab.model", "vocab.model", b"other")
-    refused("vocab.model", "vocab.model", None)
-    refused("vtrans.json", "vtrans.json", b"{")
-    refused("vtrans.json", "vtrans.json", b"[]")
-    refused("format 1, got 2", "vtrans.json", json.dumps({**description, "format": 2}).encode())
-    refused("vocabulary", "vtrans.json", json.dumps({**description, "vocabularies": []}).encode())
-    refused("vocabulary", "vtrans.json", json.dumps({**description, "files": {}}).encode())
-    for path in ("/dev/zero", "../out/model.bin"):
-        files = {**description["files"], path: "0"}
-        refused("is missing", "vtrans.json", json.dumps({**description, "files": files}).encode())
     read_exported(folder)

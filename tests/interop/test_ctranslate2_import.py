@@ -12,18 +12,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from ctranslate2_folders import D, Folder, quantized, transformer
+from ctranslate2_folders import Change, D, Folder, in_both, in_config, in_variables, quantized, transformer, without
 from drawn import seeded_arrays, some
 from exports import random_model
 from near_ties import equal_or_tied
 
 from vtrans.checkpoint import LoadedModel, save_model, weights_of
-from vtrans.config import ModelConfig, SearchConfig
+from vtrans.config import SearchConfig
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import FileError, InputError
-from vtrans.interop.ctranslate2.importer import computed_positions, read
+from vtrans.interop.ctranslate2.importer import read
 from vtrans.interop.exports import export_model
 from vtrans.interop.imported import Imported, install
 from vtrans.text.vocabulary import EOS_ID
@@ -42,10 +42,6 @@ def joint(folder: Folder, alias: str | None = None) -> None:
             folder.aliases[name] = "decoder/embeddings/weight"
 
 
-def post_norm(folder: Folder) -> None:
-    folder.variables = transformer(pre_norm=False)
-
-
 def stored_positions(folder: Folder) -> None:
     for side, rows in (("encoder", 70), ("decoder", 80)):
         folder.variables[f"{side}/position_encodings/encodings"] = (
@@ -53,38 +49,9 @@ def stored_positions(folder: Folder) -> None:
         )
 
 
-def activation(number: int) -> Callable[[Folder], None]:
-    def change(folder: Folder) -> None:
-        folder.variables |= {f"{side}/activation": np.int8(number) for side in ("encoder", "decoder")}
-
-    return change
-
-
-def configured(**values: Any) -> Callable[[Folder], None]:
-    return lambda folder: folder.config.update(values)
-
-
-def with_variables(**values: Any) -> Callable[[Folder], None]:
-    return lambda folder: folder.variables.update({f"decoder/{name}": value for name, value in values.items()})
-
-
 def starts_with_padding(folder: Folder) -> None:
     joint(folder)
     folder.config["decoder_start_token"] = "<pad>"
-
-
-def unscaled(folder: Folder) -> None:
-    folder.variables |= {"encoder/scale_embeddings": np.int8(0), "decoder/scale_embeddings": np.float32(1)}
-
-
-def scaled_by_number(folder: Folder) -> None:
-    folder.variables |= {f"{side}/scale_embeddings": np.float32(math.sqrt(D)) for side in ("encoder", "decoder")}
-
-
-def without_biases(folder: Folder) -> None:
-    folder.variables = transformer(seed=1)
-    for name in ("decoder/projection/bias", "encoder/layer_0/ffn/linear_0/bias"):
-        del folder.variables[name]
 
 
 def of_version(version: int, revision: int, kind: str = "") -> Callable[[Folder], None]:
@@ -128,25 +95,25 @@ def first_version(folder: Folder) -> None:
     folder.variables, folder.version = renamed, 1
 
 
-FOLDERS: dict[str, Callable[[Folder], None]] = {
+FOLDERS: dict[str, Change] = {
     "pre-norm, computed positions": lambda folder: None,
-    "post-norm": post_norm,
+    "post-norm": lambda folder: vars(folder).update(variables=transformer(pre_norm=False)),
     "joint vocabulary, no ties": joint,
     "joint vocabulary, all tied": lambda folder: joint(folder, "decoder/projection/weight"),
     "stored positions": stored_positions,
-    "swish": activation(2),
-    "gelu": activation(3),
-    "no EOS": configured(add_source_eos=False),
-    "starts with EOS": configured(decoder_start_token="</s>", add_source_eos=False),
-    "starts with no token": configured(decoder_start_token="<none>"),
+    "swish": in_both("activation", np.int8(2)),
+    "gelu": in_both("activation", np.int8(3)),
+    "no EOS": in_config(add_source_eos=False),
+    "starts with EOS": in_config(decoder_start_token="</s>", add_source_eos=False),
+    "starts with no token": in_config(decoder_start_token="<none>"),
     "starts with padding": starts_with_padding,
-    "starts with zeros": with_variables(start_from_zero_embedding=np.int8(1)),
-    "epsilon": configured(layer_norm_epsilon=1e-2),
-    "unscaled": unscaled,
-    "scaled by a number": scaled_by_number,
-    "no biases": without_biases,
-    "without scalars that change nothing": with_variables(
-        alibi=np.int8(0), alignment_layer=np.int16(-1), alignment_heads=np.int16(1)
+    "starts with zeros": in_variables("decoder/start_from_zero_embedding", np.int8(1)),
+    "epsilon": in_config(layer_norm_epsilon=1e-2),
+    "unscaled": in_both("scale_embeddings", np.int8(0)),
+    "scaled by a number": in_both("scale_embeddings", np.float32(math.sqrt(D))),
+    "no biases": without("decoder/projection/bias", "encoder/layer_0/ffn/linear_0/bias"),
+    "without scalars that change nothing": lambda folder: folder.variables.update(
+        {"decoder/alibi": np.int8(0), "decoder/alignment_layer": np.int16(-1), "decoder/alignment_heads": np.int16(1)}
     ),
     "int8": of_version(6, 7, "int8"),
     "int16": of_version(6, 7, "int16"),
@@ -216,31 +183,7 @@ def test_every_version_and_type_gives_the_same_weights_except_for_rounding(name:
         torch.testing.assert_close(weight, weights[key], rtol=allowed, atol=allowed)
     changes: dict[str, Any] = {"heads": 8, "source_eos": False} if name == "version 1" else {}
     assert other.model.config == dataclasses.replace(plain.model.config, **changes)
-
-
-def test_what_an_architecture_says(tmp_path: Path) -> None:
-    folder = Folder(transformer(pre_norm=False))
-    stored_positions(folder)
-    folder.variables |= {f"{side}/scale_embeddings": np.int8(0) for side in ("encoder", "decoder")}
-    folder.config |= {"layer_norm_epsilon": 1e-3, "add_source_eos": False}
-    imported = read(folder.write(tmp_path / "folder"))
-    assert imported.model == ModelConfig(
-        d_model=D,
-        d_ff=12,
-        heads=2,
-        encoder_layers=2,
-        decoder_layers=2,
-        tie="none",
-        norm="post",
-        norm_eps=1e-3,
-        positions="stored",
-        max_positions=70,
-        share_positions=False,
-        scale_embedding=False,
-        projection_bias=True,
-        source_eos=False,
-    )
-    assert (imported.search.beam, imported.search.alpha, imported.search.length_penalty) == (2, 1.0, "length")
+    assert (other.search.beam, other.search.alpha, other.search.length_penalty) == (2, 1.0, "length")
 
 
 def test_sentencepiece_models_of_the_folder_or_the_user_split_the_text(tmp_path: Path, tiny_data: DataFolder) -> None:
@@ -267,15 +210,20 @@ def test_sentencepiece_models_of_the_folder_or_the_user_split_the_text(tmp_path:
 
 @needs_ctranslate2
 @pytest.mark.parametrize(
-    "changes",
+    ("changes", "search"),
     [
-        {"tie": "none", "norm": "pre"},
-        {"share_layers": "all", "encoder_layers": 4},
-        {"positions": "rotary", "norm": "pre", "decoder_layers": 2},
+        ({"tie": "none", "norm": "pre"}, SearchConfig(max_source=40)),
+        ({"share_layers": "all", "encoder_layers": 4}, SearchConfig(min_length=4, stop="exhaustive", max_source=40)),
+        (
+            {"positions": "rotary", "norm": "pre", "decoder_layers": 2},
+            SearchConfig(beam=6, beam_groups=3, alpha=0.0, max_source=40),
+        ),
     ],
 )
-def test_an_export_of_ours_gives_the_model_back(changes: dict[str, Any], tmp_path: Path, tiny_data: DataFolder) -> None:
-    loaded = random_model(tiny_data, **changes)
+def test_an_export_of_ours_gives_the_model_and_its_search_back(
+    changes: dict[str, Any], search: SearchConfig, tmp_path: Path, tiny_data: DataFolder
+) -> None:
+    loaded = random_model(tiny_data, search, **changes)
     save_model(tmp_path / "before", loaded)
     export_model(loaded, "ctranslate2", tmp_path / "folder", Console(quiet=True))
     imported = read(tmp_path / "folder")
@@ -285,11 +233,3 @@ def test_an_export_of_ours_gives_the_model_back(changes: dict[str, Any], tmp_pat
     assert largest_difference(imported, installed) < 1e-4
     with pytest.raises(InputError, match="`src_spm`"):  # the folder has the vocabularies of the model
         read(tmp_path / "folder", tmp_path / "other.spm", tmp_path / "other.spm")
-
-
-def test_computed_positions_start_at_one_and_divide_by_half_the_width_less_one() -> None:
-    table = computed_positions(50, 8)
-    for p, i in ((0, 0), (7, 1), (49, 3)):
-        angle = (p + 1) / 10000 ** (i / 3)
-        assert table[p, i] == pytest.approx(math.sin(angle), abs=1e-5)
-        assert table[p, 4 + i] == pytest.approx(math.cos(angle), abs=1e-5)

@@ -25,10 +25,10 @@ from vtrans.interop.weight_names import STACKS
 
 QUIET = Console(quiet=True)
 VARIANTS: dict[str, dict[str, Any]] = {
-    "post-norm": {"decoder_layers": 2},
     "pre-norm": {"norm": "pre", "activation": "gelu"},
     "stored positions": {"positions": "stored", "max_positions": 80, "activation": "swish", "projection_bias": True},
     "shared layers": {"share_layers": "all", "share_stacks": True, "decoder_layers": 2},
+    **{f"{tie}, {norm}-norm": {"tie": tie, "norm": norm} for tie in TIE_FORMS for norm in ("post", "pre")},
     "unscaled": {"scale_embedding": False, "norm": "pre", "projection_bias": True},
 }
 
@@ -38,17 +38,10 @@ def test_transformers_translates_an_export_as_the_model_does(name: str, tmp_path
     pytest.importorskip("transformers", reason="transformers is not installed: pip install transformers")
     loaded = random_model(tiny_data, **VARIANTS[name])
     assert_equal(export_model(loaded, "huggingface", tmp_path / "out", QUIET, LINES), 1e-5)
+    assert_has_all_tensors(tmp_path / "out")
     card = (tmp_path / "out" / "README.md").read_text()
     assert "D 16" in card
     assert "step" in card
-
-
-@pytest.mark.parametrize("norm", ["post", "pre"])
-@pytest.mark.parametrize("tie", TIE_FORMS)
-def test_an_export_has_all_tensors(tie: str, norm: str, tmp_path: Path, tiny_data: DataFolder) -> None:
-    pytest.importorskip("transformers", reason="transformers is not installed: pip install transformers")
-    exporter.write(random_model(tiny_data, tie=tie, norm=norm), tmp_path, QUIET)
-    assert_has_all_tensors(tmp_path)
 
 
 @pytest.mark.parametrize("changes", [{}, {"separate": True}, {"decoder_start_token_id": 0}, {"early_stopping": True}])

@@ -94,8 +94,7 @@ class Work:
     def whole(self, options: TranslateOptions = DEFAULT_OPTIONS, **search: Any) -> bytes:
         """What a stream gives."""
         stream = io.BytesIO()
-        prefixes = self.prefixes.read_text().split("\n")[:-1] if self.prefixes else None
-        translate_stream(translator(**search), lines_of(self.lines, prefixes=prefixes), stream, options)
+        translate_stream(translator(**search), lines_of(*self.parts()), stream, options)
         return stream.getvalue()
 
     def names(self) -> set[str]:
@@ -152,24 +151,22 @@ def test_what_a_killed_job_left_is_removed_when_the_chunks_are_collected(tmp_pat
     assert not leftover.exists()
 
 
-def test_prefixes_are_divided_like_their_lines(tmp_path: Path) -> None:
+def test_prefixes_and_constraints_are_divided_like_their_lines(tmp_path: Path) -> None:
     work = Work(tmp_path)
-    work.prefixes = written(tmp_path / "prefixes", ["Hund" if number % 4 == 1 else "" for number in range(23)])
-    work.run()
-    assert work.result() == work.whole()
-    assert work.result().count(b"\nHund") >= 3
-    work.prefixes = written(tmp_path / "prefixes", ["Hund"] * 22)
-    with pytest.raises(InputError, match="22"):
-        work.run()
-
-
-def test_constraints_are_divided_like_their_lines(tmp_path: Path) -> None:
-    work = Work(tmp_path)
-    asked = ['{"constraints": ["Hund"]}' if number % 4 == 1 else "" for number in range(23)]
+    begun = ["Hund" if number % 4 == 1 else "" for number in range(23)]
+    asked = ['{"constraints": ["park"]}' if number % 4 == 3 else "" for number in range(23)]
+    work.prefixes = written(tmp_path / "prefixes", begun)
     work.constraints = written(tmp_path / "constraints", asked)
     work.run()
-    assert [b"Hund" in line for line in work.result().split(b"\n")[1:23:4]] == [bool(line) for line in LINES[1::4]]
-    work.constraints = written(tmp_path / "constraints", [*asked[:-1], "[]"])
+    assert work.result() == work.whole()
+    found = work.result().decode().split("\n")
+    assert [text.startswith("Hund") for text in found[1:23:4]] == [True] * 6
+    assert ["park" in text for text in found[3:23:4]] == [bool(line) for line in LINES[3::4]]
+    written(work.prefixes, begun[:-1])
+    with pytest.raises(InputError, match="22"):
+        work.run()
+    written(work.prefixes, begun)
+    written(work.constraints, [*asked[:-1], "[]"])
     work.out = tmp_path / "other"
     with pytest.raises(FileError, match="23"):
         work.run()

@@ -33,7 +33,7 @@ ODD = [
     "5 € .",
     "日本語。",
     "&quot;3.4&quot;, a-b",
-    "the the the",
+    "the the",
 ]
 
 

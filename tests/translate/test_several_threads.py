@@ -12,17 +12,14 @@ import pytest
 from translators import sentences
 from translators import translator as made
 
-from vtrans.translate.translator import Translator
-
 THREADS = 8
 
 
-@pytest.mark.parametrize("call", ["translate", "logprob"])
-def test_one_thread_at_a_time_is_in_the_engine(monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+@pytest.mark.parametrize("name", ["search", "token_logprobs"])
+def test_one_thread_at_a_time_is_in_the_engine(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Buffers and tables of a model, such as sinusoidal positions that grow, belong to one search at a time."""
     translator = made()
     inside, most = 0, 0
-    name = "search" if call == "translate" else "token_logprobs"
     usual = getattr(translator.engine, name)
 
     def watched(*args: Any, **named: Any) -> Any:
@@ -40,12 +37,9 @@ def test_one_thread_at_a_time_is_in_the_engine(monkeypatch: pytest.MonkeyPatch, 
 
     def work(number: int) -> int:
         begin.wait()
-        return len(_called(translator, call, sentences(3, seed=number)))
+        lines = sentences(3, seed=number)
+        return len(list(translator.translate(lines) if name == "search" else translator.logprob(lines, lines)))
 
     with ThreadPoolExecutor(THREADS) as pool:
         assert list(pool.map(work, range(THREADS))) == [3] * THREADS
     assert most == 1
-
-
-def _called(translator: Translator, call: str, lines: list[str]) -> list[Any]:
-    return list(translator.translate(lines) if call == "translate" else translator.logprob(lines, lines))

@@ -17,7 +17,7 @@ from vtrans.config import SearchConfig
 from vtrans.engines.engine import Engine
 from vtrans.lines.annotate import Annotate
 from vtrans.lines.line import Line
-from vtrans.lines.reader import EXTRA_LENGTH, SourceReader
+from vtrans.lines.reader import SourceReader
 from vtrans.lines.split import Split, cut_long
 from vtrans.search.loop import Hypothesis
 from vtrans.text.sentences import sentences
@@ -139,12 +139,12 @@ def test_a_line_that_is_longer_than_usual_is_translated_sentence_by_sentence() -
 @pytest.mark.parametrize(
     ("search", "limit"),
     [
-        (SearchConfig(), 4 + EXTRA_LENGTH),
+        (SearchConfig(), 4 + 50),
         (SearchConfig(max_ratio=3), 15),
         (SearchConfig(max_ratio=1.5), 8),
         (SearchConfig(max_ratio=0.01), 1),
         (SearchConfig(max_ratio=3, max_length=9), 9),
-        (SearchConfig(max_ratio=3, min_length=20), 20 + EXTRA_LENGTH),
+        (SearchConfig(max_ratio=3, min_length=20), 20 + 50),
         (SearchConfig(max_ratio=1000), 70),
     ],
     ids=str,

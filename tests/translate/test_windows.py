@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -36,17 +35,6 @@ def test_lines_are_shared_without_loss(lines: list[str], parts: int) -> None:
     divided = shares(list(lines_of(lines)), parts)
     assert len(divided) <= parts
     assert [line.text for share in divided for line in share] == lines
-
-
-def test_reading_stops_when_the_windows_are_closed() -> None:
-    before = set(threading.enumerate())
-    stream = Windows(lines_of(map(str, itertools.count())))
-    next(stream)
-    (reader,) = set(threading.enumerate()) - before
-    stream.close()
-    reader.join(30)
-    assert not reader.is_alive()
-    assert list(stream) == []
 
 
 def test_a_slow_input_ends_a_window_and_a_patient_reader_waits_for_it() -> None:

@@ -118,16 +118,6 @@ def test_the_narrowest_beam_leaves_no_phrase_out(beam: int, stop: str) -> None:
         assert obeys(best.tokens, phrases, continues), (seed, phrases, best)
 
 
-def test_a_phrase_that_occurs_exactly_once_occurs_only_once() -> None:
-    phrases = [Phrase((Form((2,)), Form((3,))), exactly=True), Phrase((Form((4,)),), times=2, exactly=True)]
-    for seed in range(30):
-        [[best]] = search(
-            hashed(seed, WORDS, eos=-3.0), [phrases], [SOURCE], [15], beam=2, continues=[False] * (WORDS + 2)
-        )
-        assert best.tokens.count(2) + best.tokens.count(3) == 1
-        assert best.tokens.count(4) == 2
-
-
 def test_a_search_with_phrases_does_not_depend_on_its_batch() -> None:
     sources, _ = many_sentences(seed=3)
     numbers = seeded(4)

@@ -24,18 +24,8 @@ from vtrans.wording.glossary import Glossary, pair_of, read_glossary
 from vtrans.wording.phrases import occurrences
 from vtrans.wording.protect import EVERYDAY, Protection
 
-TERMS = Glossary(
-    (
-        ("dog", ("Hund", "Hunde")),
-        ("big", ("groß",)),
-        ("big dog", ("Bernhardiner",)),
-        ("march", ("Marsch",)),
-        ("March", ("März",)),
-        ("NATO", ("Nato",)),
-        ("c++", ("C++",)),
-        ("犬", ("Hund",)),
-    )
-)
+PAIRS = {"dog": "Hund|Hunde", "big": "groß", "big dog": "Bernhardiner", "march": "Marsch", "March": "März"}
+TERMS = Glossary(tuple(pair_of(*pair) for pair in (PAIRS | {"NATO": "Nato", "c++": "C++", "犬": "Hund"}).items()))
 
 
 @pytest.mark.parametrize(
