@@ -21,7 +21,7 @@ from vtrans.lines.reader import SourceReader
 from vtrans.lines.split import Split, cut_long
 from vtrans.search.loop import Hypothesis
 from vtrans.text.sentences import sentences
-from vtrans.text.vocabulary import Vocabulary
+from vtrans.text.vocabulary import BOS_ID, Vocabulary
 from vtrans.translate.translation import TranslateOptions
 from vtrans.wording.phrases import NO_WORDING
 
@@ -115,6 +115,21 @@ def test_marks_of_a_row_stay_and_their_words_have_no_links() -> None:
     line = passed("a dog | cat | runs |", Split(SourceReader(engine, SearchConfig()), vocab, TranslateOptions()))
     assert joined(line, ["ein Hund"] * 3, engine, alignments=True) == "ein Hund | ein Hund | ein Hund |"
     assert [({*src}, {*tgt}) for src, tgt in words] == [({0, 1}, {0, 1}), ({3}, {3, 4}), ({5}, {6, 7})]
+
+
+def test_subwords_without_text_have_no_links() -> None:
+    vocab = learned(["a dog | cat | runs |", "ein Hund"])
+
+    class Linked(FakeEngine):
+        def align(self, pairs: Any, given: Any, batch_tokens: int) -> Any:
+            return [tuple((i, j) for i in {*src} for j in {*tgt}) for src, tgt in given]
+
+    engine: Any = Linked(vocab)
+    line = passed("a dog\tcat", Split(SourceReader(engine, SearchConfig()), vocab, TranslateOptions()))
+    for piece, tokens in zip(line.pieces, (vocab.encode("ein"), [BOS_ID]), strict=True):
+        piece.hypotheses = [Hypothesis(tuple(tokens), -1.0, -1.0, True, ())]
+    Annotate(engine, TranslateOptions(alignments=True), 100)([line])
+    assert (line.translations[0].text, line.translations[0].alignment) == ("ein", ((0, 0), (1, 0)))
 
 
 def test_a_line_that_is_longer_than_usual_is_translated_sentence_by_sentence() -> None:

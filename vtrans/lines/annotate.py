@@ -109,10 +109,11 @@ class Annotate:
                 for piece, tokens, first in zip(line.pieces, hyps, firsts, strict=True):
                     src = piece.source.tokens[:-1]
                     end = begin + len(src) - len(tags)
-                    pairs.append((src, tokens))
                     own = [word + marks for word in line_words[begin:end]]
-                    words.append(([*tags, *own], [first + j for j in words_of_ids(tokens, vocab)]))
-                    places.append((line, rank))
+                    if vocab.decode(tokens).strip():  # subwords such as <s> have no text
+                        pairs.append((src, tokens))
+                        words.append(([*tags, *own], [first + j for j in words_of_ids(tokens, vocab)]))
+                        places.append((line, rank))
                     begin = end
                     marks += len(piece.gap.split())
         found: defaultdict[tuple[Line, int], Links] = defaultdict(tuple)

@@ -1,5 +1,4 @@
-"""What stays where it is, before and after a sentence: bullets, the bars around a row, and symbols that the vocabulary
-lacks."""
+"""Text that stays in place around a sentence: bullets, bars around a row, and symbols that the vocabulary lacks."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ def _is_symbol(part: str, characters: Characters) -> bool:
 
 
 def between(line: str, before: str, after: str, translation: Translation) -> Translation:
-    """Returns the translation of a line between what stands around it."""
+    """Returns the translation of a line with the text around it."""
     text = one_line(before + translation.text + after)
     links, words = translation.alignment, translation.word_confidences
     # A symbol that touches the line is part of one of its words.

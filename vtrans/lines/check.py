@@ -35,9 +35,10 @@ class Check:
     def __call__(self, piece: Piece) -> Problems:
         hypothesis = piece.hypotheses[0]
         best = self._tgt_vocab.decode(hypothesis.tokens)
+        own = hypothesis.tokens[len(piece.source.prefix) :]
         return Problems(
             unfinished=not hypothesis.finished,
-            loops=self._loops(piece),
+            loops=loops(own, lambda: self._src_vocab.decode(piece.source.tokens[:-1])),
             phrases=self._missing(piece, best),
             codes=self._invented(piece, best) + self._misplaced(piece, best),
             numbers=self._compared(piece, best),
@@ -51,11 +52,6 @@ class Check:
     def text(self, piece: Piece) -> str:
         """Returns the text of a piece without the codes of protected text."""
         return piece.line.without_codes(self._src_vocab.decode(piece.source.tokens[len(piece.line.before) : -1]))
-
-    def _loops(self, piece: Piece) -> bool:
-        """Returns whether the best hypothesis loops. The subwords of a given prefix do not count."""
-        own = piece.hypotheses[0].tokens[len(piece.source.prefix) :]
-        return loops(own, lambda: self._src_vocab.decode(piece.source.tokens[:-1]))
 
     def _missing(self, piece: Piece, text: str) -> int:
         """Returns how many phrases and terms that the model can write a translation lacks."""

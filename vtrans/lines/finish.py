@@ -15,7 +15,7 @@ _NO_CHARACTER = re.compile(r"(?<!\S)\ufffd+\s|\ufffd")
 
 
 class Finish:
-    """Makes the translations of lines those that users get, without U+FFFD unless the line has it."""
+    """Turns translations of the model into translations of lines, without U+FFFD unless the line contains it."""
 
     def __init__(self, options: TranslateOptions) -> None:
         self._raw, self._least = options.raw, options.min_confidence

@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from vtrans.wording.glossary import Term
 
 Constraints = Mapping[str, Any]
-"""What `phrases.wording_of` reads."""
+"""Constraints as `phrases.wording_of` reads them."""
 Undo = Callable[["Translation"], "Translation"]
 """Returns a translation of a line as it would be without the change of a step."""
 MOST_PHRASES = 50
-"""Terms, and codes, that the search is told of per line: its time grows with their square."""
+"""Maximum number of terms, and of codes, per line: the time of the search grows with their square."""
 
 
 @dataclass
 class Counts:
-    """What happened to a line, or to all lines of a translator so far."""
+    """Counters of a line, and their sums for a translator."""
 
     lines: int = 0
     blank: int = 0  # lines without text; their translations are blank, too
@@ -36,10 +36,10 @@ class Counts:
     known: int = 0  # lines whose translation is from a memory
     matched: int = 0  # lines that are translated with a fuzzy match
     cut: int = 0  # lines longer than max_source, translated in pieces
-    empty: int = 0  # lines with text whose best translation, or that of a piece, is empty
-    short: int = 0  # lines whose best translation, or that of a piece, is far shorter than the text
+    empty: int = 0  # lines with text whose best translation, or a piece of it, is empty
+    short: int = 0  # lines whose best translation, or a piece of it, is far shorter than the text
     unfinished: int = 0  # lines whose best translation reached its length limit
-    looping: int = 0  # lines whose best translation, or that of a piece, is finished and loops
+    looping: int = 0  # lines whose best translation, or a piece of it, is finished and loops
     retried: int = 0  # lines with at least one piece that was searched again
     numbers: int = 0  # lines whose best translation has other numbers than the line
     unmet: int = 0  # lines whose best translation does not obey its constraints
@@ -49,7 +49,7 @@ class Counts:
     seconds: float = 0.0  # spent translating, without waiting for input
 
     def add(self, more: Counts) -> None:
-        """Adds other counts, but no time: that of other processes overlaps."""
+        """Adds other counts, but no time: the times of processes overlap."""
         for name, value in vars(more).items():
             if value and name != "seconds":
                 setattr(self, name, getattr(self, name) + value)
@@ -57,7 +57,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Problems:
-    """What is wrong with the best hypothesis of a piece."""
+    """Problems of the best hypothesis of a piece."""
 
     unfinished: bool = False
     """It reaches its length limit without EOS."""
@@ -74,8 +74,7 @@ class Problems:
 
 @dataclass(eq=False)
 class Line:
-    """A line and what is asked of its translation; then what the steps make of it. Another process gets only what is
-    asked."""
+    """A line with the constraints on its translation, and the results of the steps. Pickling drops the results."""
 
     number: int
     text: str
@@ -88,13 +87,13 @@ class Line:
     model_text: str = field(init=False)
     """The line as the model sees it; blank if it does not see it."""
     undo: list[Undo] = field(init=False, default_factory=list)
-    """What each step appends to undo its change in a translation; the last one comes first."""
+    """Functions that undo the changes of the steps in a translation; the last one is called first."""
     codes: Mapping[str, str] = field(init=False, default_factory=dict)
     """The protected text that each code in `model_text` represents."""
     other_text: str = field(init=False, default="")
     """Another reading of the line as the model sees it, or "". It is used if its translation has a better score."""
     wording: Wording = field(init=False, default=NO_WORDING)
-    """What the translation must contain, and what it must not, as the model sees it."""
+    """Required and forbidden wording, as the model sees it."""
     terms: Sequence[Term] = field(init=False, default=())
     """The terms of a glossary in `model_text`."""
     before: list[int] = field(init=False, default_factory=list)
@@ -116,7 +115,7 @@ class Line:
 
     @property
     def asked(self) -> str:
-        """What the translation must begin with and contain, in any form, separated by line breaks."""
+        """All text that the translation is asked to begin with or to contain, one form per line."""
         forms = (form for forms in (*self.wording.phrases, *self.wording.terms) for form in forms)
         return "\n".join((self.prefix, *forms))
 
@@ -133,7 +132,7 @@ class Piece:
     source: Source
     hypotheses: list[Hypothesis] = field(default_factory=list)
     problems: Problems = field(default_factory=Problems)
-    """Those of the best hypothesis."""
+    """Problems of the best hypothesis."""
     other: list[int] = field(default_factory=list)
     """The subwords of another reading of the line, as in `Source`; empty without one."""
     gap: str = ""

@@ -86,7 +86,7 @@ class SourceReader:
     def encode(self, text: str, number: int, vocab: Vocabulary | None = None, *, to: str | None = None) -> list[int]:
         """Returns the subwords of a text, without EOS, in the source vocabulary unless another is given.
 
-        Raises InputError for an unpaired surrogate, naming the line by its number. `to` is that of `beginning`; without
+        Raises InputError for an unpaired surrogate, naming the line by its number. `to` is as for `beginning`; without
         it, a text may begin with a tag of its own if the vocabulary is foreign.
         """
         try:
@@ -140,7 +140,7 @@ class SourceReader:
 
     @cached_property
     def spelling(self) -> Spelling:
-        """What each subword of the target vocabulary spells."""
+        """The bytes of each target subword."""
         return Spelling(self._tgt_vocab)
 
     def one_piece(self, sentence: str, to: str | None = None) -> list[int]:

@@ -1,4 +1,4 @@
-"""What the second search for a piece requires.
+"""Requirements of the second search for a piece.
 
 The codes and the missing numbers are phrases, and rules forbid other codes, other numbers and repeated n-grams of
 RETRY_NGRAM subwords. A model copies a number digit by digit, and may lose a zero of 1,000,000; one that has learned to
@@ -112,7 +112,7 @@ class CodedNumbers:
         self.numbers = set(spans.values())
         """The numbers that have codes."""
         self.phrases = [Phrase((Form(tokens[code]),), times, exactly=True) for code, times in read.counts().items()]
-        """What the translation must have."""
+        """The codes, as phrases of the search."""
 
     def restored(self, hypothesis: Hypothesis) -> Hypothesis:
         """Returns a hypothesis with the numbers in place of their codes. The first subword of a number gets the

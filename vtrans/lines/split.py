@@ -42,8 +42,9 @@ class Split:
             line.match = line.match if match else None
             line.before = [*self._beginning, *match]
             line.counts.matched = int(bool(match))
+            is_whole = self._raw or line.prefix or line.match or line.wording.phrases or line.wording.terms
             if line.model_text.strip():
-                line.pieces = list(self._pieces(line, is_whole=self._is_whole(line)))
+                line.pieces = list(self._pieces(line, is_whole=bool(is_whole)))
             if line.other_text and len(line.pieces) == 1:
                 other = self._reader.encode(line.other_text, line.number, to=self._to)
                 line.pieces[0].other = [*line.before, *other, EOS_ID] if len(other) <= longest else []
@@ -59,9 +60,6 @@ class Split:
         the line is blank."""
         match = [*self._reader.encode(text, line.number), SEPARATOR_ID]
         return match if line.ids and len(match) + len(line.ids) <= self._reader.max_source else []
-
-    def _is_whole(self, line: Line) -> bool:
-        return bool(self._raw or line.prefix or line.match or line.wording.phrases or line.wording.terms)
 
     def _pieces(self, line: Line, *, is_whole: bool) -> Iterator[Piece]:
         """Yields the pieces of a line: one, or its cells, or its sentences if it has more subwords than usual. One that

@@ -52,7 +52,7 @@ class Steps:
 
 
 class StepsOfEngine:
-    """Makes the steps for an engine with these search settings. The other parameters are those of `Translator`."""
+    """Makes the steps for an engine with these search settings. The other parameters are as for `Translator`."""
 
     def __init__(
         self,

@@ -15,7 +15,7 @@ from typing import Any
 
 LONGEST = 2000  # characters of a text that are looked at
 CANDIDATES = 3  # languages returned
-SERVED = 0.9  # how probable it is, before its text is read, that a text is in one of the languages that are asked for
+SERVED = 0.9  # prior probability that a text is in one of the languages that are asked for
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from vtrans.errors import InputError
 
-_CODE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})*|[a-z]{3}_[A-Z][a-z]{3}")  # the latter are those of NLLB
+_CODE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})*|[a-z]{3}_[A-Z][a-z]{3}")  # the latter as in NLLB
 _PACKED = (".gz", ".xz", ".bz2")
 UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 """The characters of scripts that are written without spaces between words, for a character class of `regex`."""

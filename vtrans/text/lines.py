@@ -52,7 +52,7 @@ _READ_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError, MemoryError)
 
 @dataclass
 class LineReport:
-    """What `read_lines` has counted so far: at most one block more than the lines that it has yielded."""
+    """Counters of `read_lines`, at most one block ahead of the lines that it has yielded."""
 
     odd_line_ends: int = 0
     """Characters that other tools take for a line end; each became a space."""

@@ -24,9 +24,9 @@ from vtrans.text.vocabulary import BOS_ID
 from vtrans.text.words import CODE
 
 LEAST_SIMILARITY = 0.6
-"""The least similarity of a match."""
+"""Minimum similarity of a match."""
 SEPARATOR_ID = BOS_ID
-"""What separates a match from the line after it; no text is encoded as this subword."""
+"""The separator between a match and the line after it; no text is encoded as this subword."""
 
 _CUT = LEAST_SIMILARITY - 1e-9  # the same in spite of rounding
 _MOST = 2000  # candidates that are compared with a text
@@ -53,9 +53,8 @@ class Matches:
     """Finds fuzzy matches among pairs of a text and its translation. Several threads may use it.
 
     Two texts of n and m words whose similarity is at least s = LEAST_SIMILARITY have at least k = s * max(n, m) words
-    in common.
-    One of these is among the n - k + 1 rarest words of the first text and the m - k + 1 rarest of the second (prefix
-    filtering, Chaudhuri et al. 2006), so an index of these words finds every match.
+    in common. One of these is among the n - k + 1 rarest words of the first text and the m - k + 1 rarest of the second
+    (prefix filtering, Chaudhuri et al. 2006), so an index of these words finds every match.
     """
 
     def __init__(self, pairs: Iterable[tuple[str, str]] = ()) -> None:
@@ -74,7 +73,7 @@ class Matches:
             self.add(*pair)
 
     def add(self, text: str, translation: str) -> None:
-        """Adds a pair, or replaces that of an equal text."""
+        """Adds a pair, or replaces the pair of an equal text."""
         words = _words(text)
         with self._lock:
             number = self._numbers.setdefault(text, len(self._pairs))

@@ -35,7 +35,7 @@ _NUMERALS = regex.compile(r"[\p{Numeric_Type=Numeric}]+")  # such as \u4e09\u534
 
 @dataclass(frozen=True)
 class Number:
-    """A number of a text: as it is written, and its runs of digits, which are ASCII."""
+    """A number as a text writes it, and its runs of digits in ASCII."""
 
     text: str
     runs: tuple[str, ...]

@@ -104,7 +104,7 @@ class Calibration:
     @classmethod
     def load(cls, models: Sequence[Path]) -> Calibration:
         """Returns the calibration beside the first of these model files. Raises FileError if it is missing, damaged, or
-        that of other models."""
+        belongs to other models."""
         path = cls.path(models)
         advice = "run `vtrans calibrate` with the same models"
         if not path.exists():
@@ -123,7 +123,7 @@ class Calibration:
 
 
 def _numbers(values: dict[str, Any], features: int) -> list[list[float]]:
-    """Returns the three lists of a regression. Raises ValueError if they are not those of so many features."""
+    """Returns the three lists of a regression. Raises ValueError unless they fit this number of features."""
     lists = [list(map(float, values[field.name])) for field in dataclasses.fields(Logistic)]
     if not all(map(math.isfinite, chain(*lists))) or list(map(len, lists)) != [features, features, 2 * features + 1]:
         raise ValueError

@@ -48,7 +48,11 @@ class Scorer:
         known: dict[Line, float] = {}  # log-probabilities of pairs that are not given to the model
         for line, own in given:
             line.ids = reader.encode(line.text, line.number, to=to)
-            target = targets[line] = self._tokens(own, line.number, to)
+            if isinstance(own, str):
+                target = [*reader.begin, *reader.encode(own, line.number, self.engine.tgt_vocab, to=to), EOS_ID]
+            else:
+                target = checked_target(own, line.number, len(self.engine.tgt_vocab))
+            targets[line] = target
             if not line.ids or not line.text.strip():
                 known[line] = -math.inf if any(token > EOS_ID for token in target) else 0.0
                 line.counts.blank = 1
@@ -65,13 +69,6 @@ class Scorer:
             logprobs = with_certain(begin, target, logprobs)
             line.counts.tgt_tokens = len(logprobs)
             line.translations = [self._scored(target, known.get(line, math.fsum(logprobs)), logprobs)]
-
-    def _tokens(self, target: Target, number: int, to: str | None) -> list[int]:
-        """Returns the subwords of target `number`, with EOS if it is a text."""
-        vocab = self.engine.tgt_vocab
-        if isinstance(target, str):
-            return [*self.reader.begin, *self.reader.encode(target, number, vocab, to=to), EOS_ID]
-        return checked_target(target, number, len(vocab))
 
     def _scored(self, tokens: Sequence[int], logprob: float, logprobs: Sequence[float]) -> Translation:
         if logprob == 0.0 and not logprobs:  # the translation of a blank line

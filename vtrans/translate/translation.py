@@ -43,11 +43,11 @@ class TranslateOptions:
     form: Form = "text"
     glossary: Glossary | None = None
     protect: Protection | Literal[False] | None = None
-    """What is copied to translations. None: what `Protection` has by default, if the model has learned codes."""
+    """Text that is copied to translations. None: EVERYDAY if the model has learned codes, else nothing."""
     check_numbers: bool = True
     """Search again for lines whose translation has other numbers, and count those that keep them."""
     raw: bool = False
-    """Give the model each line as it is, without the steps for case and unknown characters."""
+    """Give the model each line unchanged, without the steps for case and unknown characters."""
     calibration: Calibration | None = None
     """Gives each translation and its words a confidence."""
     min_confidence: float = 0.0
@@ -126,8 +126,7 @@ class Translation:
         return dataclasses.replace(self, text=one_line(text), alignment=links, word_confidences=rated)
 
     def rewritten(self, text: str) -> Translation:
-        """Returns the translation with another text, whose words have the links and the confidence of the words that
-        they replace."""
+        """Returns the translation with another text, whose words get the links and confidence of those they replace."""
         if text == self.text:
             return self
         links, confidences = self.alignment, self.word_confidences

@@ -73,7 +73,7 @@ class Windows(Iterator[Sequence[Line]]):
             return self._windows.popleft()
 
     def close(self) -> None:
-        """Drops the lines that nobody has asked for, and ends the thread at its next line."""
+        """Drops the remaining lines, and ends the thread at its next line."""
         with self._changed:
             self._ahead, self._windows = [], deque()
         self._finish(StopIteration())

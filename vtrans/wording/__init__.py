@@ -1,1 +1,1 @@
-"""What users say about the words of translations: glossaries, phrases to contain or avoid, protected text."""
+"""The wording of translations: glossaries, phrases to contain or avoid, protected text."""

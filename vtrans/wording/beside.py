@@ -1,4 +1,4 @@
-"""What lies beside a model file as its data, which anybody can write."""
+"""Data files beside a model file, which users can edit."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ from vtrans.wording.glossary import Glossary, read_glossary
 
 @dataclass(frozen=True)
 class Beside:
-    """The glossary of a model, and the usual spelling of words, by these words in small letters."""
+    """The glossary of a model, and the usual spelling of each lowercase word."""
 
     glossary: Glossary | None = None
     spellings: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, model: Path) -> Beside:
-        """Returns what `glossary.tsv` and `spellings.tsv` beside a model file have. Raises FileError for a damaged
-        one."""
+        """Returns the contents of `glossary.tsv` and `spellings.tsv` beside a model. Raises FileError for damage."""
         terms, words = model.with_name("glossary.tsv"), model.with_name("spellings.tsv")
         glossary = read_glossary(terms) if terms.exists() else None
         spellings = read_glossary(words).pairs if words.exists() else ()

@@ -26,7 +26,7 @@ PATTERNS = {
         r"(?:hh|h|ll|l|z)?[sdifgeuxXcpoE@](?![A-Za-z])"
     ),
 }
-"""What is protected by default, by kind; earlier kinds take precedence."""
+"""Patterns of protected text, by kind; earlier kinds take precedence."""
 
 # Letters, digits and underscores of ASCII between two marks, as in `%name%`, `$x$` and `:smile:`.
 _PAIRS = (rf"(?<![\w{mark}])(?:{mark}\w+{mark})+(?![\w{mark}]|\.\d)" for mark in ("%", r"\$", ":", "@", "#"))
@@ -77,7 +77,7 @@ EVERYDAY_PATTERNS = {
     "versions": rf"{_BEGIN}[vV]\d{{1,4}}(?:\.\d{{1,4}}){{1,4}}(?:[-+][A-Za-z\d.]{{1,30}}(?<!\.))?(?!{_W})",
     "codes": CODE,
 }
-"""What models that have learned codes copy as well; earlier kinds take precedence."""
+"""Further patterns for models that have learned codes; earlier kinds take precedence."""
 
 HINT = r"[\d@#/\\<&{$%`_\[]|:\S|--|\(\)|\.\S"
 """Marks of which every line with protected text has one."""

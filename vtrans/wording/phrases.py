@@ -47,8 +47,7 @@ Forms = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Wording:
-    """What the translation of a line must contain, and what it must not. A phrase that is listed twice must occur
-    twice."""
+    """Required and forbidden wording of a translation. A phrase that is listed twice must occur twice."""
 
     phrases: tuple[Forms, ...] = ()
     avoid: tuple[str, ...] = ()

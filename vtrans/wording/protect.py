@@ -32,7 +32,7 @@ class Protection:
 
     more: tuple[str, ...] = ()
     hint: str = ""
-    """What any line with protected text has: others, which are most, need no other search."""
+    """A pattern that occurs in every line with protected text; other lines are not searched further."""
 
     def __post_init__(self) -> None:
         for pattern in self.more:
@@ -59,7 +59,7 @@ class Protection:
 
 
 EVERYDAY = Protection(tuple(EVERYDAY_PATTERNS.values()), HINT)
-"""What models that have learned codes copy by default."""
+"""The protection of models that have learned codes."""
 
 
 Span = tuple[int, int]
@@ -77,7 +77,7 @@ def masked(line: str, spans: Iterable[Span], known: Mapping[str, str] | None = N
             code_of[text] = next(codes)
         before = line[end:begin]
         parts.append((before, before))
-        # A code stands apart from the words and codes beside it. A code before a letter has a space already.
+        # Spaces surround a code. One before a letter has a space already.
         follows = begin == end > 0
         if (follows or line[:begin][-1:].isalnum()) and not (follows and line[begin].isalnum()):
             parts.append(_GAP)
@@ -102,8 +102,8 @@ def _edge(word: str, at: int) -> str:
 
 @dataclass(frozen=True)
 class _Sides:
-    """What touches protected text in a line, before and after it: a word, a character of a script without spaces, or
-    a code. It is "" at a space."""
+    """The neighbours that touch protected text in a line: a word, a character of a script without spaces, or a code; ""
+    at a space."""
 
     text: str
     before: str
@@ -126,7 +126,7 @@ class _Sides:
 
 
 Part = tuple[str, str]
-"""A part of a text, with codes and as it is."""
+"""A part of a text, with and without codes."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ class Masked:
 
     @property
     def text(self) -> str:
-        """The text as it is."""
+        """The text without codes."""
         return "".join(text for _, text in self.parts)
 
     def counts(self) -> Counter[str]:
@@ -170,7 +170,7 @@ class Masked:
         if not self.texts:
             return masked(translation, ())
         left, parts, end, sides = self.counts(), list[Part](), 0, self._sides()
-        last: _Sides | None = None  # those of the code that the text follows
+        last: _Sides | None = None  # of the code that the text follows
         for begin, code in (*self._codes_in(translation), (len(translation), "")):
             between = translation[end:begin]
             own = sides[code][-left[code]] if left[code] > 0 else None
