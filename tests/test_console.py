@@ -172,6 +172,6 @@ def test_progress_lines_are_at_least_ten_seconds_apart(clock: list[float]) -> No
         "reading: 160 of 1,600 lines, 16/s, 10%, 1 min 30 s left",
         "reading: 320 of 1,600 lines, 16/s, 20%, 1 min 20 s left",
         "reading: 480 of 1,600 lines, 16/s, 30%, 1 min 10 s left",
-        "reading: 560 lines in 35 s",
+        "reading: 560 of 1,600 lines, 16/s, 35%, 1 min 05 s left",
         "",
     ]

@@ -50,11 +50,6 @@ class _Grouped:
             panels.setdefault(command.rich_help_panel, []).append((name, command.get_short_help_str(limit=80)))
         return {**panels, "Options": general}
 
-    def get_help_option(self, ctx: Any) -> Any:
-        option = super().get_help_option(ctx)  # type: ignore[misc]
-        option.callback = _help
-        return option
-
     def format_options(self, ctx: Any, formatter: Any) -> None:
         for panel, records in self.panels(ctx).items():
             with formatter.section(panel):
@@ -71,20 +66,13 @@ def _write_records(records: list[tuple[str, str]], formatter: Any) -> None:
         wrapped: list[str] = []
         for line in help.split("\n"):
             wrap.subsequent_indent = "  " if wrapped and not line.startswith("[") else ""  # of the meanings of choices
-            # A default that fits stays on one line.
-            wrapped += [part.replace("\xa0", " ") for part in wrap.wrap(_with_whole_default(line, wrap.width))]
+            wrapped += wrap.wrap(line)
         if len(head) + 2 > column:
             formatter.write(f"{head}\n")
             head = ""
         for part in wrapped or [""]:
             formatter.write(f"{head.ljust(column)}{part}".rstrip() + "\n")
             head = ""
-
-
-def _with_whole_default(line: str, width: int) -> str:
-    """Returns a line with no-break spaces in the default at its end, if that fits in the width."""
-    words, mark, default = line.partition("[default: ")
-    return words + (mark + default).replace(" ", "\xa0") if len(mark + default) <= width else line
 
 
 class _Group(_Grouped, typer.core.TyperGroup):
@@ -118,12 +106,6 @@ _ALLOWED = "(?:Input should be (?:(a) valid )?([^,]+)|Value error, .* is not (on
 REPORT_SECONDS = 5.0  # for which a rank waits before it reports an error that another one may report
 # What `Path.exists` and the like raise for a path that the user named, before anything opens it.
 _OF_PATHS = (errno.EACCES, errno.ENAMETOOLONG)
-
-
-def _help(ctx: Any, _: object, wanted: bool) -> None:
-    if wanted and not ctx.resilient_parsing:
-        print_line(ctx.get_help())
-        raise typer.Exit
 
 
 def _version(wanted: bool) -> None:

@@ -145,11 +145,6 @@ class Counter:
                 parts.append(f"{duration((1 - share) / share * seconds)} left")
         return ", ".join(parts)
 
-    @property
-    def final_words(self) -> str:
-        """The count and the time that it took."""
-        return f"{f'{self._done:,.0f} {self._unit}'.strip()} in {duration(time.monotonic() - self._began)}"
-
 
 class Console:
     """Prints messages, tables and progress to stderr or another `stream`; if `quiet`, only warnings and errors.
@@ -207,7 +202,7 @@ class Console:
             counter = Counter(total, unit, PLAIN_SECONDS, lambda counter: self.info(f"{description}: {counter.words}"))
             yield counter
             if counter.shown:  # so that a log does not end at 97%
-                self.info(f"{description}: {counter.final_words}")
+                self.info(f"{description}: {counter.words}")
 
     def counted(self, items: Iterable[T], description: str, total: float | None, unit: str) -> Iterator[T]:
         """Yield the items, and show the progress of the loop over them."""
