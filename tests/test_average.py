@@ -26,8 +26,7 @@ from vtrans.data.store import DataFolder
 from vtrans.errors import FileError, InputError
 from vtrans.storage.run_folder import RunFolder
 from vtrans.storage.states import save_state, state_of
-from vtrans.storage.tensors import Framework, open_tensors
-from vtrans.storage.writing import write_tensors
+from vtrans.storage.tensors import Framework, open_tensors, write_tensors
 from vtrans.training.optimization.optimizer import make_optimizer
 from vtrans.training.recipe import recipe_toml
 

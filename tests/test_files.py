@@ -14,7 +14,7 @@ from vtrans.documents.memory import Memory
 from vtrans.errors import FileError, VtransError, WriteError
 from vtrans.files import Content, destination, explained, replacing, write_atomically
 from vtrans.interop.exports import folder_aside
-from vtrans.storage.writing import write_tensors
+from vtrans.storage.tensors import write_tensors
 
 
 def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:

@@ -16,8 +16,7 @@ from vtrans.keys import keys_of
 from vtrans.storage.model_file import check_finite, check_model, training_of
 from vtrans.storage.run_folder import RunFolder, run_of
 from vtrans.storage.states import read_progress
-from vtrans.storage.tensors import TensorFile, open_tensors
-from vtrans.storage.writing import write_tensors
+from vtrans.storage.tensors import TensorFile, open_tensors, write_tensors
 
 ENDING = 20  # if the learning rate falls to its end, the last 1/ENDING of a training is averaged
 

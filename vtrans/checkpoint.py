@@ -23,8 +23,7 @@ from vtrans.storage.model_file import (
     check_model,
     with_network,
 )
-from vtrans.storage.tensors import FORMAT, open_tensors
-from vtrans.storage.writing import write_tensors
+from vtrans.storage.tensors import FORMAT, open_tensors, write_tensors
 from vtrans.text.vocabulary import PAD_ID
 
 LoadedModel: TypeAlias = Model[Transformer]

@@ -39,8 +39,7 @@ from vtrans.model import Transformer
 from vtrans.search.options import Sampling
 from vtrans.storage.model_file import Shortlist, with_network
 from vtrans.storage.run_folder import RunFolder
-from vtrans.storage.tensors import open_tensors
-from vtrans.storage.writing import write_tensors
+from vtrans.storage.tensors import open_tensors, write_tensors
 from vtrans.text.vocabulary import EOS_ID, PAD_ID
 from vtrans.translate.loading import load
 from vtrans.translate.translation import TranslateOptions, Translation

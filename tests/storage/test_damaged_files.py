@@ -23,8 +23,7 @@ from vtrans.data.store import DataFolder
 from vtrans.errors import FileError
 from vtrans.storage.run_folder import RunFolder, choose_model
 from vtrans.storage.states import read_progress, read_state
-from vtrans.storage.tensors import FORMAT, MOST_HEADER
-from vtrans.storage.writing import write_tensors
+from vtrans.storage.tensors import FORMAT, MOST_HEADER, write_tensors
 from vtrans.text.spm import fields
 from vtrans.text.vocabulary import Vocabulary
 

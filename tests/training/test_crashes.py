@@ -20,7 +20,7 @@ from drawn import some
 from runs import BRIEF, same
 
 import vtrans.files
-import vtrans.storage.writing
+import vtrans.storage.tensors
 from vtrans.checkpoint import load_model
 from vtrans.data.store import DataFolder
 from vtrans.errors import FileError, InputError, VtransError
@@ -89,7 +89,7 @@ class Moments:
             self.record()
             path.write_bytes(whole)
 
-        monkeypatch.setattr(vtrans.storage.writing, "save_file", half)
+        monkeypatch.setattr(vtrans.storage.tensors, "save_file", half)
 
     def recording(self, operation: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **how: Any) -> Any:
@@ -231,7 +231,7 @@ class FullDisk:
         for owner, name in (
             (os, "replace"),
             (vtrans.files._Output, "write"),
-            (vtrans.storage.writing, "save_file"),
+            (vtrans.storage.tensors, "save_file"),
             (Path, "touch"),
         ):
             monkeypatch.setattr(owner, name, self.taking(getattr(owner, name)))

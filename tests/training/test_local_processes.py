@@ -20,8 +20,8 @@ from runs import SMOOTH, alike, heard, interrupted, same
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
 from vtrans.errors import InputError, VtransError
-from vtrans.processes.division import MEMORY
 from vtrans.processes.ranks import CPU, Ranks
+from vtrans.processes.threads import MEMORY
 from vtrans.storage.run_folder import RunFolder
 from vtrans.training.machine import TOKENS, divide
 from vtrans.training.updates import Updates

@@ -23,8 +23,7 @@ from vtrans.errors import FileError, InputError
 from vtrans.processes.ranks import Ranks
 from vtrans.storage.run_folder import RunFolder
 from vtrans.storage.states import read_progress
-from vtrans.storage.tensors import FORMAT
-from vtrans.storage.writing import write_tensors
+from vtrans.storage.tensors import FORMAT, write_tensors
 
 
 def test_a_run_stopped_after_any_step_ends_with_equal_bytes(

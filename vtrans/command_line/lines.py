@@ -51,11 +51,6 @@ def source_of(path: Path | None, on_bad_utf8: OnBadUtf8, console: Console) -> It
     report, name = LineReport(), str(path or "stdin")
     with open_bytes(path) if path else _stdin() as source:
         yield read_lines(source, name, on_bad_utf8=on_bad_utf8, report=report), Extent(source, report)
-    warn_of_characters(report, name, console)
-
-
-def warn_of_characters(report: LineReport, name: str, console: Console) -> None:
-    """Warns of the characters of a text that were replaced."""
     if report.odd_line_ends:
         odd = many(report.odd_line_ends, "character", "replaced by a space, because other tools end a line there")
         console.warn(f"{name}: {odd}")

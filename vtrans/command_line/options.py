@@ -15,7 +15,7 @@ from vtrans.config import DEFAULT_RUN, EngineConfig
 from vtrans.data.options import PrepareOptions
 from vtrans.errors import InputError
 from vtrans.keys import keys_of, numbers
-from vtrans.processes.division import MEMORY
+from vtrans.processes.threads import MEMORY
 from vtrans.text.lines import OnBadUtf8, lines_in
 
 STORED = "the model's setting, else "

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -69,7 +69,8 @@ class LocalRanks(Ranks):
         except BaseException as error:
             if self.rank > 0:
                 with suppress(OSError):  # rank 0 may have ended
-                    self._pipes[0].send(_Failure(f"{type(error).__name__}: {error}"))
+                    what = f"{type(error).__name__}: {error}"
+                    self._pipes[0].send(DiedError(f"process {self.rank + 1} of {self.world} has failed ({what})"))
             raise
         finally:
             if self.rank > 0:
@@ -139,8 +140,8 @@ class LocalRanks(Ranks):
         try:
             for other in range(len(self._pipes)):
                 whole.append(self._received(other))
-                if isinstance(whole[-1], _Failure):
-                    raise DiedError(f"process {other + 2} of {self.world} has failed ({whole[-1].text})")
+                if isinstance(whole[-1], DiedError):
+                    raise whole[-1]
             for other in range(len(self._pipes)):
                 self._pipes[other].send(whole)
         except (EOFError, OSError):
@@ -180,12 +181,6 @@ class LocalRanks(Ranks):
         """Does nothing: rank 0 may be silent for any time."""
 
     release = await_leader = wait
-
-
-class _Failure(NamedTuple):
-    """What a rank sends when it has raised an exception."""
-
-    text: str
 
 
 def _end_after(alive: int) -> None:

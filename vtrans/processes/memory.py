@@ -68,7 +68,7 @@ def available_memory(root: Path = Path("/")) -> float:
 
 def _of_system(name: str, root: Path) -> float:
     with suppress(OSError):  # not Linux
-        if entry := re.search(rf"^{name}: *(\d+)", _text(root / "proc/meminfo"), re.M):
+        if entry := re.search(rf"^{name}: *(\d+)", (root / "proc/meminfo").read_text(), re.M):
             return 1024.0 * int(entry[1])
     return math.inf
 
@@ -80,11 +80,7 @@ def _of_containers(root: Path) -> Iterator[tuple[float, float]]:
         ("sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
     ):
         with suppress(OSError, ValueError):  # no such file, or "max"
-            yield float(int(_text(root / folder / limit))), float(int(_text(root / folder / used)))
-
-
-def _text(path: Path) -> str:
-    return path.read_text(encoding="ascii")
+            yield float(int((root / folder / limit).read_text())), float(int((root / folder / used).read_text()))
 
 
 def peak_memory(device: torch.device) -> float:

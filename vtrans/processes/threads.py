@@ -1,10 +1,12 @@
-"""The threads of this process's computations, as many in compiled code as in torch."""
+"""The threads of this process's computations, as many in compiled code as in torch, and the processes that divide work
+on a CPU: what the user may choose, and the defaults."""
 
 from __future__ import annotations
 
 import os
 import sys
 
+from vtrans.errors import InputError
 from vtrans.keys import Key, check_value
 from vtrans.processes.cores import usable_cores
 
@@ -18,7 +20,7 @@ def set_threads(threads: int | None) -> None:
         if torch := sys.modules.get("torch"):
             torch.set_num_threads(threads)
         else:
-            os.environ["OMP_NUM_THREADS"] = str(threads)  # torch reads it when it is imported
+            os.environ["OMP_NUM_THREADS"] = str(threads)  # `threads` reads it
 
 
 def threads() -> int:
@@ -31,3 +33,29 @@ def threads() -> int:
         if text.isdecimal() and int(text) > 0:
             return int(text)
     return usable_cores()
+
+
+MOST_PROCESSES = 1024
+PROCESSES = Key("the processes that divide the work", int, 1, MOST_PROCESSES, "processes")
+# Bytes per process. With 8,000 subwords and the default batches, translating took up to 0.9 GB (D 128) and training up
+# to 1.5 GB (D 256).
+MEMORY = 2e9
+
+
+def check_processes(processes: int | None, reason: str) -> None:
+    """Raises InputError if the user's number of processes is not allowed. `reason` says why only one process is
+    possible, and is empty if several are."""
+    if processes is not None:
+        check_value(PROCESSES, "`processes`", processes)
+        if processes > 1 and reason:
+            raise InputError(f"`processes` must be 1, because {reason}, got {processes}; leave it out.")
+
+
+def default_processes(most: int, memory: float) -> int:
+    """Returns `most`, or fewer if there is less than MEMORY bytes for each process, but at least 1."""
+    return max(1, int(min(most, memory / MEMORY)))
+
+
+def why_not_forked() -> str:
+    """Returns why this system cannot divide work between processes, or an empty string."""
+    return "" if sys.platform == "linux" else "processes cannot be forked safely on this system"

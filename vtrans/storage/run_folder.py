@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import shutil
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from vtrans.errors import FileError, InputError
-from vtrans.files import aside, check_path, explained, locked, shipped
+from vtrans.files import aside, check_path, explained, locked, no_file, shipped
 from vtrans.storage.tensors import open_tensors
 
 # Temporary files that training makes in a run folder (files.py).
@@ -177,9 +176,7 @@ def choose_model(path: str | Path) -> ChosenModel:
     models = shipped_models()
     if str(path) not in models:
         names = f", or a model that ships with vtrans ({', '.join(sorted(models))})" if models else ""
-        close = [name for name in models if name in str(path)] or difflib.get_close_matches(str(path), models, n=1)
-        advice = f"name a run folder that `vtrans train` made, or a model file{names}."
-        raise FileError(f"there is no model {path}; " + (f"did you mean {close[0]}?" if close else advice))
+        raise no_file(path, "model", models, f"name a run folder that `vtrans train` made, or a model file{names}")
     return ChosenModel(models[str(path)], "")
 
 

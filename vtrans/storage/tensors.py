@@ -7,6 +7,8 @@ or "state") and, under "crc32", the checksums of the header itself and of every 
 from __future__ import annotations
 
 import json
+import os
+import re
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,7 +19,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from vtrans.errors import FileError
-from vtrans.files import check_path, no_file
+from vtrans.files import check_path, explained, no_file, replaced
 
 FORMAT = 2
 CHECKSUMS = "crc32"
@@ -87,6 +89,25 @@ def open_tensors(
         metadata: dict[str, str] | None = file.metadata()
         header, sums = _header(path, (metadata or {}).get("vtrans"), kind)
         yield TensorFile(path, file, sums), header
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Any], header: Mapping[str, Any]) -> None:
+    """Writes a file of tensors with this header and checksums. Raises what `files.unwritable` returns."""
+    sums = {name: checksum(tensor) for name, tensor in tensors.items()}
+    text = header_text({**header, CHECKSUMS: {"header": header_checksum(header), "tensors": sums}})
+    with replaced(path, "model") as temporary, explained(path):
+        save_tensors(temporary, tensors, {"vtrans": text})
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Any], metadata: dict[str, str]) -> None:
+    """Writes a safetensors file. Raises OSError if that fails."""
+    from safetensors.torch import save_file
+
+    try:
+        save_file(dict(tensors), path, metadata=metadata)
+    except SafetensorError as error:
+        number = re.search(r"\(os error (\d+)\)", str(error))
+        raise OSError(*((int(number[1]), os.strerror(int(number[1]))) if number else (str(error),))) from None
 
 
 def header_checksum(header: Mapping[str, Any]) -> str:

@@ -20,10 +20,10 @@ from vtrans.numerics import kernels
 from vtrans.numerics.automatic import automatic_kernels, automatic_precision
 from vtrans.numerics.kernels import Kernels
 from vtrans.numerics.products import HAS_ONEDNN
-from vtrans.processes.division import MEMORY, check_processes, default_processes, why_not_forked
 from vtrans.processes.local_ranks import ADVICE, LocalRanks
 from vtrans.processes.memory import available_memory, total_memory
 from vtrans.processes.ranks import Ranks
+from vtrans.processes.threads import MEMORY, check_processes, default_processes, why_not_forked
 from vtrans.training.optimization.job import Job
 from vtrans.training.progress import Progress
 

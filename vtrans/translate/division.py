@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vtrans.engines.engine import Engine
-from vtrans.processes.division import check_processes, default_processes, why_not_forked
 from vtrans.processes.memory import available_memory
-from vtrans.processes.threads import set_threads
+from vtrans.processes.threads import check_processes, default_processes, set_threads, why_not_forked
 from vtrans.processes.threads import threads as usual_threads
 
 

@@ -20,6 +20,7 @@ from vtrans.engines.engine import Engine
 from vtrans.errors import InputError, needing_torch
 from vtrans.keys import idle_messages
 from vtrans.numerics.devices import on_cpu, pick_device
+from vtrans.processes.threads import threads
 from vtrans.storage.model_file import read_weights
 from vtrans.storage.run_folder import ChosenModel, choose_model
 from vtrans.translate.translator import Translator
@@ -126,7 +127,11 @@ def _torch_engine(
     shortlist: bool,
     precision: str,
 ) -> Engine:
+    wanted = threads()
     with needing_torch():
+        import torch
+
+        torch.set_num_threads(wanted)
         from vtrans.checkpoint import load_model
         from vtrans.engines.torch_engine import TorchEngine
         from vtrans.numerics.automatic import use_automatic_library

@@ -35,7 +35,7 @@ from vtrans.lines.reader import EXTRA_LENGTH
 from vtrans.model import tensor_of
 from vtrans.numerics.positions import sinusoidal
 from vtrans.search.rules import suppressed_ids
-from vtrans.storage.writing import save_tensors
+from vtrans.storage.tensors import save_tensors
 from vtrans.text.piece_table import is_language
 from vtrans.text.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
 
