@@ -106,10 +106,6 @@ def _bias(spec: Any) -> None:
     spec.decoder.layer[0].ffn.linear_1.bias[3] += 0.01
 
 
-def _activation(spec: Any) -> None:
-    spec.encoder.activation = spec.encoder.activation.dtype.type(1)  # GELUTanh, the approximation
-
-
 def _positions(spec: Any) -> None:
     spec.decoder.position_encodings.encodings[-2] *= -1  # the last one of the model
 
@@ -118,11 +114,7 @@ def _pad(spec: Any) -> None:
     spec.decoder.projection.bias[PAD_ID] = 9.0
 
 
-def _epsilon(spec: Any) -> None:
-    spec.config.layer_norm_epsilon = 1e-3
-
-
-@pytest.mark.parametrize("change", some([_bias, _activation, _positions, _pad, _epsilon], 2))
+@pytest.mark.parametrize("change", [_bias, _positions, _pad])
 def test_a_difference_is_found(
     change: Callable[[Any], None], tiny_data: DataFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

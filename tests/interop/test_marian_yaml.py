@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from vtrans.errors import FileError
 from vtrans.interop.marian.yaml import Value, read_mapping
@@ -24,27 +22,11 @@ READ: dict[str, dict[str, Value]] = {
     },
 }  # fmt: skip
 REFUSED = (
-    "a",
-    "- a\n- b\n",
-    "a: &x 1\nb: *x\n",
-    "a: !!python/object/apply:os.system [true]\n",
-    "a: {b: 1}\n",
-    "a:\n  b: 1\n",
-    "a: 1\na: 2\n",
-    "a: [[1], 2]\n",
-    'a: "\\q"\n',
-    'a: "\\UFFFFFFFF"\n',
-    'a: "open\n',
-    "a: 'open\n",
-    "a: [&x 1]\n",
-    "<<: *x\n",
-    "a: @x\n",
-    "a: !!str 1\n",
-    "a: ! 1\n",
-    "a: 1\n---\na: 1\n",
-    "a:\n  - b: 1\n",
+    "a", "- a\n- b\n", "a: &x 1\nb: *x\n", "a: !!python/object/apply:os.system [true]\n", "a: {b: 1}\n",
+    "a:\n  b: 1\n", "a: 1\na: 2\n", "a: [[1], 2]\n", 'a: "\\q"\n', 'a: "\\UFFFFFFFF"\n', 'a: "open\n', "a: 'open\n",
+    "a: [&x 1]\n", "<<: *x\n", "a: @x\n", "a: !!str 1\n", "a: ! 1\n", "a: 1\n---\na: 1\n", "a:\n  - b: 1\n",
     "? a\nb: 1\n? [c]\n: 2\n",
-)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("text", READ)
@@ -56,13 +38,3 @@ def test_what_marian_writes_is_read(text: str) -> None:
 def test_everything_else_is_refused(text: str) -> None:
     with pytest.raises(FileError, match=r"x\.yml"):
         read_mapping(text.encode(), "x.yml")
-
-
-@given(st.binary(max_size=60) | st.text("ab:- \n\"'[],#?\\x0&*{}", max_size=40).map(str.encode))
-def test_any_bytes_are_a_mapping_or_refused(data: bytes) -> None:
-    try:
-        mapping = read_mapping(data, "x.yml")
-    except FileError as error:
-        assert "\n" not in str(error)  # noqa: PT017 - either outcome is right
-        return
-    assert all(isinstance(key, str) for key in mapping)

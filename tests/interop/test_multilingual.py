@@ -1,4 +1,4 @@
-"""Imports of M2M100 and NLLB, compared with transformers."""
+"""Imports and exports of models of M2M100's shape, compared with transformers."""
 
 from __future__ import annotations
 
@@ -10,17 +10,24 @@ from typing import Any
 
 import foreign
 import pytest
+import torch
 from cli_runner import Done
-from exports import assert_equal
+from exports import assert_equal, assert_has_all_tensors
 from foreign import multilingual_folder
+from safetensors.torch import load_file
 
 from vtrans import load
+from vtrans.checkpoint import LoadedModel, save_model, weights_of
 from vtrans.console import Console
 from vtrans.errors import FileError, InputError
 from vtrans.interop.comparison import OWN
+from vtrans.interop.exports import export_model
 from vtrans.interop.formats import import_model, read_model
+from vtrans.interop.imported import install
+from vtrans.interop.trimming import Keep, trimmed
+from vtrans.text.vocabulary import BOS_ID
 
-pytest.importorskip("transformers", reason="transformers is not installed: pip install transformers")
+transformers = pytest.importorskip("transformers", reason="transformers is not installed: pip install transformers")
 QUIET = Console(quiet=True)
 LINES = [*foreign.TEXT[:4], "", "a dog \u6771 cat", "die Katze", "\uff21 dog", "aaaaa  ann", "hears dogs' parks"]
 NLLB, M2M100 = {"from": "eng_Latn", "to": "deu_Latn"}, {"from": "en", "to": "de"}
@@ -120,3 +127,70 @@ def test_languages_that_a_folder_does_not_list_need_transformers(
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(InputError, match=r"languages.*\[huggingface\]"):
         read_model(folder, direction=M2M100)
+
+
+# Exports.
+
+EXPORTED_LINES = [*foreign.TEXT[:4], "", "a dog \u6771 cat", "die \uff2batze"]  # the last has a letter to normalize
+KEEP = Keep([foreign.TEXT[0], foreign.TARGET_TEXT[0]], 0)
+EXPORTED = ["NLLB", "NLLB with separate matrices", "M2M100"]
+
+
+def imported(folder: Path, keep: Keep | None = None, **settings: Any) -> LoadedModel:
+    """The import of a folder with random weights, which is written."""
+    multilingual_folder(folder, **settings)
+    model = read_model(folder, direction=direction(settings))
+    return install(trimmed(model, keep) if keep else model)
+
+
+def trained(loaded: LoadedModel) -> LoadedModel:
+    """The model after changes to what M2M100 does not have: biases of subwords, and a row of the start."""
+    bias = weights_of(loaded.model)["projection.bias"]
+    with torch.no_grad():
+        bias += torch.randn_like(bias)
+        loaded.model.tgt_embedding.weight[BOS_ID] += 0.1
+    return loaded
+
+
+def plain_translations(folder: Path, **given: Any) -> list[list[int]]:
+    """What `generate` gives without options; `given` is what a folder of several languages needs."""
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    if given:
+        tokenizer.src_lang = given["src_lang"]
+        forced = tokenizer.convert_tokens_to_ids(given["forced"])
+        model.generation_config.forced_bos_token_id = forced
+    inputs = [tokenizer(line, return_tensors="pt") for line in EXPORTED_LINES if line]
+    return [model.generate(**each, max_length=30)[0].tolist() for each in inputs]
+
+
+@pytest.mark.parametrize("name", EXPORTED)
+def test_an_import_is_exported_with_the_weights_and_translations_of_the_original(name: str, tmp_path: Path) -> None:
+    settings = VARIANTS[name]
+    loaded = imported(tmp_path / "hf", **settings)
+    assert_equal(export_model(loaded, "huggingface", tmp_path / "out", QUIET, EXPORTED_LINES), 2e-5)
+    before, after = (load_file(tmp_path / folder / "model.safetensors") for folder in ("hf", "out"))
+    assert before.keys() == after.keys()
+    assert_has_all_tensors(tmp_path / "out")
+    unused = {"model.shared.weight"} if "separate" in name else set()
+    assert all(torch.equal(before[weight], after[weight]) for weight in before.keys() - unused)
+    code, forced = ("en", "__de__") if settings.get("m2m100") else ("eng_Latn", "deu_Latn")
+    assert plain_translations(tmp_path / "out") == plain_translations(tmp_path / "hf", src_lang=code, forced=forced)
+    files = [tmp_path / "first.safetensors", tmp_path / "second.safetensors"]
+    save_model(files[0], loaded)
+    save_model(files[1], install(read_model(tmp_path / "out", direction=direction(settings))))
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+@pytest.mark.parametrize("keep", [None, KEEP])
+@pytest.mark.parametrize("m2m100", [False, True])
+def test_a_trained_or_trimmed_model_is_exported_and_imported_again(
+    keep: Keep | None, m2m100: bool, tmp_path: Path
+) -> None:
+    loaded = trained(imported(tmp_path / "hf", keep, m2m100=m2m100))
+    comparison = export_model(loaded, "huggingface", tmp_path / "out", QUIET, EXPORTED_LINES[:1])
+    assert_has_all_tensors(tmp_path / "out")
+    assert comparison is not None
+    assert comparison.largest < 2e-5
+    wanted, out = direction({"m2m100": m2m100}), tmp_path / "again.safetensors"
+    assert import_model(tmp_path / "out", out, QUIET, EXPORTED_LINES[:1], direction=wanted) is not None

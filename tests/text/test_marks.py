@@ -91,39 +91,30 @@ def test_the_marks_become_those_of_the_target(pair: str, src: str, tgt: str, wan
 
 
 @pytest.mark.parametrize(
-    ("pair", "text"),
+    ("pair", "src", "tgt"),
     [
-        ("en de", "Python 3.11 has 1.500 and 1.2.3, 3/4, 12.05. and 1.5-2.5 at 10:30 on 2024-05-12."),
-        ("de en", "1.500 am 12.05. um 10.30 Uhr, 1,500 und 12.05.2024"),
-        ("de en", "10.20.30.40 und 192.168.100.200"),
-        ("fr en", "1 500 et 1,500 et 12 1,5"),
-        ("en de", "https://a.b/1.5 x1.5 1.5x 5.5kg v1.5 a_1.5 `x = 1.5` 1.5.2 1,23 %1.5 #1.5 1.5@2.5"),
-        ("en de", "from version 1.0.5 to 4.5, a &gt;= 2.5 and 4.0 (&kde; 4.5)"),
-        ("en de", "It costs 1.500."),
-        ("de en", "Es kostet 1.500 oder 1,500."),
-        ("fr en", "1 234 5678 ou 1\u00a0234 567,5"),
-        ("fr en", "1\u00a0234 5678"),
-        ("en de", "%12.50 and 3$1.5"),
-        ("de en", "(4,5) und [0,0] von 2010,2011"),
-        ("en de", "12,34,567.5 and 1,2345.6"),
+        ("en de", "Python 3.11 has 1.500 and 1.2.3, 3/4, 12.05. and 1.5-2.5 at 10:30 on 2024-05-12.", ""),
+        ("de en", "1.500 am 12.05. um 10.30 Uhr, 1,500 und 12.05.2024", ""),
+        ("de en", "10.20.30.40 und 192.168.100.200", ""),
+        ("fr en", "1 500 et 1,500 et 12 1,5", ""),
+        ("en de", "https://a.b/1.5 x1.5 1.5x 5.5kg v1.5 a_1.5 `x = 1.5` 1.5.2 1,23 %1.5 #1.5 1.5@2.5", ""),
+        ("en de", "from version 1.0.5 to 4.5, a &gt;= 2.5 and 4.0 (&kde; 4.5)", ""),
+        ("en de", "It costs 1.500.", ""),
+        ("de en", "Es kostet 1.500 oder 1,500.", ""),
+        ("fr en", "1 234 5678 ou 1\u00a0234 567,5", ""),
+        ("fr en", "1\u00a0234 5678", ""),
+        ("en de", "%12.50 and 3$1.5", ""),
+        ("de en", "(4,5) und [0,0] von 2010,2011", ""),
+        ("en de", "12,34,567.5 and 1,2345.6", ""),
+        ("en de", "It is 12.50.", "Es sind 12:50 und 1250 und 12/50 und 12.5 und 112.50."),
+        ("en de", "It is 1.5.", "Es ist `1.5` und x1.5 und 1.5.2 und Kapitel 1.5"),
+        ("en de", "1,234 or 1.234", "1.234 oder 1,234"),
+        ("en de", "12.30 at 12:30", "12.30 um 12.30"),
+        ("en de", "It is 2.5.", "Es sind 3.5."),
     ],
 )
-def test_what_has_several_readings_or_is_no_number_is_left_alone(pair: str, text: str) -> None:
-    assert translated(pair, text, text) == text
-
-
-@pytest.mark.parametrize(
-    ("src", "tgt"),
-    [
-        ("It is 12.50.", "Es sind 12:50 und 1250 und 12/50 und 12.5 und 112.50."),
-        ("It is 1.5.", "Es ist `1.5` und x1.5 und 1.5.2 und Kapitel 1.5"),
-        ("1,234 or 1.234", "1.234 oder 1,234"),
-        ("12.30 at 12:30", "12.30 um 12.30"),
-        ("It is 2.5.", "Es sind 3.5."),
-    ],
-)
-def test_other_digits_of_a_translation_are_left_alone(src: str, tgt: str) -> None:
-    assert translated("en de", src, tgt) == tgt
+def test_what_has_several_readings_or_is_no_number_is_left_alone(pair: str, src: str, tgt: str) -> None:
+    assert translated(pair, src, tgt or src) == (tgt or src)
 
 
 def test_native_digits_are_written_only_if_asked_for() -> None:

@@ -220,11 +220,6 @@ def test_the_search_places_protected_text() -> None:
             assert t.text.lower().split() == restored.lower().split(), "up to capitals and spaces at its beginning"
             codes = Protection().masked(line).counts()
             assert {code: made.tgt_vocab.decode(t.tokens).count(code) for code in codes} == codes
-    plain = sentences(16, seed=5)
-    free = list(translator().translate(plain))
-    assert [
-        t.text for (t,) in translator().translate_window(window(plain), TranslateOptions(protect=Protection()))
-    ] == free
 
 
 def test_terms_of_the_glossary_are_in_the_translation() -> None:
