@@ -46,14 +46,9 @@ class SourceReader:
         self.max_source = search.max_source if self._most is None else min(search.max_source, self._most - others)
         longest = self._limit(1 << 50)
         if search.min_length >= longest:
-            if longest == search.max_length:
-                raise InputError(
-                    f"`max_length` must be above `min_length` ({search.min_length:,}), because EOS counts, "
-                    f"got {longest:,}."
-                )
+            most = "`max_length`" if longest == search.max_length else "what the model allows"
             raise InputError(
-                f"`min_length` must be below {longest:,}, the most subwords with EOS that the model allows, "
-                f"got {search.min_length:,}."
+                f"`min_length` must be below {most} ({longest:,} subwords with EOS), got {search.min_length:,}."
             )
 
     def beginning(self, to: str | None, formality: Formality | None = None) -> list[int]:

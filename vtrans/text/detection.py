@@ -1,8 +1,7 @@
 """Detects in which of some languages a text is.
 
-py3langid knows 140 languages, needs only numpy, and is 4.4 MB large. Of 4,000 sentences from Tatoeba, half of them
-German and half English, it names the language of 99.4% among all, and of every one between the two. lingua, which is
-known for short text, is 92 MB large and takes 18 seconds and 1.3 GB to load all its languages.
+py3langid knows 140 languages and needs only numpy. Of 4,000 German and English sentences from Tatoeba, it names the
+language of 99.4% among all, and of every one between the two. lingua takes 18 seconds and 1.3 GB to load.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from threading import RLock
+from typing import Any
 
 from vtrans.config import SearchConfig
 from vtrans.console import Console
@@ -19,9 +20,7 @@ from vtrans.engines.engine import Engine
 from vtrans.errors import InputError
 from vtrans.lines.line import Constraints, Counts, Line, lines_of
 from vtrans.lines.steps import StepsOfEngine
-from vtrans.search.options import Mbr, Sampling
-from vtrans.text.vocabulary import Formality
-from vtrans.translate.confidence import Calibration
+from vtrans.search.options import Sampling
 from vtrans.translate.scorer import Scorer, Target, lines_to_score
 from vtrans.translate.translation import TranslateOptions, Translation
 from vtrans.wording.beside import NOTHING, Beside
@@ -37,9 +36,6 @@ class Translator:
     rule (`vtrans.lines.search`). The n-best list comes from the search that is kept. There is no second search
     for loops if `search` already has a no-repeat rule, or for samples. `limit` is a parameter of `SourceReader`.
     `beside` is what lies beside the model.
-
-    Lines pass the steps that `vtrans.lines.steps` lists: among others, a line in capitals is translated as a
-    sentence, and characters that the vocabulary lacks are copied.
 
     `counts` holds what has been done so far; warnings go to `console`. Several threads may use a translator: each gets
     what it would get alone, and while one translates a window of lines, the others wait. Raises InputError for
@@ -70,29 +66,13 @@ class Translator:
         """Whether the model has learned to use fuzzy matches."""
         self._scorer = Scorer(engine, self.search, self.reader)
 
-    def translate(
-        self,
-        lines: Iterable[str],
-        sampling: Sampling | None = None,
-        *,
-        mbr: Mbr | None = None,
-        to: str | None = None,
-        formality: Formality | None = None,
-        raw: bool = False,
-        prefixes: Iterable[str] | None = None,
-        constraints: Iterable[Constraints] | None = None,
-    ) -> Iterator[str]:
+    def translate(self, lines: Iterable[str], sampling: Sampling | None = None, **options: Any) -> Iterator[str]:
         """Yields the best translation of each line, in order. A blank line gives a blank line, without the model.
 
-        With `sampling`, a translation is drawn instead; it depends on the line, its number and the seed. With `mbr`, it
-        is the candidate with the highest expected utility. `to` is the target language, such as "de"; a model of
-        several needs it. `formality` is the form of address, for a model that has learned to use it. With `raw`, the
-        model sees each line as it is.
+        With `sampling`, a translation is drawn instead; it depends on the line, its number and the seed. The other
+        options are those of `nbest`.
         """
-        translations = self.nbest(
-            lines, 1, sampling, mbr=mbr, to=to, formality=formality, raw=raw, prefixes=prefixes, constraints=constraints
-        )
-        return (best[0].text for best in translations)
+        return (best[0].text for best in self.nbest(lines, 1, sampling, **options))
 
     def nbest(
         self,
@@ -100,35 +80,27 @@ class Translator:
         n: int = 1,
         sampling: Sampling | None = None,
         *,
-        mbr: Mbr | None = None,
-        alignments: bool = False,
-        to: str | None = None,
-        formality: Formality | None = None,
-        raw: bool = False,
-        calibration: Calibration | None = None,
         prefixes: Iterable[str] | None = None,
         constraints: Iterable[Constraints] | None = None,
+        **options: Any,
     ) -> Iterator[list[Translation]]:
-        """Yields exactly `n` translations of each line, best first, or independent samples. With `mbr`, yields the `n`
-        candidates with the highest expected utility. All texts differ, except those of samples: of hypotheses that
-        spell one text in different subwords, the best one counts.
+        """Yields exactly `n` translations of each line, best first, or independent samples. All texts differ, except
+        those of samples: of hypotheses that spell one text in different subwords, the best one counts.
 
         If the beam has fewer, empty translations with a score of -inf follow, and are counted. `prefixes` are the
         beginnings of the translations, one per line; a blank one means none. The last word of a prefix may be
         continued unless whitespace follows it. The score includes the prefix. `constraints` are what
         `phrases.wording_of` reads, one per line, such as {"constraints": ["a phrase"], "avoid": ["another"]}; a line
-        whose translation does not obey them is counted, with a warning. `to`, `formality` and `raw` are those of
-        `translate`. `calibration` gives each translation its confidence. Raises InputError at once if `n` is larger
-        than the beam, `lines` is a single string, or `to` is not a language of the model.
+        whose translation does not obey them is counted, with a warning. `options` are fields of TranslateOptions, such
+        as `mbr`, `alignments`, `to` and `raw`. Raises InputError at once if `n` is larger than the beam, `lines` is a
+        single string, or `to` is not a language of the model.
         """
         for name, given in (("lines", lines), ("prefixes", prefixes)):
             if isinstance(given, str):
                 raise InputError(f"`{name}` must be a list of strings, but is one string; pass [line].")
-        options = TranslateOptions(
-            n, sampling, mbr, alignments, raw=raw, calibration=calibration, to=to, formality=formality
-        )
-        self.check(options, constraints=constraints is not None)
-        return self._windows(lines_of(lines, prefixes, constraints), options)
+        chosen = TranslateOptions(n, sampling, **options)
+        self.check(chosen, constraints=constraints is not None)
+        return self._windows(lines_of(lines, prefixes, constraints), chosen)
 
     def check(self, options: TranslateOptions, *, constraints: bool = False) -> None:
         """Raises InputError if the search settings do not support these options."""
