@@ -26,7 +26,7 @@ import vtrans
 from vtrans.command_line.lines import print_line
 from vtrans.console import Console
 from vtrans.errors import InputError, VtransError, missing_torch
-from vtrans.files import printable, reason
+from vtrans.files import discard, printable, reason
 from vtrans.keys import LONGEST_SHOWN
 from vtrans.processes.process import configure_process
 
@@ -156,18 +156,12 @@ def main() -> None:
                 stream.flush()
         except OSError:
             code = code or 1
-            _discard(descriptor)
+            discard(descriptor)
     if "WORLD_SIZE" in os.environ:
         # Leave without waiting for the threads that connect the ranks, which may never end after an exception, and
         # without the destructors of C++: now and then they abort a rank that has done its work.
         os._exit(code)
     sys.exit(code)
-
-
-def _discard(descriptor: int) -> None:
-    """Drops what is still written to stdout or stderr. Python flushes them at exit; if that fails, it prints an error
-    and its exit code is 120."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
 
 
 def _run(words: list[str], debug: bool) -> int:
@@ -192,7 +186,7 @@ def _run(words: list[str], debug: bool) -> int:
         # Signals other than Ctrl-C carry their name. Rank 0 speaks for all ranks.
         return 1 if _rank() else _failed(f"stopped by {error}." if str(error) else "interrupted.", 1, debug)
     except BrokenPipeError:
-        _discard(1)  # nobody reads it any more
+        discard(1)  # nobody reads it any more
         return 1
     except Exception as error:
         if isinstance(error, OSError) and error.errno in _OF_PATHS and error.filename:

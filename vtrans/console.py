@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, TextIO, TypeVar
 
+from vtrans.files import discard
+
 if TYPE_CHECKING:
     import rich.console
     import rich.progress
@@ -76,25 +78,19 @@ class _Stream:
             writable = text.encode(self.encoding, "backslashreplace").decode(self.encoding)
             try:
                 self._stream.write(writable)
+                self._stream.flush()
             except OSError:
                 self._give_up(self._stream)
         return len(text)
 
     def flush(self) -> None:
-        if self._stream is not None:
-            try:
-                self._stream.flush()
-            except OSError:
-                self._give_up(self._stream)
+        """Does nothing: nothing is left to write."""
 
     def _give_up(self, stream: TextIO) -> None:
         self._stream = None
         with suppress(OSError):  # it has no descriptor
             if (descriptor := stream.fileno()) in (1, 2):
-                # Python flushes the stream at exit; if that fails, the exit code becomes 120.
-                null = os.open(os.devnull, os.O_WRONLY)
-                os.dup2(null, descriptor)
-                os.close(null)
+                discard(descriptor)
 
 
 class Counter:
@@ -226,7 +222,6 @@ class Console:
             self._drawing().print(Text(text, style=style), soft_wrap=True)
         else:
             self._out.write(text + "\n")
-            self._out.flush()
 
     def _drawing(self) -> rich.console.Console:
         """Returns the console of rich, made when it is first used."""

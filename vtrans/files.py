@@ -163,6 +163,14 @@ def overwritten(file: Path, outputs: Iterable[Path]) -> bool:
     return file.exists() and any(output.exists() and output.samefile(file) for output in outputs)
 
 
+def discard(descriptor: int) -> None:
+    """Drops what is still written to stdout or stderr. Python flushes them at exit; if that fails, it prints an error
+    and its exit code is 120."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, descriptor)
+    os.close(null)
+
+
 def write_atomically(path: str | Path, data: bytes) -> None:
     """Writes a small file as `replacing` does."""
     with replacing(path) as stream:

@@ -58,13 +58,6 @@ def source_of(path: Path | None, on_bad_utf8: OnBadUtf8, console: Console) -> It
         console.warn(f"{name}: {many(report.replacements, 'bad UTF-8 sequence', 'replaced by U+FFFD')}")
 
 
-@contextmanager
-def texts_of(path: Path | None, on_bad_utf8: OnBadUtf8, console: Console) -> Iterator[Iterator[str]]:
-    """Yields the lines of a file or stdin, as `source_of`."""
-    with source_of(path, on_bad_utf8, console) as (lines, _):
-        yield lines
-
-
 def _stdin() -> BinaryIO:
     """Returns stdin as unbuffered bytes, so that a thread that still waits for it at exit holds no lock."""
     try:
@@ -82,7 +75,7 @@ def stdin_is_terminal() -> bool:
 
 def read_all(path: Path | None, on_bad_utf8: OnBadUtf8, console: Console) -> list[str]:
     """Returns all lines of a file or stdin."""
-    with texts_of(path, on_bad_utf8, console) as lines:
+    with source_of(path, on_bad_utf8, console) as (lines, _):
         return list(lines)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from vtrans.command_line.lines import Extent, many, progress, source_of, stdin_is_terminal, texts_of, writer
+from vtrans.command_line.lines import Extent, many, progress, source_of, stdin_is_terminal, writer
 from vtrans.command_line.options import BAD_UTF8, check_line_counts, check_output
 from vtrans.console import Console
 from vtrans.errors import InputError
@@ -119,7 +119,7 @@ def opened(text: Text, console: Console) -> Iterator[tuple[tuple[Any, ...], Exte
     with ExitStack() as stack:
         texts, extent = stack.enter_context(source_of(text.input, text.on_bad_utf8, console))
         prefixes, asked = (
-            stack.enter_context(texts_of(path, text.on_bad_utf8, console)) if path else None
+            stack.enter_context(source_of(path, text.on_bad_utf8, console))[0] if path else None
             for path in (text.prefixes, text.constraints)
         )
         yield (texts, prefixes, asked and read_constraints(asked, str(text.constraints))), extent

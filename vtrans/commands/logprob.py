@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from vtrans.command_line.generated import Given, Models, argument, generated, option
-from vtrans.command_line.lines import many, progress, texts_of, writer
+from vtrans.command_line.lines import many, progress, source_of, writer
 from vtrans.command_line.options import (
     STORED,
     BadUtf8,
@@ -60,7 +60,7 @@ def logprob(
     from vtrans.translate.loading import load
     from vtrans.translate.stream import logprob_stream
 
-    with texts_of(src, on_bad_utf8, console) as sources, texts_of(tgt, on_bad_utf8, console) as targets:
+    with source_of(src, on_bad_utf8, console) as (sources, _), source_of(tgt, on_bad_utf8, console) as (targets, _):
         settings = {"device": device, "weights": list(models.weights) or None, **search}
         translator = load(models.paths, console=console, **settings)
         with writer(output) as stream, progress(console, stream, what="scored") as counter:

@@ -85,14 +85,11 @@ def _of_containers(root: Path) -> Iterator[tuple[float, float]]:
 
 def peak_memory(device: torch.device) -> float:
     """The peak memory of this process in bytes: on the GPU if it uses one, else in main memory."""
-    if device.type == "cuda":
+    if device.type in ("cuda", "mps"):
         import torch
 
-        return float(torch.cuda.max_memory_reserved(device))
-    if device.type == "mps":
-        import torch
-
-        return float(torch.mps.driver_allocated_memory())
+        on_cuda = device.type == "cuda"
+        return float(torch.cuda.max_memory_reserved(device) if on_cuda else torch.mps.driver_allocated_memory())
     if sys.platform == "win32":
         return math.nan
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -35,8 +35,7 @@ def threads() -> int:
     return usable_cores()
 
 
-MOST_PROCESSES = 1024
-PROCESSES = Key("the processes that divide the work", int, 1, MOST_PROCESSES, "processes")
+PROCESSES = Key("the processes that divide the work", int, 1, 1024, "processes")
 # Bytes per process. With 8,000 subwords and the default batches, translating took up to 0.9 GB (D 128) and training up
 # to 1.5 GB (D 256).
 MEMORY = 2e9

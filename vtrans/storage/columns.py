@@ -46,14 +46,13 @@ class ColumnFile:
 
     def read(self, place: int, size: int) -> bytes:
         """Returns `size` bytes of the file. Raises FileError if they are not there any more."""
+        raw, why = b"", "it has become shorter while it was in use"
         try:
             raw = self._read(place, size)
         except OSError as error:
             why = reason(error)
-        else:
-            if len(raw) == size:
-                return raw
-            why = "it has become shorter while it was in use"
+        if len(raw) == size:
+            return raw
         raise FileError(
             f"{self.path} cannot be read: {why}; restore it and run the same command again, which resumes a training "
             "from its last checkpoint."

@@ -28,7 +28,6 @@ from vtrans.files import no_file, reason, replacing
 
 OnBadUtf8 = Literal["error", "replace"]
 
-_BOM = re.compile(rb"^(?:\xef\xbb\xbf)+")
 _MARKS = {  # the mark of UTF-32-LE begins with that of UTF-16-LE
     codecs.BOM_UTF32_LE: "utf-32le",
     codecs.BOM_UTF32_BE: "utf-32be",
@@ -241,18 +240,11 @@ def lines_in(path: str | Path, on_bad_utf8: OnBadUtf8 = "error", report: LineRep
 
 
 def count_lines(path: Path) -> tuple[int, str]:
-    """Returns the number of lines that `read_lines` would yield of a file, and the SHA-256 of its text, after
-    decompression. Raises FileError if the file cannot be read to its end."""
-    lines, digest = 0, hashlib.sha256()
+    """Returns the number of lines of a file, and the SHA-256 of its content after decompression. Raises FileError if
+    the file cannot be read to its end."""
+    lines = sum(1 for _ in lines_in(path, "replace"))
     with open_bytes(path) as stream:
-        for block in _whole_lines(_blocks(stream.read, str(path), LineReport()), str(path)):
-            digest.update(block)
-            if lines == 0:
-                if encoding := marked_encoding(block):
-                    raise InputError(f"{path} must be UTF-8 to be divided, but is {converted(encoding)}.")
-                block = _BOM.sub(b"", block, 1)
-            lines += block.count(b"\n") + bool(block.rpartition(b"\n")[2])
-    return lines, digest.hexdigest()
+        return lines, hashlib.file_digest(cast(Any, stream), "sha256").hexdigest()
 
 
 def one_line(text: str) -> str:
