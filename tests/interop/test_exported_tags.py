@@ -36,9 +36,13 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
     return dataclasses.replace(random_model(data, SEARCH, tie="none"), languages=data.languages, tags=data.tags)
 
 
-def both(loaded: LoadedModel) -> dict[str, list[str]]:
-    made = Translator(TorchEngine([dataclasses.replace(loaded, search=SEARCH)]), retry=False)
-    return {code: list(made.translate(LINES, to=code, raw=True)) for code in loaded.tags}
+def assert_has_tags_of(model: LoadedModel, folder: Path) -> None:
+    again = install(read_model(folder))
+    assert (again.tags, again.languages) == (model.tags, model.languages)
+    before, after = (Translator(TorchEngine([each]), SEARCH, retry=False) for each in (model, again))
+    found = [list(before.translate(LINES, to=code, raw=True)) for code in model.tags]
+    assert found == [list(after.translate(LINES, to=code, raw=True)) for code in model.tags]
+    assert found[0] != found[1]
 
 
 @pytest.mark.skipif(
@@ -47,16 +51,14 @@ def both(loaded: LoadedModel) -> dict[str, list[str]]:
 def test_an_export_for_ctranslate2_translates_into_each_language(tmp_path: Path, model: LoadedModel) -> None:
     _, program = written(model, tmp_path / "folder")
     plain = dataclasses.replace(SEARCH, alpha=1.0, length_penalty="length")
-    made, expected = Translator(TorchEngine([model]), plain, retry=False), both(model)
+    made = Translator(TorchEngine([model]), plain, retry=False)
     for code in model.tags:
         sources = [[*made.reader.beginning(code), *ids, EOS_ID] for ids in model.src_vocab.encode_batch(LINES[:3])]
         translations = program.translate(sources, plain.max_length, plain)
         assert translations is not None
         texts = [model.tgt_vocab.decode(tokens) for tokens in translations]
         assert texts == list(made.translate(LINES[:3], to=code, raw=True))
-    assert expected["de"] != expected["fr"]
-    again = install(read_model(tmp_path / "folder"))
-    assert (again.tags, again.languages, both(again)) == (model.tags, model.languages, expected)
+    assert_has_tags_of(model, tmp_path / "folder")
 
 
 def test_an_export_to_hugging_face_names_its_languages_and_takes_tags(tmp_path: Path, model: LoadedModel) -> None:
@@ -65,8 +67,7 @@ def test_an_export_to_hugging_face_names_its_languages_and_takes_tags(tmp_path: 
     tokenizer = json.loads((tmp_path / "tokenizer_config.json").read_bytes())
     assert (tokenizer["source_lang"], tokenizer["target_lang"]) == ("en", "mul")
     assert "- fr\n" in (tmp_path / "README.md").read_text(encoding="utf-8")
-    again = install(read_model(tmp_path))
-    assert (again.tags, again.languages, both(again)) == (model.tags, model.languages, both(model))
+    assert_has_tags_of(model, tmp_path)
     assert "tag" not in stream.getvalue()
     other = dataclasses.replace(model, tags={"de": "<2de>"})
     (tmp_path / "other").mkdir()

@@ -175,22 +175,19 @@ def test_prefixes_and_constraints_are_divided_like_their_lines(tmp_path: Path) -
 def test_no_other_text_model_or_option_may_join(tmp_path: Path) -> None:
     work = Work(tmp_path)
     work.run("1/5")
-    with pytest.raises(InputError, match="`beam`"):
-        work.run(beam=2)
-    with pytest.raises(InputError, match="`nbest`"):
-        work.run(options=TranslateOptions(nbest=2))
+    for given, named in (({"beam": 2}, "`beam`"), ({"options": TranslateOptions(nbest=2)}, "`nbest`")):
+        with pytest.raises(InputError, match=named):
+            work.run(**given)
     work.chunk_lines = 4
     with pytest.raises(InputError, match="`chunk_lines`"):
         work.run()
     work.chunk_lines = 5
-    work.model.write_bytes(b"another")
-    with pytest.raises(InputError, match="`model`"):
-        work.run()
-    work.model.write_bytes(b"a model")
-    written(work.text, [*LINES[:-1], "another line"])
-    with pytest.raises(InputError, match="`input`"):
-        work.run()
-    written(work.text, LINES)
+    for path, other, named in ((work.model, b"another", "`model`"), (work.text, b"another line", "`input`")):
+        whole = path.read_bytes()
+        path.write_bytes(other)
+        with pytest.raises(InputError, match=named):
+            work.run()
+        path.write_bytes(whole)
     assert work.run(batch_tokens=7) == len(LINES) - 5  # it changes the speed only
     assert work.result() == work.whole()
 
