@@ -6,6 +6,7 @@ import importlib.util
 import io
 import itertools
 import json
+import math
 import os
 import re
 import shutil
@@ -13,26 +14,29 @@ import struct
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from bergamot_models import VARIANTS, model, read_model, the_model, written
 from cli_runner import Done
-from drawn import seed_of, some
-from exports import LINES
+from drawn import seed_of, seeded_tensors, some
+from exports import LINES, random_model
+from torch import Tensor
 
-from vtrans.checkpoint import save_model
+from vtrans.checkpoint import LoadedModel, save_model
+from vtrans.config import SearchConfig
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
 from vtrans.errors import InputError
-from vtrans.interop.bergamot import binary, engine, quantization, web
+from vtrans.interop.bergamot import binary, engine, exporter, quantization, web
 from vtrans.interop.bergamot.binary import Matrix
 from vtrans.interop.exports import export_model
 from vtrans.interop.imported import install, rows_there
 from vtrans.interop.marian.importer import CONFIG, read
 from vtrans.storage.model_file import Shortlist
 from vtrans.text.languages import Languages
+from vtrans.text.vocabulary import EOS_ID
 
 QUIET = Console(quiet=True)
 NPM = os.environ.get("BERGAMOT_TRANSLATOR")  # a folder of the engine's npm package
@@ -40,6 +44,64 @@ NO_ENGINE = (
     "the engine and a browser are not installed: npm pack @browsermt/bergamot-translator (unpack it, and set "
     "BERGAMOT_TRANSLATOR to its folder) and apt-get install nodejs chromium chromium-driver"
 )
+
+MODEL: dict[str, Any] = {"d_model": 64, "d_ff": 64, "norm_eps": 1e-6, "positions": "marian", "autoregression": "ssru"}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "SSRU": {},
+    "self-attention": {"autoregression": "self-attention", "activation": "swish"},
+    "separate embeddings, a bias": {"tie": "tgt-softmax", "projection_bias": True},
+    "shared layers": {"share_layers": "all", "decoder_layers": 2},
+}
+
+
+def model(data: DataFolder, *, shortlist: bool = False, **changes: Any) -> LoadedModel:
+    loaded = random_model(data, SearchConfig(beam=1, max_ratio=2.0, max_source=100), **MODEL | changes)
+    loaded.model.tgt_embedding.weight.data[2] = 0.0  # the start
+    if not shortlist:
+        return loaded
+    generator = seeded_tensors(1)
+    size = len(data.tgt_vocab)
+    translations = torch.randint(EOS_ID, size, (len(data.src_vocab), 5), dtype=torch.int32, generator=generator)
+    made = Shortlist(translations.numpy(), np.arange(260, 290, dtype=np.int32))
+    return replace(loaded, shortlist=made)
+
+
+def written(loaded: LoadedModel, folder: Path) -> LoadedModel:
+    folder.mkdir()
+    return exporter.write(loaded, folder, QUIET, LINES)[0]
+
+
+def the_model(folder: Path) -> Path:
+    return next(folder.glob("model*.bin"))
+
+
+def read_model(path: Path) -> dict[str, Tensor | Matrix]:
+    """Returns the tensors of a model file, as `loadItems` of Marian reads it."""
+    data = path.read_bytes()
+    version, count = struct.unpack_from("<2Q", data)
+    assert version == 1
+    headers = [struct.unpack_from("<4Q", data, 16 + 32 * i) for i in range(count)]
+    place = 16 + 32 * count
+    names, shapes = [], []
+    for length, *_ in headers:
+        names.append(data[place : place + length].decode().removesuffix("\0"))
+        place += length
+    for _, _, rank, _ in headers:
+        shapes.append(struct.unpack_from(f"<{rank}i", data, place))
+        place += 4 * rank
+    place += 8 + struct.unpack_from("<Q", data, place)[0]
+    tensors: dict[str, Tensor | Matrix] = {}
+    for name, shape, (_, kind, _, size) in zip(names, shapes, headers, strict=True):
+        assert (place % 256, size % 256) == (0, 0)
+        dtype = {0x0404: torch.float32, 0x0101: torch.int8, 0x4101: torch.int8}[kind]
+        values = torch.frombuffer(bytearray(data[place : place + size]), dtype=dtype)[: math.prod(shape)]
+        tensors[name] = values.view(shape)
+        if kind == 0x4101:
+            integers = values.view(shape if "Wemb" in name else shape[::-1])
+            tensors[name] = Matrix(integers, struct.unpack_from("<f", data, place + len(values))[0])
+        place += size
+    assert place == len(data)
+    return tensors
 
 
 # Arithmetic.
