@@ -18,6 +18,7 @@ from vtrans.analysis.attention_map import (
 )
 from vtrans.errors import InputError
 from vtrans.storage.run_folder import RunFolder
+from vtrans.translate.translation import TranslateOptions
 
 DEEP = dataclasses.replace(SMALL, decoder_layers=3)
 LINES = [line for line in sentences(12, seed=5) if line]
@@ -33,7 +34,7 @@ def test_every_row_adds_up_to_one(layer: int | None, head: int | None, subwords:
         assert attention.shares.shape == (len(attention.target), len(attention.source))
         np.testing.assert_allclose(attention.shares.sum(1), 1, atol=1e-9)
         assert attention.source[-1] == EOS
-        ((best,),) = made.translate_window(window([line]))
+        ((best,),) = made.translate_window(window([line]), TranslateOptions(raw=True))
         if not subwords:
             assert [*attention.source[:-1]] == line.split()
             words = [word.lower() for word in attention.target if word != EOS]

@@ -91,8 +91,8 @@ def test_words_of_ids_are_the_words_of_the_decoded_text(pieces: str, text: str, 
 
 def test_links_refer_to_words_of_the_line_and_its_translation() -> None:
     made = translator()
-    plain = list(made.nbest([*LINES, "", " "], 3))
-    translations = list(made.nbest([*LINES, "", " "], 3, alignments=True))
+    plain = list(made.nbest([*LINES, "", " "], 3, raw=True))
+    translations = list(made.nbest([*LINES, "", " "], 3, alignments=True, raw=True))
     vocab, model = vocabulary(), loaded().model
     met = 0
     for line, a, b in zip([*LINES, "", " "], plain, translations, strict=True):

@@ -46,10 +46,9 @@ class SourceReader:
         self.max_source = search.max_source if self._most is None else min(search.max_source, self._most - others)
         longest = self._limit(1 << 50)
         if search.min_length >= longest:
-            most = "`max_length`" if longest == search.max_length else "what the model allows"
-            raise InputError(
-                f"`min_length` must be below {most} ({longest:,} subwords with EOS), got {search.min_length:,}."
-            )
+            most = "`max_length`" if longest == search.max_length else "the most that the model allows"
+            least = f"{search.min_length:,}"
+            raise InputError(f"`min_length` must be below {longest:,}, {most}, because EOS counts, got {least}.")
 
     def beginning(self, to: str | None, formality: Formality | None = None) -> list[int]:
         """Returns the subwords with which sources begin that are translated into the language `to`, with a form of
