@@ -51,7 +51,7 @@ def run(
     finally:
         if into and stdout:
             stdout.close()
-    with ended_by_signals():
+    with ended_by_signals((signal.SIGINT, signal.SIGTERM)):
         try:
             while process.returncode is None:
                 with suppress(subprocess.TimeoutExpired):

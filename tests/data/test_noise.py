@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -248,10 +249,9 @@ def test_the_rate_is_the_share_of_changed_pairs(linked_data: DataFolder) -> None
 
 @pytest.mark.parametrize(("word", "written"), [("no", "no"), ("nó", "non")])
 def test_a_pair_stays_as_it_is_if_its_vocabulary_lacks_a_character(word: str, written: str) -> None:
-    model, ids = io.BytesIO(), {"pad_id": 0, "unk_id": 1, "bos_id": 2, "eos_id": 3}
-    SentencePieceTrainer.train(
-        sentence_iterator=iter(["no non"] * 9), model_writer=model, model_type="char", vocab_size=7, **ids
-    )
+    model, ids = io.BytesIO(), {"pad_id": 0, "unk_id": 1, "bos_id": 2, "eos_id": 3, "vocab_size": 7}
+    options: dict[str, Any] = {"model_type": "char", **ids}
+    SentencePieceTrainer.train(sentence_iterator=iter(["no non"] * 9), model_writer=model, **options)
     vocab = Vocabulary(model.getvalue())
     side = np.array(vocab.encode("non"), np.int32), np.array([4])
     shard = Noise(vocab, vocab, 1.0, 99, [lambda pair, *_: replace(pair, src=(word,))])((side, side), 1)

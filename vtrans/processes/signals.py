@@ -33,16 +33,17 @@ def handled_by(
 
 
 @contextmanager
-def ended_by_signals() -> Iterator[None]:
+def ended_by_signals(even_ignored: Collection[signal.Signals] = ()) -> Iterator[None]:
     """Ends the block with KeyboardInterrupt on any ending signal; the exception carries the name of a signal other
-    than SIGINT. If compiled code turns the exception into one of its own, it is turned back."""
+    than SIGINT. If compiled code turns the exception into one of its own, it is turned back. `even_ignored` is as for
+    `handled_by`."""
     came: list[str] = []
 
     def end(number: signal.Signals) -> None:
         came.append("" if number == signal.SIGINT else number.name)
         raise KeyboardInterrupt(came[-1])
 
-    with handled_by(end):
+    with handled_by(end, even_ignored):
         try:
             yield
         except Exception as error:
