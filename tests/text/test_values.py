@@ -11,6 +11,7 @@ from vtrans.text.values import compare
 
 NAMES = ("ZERO", "ONE", "TWO", "THREE", "FOUR", "FIVE", "SIX", "SEVEN", "EIGHT", "NINE")
 KEPT = [
+    ("It costs 26.10.", "26,10 Euro"),  # and no date
     ("2:30 pm", "14:30"),
     ("at 8 pm", "um 20 Uhr"),
     ("at 17:45", "at 5:45 pm"),

@@ -89,7 +89,7 @@ class Moments:
             self.record()
             path.write_bytes(whole)
 
-        monkeypatch.setattr(vtrans.storage.tensors, "save_file", half)
+        monkeypatch.setattr(safetensors.torch, "save_file", half)
 
     def recording(self, operation: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **how: Any) -> Any:
@@ -231,7 +231,7 @@ class FullDisk:
         for owner, name in (
             (os, "replace"),
             (vtrans.files._Output, "write"),
-            (vtrans.storage.tensors, "save_file"),
+            (safetensors.torch, "save_file"),
             (Path, "touch"),
         ):
             monkeypatch.setattr(owner, name, self.taking(getattr(owner, name)))

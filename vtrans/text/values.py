@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, replace
 
 import regex
@@ -55,6 +55,11 @@ class Number:
     def digits(self) -> str:
         """Its digits, with a point before decimals."""
         return f"{''.join(self.runs[:-1])}.{self.runs[-1]}" if self.is_decimal else "".join(self.runs)
+
+    def as_decimal(self, known: Set[str]) -> Number:
+        """Returns the number with decimals if it is one of those that are known to have them."""
+        decimal = replace(self, is_decimal=True)
+        return decimal if len(self.runs) > 1 and decimal.digits in known else self
 
     def parts(self) -> Iterator[Number]:
         """Returns the parts of the number that are compared: thousands with their marks, or each run of digits. One
@@ -95,16 +100,18 @@ def in_ascii(text: str) -> str:
 def compare(src: str, tgt: str, asked: str = "") -> Difference:
     """Compares the numbers of a source with the numbers of its translation, which may also have those of the text
     `asked`."""
-    numbers = numbers_of(src)
+    sides = numbers_of(src), numbers_of(tgt)
+    decimals = {number.digits for side in sides for number in side if number.is_decimal}
+    numbers, others = ([number.as_decimal(decimals) for number in side] for side in sides)
     written = {part.digits: part.text for number in numbers for part in number.parts()}
-    given, found = _digits(numbers), _digits(numbers_of(tgt))
+    given, found = _digits(numbers), _digits(others)
     missing, free = given - found, found - given
     kept = tuple(number.text for number in numbers if not missing.keys() & _digits([number]))
     free -= _digits(numbers_of(asked))
     # 05 of a date is 5, too.
-    others = {int(digits) % 12: digits for digits in free if _is_hour(digits)}
+    hours = {int(digits) % 12: digits for digits in free if _is_hour(digits)}
     for hour in filter(_is_hour, list(missing)):
-        if other := others.pop(int(hour) % 12, None):
+        if other := hours.pop(int(hour) % 12, None):
             del missing[hour], free[other]
     lost, extra = list(missing.elements()), list(free)
     if not (lost and extra):  # otherwise one replaces the other
