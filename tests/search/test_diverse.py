@@ -115,7 +115,7 @@ def test_the_search_equals_its_definition(stop: str, trouble: dict[str, Any]) ->
             assert searched(FakeDecoder(table), [SOURCE], [limit], nbest, **config)[0] == best[:nbest]
         [alike] = searched(FakeDecoder(table), [SOURCE], [limit], groups * own, **config | {"diversity": 0})
         different += plain(best) != plain(alike)
-    assert different > 10
+    assert different > 5
 
 
 def test_what_groups_do_not_combine_with_is_refused() -> None:

@@ -176,7 +176,7 @@ def spans(text: str) -> Counter[str]:
 def test_protected_text_occurs_as_often_as_in_the_source(settings: dict[str, Any], options: dict[str, Any]) -> None:
     lines = lines_with(seeded(1))
     found = translator(**settings).translate_window(window(lines), TranslateOptions(protect=Protection(), **options))
-    assert sum(map(bool, map(spans, lines))) > 6
+    assert sum(map(bool, map(spans, lines))) > 3
     for line, translations in zip(lines, found, strict=True):
         for t in translations:
             if t.finished or t.text:
@@ -216,7 +216,8 @@ def test_the_search_places_protected_text() -> None:
         made.translate_window(window(lines), TranslateOptions(protect=Protection())), lines, strict=True
     ):
         if t.finished and line:
-            restored = Protection().masked(line).restored(made.tgt_vocab.decode(t.tokens)).text.replace("\ufffd", "")
+            found = made.tgt_vocab.decode(t.tokens).replace("\ufffd", "")
+            restored = Protection().masked(line).restored(found).text
             assert t.text.lower().split() == restored.lower().split(), "up to capitals and spaces at its beginning"
             codes = Protection().masked(line).counts()
             assert {code: made.tgt_vocab.decode(t.tokens).count(code) for code in codes} == codes
