@@ -85,4 +85,5 @@ def test_a_pair_copies_what_its_training_text_copies(line: str, copied: list[str
     words = CopiedWords(COPIES, vocab)
     assert [line[begin:end] for begin, end in words.added_to([], line)] == copied
     assert words.added_to([(0, len(line))], line) == [(0, len(line))]
+    assert words.added_to([(0, 3)], line) == [(0, 3), *words.added_to([], line)]
     assert CopiedWords(SWISS, vocab).added_to([], line) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 
 import regex
@@ -24,8 +25,13 @@ class CopiedWords:
 
     def added_to(self, protected: list[Span], line: str) -> list[Span]:
         """Returns the protected parts of a line, and between them such words."""
-        words = [span for span in self._found(line) if not any(b < span[1] and span[0] < e for b, e in protected)]
-        return sorted((*protected, *words))
+        begins = [begin for begin, _ in protected]
+        spans = list(protected)
+        for begin, end in self._found(line):
+            before = bisect_left(begins, end)  # protected parts that begin before the word ends
+            if not before or protected[before - 1][1] <= begin:
+                spans.append((begin, end))
+        return sorted(spans)
 
     def _found(self, line: str) -> Iterator[Span]:
         if self._copies_identifiers:
