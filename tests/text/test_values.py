@@ -41,6 +41,13 @@ KEPT = [
     ("ISBN 978-3-16-148410-0", "ISBN 978-3-16-148410-0"),
     ("3 dogs and 3 cats", "3 Hunde und drei Katzen"),
     ("in 1999", "\u0661\u0669\u0669\u0669"),
+    ("1,234.5 kg", "１，２３４．５キロ"),
+    ("1,000 yen at 12:30", "１２：３０に１、０００円"),
+    ("1.5 kg", "١،٥ كغ"),
+    ("12,34,567 rupees", "१२,३४,५६७ रुपये"),
+    ("六十五岁", "65 years old"),
+    ("一九四一年十二月七日", "December 7, 1941"),
+    ("一億五千万人", "150,000,000 people"),
     ("a word", "ein Wort"),
 ]
 WRONG = [
@@ -53,6 +60,8 @@ WRONG = [
     ("I have 3.", "Ich habe 3 und 77.", [], ["77"]),
     ("There are dogs.", "Es gibt 27 Hunde.", [], ["27"]),
     ("There are 3 dogs.", "Es gibt 4 Hunde.", ["3"], ["4"]),
+    ("There are 27 dogs.", "有一只狗。", ["27"], []),
+    ("我们一起吃饭。", "We ate together in 1987.", [], ["1987"]),
     ("more than 300,000 people", "mehr als 30.000 Menschen", ["300,000"], ["30000"]),
     ("1,000,000 people", "1.000 Menschen", ["1,000,000"], ["1000"]),
     ("2.5 kg", "25 kg", ["2.5"], ["25"]),

@@ -5,6 +5,7 @@ if it is
 
 - an hour twelve hours later or earlier (`2:30 pm`, `14:30`);
 - written with a word for thousands or more in place of zeros (`3 million`, `3,000,000`);
+- written in numerals that have a value in Unicode, such as those of Chinese;
 - at most LARGEST_WORD, or a single digit before zeros, and nothing takes its place: it may be a word on the other side.
 
 A number of the translation is invented if the source has none with its digits, and repeated if the source has it less
@@ -25,12 +26,15 @@ LARGEST_WORD = 12
 FEWEST_ZEROS = 2  # that a word such as `thousand` stands for
 
 # A blank separates thousands only, so not a year from the number after it.
-_NUMBER = re.compile(r"\d+(?:(?:[.,:\uff1a/'\u2019\u066b\u066c\u00a0\u202f-]|(?<!\d{4})[ ](?=\d{3}(?!\d)))\d+)*")
+_NUMBER = re.compile(
+    r"\d+(?:(?:[.,:\uff0e\uff1a/'\u2019\u060c\u066b\u066c\u00a0\u202f-]|(?<!\d{4})[ ](?=\d{3}(?!\d))"
+    r"|(?<=[\uff10-\uff19])[\u3001\uff0c](?=[\uff10-\uff19]{3}(?!\d)))\d+)*"
+)
 _RUN = re.compile(r"\d+")
 _PART = re.compile(r"(?<!\d)\d{1,3}(?:\D\d{2,3}){0,6}\D\d{3}(?!\d)|\d+")  # thousands, or one run of digits
-_DECIMAL = re.compile(rf"({_PART.pattern})([.,])(\d+)")
-_ARABIC_MARKS = str.maketrans("\u066b\u066c", ".,")
-_NUMERALS = regex.compile(r"[\p{Numeric_Type=Numeric}]+")  # such as \u4e09\u5341 and \u00bd
+_DECIMAL = re.compile(rf"({_PART.pattern})([.,\u060c])(\d+)")
+_MARKS = str.maketrans("\u066b\u066c\uff0e", ".,.")
+_NUMERALS = regex.compile(r"\p{Numeric_Type=Numeric}{1,30}")
 
 
 @dataclass(frozen=True)
@@ -91,10 +95,10 @@ def numbers_of(text: str) -> list[Number]:
 
 
 def in_ascii(text: str) -> str:
-    """Returns a text with ASCII digits in place of others."""
+    """Returns a text with ASCII digits and marks in place of others."""
     if text.isascii():
         return text
-    return "".join(str(unicodedata.digit(c)) if c.isdecimal() else c for c in text.translate(_ARABIC_MARKS))
+    return "".join(str(unicodedata.digit(c)) if c.isdecimal() else c for c in text.translate(_MARKS))
 
 
 def compare(src: str, tgt: str, asked: str = "") -> Difference:
@@ -108,6 +112,10 @@ def compare(src: str, tgt: str, asked: str = "") -> Difference:
     missing, free = given - found, found - given
     kept = tuple(number.text for number in numbers if not missing.keys() & _digits([number]))
     free -= _digits(numbers_of(asked))
+    for differing, text in ((missing, tgt), (free, src)):
+        numerals = set(map(_value, _NUMERALS.findall(text)))
+        for digits in [digits for digits in differing if digits.rstrip("0") in numerals]:
+            del differing[digits]
     # 05 of a date is 5, too.
     hours = {int(digits) % 12: digits for digits in free if _is_hour(digits)}
     for hour in filter(_is_hour, list(missing)):
@@ -115,7 +123,7 @@ def compare(src: str, tgt: str, asked: str = "") -> Difference:
             del missing[hour], free[other]
     lost, extra = list(missing.elements()), list(free)
     if not (lost and extra):  # otherwise one replaces the other
-        lost = [digits for digits in lost if not _may_be_word(digits)][len(_NUMERALS.findall(tgt)) :]
+        lost = [digits for digits in lost if not _may_be_word(digits)]
         extra = [digits for digits in extra if not _may_be_word(digits)]
     elif _differ_in_zeros("".join(lost), "".join(free.elements())):
         lost, extra = [], []
@@ -131,6 +139,19 @@ def _number(text: str) -> Number:
 def _digits(numbers: Iterable[Number]) -> Counter[str]:
     """Returns how often numbers have a part with some digits."""
     return Counter(part.digits for number in numbers for part in number.parts())
+
+
+def _value(numerals: str) -> str:
+    """Returns the digits of a number in numerals, without the zeros at its end: `35` for \u4e09\u5341\u4e94."""
+    whole = part = digits = 0
+    for value in (int(unicodedata.numeric(numeral, 0)) for numeral in numerals):
+        if value < 10:
+            digits = 10 * digits + value
+        elif value < 10_000:
+            part, digits = part + (digits or 1) * value, 0
+        else:
+            whole, part, digits = whole + (part + digits or 1) * value, 0, 0
+    return str(whole + part + digits).rstrip("0")
 
 
 def _is_decimal(number: str, following: str) -> bool:
