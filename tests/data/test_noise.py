@@ -21,11 +21,11 @@ from sentencepiece import SentencePieceTrainer
 import vtrans.data.augmentation
 from vtrans.data import noise
 from vtrans.data.augmentation import Augmentation
+from vtrans.data.matches import SEPARATOR_ID
 from vtrans.data.noise import Noise, WordPair, changes_for
 from vtrans.data.store import DataFolder, TokenStore
 from vtrans.storage.pair_counts import PairCounts
 from vtrans.text.languages import Languages
-from vtrans.text.matches import SEPARATOR_ID
 from vtrans.text.values import in_ascii
 from vtrans.text.vocabulary import Vocabulary
 from vtrans.text.words import words_of_ids

@@ -19,11 +19,12 @@ import vtrans.data.aligner
 import vtrans.data.augmentation
 from vtrans.data.augmentation import Augmentation
 from vtrans.data.bpe_dropout import Dropout
+from vtrans.data.links import between_subwords, read_pharaoh
 from vtrans.data.store import DataFolder, TokenStore
 from vtrans.errors import FileError
 from vtrans.storage.columns import ColumnFile
 from vtrans.text.lines import one_line
-from vtrans.text.words import between_subwords, first_words, read_pharaoh, words_of_line
+from vtrans.text.words import first_words, words_of_line
 
 Found = set[tuple[int, int]]
 

@@ -11,6 +11,7 @@ from translators import SEARCH, loaded, vocabulary, window
 from typed_lines import passed, undone
 
 from vtrans.config import SearchConfig
+from vtrans.data.matches import SEPARATOR_ID, Match
 from vtrans.engines.engine import Source
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.lines.characters import Characters
@@ -18,7 +19,6 @@ from vtrans.lines.memory import Remember
 from vtrans.lines.recase import Recase
 from vtrans.search.loop import Hypothesis
 from vtrans.text.languages import Languages
-from vtrans.text.matches import SEPARATOR_ID, Match
 from vtrans.text.vocabulary import EOS_ID
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator

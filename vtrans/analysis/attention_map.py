@@ -26,7 +26,7 @@ from vtrans.engines.attention import cross_attention, mean_attention, upper_half
 from vtrans.engines.forced import forced_batches
 from vtrans.errors import InputError
 from vtrans.lines.line import Line
-from vtrans.lines.reader import EXTRA_LENGTH
+from vtrans.lines.reader import EXTRA_LENGTH, SourceReader
 from vtrans.model import Transformer
 from vtrans.text.lines import one_line
 from vtrans.text.vocabulary import EOS_ID, SPECIAL_PIECES
@@ -88,7 +88,7 @@ def attention_map(
     if head is not None and layer is None:
         raise InputError("`head` needs `layer`, because each layer has its own heads.")
     sentence = one_line(sentence)
-    tag, source = translator.reader.beginning(to), translator.reader.one_piece(sentence, to)
+    tag, source = translator.reader.beginning(to), one_piece(translator.reader, sentence, to)
     tokens = _target_tokens(translator, sentence, target, to)
     with torch.inference_mode():
         ((_, batch),) = forced_batches([([*tag, *source], tokens)], 1, loaded.model.device)
@@ -110,6 +110,17 @@ def attention_map(
     means_JI = np.stack([sums_TI[np.array(rows) == row].mean(0) for row in used])
     labels = (*tgt_names, EOS)
     return AttentionMap((*src_names, EOS), tuple(labels[row] for row in used), means_JI, f"{kind}, {of}")
+
+
+def one_piece(reader: SourceReader, sentence: str, to: str | None) -> list[int]:
+    """Returns the subwords of a sentence, without tag and EOS. Raises InputError if it is blank or has several
+    pieces."""
+    ids = reader.encode(sentence, 1, to=to)
+    if not sentence.strip() or not ids:
+        raise InputError("the sentence is blank; give one with words in it.")
+    if len(ids) > reader.max_source:
+        raise InputError(f"the sentence must have at most {reader.max_source:,} subwords, got {len(ids):,}.")
+    return ids
 
 
 def _target_tokens(translator: Translator, sentence: str, target: str | None, to: str | None) -> Sequence[int]:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from vtrans.analysis.attention_map import one_piece
 from vtrans.checkpoint import LoadedModel
 from vtrans.config import NEAREST, NEAREST_OF_STEP
 from vtrans.console import Console
@@ -108,7 +109,7 @@ def steps(
 
     Raises InputError for a sentence that is blank or would be translated in several pieces.
     """
-    source = [*translator.reader.beginning(to), *translator.reader.one_piece(sentence, to)]
+    source = [*translator.reader.beginning(to), *one_piece(translator.reader, sentence, to)]
     ((best,),) = translator.translate_window([Line(1, sentence)], TranslateOptions(to=to, raw=True))
     model, vocab = translator.engine.models[0].model, translator.tgt_vocab
     with torch.inference_mode():

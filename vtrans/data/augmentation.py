@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 
 from vtrans.data.batches import Mixture, ahead
 from vtrans.data.bpe_dropout import Dropout
+from vtrans.data.links import Rows, between_subwords, divided
 from vtrans.data.noise import Noise
 from vtrans.data.store import TokenStore
 from vtrans.numerics.seeds import derived_seed
 from vtrans.processes.workers import map_in_workers
 from vtrans.text.vocabulary import Vocabulary
-from vtrans.text.words import Rows, between_subwords, divided
 
 SHARD = 1024  # pairs drawn at a time
 WINDOW = 64  # shards that are planned together; as many are drawn in advance

@@ -21,13 +21,14 @@ import numpy as np
 import regex
 from numpy.typing import NDArray
 
+from vtrans.data.links import Rows, between_subwords, divided
+from vtrans.data.matches import SEPARATOR_ID
 from vtrans.storage.pair_counts import CASED, PairCounts, Side, number_marks
 from vtrans.text.languages import UNSPACED, Languages
 from vtrans.text.marks import Marks
-from vtrans.text.matches import SEPARATOR_ID
 from vtrans.text.values import in_ascii
 from vtrans.text.vocabulary import UNK_ID, Vocabulary
-from vtrans.text.words import Rows, between_subwords, codes_for, divided, words_of_ids
+from vtrans.text.words import codes_for, words_of_ids
 
 T = TypeVar("T")
 

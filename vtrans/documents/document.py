@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from itertools import count, groupby, islice
 from typing import Protocol
 
+from vtrans.data.matches import Kind, Known
 from vtrans.documents.html import escape, read_html
 from vtrans.documents.markup import Item, Segment
 from vtrans.documents.sentences import MARKS, Splitting, split_sentences
 from vtrans.errors import DocumentError
-from vtrans.text.matches import Kind, Known
 
 
 @dataclass(frozen=True)

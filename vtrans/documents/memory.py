@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from xml.sax.saxutils import escape, quoteattr
 
+from vtrans.data.matches import Kind
 from vtrans.documents.database import Database
 from vtrans.documents.placeholders import placeholders
 from vtrans.documents.remembered import Remembered, around
 from vtrans.errors import FileError, InputError
 from vtrans.text.languages import Languages
-from vtrans.text.matches import Kind
 
 _NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 

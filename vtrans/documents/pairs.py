@@ -15,13 +15,12 @@ from vtrans.documents.app_strings.xcstrings import xcstrings_languages, xcstring
 from vtrans.documents.document import MarkedDocument, Paired
 from vtrans.documents.files import open_file
 from vtrans.documents.po import po_languages, po_pairs
-from vtrans.documents.remembered import Remembered, TextPair
+from vtrans.documents.remembered import Remembered, TextPair, coded_pair
 from vtrans.documents.sentences import PROTECTION, has_words
 from vtrans.documents.tmx import tmx_languages, tmx_pairs
 from vtrans.documents.xliff import xliff_languages, xliff_pairs
 from vtrans.errors import DocumentError
 from vtrans.text.languages import Languages, base
-from vtrans.wording.protect import coded_pair
 
 REASONS = {
     "untranslated": "untranslated",

@@ -6,12 +6,12 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
+from vtrans.data.matches import Kind, Match, Matches
 from vtrans.documents.document import MarkedDocument
 from vtrans.documents.placeholders import placeholders
 from vtrans.documents.sentences import MARKED, has_words, split_sentences
 from vtrans.text.languages import Languages
-from vtrans.text.matches import Kind, Match, Matches
-from vtrans.wording.protect import Protection, coded_pair
+from vtrans.wording.protect import Protection, masked
 
 TextPair = tuple[str, str]
 
@@ -93,6 +93,13 @@ def _marks(text: str) -> Counter[str]:
 def around(text: str, translation: str) -> str:
     """Returns a translation with the white space around the text."""
     return text.replace(text.strip(), translation, 1)
+
+
+def coded_pair(src: str, tgt: str, protection: Protection) -> tuple[str, str] | None:
+    """Returns a pair with the same codes for the same protected text; None if the sides differ in it."""
+    read = protection.masked(src)
+    answer = masked(tgt, protection.spans(tgt), {text: code for code, text in read.texts.items()})
+    return (read.masked, answer.masked) if read.counts() == answer.counts() else None
 
 
 class Lookup:

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 
+from vtrans.data.matches import Known
 from vtrans.documents.document import Document, FilledDocument, PlainDocument, Translated
 from vtrans.documents.sentences import has_words
 from vtrans.lines.line import Line
-from vtrans.text.matches import Known
 
 Nbest = list[Translated]
 """The translations of a line, best first."""

@@ -26,8 +26,9 @@ from vtrans.search.options import Sampling
 from vtrans.search.rules import RuleSet, begin_ids, rules_of
 from vtrans.search.sampling import sample
 from vtrans.storage.model_file import Model
+from vtrans.text.piece_table import is_byte
 from vtrans.text.vocabulary import EOS_ID
-from vtrans.wording.phrases import continues_word
+from vtrans.text.words import is_word
 
 
 class ModelEngine(Engine, ABC):
@@ -115,7 +116,9 @@ class ModelEngine(Engine, ABC):
 
     @cached_property
     def _continues_V(self) -> NDArray[np.bool_]:
-        return np.array([continues_word(self.tgt_vocab, i) for i in range(len(self.tgt_vocab))])
+        """Whether a subword may continue the word before it. A single byte may be part of a letter."""
+        texts = map(self.tgt_vocab.text_of, range(len(self.tgt_vocab)))
+        return np.array([i > EOS_ID and (is_byte(text) or is_word(text[0])) for i, text in enumerate(texts)])
 
     def align(
         self, pairs: Sequence[SubwordPair], words: Sequence[tuple[Sequence[int], Sequence[int]]], batch_tokens: int

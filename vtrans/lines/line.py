@@ -12,9 +12,9 @@ from vtrans.text.values import Difference
 from vtrans.wording.phrases import NO_WORDING, Wording
 
 if TYPE_CHECKING:
+    from vtrans.data.matches import Match
     from vtrans.engines.engine import Source
     from vtrans.search.loop import Hypothesis
-    from vtrans.text.matches import Match
     from vtrans.translate.translation import Translation
     from vtrans.wording.glossary import Term
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
+from vtrans.data.matches import Known, Match
 from vtrans.lines.line import Line
-from vtrans.text.matches import Known, Match
 from vtrans.translate.translation import Translation
 from vtrans.wording.phrases import NO_WORDING, wording_of
 

@@ -137,16 +137,6 @@ class SourceReader:
         """The bytes of each target subword."""
         return Spelling(self._tgt_vocab)
 
-    def one_piece(self, sentence: str, to: str | None = None) -> list[int]:
-        """Returns the subwords of a sentence, without tag and EOS. Raises InputError if it is blank or has several
-        pieces."""
-        ids = self.encode(sentence, 1, to=to)
-        if not sentence.strip() or not ids:
-            raise InputError("the sentence is blank; give one with words in it.")
-        if len(ids) > self.max_source:
-            raise InputError(f"the sentence must have at most {self.max_source:,} subwords, got {len(ids):,}.")
-        return ids
-
     def max_target(self, length: int) -> int:
         """Returns the most target subwords, EOS included, that the engine and `min_length` allow for a source of
         `length` subwords."""

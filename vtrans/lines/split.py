@@ -7,9 +7,9 @@ from itertools import chain
 
 import regex
 
+from vtrans.data.matches import SEPARATOR_ID
 from vtrans.lines.line import Line, Piece
 from vtrans.lines.reader import SourceReader
-from vtrans.text.matches import SEPARATOR_ID
 from vtrans.text.sentences import sentences
 from vtrans.text.vocabulary import EOS_ID, Vocabulary
 from vtrans.translate.translation import TranslateOptions

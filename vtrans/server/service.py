@@ -9,6 +9,7 @@ from functools import partial
 from threading import Lock
 from typing import TypeVar
 
+from vtrans.data.matches import Known
 from vtrans.documents.document import Document, PlainDocument, Translated
 from vtrans.documents.memory import Memory
 from vtrans.documents.remembered import Lookup, pairs_of
@@ -21,7 +22,6 @@ from vtrans.server.refusals import Refusal
 from vtrans.server.threads import in_thread
 from vtrans.text.detection import Detection, detect
 from vtrans.text.languages import Languages
-from vtrans.text.matches import Known
 
 AUTO = "auto"
 LONG_TEXTS = 1000  # characters of texts whose documents are read in another thread: their event loop stays free

@@ -13,11 +13,11 @@ from difflib import SequenceMatcher
 from typing import Any, Literal
 
 from vtrans.config import MBR_SAMPLES
+from vtrans.data.matches import Known, Match
 from vtrans.engines.alignments import Links, pharaoh
 from vtrans.errors import InputError
 from vtrans.search.options import Mbr, Sampling
 from vtrans.text.lines import one_line
-from vtrans.text.matches import Known, Match
 from vtrans.text.vocabulary import Formality
 from vtrans.translate.confidence import Calibration
 from vtrans.wording.glossary import Glossary

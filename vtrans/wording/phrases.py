@@ -18,8 +18,7 @@ import regex
 from vtrans.errors import FileError, InputError
 from vtrans.search.lexical import Form, Phrase
 from vtrans.text.languages import UNSPACED
-from vtrans.text.piece_table import is_byte
-from vtrans.text.vocabulary import EOS_ID, UNK_ID, Vocabulary
+from vtrans.text.vocabulary import UNK_ID, Vocabulary
 from vtrans.text.words import has_spaces, is_word
 
 KEYS = ("constraints", "avoid", "text")
@@ -129,12 +128,6 @@ def _phrases(given: Mapping[str, Any], key: str, number: int, *, with_forms: boo
 
 
 # Subwords.
-
-
-def continues_word(vocab: Vocabulary, id: int) -> bool:
-    """Returns whether a subword may continue the word before it. A single byte may be part of a letter."""
-    text = vocab.text_of(id)
-    return id > EOS_ID and (is_byte(text) or is_word(text[0]))
 
 
 def encoded(wording: Wording, vocab: Vocabulary, suppressed: Sequence[int], number: int) -> tuple[Phrase, ...]:

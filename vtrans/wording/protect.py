@@ -88,13 +88,6 @@ def masked(line: str, spans: Iterable[Span], known: Mapping[str, str] | None = N
     return Masked([*parts, (line[end:], line[end:])], {code: text for text, code in code_of.items()})
 
 
-def coded_pair(src: str, tgt: str, protection: Protection) -> tuple[str, str] | None:
-    """Returns a pair with the same codes for the same protected text; None if the sides differ in it."""
-    read = protection.masked(src)
-    answer = masked(tgt, protection.spans(tgt), {text: code for code, text in read.texts.items()})
-    return (read.masked, answer.masked) if read.counts() == answer.counts() else None
-
-
 def _edge(word: str, at: int) -> str:
     """Returns a word, or only its first or last character if that is of a script without spaces."""
     return word if has_spaces(word[at : at + 1 or None]) else word[at]

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from corpora import TRAIN, decoded, made, options
 
+from vtrans.data.matches import SEPARATOR_ID, Matches
 from vtrans.data.store import DataFolder
-from vtrans.text.matches import SEPARATOR_ID, Matches
 
 
 def divided(data: DataFolder, i: int) -> tuple[list[int], list[int]]:

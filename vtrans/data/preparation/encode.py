@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from vtrans.data.links import between_subwords, read_pharaoh
 from vtrans.processes.workers import map_in_workers
 from vtrans.text.vocabulary import Vocabulary
-from vtrans.text.words import between_subwords, read_pharaoh, words_of_line
+from vtrans.text.words import words_of_line
 
 TextPair = tuple[str, ...]
 """A source line, a target line and, if the corpus has word alignments, the line with the links of the two."""

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from vtrans.console import Console
+from vtrans.data.links import read_pharaoh
 from vtrans.data.options import PrepareOptions
 from vtrans.data.preparation.encode import Encoded, TextPair, hash_of
 from vtrans.errors import FileError, InputError
 from vtrans.files import printable, reason
 from vtrans.keys import LONGEST_SHOWN
 from vtrans.text.lines import LineReport, OnBadUtf8, lines_in, open_bytes
-from vtrans.text.words import read_pharaoh
 
 HELD_OUT_SOURCES = 1000
 """Source sentences held out for validation, with all their pairs, if there is no validation text."""

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from vtrans.console import Console
+from vtrans.data.matches import check_package
 from vtrans.data.options import DEFAULT_VOCAB_SIZE, PrepareOptions
 from vtrans.data.preparation.counting import Counting
 from vtrans.data.preparation.dry_run import estimate
@@ -36,7 +37,6 @@ from vtrans.files import check_path, explained, write_atomically
 from vtrans.processes.cores import usable_processors
 from vtrans.storage.pair_counts import PairCounts
 from vtrans.text.languages import languages_record
-from vtrans.text.matches import check_package
 from vtrans.text.vocabulary import JOINT_FILE, SRC_FILE, TGT_FILE, Vocabulary, have_one_table
 
 PLAIN_FILE = "plain.safetensors"  # the training pairs without matches, while those are searched for

@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from vtrans.data.matches import Kind
 from vtrans.documents.document import FilledDocument, Slot
 from vtrans.errors import DocumentError
-from vtrans.text.matches import Kind
 
 _FORM = re.compile("(.*_)?(?:zero|one|two|few|many)", re.DOTALL)  # of a plural, which always has `other`
 

@@ -6,7 +6,7 @@ import pytest
 from drawn import seeded
 from rapidfuzz.distance import Levenshtein
 
-from vtrans.text.matches import LEAST_SIMILARITY, Matches
+from vtrans.data.matches import LEAST_SIMILARITY, Matches
 
 WORDS = ("the", "the", "the", "a", "dog", "cat", "runs", "in", "park", "Łódź", "5", "犬")
 
