@@ -111,9 +111,9 @@ class Counter:
         self._began = time.monotonic()
         self._next = self._began + every
 
-    def advance(self, n: float = 1) -> None:
-        """Count `n` more units."""
-        self.update(self._done + n)
+    def advance(self, n: float = 1, share: float | None = None) -> None:
+        """Count `n` more units; `share` is as for `update`."""
+        self.update(self._done + n, share)
 
     def update(self, completed: float, share: float | None = None, note: str = "") -> None:
         """Set the units done so far, and their share of the whole if the total is unknown. A terminal shows the note

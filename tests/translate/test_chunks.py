@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import itertools
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -78,12 +79,13 @@ class Work:
         """Translates a shard, or stops after that many lines. Returns the number of lines translated."""
         texts, job, own = self.texts(), self.join(options, **search), translator(**search)
 
-        def progress(lines: float, share: float) -> None:
-            assert 0 <= share <= 1
-            if lines > stop_after:
+        lines = itertools.count(1)
+
+        def advance(size: int) -> None:
+            if next(lines) > stop_after:
                 raise Stopped
 
-        translate_chunks(own, job, chunks_of(shard), texts, self.parts(), options, progress=progress)
+        translate_chunks(own, job, chunks_of(shard), texts, self.parts(), options, advance=advance)
         return own.counts.lines
 
     def result(self) -> bytes:
@@ -213,14 +215,14 @@ def test_a_text_that_changes_under_way_is_refused(tmp_path: Path, change: str) -
     work = Work(tmp_path)
     texts, job = work.texts(), work.join()
 
-    def progress(lines: float, share: float) -> None:
+    def advance(size: int) -> None:
         if change == "gone":
             work.text.unlink(missing_ok=True)
         else:
             written(work.text, [*LINES, "more"] if change == "longer" else [line.upper() for line in LINES])
 
     with pytest.raises(InputError, match="text"):
-        translate_chunks(translator(), job, chunks_of("1/1"), texts, work.parts(), DEFAULT_OPTIONS, progress=progress)
+        translate_chunks(translator(), job, chunks_of("1/1"), texts, work.parts(), DEFAULT_OPTIONS, advance=advance)
     assert work.names() == {"job.json"}
 
 

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
 
@@ -70,7 +70,7 @@ class Heard(Console):
 
 
 def streamed(
-    lines: Iterable[str],
+    lines: Sequence[str],
     options: TranslateOptions,
     processes: int,
     prefixes: Iterable[str] | None = None,
@@ -79,13 +79,12 @@ def streamed(
     """Returns what is written, the counts without the time, and the warnings."""
     ours = translating or translator(max_source=12)
     ours.console = heard = Heard()
-    out, done = io.BytesIO(), [(0.0, 0.0)]
+    out, sizes = io.BytesIO(), list[int]()
     with workers_for(ours, options, processes) if processes > 1 else nullcontext() as workers:
         read = lines_of(lines, prefixes=prefixes)
-        translate_stream(ours, read, out, options, workers=workers, progress=lambda *now: done.append(now))
+        translate_stream(ours, read, out, options, workers=workers, advance=sizes.append)
     assert ours.counts.seconds > 0 or not ours.counts.lines
-    assert done == sorted(done)
-    assert done[-1][0] == ours.counts.lines
+    assert sorted(sizes) == sorted(len(line.encode()) + 1 for line in lines)
     return out.getvalue(), dataclasses.replace(ours.counts, seconds=0.0), sorted(heard.warnings)
 
 
@@ -154,7 +153,7 @@ def test_lines_are_answered_while_the_input_waits() -> None:
 
     out, options, ours = Told(), TranslateOptions(), translator()
     with workers_for(ours, options, 2) as workers:
-        translate_stream(ours, lines_of(lines()), out, options, workers=workers)
+        translate_stream(ours, lines_of(lines()), out, options, complete=False, workers=workers)
     assert out.getvalue().count(b"\n") == 3
 
 

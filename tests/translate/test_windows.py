@@ -12,59 +12,45 @@ from hypothesis import strategies as st
 
 from vtrans.lines.line import Line, lines_of
 from vtrans.translate import windows as module
-from vtrans.translate.windows import Windows, cost_of, shares
+from vtrans.translate.windows import Windows, cost_of
 
 
 def texts(window: Iterable[Line]) -> list[str]:
     return [line.text for line in window]
 
 
-@pytest.mark.parametrize(("parts", "patient"), [(1, True), (3, True), (2, False)])
-def test_windows_hold_every_line_in_order(parts: int, patient: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("parts", "complete"), [(1, True), (3, True), (2, False)])
+def test_windows_hold_every_line_in_order(parts: int, complete: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "WINDOW_COST", 7 * cost_of(Line(1, "12")))
     lines = [str(i) for i in range(10, 60)]
-    found = [texts(window) for window in Windows(lines_of(lines), parts, patient=patient)]
+    found = [texts(window) for window in Windows(lines_of(lines), parts, complete=complete)]
     assert [line for window in found for line in window] == lines
     assert max(map(len, found)) <= 7
-    assert found == [texts(window) for window in Windows(lines_of(lines), parts, patient=patient)] or not patient
+    assert found == [texts(window) for window in Windows(lines_of(lines), parts, complete=complete)] or not complete
     assert list(Windows(iter(()), parts)) == []
 
 
 @given(st.lists(st.text(max_size=40), max_size=30), st.integers(1, 5))
-def test_lines_are_shared_without_loss(lines: list[str], parts: int) -> None:
-    divided = shares(list(lines_of(lines)), parts)
-    assert len(divided) <= parts
-    assert [line.text for share in divided for line in share] == lines
+def test_few_lines_are_divided_without_loss(lines: list[str], parts: int) -> None:
+    found = list(Windows(lines_of(lines), parts))
+    assert [line.text for window in found for line in window] == lines
+    assert not lines or sum(map(cost_of, found[0][:-1])) * parts < sum(map(cost_of, lines_of(lines)))
 
 
-def test_a_slow_input_ends_a_window_and_a_patient_reader_waits_for_it() -> None:
-    def trickle(number: int) -> Iterator[str]:
-        for i in range(number):
-            time.sleep(0.005)
-            yield str(i)
-
-    stream = Windows(lines_of(trickle(2000)))
-    assert 0 < len(next(stream)) < 2000
-    stream.close()
-    assert len(next(Windows(lines_of(trickle(100)), patient=True))) == 100
-
-
-def test_a_line_that_has_waited_is_handed_out_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "WAIT", 3.0)
-    arrived, end = threading.Event(), threading.Event()
+def test_lines_that_have_arrived_are_handed_out_unless_all_will_arrive() -> None:
+    ahead = threading.Semaphore(0)
 
     def lines() -> Iterator[str]:
-        yield "first"
-        arrived.set()
-        end.wait(60)
+        for word in ("first", "second", "third"):
+            assert ahead.acquire(timeout=60)
+            yield word
 
-    stream = Windows(lines_of(lines()))
-    assert arrived.wait(60)
-    time.sleep(3)
-    began = time.monotonic()
-    assert texts(next(stream)) == ["first"]
-    assert time.monotonic() - began < 2
-    end.set()
+    stream = Windows(lines_of(lines()), complete=False)
+    for word in ("first", "second", "third"):
+        ahead.release()
+        assert texts(next(stream)) == [word]
+    ahead.release(3)
+    assert texts(next(Windows(lines_of(lines())))) == ["first", "second", "third"]
 
 
 def test_long_lines_bound_how_far_the_thread_reads_ahead(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -305,7 +305,7 @@ class _Answers:
 
     def __init__(self, translator: Translator, options: TranslateOptions, division: Division, counter: Counter) -> None:
         self._translator, self._options, self._threads = translator, options, division.threads
-        self._copies, self._counter, self._done = division.copies(translator.engine), counter, 0
+        self._copies, self._counter = division.copies(translator.engine), counter
 
     def __call__(self, groups: Groups) -> Answers:
         answers: dict[Line, Nbest] = {}
@@ -313,19 +313,18 @@ class _Answers:
             answers |= self._translated(lines, aligned)
         return answers
 
+    def _advance(self, size: int) -> None:
+        self._counter.advance()
+
     def _translated(self, lines: Sequence[Line], aligned: bool) -> Answers:
         from vtrans.translate.stream import translate_windows, workers_for
 
         translator, options = self._translator, replace(self._options, alignments=aligned)
         copies = min(self._copies, len(lines))
 
-        def progress(now: float, size: float) -> None:
-            self._counter.update(self._done + now)
-
         with workers_for(translator, options, copies, self._threads, _nbests) if copies else nullcontext() as workers:
-            windows = translate_windows(translator, lines, options, _nbests, progress=progress, workers=workers)
+            windows = translate_windows(translator, lines, options, _nbests, advance=self._advance, workers=workers)
             found = [nbest for window in windows for nbest in window]
-        self._done += len(lines)
         return dict(zip(lines, found, strict=True))
 
 

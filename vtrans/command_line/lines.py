@@ -26,7 +26,7 @@ class Extent:
     """
 
     def __init__(self, stream: BinaryIO, report: LineReport) -> None:
-        self._report = report
+        self._report, self._done = report, 0
         self._size = 0  # bytes of the file from the current position; 0: unknown
         with suppress(OSError):  # not a file, or one without positions
             self._descriptor = stream.fileno()
@@ -38,11 +38,13 @@ class Extent:
     def known(self) -> bool:
         return self._size > 0
 
-    def share(self, done: float) -> float | None:
-        """Returns `done` bytes of text as a share of the whole, from 0 to 1, if that is known."""
+    def advance(self, size: int) -> float | None:
+        """Adds bytes of text to those that are done, and returns their share of the whole, from 0 to 1, if that is
+        known."""
+        self._done += size
         read = os.lseek(self._descriptor, 0, os.SEEK_CUR) - self._start if self.known else 0
         whole = self._size * self._report.bytes / max(1, read)
-        return min(1.0, done / whole) if whole else None
+        return min(1.0, self._done / whole) if whole else None
 
 
 @contextmanager

@@ -148,17 +148,24 @@ def translate_text(
         if chunks:
             common = {**settings, **settings_of(translator, options), "on_bad_utf8": text.on_bad_utf8}
             job = chunks.join(models, common, options.lines)
-            missing = many(len(job.missing(text.chunks)), "chunk", "to translate")
+            missing = job.missing(text.chunks)
             whole = many(job.chunks, "chunk", f"of at most {job.chunk_lines:,} lines")
-            console.info(f"{missing}; {job.folder} will hold {whole}")
+            console.info(f"{many(len(missing), 'chunk', 'to translate')}; {job.folder} will hold {whole}")
         copies = division.copies(translator.engine)
         if copies > 1:
             console.info(f"up to {copies} processes share the input")
         with workers_for(translator, options, copies, division.threads) if copies else nullcontext() as workers:
             if chunks:
-                with console.progress("translated", unit="sentences") as counter:
+                with console.progress("translated", job.lines_in(missing), unit="sentences") as counter:
                     translate_chunks(
-                        translator, job, text.chunks, chunks, parts, options, progress=counter.update, workers=workers
+                        translator,
+                        job,
+                        text.chunks,
+                        chunks,
+                        parts,
+                        options,
+                        advance=lambda size: counter.advance(),
+                        workers=workers,
                     )
             else:
                 with (
@@ -171,8 +178,8 @@ def translate_text(
                         stream,
                         options,
                         line_buffered=text.line_buffered,
-                        patient=extent.known,
-                        progress=lambda lines, size: counter.update(lines, extent.share(size)),
+                        complete=extent.known,
+                        advance=lambda size: counter.advance(share=extent.advance(size)),
                         workers=workers,
                     )
     report(translator.counts, console, min_length=translator.search.min_length)

@@ -16,7 +16,6 @@ import shutil
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -143,6 +142,10 @@ class ChunkJob:
         first = chunk * self.chunk_lines + 1
         return range(first, min(first + self.chunk_lines, self.lines + 1))
 
+    def lines_in(self, chunks: Sequence[int]) -> int:
+        """The number of lines of these chunks."""
+        return sum(len(self.lines_of(chunk)) for chunk in chunks)
+
     def missing(self, shard: slice = slice(None)) -> list[int]:
         """The chunks of a shard that are not there yet."""
         return [chunk for chunk in range(self.chunks)[shard] if not self.file(chunk).exists()]
@@ -190,35 +193,30 @@ def translate_chunks(
     parts: Sequence[Iterator[Any] | None],
     options: TranslateOptions,
     *,
-    progress: Callable[[float, float], None] = lambda lines, share: None,
+    advance: Callable[[int], None] = lambda size: None,
     workers: Workers[bytes] | None = None,
 ) -> None:
     """Translates the chunks of the shard that are not there yet.
 
-    `parts` are the first arguments of `lines_of`. `progress` is called with the lines translated so far, and as a share
-    of all to translate. The other arguments are those of `translate_windows`. Raises InputError if a text changes.
+    `parts` are the first arguments of `lines_of`. The other arguments are those of `translate_windows`. Raises
+    InputError if a text changes.
     """
     from vtrans.lines.line import lines_of
     from vtrans.translate.stream import translate_stream
 
     missing = set(job.missing(shard))
-    whole, before = sum(len(job.lines_of(chunk)) for chunk in missing), translator.counts.lines
-
-    def counted(lines: int, more: float, size: float) -> None:
-        progress(lines + more, (lines + more) / whole)
-
     for chunk in range(max(missing, default=-1) + 1):
-        numbers, done = job.lines_of(chunk), translator.counts.lines - before
+        numbers, before = job.lines_of(chunk), translator.counts.lines
         parts_of_chunk: list[Any] = [part and islice(part, len(numbers)) for part in parts]
         if chunk not in missing:
             for part in parts_of_chunk:
                 deque(part or (), maxlen=0)  # reads it to its end
             continue
-        lines, report = lines_of(*parts_of_chunk, first=numbers.start), partial(counted, done)
+        lines = lines_of(*parts_of_chunk, first=numbers.start)
         with replacing(job.file(chunk)) as stream:
-            translate_stream(translator, lines, stream, options, patient=True, progress=report, workers=workers)
+            translate_stream(translator, lines, stream, options, advance=advance, workers=workers)
             texts.check()
-            if (written := translator.counts.lines - before - done) != len(numbers):
+            if (written := translator.counts.lines - before) != len(numbers):
                 raise VtransError(f"chunk {chunk} has {len(numbers):,} lines, but {written:,} were translated.")
 
 

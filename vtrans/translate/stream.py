@@ -14,12 +14,11 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from itertools import tee
 from typing import Any, BinaryIO, TypeVar
 
-from vtrans.console import Console
 from vtrans.errors import VtransError
 from vtrans.lines.line import Counts, Line
 from vtrans.processes.signals import uninterrupted
@@ -29,8 +28,6 @@ from vtrans.text.lines import write_line
 from vtrans.translate.translation import TranslateOptions, rendered
 from vtrans.translate.translator import DEFAULT_OPTIONS, Translator
 from vtrans.translate.windows import Windows, size_of
-
-POLL = 0.2  # seconds between two reports of progress
 
 T = TypeVar("T")
 Make = Callable[[Sequence[Line], TranslateOptions], T]
@@ -64,27 +61,26 @@ def translate_windows(
     make: Make[T],
     *,
     line_buffered: bool = False,
-    patient: bool = False,
-    progress: Callable[[float, float], None] = lambda lines, size: None,
+    complete: bool = True,
+    advance: Callable[[int], None] = lambda size: None,
     workers: Workers[T] | None = None,
 ) -> Generator[T, None, None]:
     """Yields what `make` returns for each window of lines, in order.
 
-    `line_buffered` translates each line before the next is read. `patient` waits for full windows however long they
-    take, so that batches do not depend on time. `progress` is called with the lines and bytes translated so far.
+    `line_buffered` translates each line before the next is read. Otherwise windows are those of `Windows`, where
+    `complete` is described. `advance` is called with the size of each line that is translated, by one thread at a time.
     `workers` are those of `workers_for`, with the same translator, options and `make`.
     """
     translator.check(options)  # before anything is read
     windows: Windows | Generator[Sequence[Line], None, None] = ([line] for line in lines)
     if not line_buffered:
-        windows = Windows(lines, workers.number if workers else 1, patient=patient)
-    done = _Progress(progress)
+        windows = Windows(lines, workers.number if workers else 1, complete=complete)
     with closing(windows):
         if workers:
-            yield from _by_workers(translator, windows, done, workers)
+            yield from _by_workers(translator, windows, advance, workers)
             return
         for window in windows:
-            translator.translate_window(window, options, ready=lambda line: done.report(size_of(line)))
+            translator.translate_window(window, options, ready=lambda line: advance(size_of(line)))
             yield make(window, options)
 
 
@@ -102,24 +98,6 @@ def written(lines: Sequence[Line], options: TranslateOptions) -> bytes:
     return block.getvalue()
 
 
-class _Progress:
-    """Counts translated lines and their bytes, in several threads."""
-
-    def __init__(self, progress: Callable[[float, float], None]) -> None:
-        self._progress, self._lock = progress, threading.Lock()
-        self._lines = self._size = 0
-
-    def add(self, *sizes: int) -> None:
-        with self._lock:
-            self._lines += len(sizes)
-            self._size += sum(sizes)
-
-    def report(self, *sizes: int) -> None:
-        """Adds lines of these sizes, and reports the sum."""
-        self.add(*sizes)
-        self._progress(self._lines, self._size)
-
-
 # Copies of this process.
 
 
@@ -134,66 +112,45 @@ def workers_for(
 
     def answer(lines: Sequence[Line], done: Callable[[int], None]) -> tuple[Any, Counts, list[str]]:
         set_threads(threads)
-        translator.console, translator.counts = _Recorder(), Counts()
+        translator.console, translator.counts = None, Counts()
         translator.translate_window(lines, options, ready=lambda line: done(size_of(line)))
-        return make(lines, options), translator.counts, translator.console.warnings
+        return make(lines, options), translator.counts, [warning for line in lines for warning in line.warnings]
 
     advice = "try again with fewer `processes` or a smaller `batch_tokens`"
     return WorkerPool(answer, processes, "translating", advice)
 
 
-class _Recorder(Console):
-    """The console of a copy, whose warnings go to the process that was started."""
-
-    def __init__(self) -> None:
-        super().__init__(quiet=True)
-        self.warnings: list[str] = []
-
-    def warn(self, text: str) -> None:
-        self.warnings.append(text)
-
-
 def _by_workers(
-    translator: Translator,
-    windows: Iterator[Sequence[Line]],
-    done: _Progress,
-    workers: Workers[T],
+    translator: Translator, windows: Iterator[Sequence[Line]], advance: Callable[[int], None], workers: Workers[T]
 ) -> Iterator[T]:
     """Yields what the workers make of each window, in order; collects their counts and warnings.
 
-    A thread per worker takes the next window when its worker is free. At most two windows per worker are taken and
+    One thread takes windows, and a thread per worker waits for an answer. At most two windows per worker are taken and
     not yet yielded.
     """
-    order: queue.SimpleQueue[Future[tuple[float, T, Counts, list[str]] | None]] = queue.SimpleQueue()
+    order: queue.SimpleQueue[Future[tuple[float, T, Counts, list[str]]] | None] = queue.SimpleQueue()
     room, turn = threading.Semaphore(2 * workers.number), threading.Lock()
+    threads = ThreadPoolExecutor(workers.number + 1)
 
-    def work() -> None:
-        answer: Future[tuple[float, T, Counts, list[str]] | None]
-        window: Sequence[Line] | None = []
-        while window is not None:
-            answer = Future()
-            try:
-                with turn:
-                    room.acquire()
-                    order.put(answer)
-                    window = next(windows, None)
-                began = time.monotonic()
-                answer.set_result((began, *workers.call(window, done.add)) if window else None)
-            except BaseException as error:
-                answer.set_exception(error)
-                return
+    def take() -> None:
+        try:
+            while room.acquire() and (window := next(windows, None)):
+                order.put(threads.submit(answer, window))
+        finally:
+            order.put(None)
 
-    for _ in range(workers.number):
-        threading.Thread(target=work, daemon=True).start()
+    def answer(window: Sequence[Line]) -> tuple[float, T, Counts, list[str]]:
+        return time.monotonic(), *workers.call(window, hear)
+
+    def hear(size: int) -> None:
+        with turn:
+            advance(size)
+
     until = 0.0  # when the last window was done
     try:
-        while True:
-            answer = order.get()
-            while not wait([answer], POLL).done:
-                done.report()
-            if (result := answer.result()) is None:
-                return
-            began, made, counts, warnings = result
+        taken = threads.submit(take)
+        while future := order.get():
+            began, made, counts, warnings = future.result()
             for warning in warnings:
                 if translator.console:
                     translator.console.warn(warning)
@@ -201,11 +158,12 @@ def _by_workers(
             now = time.monotonic()
             translator.counts.seconds += now - max(began, until)
             until = now
-            done.report()
             yield made
             room.release()
+        taken.result()  # raises what the reader has raised
     finally:
-        room.release(workers.number)  # the threads end, once the windows are closed
+        room.release()
+        threads.shutdown(wait=False, cancel_futures=True)
 
 
 # Given translations.

@@ -163,11 +163,12 @@ class Translator:
             self.counts.seconds += time.monotonic() - began
 
     def _warn(self, lines: Iterable[Line]) -> None:
-        """Passes on the warnings of lines, in their order."""
+        """Passes on the warnings of lines, in their order. Without a console the lines keep them."""
+        if self.console is None:
+            return
         for line in lines:
-            if self.console:
-                for warning in line.warnings:
-                    self.console.warn(warning)
+            for warning in line.warnings:
+                self.console.warn(warning)
             line.warnings.clear()
 
     def logprob(

@@ -1,35 +1,30 @@
-"""Splits an endless input into windows of lines, bounded in size and waiting time."""
+"""Splits an endless input into windows of lines, bounded in size."""
 
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, groupby
 
 from vtrans.lines.line import Line
 
 LINE_COST = 32  # a line costs about as much as 32 more bytes of text
 WINDOW_COST = 200_000  # 2,000 lines of 68 bytes: enough for batches of similar length, few enough to wait for
-WAIT = 0.2  # seconds after which a line is handed out
 
 
 class Windows(Iterator[Sequence[Line]]):
     """Lines in windows of about WINDOW_COST or less, in order; only a single line may cost much more.
 
-    A thread reads `parts` windows ahead. Once that many are there, the input has ended, or a line has waited for WAIT
-    seconds, the lines are divided into `parts` windows of about the same cost. `patient` waits for the input however
-    long it takes, so that windows do not depend on time. An exception while reading is raised after the lines before
+    A thread reads lines that cost `parts` windows ahead, and a window takes one part of the lines that are ahead. If
+    the input is not `complete`, these are the lines that have arrived, at least one. Otherwise the thread reads as far
+    as it may before, so that windows do not depend on time. An exception while reading is raised after the lines before
     it. One thread at a time may ask for the next window.
     """
 
-    def __init__(self, lines: Iterable[Line], parts: int = 1, *, patient: bool = False) -> None:
-        self._parts, self._patient = parts, patient
-        self._ahead: list[Line] = []
+    def __init__(self, lines: Iterable[Line], parts: int = 1, *, complete: bool = True) -> None:
+        self._parts, self._complete = parts, complete
+        self._ahead: deque[Line] = deque()
         self._cost = 0  # of the lines ahead
-        self._since = 0.0  # when the first of them was read
-        self._windows: deque[Sequence[Line]] = deque()
         self._end: BaseException | None = None
         self._changed = threading.Condition()
         threading.Thread(target=self._read, args=(lines,), daemon=True).start()
@@ -41,11 +36,9 @@ class Windows(Iterator[Sequence[Line]]):
                     self._changed.wait_for(lambda: self._end or not self._full())
                     if self._end:
                         return
-                    if not self._ahead:
-                        self._since = time.monotonic()
                     self._ahead.append(line)
                     self._cost += cost_of(line)
-                    if len(self._ahead) == 1 or self._full():
+                    if not self._complete or self._full():
                         self._changed.notify_all()
             self._finish(StopIteration())
         except BaseException as error:
@@ -61,33 +54,22 @@ class Windows(Iterator[Sequence[Line]]):
 
     def __next__(self) -> Sequence[Line]:
         with self._changed:
-            if not self._windows:
-                self._changed.wait_for(lambda: self._ahead or self._end)
-                patience = None if self._patient else max(0.0, self._since + WAIT - time.monotonic())
-                self._changed.wait_for(lambda: self._end or self._full(), patience)
-                self._windows.extend(shares(self._ahead, self._parts))
-                self._ahead, self._cost = [], 0
-                self._changed.notify_all()
-            if not self._windows and self._end:
+            self._changed.wait_for(lambda: self._end or (self._full() if self._complete else self._ahead))
+            if self._end and not self._ahead:
                 raise self._end
-            return self._windows.popleft()
+            window: list[Line] = []
+            whole = self._cost
+            while self._ahead and (whole - self._cost) * self._parts < whole:
+                window.append(self._ahead.popleft())
+                self._cost -= cost_of(window[-1])
+            self._changed.notify_all()
+            return window
 
     def close(self) -> None:
         """Drops the remaining lines, and ends the thread at its next line."""
         with self._changed:
-            self._ahead, self._windows = [], deque()
+            self._ahead.clear()
         self._finish(StopIteration())
-
-
-def shares(lines: Sequence[Line], parts: int) -> list[Sequence[Line]]:
-    """Divides lines into consecutive shares of about the same cost, at most `parts`."""
-    ends = list(accumulate(map(cost_of, lines)))
-
-    def share_of(i: int) -> int:
-        """Returns the share that contains the middle of line i."""
-        return int((ends[i] - cost_of(lines[i]) / 2) * parts / ends[-1])
-
-    return [[lines[i] for i in share] for _, share in groupby(range(len(lines)), share_of)]
 
 
 def cost_of(line: Line) -> int:
