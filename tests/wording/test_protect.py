@@ -225,7 +225,7 @@ def test_the_search_places_protected_text() -> None:
 
 def test_terms_of_the_glossary_are_in_the_translation() -> None:
     lines = sentences(16, seed=6)
-    glossary = Glossary((pair_of("dog", "Hund|park"), pair_of("in the", "ein ein"), pair_of("cat", "½")))
+    glossary = Glossary((pair_of("dog", "Hund|park"), pair_of("in the", "ein ein"), pair_of("cat", "\u2581")))
     made = translator(max_length=0)
     translations = made.translate_window(window(lines), TranslateOptions(glossary=glossary))
     for line, (t,) in zip(lines, translations, strict=True):

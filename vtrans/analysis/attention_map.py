@@ -87,7 +87,7 @@ def attention_map(
             raise InputError(f"`{name}` must be from 1 to {count} for this model, got {number}.")
     if head is not None and layer is None:
         raise InputError("`head` needs `layer`, because each layer has its own heads.")
-    sentence = one_line(sentence)
+    sentence = loaded.src_vocab.as_source(one_line(sentence))
     tag, source = translator.reader.beginning(to), one_piece(translator.reader, sentence, to)
     tokens = _target_tokens(translator, sentence, target, to)
     with torch.inference_mode():

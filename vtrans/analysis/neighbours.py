@@ -109,6 +109,7 @@ def steps(
 
     Raises InputError for a sentence that is blank or would be translated in several pieces.
     """
+    sentence = translator.engine.src_vocab.as_source(sentence)
     source = [*translator.reader.beginning(to), *one_piece(translator.reader, sentence, to)]
     ((best,),) = translator.translate_window([Line(1, sentence)], TranslateOptions(to=to, raw=True))
     model, vocab = translator.engine.models[0].model, translator.tgt_vocab

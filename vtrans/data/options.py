@@ -12,9 +12,10 @@ from vtrans.errors import InputError
 from vtrans.keys import check_fields, choice, flag, keys_of, number, path, paths, texts
 from vtrans.text.languages import Languages, check_language, language_of_file
 from vtrans.text.lines import OnBadUtf8
+from vtrans.text.normalization import NFC
 
 Subword = Literal["bpe", "unigram"]
-NORMALIZATIONS = ("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity")
+NORMALIZATIONS = (NFC, "nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity")
 """SentencePiece's rules: NFKC, with `nmt_` also special spaces and control characters, with `_cf` case folding;
 identity: none."""
 
@@ -81,9 +82,10 @@ class PrepareOptions:
         "bpe", ("bpe", "unigram"), "Kind of subwords: bpe or unigram.", metavar="KIND", panel=LEARNING
     )
     normalization: str = choice(
-        "nmt_nfkc",
+        NFC,
         NORMALIZATIONS,
-        f"SentencePiece's normalization rule: {', '.join(NORMALIZATIONS)} (no normalization).",
+        f"How characters are replaced: {NFC} composes them, and simplifies the source; "
+        f"{', '.join(NORMALIZATIONS[1:])} are SentencePiece's rules for both sides.",
         metavar="RULE",
         panel=LEARNING,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Collection, Sequence
 
-from vtrans.text.spm import BPE, CONTROL, NORMAL, PIECES, UNKNOWN, fields, in_spec, piece_of, pieces_of
+from vtrans.text.spm import BPE, CONTROL, NORMAL, PIECES, UNKNOWN, field, fields, in_spec, piece_of, pieces_of, varint
 
 _SELF_TEST = 4  # the field of its samples
 
@@ -32,7 +32,7 @@ def with_pieces(proto: bytes, kept: Collection[str]) -> bytes:
             if type == NORMAL and text not in kept:
                 continue
         if number != _SELF_TEST:
-            parts.append(_field(number, content))
+            parts.append(field(number, content))
     return b"".join(parts)
 
 
@@ -42,23 +42,10 @@ def bpe_model(pieces: Sequence[str], table: bytes) -> bytes:
     special = [("<unk>", 0, UNKNOWN), ("<s>", 0, CONTROL), ("</s>", 0, CONTROL)]
     ordinary = [(piece, -rank, NORMAL) for rank, piece in enumerate(pieces)]
     messages = [
-        _field(1, text.encode()) + _varint(2 << 3 | 5) + struct.pack("<f", score) + _varint(3 << 3) + _varint(type)
+        field(1, text.encode()) + varint(2 << 3 | 5) + struct.pack("<f", score) + varint(3 << 3) + varint(type)
         for text, score, type in [*special, *ordinary]
     ]
-    parts = [_field(PIECES, message) for message in messages]
-    parts.append(_field(2, _varint(3 << 3) + _varint(BPE)))
+    parts = [field(PIECES, message) for message in messages]
+    parts.append(field(2, varint(3 << 3) + varint(BPE)))
     name = b"user_defined" if table else b"identity"
-    return b"".join([*parts, _field(3, _field(1, name) + _field(2, table))])
-
-
-def _field(number: int, content: bytes) -> bytes:
-    return _varint(number << 3 | 2) + _varint(len(content)) + content
-
-
-def _varint(number: int) -> bytes:
-    """Returns an integer as `fields` reads it."""
-    parts = []
-    while number > 0x7F:
-        parts.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*parts, number])
+    return b"".join([*parts, field(3, field(1, name) + field(2, table))])

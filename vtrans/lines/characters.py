@@ -38,15 +38,12 @@ class Characters:
 
     def knows_control(self, character: str) -> bool:
         """Returns whether the source vocabulary has a piece for a control or format character, or reads over it."""
-        vocab = self.vocabs[0]
-        (ids,) = vocab.encode_batch([character], tags=False)
-        return all(map(vocab.is_subword, ids))
+        return self.vocabs[0].covers(character)
 
     def is_unknown(self, side: int, character: str) -> bool:
         """Returns whether a vocabulary has no piece for a character."""
         unknown = self._unknown[side]
         if character not in unknown:
-            vocab, text = self.vocabs[side], "" if unicodedata.category(character) in _INVISIBLE else character
-            ids = vocab.encode_batch([text], tags=False)[0]
-            unknown[character] = not all(map(vocab.is_subword, ids))
+            is_visible = unicodedata.category(character) not in _INVISIBLE
+            unknown[character] = is_visible and not self.vocabs[side].covers(character)
         return unknown[character]

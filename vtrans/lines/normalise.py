@@ -13,11 +13,11 @@ import regex
 from vtrans.lines.characters import Characters
 from vtrans.lines.line import Line
 from vtrans.text.case import capitalized, in_capitals, lower, upper
+from vtrans.text.normalization import source_text
 from vtrans.translate.translation import Translation
 
 # Control and format characters, without those that join the characters of an emoji.
 _CONTROLS = regex.compile(r"(?<![\p{Extended_Pictographic}\ufe0f\U0001f3fb-\U0001f3ff\p{Cf}])[\p{Cc}\p{Cf}]+")
-_CURLY = regex.compile(r"(?<!\w)\u201c(?=\S)([^\"\u201c-\u201f]+)(?<=\S)\u201d(?!\w)")
 _APOSTROPHE = regex.compile(r"(?<=\p{L})&(?:#39|#x27|apos|#8217|rsquo);(?=\p{L})")
 # A word that no mark joins to others, as in an address.
 _WORD = regex.compile(
@@ -29,30 +29,41 @@ _WORD = regex.compile(
 class Normalise:
     """Changes lines so that a model reads what it has learned to read.
 
-    - Control and format characters that the source vocabulary lacks, for which a model invents words, are left out; in
-      emoji and beside characters that are copied they stay.
-    - Pairs of curly quotation marks become straight ones if the vocabulary lacks one of them, and `&#39;` in a word
-      becomes an apostrophe.
+    - All characters are those of `source_text` if the training text was; otherwise those that the vocabulary lacks are.
+    - Control and format characters that the vocabulary lacks, for which a model invents words, are left out; in emoji
+      and beside characters that are copied they stay.
+    - `&#39;` in a word becomes an apostrophe.
     - Words get the spellings that lie beside the model.
 
-    A line with a prefix, phrases or a fuzzy match keeps its own marks and words.
+    A line with a prefix, phrases or a fuzzy match keeps its own words. With `raw`, a line has only its characters
+    changed, and only as the training text had.
     """
 
-    def __init__(self, characters: Characters, spellings: Mapping[str, str]) -> None:
-        self._characters, self._spellings = characters, spellings
-        lacks_curly = any(characters.is_unknown(0, mark) for mark in "\u201c\u201d")
-        self._writes_straight = lacks_curly and not characters.is_unknown(0, '"')
+    def __init__(self, characters: Characters, spellings: Mapping[str, str], *, raw: bool = False) -> None:
+        self._characters, self._raw, as_source = characters, raw, characters.vocabs[0].as_source
+        self._spellings = {as_source(word): spelling for word, spelling in spellings.items()}
 
     def __call__(self, lines: Sequence[Line]) -> None:
         for line in lines:
-            if _CONTROLS.search(line.model_text):
-                self._rewrite(line, partial(_CONTROLS.sub, self._kept))
-            wanted = line.prefix or line.wording.phrases or line.match
-            if not wanted and self._characters.may_change(line.text):
-                text = _APOSTROPHE.sub("'", line.model_text)
-                line.model_text = _CURLY.sub(r'"\1"', text) if self._writes_straight else text
-                if self._spellings:
-                    self._rewrite(line, partial(_WORD.sub, self._spelled))
+            as_source = self._characters.vocabs[0].as_source
+            if len(as_source(line.model_text).split()) != len(line.model_text.split()):
+                self._rewrite(line, as_source)
+            line.model_text = as_source(line.model_text)
+            if not self._raw:
+                self._normalise(line)
+
+    def _normalise(self, line: Line) -> None:
+        if _CONTROLS.search(line.model_text):
+            self._rewrite(line, partial(_CONTROLS.sub, self._kept))
+        if not self._characters.may_change(line.text):
+            return
+        if not self._characters.knows(line.model_text):
+            characters = (source_text(c) if self._characters.is_unknown(0, c) else c for c in line.model_text)
+            line.model_text = "".join(characters)
+        if not (line.prefix or line.wording.phrases or line.match):
+            line.model_text = _APOSTROPHE.sub("'", line.model_text)
+            if self._spellings:
+                self._rewrite(line, partial(_WORD.sub, self._spelled))
 
     def _rewrite(self, line: Line, write: Callable[[str], str]) -> None:
         """Changes the words of a line one by one, also to none or to several."""

@@ -23,6 +23,7 @@ from vtrans.lines.split import Split
 from vtrans.lines.terms import WriteTerms
 from vtrans.lines.unknown import UnknownText
 from vtrans.text.languages import Languages
+from vtrans.text.normalization import NFC
 from vtrans.translate.translation import TranslateOptions
 from vtrans.wording.beside import NOTHING, Beside
 from vtrans.wording.glossary import Glossary
@@ -88,8 +89,7 @@ class StepsOfEngine:
         can_require, compares = search.can_require_phrases and not drawn, options.check_numbers and not options.raw
         glossary = self._glossary(options, required=can_require)
         before: list[Step] = [Remember(options.known, options.match)]
-        if not options.raw:
-            before.append(Normalise(characters, self._beside.spellings))
+        before.append(Normalise(characters, self._beside.spellings, raw=options.raw))
         if protection or glossary or not options.raw:
             unknown = None if options.raw else UnknownText(characters)
             words = CopiedWords(self._pair, engine.src_vocab) if self._pair and self._has_codes else None
@@ -119,7 +119,11 @@ class StepsOfEngine:
     def _glossary(self, options: TranslateOptions, *, required: bool) -> Glossary | None:
         """Returns the terms that the search must write: those of the user and, after them, those of the model."""
         own = self._beside.glossary if required and not options.raw else None
-        return own.with_terms(options.glossary) if own and options.glossary else own or options.glossary
+        both = own.with_terms(options.glossary) if own and options.glossary else own or options.glossary
+        vocab = self._engine.src_vocab
+        if both and vocab.normalization == NFC:
+            return Glossary(tuple((vocab.as_source(term), forms) for term, forms in both.pairs))
+        return both
 
     def _languages(self, to: str | None) -> Languages:
         """Returns the source and the target language, given `to`. One that the model leaves open is ""."""

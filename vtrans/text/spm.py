@@ -28,6 +28,17 @@ def normalization(proto: bytes) -> str:
     return bytes(in_spec(proto, 3, 1, b"")).decode()
 
 
+def with_normalization(proto: bytes, name: str) -> bytes:
+    """Returns a model with this name of its rule, and without the name of the file (6) that the rule was read from."""
+    parts = []
+    for number, value in fields(proto):
+        if number == 3 and isinstance(value, bytes):
+            spec = ((n, name.encode() if n == 1 else content) for n, content in fields(value) if n != 6)
+            value = b"".join(itertools.starmap(field, spec))
+        parts.append(field(number, value))
+    return b"".join(parts)
+
+
 def in_spec(proto: bytes, message: int, field: int, default: int | bytes) -> int | bytes:
     """Returns a field of a message of the model."""
     for number, value in fields(proto):
@@ -60,13 +71,29 @@ def piece_of(message: bytes) -> tuple[str, float, int]:
     return text.decode(), *struct.unpack("<f", score), values.get(3, NORMAL)
 
 
+def field(number: int, value: int | bytes) -> bytes:
+    """Returns a field with this value, as `fields` reads it."""
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+def varint(number: int) -> bytes:
+    """Returns an integer as `fields` reads it."""
+    parts = []
+    while number > 0x7F:
+        parts.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*parts, number])
+
+
 def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Yields the number and value (bytes or an integer) of each field of a protobuf message, in order.
 
     The wire format: https://protobuf.dev/programming-guides/encoding/
     """
 
-    def varint(at: int) -> tuple[int, int]:
+    def number_at(at: int) -> tuple[int, int]:
         value = shift = 0
         while True:
             byte = message[at]
@@ -76,14 +103,14 @@ def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
 
     at = 0
     while at < len(message):
-        key, at = varint(at)
+        key, at = number_at(at)
         number, wire = key >> 3, key & 7
         if wire == 0:
-            value, at = varint(at)
+            value, at = number_at(at)
             yield number, value
             continue
         if wire == 2:
-            length, at = varint(at)
+            length, at = number_at(at)
         elif wire in (1, 5):
             length = 8 if wire == 1 else 4
         else:

@@ -2,7 +2,7 @@
 
 In a vocabulary of ours `byte_fallback` is always on, so no character is unknown: characters without a piece are encoded
 as bytes. Two things are lost: several spaces become one, and U+2581, with which SentencePiece marks the start of a
-word, becomes a space.
+word, becomes a space. The rule of normalization.py composes characters; SentencePiece's own rules replace more.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Literal
 import sentencepiece
 
 from vtrans.errors import FileError, InputError
+from vtrans.text.normalization import NFC, source_text
 from vtrans.text.piece_table import MAGIC, PieceTable, is_byte, is_language, split_language, unpack
 from vtrans.text.spm import BPE, added_pieces, model_type, normalization
 
@@ -159,6 +160,14 @@ class Vocabulary:
         assert self.kind == "bpe", "only BPE merges"
         ordinary = (i for i in range(len(self)) if self.is_subword(i) and self.piece(i) not in self.symbols)
         return {self.piece(i): (i, round(-self._model.get_score(i))) for i in ordinary}
+
+    def as_source(self, text: str) -> str:
+        """Returns a text as the sources are that the model learns from and translates."""
+        return source_text(text) if self.normalization == NFC else text
+
+    def covers(self, text: str) -> bool:
+        """Returns whether there are pieces for a text, so that none of it is unknown or written as bytes."""
+        return all(map(self.is_subword, self.encode_batch([text], tags=False)[0]))
 
     def is_subword(self, id: int) -> bool:
         """Returns whether the id is neither special, nor a tag, nor one of the 256 single-byte pieces."""

@@ -47,7 +47,7 @@ class Scorer:
         targets: dict[Line, list[int]] = {}
         known: dict[Line, float] = {}  # log-probabilities of pairs that are not given to the model
         for line, own in given:
-            line.ids = reader.encode(line.text, line.number, to=to)
+            line.ids = reader.encode(self.engine.src_vocab.as_source(line.text), line.number, to=to)
             if isinstance(own, str):
                 target = [*reader.begin, *reader.encode(own, line.number, self.engine.tgt_vocab, to=to), EOS_ID]
             else:

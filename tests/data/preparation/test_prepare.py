@@ -66,17 +66,24 @@ def test_only_empty_validation_pairs_are_dropped(tmp_path: Path) -> None:
     assert "warning: the longest validation sentence has" in said
 
 
-@pytest.mark.parametrize("mark", ["\uff01", "\u200c\u0627", "\u0e33"])
-def test_characters_that_translations_cannot_have_are_warned_about(tmp_path: Path, mark: str) -> None:
-    valid = [*VALID, ("dog", f"Hund{mark}")]
-    for number, (rule, warned) in enumerate({"nmt_nfkc": True, "identity": False, "nmt_nfkc_cf": False}.items()):
-        folder = tmp_path / str(number)
+@pytest.mark.parametrize("mark", ["\uff01", "\u200c", "\u0e33", "\u00b2", "\u2026"])
+def test_characters_that_translations_cannot_have_are_counted_and_named(tmp_path: Path, mark: str) -> None:
+    train, named = [*TRAIN, ("dog", f"Hund {mark}{mark}"), ("dog\uff01", "Hu\u0308nd")], f"U+{ord(mark):04X} (2)"
+    found = {}
+    for rule in ("nfc", "identity", "nmt_nfkc", "nmt_nfkc_cf"):
+        folder = tmp_path / rule
         folder.mkdir()
-        _, said = heard(options(folder, valid=valid, normalization=rule))
-        assert ("--normalization identity" in said) == warned
-    folder = tmp_path / "plain"
-    folder.mkdir()
-    assert "--normalization" not in heard(options(folder, valid=[*VALID, ("dog", "Hu\u0308nd\u200f")]))[1]
+        report, said = heard(options(folder, train, normalization=rule))
+        facts = found[rule] = report["train"]["coverage"]["tgt"]
+        assert (f"{mark if mark.isprintable() else ''} {named}".strip() in said) == (mark in facts["most_changed"])
+        assert ("Prepare with --normalization nfc" in said) == (rule == "nmt_nfkc")
+        data = DataFolder.open(folder / "data")
+        decoded_targets = {target for _, target in decoded(data, data.train)}
+        assert (f"Hund {mark}{mark}" in decoded_targets) == (mark not in facts["most_changed"])
+    assert not any(found[rule]["changed_lines"] or found[rule]["most_changed"] for rule in ("nfc", "identity"))
+    assert found["nmt_nfkc"]["changed_lines"] == 1
+    assert found["nmt_nfkc"]["most_changed"] == {mark: 2}
+    assert found["nmt_nfkc_cf"]["changed_lines"] > 100  # capitals
 
 
 def test_odd_characters_and_bad_bytes_are_counted(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from vtrans.data.links import between_subwords, read_pharaoh
+from vtrans.data.preparation.coverage import Coverage, Covering
 from vtrans.processes.workers import map_in_workers
 from vtrans.text.vocabulary import Vocabulary
 from vtrans.text.words import words_of_line
@@ -59,6 +60,7 @@ class Side:
     lengths: np.ndarray[Any, Any]
     """The length of each sentence, int64."""
     characters: int
+    coverage: Coverage = field(default_factory=Coverage)
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,7 @@ class Encoder:
         self.src_vocab = self.tgt_vocab = Vocabulary(task.src_proto)
         if task.tgt_proto != task.src_proto:
             self.tgt_vocab = Vocabulary(task.tgt_proto)
+        self._covering = Covering(self.src_vocab), Covering(self.tgt_vocab)
 
     def __call__(self, batch: Sequence[TextPair], threads: int = 1) -> Encoded:
         task = self.task
@@ -125,9 +128,10 @@ class Encoder:
         return Encoded(len(batch), kept, dropped, sides[0], sides[1], links, sources, pairs)
 
     def _side(self, ids: Sequence[list[int]], batch: Sequence[TextPair], kept: Sequence[int], side: int) -> Side:
-        rows = [ids[i] for i in kept]
+        rows, lines = [ids[i] for i in kept], [batch[i][side] for i in kept]
         flat = np.fromiter(itertools.chain.from_iterable(rows), np.int32 if self.task.wide else np.uint16)
-        return Side(flat, np.array([len(row) for row in rows], np.int64), sum(len(batch[i][side]) for i in kept))
+        lengths = np.array([len(row) for row in rows], np.int64)
+        return Side(flat, lengths, sum(map(len, lines)), self._covering[side](lines))
 
     def _links(
         self, pairs: Sequence[TextPair], encoded: Sequence[tuple[list[int], list[int]]]

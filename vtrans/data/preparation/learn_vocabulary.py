@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import io
 import re
+import tempfile
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import sentencepiece
@@ -16,7 +18,9 @@ from vtrans.console import Console
 from vtrans.data.options import DEFAULT_VOCAB_SIZE, PrepareOptions
 from vtrans.data.preparation.parallel_text import Sample, Split
 from vtrans.errors import InputError
+from vtrans.text.normalization import NFC, nfc_rules
 from vtrans.text.piece_table import is_byte
+from vtrans.text.spm import with_normalization
 from vtrans.text.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
 
 
@@ -103,7 +107,6 @@ def learn(
     settings = {
         "model_type": options.subword,
         "character_coverage": options.character_coverage,
-        "normalization_rule_name": options.normalization,
         "split_digits": options.split_digits,
         "user_defined_symbols": list(options.symbols),
         "control_symbols": list(dict.fromkeys(tags)),
@@ -112,13 +115,27 @@ def learn(
     trial, tried = wanted, set[int]()
     while trial not in tried:  # SentencePiece names a size that should work; try it before it is reported
         tried.add(trial)
-        outcome = _train(sentences, trial, settings, name)
+        with _normalization(options.normalization) as rule:
+            outcome = _train(sentences, trial, settings | rule, name)
         if isinstance(outcome, bytes):
             if size is not None and trial != size:
                 raise SizeError(size, trial, name)
-            return Vocabulary(outcome)
+            return Vocabulary(with_normalization(outcome, options.normalization))
         trial = outcome
     raise InputError(f"no vocabulary of about {wanted} pieces can be learned from {name}; give more text.")
+
+
+@contextmanager
+def _normalization(rule: str) -> Iterator[dict[str, str]]:
+    """Yields the settings of SentencePiece for a rule."""
+    if rule != NFC:
+        yield {"normalization_rule_name": rule}
+        return
+    with tempfile.NamedTemporaryFile("w", suffix=".tsv") as file:
+        for sides in nfc_rules().items():
+            print(*(" ".join(f"{ord(character):X}" for character in side) for side in sides), sep="\t", file=file)
+        file.flush()
+        yield {"normalization_rule_tsv": file.name}
 
 
 def _train(sentences: Iterable[str], size: int, settings: dict[str, Any], name: str) -> bytes | int:

@@ -23,6 +23,8 @@ from vtrans.errors import FileError, InputError
 from vtrans.files import printable, reason
 from vtrans.keys import LONGEST_SHOWN
 from vtrans.text.lines import LineReport, OnBadUtf8, lines_in, open_bytes
+from vtrans.text.normalization import NFC, source_text
+from vtrans.text.vocabulary import Vocabulary
 
 HELD_OUT_SOURCES = 1000
 """Source sentences held out for validation, with all their pairs, if there is no validation text."""
@@ -41,7 +43,9 @@ class Inputs:
     """The training text and, if the user gives one, the validation text."""
 
     def __init__(self, options: PrepareOptions) -> None:
-        self.seed = options.seed
+        self.seed, vocabularies = options.seed, options.vocabularies
+        rule = Vocabulary(vocabularies[0]).normalization if vocabularies else options.normalization
+        self._simplifies = rule == NFC
         self.train = Corpus(options.src, options.tgt, options.on_bad_utf8, options.alignments)
         self.valid = Corpus(options.valid_src, options.valid_tgt, options.on_bad_utf8) if options.valid_src else None
         self.facts: dict[str, Any] = {}
@@ -66,7 +70,7 @@ class Inputs:
             for facts, lines in zip(self.facts[name] or (), survey.lines if survey else (), strict=True):
                 for file in facts.values():
                     file["lines"] = lines
-        return Split(self.train, train_survey, self.valid, valid_survey, held_out, self.seed)
+        return Split(self.train, train_survey, self.valid, valid_survey, held_out, self.seed, self._simplifies)
 
     def check_unchanged(self) -> None:
         """Raises InputError if a file has changed since the start: different passes may have read different text."""
@@ -283,6 +287,8 @@ class Split:
     held_out: dict[int, int]
     """Hash and number of pairs of each source sentence that is held out; empty if there is a validation text."""
     seed: int
+    simplifies: bool = False
+    """Whether sources are those of `source_text`."""
 
     @property
     def usable(self) -> int:
@@ -297,12 +303,20 @@ class Split:
     def training_pairs(self) -> Iterator[Iterator[TextPair]]:
         """Yields the pairs that are not held out, as `Corpus.by_corpus` does."""
         for pairs in self.corpus.by_corpus():
-            yield (pair for pair in pairs if not self._is_held_out(pair))
+            yield (self._read(pair) for pair in pairs if not self._is_held_out(pair))
 
     def validation_pairs(self) -> Iterator[Iterator[TextPair]]:
         """Yields the validation pairs, or those held out of each training corpus, as `Corpus.by_corpus` does."""
         for pairs in (self.valid or self.corpus).by_corpus():
-            yield pairs if self.valid else filter(self._is_held_out, pairs)
+            yield (self._read(pair) for pair in pairs if self.valid or self._is_held_out(pair))
+
+    def _read(self, pair: TextPair) -> TextPair:
+        """Returns a pair as the model reads it. A source whose words the links of the pair count keeps them all."""
+        if not self.simplifies:
+            return pair
+        src, *rest = pair
+        text = source_text(src)
+        return pair if len(rest) > 1 and len(text.split()) != len(src.split()) else (text, *rest)
 
     def _is_held_out(self, pair: TextPair) -> bool:
         # A pair with a blank target stays in the training text, where it is counted as empty and dropped.

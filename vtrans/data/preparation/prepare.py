@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import dataclasses
 import time
-import unicodedata
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +38,6 @@ from vtrans.text.languages import languages_record
 from vtrans.text.vocabulary import JOINT_FILE, SRC_FILE, TGT_FILE, Vocabulary, have_one_table
 
 PLAIN_FILE = "plain.safetensors"  # the training pairs without matches, while those are searched for
-_CHECKED_LINES, _CHANGED = 2000, 0.02  # validation targets per corpus, and the share that normalization may change
 _BATCH_PAIRS, _BATCH_CHARACTERS = 4096, 1 << 22  # limits of a batch that a worker encodes
 
 
@@ -99,8 +96,6 @@ def _make(options: PrepareOptions, inputs: Inputs, staging: Path, console: Conso
     corpora, tags = len(options.valid_src or options.src), _ids(src, options.tags_of_validation())
     valid = StoreWriter(staging / VALID_FILE, task, len(src), len(tgt), corpora, tags, with_text=True)
     _encode_validation(valid, split, repeats, options, console)
-    if not options.vocabularies and not options.normalization.endswith("_cf"):
-        _check_normalization(split, tgt, console)
     task = dataclasses.replace(
         task,
         max_tokens=options.max_tokens,
@@ -149,25 +144,6 @@ def _encode_validation(
         raise InputError(
             "every validation pair has an empty side; give other validation text, or other `valid_src` and `valid_tgt`."
         )
-
-
-def _check_normalization(split: Split, vocabulary: Vocabulary, console: Console) -> None:
-    """Warns if translations cannot have characters of many validation targets, because normalization replaces them."""
-    lines = [pair[1] for pairs in split.validation_pairs() for pair in islice(pairs, _CHECKED_LINES)]
-    pairs = zip(lines, map(vocabulary.decode, vocabulary.encode_batch(lines, tags=False)), strict=True)
-    changed = [(line, written) for line, written in pairs if _visible(line) != _visible(written)]
-    if len(changed) > _CHANGED * len(lines):
-        console.warn(
-            f"{len(changed):,} of {len(lines):,} validation targets have characters that normalization replaces, and "
-            f"translations will have the others: {changed[0][0]!r} becomes {changed[0][1]!r}. Prepare with "
-            "--normalization identity to keep them."
-        )
-
-
-def _visible(text: str) -> str:
-    """Returns a text in composed characters, without invisible ones."""
-    shown = "".join(c for c in text if unicodedata.category(c) not in ("Cc", "Cf") or c.isspace())
-    return " ".join(unicodedata.normalize("NFC", shown).split())
 
 
 def _encode_training(

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any, get_args
 
 from vtrans.console import Console
+from vtrans.data.preparation.coverage import show_coverage
 from vtrans.data.preparation.encode import RATIO_FREE_TOKENS
 from vtrans.data.preparation.overlap import show_overlap
 from vtrans.storage.pair_counts import Kind, PairCounts, Side
 from vtrans.text.languages import language_name, languages_from
+from vtrans.text.normalization import NFC
 
 
 def shown(value: Any) -> str:
@@ -101,6 +103,9 @@ def _show_vocabulary(report: dict[str, Any], console: Console) -> None:
         f"{kind} of {' and '.join(f'{n:,}' for n in sizes)} pieces ({options['subword']}, "
         f"normalization {vocabulary['normalization']}, character coverage {options['character_coverage']})."
     )
+    rule = options["normalization"]
+    can_change = rule != NFC and not rule.endswith("_cf") and not options.get("vocabularies")
+    show_coverage(report["train"], console, remedy=can_change)
     for symbol, n in vocabulary["symbols"].items():
         if n["src"] or n["tgt"]:
             console.info(f"symbol {symbol}: {n['src']:,} in the training source, {n['tgt']:,} in the training target.")

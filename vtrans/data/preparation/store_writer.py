@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from vtrans.data.aligner import aligned
+from vtrans.data.preparation.coverage import Coverage
 from vtrans.data.preparation.encode import Encoded, Side, Task, TextPair
 from vtrans.data.store import REVISION, STORE_FORMAT, TokenStore
 from vtrans.storage.columns import NUMPY
@@ -45,6 +46,7 @@ class StoreWriter:
         self.dropped = {"empty": 0, "too_long": 0, "odd_ratio": 0}
         self.longest = 0
         self.characters = {"src": 0, "tgt": 0}
+        self.coverage = {"src": Coverage(), "tgt": Coverage()}
         self.counts = {"src": np.zeros(src_pieces, np.int64), "tgt": np.zeros(tgt_pieces, np.int64)}
         """How often each id occurs."""
         dtype = "I32" if task.wide else "U16"
@@ -73,6 +75,7 @@ class StoreWriter:
             self._ids[name].add(side.ids, side.lengths)
             self.longest = max(self.longest, int(side.lengths.max(initial=0)))
             self.characters[name] += side.characters
+            self.coverage[name].add(side.coverage)
             if self.with_text:
                 raw = [pair[i].encode() for pair in pairs]
                 lengths = np.array([len(r) for r in raw], np.int64)
@@ -106,6 +109,7 @@ class StoreWriter:
             "dropped": {r: n for r, n in self.dropped.items() if r == "empty" or self.task.max_tokens is not None},
             "tokens": tokens,
             "characters": self.characters,
+            "coverage": {side: coverage.report() for side, coverage in self.coverage.items()},
             "characters_a_token": {side: round(self.characters[side] / n, 3) for side, n in tokens.items()},
             "longest": self.longest,
         }
