@@ -10,10 +10,10 @@ from translators import FakeEngine, learned, window
 from vtrans.engines.alignments import Links
 from vtrans.engines.engine import Source
 from vtrans.lines.characters import Characters
+from vtrans.lines.copied import CopiedText
 from vtrans.lines.line import Line
 from vtrans.lines.protect import Protect
 from vtrans.lines.recase import Recase
-from vtrans.lines.unknown import UnknownText
 from vtrans.text.languages import Languages
 from vtrans.text.vocabulary import Vocabulary
 from vtrans.translate.translation import TranslateOptions, Translation
@@ -50,7 +50,7 @@ class Reader:
     def __init__(self, src_vocab: Vocabulary, tgt_vocab: Vocabulary) -> None:
         characters = Characters(src_vocab, tgt_vocab)
         self.case = Recase(characters, Languages("en", "de"))
-        self._steps = Protect(Protection(), UnknownText(characters)), self.case
+        self._steps = Protect(Protection(), CopiedText(characters)), self.case
 
     def __call__(self, text: str, prefix: str = "") -> Line:
         """Returns a line as the model sees it."""

@@ -6,11 +6,9 @@ import pytest
 from typed_lines import undone, vocabulary_of
 
 from vtrans.lines.characters import Characters
+from vtrans.lines.copied import CopiedText
 from vtrans.lines.line import Line
-from vtrans.lines.local_numbers import LocalNumbers
-from vtrans.lines.names import CopiedWords
-from vtrans.lines.protect import Protect
-from vtrans.lines.unknown import UnknownText
+from vtrans.lines.protect import Protect, both_marks, with_marks
 from vtrans.storage.pair_counts import PairCounts
 from vtrans.text.languages import Languages
 from vtrans.translate.translation import Translation
@@ -20,8 +18,8 @@ COPIES = PairCounts({"names": {"verbatim": 70, "changed": 30}, "identifiers": {"
 
 
 def written(src: str, tgt: str, languages: str, pair: PairCounts | None = None) -> str:
-    numbers = LocalNumbers(Languages(*languages.split("-", 1)), pair)
-    return numbers(src, Translation(tgt, 0, 0, True)).text
+    marks = both_marks(Languages(*languages.split("-", 1)), pair)
+    return with_marks(src, *marks, Translation(tgt, 0, 0, True)).text if marks else tgt
 
 
 @pytest.mark.parametrize(
@@ -46,11 +44,12 @@ def test_what_the_training_text_shows_wins_over_cldr() -> None:
 
 
 def test_links_follow_a_number_that_becomes_several_words() -> None:
-    numbers = LocalNumbers(Languages("en", "fr"), None)
+    marks = both_marks(Languages("en", "fr"), None)
+    assert marks
     given = Translation(
         "a 1,234,567 b", 0, 0, True, alignment=((0, 0), (1, 1), (2, 2)), word_confidences=(0.1, 0.2, 0.3)
     )
-    made = numbers("a 1,234,567 b", given)
+    made = with_marks("a 1,234,567 b", *marks, given)
     assert made.text.split() == ["a", "1", "234", "567", "b"]
     assert made.alignment == ((0, 0), (1, 1), (1, 2), (1, 3), (2, 4))
     assert made.word_confidences == (0.1, 0.2, 0.2, 0.2, 0.3)
@@ -65,7 +64,7 @@ def test_links_of_words_that_become_one_are_joined() -> None:
 def test_codes_keep_their_marks() -> None:
     line = Line(1, "See 1,234.5 and 🦊1,234.5")
     vocab = vocabulary_of("See and 1 2 3 4 5 . , A B")
-    Protect(None, UnknownText(Characters(vocab, vocab)), numbers=LocalNumbers(Languages("en", "de"), None))([line])
+    Protect(None, CopiedText(Characters(vocab, vocab)), marks=both_marks(Languages("en", "de"), None))([line])
     (code,) = line.codes
     assert undone(line, f"Siehe 1,234.5 und {code}1,234.5").text == "Siehe 1.234,5 und 🦊1,234.5"
 
@@ -82,8 +81,8 @@ def test_codes_keep_their_marks() -> None:
 )
 def test_a_pair_copies_what_its_training_text_copies(line: str, copied: list[str]) -> None:
     vocab = vocabulary_of("the Quick fox runs. Z o l t a n P h e x y _ i")
-    words = CopiedWords(COPIES, vocab)
-    assert [line[begin:end] for begin, end in words.added_to([], line)] == copied
-    assert words.added_to([(0, len(line))], line) == [(0, len(line))]
-    assert words.added_to([(0, 3)], line) == [(0, 3), *words.added_to([], line)]
-    assert CopiedWords(SWISS, vocab).added_to([], line) == []
+    words, whole = CopiedText(Characters(vocab, vocab), COPIES), (0, len(line))
+    assert [line[begin:end] for begin, end in words.added_to([], line, whole)] == copied
+    assert words.added_to([whole], line, whole) == [whole]
+    assert words.added_to([(0, 3)], line, whole) == [(0, 3), *words.added_to([], line, whole)]
+    assert CopiedText(Characters(vocab, vocab), SWISS).added_to([], line, whole) == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -15,8 +15,8 @@ import vtrans
 from vtrans.config import RETRY_NGRAM
 from vtrans.engines.engine import Source
 from vtrans.lines.annotate import Annotate
+from vtrans.lines.check import Check, CodedNumbers
 from vtrans.lines.line import Line, Piece
-from vtrans.lines.requirements import CodedNumbers
 from vtrans.lines.search import SearchTwice
 from vtrans.search.avoid import Spelling
 from vtrans.search.digits import OnlyCodes, OnlyNumbers
@@ -73,16 +73,17 @@ class Twice:
     ) -> None:
         engine: Any = SimpleNamespace(src_vocab=vocab, tgt_vocab=vocab, models=[SimpleNamespace(codes=codes)])
         reader: Any = SimpleNamespace(spelling=Spelling(vocab))
-        requires = numbers and can_require
-        self._step = SearchTwice(self._find, engine, reader, None, retries=True, compares=numbers, requires=requires)
+        check = Check(engine, reader, compares=numbers, requires=numbers and can_require)
+        self._step = SearchTwice(self._find, check, None, retries=True)
         self._vocab, self._answer = vocab, answer
         self.searches: list[list[tuple[str, Source]]] = []
         """The pieces and sources of each search."""
 
-    def _find(self, pieces: Sequence[Piece]) -> Iterator[Piece]:
-        self.searches.append([(piece.line.text, piece.source) for piece in pieces])
-        for piece in pieces:
-            text, score = self._answer(piece) if callable(self._answer) else self._answer[len(self.searches) - 1]
+    def _find(self, sources: Mapping[Piece, Source]) -> Iterator[Piece]:
+        self.searches.append([(piece.line.text, source) for piece, source in sources.items()])
+        for piece, source in sources.items():
+            own = Piece(piece.line, source)
+            text, score = self._answer(own) if callable(self._answer) else self._answer[len(self.searches) - 1]
             tokens = tuple(self._vocab.encode(text))
             logprobs = tuple(-0.5 - k for k in range(len(tokens) + 1))
             piece.hypotheses = [Hypothesis(tokens, sum(logprobs), score, True, logprobs)]
@@ -165,15 +166,6 @@ def test_one_second_search_has_all_problems(vocab: Vocabulary, second: str, scor
     assert [vocab.decode(phrase.forms[0].tokens) for phrase in again.phrases] == ["B7", "17"]
     assert [type(rule) for rule in again.rules] == [OnlyCodes, OnlyNumbers, NoRepeatedNgram]
     assert piece.line.counts.retried == 1
-
-
-@pytest.mark.parametrize(("score", "kept"), [(-0.9, "Katzen"), (-1.0, "Hunde"), (-1.1, "Hunde")])
-def test_the_score_decides_between_two_readings(vocab: Vocabulary, score: float, kept: str) -> None:
-    piece = piece_of(vocab, "dogs")
-    piece.other = [*vocab.encode("cats"), EOS_ID]
-    results = {tuple(piece.source.tokens): ("Hunde", -1.0), tuple(piece.other): ("Katzen", score)}
-    assert Twice(vocab, lambda piece: results[tuple(piece.source.tokens)])(piece) == [kept]
-    assert (vocab.decode(piece.source.tokens[:-1]), piece.line.counts.retried) == ("dogs", 0)
 
 
 def test_long_numbers_are_codes_in_the_second_search_of_a_model_that_learned_codes(vocab: Vocabulary) -> None:

@@ -15,7 +15,8 @@ from translators import sentences, translator, vocabulary
 
 from vtrans.errors import InputError
 from vtrans.lines import mbr
-from vtrans.lines.mbr import UTILITIES, chosen, ranked
+from vtrans.lines.mbr import UTILITIES, ranked
+from vtrans.lines.search import chosen
 from vtrans.search.loop import Hypothesis
 from vtrans.search.options import Mbr, Sampling
 from vtrans.translate.translation import TranslateOptions, Translation

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from translators import SMALL, VARIANTS, same, sentences, translator, vocabulary
 
 from vtrans.config import RETRY_NGRAM, ModelConfig
-from vtrans.lines.loops import LOOP_NGRAM, LOOP_TIMES, loops, times_in_a_row
+from vtrans.lines.check import LOOP_NGRAM, LOOP_TIMES, loops, times_in_a_row
 from vtrans.text.vocabulary import EOS_ID
 from vtrans.translate.translation import Translation
 

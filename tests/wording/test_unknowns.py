@@ -7,12 +7,11 @@ import time
 import pytest
 from typed_lines import LATIN, READ, passed, translated, undone, vocabulary_of
 
-from vtrans.lines.around import sentence_in
 from vtrans.lines.characters import Characters
+from vtrans.lines.copied import CopiedText
 from vtrans.lines.finish import Finish
 from vtrans.lines.line import Line
 from vtrans.lines.protect import Protect
-from vtrans.lines.unknown import UnknownText
 from vtrans.translate.translation import TranslateOptions, Translation
 from vtrans.wording.protect import Protection
 
@@ -35,7 +34,7 @@ KNOWN = Characters(LATIN, LATIN)
 )
 def test_a_bullet_stays_before_its_line(line: str, bullet: str) -> None:
     vocab = vocabulary_of("the quick brown fox foxes The M 0 1 2 5 b . ( ) * > - \u2022 \u00ab \u00bb")
-    read = passed(line, Protect(None, UnknownText(Characters(vocab, vocab))))
+    read = passed(line, Protect(None, CopiedText(Characters(vocab, vocab))))
     assert bullet + read.model_text == line
     assert undone(read, "Der Fuchs.").text == f"{bullet}Der Fuchs."
 
@@ -64,7 +63,7 @@ def test_a_bullet_stays_before_its_line(line: str, bullet: str) -> None:
     ],
 )
 def test_what_the_vocabulary_lacks_is_copied(line: str, copied: list[str]) -> None:
-    spans = UnknownText(KNOWN).added_to(list(Protection().spans(line)), line)
+    spans = CopiedText(KNOWN).added_to(list(Protection().spans(line)), line, (0, len(line)))
     assert [line[begin:end] for begin, end in spans] == copied
 
 
@@ -98,7 +97,7 @@ def test_unknown_characters_come_back_and_are_linked_to_themselves() -> None:
     ],
 )
 def test_symbols_around_a_sentence_stay_where_they_are(line: str, outside: tuple[str, str]) -> None:
-    begin, end = sentence_in(line, list(Protection().spans(line)), KNOWN)
+    begin, end = CopiedText(KNOWN).sentence_in(line, list(Protection().spans(line)))
     assert (line[:begin], line[end:]) == outside
 
 

@@ -90,8 +90,6 @@ class Line:
     """Functions that undo the changes of the steps in a translation; the last one is called first."""
     codes: Mapping[str, str] = field(init=False, default_factory=dict)
     """The protected text that each code in `model_text` represents."""
-    other_text: str = field(init=False, default="")
-    """Another reading of the line as the model sees it, or "". It is used if its translation has a better score."""
     wording: Wording = field(init=False, default=NO_WORDING)
     """Required and forbidden wording, as the model sees it."""
     terms: Sequence[Term] = field(init=False, default=())
@@ -133,8 +131,6 @@ class Piece:
     hypotheses: list[Hypothesis] = field(default_factory=list)
     problems: Problems = field(default_factory=Problems)
     """Problems of the best hypothesis."""
-    other: list[int] = field(default_factory=list)
-    """The subwords of another reading of the line, as in `Source`; empty without one."""
     gap: str = ""
     """The white space, and the bars of a row, after it in the line."""
 

@@ -14,27 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vtrans.search.loop import Hypothesis
-from vtrans.text.vocabulary import Vocabulary
-from vtrans.translate.translation import TranslateOptions
 
 Floats = NDArray[np.float64]
 
 CHRF_ORDER, CHRF_BETA, BLEU_ORDER = 6, 2, 4  # sacrebleu's defaults
 COUNTED_NGRAMS = 4096  # n-grams whose matches are counted at a time, which bounds the memory
-
-
-def chosen(hypotheses: list[Hypothesis], options: TranslateOptions, vocab: Vocabulary) -> list[Hypothesis]:
-    """Returns the `options.nbest` best of the candidates for a translation, whose texts differ: of hypotheses that
-    spell one text in different subwords, the best one counts. Without `options.mbr`, samples stay as they are."""
-    if options.mbr is None and (options.sampling is not None or len(hypotheses) == 1):
-        return hypotheses
-    texts = [vocab.decode(hyp.tokens) for hyp in hypotheses]
-    if options.mbr is not None:
-        return ranked(hypotheses, texts, UTILITIES[options.mbr.metric])[: options.nbest]
-    distinct: dict[str, Hypothesis] = {}
-    for text, hyp in zip(texts, hypotheses, strict=True):
-        distinct.setdefault(text, hyp)
-    return list(distinct.values())[: options.nbest]
 
 
 def ranked(

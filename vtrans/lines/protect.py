@@ -9,85 +9,88 @@ from itertools import islice
 
 import regex
 
-from vtrans.lines.around import between, sentence_in
+from vtrans.lines.copied import CopiedText
 from vtrans.lines.line import MOST_PHRASES, Line
-from vtrans.lines.local_numbers import LocalNumbers
-from vtrans.lines.names import CopiedWords
-from vtrans.lines.unknown import UnknownText
+from vtrans.storage.pair_counts import PairCounts, number_marks
 from vtrans.text.case import in_capitals
+from vtrans.text.languages import Languages
 from vtrans.text.lines import one_line
+from vtrans.text.marks import Marks, localized
 from vtrans.text.words import CODE
 from vtrans.translate.translation import Translation
 from vtrans.wording.glossary import Glossary
-from vtrans.wording.protect import Masked, Protection, Span, masked
+from vtrans.wording.protect import Masked, Protection, masked
 
 _LETTER = regex.compile(r"[\p{L}\p{Cs}]")
 _VISIBLE = regex.compile(r"[^\p{C}\p{Z}\s\u2581]")
 
 
 class Protect:
-    """Writes codes in the place of text that is copied: what matches the patterns of `protection`, and what is
-    `unknown` to the vocabularies, and words that the pair of languages copies. A line without letters besides is its
-    own translation. With `required`, the search must write the codes. `glossary` has the terms that translations must
-    contain, in any case if a line is in capitals. `numbers` writes the numbers besides in their local form."""
+    """Writes codes in the place of text that is copied: what matches the patterns of `protection`, and what `copied`
+    finds. Text around a sentence stays there, and a line without letters besides is its own translation. With
+    `required`, the search must write the codes. `glossary` has the terms that translations must contain, in any case if
+    a line is in capitals. `marks` are those of the numbers of both languages: numbers besides get the target's."""
 
     def __init__(
         self,
         protection: Protection | None,
-        unknown: UnknownText | None,
+        copied: CopiedText | None,
         glossary: Glossary | None = None,
-        words: CopiedWords | None = None,
-        numbers: LocalNumbers | None = None,
+        marks: tuple[Marks, Marks] | None = None,
         *,
         required: bool = True,
     ) -> None:
-        self._protection, self._unknown, self._glossary = protection, unknown, glossary
-        self._words, self._numbers, self._required = words, numbers, required
-
+        self._protection, self._copied, self._glossary = protection, copied, glossary
+        self._marks, self._required = marks, required
         forms = (form for _, forms in glossary.pairs for form in forms) if glossary else ()
         self._codes_of_terms = "\n".join(filter(CODE.search, forms))
 
     def __call__(self, lines: Sequence[Line]) -> None:
         for line in lines:
             text = line.model_text
-            spans = self._spans(text)
-            if reads := self._unknown and self._unknown.characters.may_change(line.text):
-                begin, end = sentence_in(text, spans, self._unknown.characters)
-                if (begin > 0 or end < len(text)) and not line.prefix:
-                    line.undo.append(partial(between, text, text[:begin], text[end:]))
-                    text = line.model_text = text[begin:end]
-                    spans = self._spans(text)
-                spans = self._unknown.added_to(spans, text)
-                spans = self._words.added_to(spans, text) if self._words else spans
-            coded = masked(text, spans, asked=f"{line.asked}\n{self._codes_of_terms}")
+            spans, within = list(self._protection.spans(text)) if self._protection else [], (0, len(text))
+            if reads := self._copied and self._copied.characters.may_change(line.text):
+                within = within if line.prefix else self._copied.sentence_in(text, spans)
+                spans = self._copied.added_to(spans, text, within)
+            coded = masked(text, spans, asked=f"{line.asked}\n{self._codes_of_terms}", within=within)
             if (reads or spans) and self._is_copied(line, coded):
                 line.model_text, line.counts.copied = "", 1
                 line.undo.append(partial(Translation.copied, text=text))
                 continue
-            if spans:
+            if coded.masked != text:
                 line.model_text, line.codes = coded.masked, coded.texts
                 line.undo.append(partial(_restored, coded))
-                if self._required:
-                    line.wording = replace(line.wording, codes=dict(islice(coded.counts().items(), MOST_PHRASES)))
-            if self._numbers and any(map(str.isdecimal, line.model_text)):
-                line.undo.append(partial(self._numbers, line.model_text))
+            if spans and self._required:
+                line.wording = replace(line.wording, codes=dict(islice(coded.counts().items(), MOST_PHRASES)))
+            if self._marks and any(map(str.isdecimal, line.model_text)):
+                line.undo.append(partial(with_marks, line.model_text, *self._marks))
             if self._glossary:
                 found = self._glossary.terms_in(line.model_text, any_case=in_capitals("".join(coded.own)))
                 line.terms = tuple(islice(found, MOST_PHRASES))
                 line.wording = replace(line.wording, terms=tuple(term.forms for term in line.terms))
-
-    def _spans(self, text: str) -> list[Span]:
-        return list(self._protection.spans(text)) if self._protection else []
 
     def _is_copied(self, line: Line, coded: Masked) -> bool:
         wanted = line.prefix or line.wording.phrases
         return not wanted and not _LETTER.search("".join(coded.own)) and bool(_VISIBLE.search(coded.text))
 
 
+def both_marks(languages: Languages, pair: PairCounts | None) -> tuple[Marks, Marks] | None:
+    """Returns the marks of numbers of both languages. What was counted in the training text wins over CLDR; a language
+    that is neither known nor counted keeps the numbers as they are."""
+    source, target = number_marks(languages.src, pair, "src"), number_marks(languages.tgt, pair, "tgt")
+    return (source, target) if source and target else None
+
+
+def with_marks(src: str, source: Marks, target: Marks, translation: Translation) -> Translation:
+    """Returns the translation of a text whose numbers have the marks of the target."""
+    return translation.rewritten(localized(src, translation.text, source, target))
+
+
 def _restored(line: Masked, translation: Translation) -> Translation:
-    """Returns a translation with the protected text. Its subwords stay those of the search."""
+    """Returns a translation with the protected text and what is around it. Its subwords stay those of the search."""
     restored = line.restored(translation.text)
     links, words = translation.alignment, translation.word_confidences
+    src, tgt, sizes = line.words(), restored.words(), (len(line.text.split()), len(restored.text.split()))
     if links is not None:
         # A code is linked to itself: the model's attention says less.
         src_codes, tgt_codes = line.code_words(), restored.code_words()
@@ -96,11 +99,12 @@ def _restored(line: Masked, translation: Translation) -> Translation:
         links = tuple((i, j) for i, j in links if i not in src_taken and j not in tgt_taken)
         for code in tgt_codes:
             links += tuple(zip(src_codes[code], tgt_codes[code], strict=False))  # it may occur too often or be missing
-        src, tgt = line.words(), restored.words()
-        links = tuple(sorted({(src[i], tgt[j]) for i, j in links}))
+        first, last = line.words_around()
+        kept = {*((i, i) for i in range(first)), *((sizes[0] - i, sizes[1] - i) for i in range(1, last + 1))}
+        links = tuple(sorted({(src[i], tgt[j]) for i, j in links} | kept))
     if words is not None:
-        least = [1.0] * len(restored.text.split())
-        for word, confidence in zip(restored.words(), words, strict=False):
+        least = [1.0] * sizes[1]
+        for word, confidence in zip(tgt, words, strict=False):
             least[word] = min(least[word], confidence)
         words = tuple(least)
     return replace(translation, text=one_line(restored.text), alignment=links, word_confidences=words)

@@ -30,8 +30,7 @@ class Recase:
     def __init__(self, characters: Characters, languages: Languages) -> None:
         self._characters, self._src, self._tgt = characters, languages.src, languages.tgt
         src_vocab, tgt_vocab = characters.vocabs
-        self._src_sentence = SentenceCase(src_vocab, self._src)
-        self._with_acronyms = SentenceCase(src_vocab, self._src, acronyms=True)
+        self._src_sentence = SentenceCase(src_vocab, self._src, acronyms=True)
         self._tgt_sentence = SentenceCase(tgt_vocab, self._tgt)
 
     def __call__(self, lines: Sequence[Line]) -> None:
@@ -40,9 +39,7 @@ class Recase:
                 continue
             given, kept = line.model_text, None
             if not line.prefix and not (line.match and in_capitals(line.match[0])) and self._is_recased(line):
-                line.model_text, other = self._src_sentence(given), self._with_acronyms(given)
-                line.other_text = other if other != line.model_text and self._characters.knows(other) else ""
-                kept = self._ask(line)
+                line.model_text, kept = self._src_sentence(given), self._ask(line)
             if not self._characters.knows(line.model_text):
                 line.model_text = self._in_known_letters(line.model_text)
             words = self._given_words(given, line, capitals=kept is not None) if line.model_text != given else {}

@@ -1,12 +1,9 @@
 """Sixth step: searches for translations, checks them, and searches again, once, for pieces with problems.
 
-The second search gets all problems of a piece at once (requirements.py). The result with fewer problems is kept, then
-the one with the higher score; the first, if they are equal. The first is also kept if only its numbers are wrong and
-the score of the second is lower by FAR_WORSE: a mere list of the numbers would have none of these problems. The other
-hypotheses do not decide, so that the best one is the same however many are asked for.
-
-A piece with another reading, such as a line in capitals whose rare words may be acronyms, has this reading in the
-second search, so that the model's score decides between the two.
+The second search gets all problems of a piece at once (check.py). The result with fewer problems is kept, then the one
+with the higher score; the first, if they are equal. The first is also kept if only its numbers are wrong and the score
+of the second is lower by FAR_WORSE: a mere list of the numbers would have none of these problems. The other hypotheses
+do not decide, so that the best one is the same however many are asked for.
 
 A model that has learned to place codes (wording/protect.py) mostly places them by itself, and phrases take several
 times as long, so the first search has no phrases if a piece needs nothing but codes. It has no terms of a glossary,
@@ -19,29 +16,28 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from vtrans.config import SearchConfig
-from vtrans.engines.engine import Engine
+from vtrans.engines.engine import Engine, Source
 from vtrans.lines.check import Check
 from vtrans.lines.line import Piece, Problems
-from vtrans.lines.mbr import chosen
-from vtrans.lines.reader import SourceReader
-from vtrans.lines.requirements import Requirements
+from vtrans.lines.mbr import UTILITIES, ranked
 from vtrans.lines.terms import WriteTerms
-from vtrans.text.values import Difference
+from vtrans.search.loop import Hypothesis
+from vtrans.text.vocabulary import Vocabulary
 from vtrans.translate.translation import TranslateOptions
 
 FAR_WORSE = 5.0  # a difference of scores
 
-Find = Callable[[Sequence[Piece]], Iterator[Piece]]
-"""Gives pieces their hypotheses, and yields each as soon as it has them, in any order."""
+Find = Callable[[Mapping[Piece, Source]], Iterator[Piece]]
+"""Gives pieces the hypotheses for these sources, and yields each as soon as it has them, in any order."""
 
 
 def find_with(engine: Engine, search: SearchConfig, options: TranslateOptions) -> Find:
     """Returns a search with an engine."""
 
-    def find(pieces: Sequence[Piece]) -> Iterator[Piece]:
-        longest_first = sorted(pieces, key=lambda piece: -len(piece.source.tokens))
+    def find(sources: Mapping[Piece, Source]) -> Iterator[Piece]:
+        longest_first = sorted(sources, key=lambda piece: -len(sources[piece].tokens))
         found = engine.search(
-            [piece.source for piece in longest_first],
+            [sources[piece] for piece in longest_first],
             search,
             nbest=options.candidates(search.beam),
             sampling=options.sampling,
@@ -55,36 +51,33 @@ def find_with(engine: Engine, search: SearchConfig, options: TranslateOptions) -
     return find
 
 
+def chosen(hypotheses: list[Hypothesis], options: TranslateOptions, vocab: Vocabulary) -> list[Hypothesis]:
+    """Returns the `options.nbest` best of the candidates for a translation, whose texts differ: of hypotheses that
+    spell one text in different subwords, the best one counts. Without `options.mbr`, samples stay as they are."""
+    if options.mbr is None and (options.sampling is not None or len(hypotheses) == 1):
+        return hypotheses
+    texts = [vocab.decode(hyp.tokens) for hyp in hypotheses]
+    if options.mbr is not None:
+        return ranked(hypotheses, texts, UTILITIES[options.mbr.metric])[: options.nbest]
+    distinct: dict[str, Hypothesis] = {}
+    for text, hyp in zip(texts, hypotheses, strict=True):
+        distinct.setdefault(text, hyp)
+    return list(distinct.values())[: options.nbest]
+
+
 class SearchTwice:
-    """Gives pieces the better of the hypotheses of two searches, and their problems.
+    """Gives pieces the better of the hypotheses of two searches, and their problems. With `retries`, pieces whose
+    translations loop or are unfinished are searched again."""
 
-    With `retries`, pieces whose translations loop or are unfinished are searched again, and with `requires` those with
-    other numbers.
-    """
-
-    def __init__(
-        self,
-        find: Find,
-        engine: Engine,
-        reader: SourceReader,
-        terms: WriteTerms | None,
-        *,
-        retries: bool,
-        compares: bool,
-        requires: bool,
-    ) -> None:
-        self._find, self._terms, self._retries, self._requires = find, terms, retries, requires
-        self._check = Check(engine, numbers=compares)
-        self._require = Requirements(engine, reader, self._check, numbers=requires)
-        self._has_codes = all(model.codes for model in engine.models)
+    def __init__(self, find: Find, check: Check, terms: WriteTerms | None, *, retries: bool) -> None:
+        self._find, self._check, self._terms, self._retries = find, check, terms, retries
 
     def __call__(self, pieces: Sequence[Piece]) -> Iterator[Piece]:
         """Yields each piece as soon as it has its translations."""
         failed: dict[Piece, Problems] = {}
         for piece, unwritten in self._first(pieces):
             piece.problems = replace(self._check(piece), phrases=unwritten) if unwritten else self._check(piece)
-            problems = self._solvable(piece.problems)
-            if problems or (piece.other and self._retries):
+            if problems := self._check.solvable(piece.problems, retries=self._retries):
                 failed[piece] = problems
             else:
                 yield piece
@@ -93,14 +86,12 @@ class SearchTwice:
 
     def _first(self, pieces: Sequence[Piece]) -> Iterator[tuple[Piece, int]]:
         """Yields pieces with the hypotheses of the first search, and how many terms could not be written in them."""
-        wanted = {piece: piece.source for piece in pieces}
         drafts = self._terms.drafts(pieces) if self._terms else {}
-        for piece in pieces:
-            source = drafts[piece].source if piece in drafts else piece.source
-            is_easy = self._has_codes and all(phrase.exactly for phrase in source.phrases)
-            piece.source = replace(source, phrases=()) if is_easy else source
-        for piece in self._find(pieces):
-            piece.source = wanted[piece]
+        sources = {piece: drafts[piece].source if piece in drafts else piece.source for piece in pieces}
+        for piece, source in sources.items():
+            if self._check.has_codes and all(phrase.exactly for phrase in source.phrases):
+                sources[piece] = replace(source, phrases=())
+        for piece in self._find(sources):
             if piece not in drafts:
                 yield piece, 0
         if drafts and self._terms:
@@ -108,24 +99,16 @@ class SearchTwice:
                 yield piece, 0 if is_written else len(piece.line.terms)
 
     def _second(self, failed: Mapping[Piece, Problems]) -> Iterator[Piece]:
-        first = {piece: (piece.source, piece.hypotheses, piece.problems) for piece in failed}
-        coded = {}
-        for piece, problems in failed.items():
-            piece.source, coded[piece] = self._require(piece, problems)
-        for piece in self._find(list(failed)):
-            piece.source, hypotheses, problems = first[piece]
-            piece.hypotheses = list(map(coded[piece].restored, piece.hypotheses))
+        first = {piece: (piece.hypotheses, piece.problems) for piece in failed}
+        again = {piece: self._check.again(piece, problems) for piece, problems in failed.items()}
+        for piece in self._find({piece: source for piece, (source, _) in again.items()}):
+            (hypotheses, problems), (_, coded) = first[piece], again[piece]
+            piece.hypotheses = list(map(coded.restored, piece.hypotheses))
             piece.problems = self._check(piece)
-            before, after = failed[piece], self._solvable(piece.problems)
+            before, after = failed[piece], self._check.solvable(piece.problems, retries=self._retries)
             score, new_score = hypotheses[0].score, piece.hypotheses[0].score
-            piece.line.counts.retried |= bool(before)
+            piece.line.counts.retried = 1
             is_far_worse = len(before) == len(before.numbers) and new_score < score - FAR_WORSE
             if is_far_worse or (-len(before), score) >= (-len(after), new_score):
                 piece.hypotheses, piece.problems = hypotheses, problems
             yield piece
-
-    def _solvable(self, problems: Problems) -> Problems:
-        """Returns the problems that a second search may solve."""
-        if not self._retries:
-            problems = replace(problems, unfinished=False, loops=False)
-        return problems if self._requires else replace(problems, numbers=Difference())

@@ -11,7 +11,7 @@ from vtrans.data.matches import SEPARATOR_ID
 from vtrans.lines.line import Line, Piece
 from vtrans.lines.reader import SourceReader
 from vtrans.text.sentences import sentences
-from vtrans.text.vocabulary import EOS_ID, Vocabulary
+from vtrans.text.vocabulary import Vocabulary
 from vtrans.translate.translation import TranslateOptions
 
 _CELL = regex.compile(r"(?<=(?:\t|\s\|)\s*)(?=[^\s|])")  # after a tab, and after ` | ` as in tables of Markdown
@@ -45,9 +45,6 @@ class Split:
             is_whole = self._raw or line.prefix or line.match or line.wording.phrases or line.wording.terms
             if line.model_text.strip():
                 line.pieces = list(self._pieces(line, is_whole=bool(is_whole)))
-            if line.other_text and len(line.pieces) == 1:
-                other = self._reader.encode(line.other_text, line.number, to=self._to)
-                line.pieces[0].other = [*line.before, *other, EOS_ID] if len(other) <= longest else []
             if len(line.ids) > longest:
                 line.counts.cut = 1
                 line.warnings.append(

@@ -9,19 +9,18 @@ from vtrans.config import SearchConfig
 from vtrans.engines.engine import Engine
 from vtrans.lines.annotate import Annotate
 from vtrans.lines.characters import Characters
+from vtrans.lines.check import Check
+from vtrans.lines.copied import CopiedText
 from vtrans.lines.finish import Finish
 from vtrans.lines.line import Line, Piece
-from vtrans.lines.local_numbers import LocalNumbers
 from vtrans.lines.memory import Remember
-from vtrans.lines.names import CopiedWords
 from vtrans.lines.normalise import Normalise
-from vtrans.lines.protect import Protect
+from vtrans.lines.protect import Protect, both_marks
 from vtrans.lines.reader import SourceReader
 from vtrans.lines.recase import Recase
 from vtrans.lines.search import SearchTwice, find_with
 from vtrans.lines.split import Split
 from vtrans.lines.terms import WriteTerms
-from vtrans.lines.unknown import UnknownText
 from vtrans.text.languages import Languages
 from vtrans.text.normalization import NFC
 from vtrans.translate.translation import TranslateOptions
@@ -91,23 +90,15 @@ class StepsOfEngine:
         before: list[Step] = [Remember(options.known, options.match)]
         before.append(Normalise(characters, self._beside.spellings, raw=options.raw))
         if protection or glossary or not options.raw:
-            unknown = None if options.raw else UnknownText(characters)
-            words = CopiedWords(self._pair, engine.src_vocab) if self._pair and self._has_codes else None
-            numbers = None if options.raw else LocalNumbers(languages, self._pair)
-            before.append(Protect(protection, unknown, glossary, words, numbers, required=can_require))
+            copied = None if options.raw else CopiedText(characters, self._pair if self._has_codes else None)
+            marks = None if options.raw else both_marks(languages, self._pair)
+            before.append(Protect(protection, copied, glossary, marks, required=can_require))
         if not options.raw:
             before.append(Recase(characters, languages))
         before.append(Split(reader, engine.src_vocab, options, self._usual_length, languages.src))
         terms = WriteTerms(engine, reader, search, options.nbest) if glossary and not options.mbr else None
-        twice = SearchTwice(
-            find_with(engine, search, options),
-            engine,
-            reader,
-            terms,
-            retries=self._retries and not drawn,
-            compares=compares,
-            requires=compares and can_require,
-        )
+        check = Check(engine, reader, compares=compares, requires=compares and can_require)
+        twice = SearchTwice(find_with(engine, search, options), check, terms, retries=self._retries and not drawn)
         return Steps(before, twice, [Annotate(engine, options, search.batch_tokens), Finish(options)])
 
     def _protection(self, options: TranslateOptions) -> Protection | None:

@@ -66,11 +66,19 @@ Span = tuple[int, int]
 """Where a part of a line begins and ends."""
 
 
-def masked(line: str, spans: Iterable[Span], known: Mapping[str, str] | None = None, asked: str = "") -> Masked:
+def masked(
+    line: str,
+    spans: Iterable[Span],
+    known: Mapping[str, str] | None = None,
+    *,
+    asked: str = "",
+    within: Span | None = None,
+) -> Masked:
     """Returns a line with codes for the text in these spans, which are in order and do not overlap. `known` are texts
-    that already have codes, and no code occurs in the text `asked`, which the translation may contain."""
-    code_of, parts, end = dict(known or {}), list[Part](), 0
-    codes = codes_for(" ".join((line, asked, *code_of.values())))
+    that already have codes, and no code occurs in the text `asked`, which the translation may contain. What is not
+    `within` a span stays around the translation."""
+    code_of, (end, last) = dict(known or {}), within or (0, len(line))
+    codes, parts = codes_for(" ".join((line, asked, *code_of.values()))), [("", line[:end])]
     for begin, stop in spans:
         text = line[begin:stop]
         if text not in code_of:
@@ -78,14 +86,15 @@ def masked(line: str, spans: Iterable[Span], known: Mapping[str, str] | None = N
         before = line[end:begin]
         parts.append((before, before))
         # Spaces surround a code. One before a letter has a space already.
-        follows = begin == end > 0
+        follows = not before and len(parts) > 2
         if (follows or line[:begin][-1:].isalnum()) and not (follows and line[begin].isalnum()):
             parts.append(_GAP)
         parts.append((code_of[text], text))
         if line[stop : stop + 1].isalnum():
             parts.append(_GAP)
         end = stop
-    return Masked([*parts, (line[end:], line[end:])], {code: text for text, code in code_of.items()})
+    own = line[end:last]
+    return Masked([*parts, (own, own), ("", line[last:])], {code: text for text, code in code_of.items()})
 
 
 def _edge(word: str, at: int) -> str:
@@ -102,14 +111,16 @@ class _Sides:
     before: str
     after: str
 
-    @property
-    def is_inside_word(self) -> bool:
-        """Whether it touches a letter or digit."""
-        return self.before[-1:].isalnum() or self.after[:1].isalnum()
+    def joint(self, beside: str, other: str, at: int) -> Part | None:
+        """Returns what to change between the text and a word or code in a translation, before it if `at` is -1, after
+        it if `at` is 0: no space where they touch in the line, and one beside a letter that the model has joined to the
+        text, unless the line has the text in a word. `beside` is the character of the translation there."""
+        if beside == " " and other and self._touches(other, at):
+            return _GAP
+        is_inside_word = self.before[-1:].isalnum() or self.after[:1].isalnum()
+        return ("", " ") if beside.isalnum() and not is_inside_word else None
 
-    def touch(self, other: str, at: int) -> bool:
-        """Returns whether the text touches another word or code in a translation, before it if `at` is -1, after it if
-        `at` is 0."""
+    def _touches(self, other: str, at: int) -> bool:
         side = self.before if at else self.after
         if not side or side == other:
             return bool(side)
@@ -127,6 +138,7 @@ class Masked:
     """A text whose protected text is represented by codes."""
 
     parts: Sequence[Part]
+    """The first and the last one have no codes."""
     texts: Mapping[str, str]
     """The text of each code."""
 
@@ -141,11 +153,6 @@ class Masked:
         return [text for code, text in self.parts if code == text]
 
     @property
-    def has_letters(self) -> bool:
-        """Whether there are letters besides the protected text."""
-        return any(character.isalpha() for text in self.own for character in text)
-
-    @property
     def text(self) -> str:
         """The text without codes."""
         return "".join(text for _, text in self.parts)
@@ -157,29 +164,18 @@ class Masked:
     def restored(self, translation: str) -> Masked:
         """Returns a translation of `masked`. Codes that occur too often are left out, and missing ones are added.
 
-        Separates a code from a word that the model joined to it, unless the source has such a word, and joins it to
-        what it touches in the source.
+        Spaces beside a code are those of the source (`_Sides.joint`).
         """
-        if not self.texts:
-            return masked(translation, ())
         left, parts, end, sides = self.counts(), list[Part](), 0, self._sides()
         last: _Sides | None = None  # of the code that the text follows
         for begin, code in (*self._codes_in(translation), (len(translation), "")):
             between = translation[end:begin]
             own = sides[code][-left[code]] if left[code] > 0 else None
-            words, opens, closes = between.split(), between[:1], between[-1:]
-            if last and opens == " " and last.touch(_edge(words[0], 0) if words else code, 0):
-                parts.append(_GAP)
-                between = between[1:]
-            elif last and opens.isalnum() and not last.is_inside_word:
-                parts.append(("", " "))
-            touches = own and words and closes == " " and own.touch(_edge(words[-1], -1), -1)
-            between = between[:-1] if touches else between
-            parts.append((between, between))
-            if touches:
-                parts.append(_GAP)
-            elif own and closes.isalnum() and not own.is_inside_word:
-                parts.append(("", " "))
+            words = between.split()
+            opening = last.joint(between[:1], _edge(words[0], 0) if words else code, 0) if last else None
+            closing = own.joint(between[-1:], _edge(words[-1], -1) if words else "", -1) if own else None
+            between = between[opening is _GAP : len(between) - (closing is _GAP)]
+            parts += [part for part in (opening, (between, between), closing) if part]
             parts.append((code, own.text if own else ""))
             left[code] -= 1
             end, last = begin + len(code), own or (None if between else last)
@@ -187,7 +183,7 @@ class Masked:
             for _ in range(left[code]):
                 parts.append(("", " " if any(text for _, text in parts) else ""))
                 parts.append(("", self.texts[code]))
-        return Masked(parts, self.texts)
+        return Masked([self.parts[0], *parts, self.parts[-1]], self.texts)
 
     def _sides(self) -> dict[str, list[_Sides]]:
         """Returns what touches each occurrence of the protected text."""
@@ -199,6 +195,10 @@ class Masked:
                 last = "" if after[:1].isspace() else _edge(after.split()[0], 0) if after else ""
                 sides.setdefault(code, []).append(_Sides(text, first, last))
         return sides
+
+    def words_around(self) -> tuple[int, int]:
+        """Returns how many words of `text` are before and after `masked`. One that touches it is a part of it."""
+        return len((self.parts[0][1] + "x").split()) - 1, len(("x" + self.parts[-1][1]).split()) - 1
 
     def code_words(self) -> dict[str, list[int]]:
         """Returns the words of `masked` that have each code."""
