@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import regex
 from networks import align
-from translators import loaded, sentences, translator, vocabulary
+from translators import learned, loaded, sentences, translator, vocabulary
 
-from vtrans.engines.alignments import ENOUGH, links, pharaoh
+from vtrans.engines.alignments import ENOUGH, links, pharaoh, spread
 from vtrans.text.vocabulary import EOS_ID
-from vtrans.text.words import words_of_ids, words_of_line
+from vtrans.text.words import has_spaces, words_in, words_of_ids, words_of_line
 
 LINES = [line for line in sentences(30, seed=3) if line]
 
@@ -42,6 +43,41 @@ def test_words_with_most_attention_are_linked(attention: Any, src: list[int], tg
     assert pharaoh(links(np.array(attention), src, tgt)) == expected
 
 
+LANGUAGES = {
+    "en": "A dog, ½ metre.",
+    "fa": "سگ می\u200cدود.",
+    "hi": "क्\u200dया यह कुत्ता है।",
+    "ja": "犬がNBAの 公園を走る。",
+    "km": "ឆ្កែ\u200bរត់\u200bក្នុងសួន។",
+    "ko": "개가 공원에서 뛴다.",
+    "lo": "ໝາແລ່ນໃນສວນ ນ້ຳ",
+    "my": "ခွေးပြေးသည်။",
+    "th": "สุนัขวิ่งในสวน ทำน้ำ",
+    "zh": "我爱A1北京，不是吗？𠮷野家",
+}
+
+
+@pytest.mark.parametrize("line", LANGUAGES.values(), ids=LANGUAGES)
+@pytest.mark.parametrize("known", ["characters", "subwords", "bytes"])
+def test_each_subword_belongs_to_the_word_in_which_it_begins(line: str, known: str) -> None:
+    text = {"characters": [" ".join(line)], "subwords": [line] * 9, "bytes": ["A dog"]}[known]
+    vocab = learned(text, normalization="identity")
+    ids = vocab.encode(line)
+    numbers, words = words_of_line(line, ids, vocab), words_in(line)
+    assert numbers == words_of_ids(ids, vocab)
+    assert "".join(words) == line.replace(" ", "")
+    assert has_spaces(line) == (words == line.split())
+    assert all(regex.fullmatch(r"\X\p{Cf}*", word) for word in words if not has_spaces(word))
+    for k, number in enumerate(numbers):
+        begin = len(vocab.decode(ids[:k]).rstrip("\ufffd").replace(" ", ""))  # without the first bytes of a character
+        assert len("".join(words[:number])) <= begin < len("".join(words[: number + 1]))
+
+
+def test_characters_of_a_subword_have_its_links() -> None:
+    assert spread(((0, 0), (2, 1)), "我爱北京 吧", "I love") == ((0, 0), (1, 0), (2, 1), (3, 1))
+    assert spread(((0, 1),), "a b", "吧 北京") == ((0, 1), (0, 2))
+
+
 def test_the_words_of_a_line_are_split_at_its_spaces() -> None:
     vocab = vocabulary()
     for line in [
@@ -62,7 +98,7 @@ def test_the_words_of_a_line_are_split_at_its_spaces() -> None:
         for i, word in enumerate(line.split()):
             own = [id for id, number in zip(ids, numbers, strict=True) if number == i]
             if "´" not in line and word not in ("\u200b", "½"):
-                assert vocab.decode(own) == word
+                assert vocab.decode(own).strip() == word
 
 
 @pytest.mark.parametrize(
@@ -76,7 +112,7 @@ def test_the_words_of_a_line_are_split_at_its_spaces() -> None:
         ("▁a <0x20> a", "a a", [0, 1, 1]),
         ("▁a <0x0A> a", "a a", [0, 1, 1]),
         ("▁a <0xC3> <0xA4> ▁dog", "aä dog", [0, 0, 0, 1]),
-        ("<s> ▁a <unk> ▁dog", "a dog", [0, 0, 0, 1]),
+        ("<s> ▁a <unk> ▁dog", "a dog", [0, 0, 1, 1]),
         ("▁ <unk>", "", [0, 0]),
         ("", "", []),
     ],

@@ -30,7 +30,7 @@ from vtrans.lines.reader import EXTRA_LENGTH, SourceReader
 from vtrans.model import Transformer
 from vtrans.text.lines import one_line
 from vtrans.text.vocabulary import EOS_ID, SPECIAL_PIECES
-from vtrans.text.words import words_of_ids, words_of_line
+from vtrans.text.words import sharing, words_in, words_of_ids, words_of_line
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator
 
@@ -100,8 +100,8 @@ def attention_map(
         tgt_names = [loaded.tgt_vocab.piece(i) for i in real]
         columns, rows = list(range(len(source))), list(range(len(real)))
     else:
-        src_names, tgt_names = sentence.split(), loaded.tgt_vocab.decode(real).split()
-        columns, rows = words_of_line(sentence, source, loaded.src_vocab), words_of_ids(real, loaded.tgt_vocab)
+        src_names, columns = _words(sentence, words_of_line(sentence, source, loaded.src_vocab))
+        tgt_names, rows = _words(loaded.tgt_vocab.decode(real), words_of_ids(real, loaded.tgt_vocab))
     src_names = [*map(loaded.src_vocab.piece, tag), *src_names]
     columns = [*range(len(tag)), *(len(tag) + column for column in columns), len(src_names)]
     rows += [len(tgt_names)] * (len(tokens) - len(real))
@@ -121,6 +121,15 @@ def one_piece(reader: SourceReader, sentence: str, to: str | None) -> list[int]:
     if len(ids) > reader.max_source:
         raise InputError(f"the sentence must have at most {reader.max_source:,} subwords, got {len(ids):,}.")
     return ids
+
+
+def _words(text: str, numbers: Sequence[int]) -> tuple[list[str], list[int]]:
+    """Returns the words of a text, with those that share a subword as one, and the place of each number among them."""
+    names = dict[int, str]()
+    for word, number in zip(words_in(text), sharing(text, {*numbers}), strict=True):
+        names[number] = names.get(number, "") + word
+    places = {number: place for place, number in enumerate(names)}
+    return [*names.values()], [places[number] for number in numbers]
 
 
 def _target_tokens(translator: Translator, sentence: str, target: str | None, to: str | None) -> Sequence[int]:

@@ -17,6 +17,7 @@ from sacrebleu.metrics.chrf import CHRF
 from vtrans.data.logistic import Floats, regression
 from vtrans.errors import InputError
 from vtrans.text.vocabulary import Vocabulary
+from vtrans.text.words import words_in
 from vtrans.translate.confidence import Calibration, Found, Logistic, hashes, sentence_features, word_features
 
 RIGHT = 60.0  # chrF of a sentence that counts as right
@@ -90,8 +91,8 @@ def fitted(x_NF: Floats, right_N: Floats) -> Logistic:
 
 def right_words(translation: str, reference: str) -> list[bool]:
     """Returns which words of a translation its reference has. Each word of the reference counts once."""
-    left, right = Counter(reference.split()), []
-    for word in translation.split():
+    left, right = Counter(words_in(reference)), []
+    for word in words_in(translation):
         right.append(left[word] > 0)
         left[word] -= 1
     return right

@@ -28,7 +28,7 @@ from vtrans.text.languages import UNSPACED, Languages
 from vtrans.text.marks import Marks
 from vtrans.text.values import in_ascii
 from vtrans.text.vocabulary import UNK_ID, Vocabulary
-from vtrans.text.words import codes_for, words_of_ids
+from vtrans.text.words import SPACED, codes_for, words_of_ids
 
 T = TypeVar("T")
 
@@ -321,7 +321,7 @@ class Noise:
             return None
         sides = (changed.src, changed.tgt)
         ids = [vocab.encode(" ".join(words)) for vocab, words in zip(self.vocabs, sides, strict=True)]
-        words = [words_of_ids(some, vocab) for some, vocab in zip(ids, self.vocabs, strict=True)]
+        words = [words_of_ids(some, vocab, SPACED) for some, vocab in zip(ids, self.vocabs, strict=True)]
         if any(len(set(some)) != len(texts) for some, texts in zip(words, sides, strict=True)):
             return None
         before = self._before(row)
@@ -340,7 +340,7 @@ class Noise:
         before = self._before(row)
         ids = row[0][before:].tolist(), row[1].tolist()
         texts = [tuple(vocab.decode(some).split()) for some, vocab in zip(ids, self.vocabs, strict=True)]
-        words = [words_of_ids(some, vocab) for some, vocab in zip(ids, self.vocabs, strict=True)]
+        words = [words_of_ids(some, vocab, SPACED) for some, vocab in zip(ids, self.vocabs, strict=True)]
         if not all(texts) or any(len(set(n)) != len(text) for n, text in zip(words, texts, strict=True)):
             return None
         links = None

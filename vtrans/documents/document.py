@@ -14,6 +14,7 @@ from vtrans.documents.html import escape, read_html
 from vtrans.documents.markup import Item, Segment
 from vtrans.documents.sentences import MARKS, Splitting, split_sentences
 from vtrans.errors import DocumentError
+from vtrans.text.words import WORD, words_in
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Translated:
     @classmethod
     def unchanged(cls, line: str) -> Translated:
         """Returns a line as its own translation."""
-        return cls(line, tuple((i, i) for i in range(len(line.split()))))
+        return cls(line, tuple((i, i) for i in range(len(words_in(line)))))
 
 
 class Document(Protocol):
@@ -73,7 +74,7 @@ class PlainDocument:
     def _words(self, lines: Sequence[str]) -> Iterator[list[tuple[int, int]]]:
         """Yields where the words of each line begin and end in the text that consists of these lines."""
         for place, line in zip(self._split.begins(lines), lines, strict=True):
-            yield [(place + match.start(), place + match.end()) for match in re.finditer(r"\S+", line)]
+            yield [(place + match.start(), place + match.end()) for match in WORD.finditer(line)]
 
 
 @dataclass(frozen=True)

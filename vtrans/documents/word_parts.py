@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
+from vtrans.text.words import WORD
 from vtrans.wording.protect import Span
 
 Links = Sequence[tuple[int, int]]  # (word of the source, word of the translation)
@@ -15,7 +16,6 @@ Claims = dict[int, list[tuple[Span, Span]]]  # for words of the translation: par
 
 MOST_PARTS = 20  # of a word; others stay whole
 
-WORD = re.compile(r"\S+")
 _AROUND = re.compile(r"^[^\w\s]+|(?<![^\w\s])[^\w\s]+$")
 
 

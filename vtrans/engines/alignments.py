@@ -1,17 +1,20 @@
 """Word alignments of translations, read from the cross-attention of the decoder.
 
 After the search, one forced pass over the translation shows where every position attends; nothing is recorded during
-the search. Words are what `split()` returns for the source line and for the translation.
+the search. Words are those of `text/words.py`.
 
 Legend: S source length with EOS, T target length, I source words, J target words.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+
+from vtrans.text.words import sharing
 
 Links = tuple[tuple[int, int], ...]
 """Pairs of a source word and a target word, counted from 0."""
@@ -43,6 +46,15 @@ def links(attention_TS: NDArray[np.floating], src_words: Sequence[int], tgt_word
     chosen |= {(i, int(j)) for i, j in enumerate(shared_JI.argmax(0)) if shared_JI[j, i] >= ENOUGH}
     by_attention = sorted(chosen, key=lambda link: (-shared_JI[link[1], link[0]], link))
     return tuple((int(sources[i]), int(targets[j])) for i, j in by_attention)
+
+
+def spread(links: Links, src: str, tgt: str) -> Links:
+    """Returns the links between the words of two texts, and those of the words that share them."""
+    sides = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
+    for side, text in enumerate((src, tgt)):
+        for number, word in enumerate(sharing(text, {link[side] for link in links})):
+            sides[side][word].append(number)
+    return tuple(sorted((k, n) for i, j in links for k in sides[0][i] for n in sides[1][j]))
 
 
 def pharaoh(links: Links) -> str:

@@ -9,14 +9,14 @@ from dataclasses import replace
 
 import regex
 
-from vtrans.engines.alignments import NO_WORD, Links
+from vtrans.engines.alignments import NO_WORD, Links, spread
 from vtrans.engines.engine import Engine
 from vtrans.lines.line import Line, Piece
 from vtrans.search.decoder import SubwordPair
 from vtrans.text.languages import UNSPACED
 from vtrans.text.lines import one_line
 from vtrans.text.vocabulary import EOS_ID
-from vtrans.text.words import first_words, words_of_ids, words_of_line
+from vtrans.text.words import first_words, words_in, words_of_ids, words_of_line
 from vtrans.translate.confidence import Calibration
 from vtrans.translate.translation import NO_TRANSLATION, TranslateOptions, Translation
 
@@ -115,12 +115,14 @@ class Annotate:
                         words.append(([*tags, *own], [first + j for j in words_of_ids(tokens, vocab)]))
                         places.append((line, rank))
                     begin = end
-                    marks += len(piece.gap.split())
+                    marks += len(words_in(piece.gap))
         found: defaultdict[tuple[Line, int], Links] = defaultdict(tuple)
         for place, links in zip(places, self._engine.align(pairs, words, self._batch_tokens), strict=True):
             found[place] = tuple(sorted({*found[place], *links}))  # two pieces may share a word
         for line in lines:
-            line.translations = [replace(t, alignment=found[line, rank]) for rank, t in enumerate(line.translations)]
+            for rank, t in enumerate(line.translations):
+                links = spread(found[line, rank], line.model_text, t.text)
+                line.translations[rank] = replace(t, alignment=links)
 
     def _rated(self, line: Line, translation: Translation, calibration: Calibration) -> Translation:
         """Returns a translation with its confidence, which is 0 if it is the best one and its numbers are wrong."""

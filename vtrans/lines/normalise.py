@@ -14,6 +14,7 @@ from vtrans.lines.characters import Characters
 from vtrans.lines.line import Line
 from vtrans.text.case import capitalized, in_capitals, lower, upper
 from vtrans.text.normalization import source_text
+from vtrans.text.words import rewritten_words
 from vtrans.translate.translation import Translation
 
 # Control and format characters, without those that join the characters of an emoji.
@@ -67,11 +68,12 @@ class Normalise:
 
     def _rewrite(self, line: Line, write: Callable[[str], str]) -> None:
         """Changes the words of a line one by one, also to none or to several."""
-        written = list(map(write, line.model_text.split()))
+        words = line.model_text.split()
+        written = list(map(write, words))
         rest = iter(written)
         line.model_text = re.sub(r"\S+", lambda word: next(rest), line.model_text)
-        places = [i for i, text in enumerate(written) for _ in text.split()]
-        if places != list(range(len(written))):
+        places = rewritten_words(words, written)
+        if places != list(range(len(places))):
             line.undo.append(partial(_with_words, places))
 
     def _spelled(self, match: regex.Match[str]) -> str:

@@ -16,7 +16,7 @@ from vtrans.text.case import in_capitals
 from vtrans.text.languages import Languages
 from vtrans.text.lines import one_line
 from vtrans.text.marks import Marks, localized
-from vtrans.text.words import CODE
+from vtrans.text.words import CODE, words_in
 from vtrans.translate.translation import Translation
 from vtrans.wording.glossary import Glossary
 from vtrans.wording.protect import Masked, Protection, masked
@@ -90,7 +90,7 @@ def _restored(line: Masked, translation: Translation) -> Translation:
     """Returns a translation with the protected text and what is around it. Its subwords stay those of the search."""
     restored = line.restored(translation.text)
     links, words = translation.alignment, translation.word_confidences
-    src, tgt, sizes = line.words(), restored.words(), (len(line.text.split()), len(restored.text.split()))
+    src, tgt, sizes = line.words(), restored.words(), (len(words_in(line.text)), len(words_in(restored.text)))
     if links is not None:
         # A code is linked to itself: the model's attention says less.
         src_codes, tgt_codes = line.code_words(), restored.code_words()
@@ -99,7 +99,7 @@ def _restored(line: Masked, translation: Translation) -> Translation:
         links = tuple((i, j) for i, j in links if i not in src_taken and j not in tgt_taken)
         for code in tgt_codes:
             links += tuple(zip(src_codes[code], tgt_codes[code], strict=False))  # it may occur too often or be missing
-        first, last = line.words_around()
+        first, last = map(min, line.words_around(), restored.words_around())
         kept = {*((i, i) for i in range(first)), *((sizes[0] - i, sizes[1] - i) for i in range(1, last + 1))}
         links = tuple(sorted({(src[i], tgt[j]) for i, j in links} | kept))
     if words is not None:

@@ -90,17 +90,17 @@ class WriteTerms:
         return {piece: draft for piece in pieces if piece.line.terms and (draft := self._draft(piece))}
 
     def _draft(self, piece: Piece) -> Draft | None:
-        """Returns the draft of a piece, or None if its line has several pieces, or if a term covers only a part of a
-        word."""
+        """Returns the draft of a piece, or None if its line has several pieces, if spaces do not separate its words, or
+        if a term covers only a part of a word."""
         line = piece.line
-        if len(line.pieces) > 1:
-            return None
         text, terms = line.model_text, []
+        if len(line.pieces) > 1 or not has_spaces(text):
+            return None
         spans = [match.span() for match in regex.finditer(r"\S+", text)]
         for term in line.terms:
             inside = [k for k, (begin, end) in enumerate(spans) if begin < term.end and term.begin < end]
             own = text[term.begin : term.end]
-            if not has_spaces(own) or _parts([text[slice(*spans[k])] for k in inside])[1] != _parts([own])[1]:
+            if _parts([text[slice(*spans[k])] for k in inside])[1] != _parts([own])[1]:
                 return None
             terms.append((set(inside), term.forms))
         words = [*[NO_WORD] * len(line.before), *words_of_line(text, line.ids, self._engine.src_vocab)]
@@ -134,7 +134,7 @@ class WriteTerms:
         rewritings = []
         for (draft, hyp), links in zip(found, aligned, strict=True):
             text = vocab.decode(hyp.tokens).split()
-            if (places := _places(draft, text, links)) is not None:
+            if has_spaces("".join(text)) and (places := _places(draft, text, links)) is not None:
                 rewritings.append(_Rewriting(draft, text, places, hyp))
         return rewritings
 
@@ -190,7 +190,7 @@ def _places(draft: Draft, words: Sequence[str], links: Links) -> list[_TermPlace
             last += 1
         core = _parts(words[begin:end])[1]
         whole = set(range(begin, end)) <= set(candidates) and taken.isdisjoint(range(first, last))
-        if not core or not whole or not has_spaces(core) or core in draft.piece.line.wording.codes:
+        if not core or not whole or core in draft.piece.line.wording.codes:
             return None
         taken.update(range(first, last))
         if not {core, _parts(words[first:last])[1]} & set(forms):

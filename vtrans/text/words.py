@@ -1,12 +1,14 @@
 """Words and their subwords: which subword belongs to which word.
 
-Words are what `split()` returns for a line or for a decoded text.
+Blanks separate words. In a script without blanks between words, each character with its marks is a word.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_right
+from codecs import getincrementaldecoder
+from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import chain, count
 from string import ascii_uppercase
 
@@ -17,6 +19,10 @@ from vtrans.text.lines import one_line
 from vtrans.text.piece_table import is_byte
 from vtrans.text.vocabulary import EOS_ID, Vocabulary
 
+WORD = regex.compile(rf"(?=[{UNSPACED}])\X\p{{Cf}}*|[^\s\x1c-\x1f{UNSPACED}]+")
+SPACED = regex.compile(r"[^\s\x1c-\x1f]+")
+"""What stands between blanks, in any script."""
+_BLANKS = regex.compile(r"\s*")
 _HAS_NO_SPACES = regex.compile(rf"[{UNSPACED}]")
 _WORD = regex.compile(rf"[[\w\p{{M}}]--[{UNSPACED}]]", regex.V1)
 
@@ -31,55 +37,80 @@ def has_spaces(text: str) -> bool:
     return _HAS_NO_SPACES.search(text) is None
 
 
-def words_of_line(line: str, ids: Sequence[int], vocab: Vocabulary) -> list[int]:
-    """Returns, for each subword of a line, the number of its word in `line.split()`."""
-    by_word = vocab.encode_batch(line.split())
-    if list(chain.from_iterable(by_word)) == list(ids):
-        return [i for i, part in enumerate(by_word) for _ in part]
-    # The vocabulary's normalisation changes where words end, so the words differ from those of the line.
-    return [min(i, len(by_word) - 1) for i in words_of_ids(ids, vocab)]
+def words_in(text: str) -> list[str]:
+    """Returns the words of a text."""
+    return list(WORD.findall(text))
 
 
-def words_of_ids(tokens: Sequence[int], vocab: Vocabulary) -> list[int]:
-    """Returns, for each subword, the number of its word in the decoded text, split at spaces. A subword without text
+def words_of_line(line: str, ids: Sequence[int], vocab: Vocabulary, word: regex.Pattern[str] = WORD) -> list[int]:
+    """Returns, for each subword of a line, the number of the word in which it begins."""
+    parts = line.split()
+    ids_of_parts = vocab.encode_batch(parts)
+    if list(chain.from_iterable(ids_of_parts)) != list(ids):  # the vocabulary's normalisation changes where words end
+        parts, ids_of_parts = [line], [list(ids)]
+    numbers, first = list[int](), 0
+    for part, own in zip(parts, ids_of_parts, strict=True):
+        count = len(word.findall(part))
+        numbers += [first + min(number, count - 1) for number in words_of_ids(own, vocab, word)]
+        first += count
+    return numbers
+
+
+def words_of_ids(tokens: Sequence[int], vocab: Vocabulary, word: regex.Pattern[str] = WORD) -> list[int]:
+    """Returns, for each subword, the number of the word of the decoded text in which it begins. A subword without text
     belongs to the next word, or to the last word if none follows."""
-    numbers, last, between = [], -1, True
+    texts = list(_texts(tokens, vocab))
+    text = "".join(texts)
+    begins = [match.start() for match in word.finditer(text)]
+    numbers, place = list[int](), 0
+    for own in texts:
+        blanks = len(own) - len(own.lstrip()) if own.strip() else _BLANKS.match(text, place).end() - place
+        numbers.append(max(0, bisect_right(begins, place + blanks) - 1))
+        place += len(own)
+    return numbers
+
+
+def _texts(tokens: Iterable[int], vocab: Vocabulary) -> Iterator[str]:
+    """Yields the text of each subword. The last byte of a character has its text."""
+    decoder, is_begun = getincrementaldecoder("utf-8")("replace"), False
     for token in tokens:
-        text = _text(token, vocab)
-        parts = text.split()
-        between |= text[:1].isspace()
-        numbers.append(last + (between if last >= 0 or parts else 1))
-        if parts:
-            last += between + len(parts) - 1
-            between = text[-1].isspace()
-        else:
-            between |= bool(text)
-    return [min(number, max(last, 0)) for number in numbers]
+        text = "" if token <= EOS_ID or vocab.piece(token) in vocab.tags else vocab.text_of(token)
+        if is_byte(text):
+            text, is_begun = decoder.decode(bytes([int(text[1:-1], 16)])), True
+        elif is_begun:
+            text, is_begun = decoder.decode(b"", final=True) + text, False
+        yield text
 
 
 def first_words(parts: Iterable[str], text: str) -> Iterator[int]:
     """Yields the number of the word in which each part of a text begins. White space, and marks
     between white space, may stand between the parts."""
-    place = words = 0
+    begins, place = [match.start() for match in WORD.finditer(text)], 0
     for part in map(one_line, parts):
-        begin = max(text.find(part, place), place)
-        words += len(text[place:begin].split())
-        if part and 0 < begin == place:
-            words -= 1
-        yield words
-        words += len(part.split())
-        place = begin + len(part)
+        place = max(text.find(part, place), place)
+        yield max(0, bisect_right(begins, place) - 1)
+        place += len(part)
 
 
-def _text(token: int, vocab: Vocabulary) -> str:
-    """Returns the text of a subword. A byte that is only part of a character counts as the letter x."""
-    if token <= EOS_ID or vocab.piece(token) in vocab.tags:
-        return ""
-    text = vocab.text_of(token)
-    if is_byte(text):
-        byte = chr(int(text[1:-1], 16))
-        return byte if byte.isascii() else "x"
-    return text
+def rewritten_words(before: Sequence[str], after: Sequence[str]) -> list[int]:
+    """Returns, for each word of the texts `after`, the word of the texts `before` that it replaces. Each text
+    replaces one."""
+    numbers, first = list[int](), 0
+    for old, new in zip(before, after, strict=True):
+        count = len(words_in(old))
+        numbers += [first + min(number, count - 1) for number in range(len(words_in(new)))]
+        first += count
+    return numbers
+
+
+def sharing(text: str, numbers: Container[int]) -> list[int]:
+    """Returns the word whose subword or link each word of a text shares: itself if it is one of these numbers, or else
+    the word that it touches, as the second character of a subword does."""
+    shared = list[int]()
+    for number, match in enumerate(WORD.finditer(text)):
+        touches = match.start() > 0 and not text[match.start() - 1].isspace()
+        shared.append(shared[-1] if touches and number not in numbers else number)
+    return shared
 
 
 CODE = re.compile(r"[A-Z]\d{1,5}")

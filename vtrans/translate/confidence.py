@@ -28,7 +28,7 @@ from vtrans.errors import FileError
 from vtrans.files import file_sha256, reason, write_atomically
 from vtrans.keys import decisive
 from vtrans.text.vocabulary import EOS_ID, Vocabulary
-from vtrans.text.words import first_words, words_of_ids
+from vtrans.text.words import first_words, sharing, words_of_ids
 
 FILE = "confidence.json"
 FEATURES = {"sentence": 8, "word": 11}
@@ -167,10 +167,13 @@ def word_features(translation: Found, vocab: Vocabulary) -> Floats:
     """Returns, for each word of a translation, the log-probabilities of its subwords (sum, smallest, number), of what
     is beside it, and of the whole sentence, and where it is."""
     logprobs = [max(value, -30.0) for value in translation.token_logprobs]
-    words: list[list[float]] = [[] for _ in translation.text.split()]
-    for number, logprob in zip(_word_numbers(translation, vocab), logprobs, strict=True):
+    numbers = _word_numbers(translation, vocab)
+    shared = sharing(translation.text, {*numbers})
+    words: list[list[float]] = [[] for _ in shared]
+    for number, logprob in zip(numbers, logprobs, strict=True):
         if number < len(words):
             words[number].append(logprob)
+    words = [words[number] for number in shared]
     end, all_of_them = logprobs[-1], np.array(logprobs)
     whole = [float(all_of_them.mean()), float(all_of_them.min()), math.log(len(logprobs))]
     rows = []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import re
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from vtrans.errors import InputError
 from vtrans.search.options import Mbr, Sampling
 from vtrans.text.lines import one_line
 from vtrans.text.vocabulary import Formality
+from vtrans.text.words import WORD, words_in
 from vtrans.translate.confidence import Calibration
 from vtrans.wording.glossary import Glossary
 from vtrans.wording.protect import Protection
@@ -107,9 +107,9 @@ class Translation:
     tokens: tuple[int, ...] = ()  # subword ids as found; EOS ends each piece that is finished
     subwords: tuple[str, ...] = ()  # the tokens as SentencePiece writes them
     token_logprobs: tuple[float, ...] = ()  # one per token
-    alignment: Links | None = None  # between the words of line.split() and text.split(), if requested
+    alignment: Links | None = None  # between the words (text/words.py) of the line and the text, if requested
     confidence: float | None = None  # the probability that it is right, if there is a calibration
-    word_confidences: tuple[float, ...] | None = None  # the same for each word of text.split()
+    word_confidences: tuple[float, ...] | None = None  # the same for each word
     match: float | None = None  # the similarity of the fuzzy match that it is made with; 1 if it is from a memory
 
     def blank(self) -> Translation:
@@ -120,7 +120,7 @@ class Translation:
     def copied(self, text: str) -> Translation:
         """Returns the translation of a line that the model does not see, with this text. Each word is certain, and
         linked to itself."""
-        words = len(text.split())
+        words = len(words_in(text))
         links = None if self.alignment is None else tuple((i, i) for i in range(words))
         rated = None if self.word_confidences is None else (1.0,) * words
         return dataclasses.replace(self, text=one_line(text), alignment=links, word_confidences=rated)
@@ -155,7 +155,7 @@ NO_TRANSLATION = Translation("", -math.inf, -math.inf, False)
 
 def _replaced_words(before: str, after: str) -> list[set[int]]:
     """Returns the words of a text that each word of another one replaces."""
-    old_begins, begins = ([word.start() for word in re.finditer(r"\S+", text)] for text in (before, after))
+    old_begins, begins = ([word.start() for word in WORD.finditer(text)] for text in (before, after))
     words: list[set[int]] = [set() for _ in begins]
     for _, old, _, new, end in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
         for k in range(new, end):

@@ -17,7 +17,7 @@ from functools import cached_property
 import regex
 
 from vtrans.errors import InputError
-from vtrans.text.words import CODE, codes_for, has_spaces
+from vtrans.text.words import CODE, WORD, codes_for, has_spaces, words_in
 from vtrans.wording.patterns import EVERYDAY_PATTERNS, HINT, PATTERNS
 
 _MARKUP = re.compile(r"[\W_]+|</?[A-Za-z].*>|&.*;")
@@ -197,13 +197,15 @@ class Masked:
         return sides
 
     def words_around(self) -> tuple[int, int]:
-        """Returns how many words of `text` are before and after `masked`. One that touches it is a part of it."""
-        return len((self.parts[0][1] + "x").split()) - 1, len(("x" + self.parts[-1][1]).split()) - 1
+        """Returns how many words of `text` are before and after `masked`."""
+        words = [word.span() for word in WORD.finditer(self.text)]
+        first, last = len(self.parts[0][1]), len(self.text) - len(self.parts[-1][1])
+        return sum(end <= first for _, end in words), sum(begin >= last for begin, _ in words)
 
     def code_words(self) -> dict[str, list[int]]:
         """Returns the words of `masked` that have each code."""
         words: dict[str, list[int]] = {}
-        for k, word in enumerate(self.masked.split()):
+        for k, word in enumerate(words_in(self.masked)):
             for _, code in self._codes_in(word):
                 words.setdefault(code, []).append(k)
         return words
@@ -219,10 +221,10 @@ class Masked:
 
     def words(self) -> list[int]:
         """Returns, for each word of `masked`, the word of `text` that it stands for or is a part of."""
-        begins = [match.start() for match in re.finditer(r"\S+", self.text)]
+        begins = [match.start() for match in WORD.finditer(self.text)]
         places, there = list[int](), 0  # for each character of `masked`, where it is in `text`
         for code, text in self.parts:
             places += [there + (i if code == text else 0) for i in range(len(code))]
             there += len(text)
-        words = (bisect_right(begins, places[match.start()]) - 1 for match in re.finditer(r"\S+", self.masked))
+        words = (bisect_right(begins, places[match.start()]) - 1 for match in WORD.finditer(self.masked))
         return [max(0, word) for word in words]

@@ -18,7 +18,7 @@ from vtrans.data.links import between_subwords, read_pharaoh
 from vtrans.data.preparation.coverage import Coverage, Covering
 from vtrans.processes.workers import map_in_workers
 from vtrans.text.vocabulary import Vocabulary
-from vtrans.text.words import words_of_line
+from vtrans.text.words import SPACED, words_of_line
 
 TextPair = tuple[str, ...]
 """A source line, a target line and, if the corpus has word alignments, the line with the links of the two."""
@@ -144,7 +144,7 @@ class Encoder:
         for pair, sides in zip(pairs, encoded, strict=True):
             links.append(read_pharaoh(pair[2]) + before)
             for side, vocab in enumerate((self.src_vocab, self.tgt_vocab)):
-                words[side].extend(before[side] + i for i in words_of_line(pair[side], sides[side], vocab))
+                words[side].extend(before[side] + i for i in words_of_line(pair[side], sides[side], vocab, SPACED))
                 before[side] += len(pair[side].split())
         lengths = np.array([[len(ids) for ids in sides] for sides in encoded], np.int64)
         src, tgt = ((np.array(words[side], np.int64), lengths[:, side]) for side in (0, 1))
