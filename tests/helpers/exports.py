@@ -47,18 +47,14 @@ def written(loaded: LoadedModel, folder: Path, quantization: str = "float32") ->
     return expressed, load()
 
 
-def encoded(loaded: LoadedModel, lines: list[str]) -> list[list[int]]:
-    return sorted(([*ids, EOS_ID] for ids in loaded.src_vocab.encode_batch(lines)), key=len, reverse=True)
-
-
 def assert_equal(comparison: Comparison | None, largest: float) -> Comparison:
     """The sentences are split alike, translations differ by rounding alone, and not all are cut off at the limit."""
     assert comparison is not None
     assert comparison.largest < largest
     assert comparison.split == []
-    for found in comparison.searches.values():
-        assert found.missed == []
-        assert found.equal > 0
+    assert comparison.translations is not None
+    assert comparison.translations.missed == []
+    assert comparison.translations.equal > 0
     return comparison
 
 

@@ -284,7 +284,8 @@ def test_the_engine_translates_as_the_reference(
     loaded = model(data, shortlist=shortlist, **VARIANTS[name])
     comparison = export_model(loaded, "bergamot", tmp_path / "out", QUIET, LINES, engine=Path(NPM or ""))
     assert comparison is not None
-    assert len(comparison.searches["beam 1"].missed) <= 0.1 * len(comparison.lines)
+    assert comparison.translations is not None
+    assert len(comparison.translations.missed) <= 0.1 * len(comparison.lines)
 
 
 @pytest.mark.skipif(not (NPM and shutil.which("chromedriver")), reason=NO_ENGINE)
@@ -300,9 +301,9 @@ def test_the_page_translates_without_a_server(tmp_path: Path, tiny_data: DataFol
     _, load = web.write(loaded, tmp_path / "out", QUIET, LINES, Path(NPM or ""))
     with browser.opened(tmp_path / "out") as (driver, _):
         for line in LINES[:3]:
-            assert browser.translated(driver, f"{line}\n\n")[0] == f"{load().translate([line])[0]}\n\n"
+            assert browser.translated(driver, f"{line}\n\n")[0] == f"{load().texts([line])[0]}\n\n"
         # The model reads capitals as they are.
-        capitals, part = load().translate(["THE SMALL HOUSE RUNS.", "The house"])
+        capitals, part = load().texts(["THE SMALL HOUSE RUNS.", "The house"])
         assert browser.translated(driver, "THE SMALL HOUSE RUNS.")[0] == capitals
         # The same text twice, because the sentences of a batch share a shortlist.
         emoji = "\U0001f600 {} \u2764\ufe0f"
@@ -323,5 +324,5 @@ def test_the_page_translates_without_a_server(tmp_path: Path, tiny_data: DataFol
         # Without its server, the page loads again.
         driver.refresh()
         browser.waited(driver, "return document.body.dataset.state === 'ready' || error.textContent")
-        assert browser.translated(driver, LINES[0])[0] == load().translate([LINES[0]])[0]
+        assert browser.translated(driver, LINES[0])[0] == load().texts([LINES[0]])[0]
         assert [entry for entry in driver.get_log("browser") if "Content Security Policy" in entry["message"]] == []

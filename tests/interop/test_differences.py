@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from vtrans.config import SearchConfig
-from vtrans.interop.comparison import IdPair, differences
+from vtrans.interop.comparison import IdPair, Outputs, differences
 from vtrans.text.vocabulary import EOS_ID
 
 SOURCE = [9, EOS_ID]
@@ -36,7 +36,7 @@ def score(pairs: Sequence[IdPair]) -> list[list[float]]:
 def test_a_difference_is_excused_where_rounding_or_the_limit_explains_it(
     beam: int, mine: list[int], theirs: list[int], kind: str
 ) -> None:
-    search = SearchConfig(beam=beam, alpha=0.0, max_length=4)
-    found = differences(score, [SOURCE], search, [mine], [theirs], exact=True)
+    search = SearchConfig(beam=beam, alpha=0.0)
+    found = differences(score, Outputs([""], [SOURCE], [4], search, [mine]), [theirs], exact=True)
     counts = {"equal": found.equal, "ties": found.ties, "missed": len(found.missed), "cut": found.cut}
     assert counts == {"equal": 0, "ties": 0, "missed": 0, "cut": 0, kind: 1}

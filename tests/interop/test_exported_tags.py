@@ -19,6 +19,8 @@ from vtrans.config import SearchConfig
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
 from vtrans.engines.torch_engine import TorchEngine
+from vtrans.interop.comparison import Outputs
+from vtrans.interop.ctranslate2.original import DEFAULTS
 from vtrans.interop.formats import read_model
 from vtrans.interop.imported import install
 from vtrans.text.vocabulary import EOS_ID
@@ -50,11 +52,11 @@ def assert_has_tags_of(model: LoadedModel, folder: Path) -> None:
 )
 def test_an_export_for_ctranslate2_translates_into_each_language(tmp_path: Path, model: LoadedModel) -> None:
     _, program = written(model, tmp_path / "folder")
-    plain = dataclasses.replace(SEARCH, alpha=1.0, length_penalty="length")
+    plain = dataclasses.replace(DEFAULTS, max_length=12, max_source=40)
     made = Translator(TorchEngine([model]), plain, retry=False)
     for code in model.tags:
         sources = [[*made.reader.beginning(code), *ids, EOS_ID] for ids in model.src_vocab.encode_batch(LINES[:3])]
-        translations = program.translate(sources, plain.max_length, plain)
+        translations = program.translate(Outputs(LINES[:3], sources, [12] * 3, plain))
         assert translations is not None
         texts = [model.tgt_vocab.decode(tokens) for tokens in translations]
         assert texts == list(made.translate(LINES[:3], to=code, raw=True))

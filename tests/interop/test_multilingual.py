@@ -20,7 +20,6 @@ from vtrans import load
 from vtrans.checkpoint import LoadedModel, save_model, weights_of
 from vtrans.console import Console
 from vtrans.errors import FileError, InputError
-from vtrans.interop.comparison import OWN
 from vtrans.interop.exports import export_model
 from vtrans.interop.formats import import_model, read_model
 from vtrans.interop.imported import install
@@ -52,7 +51,7 @@ def test_an_import_equals_its_original(name: str, tmp_path: Path) -> None:
     settings = VARIANTS[name]
     folder, out = multilingual_folder(tmp_path / "hf", **settings), tmp_path / "model.safetensors"
     comparison = import_model(folder, out, QUIET, LINES, direction=direction(settings))
-    assert assert_equal(comparison, 2e-5).searches.keys() == {"beam 1", "beam 4", OWN}
+    assert_equal(comparison, 2e-5)
 
 
 @pytest.mark.parametrize("m2m100", [False, True])

@@ -45,8 +45,8 @@ def import_(
     """Import a model of another program.
 
     The model file can be translated with, trained further, averaged and exported like one from `vtrans train`. If the
-    other program is installed, both translate and score sample sentences, with the same search and each with its own
-    defaults, and the file is written only if they agree.
+    other program is installed, both translate and score sample sentences, each with its own defaults, and the file is
+    written only if they agree.
     """
     if keep_frequent is not None and not keep_text:
         raise InputError("`keep_frequent` needs `keep_text`, whose subwords stay as well.")

@@ -17,15 +17,15 @@ from vtrans.checkpoint import LoadedModel
 from vtrans.console import Console
 from vtrans.errors import InputError
 from vtrans.files import destination, explained, sync_folder
-from vtrans.interop.bergamot.engine import Bergamot
 from vtrans.interop.comparison import GENERATED, Comparison, Program, compare, generated_sentences, outputs, scorer
 from vtrans.interop.ctranslate2.folder import is_exported
 from vtrans.interop.expressible import BERGAMOT, PROGRAMS
 
+ADVICE = {"ctranslate2": "choose another `quantization`, or translate with the model itself"}
 FEW = 6  # generated sentences of a comparison whose translations must be equal
 # Each writes files into an empty folder, and returns the model with the nearest search that they express and what loads
 # them into the other program, which raises InputError if that is not installed.
-WRITERS: dict[str, Callable[..., tuple[LoadedModel, Callable[[], Program | Bergamot]]]] = {
+WRITERS: dict[str, Callable[..., tuple[LoadedModel, Callable[[], Program]]]] = {
     "bergamot": bergamot_exporter.write,
     "web": web.write,
     "ctranslate2": ctranslate2_exporter.write,
@@ -55,16 +55,12 @@ def export_model(
         except InputError as error:
             console.warn(f"not compared with the model: {error}")
         else:
-            exact, advice = program.tolerance.lost is None, ""
+            exact = program.tolerance.lost is None
             if samples is None:
                 samples = generated_sentences(loaded.src_vocab, FEW if exact else GENERATED)
-            if isinstance(program, Bergamot):
-                comparison = program.compared(expressed, samples)
-            else:
-                ours = outputs(expressed, samples, console, whole=not exact)
-                comparison = compare(ours, program, console, None if exact else scorer(expressed))
-                advice = "" if exact else "choose another `quantization`, or translate with the model itself"
-            comparison.refuse(out, advice)
+            ours = outputs(expressed, samples, program)
+            comparison = compare(ours, program, expressed.tgt_vocab, None if exact else scorer(expressed))
+            comparison.refuse(out, ADVICE.get(to, ""))
     console.info(f"wrote {out}")
     if comparison:
         comparison.show(console)

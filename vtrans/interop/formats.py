@@ -109,16 +109,17 @@ def import_model(
         console.info(f"tags of {len(loaded.tags):,} target languages: {', '.join(loaded.tags)}")
     with explained(out):
         out.parent.mkdir(parents=True, exist_ok=True)
-    load = _unless_refused(imported.original.found, console) if imported.original else None
+    program = _unless_refused(imported.original, console) if imported.original else None
     comparison = None
     with replaced(out, "model") as temporary:
         with explained(out):
             save_model(temporary, loaded)
-        if load:
-            ours = outputs(loaded, real_sentences(loaded) if samples is None else samples, console, own=True)
+        if program:
+            vocab = loaded.tgt_vocab
+            ours = outputs(loaded, real_sentences(loaded) if samples is None else samples, program)
             del imported, loaded
             release_memory()
-            comparison = _unless_refused(lambda: compare(ours, load(), console), console)
+            comparison = _unless_refused(lambda: compare(ours, program, vocab), console)
             if comparison:
                 comparison.refuse(out)
     console.info(f"wrote {out}")

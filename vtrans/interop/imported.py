@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,22 +30,6 @@ ABSENT_BIAS = -1e4
 """The projection's bias of a subword that the other program does not have. Its probability is exactly 0."""
 
 
-class Original(NamedTuple):
-    """The program that a model comes from, to compare with it."""
-
-    load: Callable[[], Program]
-    """Loads the program with the model. Raises InputError if it cannot load that."""
-    check: Callable[[], object]
-    """Raises InputError if the two cannot be compared, such as without the program."""
-    limit: Callable[[Any, Sequence[int], Sequence[int]], None] | None = None
-    """Makes all but these subwords of the source and the target impossible in the program. None if it cannot do so."""
-
-    def found(self) -> Callable[[], Program]:
-        """Returns `load` if `check` raises nothing."""
-        self.check()
-        return self.load
-
-
 @dataclass(frozen=True)
 class Imported:
     """A model of another program. `weights` has a function for each weight of our model that reads it in our shape, so
@@ -61,8 +45,9 @@ class Imported:
     src_vocab: Vocabulary
     tgt_vocab: Vocabulary
     weights: Mapping[str, Read]
-    original: Original | None
-    """None for a model of vtrans."""
+    original: Callable[[], Program] | None
+    """Returns the other program with the model, to compare with it; it loads that when it is used. Raises InputError
+    without the program. None for a model of vtrans."""
     training: Mapping[str, Any] = field(default_factory=dict)
     """Where the model comes from, for the header of its file."""
     languages: Sequence[Languages] = ()

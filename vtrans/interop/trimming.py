@@ -12,7 +12,7 @@ inside a subword does not depend on the text around it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -28,7 +28,7 @@ from vtrans.data.preparation.writing_systems import script_of
 from vtrans.errors import FileError, InputError
 from vtrans.interop.comparison import Program
 from vtrans.interop.foreign_files import Read
-from vtrans.interop.imported import Imported, Original, shapes_of
+from vtrans.interop.imported import Imported, shapes_of
 from vtrans.interop.sentencepiece_models import ordinary_pieces, with_pieces
 from vtrans.storage.model_file import check_model
 from vtrans.storage.tensors import open_tensors
@@ -81,7 +81,7 @@ def trimmed(imported: Imported, keep: Keep) -> Imported:
     return replace(
         imported, notes=(*imported.notes, note, *lost), search=replace(imported.search, suppress=suppress),
         src_vocab=smaller[0], tgt_vocab=smaller[-1], weights=weights, shortlist=None,
-        original=imported.original and _limited(imported.original, ids),
+        original=imported.original and partial(_limited, imported.original, ids),
     )  # fmt: skip
 
 
@@ -178,19 +178,8 @@ def _rows(read: Read, ids: Sequence[int]) -> Tensor:
     return read().index_select(0, torch.tensor(ids))
 
 
-def _limited(original: Original, ids: Sequence[Sequence[int]]) -> Original:
+def _limited(original: Callable[[], Program], ids: Sequence[Sequence[int]]) -> Program:
     """Returns the other program with only these subwords, those of the source and of the target."""
-    limit = original.limit
-    if limit is None:
-        return original._replace(check=_refuse_limit)
-
-    def load() -> Program:
-        program = original.load()
-        limit(program, ids[0], ids[-1])
-        return program
-
-    return original._replace(load=load)
-
-
-def _refuse_limit() -> None:
-    raise InputError("only transformers can be limited to the subwords that stay")
+    program = original()
+    program.limit(ids[0], ids[-1])
+    return program

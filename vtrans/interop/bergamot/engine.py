@@ -12,17 +12,14 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
-from vtrans.checkpoint import LoadedModel
 from vtrans.errors import InputError, VtransError
 from vtrans.files import reason
 from vtrans.interop.bergamot.folder import FIREFOX, Names
-from vtrans.interop.bergamot.quantization import fitting, translations
-from vtrans.interop.comparison import Comparison, Tolerance, differences, scorer
+from vtrans.interop.comparison import Outputs, Program, Tolerance
 from vtrans.interop.foreign_files import read_bytes
-from vtrans.text.vocabulary import EOS_ID
+from vtrans.text.vocabulary import Vocabulary
 
 PACKAGE = "@browsermt/bergamot-translator"
 # The engine's code and the message loop around it, which a page and Node run in a thread of its own.
@@ -46,14 +43,14 @@ def package(engine: Path | None) -> Path:
     return engine
 
 
-class Bergamot:
+class Bergamot(Program):
     """The engine with the model of a folder."""
 
     tolerance = Tolerance(token=math.inf, mean=math.inf, lost=0.02)
 
-    def __init__(self, folder: Path, names: Names, engine: Path | None) -> None:
-        """Raises InputError without the npm package or Node."""
-        self.folder, self.names, self.package = folder, names, package(engine)
+    def __init__(self, folder: Path, names: Names, engine: Path | None, vocab: Vocabulary) -> None:
+        """`vocab` is that of the target. Raises InputError without the npm package or Node."""
+        self.folder, self.names, self.package, self.vocab = folder, names, package(engine), vocab
         node = shutil.which("node")
         if node is None:
             raise InputError("Node is not installed")
@@ -61,24 +58,11 @@ class Bergamot:
         version = re.search(rb'"version":\s*"([\w.-]{1,20})"', read_bytes(self.package / "package.json"))
         self.name = f"Bergamot {version[1].decode() if version else 'of an unknown version'}"
 
-    def compared(self, expressed: LoadedModel, lines: Sequence[str]) -> Comparison:
-        """Returns how the engine's translations differ from those of the model, with the shortlist if there is one.
+    def translate(self, ours: Outputs) -> list[list[int]]:
+        pairs = zip(ours.translations, self.texts(ours.lines), strict=True)
+        return [mine if self.vocab.decode(mine) == text else self.vocab.encode(text) for mine, text in pairs]
 
-        Raises InputError if no line fits.
-        """
-        lines, vocab = fitting(lines, expressed.src_vocab), expressed.tgt_vocab
-        ours = [tokens for _, tokens in sorted(translations(expressed, lines))]
-        texts = self.translate(lines)
-        theirs = [
-            mine if vocab.decode(mine) == text else vocab.encode(text) for mine, text in zip(ours, texts, strict=True)
-        ]
-        sources = [[*ids, EOS_ID] for ids in expressed.src_vocab.encode_batch(lines)]
-        # Scores are those of a subword.
-        search = replace(expressed.search, alpha=1.0, length_penalty="length", max_length=1 << 30)
-        found = differences(scorer(expressed), sources, search, ours, theirs, exact=False)
-        return Comparison(self.name, lines, None, 0, 0.0, 0.0, self.tolerance, {"beam 1": found})
-
-    def translate(self, lines: Sequence[str]) -> list[str]:
+    def texts(self, lines: Sequence[str]) -> list[str]:
         """Returns the engine's translation of each line, which is one sentence. Raises VtransError if it fails."""
         given = json.dumps(list(lines))
         with tempfile.TemporaryDirectory() as name:

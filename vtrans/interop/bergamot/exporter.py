@@ -22,7 +22,7 @@ from vtrans.errors import InputError
 from vtrans.interop.bergamot.binary import Matrix, Tensors, places_of, write_model, write_shortlist
 from vtrans.interop.bergamot.engine import Bergamot, package
 from vtrans.interop.bergamot.folder import ALPHA, RATIO, names_of, write_settings
-from vtrans.interop.bergamot.quantization import LARGEST_INTEGER, PROJECTION, fitting, matrix, reference, tuned_alphas
+from vtrans.interop.bergamot.quantization import LARGEST_INTEGER, PROJECTION, matrix, reference, tuned_alphas
 from vtrans.interop.comparison import generated_sentences
 from vtrans.interop.expressible import BERGAMOT, check_model, nearest_search
 from vtrans.interop.imported import ABSENT_BIAS, rows_of, rows_there
@@ -34,6 +34,7 @@ from vtrans.text.vocabulary import BOS_ID, PAD_ID, Vocabulary
 
 # The engine knows an alpha by the name of its matrix, which is "none" for a shortlisted projection in some versions.
 _SHORTLISTED = "none"
+LONGEST = 126  # subwords; the engine divides longer sentences
 _VERSION = "v1.12.42"  # of Marian, whose settings `settings_of` returns
 
 
@@ -55,8 +56,10 @@ def write(
         )
         samples = generated_sentences(loaded.src_vocab)
     search = nearest_search(loaded.search, BERGAMOT, console, max_ratio=RATIO)
+    # Scores are those of a subword.
+    search = replace(search, alpha=1.0, length_penalty="length", max_source=min(search.max_source, LONGEST))
     loaded = replace(loaded, search=search)
-    alphas = tuned_alphas(loaded, fitting(samples, loaded.src_vocab))
+    alphas = tuned_alphas(loaded, samples)
     tensors, weights = quantized(loaded, alphas)
     names = names_of(loaded)
     write_model(folder / names.model, tensors)
@@ -69,7 +72,7 @@ def write(
         console.warn("the model has no shortlist, with which Bergamot is several times as fast; run `vtrans shortlist`")
     write_settings(folder, names)
     expressed = reference(loaded, weights, alphas)
-    return expressed, partial(Bergamot, folder, names, engine)
+    return expressed, partial(Bergamot, folder, names, engine, loaded.tgt_vocab)
 
 
 def _check(loaded: LoadedModel) -> None:

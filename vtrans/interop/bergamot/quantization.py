@@ -8,7 +8,7 @@ except for the order of sums, which may move an activation to the next integer.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -16,14 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from vtrans.checkpoint import LoadedModel
-from vtrans.engines.engine import Source
-from vtrans.engines.torch_engine import TorchEngine
-from vtrans.errors import InputError
 from vtrans.interop.bergamot.binary import Matrix
+from vtrans.interop.comparison import encoded, translated
 from vtrans.numerics.products import Linear
-from vtrans.text.vocabulary import EOS_ID, Vocabulary
 
-LONGEST = 127  # subwords; the engine divides longer sentences
 LARGEST_INTEGER = 127  # of an integer, of either sign
 # Inputs are from 0 to 254, as 127 is added to them and its product subtracted from the result.
 MOST_OF_PAIR = 32767 // 254
@@ -62,7 +58,7 @@ def rounded(values: Tensor, alpha: float) -> Tensor:
 
 def tuned_alphas(loaded: LoadedModel, lines: Sequence[str]) -> dict[str, float]:
     """Returns the alpha of each linear layer by all its names: that of the smallest squared error of the activations
-    while the lines are translated."""
+    while the lines are translated. Raises InputError if all lines are blank or too long."""
     seen: dict[nn.Module, list[Tensor]] = {}
 
     def keep(module: nn.Module, values: Tensor) -> None:
@@ -78,8 +74,7 @@ def tuned_alphas(loaded: LoadedModel, lines: Sequence[str]) -> dict[str, float]:
         layer.register_forward_pre_hook(lambda layer, given: keep(layer, given[0])) for layer in {*layers.values()}
     ]
     handles.append(model.decoder.final_norm.register_forward_hook(lambda norm, _, out: keep(norm, out)))
-    for _ in translations(loaded, lines):
-        pass
+    translated(loaded, encoded(loaded, lines))
     for handle in handles:
         handle.remove()
     alphas = {module: _alpha(torch.cat(kept)) for module, kept in seen.items()}
@@ -107,23 +102,3 @@ def reference(loaded: LoadedModel, weights: Mapping[str, Tensor], alphas: Mappin
     # A shortlisted projection is no call of a module.
     model.decoder.final_norm.register_forward_hook(lambda _, __, out: rounded(out, alphas[PROJECTION]))
     return replace(loaded, model=model.eval())
-
-
-def fitting(lines: Sequence[str], vocab: Vocabulary) -> list[str]:
-    """Returns the lines that are neither blank nor divided by the engine. Raises InputError if there are none."""
-    encoded = vocab.encode_batch(list(lines))
-    fitting = [line for line, ids in zip(lines, encoded, strict=True) if 0 < len(ids) < LONGEST]
-    if not fitting:
-        raise InputError(f"the sample needs a sentence that is not blank and has fewer than {LONGEST} subwords.")
-    return fitting
-
-
-def translations(loaded: LoadedModel, lines: Sequence[str]) -> Iterator[tuple[int, list[int]]]:
-    """Yields the number of each line and its translation, found by the model's search, which has a `max_ratio`, with
-    the shortlist if there is one. No line may be blank."""
-    loaded.model.cpu().eval()
-    engine, search = TorchEngine([loaded], shortlist=loaded.shortlist is not None), loaded.search
-    encoded = sorted(enumerate(loaded.src_vocab.encode_batch(list(lines))), key=lambda item: -len(item[1]))
-    sources = [Source([*ids, EOS_ID], int(search.max_ratio * (len(ids) + 1)), "") for _, ids in encoded]
-    for place, found in engine.search(sources, search):
-        yield encoded[place][0], list(found[0].tokens)

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from vtrans.checkpoint import LoadedModel
-from vtrans.config import SearchConfig
 from vtrans.console import Console
 from vtrans.errors import InputError
 from vtrans.files import file_sha256
@@ -57,8 +56,8 @@ PAD_BIAS = -6e4
 def write(
     loaded: LoadedModel, folder: Path, console: Console, quantization: str = "float32"
 ) -> tuple[LoadedModel, Callable[[], Program]]:
-    """Writes the files into an empty folder. Returns the model with CTranslate2's default length penalty and no rules,
-    and a function that loads the files.
+    """Writes the files into an empty folder. Returns the model as CTranslate2 expresses it, and a function that loads
+    the files.
 
     CTranslate2 reads no search settings from a folder, but its callers pass them; `vtrans import` reads those of the
     model. Raises InputError for a model that cannot be exported.
@@ -74,11 +73,10 @@ def write(
     ctranslate2()
     loaded = without_suppressed(loaded, console)
     write_files(loaded, folder, quantization)
-    search = SearchConfig(alpha=1.0, length_penalty="length", max_source=loaded.search.max_source)
     src, tgt = loaded.src_vocab, loaded.tgt_vocab
     pieces = [src.piece(i) for i in range(len(src))], [tgt.piece(i) for i in range(len(tgt))]
-    load = partial(CTranslate2Model, folder, pieces, weights=quantization, tolerance=TOLERANCES[quantization])
-    return dataclasses.replace(loaded, search=search), load
+    expressed = dataclasses.replace(loaded, shortlist=None)
+    return expressed, partial(CTranslate2Model, folder, pieces, (), quantization, TOLERANCES[quantization])
 
 
 def without_suppressed(loaded: LoadedModel, console: Console) -> LoadedModel:

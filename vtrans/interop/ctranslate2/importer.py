@@ -19,11 +19,11 @@ from vtrans.errors import FileError, InputError
 from vtrans.interop.comparison import Program
 from vtrans.interop.ctranslate2.architecture import read_architecture, refuse_others, renamed, weight_names
 from vtrans.interop.ctranslate2.binary import Binary
-from vtrans.interop.ctranslate2.folder import DESCRIPTION, ctranslate2, is_exported, read_exported
-from vtrans.interop.ctranslate2.original import CTranslate2Model
+from vtrans.interop.ctranslate2.folder import DESCRIPTION, is_exported, read_exported
+from vtrans.interop.ctranslate2.original import DEFAULTS, CTranslate2Model
 from vtrans.interop.ctranslate2.settings import read_settings, read_vocabularies
 from vtrans.interop.foreign_files import Read, file_in, read_bytes
-from vtrans.interop.imported import ABSENT_BIAS, Imported, Original, rows_of, shapes_of
+from vtrans.interop.imported import ABSENT_BIAS, Imported, rows_of, shapes_of
 from vtrans.storage.tensors import check_training
 from vtrans.text.languages import languages_from, tags_from
 from vtrans.text.piece_table import pack
@@ -31,7 +31,6 @@ from vtrans.text.vocabulary import BOS_ID, PAD_ID, Vocabulary
 
 BINARY = "model.bin"
 PROJECTION = ("projection.weight", "projection.bias")
-SEARCH = SearchConfig(beam=2, alpha=1.0, length_penalty="length", min_length=1)  # CTranslate2's defaults
 
 
 def recognises(path: Path) -> bool:
@@ -114,7 +113,7 @@ def _read_foreign(folder: Path, binary: Binary, src_spm: Path | None, tgt_spm: P
         notes.append(f"sources end with {eos}, as those of Hugging Face's tokenizers do")
     names = [["" if place is None else vocab.pieces[place] for place in vocab.order] for vocab in (src, tgt)]
     end = [eos] if source_eos and not adds_eos else []
-    original = partial(CTranslate2Model, folder, (names[0], names[1]), source_end=end, has_own=True)
+    original = partial(CTranslate2Model, folder, (names[0], names[1]), end)
     return _imported(folder, binary, config, src, tgt, original, notes, starts)
 
 
@@ -165,7 +164,7 @@ def _imported(
         weights[name] = partial(_in_our_order, name, read, shape[0], vocab, (starts or {}).get(name))
     kind = f"a CTranslate2 folder of binary version {binary.version} with {binary.weight_type} weights"
     return Imported(
-        folder, kind, tuple(notes), config, SEARCH, src, tgt, weights, Original(original, ctranslate2),
+        folder, kind, tuple(notes), config, DEFAULTS, src, tgt, weights, original,
         {"imported": "CTranslate2"},
     )  # fmt: skip
 

@@ -27,7 +27,7 @@ from vtrans.errors import InputError
 from vtrans.interop.comparison import Program
 from vtrans.interop.expressible import HUGGING_FACE, check_model, nearest_search
 from vtrans.interop.huggingface import multilingual, names
-from vtrans.interop.huggingface.original import load
+from vtrans.interop.huggingface.original import TransformersModel
 from vtrans.interop.imported import ABSENT_BIAS, rows_there
 from vtrans.interop.weight_names import HUGGING_FACE as WEIGHTS
 from vtrans.interop.weight_names import layer_weights
@@ -82,7 +82,9 @@ def write(loaded: LoadedModel, folder: Path, console: Console) -> tuple[LoadedMo
     _write_json(folder / names.CONFIG, _config(config, places, length, shared=shared) | tied)
     forced = {"forced_eos_token_id": places[1].eos}
     _write_json(folder / names.GENERATION, _generation(loaded, search, places[1], length) | forced)
-    return replace(loaded, search=search), partial(load, folder, places[0].of_ours, places[1].of_ours)
+    return replace(loaded, search=search, shortlist=None), partial(
+        TransformersModel, folder, places[0].of_ours, places[1].of_ours
+    )
 
 
 def _write_multilingual(
@@ -112,7 +114,9 @@ def _write_multilingual(
     _write_json(folder / names.CONFIG, description)
     forced = {"forced_bos_token_id": direction.theirs[1], "bos_token_id": special["bos_token_id"]}
     _write_json(folder / names.GENERATION, _generation(loaded, search, places, config.max_positions) | forced)
-    return replace(loaded, search=search), partial(load, folder, places.of_ours, places.of_ours, direction.theirs)
+    return replace(loaded, search=search, shortlist=None), partial(
+        TransformersModel, folder, places.of_ours, places.of_ours, direction.theirs
+    )
 
 
 class _Places:

@@ -31,8 +31,8 @@ from vtrans.interop.foreign_files import (
     read_object,
 )
 from vtrans.interop.huggingface import multilingual, names
-from vtrans.interop.huggingface.original import TransformersModel, check_installed, load
-from vtrans.interop.imported import ABSENT_BIAS, Imported, Original, rows_of
+from vtrans.interop.huggingface.original import TransformersModel
+from vtrans.interop.imported import ABSENT_BIAS, Imported, rows_of
 from vtrans.interop.settings import Settings, shown
 from vtrans.interop.weight_names import HUGGING_FACE, layer_weights
 from vtrans.text.languages import Languages, languages_from, tags_among
@@ -110,8 +110,7 @@ def read(folder: Path, direction: Mapping[str, str] = MappingProxyType({})) -> I
     forced = wanted and wanted.theirs[1]
     notes = (f"weights: {tensors.path.name}", *left_out, *_ignored(folder, config, forced))
     name = f"Hugging Face {NAMES[config.values['model_type']]}"
-    loading = partial(load, folder, src.order, tgt.order, wanted and wanted.theirs)
-    program = Original(loading, check_installed, TransformersModel.limit)
+    program = partial(TransformersModel, folder, src.order, tgt.order, wanted and wanted.theirs)
     imported = Imported(
         folder, f"a {name} folder", notes, model, search, src, tgt, weights, program, {"imported": name},
         _languages(tokenizer, src),

@@ -32,7 +32,7 @@ from vtrans.checkpoint import LoadedModel
 from vtrans.errors import FileError, InputError, need_packages
 from vtrans.interop.foreign_files import file_in, read_bytes, read_object
 from vtrans.interop.huggingface import names
-from vtrans.interop.huggingface.original import check_installed
+from vtrans.interop.huggingface.original import transformers
 from vtrans.interop.sentencepiece_models import bpe_model, normalization_table
 from vtrans.interop.settings import Settings
 from vtrans.keys import toml_value
@@ -268,10 +268,9 @@ def write_tokenizer(
 
 def _nllb_tokenizer(ids: Mapping[str, int], normalization: bytes, settings: Mapping[str, Any]) -> Any:
     """Returns a tokenizer of the package tokenizers. `normalization` is SentencePiece's."""
-    check_installed()
-    transformers = importlib.import_module("transformers")
+    package = transformers()
     base = importlib.import_module("transformers.tokenization_utils_base")
     special = [*SPECIAL_PIECES, *settings["additional_special_tokens"]]
     merges = base.generate_merges(ids, skip_tokens=special)
     options = {"_spm_precompiled_charsmap": normalization} if normalization else {}
-    return transformers.NllbTokenizer(vocab=ids, merges=merges, **settings, **options).backend_tokenizer
+    return package.NllbTokenizer(vocab=ids, merges=merges, **settings, **options).backend_tokenizer

@@ -14,9 +14,9 @@ from torch import Tensor
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.errors import FileError
 from vtrans.interop.foreign_files import ForeignTensors, Read, file_in, read_bytes, read_object
-from vtrans.interop.imported import ABSENT_BIAS, Imported, Original, rows_of
+from vtrans.interop.imported import ABSENT_BIAS, Imported, rows_of
 from vtrans.interop.marian.npz import open_npz
-from vtrans.interop.marian.original import MarianModel, check_installed
+from vtrans.interop.marian.original import MarianModel
 from vtrans.interop.marian.yaml import Value, read_mapping
 from vtrans.interop.settings import Settings, wrong
 from vtrans.interop.weight_names import MARIAN, Weight, layer_weights
@@ -90,9 +90,7 @@ def read(path: Path) -> Imported:
         src_vocab=src,
         tgt_vocab=tgt,
         weights=weights,
-        original=Original(
-            partial(MarianModel, model_file, src, tgt, translates=decodes_as_trained(config)), check_installed
-        ),
+        original=partial(MarianModel, model_file, src, tgt, translates=decodes_as_trained(config)),
         training={"imported": "Marian"},
     )
 
