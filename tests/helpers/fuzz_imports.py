@@ -20,7 +20,7 @@ from safetensors.torch import load
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.interop.formats import read_model
 from vtrans.interop.imported import install
-from vtrans.interop.marian.npz import open_npz
+from vtrans.interop.marian.files import open_npz
 from vtrans.translate.translator import Translator
 
 
@@ -47,8 +47,8 @@ def npz(parts: Sequence[bytes], folder: Path) -> None:
     path = folder / "model.npz"
     path.write_bytes(CUT.join(parts))
     tensors = open_npz(path)
-    for name, facts in tensors.facts.items():
-        assert tensors.raw(name).shape == facts.shape
+    for name, shape in tensors.shapes.items():
+        assert tensors.read(name).shape == shape
 
 
 @functools.cache

@@ -124,7 +124,7 @@ CONTENTS: dict[str, tuple[Change, str]] = {
     "a norm of the embeddings": (in_variables("encoder/layernorm_embedding/gamma", np.ones(8, FLOATS)), "embedding"),
     "a name with a path": (in_variables("../../../tmp/x", np.ones(3, FLOATS)), "tmp/x"),
     "a name with a line end": (in_variables("a\nb", np.ones(3, FLOATS)), "name"),
-    "five dimensions": (in_variables(E, np.ones((1, 1, 1, 1, 1), FLOATS)), "dimensions"),
+    "five dimensions": (in_variables(E, np.ones((1, 1, 1, 1, 1), FLOATS)), "encoder/embeddings/weight"),
     "another width": (in_variables("decoder/embeddings/weight", np.ones((8, 10), FLOATS)), "embeddings"),
     "another vocabulary size": (in_variables("decoder/projection/weight", np.ones((9, 8), FLOATS)), "projection"),
     "positions of another width": (

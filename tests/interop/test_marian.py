@@ -21,8 +21,8 @@ from vtrans.errors import FileError
 from vtrans.interop.comparison import compare, outputs
 from vtrans.interop.imported import install
 from vtrans.interop.marian import original
+from vtrans.interop.marian.files import Value, read_mapping
 from vtrans.interop.marian.importer import EXPECTED, EXPECTED_OF_EARLIER, EXPECTED_OF_RNN, read
-from vtrans.interop.marian.yaml import Value, read_mapping
 from vtrans.model import Transformer
 from vtrans.text.vocabulary import BOS_ID, EOS_ID, UNK_ID
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from vtrans.errors import FileError
-from vtrans.interop.marian.npz import open_npz
+from vtrans.interop.marian.files import open_npz
 
 ARRAYS: dict[str, np.ndarray[Any, Any]] = {
     "a": np.arange(6, dtype=np.float32).reshape(2, 3),
@@ -27,7 +27,7 @@ ARRAYS: dict[str, np.ndarray[Any, Any]] = {
 
 def content(path: Path) -> dict[str, torch.Tensor]:
     file = open_npz(path)
-    return {name: file.raw(name) for name in file.facts}
+    return {name: file.read(name) for name in file.shapes}
 
 
 @pytest.mark.parametrize("write", [np.savez, np.savez_compressed])
@@ -58,12 +58,9 @@ HOSTILE_ARRAYS = {
     "a pickle": objects(),
     "a shape that is too large": npy(header(shape="(99999999999999999999, 4)"), bytes(8)),
     "a negative shape": npy(header(shape="(-1, -8)"), bytes(8)),
-    "a shape of many dimensions": npy(header(shape=f"({'1, ' * 9})"), bytes(4)),
     "too few numbers": npy(header(), bytes(7)),
-    "too many numbers": npy(header(), bytes(9)),
     "text": npy(header("<U9"), bytes(72)),
     "big-endian numbers": npy(header(">f4"), bytes(8)),
-    "column order": npy(header(order="True", shape="(1, 2)"), bytes(8)),
     "code in the header": npy("__import__('os').system('true')\n", bytes(8)),
     "nested brackets": npy("(" * 4000, bytes(8)),
     "a header that is too long": npy(header() + " " * 60000, bytes(8)),
@@ -74,7 +71,7 @@ HOSTILE_ARRAYS = {
 
 
 @pytest.mark.parametrize("name", HOSTILE_ARRAYS)
-def test_a_hostile_array_is_refused_before_it_is_read(tmp_path: Path, name: str) -> None:
+def test_a_hostile_array_is_refused(tmp_path: Path, name: str) -> None:
     with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
         archive.writestr("w.npy", HOSTILE_ARRAYS[name])
     with pytest.raises(FileError, match=r"x\.npz"):
@@ -86,8 +83,7 @@ def test_archives_that_would_fill_the_memory_or_hide_an_array_are_refused(tmp_pa
     small, large = npy(header(), bytes(8)), npy(header(shape="(1000000,)"), bytes(4_000_000))
     for names, content, said in (
         (["v.npy"], large, "20 times"),
-        (["v.npy"] * 2, small, "twice"),
-        (["v"], small, "ends"),
+        (["v.npy"] * 2, small, "two arrays"),
     ):
         with zipfile.ZipFile(tmp_path / "x.npz", "w", zipfile.ZIP_DEFLATED) as archive:
             for name in names:
@@ -120,12 +116,12 @@ def test_damage_is_found(tmp_path: Path) -> None:
         path.write_bytes(data)
         with pytest.raises(FileError, match=r"x\.npz"):
             open_npz(path)
-    path.write_bytes(whole.replace(b"12345678", b"12345679"))
-    with pytest.raises(FileError, match=r"x\.npz: v"):
-        content(path)
     long = np.arange(5000, dtype=np.float32)
     np.savez(path, v=long)
-    path.write_bytes(path.read_bytes().replace(long[4000].tobytes(), long[4001].tobytes()))
-    file = open_npz(path)
-    with pytest.raises(FileError, match=r"x\.npz: v .*damaged"):
-        file.raw("v")
+    for damaged in (
+        whole.replace(b"12345678", b"12345679"),
+        path.read_bytes().replace(long[4000].tobytes(), long[4001].tobytes()),
+    ):
+        path.write_bytes(damaged)
+        with pytest.raises(FileError, match=r"x\.npz is damaged"):
+            open_npz(path)

@@ -1,24 +1,28 @@
-"""Reads files of other programs, and checks sizes, shapes, types and names before it allocates memory.
+"""Reads files, settings and weights of other programs, and checks sizes, shapes and names before it allocates memory.
 
-Nothing here executes code from a file. Every error is a FileError that names the file.
+Nothing here executes code from a file. Every error is a FileError that names the file; one about a setting also has the
+key and the value.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from vtrans.errors import FileError
+from vtrans.config import ModelConfig, SearchConfig, section_from
+from vtrans.errors import FileError, InputError
 from vtrans.files import reason
 from vtrans.storage.tensors import TensorFile, mapped
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
+LARGEST_SIZE = 1 << 24  # of a dimension, a number of layers or a vocabulary
+Section = TypeVar("Section", ModelConfig, SearchConfig)
 AGAIN = "copy the folder again, or convert the model again"
 LONGEST_JSON = 1 << 26  # bytes; the vocabulary of a model with a million pieces has less
 
@@ -83,45 +87,108 @@ def read_object(path: Path) -> dict[str, Any]:
     return value
 
 
-class Facts(NamedTuple):
-    """The type and shape of a tensor in a file."""
+def wrong(where: Path | str, what: str, allowed: str, value: Any, advice: str = "") -> FileError:
+    """Returns the error for a value in a file; None stands for a missing one."""
+    return FileError(f"{where}: {what} must be {allowed}, got {shown(value)}{'; ' if advice else ''}{advice}.")
 
-    dtype: torch.dtype
-    shape: tuple[int, ...]
+
+def shown(value: Any) -> str:
+    """Returns a value as JSON has it, shortened if it is long."""
+    return str(value).lower() if isinstance(value, bool) else "nothing" if value is None else repr(value)[:80]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings in a file, which errors call `name`. Keys that are missing have the default of each method."""
+
+    values: Mapping[str, Any]
+    name: str
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self.values.get(key, default)
+
+    def check(self, expected: Mapping[str, Sequence[Any]], advice: str = "") -> None:
+        """Raises FileError unless each key has one of these values, of which the first is the default."""
+        for key, allowed in expected.items():
+            if self.get(key, allowed[0]) not in allowed:
+                raise self.wrong(key, " or ".join(map(shown, allowed)) + " for vtrans to import the model", advice)
+
+    def wrong(self, key: str, allowed: str, advice: str = "") -> FileError:
+        """Returns the error for the value of a key."""
+        return wrong(self.name, key, allowed, self.get(key), advice)
+
+    def size(self, key: str, default: int | None = None, *, least: int = 1, largest: int = LARGEST_SIZE) -> int:
+        """Returns a whole number: a dimension, a count or an id."""
+        value = self.get(key, default)
+        if type(value) is not int or not least <= value <= largest:
+            raise self.wrong(key, f"a whole number from {least} to {largest:,}")
+        return value
+
+    def number(self, key: str, default: float) -> float:
+        value = self.get(key, default)
+        if type(value) not in (int, float):
+            raise self.wrong(key, "a number")
+        return float(value)
+
+    def flag(self, key: str) -> bool:
+        value = self.get(key, False)
+        if type(value) is not bool:
+            raise self.wrong(key, "true or false")
+        return value
+
+    def text(self, key: str, default: str = "") -> str:
+        return str(self.get(key, default))
+
+    def texts(self, key: str) -> list[str]:
+        """Returns a list; [] if the key is missing."""
+        return [str(value) for value in self._listed(key)]
+
+    def sizes(self, key: str) -> list[int]:
+        return [Settings({key: value}, self.name).size(key) for value in self._listed(key)]
+
+    def _listed(self, key: str) -> list[Any]:
+        value = self.get(key)
+        return value if isinstance(value, list) else [] if value is None else [value]
+
+    def section(self, kind: type[Section], values: Mapping[str, Any]) -> Section:
+        """Returns the architecture or the search with these values. Raises FileError for one that vtrans lacks."""
+        try:
+            return section_from(kind, "model" if kind is ModelConfig else "search", values, self.name)
+        except InputError as error:
+            raise FileError(str(error)) from None
 
 
 class ForeignTensors:
-    """The tensors of a file by name. `facts` has their types and shapes without reading them."""
+    """The tensors of a file by name, with their shapes, which are known without reading them."""
 
-    def __init__(self, path: Path, facts: Mapping[str, Facts], read: Callable[[str], Tensor]) -> None:
+    def __init__(self, path: Path, shapes: Mapping[str, Sequence[int]], read: Callable[[str], Tensor]) -> None:
         """`read` is called at most once per name."""
-        self.path, self.facts, self._read = path, facts, read
+        self.path, self.shapes, self.read = path, shapes, read
         self._asked: set[str] = set()
 
     def __contains__(self, name: str) -> bool:
-        return name in self.facts
+        return name in self.shapes
 
     def get(self, name: str, *shape: int) -> Read:
-        """Returns a function that reads a tensor in float32. Raises FileError if it is missing, or has another shape or
-        a type other than a floating-point one."""
+        """Returns a function that reads a tensor in float32, and raises FileError for a type other than a
+        floating-point one. Raises FileError if the tensor is missing or has another shape."""
         self._asked.add(name)
-        if name not in self.facts:
+        if name not in self.shapes:
             raise FileError(f"{self.path} lacks the weight {name}.")
-        dtype, stored = self.facts[name]
-        if stored != shape:
-            raise FileError(f"{self.path}: {name} must have the shape {list(shape)}, got {list(stored)}.")
-        if not dtype.is_floating_point:
-            raise FileError(f"{self.path}: {name} must have a floating-point type, got {dtype}.")
-        return lambda: self._read(name).float()
+        if tuple(self.shapes[name]) != shape:
+            raise FileError(f"{self.path}: {name} must have the shape {list(shape)}, got {list(self.shapes[name])}.")
 
-    def raw(self, name: str) -> Tensor:
-        """Returns a tensor of any type."""
-        self._asked.add(name)
-        return self._read(name)
+        def read() -> Tensor:
+            tensor = self.read(name)
+            if not tensor.is_floating_point():
+                raise FileError(f"{self.path}: {name} must have a floating-point type, got {tensor.dtype}.")
+            return tensor.float()
+
+        return read
 
     def refuse_others(self, ignored: Collection[str] = ()) -> None:
         """Raises FileError if a tensor was not asked for and is not `ignored`."""
-        if others := sorted(self.facts.keys() - self._asked - set(ignored)):
+        if others := sorted(self.shapes.keys() - self._asked - set(ignored)):
             raise FileError(f"{self.path} has the weight {others[0][:80]!r}, which this architecture does not have.")
 
 
@@ -129,15 +196,10 @@ def open_safetensors(path: Path) -> ForeignTensors:
     """Returns the tensors of a safetensors file. Each reading maps the file again, so that its pages leave the memory
     with the tensor. Copy what the model keeps, so that it does not depend on the file."""
     file = TensorFile(path, mapped(path, "pt"))
-    facts = facts_of({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118 - not a mapping
+    shapes = {name: file.facts(name)[1] for name in file.keys()}  # noqa: SIM118 - not a mapping
 
     def read(name: str) -> Tensor:
         tensor: Tensor = TensorFile(path, mapped(path, "pt")).get_tensor(name)
         return tensor
 
-    return ForeignTensors(path, facts, read)
-
-
-def facts_of(tensors: Mapping[str, Tensor]) -> dict[str, Facts]:
-    """Returns the types and shapes of tensors."""
-    return {name: Facts(tensor.dtype, tuple(tensor.shape)) for name, tensor in tensors.items()}
+    return ForeignTensors(path, shapes, read)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +19,12 @@ from torch import Tensor
 
 from vtrans.errors import FileError
 from vtrans.files import reason
-from vtrans.interop.foreign_files import AGAIN, Facts, ForeignTensors
+from vtrans.interop.foreign_files import AGAIN, ForeignTensors
 
 VERSION = 6  # the newest one
-MOST_VARIABLES, MOST_DIMENSIONS = 200_000, 4  # a Transformer of a thousand layers has 50,000 variables
+MOST_VARIABLES = 200_000  # a Transformer of a thousand layers has 50,000
 # By type id. NumPy lacks bfloat16, which is the upper half of float32, and has the place of uint16 here.
 TYPES = tuple(map(np.dtype, ("<f4", "<i1", "<i2", "<i4", "<f2", "<u2")))
-TYPE_NAMES = {kind: "bfloat16" if kind == np.uint16 else kind.name for kind in TYPES}
 TYPE_OF_WIDTH = {4: 0, 2: 2, 1: 1}  # versions 1 to 3 have the width of a value instead of its type
 INT16_SCALE = 1000.0  # of int16 variables without one, as in version 1
 SCALE = "_scale"  # a quantised variable's scale has its name and this
@@ -40,12 +38,12 @@ class Binary:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path, self.at = path, 0
+        self.path, self._at = path, 0
         self.variables: dict[str, NDArray[Any]] = {}
         self.aliases: dict[str, str] = {}
         self.read = set[str]()  # the names of the numbers and texts that were asked for
         try:
-            self.data = np.memmap(path, np.uint8, "r")
+            self._data = np.memmap(path, np.uint8, "r")
             self._read_list()
         except OSError as error:
             raise FileError(f"{path} cannot be read: {reason(error)}.") from None
@@ -57,29 +55,24 @@ class Binary:
         if not 1 <= self.version <= VERSION:
             raise ValueError(f"the binary version must be from 1 to {VERSION}, got {self.version}")
         self.specification, self.revision = (self._name(), self._number(4)) if self.version >= 2 else ("", 1)
-        for _ in range(self._count()):
+        for _ in range(min(self._number(4), MOST_VARIABLES)):
             name = self._name()
             if name in self.variables:
                 raise ValueError(f"it has the variable {name[:80]} twice")
             self.variables[name] = self._variable(name)
-        for _ in range(self._count() if self.version >= 3 else 0):
+        for _ in range(min(self._number(4), MOST_VARIABLES) if self.version >= 3 else 0):
             alias, name = self._name(), self._name()
             if alias in self.variables or name not in self.variables:
                 raise ValueError(f"it has the alias {alias[:80]} of {name[:80]}")
             self.variables[alias], self.aliases[alias] = self.variables[name], name
-        if self.at < len(self.data):
-            raise ValueError(f"it has {len(self.data) - self.at:,} bytes after its last variable")
-
-    def _count(self) -> int:
-        if (count := self._number(4)) > MOST_VARIABLES:
-            raise ValueError(f"it must have at most {MOST_VARIABLES:,} variables, got {count:,}")
-        return count
+        if self._at < len(self._data):
+            raise ValueError(f"it has {len(self._data) - self._at:,} bytes after its last variable")
 
     def _bytes(self, length: int) -> bytes:
-        data = self.data[self.at : self.at + length].tobytes()
+        data = self._data[self._at : self._at + length].tobytes()
         if len(data) < length:
             raise ValueError("it ends within its variables")
-        self.at += length
+        self._at += length
         return data
 
     def _number(self, size: int) -> int:
@@ -89,30 +82,19 @@ class Binary:
         """Reads a name: the number of its bytes with a final NUL, and the bytes."""
         data = self._bytes(self._number(2))
         if not _NAME.fullmatch(data):
-            raise ValueError(f"the name before byte {self.at:,} must be of letters, digits and _.:/, got {data[:80]!r}")
+            raise ValueError(f"a name must be of letters, digits and _.:/, got {data[:80]!r}")
         return data[:-1].decode("ascii")
 
     def _variable(self, name: str) -> NDArray[Any]:
-        dimensions = self._number(1)
-        if dimensions > MOST_DIMENSIONS:
-            raise ValueError(f"{name[:80]} must have at most {MOST_DIMENSIONS} dimensions, got {dimensions}")
-        shape = tuple(self._number(4) for _ in range(dimensions))
+        shape = [self._number(4) for _ in range(self._number(1))]
         type_id, length = self._number(1), self._number(4)
         if self.version < 4:  # the width of a value, and the number of values
             type_id, length = TYPE_OF_WIDTH.get(type_id, len(TYPES)), length * type_id
         if type_id >= len(TYPES) or length != math.prod(shape) * TYPES[type_id].itemsize:
             raise ValueError(f"{name[:80]} has an unknown type, or {length:,} bytes, which do not fit its shape")
-        values = np.frombuffer(self.data, TYPES[type_id], math.prod(shape), self.at).reshape(shape)
-        self.at += length
+        values = np.frombuffer(self._data, TYPES[type_id], math.prod(shape), self._at).reshape(shape)
+        self._at += length
         return values
-
-    @property
-    def weight_type(self) -> str:
-        """The type of most weights: "int8"."""
-        sizes = Counter[str]()
-        for values in self.variables.values():
-            sizes[TYPE_NAMES[values.dtype]] += values.size
-        return sizes.most_common(1)[0][0]
 
     def number(self, name: str, default: float) -> float:
         """Returns the value of a variable that is one number, or `default` if there is no such variable."""
@@ -126,12 +108,9 @@ class Binary:
         return value
 
     def text(self, name: str, default: str) -> str:
-        """Returns the value of a variable that is a text in UTF-8, or `default` if there is no such variable."""
+        """Returns the value of a variable that is a text, or `default` if there is no such variable."""
         self.read.add(name)
-        try:
-            return self.variables[name].tobytes().decode() if name in self.variables else default
-        except UnicodeDecodeError:
-            raise FileError(f"{self.path}: {name} must be a text in UTF-8; {AGAIN}.") from None
+        return self.variables[name].tobytes().decode(errors="replace") if name in self.variables else default
 
     def same(self, name: str, other: str) -> bool:
         """Returns whether two variables have equal values. Versions before 3 have no aliases, but write both."""
@@ -140,28 +119,24 @@ class Binary:
 
     def tensors(self) -> ForeignTensors:
         """Returns the variables as weights in float32."""
-        facts = {
-            name: Facts(torch.int32 if values.dtype == np.int32 else torch.float32, values.shape)
-            for name, values in self.variables.items()
-        }
-        return ForeignTensors(self.path, facts, self.weight)
+        return ForeignTensors(self.path, {name: each.shape for name, each in self.variables.items()}, self.weight)
 
     def weight(self, name: str) -> Tensor:
-        """Returns a variable in float32; one in int8 or int16 is divided by its scale."""
+        """Returns a variable in float32, or int32 as it is; one in int8 or int16 is divided by its scale."""
         values = self.variables[name]
+        if values.dtype == np.int32:
+            return torch.from_numpy(values.copy())
         if values.dtype == np.uint16:
             values = (values.astype(np.uint32) << 16).view(np.float32)
         tensor = torch.from_numpy(values.astype(np.float32))
-        return tensor / self._scale(name, values) if values.dtype in (np.int8, np.int16) else tensor
-
-    def _scale(self, name: str, values: NDArray[Any]) -> Tensor:
-        """Returns the scale of a quantised variable: one number, or one for each row of an int8 variable."""
+        if values.dtype not in (np.int8, np.int16):
+            return tensor
         stored = f"{self.aliases.get(name, name)}{SCALE}"
         if stored not in self.variables and values.dtype == np.int16:
-            return torch.tensor(INT16_SCALE)
-        scale = self.variables.get(stored, np.zeros(0))
+            return tensor / INT16_SCALE
+        scale = self.variables.get(stored, np.zeros(0))  # one number, or one for each row of an int8 variable
         if scale.dtype.kind != "f" or scale.size not in (1, values.shape[0]):
             raise FileError(
                 f"{self.path}: {stored[:80]} must be a number, or one for each row of {name[:80]}; {AGAIN}."
             )
-        return self.weight(stored).reshape(-1, *[1] * (values.ndim - 1))
+        return tensor / self.weight(stored).reshape(-1, *[1] * (values.ndim - 1))

@@ -23,7 +23,6 @@ from torch import Tensor, nn
 from vtrans.checkpoint import LoadedModel
 from vtrans.console import Console
 from vtrans.errors import InputError
-from vtrans.files import file_sha256
 from vtrans.interop.comparison import Program, Tolerance
 from vtrans.interop.ctranslate2.folder import DESCRIPTION, FORMAT, KIND, ctranslate2
 from vtrans.interop.ctranslate2.original import CTranslate2Model
@@ -111,17 +110,10 @@ def write_files(loaded: LoadedModel, folder: Path, quantization: str) -> None:
         vocabularies = {JOINT_FILE: loaded.src_vocab}
     else:
         vocabularies = {SRC_FILE: loaded.src_vocab, TGT_FILE: loaded.tgt_vocab}
-    description: dict[str, Any] = {
-        **loaded.record(),
-        "format": FORMAT,
-        "kind": KIND,
-        "quantization": quantization,
-        "vocabularies": sorted(vocabularies),
-    }
     spec.save(str(folder))
     for name, vocabulary in vocabularies.items():
         (folder / name).write_bytes(vocabulary.proto)
-    description["files"] = {file.name: file_sha256(file) for file in sorted(folder.iterdir())}
+    description = {**loaded.record(), "format": FORMAT, "kind": KIND, "quantization": quantization}
     text = json.dumps(description, sort_keys=True, ensure_ascii=False, indent=2)
     (folder / DESCRIPTION).write_bytes(text.encode() + b"\n")
 

@@ -2,35 +2,75 @@
 
 A folder has tokens, but no tokenizer. SentencePiece models come from the user or lie in the folder; without them, text
 consists of tokens separated by spaces. An export of vtrans has its own configuration and vocabularies.
+
+CTranslate2's `src/models/transformer.cc`, `src/layers/transformer.cc`, `src/models/sequence_to_sequence.cc` and
+`src/vocabulary.cc` define what the variables and settings mean. Before revision 5 of the specification, the scalars of
+encoder and decoder were common to both; before binary version 6, the settings of config.json were variables.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from vtrans.config import ModelConfig, SearchConfig, section_from
 from vtrans.errors import FileError, InputError
-from vtrans.interop.comparison import Program
-from vtrans.interop.ctranslate2.architecture import read_architecture, refuse_others, renamed, weight_names
-from vtrans.interop.ctranslate2.binary import Binary
-from vtrans.interop.ctranslate2.folder import DESCRIPTION, is_exported, read_exported
+from vtrans.interop.ctranslate2.binary import SCALE, Binary
+from vtrans.interop.ctranslate2.folder import DESCRIPTION, FORMAT, KIND, is_exported
 from vtrans.interop.ctranslate2.original import DEFAULTS, CTranslate2Model
-from vtrans.interop.ctranslate2.settings import read_settings, read_vocabularies
-from vtrans.interop.foreign_files import Read, file_in, read_bytes
+from vtrans.interop.foreign_files import Read, Settings, file_in, read_bytes, read_json, read_object, wrong
 from vtrans.interop.imported import ABSENT_BIAS, Imported, rows_of, shapes_of
+from vtrans.interop.weight_names import CTRANSLATE2, STACKS, layer_weights
+from vtrans.lines.reader import EXTRA_LENGTH
 from vtrans.storage.tensors import check_training
 from vtrans.text.languages import languages_from, tags_from
 from vtrans.text.piece_table import pack
-from vtrans.text.vocabulary import BOS_ID, PAD_ID, Vocabulary
+from vtrans.text.vocabulary import BOS_ID, JOINT_FILE, PAD_ID, SRC_FILE, TGT_FILE, Vocabulary
 
-BINARY = "model.bin"
-PROJECTION = ("projection.weight", "projection.bias")
+BINARY, CONFIG = "model.bin", "config.json"
+EMBEDDINGS = ("encoder/embeddings/weight", "decoder/embeddings/weight")
+POSITIONS = ("encoder/position_encodings/encodings", "decoder/position_encodings/encodings")
+PROJECTION = "decoder/projection"
+# The specifications of encoder-decoder Transformers, and the heads of their models before revision 3.
+SPECIFICATIONS = {"TransformerSpec": 8, "TransformerBase": 8, "TransformerBig": 16, "": 8}
+REVISION = 7  # the newest revision of these specifications
+# Revision 1 has the names of OpenNMT-tf. Each is replaced once, in this order.
+OPENNMT_TF = {
+    "transformer/": "",
+    ":0": "",
+    "w_embs": "embeddings/weight",
+    "kernel": "weight",
+    "LayerNorm": "layer_norm",
+    "dense": "projection",
+    "conv1d_": "linear_",
+    "conv1d": "linear_0",
+    "masked_multi_head": "self_attention",
+}
+# Positions of a model whose table is computed: as many as a source that is translated in one piece can need.
+COMPUTED_POSITIONS = SearchConfig.max_source + EXTRA_LENGTH
+ACTIVATIONS = {0: "relu", 2: "swish", 3: "gelu"}  # by CTranslate2's numbers; 1 is an approximation of GELU
+TIES = {(True, True): "src-tgt-softmax", (False, True): "tgt-softmax", (True, False): "src-tgt", (False, False): "none"}
+# The scalars of encoder and decoder with the values that vtrans has; the first is the default.
+SCALARS: dict[str, tuple[float, ...]] = {
+    **dict.fromkeys(("multi_query_attention", "alibi", "final_logit_softcapping"), (0,)),
+    "scale_outputs": (1,),
+    "pre_norm": (1, 0),
+    "activation": tuple(ACTIVATIONS),
+}
+# Scalars without effect: there is one embedding to merge, no attention is returned, and `_scales` reads one of two.
+UNUSED = ("embeddings_merge", "alignment_layer", "alignment_heads", "alibi_use_positive_positions", "scale_alibi")
+SCALES = ("scale_embeddings", "embeddings/multiply_by_sqrt_depth")
+# Settings that must have this value if they are there.
+FIXED = {"add_source_bos": (False, None), "multi_query_attention": (False, None), "quantization_type": (0, None)}
 
 
 def recognises(path: Path) -> bool:
@@ -45,7 +85,7 @@ def read(folder: Path, src_spm: Path | None = None, tgt_spm: Path | None = None)
     in addition to those of a folder that vtrans exported.
     """
     binary = Binary(file_in(folder, BINARY))
-    renamed(binary)
+    _rename(binary)
     if not is_exported(folder):
         return _read_foreign(folder, binary, src_spm, tgt_spm)
     if src_spm or tgt_spm:
@@ -57,39 +97,45 @@ def read(folder: Path, src_spm: Path | None = None, tgt_spm: Path | None = None)
 
 def _read_export(folder: Path, binary: Binary) -> Imported:
     """Returns the model from which vtrans made the folder, except for the rounding of its weights."""
-    description, src, tgt = read_exported(folder)
     file = folder / DESCRIPTION
-    config = section_from(ModelConfig, "model", description["model"], str(file))
-    names = [[vocab.piece(i) for i in range(len(vocab))] for vocab in (src, tgt)]
-    original = partial(CTranslate2Model, folder, (names[0], names[1]))
-    imported = _imported(folder, binary, config, src, tgt, original, ["`vtrans export` wrote it"])
+    given = Settings(read_object(file), str(file))
+    given.check({"kind": (KIND,), "format": (FORMAT,)}, "export the model again")
+    for key in ("model", "search", "training"):
+        if not isinstance(given.get(key), dict):
+            raise given.wrong(key, "an object", "export the model again")
+    names = [JOINT_FILE] if (folder / JOINT_FILE).exists() else [SRC_FILE, TGT_FILE]
+    vocabs = [Vocabulary(read_bytes(file_in(folder, name)), str(folder)) for name in names]
+    imported = _imported(
+        folder, binary, section_from(ModelConfig, "model", given.get("model"), str(file)), (vocabs[0], vocabs[-1])
+    )
     return replace(
         imported,
-        search=section_from(SearchConfig, "search", description["search"], str(file)),
-        training=check_training(file, description["training"]),
-        languages=languages_from(description.get("languages")),
-        tags=tags_from(description.get("tags"), src.tags),
+        notes=("`vtrans export` wrote it",),
+        search=section_from(SearchConfig, "search", given.get("search"), str(file)),
+        training=check_training(file, given.get("training")),
+        languages=languages_from(given.get("languages")),
+        tags=tags_from(given.get("tags"), vocabs[0].tags),
     )
 
 
 def _read_foreign(folder: Path, binary: Binary, src_spm: Path | None, tgt_spm: Path | None) -> Imported:
     """Returns the model of a folder that another program wrote."""
-    settings = read_settings(folder, binary)
-    unk, start, eos = (settings.text(f"{key}_token", "") for key in ("unk", "decoder_start", "eos"))
+    settings = _settings(folder, binary)
+    unk, start, eos = (settings.text(f"{key}_token") for key in ("unk", "decoder_start", "eos"))
     adds_eos = settings.get("add_source_eos") is not None and settings.flag("add_source_eos")
     # In models from Hugging Face, the tokenizer ends sources, and the decoder starts with padding or the end.
     source_eos = adds_eos or start in ("<pad>", eos)
-    tokens = read_vocabularies(folder, unk)
+    tokens = _vocabularies(folder, unk)
     if eos not in tokens[1] or (source_eos and eos not in tokens[0]):
         raise FileError(f"{folder} must have its end token {eos!r:.40} in its vocabularies; copy it again.")
     given: dict[str, float] = {"source_eos": source_eos}
     if settings.get("layer_norm_epsilon") is not None:
         given["norm_eps"] = settings.number("layer_norm_epsilon", 0)
-    config = read_architecture(binary, given, *tokens)
+    config = _model_config(binary, given, *tokens)
     from_zero = binary.number("decoder/start_from_zero_embedding", 0) != 0
-    (src_model, tgt_model), splitters = _splitters(folder, src_spm, tgt_spm)
+    splitters, note = _splitters(folder, src_spm, tgt_spm)
     vocabs = []
-    for side, spm in zip(tokens, (src_model, tgt_model), strict=True):
+    for side, spm in zip(tokens, splitters, strict=True):
         places = {token: place for place, token in enumerate(side)}
         # Padding has no place, because CTranslate2 predicts a token named <pad> like any other. So has a start from
         # zeros, which is not a token, and a start that is also `unk` or `eos`, which becomes a separate row here.
@@ -101,20 +147,75 @@ def _read_foreign(folder: Path, binary: Binary, src_spm: Path | None, tgt_spm: P
         src = tgt
     if tgt.order[BOS_ID] is None:
         config = replace(config, projection_bias=True)  # keeps a start that is no token there from being predicted
-    refuse_others(binary, config)
     starts: dict[str, int] = {}
     if not from_zero:  # CTranslate2 starts from <unk> if the start is not a token
         row = tokens[1].index(start if start in tokens[1] else unk)
         # A separate matrix of the source needs no row for it.
         sides = ("src", "tgt") if config.tie.startswith("src-tgt") else ("tgt",)
         starts = {f"{side}_embedding.weight": row for side in sides}
-    notes = [splitters]
-    if source_eos and not adds_eos:
-        notes.append(f"sources end with {eos}, as those of Hugging Face's tokenizers do")
-    names = [["" if place is None else vocab.pieces[place] for place in vocab.order] for vocab in (src, tgt)]
     end = [eos] if source_eos and not adds_eos else []
-    original = partial(CTranslate2Model, folder, (names[0], names[1]), end)
-    return _imported(folder, binary, config, src, tgt, original, notes, starts)
+    notes = [f"sources end with {eos}, as those of Hugging Face's tokenizers do"] if end else []
+    imported = _imported(folder, binary, config, (src, tgt), starts, end)
+    return replace(imported, notes=(note, *notes))
+
+
+# Settings and vocabularies.
+
+
+def _settings(folder: Path, binary: Binary) -> Settings:
+    """Returns the settings of a folder. Raises FileError for a value that is wrong or that vtrans cannot express."""
+    file = folder / CONFIG
+    values = read_object(file_in(folder, CONFIG)) if binary.version >= 6 or file.exists() else {}
+    if binary.version < 6:
+        start = binary.text("bos_token", "<s>") if binary.number("with_target_bos", 1) else None
+        values |= {
+            "unk_token": binary.text("unk_token", "<unk>"),
+            "eos_token": (eos := binary.text("eos_token", "</s>")),
+            "decoder_start_token": None if binary.number("user_decoder_start_tokens", 0) else start or eos,
+            "add_source_bos": bool(binary.number("with_source_bos", 0)),
+            "add_source_eos": bool(binary.number("with_source_eos", 0)),
+        }
+    settings = Settings(values, str(file))
+    settings.check(FIXED)
+    for key in ("unk_token", "decoder_start_token", "eos_token"):
+        if type(settings.get(key)) is not str:
+            raise settings.wrong(key, "a token", "convert the model again")
+    return settings
+
+
+def _vocabularies(folder: Path, unk: str) -> tuple[list[str], list[str]]:
+    """Returns the tokens of source and target, the same list if the folder has one vocabulary."""
+    src = tgt = _tokens(folder, "shared_vocabulary", unk)
+    if src is None:
+        src, tgt = (_tokens(folder, f"{side}_vocabulary", unk) for side in ("source", "target"))
+    if src is None or tgt is None:
+        missing = "source_vocabulary" if src is None else "target_vocabulary"
+        raise FileError(
+            f"{folder} has neither shared_vocabulary nor {missing}, as .json or .txt; copy the whole folder again."
+        )
+    return (tgt, tgt) if src == tgt else (src, tgt)
+
+
+def _tokens(folder: Path, name: str, unk: str) -> list[str] | None:
+    """Returns the tokens of a JSON list or of the lines of a text, or None if there is neither file."""
+    if (folder / f"{name}.json").exists():
+        tokens = read_json(file := file_in(folder, f"{name}.json"))
+    elif (folder / f"{name}.txt").exists():
+        text = read_bytes(file := file_in(folder, f"{name}.txt")).decode(errors="replace")
+        tokens = text.removesuffix("\n").split("\n")
+        # A token may end in a carriage return, but if all lines do, it belongs to the line end.
+        if all(line.endswith("\r") for line in tokens):
+            tokens = [line[:-1] for line in tokens]
+    else:
+        return None
+    if not isinstance(tokens, list) or not all(isinstance(token, str) and token for token in tokens):
+        raise FileError(f"{file} must be a list of tokens, none of them empty; convert the model again.")
+    if unk not in tokens:  # CTranslate2 adds it, too
+        tokens.append(unk)
+    ((token, times),) = Counter(tokens).most_common(1)
+    if times > 1:
+        raise FileError(f"{file} has the token {token!r:.40} {times:,} times; convert the model again.")
+    return tokens
 
 
 def _splitters(folder: Path, src_spm: Path | None, tgt_spm: Path | None) -> tuple[tuple[bytes, bytes], str]:
@@ -135,46 +236,152 @@ def _splitters(folder: Path, src_spm: Path | None, tgt_spm: Path | None) -> tupl
     return (read_bytes(src), read_bytes(tgt)), f"{src.name} splits the source, and {tgt.name} the target"
 
 
+# Architecture.
+
+
+def _rename(binary: Binary) -> None:
+    """Gives the variables of an old revision the names of the newest one.
+
+    Raises FileError for an unknown revision, and for a model that is not a Transformer with encoder and decoder.
+    """
+    name = binary.specification
+    if name not in SPECIFICATIONS:
+        raise wrong(binary.path, "the specification", "TransformerSpec, a Transformer with encoder and decoder", name)
+    if not 1 <= binary.revision <= REVISION:
+        advice = "convert the model with CTranslate2 4"
+        raise wrong(binary.path, f"the revision of {name}", f"from 1 to {REVISION}", binary.revision, advice)
+
+    def renamed(name: str) -> str:
+        if binary.revision > 1:  # a single embedding needs no number
+            return name.replace("encoder/embeddings_0/", "encoder/embeddings/", 1)
+        for old, new in OPENNMT_TF.items():
+            name = name.replace(old, new, 1)
+        return name.replace("multi_head", "self_attention" if "encoder" in name else "attention", 1)
+
+    variables = {renamed(name): values for name, values in binary.variables.items()}
+    if len(variables) < len(binary.variables):
+        raise FileError(f"{binary.path} has two variables of one name; copy the folder again.")
+    binary.variables = variables
+    binary.aliases = {renamed(alias): renamed(name) for alias, name in binary.aliases.items()}
+
+
+def _model_config(binary: Binary, given: Mapping[str, Any], src: Sequence[str], tgt: Sequence[str]) -> ModelConfig:
+    """Returns the architecture that the variables describe, given some values and the vocabularies, which are one
+    object if they are shared.
+
+    Raises FileError if vtrans does not support it.
+    """
+    names = binary.variables
+    scalars = {key: _common(binary, key, allowed[0], allowed) for key, allowed in SCALARS.items()}
+    D = _shape(binary, EMBEDDINGS[0], len(src))[1]
+    for name in (EMBEDDINGS[1], f"{PROJECTION}/weight"):
+        _shape(binary, name, len(tgt), D)
+    d_ff = _shape(binary, "encoder/layer_0/ffn/linear_0/weight", columns=D)[0]
+    depths = [next(n for n in count() if f"{side}/layer_{n}/ffn/linear_0/weight" not in names) for side in STACKS]
+    tables = [_shape(binary, name, columns=D)[0] for name in POSITIONS if name in names]
+    values = {
+        **given,
+        "d_model": D,
+        "d_ff": d_ff,
+        "heads": int(_common(binary, "num_heads", SPECIFICATIONS[binary.specification])),
+        "encoder_layers": depths[0],
+        "decoder_layers": depths[1],
+        "activation": ACTIVATIONS[int(scalars["activation"])],
+        "norm": "pre" if scalars["pre_norm"] else "post",
+        "positions": "stored",
+        "max_positions": min(tables, default=COMPUTED_POSITIONS),
+        "scale_embedding": _scales(binary, D),
+        "projection_bias": f"{PROJECTION}/bias" in names,
+    }
+    config = Settings({}, str(binary.path)).section(ModelConfig, values)
+    # All sizes are known to be possible; matrices are compared only now.
+    share = src is tgt and binary.same(*EMBEDDINGS), binary.same(EMBEDDINGS[1], f"{PROJECTION}/weight")
+    one_table = not tables or (len(tables) == 2 and binary.same(*POSITIONS))
+    return replace(config, tie=TIES[share], share_positions=one_table)
+
+
+def _shape(binary: Binary, name: str, rows: int | None = None, columns: int | None = None) -> tuple[int, ...]:
+    """Returns the shape of a matrix. Raises FileError if it is missing or has another shape."""
+    shape = binary.variables[name].shape if name in binary.variables else ()
+    if len(shape) != 2 or rows not in (None, shape[0]) or columns not in (None, shape[1]):
+        wanted = f"a matrix, {'any' if rows is None else rows} by {'any' if columns is None else columns}"
+        raise wrong(binary.path, name, wanted, shape or None, "convert the model again")
+    return shape
+
+
+def _common(binary: Binary, key: str, default: float, allowed: tuple[float, ...] = ()) -> float:
+    """Returns a scalar that must be equal in encoder and decoder, and one of `allowed` unless that is empty."""
+    values = [binary.number(f"{side}/{key}", binary.number(key, default)) for side in STACKS]
+    if values[0] != values[1] or (allowed and values[0] not in allowed):
+        wanted = " or ".join(f"{value:g}" for value in allowed) or "the same"
+        raise wrong(binary.path, key, f"{wanted} in encoder and decoder", values)
+    return values[0]
+
+
+def _scales(binary: Binary, D: int) -> bool:
+    """Returns whether embeddings are multiplied by sqrt(D). The scalar is a flag in int8, or else the factor."""
+    factors = []
+    for side in STACKS:
+        name = next((name for key in SCALES if (name := f"{side}/{key}") in binary.variables), "")
+        value = binary.number(name, 1)
+        is_flag = not name or binary.variables[name].dtype.kind == "i"
+        factors.append((math.sqrt(D) if value else 1.0) if is_flag else value)
+    for factor, scales in ((1.0, False), (math.sqrt(D), True)):
+        if all(math.isclose(other, factor, rel_tol=1e-6) for other in factors):
+            return scales
+    raise wrong(binary.path, "scale_embeddings", f"1 or the root of the width, {math.sqrt(D):g}, in both", factors)
+
+
+# Weights.
+
+
 def _imported(
     folder: Path,
     binary: Binary,
     config: ModelConfig,
-    src: Vocabulary,
-    tgt: Vocabulary,
-    original: Callable[[], Program],
-    notes: Sequence[str],
+    vocabs: tuple[Vocabulary, Vocabulary],
     starts: Mapping[str, int] | None = None,
+    end: Sequence[str] = (),
 ) -> Imported:
     """Returns the model. `starts` has the row from which the decoder starts, for each embedding that needs one. With
-    None, the rows have our order, and otherwise that of the vocabularies' tables."""
-    tensors, names = binary.tensors(), weight_names(config)
-    vocabs = {"src_embedding.weight": src} | dict.fromkeys(("tgt_embedding.weight", *PROJECTION), tgt)
+    None, the rows have our order, and otherwise that of the vocabularies' tables. `end` is what sources end with."""
+    tensors = binary.tensors()
+    names = {weight.ours: weight.theirs[0] for weight in layer_weights(config, CTRANSLATE2)}
+    names |= {"src_embedding.weight": EMBEDDINGS[0], "src_positions.weight": POSITIONS[0]}
+    names |= {"tgt_embedding.weight": EMBEDDINGS[1], "tgt_positions.weight": POSITIONS[1]}
+    names |= {f"projection.{kind}": f"{PROJECTION}/{kind}" for kind in ("weight", "bias")}
     weights: dict[str, Read] = {}
-    for name, shape in shapes_of(folder, config, src, tgt).items():
-        stored, vocab = names[name], None if starts is None else vocabs.get(name)
-        rows = len(vocab.pieces) if vocab else shape[0]
-        if stored in tensors and "positions" in name:
-            rows = max(rows, *tensors.facts[stored].shape[:1])
+    for name, shape in shapes_of(folder, config, *vocabs).items():
+        is_table = name.partition(".")[0] in ("src_embedding", "tgt_embedding", "projection")
+        vocab = vocabs[not name.startswith("src")] if is_table and starts is not None else None
+        rows, stored = len(vocab.pieces) if vocab else shape[0], names[name]
         if stored not in tensors and "positions" in name:
             read: Read = partial(computed_positions, *shape)
         elif stored not in tensors and stored.endswith("bias"):  # a linear layer may have none, a norm may not
             read = partial(torch.zeros, rows)
         else:
+            rows = max(rows, *tensors.shapes[stored][:1]) if "positions" in name else rows
             read = tensors.get(stored, rows, *shape[1:])
         weights[name] = partial(_in_our_order, name, read, shape[0], vocab, (starts or {}).get(name))
-    kind = f"a CTranslate2 folder of binary version {binary.version} with {binary.weight_type} weights"
+    tokens = [[vocab.piece(i) for i in range(len(vocab))] for vocab in vocabs]
+    if starts is not None:
+        tokens = [["" if place is None else vocab.pieces[place] for place in vocab.order] for vocab in vocabs]
+        # The two sides of a tie or of a shared table may both be there.
+        known = {*names.values(), *binary.read, *UNUSED, *SCALES}
+        known |= {f"{side}/{key}" for side in STACKS for key in (*UNUSED, *SCALES)}
+        tensors.refuse_others([name for name in tensors.shapes if name.removesuffix(SCALE) in known])
     return Imported(
-        folder, kind, tuple(notes), config, DEFAULTS, src, tgt, weights, original,
-        {"imported": "CTranslate2"},
+        folder, f"a CTranslate2 folder of binary version {binary.version}", (), config, DEFAULTS, *vocabs, weights,
+        partial(CTranslate2Model, folder, (tokens[0], tokens[1]), end), {"imported": "CTranslate2"},
     )  # fmt: skip
 
 
 def _in_our_order(name: str, read: Read, rows: int, vocab: Vocabulary | None, start: int | None) -> Tensor:
-    values = read()
+    values, is_bias = read(), name == "projection.bias"
     if vocab:
         row = None if start is None else values[start]
-        values = rows_of(vocab, values, row, absent=ABSENT_BIAS if name == PROJECTION[1] else 0.0)
-    if name == PROJECTION[1]:
+        values = rows_of(vocab, values, row, absent=ABSENT_BIAS if is_bias else 0.0)
+    if is_bias:
         values[PAD_ID] = 0  # exports have another value, because padding is never predicted
     return values[:rows]
 

@@ -25,15 +25,15 @@ from vtrans.errors import FileError, InputError
 from vtrans.interop.foreign_files import (
     ForeignTensors,
     Read,
-    facts_of,
+    Settings,
     file_in,
     open_safetensors,
     read_object,
+    shown,
 )
 from vtrans.interop.huggingface import multilingual, names
 from vtrans.interop.huggingface.original import TransformersModel
 from vtrans.interop.imported import ABSENT_BIAS, Imported, rows_of
-from vtrans.interop.settings import Settings, shown
 from vtrans.interop.weight_names import HUGGING_FACE, layer_weights
 from vtrans.text.languages import Languages, languages_from, tags_among
 from vtrans.text.vocabulary import EOS_ID, Vocabulary
@@ -300,7 +300,7 @@ def _tensors(folder: Path) -> ForeignTensors:
         ) from None
     if not isinstance(tensors, dict) or not all(isinstance(tensor, Tensor) for tensor in tensors.values()):
         raise FileError(f"{path} must hold a dictionary of weights.")
-    return ForeignTensors(path, facts_of({str(name): tensor for name, tensor in tensors.items()}), tensors.pop)
+    return ForeignTensors(path, {str(name): tensor.shape for name, tensor in tensors.items()}, tensors.pop)
 
 
 def _sharded(folder: Path) -> ForeignTensors:
@@ -314,8 +314,8 @@ def _sharded(folder: Path) -> ForeignTensors:
     for weight, name in places.items():
         if weight not in files[name]:
             raise FileError(f"{folder / name} lacks the weight {weight[:80]!r}, which {index.name} has there.")
-    facts = {weight: files[name].facts[weight] for weight, name in places.items()}
-    return ForeignTensors(index, facts, lambda weight: files[places[weight]].raw(weight))
+    shapes = {weight: files[name].shapes[weight] for weight, name in places.items()}
+    return ForeignTensors(index, shapes, lambda weight: files[places[weight]].read(weight))
 
 
 def _weights(

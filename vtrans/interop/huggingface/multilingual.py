@@ -30,11 +30,10 @@ from torch import Tensor
 
 from vtrans.checkpoint import LoadedModel
 from vtrans.errors import FileError, InputError, need_packages
-from vtrans.interop.foreign_files import file_in, read_bytes, read_object
+from vtrans.interop.foreign_files import Settings, file_in, read_bytes, read_object
 from vtrans.interop.huggingface import names
 from vtrans.interop.huggingface.original import transformers
 from vtrans.interop.sentencepiece_models import bpe_model, normalization_table
-from vtrans.interop.settings import Settings
 from vtrans.keys import toml_value
 from vtrans.text.languages import Languages
 from vtrans.text.piece_table import is_language, pack

@@ -13,12 +13,10 @@ from torch import Tensor
 
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.errors import FileError
-from vtrans.interop.foreign_files import ForeignTensors, Read, file_in, read_bytes, read_object
+from vtrans.interop.foreign_files import ForeignTensors, Read, Settings, file_in, read_bytes, read_object, wrong
 from vtrans.interop.imported import ABSENT_BIAS, Imported, rows_of
-from vtrans.interop.marian.npz import open_npz
+from vtrans.interop.marian.files import Value, open_npz, read_mapping
 from vtrans.interop.marian.original import MarianModel
-from vtrans.interop.marian.yaml import Value, read_mapping
-from vtrans.interop.settings import Settings, wrong
 from vtrans.interop.weight_names import MARIAN, Weight, layer_weights
 from vtrans.lines.reader import EXTRA_LENGTH
 from vtrans.model import tensor_of
@@ -144,12 +142,13 @@ def _named_file(folder: Path, decoder: Settings, name: str) -> Path:
 
 def _model_settings(tensors: ForeignTensors) -> Settings:
     """Returns the settings in the model. Raises FileError if vtrans does not support the network."""
-    model_file, facts = tensors.path, tensors.facts.get(CONFIG)
-    if facts is None or facts.dtype not in (torch.int8, torch.uint8) or len(facts.shape) != 1:
-        raise FileError(f"{model_file} lacks {CONFIG}, Marian's settings; it is not a model of Marian 1.0 or later.")
-    if facts.shape[0] > LONGEST_CONFIG:
-        raise FileError(f"{model_file}: {CONFIG} must have at most {LONGEST_CONFIG:,} bytes, got {facts.shape[0]:,}.")
-    data = tensors.raw(CONFIG).view(torch.uint8).numpy().tobytes().rstrip(b"\0")
+    model_file, shape = tensors.path, tensors.shapes.get(CONFIG, ())
+    if len(shape) != 1 or shape[0] > LONGEST_CONFIG:
+        raise FileError(
+            f"{model_file} must have Marian's settings, {CONFIG}, in at most {LONGEST_CONFIG:,} bytes; it is not a "
+            "model of Marian 1.0 or later."
+        )
+    data = tensors.read(CONFIG).numpy().tobytes().rstrip(b"\0")
     settings = _settings(data, f"{model_file}: {CONFIG}")
     recurrent = settings.get("transformer-decoder-autoreg") == "rnn"
     settings.check(EXPECTED | EXPECTED_OF_EARLIER | (EXPECTED_OF_RNN if recurrent else {}))

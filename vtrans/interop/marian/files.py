@@ -1,23 +1,55 @@
-"""Reads the YAML that Marian writes: one mapping of scalars and lists of scalars.
-
-PyYAML parses it. Scalars stay texts, because YAML would take the piece `no` for false. Tags, anchors, aliases, deeper
-nesting and keys that occur twice are refused.
-"""
+"""Reads the files that Marian writes: arrays in `.npz`, and YAML, one mapping of scalars and lists of scalars."""
 
 from __future__ import annotations
 
+import warnings
+from pathlib import Path
 from typing import Any
 
-from vtrans.errors import FileError, InputError
+import numpy as np
+import torch
+from torch import Tensor
 
+from vtrans.errors import FileError, InputError
+from vtrans.files import check_path
+from vtrans.interop.foreign_files import ForeignTensors
+
+# Trained weights hardly compress, and zeros compress a thousandfold. A file that grows by more is no model.
+MOST_GROWTH = 20
 Value = str | list[str]
 """A scalar as text, "" for an empty value, or a list of them."""
 
 
-def read_mapping(data: bytes, name: str) -> dict[str, Value]:
-    """Returns the entries of a mapping in order. `name` is what errors call the text.
+def open_npz(path: Path) -> ForeignTensors:
+    """Returns the arrays of a file by name, which leave the memory when they are read.
 
-    Raises FileError for text that is not such a mapping in UTF-8, and InputError without PyYAML.
+    Raises FileError if the file is missing or damaged, would fill the memory, or holds anything but arrays of numbers.
+    """
+    check_path(path)
+    arrays: dict[str, Tensor] = {}
+    try:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file, warnings.catch_warnings():
+            warnings.simplefilter("error")  # about a header that NumPy did not write
+            size, grown = path.stat().st_size, sum(entry.file_size for entry in file.zip.infolist())
+            if grown <= MOST_GROWTH * size:
+                arrays = {name: torch.from_numpy(file[name]) for name in file.files}
+            is_whole = len(arrays) == len(file.files)
+    except Exception:  # zipfile and NumPy raise many kinds for damaged files
+        raise FileError(f"{path} is damaged or not an .npz file of numbers; copy the file again.") from None
+    if grown > MOST_GROWTH * size:
+        raise FileError(
+            f"{path} has {size:,} bytes, but claims to hold {grown:,}; at most {MOST_GROWTH} times its size is allowed."
+        )
+    if not is_whole:
+        raise FileError(f"{path} is damaged: it has two arrays of one name.")
+    return ForeignTensors(path, {name: array.shape for name, array in arrays.items()}, arrays.pop)
+
+
+def read_mapping(data: bytes, name: str) -> dict[str, Value]:
+    """Returns the entries of a mapping in YAML in order. `name` is what errors call the text.
+
+    Scalars stay texts, because YAML would take the piece `no` for false. Raises FileError for tags, anchors, aliases,
+    deeper nesting, keys that occur twice and other encodings than UTF-8, and InputError without PyYAML.
     """
     try:
         import yaml
