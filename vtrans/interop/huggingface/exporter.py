@@ -30,7 +30,7 @@ from vtrans.interop.huggingface import multilingual, names
 from vtrans.interop.huggingface.original import TransformersModel
 from vtrans.interop.imported import ABSENT_BIAS, rows_there
 from vtrans.interop.weight_names import HUGGING_FACE as WEIGHTS
-from vtrans.interop.weight_names import layer_weights
+from vtrans.interop.weight_names import STACKS, layer_weights
 from vtrans.lines.reader import EXTRA_LENGTH
 from vtrans.model import tensor_of
 from vtrans.numerics.positions import sinusoidal
@@ -40,6 +40,12 @@ from vtrans.text.piece_table import is_language
 from vtrans.text.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
 
 CARD = "README.md"
+KINDS = {"post": "marian", "pre": "pegasus"}
+ARCHITECTURES = {
+    "marian": "MarianMTModel",
+    "pegasus": "PegasusForConditionalGeneration",
+    multilingual.KIND: "M2M100ForConditionalGeneration",
+}
 SEVERAL = "mul"  # ISO 639-2's code for several languages
 
 
@@ -47,76 +53,43 @@ def write(loaded: LoadedModel, folder: Path, console: Console) -> tuple[LoadedMo
     """Writes the files into an empty folder. Returns the model with the search that they express, and a function
     that loads them.
 
-    Raises InputError for a model that neither architecture expresses.
+    Raises InputError for a model that no architecture expresses.
     """
-    config = loaded.model.config
+    config, begin = loaded.model.config, loaded.search.begin
     check_model(config, HUGGING_FACE)
     # In transformers, greedy search applies the penalty to logits; beam search applies it to log-probabilities, as ours
     # does.
     greedy = {"repetition_penalty": 1.0} if loaded.search.beam == 1 else {}
-    search = nearest_search(replace(loaded.search, begin=()), HUGGING_FACE, console, **greedy)
+    search = replace(nearest_search(replace(loaded.search, begin=()), HUGGING_FACE, console, **greedy), begin=begin)
     (folder / CARD).write_text(_card(loaded), encoding="utf-8")
-    if loaded.search.begin:
-        return _write_multilingual(loaded, folder, replace(search, begin=loaded.search.begin))
-    order = _column_order(loaded)
-    shared = config.tie == "src-tgt-softmax"
-    embedding = loaded.model.tgt_embedding.weight
-    places = [_Places(loaded.src_vocab, embedding if shared else None), _Places(loaded.tgt_vocab, embedding)]
-    length = loaded.model.config.max_length or loaded.search.max_source + EXTRA_LENGTH
-    for tag in loaded.tags.values():
-        if not is_language(tag):
-            console.warn(
-                f"Hugging Face's tokenizer knows only tags such as >>de<<, so no text can begin with {tag} there"
-            )
-    if config.norm == "pre" and len(places[0].pieces) != len(places[1].pieces):
-        raise InputError(
-            'a model with model.norm = "pre" can be exported to Hugging Face only if both vocabularies have equally '
-            f"many subwords, got {len(places[0].pieces):,} and {len(places[1].pieces):,}; train one with "
-            "`--set model.norm=post`, or with a joint vocabulary."
+    direction = multilingual.direction_of(loaded) if begin else None
+    if direction:
+        kind, length = multilingual.KIND, config.max_positions
+        src = tgt = _Places(
+            loaded.tgt_vocab, loaded.model.tgt_embedding.weight, multilingual.unused(len(loaded.tgt_vocab.pieces))
         )
-    _write_vocabularies(loaded, folder, places, shared=shared)
-    tensors = _tensors(loaded, places, order, shared=shared)
-    tensors |= dict.fromkeys(names.POSITIONS.values(), names.positions(length, config.d_model))
-    save_tensors(folder / names.WEIGHTS, _separate(tensors), {"format": "pt"})
-    tied = {"tie_word_embeddings": names.EMBEDDINGS["projection.weight"] not in tensors}
-    _write_json(folder / names.CONFIG, _config(config, places, length, shared=shared) | tied)
-    forced = {"forced_eos_token_id": places[1].eos}
-    _write_json(folder / names.GENERATION, _generation(loaded, search, places[1], length) | forced)
-    return replace(loaded, search=search, shortlist=None), partial(
-        TransformersModel, folder, places[0].of_ours, places[1].of_ours
-    )
-
-
-def _write_multilingual(
-    loaded: LoadedModel, folder: Path, search: SearchConfig
-) -> tuple[LoadedModel, Callable[[], Program]]:
-    """Writes a model of M2M100's shape for one direction."""
-    vocab, config = loaded.tgt_vocab, loaded.model.config
-    direction = multilingual.direction_of(loaded)
-    places = _Places(vocab, loaded.model.tgt_embedding.weight, multilingual.unused(len(vocab.pieces)))
-    longest = loaded.search.max_source + 1  # with the end
-    _write_json(
-        folder / names.TOKENIZER,
-        multilingual.write_tokenizer(folder, vocab, places.pieces, direction, longest),
-    )
-    tensors = dict(_layers(loaded, None))
-    tensors |= multilingual.embeddings(loaded, places.rows)
-    save_tensors(folder / names.WEIGHTS, _separate(tensors), {"format": "pt"})
-    special = places.special | {"bos_token_id": places.pieces.index("<s>")}
-    description = {
-        "architectures": ["M2M100ForConditionalGeneration"],
-        "model_type": multilingual.KIND,
-        "vocab_size": len(places.pieces),
-        "tie_word_embeddings": names.EMBEDDINGS["projection.weight"] not in tensors,
-        **_sizes(config, config.max_positions),
-        **special,
-    }
-    _write_json(folder / names.CONFIG, description)
-    forced = {"forced_bos_token_id": direction.theirs[1], "bos_token_id": special["bos_token_id"]}
-    _write_json(folder / names.GENERATION, _generation(loaded, search, places, config.max_positions) | forced)
-    return replace(loaded, search=search, shortlist=None), partial(
-        TransformersModel, folder, places.of_ours, places.of_ours, direction.theirs
-    )
+        forced: dict[str, Any] = {"forced_bos_token_id": direction.theirs[1], "bos_token_id": src.pieces.index("<s>")}
+        tokenizer = multilingual.write_tokenizer(folder, loaded.tgt_vocab, src.pieces, direction)
+        tensors = dict(_layers(loaded, None)) | multilingual.embeddings(loaded, src.rows)
+    else:
+        kind, length = KINDS[config.norm], config.max_length or loaded.search.max_source + EXTRA_LENGTH
+        src, tgt = _both_places(loaded, console)
+        forced = {"forced_eos_token_id": tgt.eos}
+        tokenizer = _write_vocabularies(loaded, folder, src, tgt)
+        tensors = _tensors(loaded, src, tgt)
+        tensors |= dict.fromkeys(names.POSITIONS.values(), names.positions(length, config.d_model))
+    # No two tensors of a file may share memory.
+    separate = {name: value.contiguous().clone() for name, value in tensors.items()}
+    save_tensors(folder / names.WEIGHTS, separate, {"format": "pt"})
+    special = {"decoder_start_token_id": tgt.start, "pad_token_id": tgt.pad, "eos_token_id": tgt.eos, **forced}
+    longest = {"model_max_length": loaded.search.max_source + 1}  # theirs counts the end
+    described = {"model_type": kind, "architectures": [ARCHITECTURES[kind]], **_config(config, src, tgt, length)}
+    described["tie_word_embeddings"] = names.EMBEDDINGS["projection.weight"] not in tensors
+    _write_json(folder / names.TOKENIZER, tokenizer | longest)
+    _write_json(folder / names.CONFIG, described | special)
+    _write_json(folder / names.GENERATION, _generation(loaded, search, tgt, length) | special)
+    load = partial(TransformersModel, folder, src.of_ours, tgt.of_ours, direction and direction.theirs)
+    return replace(loaded, search=search, shortlist=None), load
 
 
 class _Places:
@@ -158,14 +131,32 @@ class _Places:
             raise InputError(f"the model's vocabulary lacks {SPECIAL_PIECES[id]}, which Hugging Face needs.")
         return place
 
-    @property
-    def special(self) -> dict[str, int]:
-        """The special ids of a decoder, as config.json and generation_config.json name them."""
-        return {"decoder_start_token_id": self.start, "pad_token_id": self.pad, "eos_token_id": self.eos}
-
     def rows(self, weight: Tensor) -> Tensor:
         """Returns our rows in the order of Hugging Face."""
         return rows_there(weight, self.of_ours, len(self.pieces))
+
+
+def _both_places(loaded: LoadedModel, console: Console) -> tuple[_Places, _Places]:
+    """Returns the ids of source and target for Marian and Pegasus, whose vocabularies have one size."""
+    for tag in loaded.tags.values():
+        if not is_language(tag):
+            console.warn(
+                f"Hugging Face's tokenizer knows only tags such as >>de<<, so no text can begin with {tag} there"
+            )
+    embedding = loaded.model.tgt_embedding.weight
+    src = _Places(loaded.src_vocab, embedding if _shares(loaded) else None)
+    tgt = _Places(loaded.tgt_vocab, embedding)
+    if loaded.model.config.norm == "pre" and len(src.pieces) != len(tgt.pieces):
+        raise InputError(
+            'a model with model.norm = "pre" can be exported to Hugging Face only if both vocabularies have equally '
+            f"many subwords, got {len(src.pieces):,} and {len(tgt.pieces):,}; train one with "
+            "`--set model.norm=post`, or with a joint vocabulary."
+        )
+    return src, tgt
+
+
+def _shares(loaded: LoadedModel) -> bool:
+    return loaded.model.config.tie == "src-tgt-softmax"
 
 
 def _column_order(loaded: LoadedModel) -> Tensor | None:
@@ -187,21 +178,22 @@ def _column_order(loaded: LoadedModel) -> Tensor | None:
 # Weights.
 
 
-def _tensors(loaded: LoadedModel, places: list[_Places], order: Tensor | None, *, shared: bool) -> dict[str, Tensor]:
-    config, ours = loaded.model.config, loaded.model.state_dict()
+def _tensors(loaded: LoadedModel, src: _Places, tgt: _Places) -> dict[str, Tensor]:
+    """Returns the tensors of Marian and Pegasus but the positions, with their columns in the order of Hugging Face."""
+    config, ours, order = loaded.model.config, loaded.model.state_dict(), _column_order(loaded)
     tensors = dict(_layers(loaded, order))
-    embeddings = {"src_embedding.weight": names.SHARED} if shared else dict(names.EMBEDDINGS)
+    embeddings = {"src_embedding.weight": names.SHARED} if _shares(loaded) else dict(names.EMBEDDINGS)
     if config.tie == "tgt-softmax" and config.norm == "post":  # Pegasus ties all three matrices or none
         embeddings.pop("projection.weight")
     for name, part in embeddings.items():
-        rows = places[0 if name.startswith("src") else 1].rows(ours[name].float())
+        rows = (src if name.startswith("src") else tgt).rows(ours[name].float())
         tensors[part] = rows if order is None else rows[:, order]
-    if config.norm == "pre" and not shared:  # nothing uses it, but transformers expects it
+    if config.norm == "pre" and not _shares(loaded):  # nothing uses it, but transformers expects it
         tensors[names.SHARED] = tensors[names.EMBEDDINGS["src_embedding.weight"]]
     bias = ours.get("projection.bias")
     bias = torch.zeros(len(loaded.tgt_vocab)) if bias is None else bias.float().clone()
     bias[PAD_ID] = ABSENT_BIAS
-    tensors[names.LOGITS_BIAS] = places[1].rows(bias)[None]
+    tensors[names.LOGITS_BIAS] = tgt.rows(bias)[None]
     return tensors
 
 
@@ -209,55 +201,32 @@ def _layers(loaded: LoadedModel, order: Tensor | None) -> Iterator[tuple[str, Te
     """Yields the tensors of the layers, whose columns have this order."""
     ours = loaded.model.state_dict()
     for name, parts, _ in layer_weights(loaded.model.config, WEIGHTS):
-        weight = _ordered(name, ours[name].float(), order)
+        weight = ours[name].float()
+        if order is not None and re.search(r"norm\.|\.out\.|\.outer\.", name):  # of the outputs
+            weight = weight[order]
+        elif order is not None and weight.dim() == 2:
+            weight = weight[:, order]
         yield from zip(parts, weight.chunk(len(parts)), strict=True)
-
-
-def _separate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Returns the tensors, of which no two share memory, as safetensors requires."""
-    return {name: value.contiguous().clone() for name, value in tensors.items()}
-
-
-def _ordered(name: str, weight: Tensor, order: Tensor | None) -> Tensor:
-    """Returns a weight of a layer with its inputs or outputs in this order."""
-    if order is None:
-        return weight
-    if re.search(r"norm\.|\.out\.|\.outer\.", name):  # the outputs
-        return weight[order]
-    return weight[:, order] if weight.dim() == 2 else weight
 
 
 # Settings.
 
 
-def _config(config: ModelConfig, places: list[_Places], length: int, *, shared: bool) -> dict[str, Any]:
-    src, tgt = places
-    pre = config.norm == "pre"
+def _config(config: ModelConfig, src: _Places, tgt: _Places, length: int) -> dict[str, Any]:
     return {
-        "architectures": ["PegasusForConditionalGeneration" if pre else "MarianMTModel"],
-        "model_type": "pegasus" if pre else "marian",
         "vocab_size": len(src.pieces),
         "decoder_vocab_size": len(tgt.pieces),
-        "share_encoder_decoder_embeddings": shared,
+        "share_encoder_decoder_embeddings": config.tie == "src-tgt-softmax",
         "static_position_embeddings": True,
-        **_sizes(config, length),
-        **tgt.special,
-        "forced_eos_token_id": tgt.eos,
-    }
-
-
-def _sizes(config: ModelConfig, length: int) -> dict[str, Any]:
-    """Returns the settings that all architectures have."""
-    return {
+        "is_encoder_decoder": True,
         "d_model": config.d_model,
-        **{f"{side}_layers": getattr(config, f"{side}_layers") for side in ("encoder", "decoder")},
-        **{f"{side}_ffn_dim": config.d_ff for side in ("encoder", "decoder")},
-        **{f"{side}_attention_heads": config.heads for side in ("encoder", "decoder")},
+        **{f"{side}_layers": getattr(config, f"{side}_layers") for side in STACKS},
+        **{f"{side}_ffn_dim": config.d_ff for side in STACKS},
+        **{f"{side}_attention_heads": config.heads for side in STACKS},
         "max_position_embeddings": length,
         "activation_function": config.activation,
         "scale_embedding": config.scale_embedding,
         **{key: getattr(config, key) for key in ("dropout", "attention_dropout", "activation_dropout")},
-        "is_encoder_decoder": True,
     }
 
 
@@ -274,35 +243,26 @@ def _generation(loaded: LoadedModel, search: SearchConfig, tgt: _Places, length:
         "no_repeat_ngram_size": search.no_repeat_ngram,
         "repetition_penalty": search.repetition_penalty,
         "bad_words_ids": [[place] for place in suppressed] or None,
-        **tgt.special,
     }
 
 
 # Vocabularies and the model card.
 
 
-def _write_vocabularies(loaded: LoadedModel, folder: Path, places: list[_Places], *, shared: bool) -> None:
-    src, tgt = places
+def _write_vocabularies(loaded: LoadedModel, folder: Path, src: _Places, tgt: _Places) -> dict[str, Any]:
+    """Writes the vocabularies of Marian and Pegasus. Returns the settings of the tokenizer."""
     for name, vocab in ((names.SOURCE_SPM, loaded.src_vocab), (names.TARGET_SPM, loaded.tgt_vocab)):
         if not vocab.spm:
             raise InputError("a vocabulary without a SentencePiece model cannot be exported to Hugging Face.")
         (folder / name).write_bytes(vocab.spm)
     _write_json(folder / names.VOCAB, {piece: i for i, piece in enumerate(src.pieces)})
-    if not shared:
+    if not _shares(loaded):
         _write_json(folder / names.TARGET_VOCAB, {piece: i for i, piece in enumerate(tgt.pieces)})
-    languages = {}
-    for side, codes in _languages(loaded):
-        languages[f"{side}_lang"] = codes[0] if len(codes) == 1 else SEVERAL
-    description = {
-        "tokenizer_class": "MarianTokenizer",
-        "separate_vocabs": not shared,
-        "unk_token": tgt.pieces[tgt.unk],
-        "eos_token": tgt.pieces[tgt.eos],
-        "pad_token": tgt.pieces[tgt.pad],
-        "model_max_length": loaded.search.max_source + 1,  # theirs counts the end
-        **languages,
-    }
-    _write_json(folder / names.TOKENIZER, description)
+    special = {f"{kind}_token": tgt.pieces[getattr(tgt, kind)] for kind in ("unk", "eos", "pad")}
+    languages = {f"{side}_lang": codes[0] if len(codes) == 1 else SEVERAL for side, codes in _languages(loaded)}
+    return {
+        "tokenizer_class": "MarianTokenizer", "separate_vocabs": not _shares(loaded), **special, **languages,
+    }  # fmt: skip
 
 
 def _card(loaded: LoadedModel) -> str:
@@ -312,34 +272,17 @@ def _card(loaded: LoadedModel) -> str:
     front = ["---", "pipeline_tag: translation", "library_name: transformers"]
     if sides:
         front += ["language:", *(f"- {code}" for code in dict.fromkeys(code for _, codes in sides for code in codes))]
-    training = {key: value for key, value in loaded.training.items() if key != "average_of"}
-    if steps := loaded.training.get("average_of"):
-        training["average of the checkpoints at steps"] = ", ".join(map(str, steps))
-    recorded = training or {"training": "the model file records nothing about it"}
-    return "\n".join(
-        [
-            *front, "---", "", f"# A translation model{languages}", "",
-            "Exported by vtrans. The folder holds no scores: the model file "
-            "records none.", "",
-            "## Training data and training", "", *_table(recorded), "",
-            "## Recipe", "", f"{loaded.model.config.summary}.", "",
-            "## Search", "", *_table(vars(loaded.search)), "",
-        ]
-    )  # fmt: skip
+    facts = {**loaded.training, "architecture": loaded.model.config.summary, **vars(loaded.search)}
+    rows = (f"| {key} | {str(value).replace('|', chr(92) + '|')} |" for key, value in facts.items())
+    said = "Exported by vtrans. The folder holds no scores: the model file records none."
+    title = f"# A translation model{languages}"
+    return "\n".join([*front, "---", "", title, "", said, "", "| | |", "|---|---|", *rows, ""])
 
 
 def _languages(loaded: LoadedModel) -> list[tuple[str, list[str]]]:
     """Returns the name and the languages of each side; nothing if the languages are not known."""
     sides = zip(("source", "target"), zip(*loaded.languages, strict=True), strict=False)
     return [(name, list(dict.fromkeys(codes))) for name, codes in sides]
-
-
-def _table(values: Mapping[str, Any]) -> list[str]:
-    return [
-        "| | |",
-        "|---|---|",
-        *(f"| {key} | {str(value).replace('|', chr(92) + '|')} |" for key, value in values.items()),
-    ]
 
 
 def _write_json(path: Path, value: Mapping[str, Any]) -> None:

@@ -22,15 +22,7 @@ from torch import Tensor
 
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.errors import FileError, InputError
-from vtrans.interop.foreign_files import (
-    ForeignTensors,
-    Read,
-    Settings,
-    file_in,
-    open_safetensors,
-    read_object,
-    shown,
-)
+from vtrans.interop.foreign_files import ForeignTensors, Read, Settings, file_in, open_safetensors, read_object, shown
 from vtrans.interop.huggingface import multilingual, names
 from vtrans.interop.huggingface.original import TransformersModel
 from vtrans.interop.imported import ABSENT_BIAS, Imported, rows_of
@@ -39,12 +31,6 @@ from vtrans.text.languages import Languages, languages_from, tags_among
 from vtrans.text.vocabulary import EOS_ID, Vocabulary
 
 ACTIVATIONS = {"gelu": "gelu", "swish": "swish", "silu": "swish", "relu": "relu"}  # the first is the default there
-# Other names that transformers has for keys of config.json.
-ALIASES = {
-    "num_hidden_layers": "encoder_layers",
-    "num_attention_heads": "encoder_attention_heads",
-    "hidden_size": "d_model",
-}
 # Keys of config.json, each with the only value that vtrans has.
 EXPECTED: dict[str, tuple[Any, ...]] = {
     "normalize_embedding": (False,),
@@ -53,8 +39,6 @@ EXPECTED: dict[str, tuple[Any, ...]] = {
     "is_encoder_decoder": (True,),
     "quantization_config": (None,),
 }
-
-
 NAMES = {"marian": "Marian", "pegasus": "Pegasus", multilingual.KIND: "M2M100"}  # by model_type
 EXPECTED_NORMS = {
     "marian": {"normalize_before": (False,), "add_final_layer_norm": (False,)},
@@ -65,13 +49,14 @@ KNOWN = {
     "d_model", "encoder_layers", "decoder_layers", "encoder_ffn_dim", "decoder_ffn_dim", "encoder_attention_heads",
     "decoder_attention_heads", "max_position_embeddings", "vocab_size", "decoder_vocab_size", "activation_function",
     "scale_embedding", "dropout", "attention_dropout", "activation_dropout", "share_encoder_decoder_embeddings",
-    "tie_word_embeddings", "model_type", *EXPECTED, *EXPECTED_NORMS["marian"], *ALIASES, "num_beams", "length_penalty",
+    "tie_word_embeddings", "model_type", *EXPECTED, *EXPECTED_NORMS["marian"], "num_beams", "length_penalty",
     "early_stopping", "max_length", "min_length", "no_repeat_ngram_size", "bad_words_ids", "suppress_tokens",
     "_name_or_path", "_num_labels", "_from_model_config", "architectures", "transformers_version", "torch_dtype",
     "dtype", "use_cache", "init_std", "encoder_layerdrop", "decoder_layerdrop", "classif_dropout", "classifier_dropout",
     "gradient_checkpointing", "id2label", "label2id", "num_labels", "return_dict", "output_past", "is_decoder",
     "tokenizer_class", "task_specific_params", "extra_pos_embeddings", "chunk_size_feed_forward", "temperature",
     "top_k", "top_p", "min_p", "typical_p", "diversity_penalty", "forced_eos_token_id", "bos_token_id",
+    "num_hidden_layers", "num_attention_heads", "hidden_size",
 }  # fmt: skip
 # Values without effect, besides null, false, 0 and empty ones.
 NEUTRAL = {"repetition_penalty": 1, "encoder_repetition_penalty": 1, "num_beam_groups": 1, "num_return_sequences": 1}
@@ -184,8 +169,9 @@ def _model_config(config: Settings) -> ModelConfig:
             "encoder_attention_heads", "decoder_attention_heads", "max_position_embeddings",
         )
     }  # fmt: skip
-    # transformers takes whichever alias comes last; both stacks have one width and number of heads here.
-    config.check({alias: (numbers[key],) for alias, key in ALIASES.items()})
+    # transformers has other names for these keys, and takes whichever comes last.
+    others = ("num_hidden_layers", "encoder_layers"), ("num_attention_heads", "encoder_attention_heads")
+    config.check({other: (numbers[key],) for other, key in (*others, ("hidden_size", "d_model"))})
     for key in ("ffn_dim", "attention_heads"):
         if (wanted := numbers[f"encoder_{key}"]) != numbers[f"decoder_{key}"]:
             raise config.wrong(f"decoder_{key}", f"{wanted}, equal to encoder_{key}")
@@ -222,27 +208,28 @@ def _search_config(
     settings.check({"forced_eos_token_id": (config.get("eos_token_id"), None)}, advice)
     given = settings.values
     early = given.get("early_stopping") or False
-    longest_source = tokenizer.get("model_max_length")
-    if type(longest_source) is not int or longest_source < 2:
-        longest_source = model.max_positions
     suppressed, left_out = _suppressed(given, tgt)
+    if given.get("forced_eos_token_id") is not None:
+        left_out.append("forced_eos_token_id is ignored: a translation that reaches its limit has no end of sentence")
+
+    def length(values: Mapping[str, Any], key: str, below: int = 1 << 30) -> int:
+        """Returns a number of subwords without the start or the end, which they count; 0 if it is not `below`."""
+        value = values.get(key)
+        return value - 1 if type(value) is int and 1 < value < below else 0
+
+    most = model.max_positions
+    longest_source = length(tokenizer, "model_max_length", most) or most - 1
     values = {
         "beam": given.get("num_beams") or 1,
         "alpha": 1.0 if given.get("length_penalty") is None else given["length_penalty"],
         "length_penalty": "length",
         "stop": "count" if early is True else "exhaustive" if early == "never" else "current",
-        "max_length": 0,
+        "max_length": length(given, "max_length", most),
+        "min_length": length(given, "min_length"),
         "no_repeat_ngram": given.get("no_repeat_ngram_size") or 0,
         "suppress": suppressed,
-        "max_source": min(SearchConfig.max_source, model.max_positions - 1, longest_source - 1),  # they count the end
+        "max_source": min(SearchConfig.max_source, longest_source),
     }
-    longest = given.get("max_length")
-    if type(longest) is int and 1 < longest < model.max_positions:
-        values["max_length"] = longest - 1  # it counts the start
-    if type(shortest := given.get("min_length")) is int and shortest > 1:
-        values["min_length"] = shortest - 1  # likewise
-    if given.get("forced_eos_token_id") is not None:
-        left_out.append("forced_eos_token_id is ignored: a translation that reaches its limit has no end of sentence")
     return settings.section(SearchConfig, values), left_out
 
 
@@ -272,11 +259,10 @@ def _suppressed(given: Mapping[str, Any], tgt: Vocabulary) -> tuple[list[str], l
     pieces: list[str] = []
     left_out: list[str] = []
     for word in [*words, *([token] for token in tokens)]:
-        if isinstance(word, list) and len(word) == 1 and type(word[0]) is int and word[0] in ours:
-            if word[0] != tgt.order[EOS_ID]:  # transformers ignores the end of sentence
-                pieces.append(tgt.piece(ours[word[0]]))
-        else:
+        if not (isinstance(word, list) and len(word) == 1 and type(word[0]) is int and word[0] in ours):
             left_out.append(f"the bad word {shown(word)} is not taken over, because only single tokens are")
+        elif word[0] != tgt.order[EOS_ID]:  # transformers ignores the end of sentence
+            pieces.append(tgt.piece(ours[word[0]]))
     return list(dict.fromkeys(pieces)), left_out
 
 
@@ -321,44 +307,29 @@ def _sharded(folder: Path) -> ForeignTensors:
 def _weights(
     tensors: ForeignTensors, config: Settings, model: ModelConfig, src: Vocabulary, tgt: Vocabulary
 ) -> dict[str, Read]:
-    D, sizes = model.d_model, {"src": len(src.pieces), "tgt": len(tgt.pieces)}
+    """Returns a function for each of our weights that reads it."""
     weights: dict[str, Read] = {}
     for weight in layer_weights(model, HUGGING_FACE):
         weights[weight.ours] = partial(_joined, [tensors.get(name, *weight.shape) for name in weight.theirs])
-    start = config.get("decoder_start_token_id")
-    ignored = {*names.POSITIONS.values(), names.SHARED, *names.EMBEDDINGS.values()}
-    if model.tie == "src-tgt-softmax":
-        weights["src_embedding.weight"] = partial(_embedding, tensors.get(names.SHARED, sizes["src"], D), tgt, start)
-    else:
-        for name, part in names.EMBEDDINGS.items():
-            if name.startswith("projection") and model.tie == "tgt-softmax":
-                continue
-            of_source = name.startswith("src")
-            vocab, rows = (src, sizes["src"]) if of_source else (tgt, sizes["tgt"])
-            weights[name] = partial(_embedding, tensors.get(part, rows, D), vocab, None if of_source else start)
-    bias: Read = lambda: torch.zeros(sizes["tgt"])  # noqa: E731
+    embeddings = {"src_embedding.weight": names.SHARED} if model.tie == "src-tgt-softmax" else dict(names.EMBEDDINGS)
+    if model.tie == "tgt-softmax":
+        embeddings.pop("projection.weight")
+    for name, part in embeddings.items():
+        vocab = src if name.startswith("src") else tgt
+        start = config.get("decoder_start_token_id") if part != names.EMBEDDINGS["src_embedding.weight"] else None
+        weights[name] = partial(_embedding, tensors.get(part, len(vocab.pieces), model.d_model), vocab, start)
+    bias: Read = partial(torch.zeros, len(tgt.pieces))
     if names.LOGITS_BIAS in tensors:
-        bias = tensors.get(names.LOGITS_BIAS, 1, sizes["tgt"])
+        bias = tensors.get(names.LOGITS_BIAS, 1, len(tgt.pieces))
     weights["projection.bias"] = lambda: rows_of(tgt, bias().flatten(), absent=ABSENT_BIAS)
-    table = names.POSITIONS["src_positions.weight"]
-    length = model.max_positions
-    weights["src_positions.weight"] = partial(
-        _positions, tensors.get(table, length, D) if table in tensors else None, length, D
-    )
-    tensors.refuse_others(ignored)
+    # Early versions of transformers saved the positions.
+    weights["src_positions.weight"] = partial(names.positions, model.max_positions, model.d_model)
+    tensors.refuse_others({*names.POSITIONS.values(), names.SHARED, *names.EMBEDDINGS.values()})
     return weights
 
 
-def _positions(saved: Read | None, length: int, D: int) -> Tensor:
-    """Returns the position table. Early versions of transformers saved it, rounded in another way."""
-    table = names.positions(length, D)
-    if saved is not None and not torch.allclose(other := saved(), table, atol=1e-5):
-        return other
-    return table
-
-
 def _joined(parts: list[Read]) -> Tensor:
-    return parts[0]() if len(parts) == 1 else torch.cat([part() for part in parts])
+    return torch.cat([part() for part in parts])
 
 
 def _embedding(read: Read, vocab: Vocabulary, start: int | None) -> Tensor:

@@ -238,15 +238,13 @@ def embeddings(loaded: LoadedModel, rows: Callable[[Tensor], Tensor]) -> dict[st
     return tensors | {names.SHARED: tensors[names.EMBEDDINGS["src_embedding.weight"]]}
 
 
-def write_tokenizer(
-    folder: Path, vocab: Vocabulary, pieces: Sequence[str], direction: Direction, longest: int
-) -> dict[str, Any]:
-    """Writes the files of the tokenizer but its settings, which it returns. `longest` is the length of a source, with
-    its tag and end. Raises InputError for NLLB without transformers, whose package makes a file."""
+def write_tokenizer(folder: Path, vocab: Vocabulary, pieces: Sequence[str], direction: Direction) -> dict[str, Any]:
+    """Writes the files of the tokenizer but its settings, which it returns. Raises InputError for NLLB without
+    transformers, whose package makes a file."""
     codes = [tag[2:-2] for tag in vocab.tags]
-    settings = {
-        "src_lang": direction.pair.src, "tgt_lang": direction.pair.tgt, "model_max_length": longest, "bos_token": "<s>",
-        "eos_token": "</s>", "sep_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>",
+    settings: dict[str, Any] = {
+        "src_lang": direction.pair.src, "tgt_lang": direction.pair.tgt, "bos_token": "<s>", "eos_token": "</s>",
+        "sep_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>",
     }  # fmt: skip
     (folder / SPM).write_bytes(vocab.spm)
     if NLLB_CODE.fullmatch(direction.pair.tgt):
