@@ -29,8 +29,8 @@ from vtrans.config import SearchConfig
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
 from vtrans.errors import InputError
-from vtrans.interop.bergamot import binary, engine, exporter, quantization, web
-from vtrans.interop.bergamot.binary import Matrix
+from vtrans.interop.bergamot import engine, exporter, files, quantization, web
+from vtrans.interop.bergamot.files import Matrix
 from vtrans.interop.exports import export_model
 from vtrans.interop.imported import install, rows_there
 from vtrans.interop.marian.importer import CONFIG, read
@@ -145,10 +145,10 @@ def test_an_alpha_is_the_best_of_all_clips() -> None:
 
 def test_a_shortlist_has_the_lists_of_the_model(tmp_path: Path) -> None:
     shortlist = Shortlist(np.array([[5, 6], [6, 7], [3, 3], [3, 3]], np.int32), np.array([4, 5], np.int32))
-    binary.write_shortlist(tmp_path / "lex.bin", shortlist, {i: i for i in range(8)}, {i: i for i in range(4)})
+    files.write_shortlist(tmp_path / "lex.bin", shortlist, range(8), range(4))
     data = (tmp_path / "lex.bin").read_bytes()
     magic, total, first, longest, rows, count = struct.unpack_from("<6Q", data)
-    assert (magic, total) == (0xF11A48D5013417F5, binary.checksum(data[16:]))
+    assert (magic, total) == (0xF11A48D5013417F5, files.checksum(data[16:]))
     assert (first, longest, len(data)) == (0, 3, 48 + 8 * rows + 4 * count)
     offsets = struct.unpack_from(f"<{rows}Q", data, 48)
     flat = struct.unpack_from(f"<{count}I", data, 48 + 8 * rows)
@@ -167,7 +167,7 @@ def as_npz(file: Path, sizes: list[int]) -> None:
             array = array.T if isinstance(value, Matrix) else array[:, : sizes[1]]
         arrays[name] = array.contiguous().numpy()
     text = arrays[CONFIG].tobytes()
-    arrays[CONFIG] = np.frombuffer(re.sub(rb"dim-vocabs: .*", b"dim-vocabs: %a" % sizes, text), np.int8)
+    arrays[CONFIG] = np.frombuffer(re.sub(rb'"dim-vocabs": \[.*?\]', b'"dim-vocabs": %a' % sizes, text), np.int8)
     kept = {name: array for name, array in arrays.items() if not name.endswith("_QuantMultA")}
     np.savez(file.with_name("model.npz"), **kept)  # type: ignore[arg-type]
     vocabs = ", ".join(sorted(spm.name for spm in file.parent.glob("*.spm")))
@@ -251,8 +251,8 @@ def test_the_page_has_the_engine_with_its_licence_and_names_the_files(tmp_path: 
     listed = re.search(r'type="application/json">(\{.*\})</script>', page)
     assert listed
     names = json.loads(listed[1])
-    files = [names["model"], names["shortlist"], *names["vocabs"]]
-    assert all((tmp_path / "out" / name).is_file() for name in files)
+    named = [names["model"], names["shortlist"], *names["vocabs"]]
+    assert all((tmp_path / "out" / name).is_file() for name in named)
     assert not re.findall(r"https?://", page)
     assert page.count("English to German") == 2
     # A strict policy holds for the page: all its scripts and styles are files beside it.

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from vtrans.errors import InputError, VtransError
 from vtrans.files import reason
-from vtrans.interop.bergamot.folder import FIREFOX, Names
+from vtrans.interop.bergamot.files import FIREFOX, Names
 from vtrans.interop.comparison import Outputs, Program, Tolerance
 from vtrans.interop.foreign_files import read_bytes
 from vtrans.text.vocabulary import Vocabulary

@@ -6,6 +6,7 @@ weights and alphas.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -19,23 +20,23 @@ from torch.nn import functional as F
 from vtrans.checkpoint import LoadedModel
 from vtrans.console import Console
 from vtrans.errors import InputError
-from vtrans.interop.bergamot.binary import Matrix, Tensors, places_of, write_model, write_shortlist
 from vtrans.interop.bergamot.engine import Bergamot, package
-from vtrans.interop.bergamot.folder import ALPHA, RATIO, names_of, write_settings
+from vtrans.interop.bergamot.files import RATIO, Matrix, Tensors, names_of, write_model, write_settings, write_shortlist
 from vtrans.interop.bergamot.quantization import LARGEST_INTEGER, PROJECTION, matrix, reference, tuned_alphas
 from vtrans.interop.comparison import generated_sentences
 from vtrans.interop.expressible import BERGAMOT, check_model, nearest_search
 from vtrans.interop.imported import ABSENT_BIAS, rows_of, rows_there
-from vtrans.interop.marian.importer import CONFIG, EXPECTED, EXPECTED_OF_RNN, spm_table
+from vtrans.interop.marian.importer import CONFIG, EXPECTED, EXPECTED_OF_RNN, OUTPUT, spm_table
 from vtrans.interop.weight_names import MARIAN, layer_weights
 from vtrans.model import tensor_of
 from vtrans.numerics.positions import marian
 from vtrans.text.vocabulary import BOS_ID, PAD_ID, Vocabulary
 
+ALPHA = "_QuantMultA"  # after the name of a matrix
 # The engine knows an alpha by the name of its matrix, which is "none" for a shortlisted projection in some versions.
 _SHORTLISTED = "none"
 LONGEST = 126  # subwords; the engine divides longer sentences
-_VERSION = "v1.12.42"  # of Marian, whose settings `settings_of` returns
+_VERSION = "v1.12.42, written by vtrans"  # of Marian, whose settings `settings_of` returns
 
 
 def write(
@@ -66,54 +67,79 @@ def write(
     for name, vocab in ((names.src_vocab, loaded.src_vocab), (names.tgt_vocab, loaded.tgt_vocab)):
         (folder / name).write_bytes(vocab.spm)
     if loaded.shortlist and names.shortlist:
-        places = places_of(loaded.tgt_vocab), places_of(loaded.src_vocab)
-        write_shortlist(folder / names.shortlist, loaded.shortlist, *places)
+        write_shortlist(folder / names.shortlist, loaded.shortlist, loaded.tgt_vocab.order, loaded.src_vocab.order)
     else:
         console.warn("the model has no shortlist, with which Bergamot is several times as fast; run `vtrans shortlist`")
     write_settings(folder, names)
-    expressed = reference(loaded, weights, alphas)
-    return expressed, partial(Bergamot, folder, names, engine, loaded.tgt_vocab)
+    return reference(loaded, weights, alphas), partial(Bergamot, folder, names, engine, loaded.tgt_vocab)
 
 
 def _check(loaded: LoadedModel) -> None:
+    """Raises InputError for a network, positions, a start or a vocabulary that Bergamot does not have."""
     check_model(loaded.model.config, BERGAMOT)
-    if not is_usual(loaded):
+    model = loaded.model
+    computed = loaded.model.config.positions == "marian"
+    if model.tgt_embedding.weight[BOS_ID].any() or not (
+        computed or all(map(_are_marians, (model.src_positions, model.tgt_positions)))
+    ):
         raise InputError(
             "the model's stored positions or its embedding of <s> are not those of Bergamot; train one with "
             'model.positions = "marian".'
         )
-    if loaded.tags or not all(map(is_spm, (loaded.src_vocab, loaded.tgt_vocab))):
+    if loaded.tags or not all(map(_is_spm, (loaded.src_vocab, loaded.tgt_vocab))):
         raise InputError(
             "a model with tags of target languages, or with a vocabulary that is not a SentencePiece model, cannot be "
             "exported to Bergamot; translate with the model itself."
         )
 
 
+def _are_marians(table: nn.Module) -> bool:
+    weight = table.get_buffer("weight")
+    return torch.allclose(weight, tensor_of(marian(*weight.shape)).to(weight), atol=1e-6)
+
+
+def _is_spm(vocab: Vocabulary) -> bool:
+    """Returns whether the SentencePiece model by itself gives the ids of the vocabulary."""
+    if vocab.table is None:
+        return True
+    return bool(vocab.spm) and spm_table(vocab.spm) == (vocab.table.pieces, vocab.table.special)
+
+
 def quantized(loaded: LoadedModel, alphas: Mapping[str, float]) -> tuple[Tensors, dict[str, Tensor]]:
     """Returns Marian's tensors by name, with matrices in 8 bits and an alpha for each; and by our names the values of
     these matrices."""
-    config, arrays, settings = loaded.model.config, tensors_of(loaded), settings_of(loaded)
-    tensors: dict[str, Tensor | Matrix] = {name: value.contiguous() for name, value in arrays.items()}
-    bias = arrays["decoder_ff_logit_out_b"]
-    tensors["decoder_ff_logit_out_b"] = F.pad(bias, (0, settings["dim-vocabs"][1] - bias.shape[1]), value=ABSENT_BIAS)
-    weights = {}
-    for weight in layer_weights(config, MARIAN):
-        if len(weight.shape) == 2:
-            parts = {name: matrix(arrays[name].T) for name in weight.theirs}
-            tensors |= parts
-            weights[weight.ours] = torch.cat([part.values for part in parts.values()])
-            alpha = torch.tensor([alphas[weight.ours.removesuffix(".weight")]])
-            tensors |= {name + ALPHA: alpha for name in parts}
+    config, ours = loaded.model.config, loaded.model.state_dict()
+    tensors: dict[str, Tensor | Matrix] = {}
+    weights: dict[str, Tensor] = {}
+    for name, theirs, shape in layer_weights(config, MARIAN):
+        parts = dict(zip(theirs, ours[name].float().chunk(len(theirs)), strict=True))
+        if len(shape) == 1:
+            tensors |= {key: part[None] for key, part in parts.items()}
+        else:
+            matrices = {key: matrix(part) for key, part in parts.items()}
+            weights[name] = torch.cat([part.values for part in matrices.values()])
+            alpha = torch.tensor([alphas[name.removesuffix(".weight")]])
+            tensors |= matrices | {key + ALPHA: alpha for key in matrices}
     shared = config.tie.startswith("src-tgt")
     names = {"src": "Wemb"} if shared else {"src": "encoder_Wemb", "tgt": "decoder_Wemb"}
-    for side, name in names.items():
-        embedding = tensors[name] = _embedding(arrays[name])
-        vocab = loaded.src_vocab if side == "src" else loaded.tgt_vocab
-        weights[f"{side}_embedding.weight"] = rows_of(vocab, embedding.values)
-    for name in (names["src" if shared else "tgt"], _SHORTLISTED):
-        tensors[name + ALPHA] = torch.tensor([alphas[PROJECTION]])
-    text = torch.frombuffer(bytearray(yaml_of(settings) + b"\0"), dtype=torch.int8)
+    for side, table in names.items():
+        vocab, name = (loaded.src_vocab if side == "src" else loaded.tgt_vocab), f"{side}_embedding.weight"
+        tensors[table] = embedding = _embedding(_rows(vocab, ours[name].float()))
+        weights[name] = rows_of(vocab, embedding.values)
+    bias = ours["projection.bias"].float().clone() if config.projection_bias else torch.zeros(len(loaded.tgt_vocab))
+    bias[PAD_ID] = ABSENT_BIAS
+    written, settings = _rows(loaded.tgt_vocab, bias)[None], settings_of(loaded)
+    tensors[f"{OUTPUT}_b"] = F.pad(written, (0, settings["dim-vocabs"][1] - written.shape[1]), value=ABSENT_BIAS)
+    for table in (names["src" if shared else "tgt"], _SHORTLISTED):
+        tensors[table + ALPHA] = torch.tensor([alphas[PROJECTION]])
+    # JSON is YAML.
+    text = torch.frombuffer(bytearray(json.dumps(settings).encode() + b"\0"), dtype=torch.int8)
     return {name: tensors[name] for name in sorted(tensors)} | {CONFIG: text}, weights
+
+
+def _rows(vocab: Vocabulary, weight: Tensor) -> Tensor:
+    """Returns our rows in the order of the vocabulary that is written."""
+    return rows_there(weight, vocab.order, len(vocab.pieces))
 
 
 def _embedding(weight: Tensor) -> Matrix:
@@ -130,56 +156,12 @@ def _padded(rows: int) -> int:
     return (rows // 8 + 1) * 8
 
 
-def is_usual(loaded: LoadedModel) -> bool:
-    """Returns whether the model has the positions and the start of Marian's usual network (`type: transformer`), which
-    Bergamot runs: its own sinusoidal positions, and an embedding of zeros."""
-    config, model = loaded.model.config, loaded.model
-    return not bool(model.tgt_embedding.weight[BOS_ID].any()) and (
-        config.positions == "marian" or all(map(_are_marians, (model.src_positions, model.tgt_positions)))
-    )
-
-
-def _are_marians(table: nn.Module) -> bool:
-    weight = table.get_buffer("weight")
-    return torch.allclose(weight, tensor_of(marian(*weight.shape)).to(weight), atol=1e-6)
-
-
-def is_spm(vocab: Vocabulary) -> bool:
-    """Returns whether the SentencePiece model by itself gives the ids of the vocabulary."""
-    if vocab.table is None:
-        return True
-    return bool(vocab.spm) and spm_table(vocab.spm) == (vocab.table.pieces, vocab.table.special)
-
-
-def tensors_of(loaded: LoadedModel) -> dict[str, Tensor]:
-    """Returns Marian's tensors by name: matrices [in, out] and vectors [1, n]."""
-    config, ours = loaded.model.config, loaded.model.state_dict()
-    arrays: dict[str, Tensor] = {}
-    for weight in layer_weights(config, MARIAN):
-        parts = ours[weight.ours].float().chunk(len(weight.theirs))
-        arrays |= {name: part.reshape(len(part), -1).T for name, part in zip(weight.theirs, parts, strict=True)}
-    if config.tie.startswith("src-tgt"):
-        arrays["Wemb"] = _rows(loaded.src_vocab, ours["src_embedding.weight"].float())
-    else:
-        arrays["encoder_Wemb"] = _rows(loaded.src_vocab, ours["src_embedding.weight"].float())
-        arrays["decoder_Wemb"] = _rows(loaded.tgt_vocab, ours["tgt_embedding.weight"].float())
-    bias = ours["projection.bias"].float().clone() if config.projection_bias else torch.zeros(len(loaded.tgt_vocab))
-    bias[PAD_ID] = ABSENT_BIAS
-    arrays["decoder_ff_logit_out_b"] = _rows(loaded.tgt_vocab, bias)[None]
-    return arrays
-
-
-def _rows(vocab: Vocabulary, weight: Tensor) -> Tensor:
-    """Returns our rows in the order of the vocabulary that is written."""
-    return rows_there(weight, vocab.order, len(vocab.pieces))
-
-
 def settings_of(loaded: LoadedModel) -> dict[str, Any]:
     """Returns the settings of the model file, those of Marian 1.12.42 that change a post-norm Transformer."""
     config = loaded.model.config
     ssru, joint = config.autoregression == "ssru", config.tie == "src-tgt-softmax"
-    settings: dict[str, Any] = {
-        **{key: allowed[0] for key, allowed in EXPECTED.items()},
+    return {
+        **{key: allowed[0] for key, allowed in (EXPECTED | (EXPECTED_OF_RNN if ssru else {})).items()},
         "dec-depth": config.decoder_layers,
         "dim-emb": config.d_model,
         "dim-vocabs": [_padded(len(vocab.pieces)) for vocab in (loaded.src_vocab, loaded.tgt_vocab)],
@@ -199,19 +181,5 @@ def settings_of(loaded: LoadedModel) -> dict[str, Any]:
         "transformer-postprocess": "dan",
         "transformer-postprocess-top": "",
         "transformer-preprocess": "",
-        "version": f"{_VERSION}, written by vtrans",
+        "version": _VERSION,
     }
-    if ssru:
-        settings |= {key: allowed[0] for key, allowed in EXPECTED_OF_RNN.items()}
-    return settings
-
-
-def yaml_of(values: Mapping[str, Any]) -> bytes:
-    """Returns settings as Marian reads them."""
-
-    def scalar(value: Any) -> str:
-        if isinstance(value, list):
-            return f"[{', '.join(map(scalar, value))}]"
-        return str(value).lower() if isinstance(value, bool) else str(value) if value != "" else '""'
-
-    return "".join(f"{key}: {scalar(value)}\n" for key, value in values.items()).encode()

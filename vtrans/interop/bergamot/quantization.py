@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from vtrans.checkpoint import LoadedModel
-from vtrans.interop.bergamot.binary import Matrix
+from vtrans.interop.bergamot.files import Matrix
 from vtrans.interop.comparison import encoded, translated
 from vtrans.numerics.products import Linear
 

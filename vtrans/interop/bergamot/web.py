@@ -13,7 +13,7 @@ from vtrans.console import Console
 from vtrans.errors import InputError
 from vtrans.interop.bergamot import exporter
 from vtrans.interop.bergamot.engine import PACKAGE, WORKER, Bergamot
-from vtrans.interop.bergamot.folder import FIREFOX, names_of
+from vtrans.interop.bergamot.files import FIREFOX, names_of
 from vtrans.text.languages import language_name
 
 PAGE = Path(__file__).with_name("page")

@@ -22,9 +22,9 @@ from vtrans.lines.reader import EXTRA_LENGTH
 from vtrans.model import tensor_of
 from vtrans.numerics.positions import marian
 from vtrans.text.piece_table import pack
-from vtrans.text.vocabulary import SPECIAL_PIECES, UNK_ID, Vocabulary, have_one_table
+from vtrans.text.vocabulary import EOS_ID, SPECIAL_PIECES, UNK_ID, Vocabulary, have_one_table
 
-CONFIG = "special:model.yml"
+CONFIG, OUTPUT = "special:model.yml", "decoder_ff_logit_out"
 DECODER = "decoder.yml"
 EPSILON = 1e-6  # of layer norms: `layerNorm` in layers/generic.h
 SIDES = ("source", "target")
@@ -72,25 +72,19 @@ def read(path: Path) -> Imported:
     weights = _weights(tensors, settings, config, src, tgt)
     tensors.refuse_others([CONFIG])
     notes = [f"Marian {settings.text('version', 'of an unknown version')}", text]
-    if not decodes_as_trained(config):
+    translates = decodes_as_trained(config)
+    if not translates:
         notes.append(
             "Marian's decoder leaves out a norm of pre-norm models after the first word, so its translations differ, "
             "and its scores agree"
         )
     if decoder.name == DECODER and not decoder.values:
         notes.append(f"there is no {DECODER}, so the search settings are Marian's defaults")
+    original = partial(MarianModel, model_file, src, tgt, translates=translates)
     return Imported(
-        path=path,
-        kind="a Marian model",
-        notes=tuple(notes),
-        model=config,
-        search=_search_config(decoder, tgt),
-        src_vocab=src,
-        tgt_vocab=tgt,
-        weights=weights,
-        original=partial(MarianModel, model_file, src, tgt, translates=decodes_as_trained(config)),
-        training={"imported": "Marian"},
-    )
+        path, "a Marian model", tuple(notes), config, _search_config(decoder, tgt), src, tgt, weights, original,
+        {"imported": "Marian"},
+    )  # fmt: skip
 
 
 def decodes_as_trained(config: ModelConfig) -> bool:
@@ -114,9 +108,8 @@ def _models_in(folder: Path) -> list[Path]:
 def _find(path: Path) -> tuple[Path, Settings]:
     """Returns the model's file and its settings for translating, which are empty without a `decoder.yml`."""
     folder = path if path.is_dir() else path.parent
-    names = [DECODER] if path.is_dir() else [f"{path.name}.{DECODER}", DECODER]
     decoder = Settings({}, DECODER)
-    for name in names:
+    for name in [DECODER] if path.is_dir() else [f"{path.name}.{DECODER}", DECODER]:
         if (folder / name).is_file():
             decoder = _settings(read_bytes(folder / name, LONGEST_CONFIG), str(folder / name))
             break
@@ -126,9 +119,7 @@ def _find(path: Path) -> tuple[Path, Settings]:
     if len(models) != 1:
         advice = f"give the path of the .npz file, or name it in {DECODER}"
         raise wrong(folder, "the number of .npz models", "1", len(models), advice)
-    if not decoder.values and (folder / f"{models[0].name}.{DECODER}").is_file():
-        return _find(models[0])
-    return models[0], decoder
+    return (models[0], decoder) if decoder.values else _find(models[0])
 
 
 def _named_file(folder: Path, decoder: Settings, name: str) -> Path:
@@ -234,7 +225,7 @@ def _vocabularies(folder: Path, settings: Settings, decoder: Settings) -> tuple[
     """Returns both vocabularies, the same object twice if they are equal, and a note that says how text is split."""
     sizes = settings.sizes("dim-vocabs")
     named = [_named_file(folder, decoder, name) for name in decoder.texts("vocabs")]
-    files = named or [file for file in sorted(folder.iterdir()) if file.suffix == ".spm"]
+    files = named or sorted(folder.glob("*.spm"))
     if len(files) == 1:
         files *= 2
     if len(files) != 2 or len(sizes) != 2 or (not named and files[0] != files[1]):
@@ -242,22 +233,16 @@ def _vocabularies(folder: Path, settings: Settings, decoder: Settings) -> tuple[
             f"{folder} must have one .spm vocabulary, or a {Path(decoder.name).name} that names the vocabularies of "
             f"source and target, got {len(named or files)} for a model with {len(sizes)} dim-vocabs."
         )
-    tables = [_vocabulary(file, size, side) for file, size, side in zip(files, sizes, SIDES, strict=True)]
-    if all(file.suffix == ".spm" for file in files):
-        text = "SentencePiece splits the text"
-    elif all(vocab.spm for vocab in tables):
-        text = f"{' and '.join(f'{side}.spm' for side in SIDES)} split the text"
-    else:
+    src, tgt = (_vocabulary(file, size, side) for file, size, side in zip(files, sizes, SIDES, strict=True))
+    text = "SentencePiece splits the text"
+    if not (src.spm and tgt.spm):
         text = "there is no SentencePiece model: the text must consist of pieces of the vocabulary with spaces between"
-    src, tgt = tables
-    return (src, src, text) if src.digest == tgt.digest else (src, tgt, text)
+    return (src, src if src.digest == tgt.digest else tgt, text)
 
 
 def _vocabulary(file: Path, size: int, side: str) -> Vocabulary:
     """Returns the vocabulary of a file with `size` pieces. A `.yml` vocabulary needs a SentencePiece model beside it,
     source.spm or target.spm, if text is to be split."""
-    special: dict[str, int | None]
-    pieces: Sequence[str]
     if file.suffix == ".spm":
         spm = read_bytes(file)
         try:
@@ -266,16 +251,16 @@ def _vocabulary(file: Path, size: int, side: str) -> Vocabulary:
             raise FileError(f"{file} is not a SentencePiece model.") from None
         if unk is None or eos is None:
             raise FileError(f"{file} must have an unknown and an end piece, which Marian needs.")
-        special = {"unk": unk, "eos": eos}
     elif file.suffix in (".yml", ".yaml", ".json"):
-        pieces, special = _listed(file)
+        pieces = _listed(file)
+        unk, eos = (pieces.index(SPECIAL_PIECES[id]) for id in (UNK_ID, EOS_ID))
         beside = file.parent / f"{side}.spm"
         spm = read_bytes(beside) if beside.is_file() else b""
     else:
         raise FileError(f"{file} must be a .spm, .yml or .json vocabulary; vtrans reads no factored or other ones.")
     if size != len(pieces):
         raise FileError(f"{file} must have the {size:,} pieces of the model's dim-vocabs, got {len(pieces):,}.")
-    return Vocabulary(pack(pieces, special, spm), str(file))
+    return Vocabulary(pack(pieces, {"unk": unk, "eos": eos}, spm), str(file))
 
 
 def spm_table(spm: bytes) -> tuple[Sequence[str], tuple[int | None, int | None, int | None, int | None]]:
@@ -287,20 +272,16 @@ def spm_table(spm: bytes) -> tuple[Sequence[str], tuple[int | None, int | None, 
     return tuple(model.id_to_piece(i) for i in range(model.get_piece_size())), (None, unk, None, eos)
 
 
-def _listed(file: Path) -> tuple[list[str], dict[str, int | None]]:
-    """Returns the pieces of a `.yml` vocabulary, which maps pieces to ids, and the special ones."""
+def _listed(file: Path) -> Sequence[str]:
+    """Returns the pieces of a `.yml` vocabulary, which maps pieces to ids."""
     listed = read_object(file) if file.suffix == ".json" else read_mapping(read_bytes(file, LONGEST_LIST), str(file))
-    ids = {
-        piece: int(str(value)[:20]) if str(value).isascii() and str(value).isdecimal() else -1
-        for piece, value in listed.items()
-    }
-    pieces = sorted(ids, key=ids.__getitem__)
-    if [ids[piece] for piece in pieces] != list(range(len(pieces))):
-        raise FileError(f"{file} must give its pieces the ids from 0 to {len(pieces) - 1:,}, once each.")
-    for piece in ("</s>", "<unk>"):
-        if piece not in ids:
-            raise FileError(f"{file} lacks the piece {piece}, which Marian needs.")
-    return pieces, {"eos": ids["</s>"], "unk": ids["<unk>"]}
+    places = {str(place): piece for piece, place in listed.items()}
+    if places.keys() != set(map(str, range(len(listed)))):
+        raise FileError(f"{file} must give its pieces the ids from 0 to {len(listed) - 1:,}, once each.")
+    for id in (EOS_ID, UNK_ID):
+        if SPECIAL_PIECES[id] not in listed:
+            raise FileError(f"{file} lacks the piece {SPECIAL_PIECES[id]}, which Marian needs.")
+    return [places[str(place)] for place in range(len(listed))]
 
 
 # Weights.
@@ -314,22 +295,20 @@ def _weights(
     for weight in layer_weights(config, MARIAN):
         shape = (1, *weight.shape) if len(weight.shape) == 1 else weight.shape[::-1]
         weights[weight.ours] = partial(_joined, weight, [tensors.get(name, *shape) for name in weight.theirs])
-    src_size, tgt_size = settings.sizes("dim-vocabs")
     D, tie = config.d_model, config.tie
-    shared = tie.startswith("src-tgt")
-    embedding = tensors.get("Wemb" if shared else "encoder_Wemb", src_size, D)
-    weights["src_embedding.weight"] = _rows(src, embedding)
-    if not shared:
-        weights["tgt_embedding.weight"] = _rows(tgt, tensors.get("decoder_Wemb", tgt_size, D))
-    out = "decoder_ff_logit_out"
+    tables = {"src_embedding": "Wemb" if tie.startswith("src-tgt") else "encoder_Wemb"}
+    if not tie.startswith("src-tgt"):
+        tables["tgt_embedding"] = "decoder_Wemb"
     if not tie.endswith("softmax"):
-        # Early versions of Marian stored the projection as [in, out].
-        early = f"{out}_W" in tensors
-        read = tensors.get(f"{out}_W", D, tgt_size) if early else tensors.get(f"{out}_Wt", tgt_size, D)
-        weights["projection.weight"] = _rows(tgt, (lambda: read().T) if early else read)
-    bias: Read = lambda: torch.zeros(1, tgt_size)  # noqa: E731
+        tables["projection"] = f"{OUTPUT}_Wt"
+    for name, stored in tables.items():
+        vocab = src if name == "src_embedding" else tgt
+        # The rows of pieces that Marian lacks are zero. So is the row of our start, because Marian starts a translation
+        # with an embedding of zeros.
+        weights[f"{name}.weight"] = partial(_in_our_order, vocab, tensors.get(stored, len(vocab.pieces), D))
+    bias: Read = partial(torch.zeros, len(tgt.pieces))
     if not settings.flag("output-omit-bias"):
-        bias = tensors.get(f"{out}_b", 1, tgt_size)
+        bias = tensors.get(f"{OUTPUT}_b", 1, len(tgt.pieces))
     weights["projection.bias"] = lambda: rows_of(tgt, bias().flatten(), absent=ABSENT_BIAS)
     weights["src_positions.weight"] = lambda: tensor_of(marian(config.max_positions, D))
     return weights
@@ -341,7 +320,5 @@ def _joined(weight: Weight, tensors: list[Read]) -> Tensor:
     return joined.flatten() if len(weight.shape) == 1 else joined
 
 
-def _rows(vocab: Vocabulary, weight: Read) -> Read:
-    """Returns a function that reads an embedding in our order. The rows of pieces that Marian lacks are zero. So is the
-    row of our start, because Marian starts a translation with an embedding of zeros."""
-    return lambda: rows_of(vocab, weight())
+def _in_our_order(vocab: Vocabulary, read: Read) -> Tensor:
+    return rows_of(vocab, read())
