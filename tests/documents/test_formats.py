@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import zipfile
 
 import pytest
@@ -11,9 +12,11 @@ from office_files import BODY, docx, member, zipped
 
 from vtrans.documents.document import Translated, html_document
 from vtrans.documents.files import FORMATS, open_file
+from vtrans.documents.subtitles import SubtitleDocument, broken
 from vtrans.documents.tagged import Tags, tagged_document
 from vtrans.documents.translating import Answers, Groups, Lines
 from vtrans.errors import DocumentError, DocumentSizeError
+from vtrans.text.words import has_spaces
 
 OFFICE, TEXT = (f"urn:oasis:names:tc:opendocument:xmlns:{name}:1.0" for name in ("office", "text"))
 CONTENT = f'<office:document-content xmlns:office="{OFFICE}" xmlns:text="{TEXT}">%s</office:document-content>'
@@ -35,6 +38,27 @@ def test_subtitles_of_the_web_keep_notes_settings_and_tags() -> None:
         ("- a b\n- c <00:02.000>d", "- b a\n- d c <00:02.000>"),
     ):
         assert filled("a.vtt", (head + source).encode()).decode() == head + expected
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "A dog runs|in the park.",
+        "Мы видели|собаку.",
+        "개가 공원에서|뛴다.",
+        "我昨天在公园里|看见了一只狗。",
+        "彼は犬が「好き」|と言いました。",
+        "犬がいて「えっ」|と叫んだのだ。",
+        "ファーストフード|店で会いましょう",
+        "<i>我爱你</i>，<b>北|京和上海</b>",
+        "ภาษาไทย|ยากมาก",
+    ],
+)
+def test_captions_are_read_and_broken_where_their_script_has_blanks_or_lines_may_end(lines: str) -> None:
+    text = lines.replace("|", " " if has_spaces(lines) or lines.startswith("ภ") else "")
+    assert broken(text, 2) == lines.replace("|", "\n")
+    (speech,) = SubtitleDocument("00:00:01,000 --> 00:00:02,000\n" + lines.replace("|", "\n"), "").lines
+    assert speech == re.sub("<[^<>]*>", "", text)
 
 
 def test_a_word_file_keeps_its_runs_and_other_members() -> None:

@@ -142,6 +142,10 @@ def test_tags_follow_their_words(document: str, expected: str) -> None:
         ("the <i>files</i> that", "die Dateien, die", [(0, 0), (1, 1), (2, 2)], "die <i>Dateien</i>, die"),
         ("say <b>hello</b> now", "jetzt \u201ehallo\u201c", [(0, 0), (1, 1)], "jetzt \u201e<b>hallo</b>\u201c"),
         ("<b>Note:</b> it is", "Achtung: es ist", [(0, 0), (1, 1), (2, 2)], "<b>Achtung:</b> es ist"),
+        # Characters are words in scripts without spaces between words.
+        ("I love <b>Beijing</b>.", "我爱北京。", [(0, 0), (1, 1), (2, 2), (2, 3), (2, 4)], "我爱<b>北京</b>。"),
+        ("我爱<b>北\n京</b>。", "I love Beijing.", [(0, 0), (1, 1), (2, 2), (3, 2)], "I love <b>Beijing</b>."),
+        ("สุนัข<b>วิ่ง</b>", "A dog runs", [(0, 1), (1, 1), (2, 1), (3, 2), (4, 2)], "A dog <b>runs</b>"),
     ],
 )
 def test_each_element_surrounds_its_words(

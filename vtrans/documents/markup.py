@@ -19,7 +19,7 @@ from typing import Literal
 
 from vtrans.documents.sentences import PROTECTION, Splitting, split_sentences
 from vtrans.documents.word_parts import Links, divided_words
-from vtrans.text.words import WORD
+from vtrans.text.words import WORD, unwrapped
 from vtrans.wording.protect import Span
 
 DEEPEST = 50  # nested elements; deeper tags count as single tags
@@ -128,7 +128,7 @@ class Segment:
 
     def _sentence(self, span: tuple[int, int], nodes: list[Node]) -> Sentence:
         words = [(match.start(), match.end()) for match in WORD.finditer(self.text, *span)]
-        return Sentence(*span, words, " ".join(self.text[slice(*span)].split()), nodes)
+        return Sentence(*span, words, " ".join(unwrapped(self.text[slice(*span)]).split()), nodes)
 
     def joined(self, translations: Sequence[tuple[str, Links]]) -> str:
         """Returns the segment with these translations of its sentences. The links are needed for a sentence with

@@ -8,12 +8,19 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+import regex
+
 from vtrans.documents.document import FilledDocument, MarkedDocument, Slot
 from vtrans.documents.html import read_html
 from vtrans.documents.markup import Item
 from vtrans.errors import DocumentError
+from vtrans.text.words import unwrapped
 
 _TIMES = re.compile(r"^[ \t]*(?:\d{1,9}:){1,2}\d{1,9}(?:[,.]\d{1,9})?[ \t]*-->[^\n]*\n?", re.MULTILINE)
+# A space that is not inside a tag, and a place where a line of Chinese or Japanese may end (Unicode's Line_Break).
+_GAP = regex.compile(
+    r"<[^<>]*>(*SKIP)(*FAIL)| |(?<=[^\s\u200d>\p{Line_Break=Open_Punctuation}])(?=\p{Line_Break=Ideographic})"
+)
 _DASH = re.compile(r"^(?:<[^<>\n]*>|\{[^{}\n]*\}|[ \t])*[-\u2010-\u2015][ \t]*(?=\S)", re.MULTILINE)
 
 # A sound, such as [DOOR OPENS], and a line of a song.
@@ -35,7 +42,7 @@ class SubtitleDocument(FilledDocument):
 
 def _slot(text: str, begin: int, end: int, language: str, escape: Callable[[str], str]) -> Slot:
     speech = text[begin:end].rstrip("\n")
-    document = MarkedDocument(list(_items(speech.replace("\n", " "))), language, escape)
+    document = MarkedDocument(list(_items(unwrapped(speech))), language, escape)
     height = speech.count("\n") + 1
 
     def written(texts: list[str]) -> str:
@@ -71,14 +78,14 @@ def _speeches(text: str) -> Iterator[tuple[int, int]]:
 
 def broken(text: str, height: int) -> str:
     """Returns a text in `height` lines of about the same length, or fewer if it has fewer words."""
-    spaces = [match.start() for match in re.finditer("<[^<>]*>| ", text) if match.group() == " "]  # not inside a tag
-    parts, place = [], 0
+    gaps = dict(match.span() for match in _GAP.finditer(text))
+    begins, parts, place = sorted(gaps), [], 0
     for line in range(1, height):
         ideal = place + (len(text) - place) / (height - line + 1)
-        k = bisect_left(spaces, ideal)
-        near = [space for space in spaces[max(0, k - 1) : k + 1] if space > place]
+        k = bisect_left(begins, ideal)
+        near = [begin for begin in begins[max(0, k - 1) : k + 1] if begin > place]
         if near:
-            space = min(near, key=lambda space: abs(space - ideal))
-            parts.append(text[place:space])
-            place = space + 1
+            gap = min(near, key=lambda begin: abs(begin - ideal))
+            parts.append(text[place:gap])
+            place = gaps[gap]
     return "\n".join([*parts, text[place:]])

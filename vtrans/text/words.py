@@ -22,6 +22,10 @@ from vtrans.text.vocabulary import EOS_ID, Vocabulary
 WORD = regex.compile(rf"(?=[{UNSPACED}])\X\p{{Cf}}*|[^\s\x1c-\x1f{UNSPACED}]+")
 SPACED = regex.compile(r"[^\s\x1c-\x1f]+")
 """What stands between blanks, in any script."""
+# Characters and marks of Chinese and Japanese, beside which no blank stands.
+_WIDE = rf"[[{UNSPACED}\p{{P}}]&&[\p{{Ea=W}}\p{{Ea=F}}]]"
+_WIDE_CHARACTER = regex.compile(_WIDE, regex.V1)
+_LINE_END_BESIDE = regex.compile(rf"(?<={_WIDE})\n|\n(?={_WIDE})", regex.V1)
 _BLANKS = regex.compile(r"\s*")
 _HAS_NO_SPACES = regex.compile(rf"[{UNSPACED}]")
 _WORD = regex.compile(rf"[[\w\p{{M}}]--[{UNSPACED}]]", regex.V1)
@@ -35,6 +39,16 @@ def is_word(character: str) -> bool:
 def has_spaces(text: str) -> bool:
     """Returns whether spaces separate the words of a text: none of its characters is of a script without them."""
     return _HAS_NO_SPACES.search(text) is None
+
+
+def is_wide(text: str) -> bool:
+    """Returns whether a text has a character or mark of Chinese or Japanese, beside which no blank stands."""
+    return _WIDE_CHARACTER.search(text) is not None
+
+
+def unwrapped(text: str) -> str:
+    """Returns a text in one line: its line ends are blanks, or nothing in Chinese and Japanese."""
+    return " ".join(_LINE_END_BESIDE.sub("", text).split("\n"))
 
 
 def words_in(text: str) -> list[str]:
