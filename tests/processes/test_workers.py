@@ -23,9 +23,9 @@ import pytest
 from cli_runner import children, gone
 
 import vtrans.processes.workers
-from vtrans.errors import VtransError
+from vtrans.errors import AbandonedError, VtransError
 from vtrans.processes.signals import ENDING
-from vtrans.processes.workers import DiedError, WorkerPool, _make_copies, map_in_workers
+from vtrans.processes.workers import DiedError, Tell, WorkerPool, _make_copies, map_in_workers
 
 UPPER = partial(operator.methodcaller, "upper")  # makes the function that returns item.upper()
 WORDS = [f"word {i}" for i in range(20)]
@@ -83,7 +83,7 @@ from concurrent.futures import ThreadPoolExecutor
 from vtrans.processes.workers import WorkerPool
 
 try:
-    with WorkerPool(lambda item, done: time.sleep(item), 3, "testing", "") as copies:
+    with WorkerPool(lambda item, tell: time.sleep(item), 3, "testing", "") as copies:
         copies.call(0)
         tasks = [ThreadPoolExecutor().submit(copies.call, 100) for _ in range(2)]
         print("started", flush=True)
@@ -127,7 +127,7 @@ def copies(answer: Callable[[Any, Any], Any], number: int = 2) -> WorkerPool[Any
 @linux
 def test_copies_answer_from_the_memory_of_this_process_and_are_made_on_demand() -> None:
     table = {word: lambda word=word: word.upper() for word in WORDS}  # functions that no pickle could carry
-    with copies(lambda word, done: (table[word](), os.getpid()), 3) as three, ThreadPoolExecutor(5) as threads:
+    with copies(lambda word, tell: (table[word](), os.getpid()), 3) as three, ThreadPoolExecutor(5) as threads:
         assert three.call(WORDS[0])[1] != os.getpid()
         (maker,) = multiprocessing.active_children()
         assert len(children(maker.pid or 0)) == 1
@@ -140,25 +140,20 @@ def test_copies_answer_from_the_memory_of_this_process_and_are_made_on_demand() 
 @linux
 def test_what_makes_the_copies_ends_silently_if_its_parent_is_killed_before_it_reads_a_reply() -> None:
     ours, theirs = multiprocessing.Pipe()
-    ours.send(1)  # asks for the exit code of a process
+    ours.send(2**30)  # asks for the exit code of a process that does not exist
     ours.close()
     try:
-        _make_copies(theirs, multiprocessing.Pipe()[0], lambda item, done: item)
+        _make_copies(theirs, multiprocessing.Pipe()[0], lambda item, tell: item)
     finally:
         gc.unfreeze()
         theirs.close()
 
 
 @linux
-@pytest.mark.parametrize("every", [-1.0, 100.0])
-def test_a_caller_hears_each_part_of_its_result_once_and_in_order(
-    every: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(vtrans.processes.workers, "TELL", every)
-
-    def answer(parts: list[str], done: Callable[[str], None]) -> list[str]:
+def test_a_caller_hears_each_part_of_its_result_once_and_in_order() -> None:
+    def answer(parts: list[str], tell: Tell) -> list[str]:
         for part in parts:
-            done(part)
+            tell(part)
         return parts
 
     with copies(answer) as two, ThreadPoolExecutor(2) as threads:
@@ -169,28 +164,27 @@ def test_a_caller_hears_each_part_of_its_result_once_and_in_order(
 
 
 @linux
-def test_a_copy_hears_that_its_request_is_abandoned_and_takes_the_next_one() -> None:
-    def answer(number: int, done: Any) -> int:
-        if number == 1:
-            while not done.abandoned():
-                done("started")
-                time.sleep(0.001)
-            raise KeyError("abandoned")
-        return number + (1000 if done.abandoned() else 0)
+def test_the_copy_of_an_abandoned_request_ends_and_another_one_takes_the_next() -> None:
+    def answer(number: int, tell: Tell) -> tuple[int, int]:
+        tell("started")
+        time.sleep(number)
+        return number, os.getpid()
 
     started = threading.Event()
     with copies(answer, 1) as one:
-        with pytest.raises(KeyError):
-            one.call(1, lambda part: started.set(), started.is_set)
-        assert one.call(2, abandoned=lambda: True) in (2, 1002)
-        assert [one.call(number) for number in range(3, 50)] == list(range(3, 50))
+        _, first = one.call(0, abandoned=lambda: False)
+        with pytest.raises(AbandonedError):
+            one.call(100, lambda part: started.set(), started.is_set)
+        with pytest.raises(ProcessLookupError):
+            os.kill(first, 0)
+        assert one.call(0)[0] == 0
 
 
 @linux
 def test_a_caller_that_fails_leaves_nothing_of_its_request_to_the_next_one() -> None:
-    def answer(number: int, done: Callable[[int], None]) -> int:
+    def answer(number: int, tell: Tell) -> int:
         for _ in range(20):
-            done(number)
+            tell(number)
             time.sleep(0.005)
         return number
 
@@ -207,7 +201,7 @@ def test_a_caller_that_fails_leaves_nothing_of_its_request_to_the_next_one() -> 
 
 @linux
 def test_a_copy_that_dies_raises_how_and_the_advice_and_is_replaced() -> None:
-    def answer(item: Any, done: Callable[[int], None]) -> Any:
+    def answer(item: Any, tell: Tell) -> Any:
         if item == "die":
             os.kill(os.getpid(), signal.SIGKILL)
         return item
@@ -228,7 +222,7 @@ def test_a_copy_that_dies_raises_how_and_the_advice_and_is_replaced() -> None:
 
 @linux
 def test_a_copy_ignores_ending_signals_and_ends_with_the_block_in_the_middle_of_its_work(tmp_path: Path) -> None:
-    def answer(seconds: float, done: Callable[[int], None]) -> int:
+    def answer(seconds: float, tell: Tell) -> int:
         time.sleep(seconds)
         (tmp_path / f"{seconds}").touch()
         return os.getpid()

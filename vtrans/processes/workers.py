@@ -14,7 +14,6 @@ import queue
 import signal
 import sys
 import threading
-import time
 import traceback
 import warnings
 from collections import deque
@@ -27,7 +26,7 @@ from multiprocessing.reduction import recv_handle, send_handle
 from types import ModuleType
 from typing import Any, Generic, NoReturn, TypeVar
 
-from vtrans.errors import VtransError
+from vtrans.errors import AbandonedError, VtransError
 from vtrans.processes.process import end_openmp_threads
 from vtrans.processes.signals import ENDING
 
@@ -43,7 +42,7 @@ def map_in_workers(
     """Yields `function(item)` for each item, in order, computed by `workers` processes.
 
     `function` is the result of `make()`, which each worker calls once; `make` and the items are pickled. At most
-    `workers` items are in flight, and closing the generator ends the processes. An exception of the function is
+    `workers` + 1 items are in flight, and closing the generator ends the processes. An exception of the function is
     raised here. A worker that dies raises VtransError: it was `doing` its work, and `advice` says what to do.
     """
     # A fork would copy locks that another thread of this process may hold.
@@ -51,10 +50,10 @@ def map_in_workers(
     in_flight: deque[Future[Result]] = deque()
     try:
         for item in items:
-            done = [in_flight.popleft().result()] if len(in_flight) == workers else []
             with _blocked((signal.SIGINT,)), _anonymous_main():
                 in_flight.append(pool.submit(_apply, make, item))
-            yield from done
+            if len(in_flight) > workers:
+                yield in_flight.popleft().result()
         while in_flight:
             yield in_flight.popleft().result()
     except BrokenProcessPool:
@@ -114,47 +113,18 @@ def _anonymous_main() -> Iterator[None]:
 
 # Copies of this process.
 
-TELL = 0.01  # seconds between two messages of a copy about its progress, and between two looks for a message to it
+Tell = Callable[[Any], None]
+"""Sends a part of an answer to the process that asks."""
 WATCH = 0.05  # seconds between two calls of `abandoned`
-_ABANDON = None  # the message that nobody waits for the result; no request is None
-_COPY, _END = 0, -1  # messages instead of a process id
+_COPY = 0  # asks for a new copy, instead of a process id
 
 
 class DiedError(VtransError):
     """A worker died, so there is no result."""
 
 
-class Done:
-    """Progress callback of a copy: exchanges messages with the process that asks, now and then."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._parts: list[Any] = []
-        self._told = self._looked = time.monotonic()
-        self._abandoned = False
-
-    def __call__(self, part: Any) -> None:
-        """Sends a part of the result."""
-        self._parts.append(part)
-        if time.monotonic() - self._told > TELL:
-            self.tell()
-
-    def tell(self) -> None:
-        """Sends the parts at once."""
-        if self._parts:
-            self._connection.send(self._parts)
-        self._parts, self._told = [], time.monotonic()
-
-    def abandoned(self) -> bool:
-        """Returns whether nobody waits for the result any more."""
-        if not self._abandoned and time.monotonic() - self._looked > TELL:
-            self._abandoned = self._connection.poll() and self._connection.recv() is _ABANDON
-            self._looked = time.monotonic()
-        return self._abandoned
-
-
 class WorkerPool(Generic[Item, Result]):
-    """At most `number` copies of this process, each of which computes `answer(request, done)` for a request at a time.
+    """At most `number` copies of this process, each of which computes `answer(request, tell)` for a request at a time.
 
     A copy is made by fork when a request finds none free: it starts within milliseconds, and shares the memory of this
     process until either writes to it. The pool's own process forks the copies, so that threads of this process, whose
@@ -162,7 +132,7 @@ class WorkerPool(Generic[Item, Result]):
     Copies receive no ending signals; they end when the block ends, or this process does.
     """
 
-    def __init__(self, answer: Callable[[Item, Done], Result], number: int, doing: str, advice: str):
+    def __init__(self, answer: Callable[[Item, Tell], Result], number: int, doing: str, advice: str):
         self.number, self._doing, self._advice = number, doing, advice
         self._free: queue.SimpleQueue[tuple[int, Connection] | None] = queue.SimpleQueue()
         for _ in range(number):
@@ -183,7 +153,7 @@ class WorkerPool(Generic[Item, Result]):
     def __exit__(self, *_: object) -> None:
         """Ends all copies at once."""
         with self._asking, self._maker, suppress(OSError):  # the process that makes copies may have ended
-            self._maker.send(_END)
+            self._maker.send(None)
         self._process.join()
 
     def call(
@@ -194,23 +164,29 @@ class WorkerPool(Generic[Item, Result]):
     ) -> Result:
         """Returns the answer of the next copy that is free. Several threads may call.
 
-        `hear` is called with each part that `answer` gives to `done`. `abandoned` is called again and again; once it
-        returns True, so does `done.abandoned`. Raises the exception of `answer`, or DiedError if the copy dies; the
-        next request then gets a new one.
+        `hear` is called with each part that `answer` gives to `tell`. Raises the exception of `answer`, AbandonedError
+        once `abandoned`, which is called again and again, returns True, or DiedError if the copy dies. A copy without
+        an answer is ended, and the next request gets a new one.
         """
-        copy, whole = self._free.get(), None
-        result: Result
+        answer: Result
+        copy = self._free.get()
         try:
             copy = copy or self._copy()
-            result, error = _exchanged(copy[1], request, hear, abandoned)
-            whole = copy
-        except (EOFError, OSError) as lost:
-            raise self._died(copy, lost) from None
-        finally:
-            self._free.put(whole)
+            answer, error = _exchanged(copy[1], request, hear, abandoned)
+        except BaseException as failure:
+            self._free.put(None)
+            code = self._ask(copy[0]) if copy else 0
+            if not isinstance(failure, (EOFError, OSError)):
+                raise
+            end = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+            raise DiedError(
+                f"one of {self.number} worker processes died ({end}) while {self._doing}, perhaps because memory ran "
+                f"out; {self._advice}."
+            ) from None
+        self._free.put(copy)
         if error:
             raise error
-        return result
+        return answer
 
     def _copy(self) -> tuple[int, Connection]:
         """Returns the process id of a new copy, and the connection to it."""
@@ -219,30 +195,19 @@ class WorkerPool(Generic[Item, Result]):
             return self._ask(_COPY, theirs), ours
 
     def _ask(self, pid: int, connection: Connection | None = None) -> int:
-        """Returns the process id of a new copy, which gets the connection, or the exit code of copy `pid`, which has
-        ended. Raises OSError if this is impossible."""
-        with self._asking:
-            self._maker.send(pid)
-            if connection:
-                send_handle(self._maker, connection.fileno(), 0)
-            reply = self._maker.recv()
-        if isinstance(reply, OSError):
-            raise reply
-        return int(reply)
-
-    def _died(self, copy: tuple[int, Connection] | None, lost: Exception) -> DiedError:
-        """Returns the error for a copy that has ended, or for one that could not be made."""
+        """Returns the process id of a new copy, which gets the connection, or ends copy `pid` and returns its exit
+        code. Raises DiedError if this is impossible."""
         try:
-            if copy is None:
-                raise lost
-            code = self._ask(copy[0])
+            with self._asking:
+                self._maker.send(pid)
+                if connection:
+                    send_handle(self._maker, connection.fileno(), 0)
+                reply = self._maker.recv()
         except (EOFError, OSError) as error:
-            return DiedError(f"no worker process can be started for {self._doing} ({error}); {self._advice}.")
-        end = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
-        return DiedError(
-            f"one of {self.number} worker processes died ({end}) while {self._doing}, perhaps because memory ran out; "
-            f"{self._advice}."
-        )
+            reply = error
+        if isinstance(reply, Exception):
+            raise DiedError(f"no worker process can be started for {self._doing} ({reply}); {self._advice}.")
+        return int(reply)
 
 
 def _exchanged(
@@ -251,63 +216,59 @@ def _exchanged(
     """Returns the answer of a copy to a request, or its exception."""
     connection.send(request)
     while True:
-        arrived = connection.poll(WATCH if abandoned else None)
-        if abandoned and abandoned():
-            connection.send(_ABANDON)
-            abandoned = None
-        if not arrived:
-            continue
-        if isinstance(got := connection.recv(), tuple):
-            return got
-        for part in got:
-            hear(part)
+        while abandoned and not connection.poll(WATCH):
+            if abandoned():
+                raise AbandonedError("the request was abandoned.")
+        answer, error, *parts = connection.recv()
+        if not parts:
+            return answer, error
+        hear(*parts)
 
 
-def _make_copies(asked: Connection, other: Connection, answer: Callable[[Any, Done], Any]) -> None:
-    """Forks the copies that are asked for, until the process that asks ends; runs in a process with one thread."""
+def _make_copies(asked: Connection, other: Connection, answer: Callable[[Any, Tell], Any]) -> None:
+    """Forks and ends copies as it is asked to, until the process that asks ends; runs in a process with one thread."""
     other.close()
     # A collection writes to every object that it examines, and so takes the pages that hold them out of what is shared.
     gc.freeze()
     pids: set[int] = set()
     with suppress(EOFError, OSError):  # the process that asks has ended
-        while (pid := asked.recv()) != _END:
+        while (pid := asked.recv()) is not None:
             reply: int | OSError
             try:
-                if pid != _COPY:
-                    reply = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-                    pids.discard(pid)
-                else:
+                if pid == _COPY:
                     with Connection(recv_handle(asked)) as connection:
-                        if (reply := os.fork()) == 0:
+                        if not (reply := os.fork()):
                             asked.close()
                             _serve(connection, answer)
                     pids.add(reply)
+                else:
+                    reply = _ended(pid)
+                    pids.discard(pid)
             except OSError as error:  # no memory, or too many processes
                 reply = error
             asked.send(reply)
     for pid in pids:
-        os.kill(pid, signal.SIGKILL)
-    for pid in pids:
-        os.waitpid(pid, 0)
+        _ended(pid)
 
 
-def _serve(connection: Connection, answer: Callable[[Any, Done], Any]) -> NoReturn:
+def _ended(pid: int) -> int:
+    """Ends a child of this process, unless it has ended, and returns its exit code."""
+    os.kill(pid, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def _serve(connection: Connection, answer: Callable[[Any, Tell], Any]) -> NoReturn:
     """Answers the requests that come through `connection`; runs in a copy."""
     try:
-        threading.Thread(target=_end_with_parent, daemon=True).start()
-        with suppress(EOFError, OSError):  # the process that asks has ended, or waits no more
+        with suppress(EOFError, OSError):  # the process that asks has ended
             while True:
                 request = connection.recv()
-                if request is _ABANDON:  # it comes too late for the last request
-                    continue
-                done = Done(connection)
                 reply: tuple[Any, Exception | None]
                 try:
-                    reply = answer(request, done), None
+                    reply = answer(request, lambda part: connection.send((None, None, part))), None
                 except Exception as error:
                     error.add_note(traceback.format_exc())
                     reply = None, error
-                done.tell()
                 connection.send(reply)
         os._exit(0)
     except BaseException:

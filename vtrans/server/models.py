@@ -13,7 +13,7 @@ from vtrans.documents.translating import Nbest
 from vtrans.errors import InputError
 from vtrans.lines.line import Line
 from vtrans.processes.threads import set_threads
-from vtrans.processes.workers import DiedError, Done, WorkerPool
+from vtrans.processes.workers import DiedError, Tell, WorkerPool
 from vtrans.server.batching import Ready, RequestOptions, SearchSettings, Slots, Worker
 from vtrans.text.languages import Languages
 from vtrans.translate.confidence import Calibration
@@ -46,13 +46,13 @@ def workers_for(
     requested = _Requested(translators, glossaries, calibrations or {})
     numbers = {pair: division.copies(translator.engine) for pair, translator in translators.items()}
 
-    def answer(request: BatchRequest, done: Done) -> list[Nbest]:
+    def answer(request: BatchRequest, tell: Tell) -> list[Nbest]:
         """Answers in a copy."""
         set_threads(division.threads)
-        return translated(request, lambda i, nbest: done((i, nbest)), done.abandoned)
+        return translated(request, lambda i, nbest: tell((i, nbest)))
 
     def translated(
-        request: BatchRequest, ready: Callable[[int, Nbest], None], abandoned: Callable[[], bool]
+        request: BatchRequest, ready: Callable[[int, Nbest], None], abandoned: Callable[[], bool] | None = None
     ) -> list[Nbest]:
         pair, lines, options = request
         translator, chosen = requested.options(pair, options)

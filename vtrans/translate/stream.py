@@ -23,7 +23,7 @@ from vtrans.errors import VtransError
 from vtrans.lines.line import Counts, Line
 from vtrans.processes.signals import uninterrupted
 from vtrans.processes.threads import set_threads
-from vtrans.processes.workers import WorkerPool
+from vtrans.processes.workers import Tell, WorkerPool
 from vtrans.text.lines import write_line
 from vtrans.translate.translation import TranslateOptions, rendered
 from vtrans.translate.translator import DEFAULT_OPTIONS, Translator
@@ -110,10 +110,10 @@ def workers_for(
 ) -> Workers[Any]:
     """Returns that many copies of this process, each with `threads` threads, for `translate_windows`."""
 
-    def answer(lines: Sequence[Line], done: Callable[[int], None]) -> tuple[Any, Counts, list[str]]:
+    def answer(lines: Sequence[Line], tell: Tell) -> tuple[Any, Counts, list[str]]:
         set_threads(threads)
         translator.console, translator.counts = None, Counts()
-        translator.translate_window(lines, options, ready=lambda line: done(size_of(line)))
+        translator.translate_window(lines, options, ready=lambda line: tell(size_of(line)))
         return make(lines, options), translator.counts, [warning for line in lines for warning in line.warnings]
 
     advice = "try again with fewer `processes` or a smaller `batch_tokens`"
