@@ -15,16 +15,17 @@ from cli_runner import Done
 from translators import sentences, translator
 
 from vtrans.errors import FileError, InputError
+from vtrans.files import file_sha256
 from vtrans.lines.line import lines_of
 from vtrans.search.options import Mbr, Sampling
 from vtrans.storage.run_folder import RunFolder
 from vtrans.text.lines import lines_in, write_line
 from vtrans.translate.chunks import (
-    ChunkedTexts,
     ChunkJob,
     chunks_of,
     collect,
     engine_of,
+    join,
     settings_of,
     translate_chunks,
 )
@@ -57,12 +58,11 @@ class Work:
         self.prefixes: Path | None = None
         self.constraints: Path | None = None
 
-    def texts(self) -> ChunkedTexts:
-        paths = {"input": self.text, "prefixes": self.prefixes, "constraints": self.constraints}
-        return ChunkedTexts(self.out, {name: path for name, path in paths.items() if path}, self.chunk_lines)
-
     def join(self, options: TranslateOptions = DEFAULT_OPTIONS, **search: Any) -> ChunkJob:
-        return self.texts().join([self.model], settings_of(translator(**search), options), options.lines)
+        named = {"input": self.text, "prefixes": self.prefixes, "constraints": self.constraints}
+        texts = {name: path for name, path in named.items() if path}
+        settings = {"model": file_sha256(self.model), **settings_of(translator(**search), options)}
+        return join(self.out, texts, self.chunk_lines, options.lines, settings)
 
     def parts(self) -> tuple[Any, ...]:
         prefixes, asked = (lines_in(path) if path else None for path in (self.prefixes, self.constraints))
@@ -77,7 +77,7 @@ class Work:
         **search: Any,
     ) -> int:
         """Translates a shard, or stops after that many lines. Returns the number of lines translated."""
-        texts, job, own = self.texts(), self.join(options, **search), translator(**search)
+        job, own = self.join(options, **search), translator(**search)
 
         lines = itertools.count(1)
 
@@ -85,7 +85,7 @@ class Work:
             if next(lines) > stop_after:
                 raise Stopped
 
-        translate_chunks(own, job, chunks_of(shard), texts, self.parts(), options, advance=advance)
+        translate_chunks(own, job, job.missing(chunks_of(shard)), self.parts(), options, advance=advance)
         return own.counts.lines
 
     def result(self) -> bytes:
@@ -165,7 +165,7 @@ def test_prefixes_and_constraints_are_divided_like_their_lines(tmp_path: Path) -
     assert [text.startswith("Hund") for text in found[1:23:4]] == [True] * 6
     assert ["park" in text for text in found[3:23:4]] == [bool(line) for line in LINES[3::4]]
     written(work.prefixes, begun[:-1])
-    with pytest.raises(InputError, match="22"):
+    with pytest.raises(InputError, match="`prefixes`"):
         work.run()
     written(work.prefixes, begun)
     written(work.constraints, [*asked[:-1], "[]"])
@@ -204,7 +204,7 @@ def test_jobs_have_the_engine_with_which_the_first_began(
     assert engine_of(out) == "torch"
     record = json.loads((out / "job.json").read_bytes())
     for engine in ("compiled", None):
-        record["options"]["engine"] = engine
+        record["common"]["engine"] = engine
         (out / "job.json").write_text(json.dumps(record), encoding="utf-8")
         refused = run_cli(*command, "--precision", "float16")
         assert (refused.code, "--precision" in refused.err) == (2, engine == "compiled")
@@ -213,7 +213,7 @@ def test_jobs_have_the_engine_with_which_the_first_began(
 @pytest.mark.parametrize("change", ["longer", "gone", "edited"])
 def test_a_text_that_changes_under_way_is_refused(tmp_path: Path, change: str) -> None:
     work = Work(tmp_path)
-    texts, job = work.texts(), work.join()
+    job = work.join()
 
     def advance(size: int) -> None:
         if change == "gone":
@@ -222,7 +222,7 @@ def test_a_text_that_changes_under_way_is_refused(tmp_path: Path, change: str) -
             written(work.text, [*LINES, "more"] if change == "longer" else [line.upper() for line in LINES])
 
     with pytest.raises(InputError, match="text"):
-        translate_chunks(translator(), job, chunks_of("1/1"), texts, work.parts(), DEFAULT_OPTIONS, advance=advance)
+        translate_chunks(translator(), job, job.missing(), work.parts(), DEFAULT_OPTIONS, advance=advance)
     assert work.names() == {"job.json"}
 
 

@@ -38,10 +38,11 @@ def test_few_lines_are_divided_without_loss(lines: list[str], parts: int) -> Non
 
 
 def test_lines_that_have_arrived_are_handed_out_unless_all_will_arrive() -> None:
-    ahead = threading.Semaphore(0)
+    ahead, asked = threading.Semaphore(0), threading.Semaphore(0)
 
     def lines() -> Iterator[str]:
         for word in ("first", "second", "third"):
+            asked.release()
             assert ahead.acquire(timeout=60)
             yield word
 
@@ -49,8 +50,12 @@ def test_lines_that_have_arrived_are_handed_out_unless_all_will_arrive() -> None
     for word in ("first", "second", "third"):
         ahead.release()
         assert texts(next(stream)) == [word]
-    ahead.release(3)
-    assert texts(next(Windows(lines_of(lines())))) == ["first", "second", "third"]
+    whole = Windows(lines_of(lines()))
+    ahead.release()
+    for _ in range(5):
+        assert asked.acquire(timeout=60)
+    threading.Timer(0.2, ahead.release, [2]).start()
+    assert texts(next(whole)) == ["first", "second", "third"]
 
 
 def test_long_lines_bound_how_far_the_thread_reads_ahead(monkeypatch: pytest.MonkeyPatch) -> None:

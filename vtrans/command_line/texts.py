@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from vtrans.command_line.lines import Extent, many, progress, source_of, stdin_is_terminal, writer
+from vtrans.command_line.lines import many, progress, source_of, stdin_is_terminal, writer
 from vtrans.command_line.options import BAD_UTF8, check_line_counts, check_output
 from vtrans.console import Console
 from vtrans.errors import InputError
+from vtrans.files import file_sha256
 from vtrans.keys import flag, number, path, text
 from vtrans.processes.signals import ended_by_signals
 from vtrans.text.lines import OnBadUtf8
-from vtrans.translate.chunks import ChunkedTexts, chunks_of, settings_of, translate_chunks
+from vtrans.translate.chunks import chunks_of, join, settings_of, translate_chunks
 
 if TYPE_CHECKING:
     from vtrans.lines.line import Counts
@@ -69,32 +70,25 @@ class Text:
         return self.input is None and stdin_is_terminal()
 
     @property
-    def chunks(self) -> slice:
-        """The chunks of the shard."""
-        return chunks_of(self.shard or "1/1")
-
-    def in_chunks(self) -> ChunkedTexts | None:
-        """Returns the texts in chunks, after reading them once, or None if they are not divided. Raises InputError for
-        a wrong division."""
-        if self.chunk_lines is None:
-            if self.shard is not None:
-                raise InputError("`shard` only applies to chunks; add `chunk_lines`, or leave it out.")
-            return None
-        if self.input is None or self.output is None:
-            raise InputError("`chunk_lines` needs `input`, a file, and `output`, a folder.")
-        if self.line_buffered:
-            raise InputError("`line_buffered` is for input that arrives line by line; leave it or `chunk_lines` out.")
-        chunks_of(self.shard or "1/1")
-        paths = {"input": self.input, "prefixes": self.prefixes, "constraints": self.constraints}
-        return ChunkedTexts(self.output, {name: path for name, path in paths.items() if path}, self.chunk_lines)
+    def files(self) -> dict[str, Path]:
+        """The files that are read, by the names of their options."""
+        named = {"input": self.input, "prefixes": self.prefixes, "constraints": self.constraints}
+        return {name: path for name, path in named.items() if path}
 
     def check(self, others: list[tuple[str, Path | None]]) -> None:
-        """Raises InputError if the output would replace an input or one of the other files, which have flags, or if
-        there is not one prefix or constraint per line. Chunks count the lines themselves."""
+        """Raises InputError for a wrong division, if the output would replace an input or one of the other files, which
+        have flags, or if there is not one prefix or constraint per line."""
+        if self.chunk_lines is None and self.shard is not None:
+            raise InputError("`shard` only applies to chunks; add `chunk_lines`, or leave it out.")
+        if self.chunk_lines and (self.input is None or self.output is None):
+            raise InputError("`chunk_lines` needs `input`, a file, and `output`, a folder.")
+        if self.chunk_lines and self.line_buffered:
+            raise InputError("`line_buffered` is for input that arrives line by line; leave it or `chunk_lines` out.")
+        chunks_of(self.shard or "1/1")
         inputs = [("--input", self.input), ("--prefix", self.prefixes), ("--constraints", self.constraints)]
         check_output(self.output, [*inputs, *others])
         for name, other in (("prefix", self.prefixes), ("constraints", self.constraints)):
-            if self.input and other and self.chunk_lines is None:
+            if self.input and other:
                 check_line_counts(self.input, other, name)
 
     def division(self, processes: int | None, threads: int | None) -> Division:
@@ -111,77 +105,57 @@ class Text:
         return divide(processes, threads, reason, prefer_one=self.typed)
 
 
-@contextmanager
-def opened(text: Text, console: Console) -> Iterator[tuple[tuple[Any, ...], Extent]]:
-    """Yields the lines of a text, their prefixes and their constraints, for `lines_of`, and the extent of the text."""
-    from vtrans.wording.phrases import read_constraints
-
-    with ExitStack() as stack:
-        texts, extent = stack.enter_context(source_of(text.input, text.on_bad_utf8, console))
-        prefixes, asked = (
-            stack.enter_context(source_of(path, text.on_bad_utf8, console))[0] if path else None
-            for path in (text.prefixes, text.constraints)
-        )
-        yield (texts, prefixes, asked and read_constraints(asked, str(text.constraints))), extent
-
-
 def translate_text(
     load: Callable[[], Translator],
     models: list[Path],
     settings: dict[str, Any],
     options: TranslateOptions,
     text: Text,
-    chunks: ChunkedTexts | None,
     division: Division,
     console: Console,
 ) -> None:
     """Translates a text with copies of this process if that is faster, and reports how it went. `models` and `settings`
     are what chunks have in common, besides the settings of the translator."""
     from vtrans.lines.line import lines_of
+    from vtrans.storage.run_folder import choose_model
     from vtrans.translate.stream import translate_stream, workers_for
+    from vtrans.wording.phrases import read_constraints
 
-    with ended_by_signals(), opened(text, console) as (parts, extent):
+    with ended_by_signals(), ExitStack() as stack:
         translator = load()
         translator.check(options, constraints=text.constraints is not None)
+        lines, extent = stack.enter_context(source_of(text.input, text.on_bad_utf8, console))
+        prefixes, asked = (
+            stack.enter_context(source_of(path, text.on_bad_utf8, console))[0] if path else None
+            for path in (text.prefixes, text.constraints)
+        )
+        parts: tuple[Any, ...] = lines, prefixes, asked and read_constraints(asked, str(text.constraints))
         if text.typed:
             console.info("reading from the terminal, line by line; end with Ctrl-D")
-        if chunks:
-            common = {**settings, **settings_of(translator, options), "on_bad_utf8": text.on_bad_utf8}
-            job = chunks.join(models, common, options.lines)
-            missing = job.missing(text.chunks)
-            whole = many(job.chunks, "chunk", f"of at most {job.chunk_lines:,} lines")
-            console.info(f"{many(len(missing), 'chunk', 'to translate')}; {job.folder} will hold {whole}")
         copies = division.copies(translator.engine)
         if copies > 1:
             console.info(f"up to {copies} processes share the input")
-        with workers_for(translator, options, copies, division.threads) if copies else nullcontext() as workers:
-            if chunks:
-                with console.progress("translated", job.lines_in(missing), unit="sentences") as counter:
-                    translate_chunks(
-                        translator,
-                        job,
-                        text.chunks,
-                        chunks,
-                        parts,
-                        options,
-                        advance=lambda size: counter.advance(),
-                        workers=workers,
-                    )
-            else:
-                with (
-                    writer(text.output) as stream,
-                    progress(console, stream, shown=not text.typed) as counter,
-                ):
-                    translate_stream(
-                        translator,
-                        lines_of(*parts),
-                        stream,
-                        options,
-                        line_buffered=text.line_buffered,
-                        complete=extent.known,
-                        advance=lambda size: counter.advance(share=extent.advance(size)),
-                        workers=workers,
-                    )
+        copied = workers_for(translator, options, copies, division.threads) if copies else nullcontext()
+        workers = stack.enter_context(copied)
+
+        def advance(size: int) -> None:
+            counter.advance(share=extent.advance(size))
+
+        if text.chunk_lines and text.output:
+            common = {"model": [file_sha256(choose_model(path).file) for path in models], **settings}
+            common |= {**settings_of(translator, options), "on_bad_utf8": text.on_bad_utf8}
+            job = join(text.output, text.files, text.chunk_lines, options.lines, common)
+            chunks = job.missing(chunks_of(text.shard or "1/1"))
+            whole = many(len(job.chunks), "chunk", f"of at most {job.chunk_lines:,} lines")
+            console.info(f"{many(len(chunks), 'chunk', 'to translate')}; {job.folder} will hold {whole}")
+            total = sum(len(job.lines_of(chunk)) for chunk in chunks)
+            counter = stack.enter_context(console.progress("translated", total, unit="sentences"))
+            translate_chunks(translator, job, chunks, parts, options, advance=advance, workers=workers)
+        else:
+            stream = stack.enter_context(writer(text.output))
+            counter = stack.enter_context(progress(console, stream, shown=not text.typed))
+            how = {"line_buffered": text.line_buffered, "complete": extent.known}
+            translate_stream(translator, lines_of(*parts), stream, options, **how, advance=advance, workers=workers)
     report(translator.counts, console, min_length=translator.search.min_length)
 
 

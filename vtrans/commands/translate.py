@@ -191,8 +191,7 @@ def translate(
     targets = documents.targets(files, text.output, others) if files else {}
     search = _checked_search(search, sampling, sampling_options, mbr, no_retry)
     text.check(others)
-    chunks = text.in_chunks()
-    if chunks and reading.memory:
+    if text.chunk_lines and reading.memory:
         raise InputError("`memory` cannot be used with `chunk_lines`, because it may change while jobs run.")
     console = Console(quiet=quiet)
     from vtrans.translate.translation import TranslateOptions
@@ -207,9 +206,8 @@ def translate(
         **reading.options(models, to, console, confidence=output.confidence, documents=bool(files)),
         to=to,
     )
-    load_model = partial(
-        _loaded, models, engine, engine_of(chunks.folder) if chunks else None, search, options, console, not no_retry
-    )
+    begun = engine_of(text.output) if text.chunk_lines and text.output else None
+    load_model = partial(_loaded, models, engine, begun, search, options, console, not no_retry)
     if targets:
         written = None
         if text.output and len(targets) > 1:
@@ -218,7 +216,7 @@ def translate(
         translate_files(load_model, targets, options, documents, division, console, written)
         return
     common = {**decisive(engine), "weights": list(models.weights) or None, "no_retry": no_retry}
-    translate_text(load_model, models.paths, common, options, text, chunks, division, console)
+    translate_text(load_model, models.paths, common, options, text, division, console)
 
 
 def _settings_of(models: Ensemble, reading: Reading, others: object) -> str:
