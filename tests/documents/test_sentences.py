@@ -6,6 +6,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+from vtrans.documents.document import PlainDocument, Translated, html_document
 from vtrans.documents.sentences import PROTECTION, Splitting, split_sentences
 
 TEXTS = st.text(st.sampled_from("ab.?! \n\r\t\u2028\x85\x0c\"'()。Z9Dr") | st.characters(exclude_categories=["Cs"]))
@@ -62,3 +63,35 @@ def test_where_a_text_is_split(splitting: Splitting, sentences: list[str]) -> No
     split = split_sentences(text, "en", splitting)
     assert split.sentences == sentences
     assert split.joined(sentences).replace("\n", " ") == text.replace("\n", " ")
+
+
+TRANSLATIONS = {
+    "A dog.": "狗。",
+    "A cat.": "猫。",
+    "狗。": "A dog.",
+    "猫。": "A cat.",
+    "कुत्ता।": "A dog.",
+    "Ja!": "はい!",
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "language", "written"),
+    [
+        ("A dog. A cat.\nA dog.", "en", "狗。猫。\n狗。"),
+        ("A dog.  A cat.", "en", "狗。  猫。"),
+        ("狗。猫。", "zh", "A dog. A cat."),
+        ("狗。 x", "zh", "A dog. x"),
+        ("कुत्ता।कुत्ता।", "hi", "A dog. A dog."),
+        ("Ja! A dog.", "de", "はい!狗。"),
+        ("ABC。 犬。", "ja", "ABC。 犬。"),  # it stays as it is
+    ],
+)
+def test_sentences_are_separated_as_the_script_of_the_translation_separates_them(
+    text: str, language: str, written: str
+) -> None:
+    plain = PlainDocument(text, language)
+    translations = [Translated(TRANSLATIONS.get(line, line)) for line in plain.lines]
+    assert plain.joined(translations) == written
+    marked = html_document(f"<p><b>{text}</b></p>", language, splitting="lines")
+    assert marked.joined(translations) == f"<p><b>{written}</b></p>"

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import Literal
 
-from vtrans.documents.sentences import PROTECTION, Splitting, split_sentences
+from vtrans.documents.sentences import PROTECTION, Splitting, gaps, split_sentences
 from vtrans.documents.word_parts import Links, divided_words
 from vtrans.text.words import WORD, unwrapped
 from vtrans.wording.protect import Span
@@ -138,12 +138,17 @@ class Segment:
         parts: list[str | int] = []  # text and tags as they are written, and numbers of sentences
         place, number, depth = 0, 0, 0
         around = [["", ""] for _ in self.sentences]  # white space that goes into the elements of a sentence
+        characters = list(self.text)
+        for k, (given, new) in enumerate(self._gaps([text for text, _ in translations])):
+            around[k][1] = new[len(given) :]
+            if len(new) < len(given):
+                characters[self.sentences[k].end] = ""
         for mark, tag, change in [*self._marks, (len(self.text), "", 0)]:
             while number < len(self.sentences) and self.sentences[number].end <= mark:
-                self._add(parts, self.text[place : self.sentences[number].begin], depth, around)
+                self._add(parts, "".join(characters[place : self.sentences[number].begin]), depth, around)
                 parts.append(number)
                 place, number = self.sentences[number].end, number + 1
-            self._add(parts, self.text[place:mark], depth, around)
+            self._add(parts, "".join(characters[place:mark]), depth, around)
             parts.append(tag)
             place, depth = max(place, mark), depth + change
         made = []
@@ -152,6 +157,12 @@ class Segment:
             new = self.text[sentence.begin : sentence.end] if text == sentence.line else text
             made.append(self._placed(sentence, f"{a}{new}{b}", links))
         return "".join(made[part] if isinstance(part, int) else part for part in parts)
+
+    def _gaps(self, texts: Sequence[str]) -> Iterator[tuple[str, str]]:
+        """Yields what is between neighbouring sentences, and what is between their translations."""
+        given = [self.text[one.end : other.begin] for one, other in pairwise(self.sentences)]
+        lines = [sentence.line for sentence in self.sentences]
+        return zip(given, gaps(lines, given, texts), strict=True)
 
     def _add(self, parts: list[str | int], text: str, depth: int, around: list[list[str]]) -> None:
         """Adds text between sentences. If all text must be inside elements and none is open, it goes into those of the

@@ -6,12 +6,12 @@ A line ends at each character that some program takes for a line end, unless lin
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Literal
 
-from vtrans.text.sentences import sentences
+from vtrans.text.sentences import gap, sentences
 from vtrans.wording.patterns import CODE, PATH, PLACEHOLDERS
 from vtrans.wording.protect import Protection
 
@@ -46,14 +46,25 @@ class Split:
 
     def joined(self, sentences: list[str]) -> str:
         """Returns the text with these sentences in place of its own."""
-        return "".join(chain(*zip(self.between, [*sentences, ""], strict=True)))
+        return "".join(chain(*zip(self._between(sentences), [*sentences, ""], strict=True)))
 
-    def begins(self, sentences: Iterable[str]) -> Iterator[int]:
+    def _between(self, sentences: Sequence[str]) -> list[str]:
+        inner = gaps(self.sentences, self.between[1:-1], sentences)
+        return [*self.between[:1], *inner, *self.between[1:][-1:]]
+
+    def begins(self, sentences: Sequence[str]) -> Iterator[int]:
         """Yields where each of these sentences, in place of the text's own, begins in the text."""
         place = 0
-        for between, sentence in zip(self.between[:-1], sentences, strict=True):
+        for between, sentence in zip(self._between(sentences)[:-1], sentences, strict=True):
             yield place + len(between)
             place += len(between) + len(sentence)
+
+
+def gaps(sources: Sequence[str], between: Sequence[str], translations: Sequence[str]) -> list[str]:
+    """Returns what separates the translations of sentences that these texts separate. Neighbours that stay as they are
+    keep what is between them."""
+    pairs = zip(between, pairwise(sources), pairwise(translations), strict=True)
+    return [given if ours == both or not all(both) else gap(given, ours[0], *both) for given, ours, both in pairs]
 
 
 def split_sentences(text: str, language: str, splitting: Splitting = "lines") -> Split:

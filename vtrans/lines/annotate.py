@@ -7,20 +7,18 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
-import regex
-
 from vtrans.engines.alignments import NO_WORD, Links, spread
 from vtrans.engines.engine import Engine
 from vtrans.lines.line import Line, Piece
 from vtrans.search.decoder import SubwordPair
 from vtrans.text.lines import one_line
+from vtrans.text.sentences import gap
 from vtrans.text.vocabulary import EOS_ID
-from vtrans.text.words import first_words, is_wide, words_in, words_of_ids, words_of_line
+from vtrans.text.words import first_words, words_in, words_of_ids, words_of_line
 from vtrans.translate.confidence import Calibration
 from vtrans.translate.translation import NO_TRANSLATION, TranslateOptions, Translation
 
 SHORT_FROM, SHORT = 40, 4  # a piece of that many subwords is translated by far less if these are so many times fewer
-_QUOTES = regex.compile(r"[\p{Pi}\p{Pf}\"']+")  # they are as wide in all scripts
 
 
 class Annotate:
@@ -79,15 +77,10 @@ class Annotate:
         )
 
     def _gap(self, piece: Piece, text: str, following: str) -> str:
-        """Returns what stands between the translations of a piece and the next one: the white space of the source after
-        the same mark, else a blank if the target's script has blanks. A mark of any script may stand before them."""
+        """Returns what stands between the translations of a piece and the next one. A mark of any script may stand
+        before them."""
         end = self._engine.src_vocab.decode(piece.source.tokens[-5:])  # EOS, and the bytes of a character
-        before, after = _QUOTES.sub("", text[-9:]), _QUOTES.sub("", following[:9])
-        has_blank = not is_wide(before[-1:] + after[:1])
-        same = text[-1] == end[-1:] and (has_blank or is_wide(end))
-        if same or piece.gap not in ("", " "):
-            return piece.gap
-        return " " * has_blank
+        return gap(piece.gap, end, text, following)
 
     def _align(self, lines: Sequence[Line]) -> None:
         """Links words within each piece of a line, with one forced pass for all lines."""

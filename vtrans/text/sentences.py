@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import regex
 
 from vtrans.text.languages import base
+from vtrans.text.words import is_wide
 
 # Characters that sentencex sees at a time. It takes quadratic time for quotation marks, and no other thread runs then.
 WINDOW = 5000
@@ -19,6 +20,7 @@ WINDOW = 5000
 _MARK = regex.compile(r"[\p{SB=STerm}--[!?]]|\u037e", regex.V1)
 # One or two digits or a single letter with a full stop are an ordinal, an initial or an item of a list.
 _GOES_ON = regex.compile(r"(?<=(?<![\w\p{M}])(?:\p{Nd}{1,2}|\p{L}\p{M}*)\p{SB=ATerm}\s*)")
+_QUOTES = regex.compile(r"[\p{Pi}\p{Pf}\"']+")  # they are as wide in all scripts
 _BEGIN = regex.compile(r"(?<=(?:^|[\p{STerm}:\u2026])[\s\p{Pd}[\p{P}--\p{SB=SContinue}]]*)", regex.V1)
 
 
@@ -48,6 +50,16 @@ def _parts(text: str, language: str) -> Iterator[str]:
             begin = place
         if not parts:
             place += WINDOW
+
+
+def gap(given: str, source: str, before: str, after: str) -> str:
+    """Returns what separates two sentences of a translation that `given` separates in the source: the same white space
+    after the same mark, else a blank if the script of the translation has blanks. `source` is the first sentence,
+    `before` its translation, and `after` the translation of the second one."""
+    end, begin = _QUOTES.sub("", before[-9:]), _QUOTES.sub("", after[:9])
+    has_blank = not is_wide(end[-1:] + begin[:1])
+    is_same = before[-1:] == source[-1:] and (has_blank or is_wide(source[-9:]))
+    return given if is_same or given not in ("", " ") else " " * has_blank
 
 
 def begins_sentence(before: str) -> bool:
