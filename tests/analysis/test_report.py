@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 from cli_runner import Done
 
-from vtrans.analysis.report import POLICY, ReportOptions, report
+from vtrans.analysis.report import POLICY, ReportOptions, marked, report
 from vtrans.analysis.run_history import histories
 from vtrans.data.store import DataFolder
 from vtrans.errors import FileError
@@ -60,6 +61,27 @@ def test_the_page_shows_the_run_and_loads_nothing(tiny_run: RunFolder, tiny_data
         assert shown in page.text
     assert history.best is not None
     assert f"{history.best['bleu']:.2f}" in page.text
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "shown"),
+    [
+        ("ein Hund läuft", "ein Dackel läuft", "ein <del>Hund</del> <ins>Dackel</ins> läuft"),
+        ("我爱狗。", "我爱猫。", "我爱<del>狗</del><ins>猫</ins>。"),
+        ("", "<猫", "&lt;猫"),
+    ],
+)
+def test_words_that_are_new_since_the_row_above_are_marked(before: str, after: str, shown: str) -> None:
+    assert marked(before, after) == shown
+
+
+def test_text_has_its_own_direction(tiny_run: RunFolder) -> None:
+    (history,) = histories([tiny_run.path])
+    page = report([history], ReportOptions(sentences=1))
+    assert history.sources is not None
+    assert history.references is not None
+    for text in (history.sources[0], history.references[0]):
+        assert f' dir="auto">{escape(text)}<' in page
 
 
 def test_text_of_the_user_is_escaped(run_copy: RunFolder) -> None:

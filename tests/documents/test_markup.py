@@ -160,3 +160,21 @@ def test_text_cannot_become_a_tag() -> None:
         translated("a", lambda line: Translated("<script>alert(1)</script>&"))
         == "&lt;script&gt;alert(1)&lt;/script&gt;&amp;"
     )
+
+
+@pytest.mark.parametrize(
+    ("page", "translation", "written"),
+    [
+        ("<html lang=en><p>A dog.</p>", "كلب.", '<html dir="rtl" lang=en><p>كلب.</p>'),
+        (
+            "<!doctype html><HTML DIR='rtl' lang=he><p>כלב</p>",
+            "a dog",
+            '<!doctype html><HTML dir="ltr" lang=he><p>a dog</p>',
+        ),
+        ("<html dir=rtl><p>כלב</p>", "كلب", "<html dir=rtl><p>كلب</p>"),
+        ("<html><p dir=ltr>A dog.</p>", "狗。", "<html><p dir=ltr>狗。</p>"),
+        ("<p>A dog.</p>", "كلب.", "<p>كلب.</p>"),
+    ],
+)
+def test_a_page_has_the_direction_of_its_translation(page: str, translation: str, written: str) -> None:
+    assert translated(page, lambda line: Translated(translation)) == written

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -221,3 +222,9 @@ def test_what_a_model_cannot_do_is_refused_and_not_listed() -> None:
         assert (listed["formality"], listed["confidence"]) == ([], [])
         assert client.translate("dog", formality="more").status == 400
         assert client.translate("dog", confidence=True).status == 400
+
+
+def test_text_on_the_page_has_its_own_direction(client: Client) -> None:
+    fields = re.findall('<[^>]* class="text"[^>]*>', client.get("/").body.decode())
+    assert len(fields) == 4
+    assert all(' dir="auto"' in field for field in fields)

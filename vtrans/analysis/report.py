@@ -26,6 +26,7 @@ from vtrans.engines.torch_engine import TorchEngine
 from vtrans.errors import InputError
 from vtrans.files import write_atomically
 from vtrans.score import compare
+from vtrans.text.words import has_spaces, words_in
 from vtrans.translate.translator import Translator
 
 FEW_RUNS = 3  # whose results are columns, which fit a narrow window
@@ -99,7 +100,7 @@ def table(name: str, header: Sequence[str], rows: Iterable[Sequence[object]], *,
     marks = [' class="number"' if right else "" for right in numeric]
     head = "".join(f'<th scope="col"{mark}>{escape(column)}</th>' for column, mark in zip(header, marks, strict=True))
     lines = [
-        "<tr>" + "".join(f"<td{mark}>{cell}</td>" for cell, mark in zip(row, marks, strict=True)) + "</tr>"
+        "<tr>" + "".join(f'<td dir="auto"{mark}>{cell}</td>' for cell, mark in zip(row, marks, strict=True)) + "</tr>"
         for row in cells
     ]
     return scrolled(name, f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>")
@@ -228,7 +229,7 @@ def _translations(runs: Sequence[RunHistory], count: int) -> Iterator[str]:
     for i in range(min(count, *(len(run.sources or ()) for run in shown))):
         first = shown[0]
         assert first.sources is not None
-        yield f"<h3>{escape(first.sources[i])}</h3>"
+        yield f'<h3 dir="auto">{escape(first.sources[i])}</h3>'
         for run in shown:
             assert run.references is not None
             rows: list[tuple[object, object]] = []
@@ -256,19 +257,20 @@ def _chosen_steps(run: RunHistory) -> list[int]:
 
 def marked(before: str, after: str) -> Html:
     """Returns `after` as HTML in which words that `before` lacks are in <ins>, and words it has removed in <del>."""
-    old, new = before.split(), after.split()
+    old, new = words_in(before), words_in(after)
     if not old:
-        return Html(escape(" ".join(new)))
+        return Html(escape(after))
+    blank = " " if has_spaces(before + after) else ""
     parts = []
     for kind, a, b, c, d in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if kind == "equal":
-            parts.append(escape(" ".join(new[c:d])))
+            parts.append(escape(blank.join(new[c:d])))
             continue
         if a < b:
-            parts.append(f"<del>{escape(' '.join(old[a:b]))}</del>")
+            parts.append(f"<del>{escape(blank.join(old[a:b]))}</del>")
         if c < d:
-            parts.append(f"<ins>{escape(' '.join(new[c:d]))}</ins>")
-    return Html(" ".join(parts))
+            parts.append(f"<ins>{escape(blank.join(new[c:d]))}</ins>")
+    return Html(blank.join(parts))
 
 
 def _attention(runs: Sequence[RunHistory], models: Mapping[str, Inspection | None], sentences: int) -> Iterator[str]:

@@ -10,11 +10,14 @@ from itertools import count, groupby, islice
 from typing import Protocol
 
 from vtrans.data.matches import Kind, Known
-from vtrans.documents.html import escape, read_html
+from vtrans.documents.html import escape, read_html, with_direction
 from vtrans.documents.markup import Item, Segment
 from vtrans.documents.sentences import MARKS, Splitting, split_sentences
 from vtrans.errors import DocumentError
+from vtrans.text.languages import is_right_to_left
 from vtrans.text.words import WORD, words_in
+
+_HTML = re.compile(r"""<html\b(?:"[^"]*"|'[^']*'|[^'">])*>""", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -227,6 +230,17 @@ def _free_mark(items: Sequence[Item]) -> str:
     return mark
 
 
+class HtmlDocument(MarkedDocument):
+    """HTML. Its element <html>, if there is one, gets the direction of the translation where this is another one."""
+
+    def joined(self, translations: Sequence[Translated]) -> str:
+        page = super().joined(translations)
+        texts = (self.lines, [translation.text for translation in translations])
+        before, after = (is_right_to_left("".join(lines)) for lines in texts)
+        tag = _HTML.search(page) if before != after else None
+        return page.replace(tag[0], with_direction(tag[0], right_to_left=after), 1) if tag else page
+
+
 Paired = tuple[MarkedDocument, MarkedDocument] | str
 """A string and its translation, or the reason why a string is left out of training text."""
 
@@ -235,7 +249,7 @@ def html_document(
     text: str, language: str, ignored: Collection[str] = (), splitting: Splitting = "sentences"
 ) -> Document:
     """Returns HTML, a document or a part of one, in which the elements of the ignored names stay as they are."""
-    return MarkedDocument(read_html(text, ignored), language, escape, splitting=splitting)
+    return HtmlDocument(read_html(text, ignored), language, escape, splitting=splitting)
 
 
 READERS: dict[str, Callable[[str, str], Document]] = {"text": PlainDocument, "html": html_document}

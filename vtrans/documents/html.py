@@ -33,6 +33,7 @@ _CHARSET = re.compile(rb"""<meta\b[^>]*?\bcharset\s*=\s*["']?\s*([\w.:-]+)""", r
 _COMMENT = re.compile(rb"<!--.*?-->", re.DOTALL)
 _LATIN = {"iso-8859-1", "iso8859-1", "latin1", "latin-1", "l1"}  # browsers read it as Windows-1252, which has more
 _WINDOWS = re.compile(rb"[\x80-\x9f]")
+_DIRECTION = re.compile(r"""\sdir\s*=\s*(?:"[^"]*"|'[^']*'|[^\s>]*)""", re.IGNORECASE)
 # The tokenizer counts lines by these, and reads each as \n, as the HTML standard says.
 _LINE_END = re.compile("\r\n?|\n")
 _DROPPED = r"</>|(?s:<[/?]?[A-Za-z].*)"  # the tokenizer drops an empty tag, and an unfinished one at the end
@@ -51,6 +52,11 @@ def html_encoding(content: bytes) -> str:
 def escape(text: str) -> str:
     """Returns text as HTML."""
     return html.escape(text, quote=False).replace("\u00a0", "&nbsp;")
+
+
+def with_direction(tag: str, *, right_to_left: bool) -> str:
+    """Returns an opening tag with this direction of text."""
+    return re.sub(r"^<\w+", rf'\g<0> dir="{"rtl" if right_to_left else "ltr"}"', _DIRECTION.sub("", tag))
 
 
 def read_html(document: str, ignored: Collection[str] = ()) -> list[Item]:

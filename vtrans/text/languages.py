@@ -8,6 +8,8 @@ from collections.abc import Collection, Sequence
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
+import regex
+
 from vtrans.errors import InputError
 
 _CODE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})*|[a-z]{3}_[A-Z][a-z]{3}")  # the latter as in NLLB
@@ -15,6 +17,7 @@ _PACKED = (".gz", ".xz", ".bz2")
 UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 """The characters of scripts that are written without spaces between words, for a character class of `regex`."""
 
+_RIGHT_TO_LEFT = regex.compile(r"[\p{Bidi_Class=R}\p{Bidi_Class=AL}]")
 # A line per language of ISO 639-1: its code, that of ISO 639-3 if NLLB has the language, else -, and its name.
 _LINES = Path(__file__).with_name("languages.txt").read_text(encoding="utf-8").split("\n")
 _TABLE = [line.split(" ", 2) for line in _LINES if line]
@@ -65,6 +68,11 @@ def direction(known: Sequence[Languages], tagged: bool, src: str | None, tgt: st
         given = " and ".join(f"{name} {code}" for name, code in (("`from`", src), ("`to`", tgt)) if code) or "neither"
         raise InputError(f"`from` and `to` must name one direction of the model, {pairs}, got {given}.")
     return Languages("", "")
+
+
+def is_right_to_left(text: str) -> bool:
+    """Returns whether most letters of a text are of scripts that are written from right to left."""
+    return 2 * len(_RIGHT_TO_LEFT.findall(text)) > sum(map(str.isalpha, text))
 
 
 def language_name(code: str) -> str:

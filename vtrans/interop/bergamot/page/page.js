@@ -64,7 +64,7 @@ async function keep() {
 
 // Models that have learned from clean text answer emoji with nonsense. So emoji are copied, as vtrans itself does.
 const EMOJI = /((?:\s*(?:\p{Emoji_Presentation}|\p{Extended_Pictographic}\ufe0f)(?:\p{Emoji_Modifier}|[\u200d\ufe0f])*)+\s*)/u;
-const SENTENCE_END = /[.!?…。！？]["'”’)\]]*$/;
+const SENTENCE_END = /[\p{Sentence_Terminal}…]["'”’)\]]*$/u;
 const wordsOf = (line) => line.split(/\s+/).filter(Boolean);
 
 // Returns the texts of a line, between which are the emoji at the ends of its sentences. A text lists the emoji inside
