@@ -2,7 +2,7 @@
 
 A chain file is a TOML file. Its sections are the dataclasses below, whose fields are the keys. [back_translation],
 [teachers] and [student] also take values that replace those of their recipe, such as `train.max_steps = 2000`. A chain
-without [back_translation] or [student] leaves out their stages.
+without [back_translation] or [student] leaves out their stages. Without [teachers], the student learns from the pairs.
 """
 
 from __future__ import annotations
@@ -55,9 +55,12 @@ class BackTranslation(Model):
 
 @dataclass(frozen=True)
 class Teachers(Model):
-    """The section [teachers]: one model per seed. Together they translate the training sources, and further text."""
+    """The section [teachers]: one model per seed, or given models. Together they translate the training sources, and
+    further text."""
 
     seeds: tuple[float, ...] = numbers(0, 2**31 - 1, "Seeds of the teachers.")
+    models: tuple[str, ...] = texts("Model files to use instead of training teachers, relative to the chain file.")
+    translate_options: tuple[str, ...] = texts("Further options of `vtrans translate`.")
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,7 @@ class Chain:
     """What a chain file says."""
 
     text: Text
-    teachers: Teachers
+    teachers: Teachers | None = None
     back_translation: BackTranslation | None = None
     student: Student | None = None
 
@@ -84,14 +87,22 @@ class Chain:
         sections = {name: getattr(self, name) for name in ("back_translation", "teachers", "student")}
         return {name: model for name, model in sections.items() if model}
 
+    @property
+    def teacher_names(self) -> list[str]:
+        """The run folders of the teachers, or the files of given models, in the folder of the chain."""
+        if not self.teachers:
+            return []
+        ending = ".safetensors" if self.teachers.models else ""
+        return [f"teacher-{n}{ending}" for n, _ in enumerate(self.teachers.models or self.teachers.seeds, 1)]
+
 
 def load_chain(path: Path) -> Chain:
     """Returns the chain in a file. Raises InputError for an unknown or missing key, and for a wrong value."""
     table = read_table(path, "chain")
     kinds = {"text": Text, "back_translation": BackTranslation, "teachers": Teachers, "student": Student}
     check_keys(table, [*kinds], str(path))
-    for key in ("text", "teachers"):
-        if key not in table:
+    for key, missing in (("text", "text" not in table), ("teachers", not {"teachers", "student"} & {*table})):
+        if missing:
             raise InputError(f"{path}: the section [{key}] is missing; add it.")
     sections: dict[str, Any] = {key: _section(kinds[key], values, path, key) for key, values in table.items()}
     chain = Chain(**sections)
@@ -102,6 +113,8 @@ def load_chain(path: Path) -> Chain:
         raise InputError(f"{path}: text.tgt must be another language than text.src, got {chain.text.src} for both.")
     if chain.back_translation and not chain.back_translation.text:
         raise InputError(f"{path}: back_translation.text is missing; name files of the target language.")
+    if chain.back_translation and (not chain.teachers or chain.teachers.models):
+        raise InputError(f"{path}: back_translation has no effect without teachers that learn; leave it out.")
     if chain.student and chain.student.text:
         raise InputError(f"{path}: student.text has no effect; teachers.text names files that the teachers translate.")
     return chain
@@ -111,7 +124,14 @@ def _section(kind: type[Any], values: Any, path: Path, section: str) -> Any:
     where = f"{path}: {section}"
     is_model = issubclass(kind, Model)
     made = checked(kind, values, where, SECTIONS if is_model else ())
-    if kind is Teachers:
+    if kind is Teachers and made.get("models"):
+        if unused := {"recipe", "seeds", *SECTIONS} & {*values}:
+            raise InputError(f"{where}.{min(unused)} has no effect on the given models; leave it out.")
+        for name in made["models"]:
+            if not (path.parent / name).is_file():
+                raise InputError(f"{where}.models must name model files, but there is no file {path.parent / name}.")
+        made["models"] = tuple(str(path.parent / name) for name in made["models"])
+    elif kind is Teachers:
         made["seeds"] = seeds = made.get("seeds") or (1.0,)
         if len({int(seed) for seed in seeds if seed == int(seed)}) < len(seeds):
             raise InputError(f"{where}.seeds must be different whole numbers, got {toml_value(seeds)}.")

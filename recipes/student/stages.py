@@ -16,7 +16,7 @@ from vtrans.errors import FileError
 from ..experiment import TextFiles
 from ..running import INTO
 from ..work import Stage
-from .chain import Chain, Model, Student
+from .chain import Chain, Model, Student, Teachers
 
 TAG = "<BT>"  # with which back-translated sources begin (Caswell et al. 2019)
 CHUNK = "20000"  # lines; a translation that was stopped resumes after its last chunk
@@ -59,6 +59,16 @@ class Files:
         return [Stage("text", [["cp", *files, "text/"]], files, [f"text/{name}" for name in names], ["text"])]
 
 
+def copied_models(chain: Chain, work: Path) -> list[Stage]:
+    """Returns the stages that copy given teachers to the folder of the chain, unless they are there."""
+    stages = list[Stage]()
+    for n, model in enumerate(chain.teachers.models if chain.teachers else ()):
+        source, name = os.path.relpath(model, work), chain.teacher_names[n]
+        if source != name:
+            stages.append(Stage(f"copy of {name}", [["cp", source, name]], [source], [name]))
+    return stages
+
+
 @dataclass
 class Stages:
     """Makes the stages of a chain, in their order."""
@@ -71,7 +81,8 @@ class Stages:
         chain, src = self.chain, self.chain.text.src
         pairs = self.clean() if chain.text.clean else [(f"text/{src}", f"text/{tgt}") for src, tgt in self.files.train]
         words = ["--vocab-size", str(chain.text.vocab_size)]
-        aligned = chain.teachers.resolved.train.guided_alignment > 0
+        learning = chain.teachers if chain.teachers and not chain.teachers.models else None
+        aligned = learning is not None and learning.resolved.train.guided_alignment > 0
         data = "vocabulary"
         if back := chain.back_translation:
             self.data("vocabulary", data, pairs, [*words, "--symbol", TAG])
@@ -80,28 +91,32 @@ class Stages:
             for name in back.text:
                 made = self.translate(["back"], f"text/{name}", f"synthetic/{name}.{src}", back, TAG)
                 pairs = [*pairs, (made, f"text/{name}")]
-            data = self.data("data of the teachers", "teacher-data", pairs, model=chain.teachers)
+            data = self.data("data of the teachers", "teacher-data", pairs, model=learning)
         else:
             self.data("vocabulary", data, pairs, [*words, *(["--align"] if aligned else [])])
-        teachers = [f"teacher-{n}" for n, _ in enumerate(chain.teachers.seeds, 1)]
-        for run, seed in zip(teachers, chain.teachers.seeds, strict=True):
-            self.train(run.replace("-", " "), run, data, "teachers", "--set", f"train.seed={int(seed)}")
-        self.test("teachers", teachers)
+        teachers, runs = chain.teacher_names, list[str]()
+        if learning:
+            runs += teachers
+            for run, seed in zip(teachers, learning.seeds, strict=True):
+                self.train(run.replace("-", " "), run, data, "teachers", "--set", f"train.seed={int(seed)}")
+        if chain.teachers:
+            self.test("teachers", teachers, chain.teachers.translate_options)
         if chain.student:
+            runs.append("student")
             self.student(pairs[: len(self.files.train)], teachers, chain.student)
-        runs = [*teachers, *(["student"] if chain.student else [])]
-        command = ["vtrans", "report", *runs, "--out", "report.html"]
-        self.made.append(Stage("report", [command], _averages(runs), ["report.html"]))
+        if runs:
+            command = ["vtrans", "report", *runs, "--out", "report.html"]
+            self.made.append(Stage("report", [command], averages(runs), ["report.html"]))
         return self.made
 
     def student(self, pairs: Sequence[Pair], teachers: Sequence[str], student: Student) -> None:
         """Adds the stages of the student: its text, its training, and what is made of it."""
-        sources = [*(src for src, _ in pairs), *(f"text/{name}" for name in self.chain.teachers.text)]
-        corpora = [
-            (source, self.translate(teachers, source, f"distilled/{n}.{self.chain.text.tgt}", self.chain.teachers))
-            for n, source in enumerate(sources, 1)
-        ]
-        corpora += pairs if student.references else []
+        corpora = list[Pair]()
+        if how := self.chain.teachers:
+            sources = [*(src for src, _ in pairs), *(f"text/{name}" for name in how.text)]
+            for n, source in enumerate(sources, 1):
+                corpora.append((source, self.translate(teachers, source, f"distilled/{n}.{self.chain.text.tgt}", how)))
+        corpora += pairs if student.references or not how else []
         data = self.data("data of the student", "student-data", corpora, model=student)
         self.train("student", "student", data, "student")
         averaged, file = "student/averaged.safetensors", "student.safetensors"
@@ -151,20 +166,21 @@ class Stages:
         file = f"{recipe}.toml"
         train = ["vtrans", "train", "--data", data, "--out", run, "--recipe", file, *words, *self.processes]
         average = ["vtrans", "average", run]
-        self.made.append(Stage(name, [train, average], [data, file], _averages([run]), [run], True))
+        self.made.append(Stage(name, [train, average], [data, file], averages([run]), [run], True))
 
     def translate(self, models: Sequence[str], source: str, out: str, how: Model, tag: str = "") -> str:
         """Adds the stage that translates a file in chunks and joins them, and returns the file that it makes. Its lines
         begin with a tag if there is one."""
         chunks, joined = f"{out}.chunks", f"{out}.plain" if tag else out
         options = ["--precision", how.precision, "--chunk-lines", CHUNK, *self.processes]
+        options += how.translate_options if isinstance(how, Teachers) else ()
         commands = [
             ["vtrans", "translate", *_named(models), "--input", source, "--out", chunks, *options],
             ["vtrans", "collect", chunks, "--out", joined],
         ]
         if tag:
             commands.append(["sed", f"s/^/{tag} /", joined, INTO, out])
-        inputs, scratch = [source, *_averages(models)], [chunks, joined]
+        inputs, scratch = [source, *averages(models)], [chunks, joined]
         self.made.append(Stage(f"translation of {source}", commands, inputs, [out], scratch, True))
         return out
 
@@ -178,7 +194,7 @@ class Stages:
             commands.append(["vtrans", "score", f"text/{tgt}", "--hyp", out, "--json", INTO, scores])
             made += [out, scores]
             texts += [f"text/{src}", f"text/{tgt}"]
-        self.made.append(Stage(f"test of the {name}", commands, [*texts, *_averages(models)], made))
+        self.made.append(Stage(f"test of the {name}", commands, [*texts, *averages(models)], made))
 
     @property
     def processes(self) -> list[str]:
@@ -186,7 +202,7 @@ class Stages:
         return ["--processes", str(self.chain.text.processes)] if self.chain.text.processes else []
 
 
-def _averages(models: Iterable[str]) -> list[str]:
+def averages(models: Iterable[str]) -> list[str]:
     """Returns the file of each model, which is a file or a run folder."""
     return [model if model.endswith(".safetensors") else f"{model}/averaged.safetensors" for model in models]
 

@@ -21,7 +21,7 @@ from ..experiment import EXPERIMENTS, fetched
 from ..studies.rows import file_of, names_in
 from ..work import Stage, Starter, Work, markdown_table, recipe_toml, starter
 from .chain import SHIPPED, Chain, load_chain
-from .stages import EXPORT, Files, Stages
+from .stages import EXPORT, Files, Stages, averages, copied_models
 
 
 def text_of(chain: Chain, file: Path, data: str | None, work: Work) -> Path:
@@ -45,7 +45,7 @@ def report(chain: Chain, tests: Sequence[str], work: Work, stages: Sequence[Stag
 
 
 def _scores(chain: Chain, tests: Sequence[str], folder: Path) -> Iterator[list[str]]:
-    models = {"teachers": [f"teacher-{n}/averaged.safetensors" for n, _ in enumerate(chain.teachers.seeds, 1)]}
+    models = {"teachers": averages(chain.teacher_names)} if chain.teachers else {}
     if chain.student:
         models |= {"student": ["student.safetensors"], "student-int8": ["student.safetensors"]}
     for name, files in models.items():
@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None, starter: Starter = starter) -> 
         files = Files.of(chain, text_of(chain, file, options.data, work))
         for section, model in chain.models.items():
             write_atomically(work.folder / f"{section}.toml", recipe_toml(model.resolved).encode())
-        stages = [*files.copied(work.folder), *Stages(chain, files).all()]
+        stages = [*files.copied(work.folder), *copied_models(chain, work.folder), *Stages(chain, files).all()]
         work.run(stages)
         made = report(chain, list(files.tests), work, stages)
         write_atomically(work.folder / "report.md", made.encode())

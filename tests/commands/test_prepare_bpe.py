@@ -1,7 +1,9 @@
-"""`vtrans prepare-bpe`: documents as corpora."""
+"""`vtrans prepare-bpe`: documents and files of pairs as corpora."""
 
 from __future__ import annotations
 
+import csv
+import gzip
 import json
 import re
 from collections.abc import Callable
@@ -62,6 +64,23 @@ def test_each_document_or_folder_is_a_corpus(run_cli: Run, folder: Path) -> None
     assert snapshot(folder) == before
 
 
+def test_a_file_of_pairs_is_a_corpus_like_two_files(run_cli: Run, folder: Path) -> None:
+    german, french = [*TRAIN, ('a "dog", or two', "\u201eein\u201c Hund")], [("a cat\n sleeps", "un chat, dort")] * 9
+    Path("a.en-de.tsv").write_text("".join(f"{src}\t{tgt}\r\n" for src, tgt in german) + "\n", encoding="utf-8")
+    with gzip.open("b.en-fr.csv.gz", "wt", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows(french)
+    Path("valid.en-fr.tsv").write_bytes(b"a cat \xff\tun chat\n")
+    words = ("--pairs", "a.en-de.tsv", "--pairs", "b.en-fr.csv.gz", "--valid-pairs", "valid.en-fr.tsv")
+    words += ("--tag", ">>de<<", "--tag", ">>fr<<", "--on-bad-utf8", "replace", "--vocab-size", "400")
+    done = run_cli("prepare-bpe", *words, "--json")
+    assert done.code == 0, done.err
+    assert "valid.en-fr.tsv: 1 pairs, with 1 U+FFFD" in done.err
+    data, report = DataFolder.open(folder / "data"), json.loads(done.out)
+    assert decoded(data, data.train) == [*german, *[("a cat sleeps", "un chat, dort")] * 9]
+    assert decoded(data, data.valid) == [("a cat \ufffd", "un chat")]
+    assert (report["languages"], report["train"]["dropped"]["empty"]) == ([["en", "de"], ["en", "fr"]], 1)
+
+
 @pytest.mark.parametrize(
     ("words", "named"),
     [
@@ -73,6 +92,10 @@ def test_each_document_or_folder_is_a_corpus(run_cli: Run, folder: Path) -> None
         ("--pairs a.txt", r"a\.txt: .*\.tmx"),
         ("--pairs none.po", r"none\.po .*1 untranslated"),
         ("--pairs good.po --src-lang en --tgt-lang fr", r"good\.po.* fr.* de"),
+        ("--pairs one.tsv", r"one\.tsv: line 2 .*tab.* 1 columns"),
+        ("--pairs three.csv", r"three\.csv: line 1 .*comma.* 3 columns"),
+        ("--pairs open.csv", r"open\.csv: line 2 "),
+        ("--pairs blank.tsv", r"blank\.tsv "),
         ("", "--src and --tgt, or --pairs"),
     ],
 )  # fmt: skip
@@ -86,6 +109,13 @@ def test_a_document_that_cannot_be_used_is_refused_and_nothing_written(
         Path(name).write_text(HEADER + '\nmsgid "a\nmsgstr "b"\n')
     Path("empty").mkdir()
     Path("a.txt").write_text("a")
+    for name, text in (
+        ("one.tsv", "a\tb\na b"),
+        ("three.csv", "a,b,c"),
+        ("open.csv", 'a,b\n"a,b'),
+        ("blank.tsv", "\n"),
+    ):
+        Path(name).write_text(text)
     before = snapshot(folder)
     done = run_cli("prepare-bpe", *words.split())
     assert (done.code, done.out) == (2, b"")

@@ -88,6 +88,9 @@ def test_the_recipes_of_a_shipped_chain_can_be_read_back(name: str, tmp_path: Pa
         (f"{HEAD}[teachers]\n[student]\nexport = 'x'\n", "student.export"),
         (f"{HEAD}[teachers]\n[student]\nexport = 'huggingface'\n", "student.export.*positions"),
         (f"student = 3\n{HEAD}[teachers]\n", "student"),
+        (f"{HEAD}[teachers]\nmodels = ['none.safetensors']\n", r"teachers.models.*none\.safetensors"),
+        (f"{HEAD}[teachers]\nmodels = ['wrong.toml']\nseeds = [1]\n", "teachers.seeds"),
+        (f"{HEAD}[back_translation]\ntext = ['x']\n[student]\n", "back_translation"),
     ],
 )
 def test_a_wrong_chain_file_is_refused_with_the_name_of_the_key(tmp_path: Path, content: str, named: str) -> None:
@@ -183,6 +186,33 @@ def test_what_a_stopped_stage_left_is_kept_only_if_the_stage_can_resume_it(tmp_p
     chain.write_text(WHOLE.replace("seeds = [1, 2]", "seeds = [1, 3]"))  # other teachers, so other translations
     assert not stopped("distilled/1.de")
     assert [stopped("student-data") for _ in range(2)] == [False, False]
+
+
+def test_a_given_model_teaches_in_place_of_a_trained_one(tmp_path: Path, chain: Path) -> None:
+    commands, work = Commands(), tmp_path / "work"
+    (tmp_path / "opus.safetensors").write_text("opus")
+    given = "[teachers]\nmodels = ['opus.safetensors']\ntranslate_options = ['--to', 'deu']\n[student]\n"
+    chain.write_text(f"{HEAD}folder = 'text'\nclean = false\n{given}")
+    ran = run(commands, chain, "--work", work)
+    assert ran[2:] == [
+        *("prepare-bpe", "translate", "score", "translate", "collect", "prepare-bpe", "train", "average", "shortlist"),
+        *("translate", "score", "translate", "score", "report"),
+    ]
+    assert (work / "teacher-1.safetensors").read_text() == "opus"
+    first, *_ = (words for words in commands if "--chunk-lines" in words)
+    assert first[2:6] == ["--model", "teacher-1.safetensors", "--input", "text/train.en"]
+    assert first[-2:] == ["--to", "deu"]
+    assert "| teachers | test |" in (work / "report.md").read_text()
+    (tmp_path / "opus.safetensors").write_text("nllb")
+    assert run(commands, chain, "--work", work)[:3] == ["../opus.safetensors", "translate", "score"]
+
+
+def test_without_teachers_the_student_learns_from_the_pairs(tmp_path: Path, chain: Path) -> None:
+    commands = Commands()
+    chain.write_text(f"{HEAD}folder = 'text'\nclean = false\n[student]\n")
+    ran = run(commands, chain, "--work", tmp_path / "work")
+    assert ran[1:6] == ["prepare-bpe", "prepare-bpe", "train", "average", "shortlist"]
+    assert commands[2][2:6] == ["--src", "text/train.en", "--tgt", "text/train.de"]
 
 
 def forked(kills: dict[str, str]) -> Callable[[Path, int], Run]:

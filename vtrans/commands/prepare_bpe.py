@@ -21,14 +21,16 @@ from vtrans.text.languages import Languages, base
 from vtrans.text.lines import write_lines
 
 if TYPE_CHECKING:
+    from vtrans.data.preparation.pair_files import PairFile
     from vtrans.documents.pairs import Taken
 
 VOCAB_FROM = "Use the vocabulary of this model, to fine-tune it, or of this data folder, instead of learning one."
 PAIRS = (
-    "Document with translations (PO, XLIFF, TMX, Xcode or Qt), or a folder of them, whose translated entries become "
-    "training pairs. Each is a corpus like a `src` and `tgt`. May be repeated."
+    "File of pairs (TSV or CSV: a source and its translation per line), or document with translations (PO, XLIFF, TMX, "
+    "Xcode or Qt), or a folder of documents, whose translated entries become training pairs. Each is a corpus like a "
+    "`src` and `tgt`. May be repeated."
 )
-VALID_PAIRS = "Document, or a folder of them, whose translated entries are for validation. May be repeated."
+VALID_PAIRS = "File of pairs, document, or folder of documents for validation. May be repeated."
 DRY_RUN = "Write nothing. Count all lines, encode some, and print the time and space needed."
 
 
@@ -46,8 +48,8 @@ def prepare_bpe(
     """Learn subwords from parallel text and encode it.
 
     The files --src and --tgt contain one sentence per line, each line the translation of the other. Files may be
-    compressed (.gz, .xz, .bz2). --pairs takes documents with translations instead. The result is a data folder for
-    `vtrans train`: a vocabulary and the encoded pairs.
+    compressed (.gz, .xz, .bz2). --pairs takes both sides from one file instead. The result is a data folder for `vtrans
+    train`: a vocabulary and the encoded pairs.
     """
     if dry_run and quiet and not as_json:
         raise InputError("--dry-run prints an estimate, which --quiet hides; leave out one of them, or add --json.")
@@ -59,7 +61,7 @@ def prepare_bpe(
     with ended_by_signals(), TemporaryDirectory(prefix="vtrans-") as folder:
         for part, files in (("train", pairs), ("valid", valid_pairs)):
             if files:
-                options, corpora = _with_documents(options, part, files, Path(folder, part))
+                options, corpora = _with_pairs(options, part, files, Path(folder, part))
                 messages += [f"{file}: {taken}" for file, taken in zip(files, corpora, strict=True)]
                 documents[part] = [taken.counts for taken in corpora]
         for message in messages:
@@ -82,30 +84,39 @@ def _vocabularies_of(path: Path) -> tuple[bytes, ...]:
     return model.src_vocab.proto, model.tgt_vocab.proto
 
 
-def _with_documents(
+def _with_pairs(
     options: PrepareOptions, part: str, sources: Sequence[Path], folder: Path
-) -> tuple[PrepareOptions, list[Taken]]:
-    """Returns the options with the pairs of documents, or of folders of them, as further corpora of a part, whose files
-    are written to `folder`. Returns also what was taken for each corpus."""
-    check_packages("`pairs`")
-    from vtrans.documents.pairs import Taken
+) -> tuple[PrepareOptions, list[PairFile | Taken]]:
+    """Returns the options with files of pairs, documents, or folders of documents, as further corpora of a part, whose
+    files are written to `folder`. Returns also what was taken for each corpus."""
+    from vtrans.data.preparation.pair_files import PairFile
 
     names = ("src", "tgt") if part == "train" else ("valid_src", "valid_tgt")
     files = [list(getattr(options, name)) for name in names]
-    corpora = []
+    corpora: list[PairFile | Taken] = []
     for source in sources:
         number = len(files[0])
-        src, tgt = (_language(codes, part, number) for codes in (options.src_lang, options.tgt_lang))
-        taken = Taken(Languages(src, tgt))
-        take(source, taken)
+        languages = Languages(*(_language(codes, part, number) for codes in (options.src_lang, options.tgt_lang)))
+        is_plain = PairFile.has_name(source) and not source.is_dir()
+        taken = PairFile(source, languages, options.on_bad_utf8) if is_plain else _taken(source, languages)
         corpora.append(taken)
         for side, language in enumerate(taken.languages):
-            path = folder / str(number) / f"{source.resolve().name}.{base(language)}"
+            path = folder / str(number) / f"{source.resolve().name}.{base(language) or names[side]}"
             path.parent.mkdir(parents=True, exist_ok=True)
             write_lines(path, (pair[side] for pair in taken.pairs))
             files[side].append(path)
     given: dict[str, Any] = {name: tuple(paths) for name, paths in zip(names, files, strict=True)}
     return dataclasses.replace(options, **given), corpora
+
+
+def _taken(source: Path, languages: Languages) -> Taken:
+    """Returns the pairs of a document, or of a folder of documents."""
+    check_packages("`pairs`")
+    from vtrans.documents.pairs import Taken
+
+    taken = Taken(languages)
+    take(source, taken)
+    return taken
 
 
 def _language(codes: Sequence[str], part: str, number: int) -> str:

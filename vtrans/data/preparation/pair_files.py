@@ -1,0 +1,67 @@
+"""Files of pairs: each line of a TSV file is a source, a tab and its translation, and CSV has two columns."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path, PurePath
+
+from vtrans.errors import InputError
+from vtrans.text.languages import Languages, languages_in
+from vtrans.text.lines import LineReport, OnBadUtf8, lines_in
+
+ENDINGS = (".tsv", ".csv")
+
+
+class PairFile:
+    """A file of pairs, which may be compressed. An empty language is that which its name has, as `news.en-de.tsv`."""
+
+    def __init__(self, path: Path, languages: Languages, on_bad_utf8: OnBadUtf8) -> None:
+        self._path, self._on_bad_utf8 = path, on_bad_utf8
+        named = languages_in(_unpacked(path).stem.rpartition(".")[2]) or ("", "")
+        self.languages = Languages(*(given or name for given, name in zip(languages, named, strict=True)))
+        self.counts = {path.name: {"pairs": 0, "replacements": 0}}
+        """The number of pairs, and of U+FFFD in place of bytes that are not UTF-8, once `pairs` are read."""
+
+    @staticmethod
+    def has_name(path: Path) -> bool:
+        """Returns whether a file has the name of a file of pairs."""
+        return _unpacked(path).suffix.lower() in ENDINGS
+
+    def __str__(self) -> str:
+        (counts,) = self.counts.values()
+        replaced = f", with {n:,} U+FFFD in place of bytes that are not UTF-8" if (n := counts["replacements"]) else ""
+        return f"{counts['pairs']:,} pairs{replaced}"
+
+    @property
+    def pairs(self) -> Iterator[tuple[str, str]]:
+        """Reads the file and yields its pairs; a blank line is one without text. Raises InputError for a line that is
+        not a pair, and if no pair has text on both sides."""
+        path, report, number, usable = self._path, LineReport(), 0, 0
+        is_tsv = _unpacked(path).suffix.lower() == ".tsv"
+        lines = (f"{line}\n" for line in lines_in(path, self._on_bad_utf8, report))
+        if is_tsv:
+            rows = csv.reader(lines, strict=True, delimiter="\t", quoting=csv.QUOTE_NONE)
+        else:
+            rows = csv.reader(lines, strict=True)
+        try:
+            for row in rows:
+                if row and len(row) != 2:
+                    raise InputError(
+                        f"{path}: line {rows.line_num} must be a source, a {'tab' if is_tsv else 'comma'} and its "
+                        f"translation, got {len(row)} columns; correct the line."
+                    )
+                src, tgt = row or ("", "")
+                number += 1
+                usable += bool(src.strip() and tgt.strip())
+                yield src, tgt
+        except csv.Error as error:
+            raise InputError(f"{path}: line {rows.line_num} cannot be read: {error}; correct the line.") from None
+        if not usable:
+            raise InputError(f"{path} has no pair with text on both sides; give a file with one pair per line.")
+        self.counts[path.name] = {"pairs": number, "replacements": report.replacements}
+
+
+def _unpacked(path: Path) -> PurePath:
+    """Returns the name of a file without the ending of its compression."""
+    return PurePath(path.stem if path.suffix in (".gz", ".xz", ".bz2") else path.name)
