@@ -56,6 +56,9 @@ def linked(pair: WordPair) -> set[tuple[str, str]]:
 def test_lower_case_is_for_the_source() -> None:
     (result,) = changed(noise.lower_case, LINE)
     assert result == WordPair(("the", "old", "man", "sees", "anna", "today."), LINE.tgt, LINE.links)
+    turkish = changed(partial(noise.lower_case, language="tr"), WordPair(("IŞIK", "İKİZ"), LINE.tgt, None))
+    assert [result.src for result in turkish] == [("ışık", "ikiz")]
+    assert [result.src for result in changed(noise.lower_case, WordPair(("ΟΔΟΣ",), LINE.tgt, None))] == [("οδος",)]
     caseless = WordPair(("مرحبا", "नमस्ते"), ("こんにちは",), None)
     assert changed(noise.lower_case, caseless) == [caseless]
 

@@ -19,6 +19,7 @@ from vtrans.lines.memory import Remember
 from vtrans.lines.protect import Protect
 from vtrans.lines.steps import StepsOfEngine
 from vtrans.search.options import Sampling
+from vtrans.text.case import in_capitals
 from vtrans.translate.translation import TranslateOptions
 from vtrans.wording.glossary import Glossary, pair_of, read_glossary
 from vtrans.wording.phrases import occurrences
@@ -45,6 +46,28 @@ TERMS = Glossary(tuple(pair_of(*pair) for pair in (PAIRS | {"NATO": "Nato", "c++
 )
 def test_the_terms_in_a_line(line: str, found: list[str]) -> None:
     assert [term.forms[0] for term in TERMS.terms_in(line)] == found
+
+
+@pytest.mark.parametrize(
+    ("language", "terms", "line", "found"),
+    [
+        ("tr", ["ışık", "ikiz", "kil"], "Işık, ışık. İkiz Ikiz ILIK", ["ışık", "ışık", "ikiz"]),
+        ("tr", ["ışık", "ikiz", "kil"], "IŞIK İKİZ KIL", ["ışık", "ikiz"]),
+        ("el", ["οδος", "σοφία"], "Οδος ΟΔΟΣ ΣΟΦΊΑΣ", ["οδος"]),
+        ("el", ["οδος", "σοφία"], "ΟΔΟΣ ΣΟΦΊΑ", ["οδος", "σοφία"]),
+        ("fa", ["کتاب", "می\u200cدود"], "کتاب\u200cها می\u200cدود کتاب", ["می\u200cدود", "کتاب"]),
+        ("hi", ["हिन्दी", "क"], "क्या हिन्दी, क", ["हिन्दी", "क"]),
+        ("ko", ["개"], "개 개가", ["개"]),
+        ("th", ["หมา", "ก"], "หมากิน ก", ["หมา", "ก"]),  # never a part of a grapheme
+        ("km", ["ឆ្កែ", "រ"], "ឆ្កែរត់រា", ["ឆ្កែ", "រ"]),
+        ("zh", ["狗"], "小狗狗。", ["狗", "狗"]),
+    ],
+)
+def test_the_terms_of_a_language(language: str, terms: list[str], line: str, found: list[str]) -> None:
+    glossary = Glossary(tuple((term, (term,)) for term in terms))
+    given = glossary.of_lines([line])
+    assert given is not None
+    assert [term.forms[0] for term in given.terms_in(line, language, any_case=in_capitals(line))] == found
 
 
 def test_a_glossary_is_read_from_a_file(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from vtrans.data.links import Rows, between_subwords, divided
 from vtrans.data.matches import SEPARATOR_ID
 from vtrans.storage.pair_counts import CASED, PairCounts, Side, number_marks
+from vtrans.text.case import lower
 from vtrans.text.languages import UNSPACED, Languages
 from vtrans.text.marks import Marks
 from vtrans.text.values import in_ascii
@@ -95,9 +96,9 @@ Change = Callable[[WordPair, Following, random.Random], WordPair | None]
 """Returns a pair changed, given a function that returns the pair after it; None if it cannot be changed in this way."""
 
 
-def lower_case(pair: WordPair, following: Following, numbers: random.Random) -> WordPair | None:
+def lower_case(pair: WordPair, following: Following, numbers: random.Random, *, language: str = "") -> WordPair | None:
     """The source without capitals."""
-    return replace(pair, src=tuple(map(str.lower, pair.src)))
+    return replace(pair, src=tuple(lower(word, language) for word in pair.src))
 
 
 def typos(pair: WordPair, following: Following, numbers: random.Random) -> WordPair | None:
@@ -278,7 +279,8 @@ def changes_for(languages: Languages, counts: PairCounts | None) -> tuple[Change
     known = [number_marks(code, counts, side) for code, side in zip(languages, get_args(Side), strict=True)]
     quotes = [(counts and counts.quotes(side)) or '""' for side in get_args(Side)]
     own = (partial(renumbered, marks=list(filter(None, known))), partial(quoted, quotes=quotes))
-    return (lower_case, typos, no_final_mark, copied, renamed, joined, cut, *own)
+    in_lower_case = partial(lower_case, language=languages.src)
+    return (in_lower_case, typos, no_final_mark, copied, renamed, joined, cut, *own)
 
 
 class Noise:

@@ -28,8 +28,9 @@ _VISIBLE = regex.compile(r"[^\p{C}\p{Z}\s\u2581]")
 class Protect:
     """Writes codes in the place of text that is copied: what matches the patterns of `protection`, and what `copied`
     finds. Text around a sentence stays there, and a line without letters besides is its own translation. With
-    `required`, the search must write the codes. `glossary` has the terms that translations must contain, in any case if
-    a line is in capitals. `marks` are those of the numbers of both languages: numbers besides get the target's."""
+    `required`, the search must write the codes. `glossary` has the terms that translations of this `language` must
+    contain, in any case if a line is in capitals. `marks` are those of the numbers of both languages: numbers besides
+    get the target's."""
 
     def __init__(
         self,
@@ -38,10 +39,11 @@ class Protect:
         glossary: Glossary | None = None,
         marks: tuple[Marks, Marks] | None = None,
         *,
+        language: str = "",
         required: bool = True,
     ) -> None:
         self._protection, self._copied, self._glossary = protection, copied, glossary
-        self._marks, self._required = marks, required
+        self._marks, self._language, self._required = marks, language, required
         forms = (form for _, forms in glossary.pairs for form in forms) if glossary else ()
         self._codes_of_terms = "\n".join(filter(CODE.search, forms))
 
@@ -65,7 +67,8 @@ class Protect:
             if self._marks and any(map(str.isdecimal, line.model_text)):
                 line.undo.append(partial(with_marks, line.model_text, *self._marks))
             if self._glossary:
-                found = self._glossary.terms_in(line.model_text, any_case=in_capitals("".join(coded.own)))
+                any_case = in_capitals("".join(coded.own))
+                found = self._glossary.terms_in(line.model_text, self._language, any_case=any_case)
                 line.terms = tuple(islice(found, MOST_PHRASES))
                 line.wording = replace(line.wording, terms=tuple(term.forms for term in line.terms))
 

@@ -92,7 +92,7 @@ class StepsOfEngine:
         if protection or glossary or not options.raw:
             copied = None if options.raw else CopiedText(characters, self._pair if self._has_codes else None)
             marks = None if options.raw else both_marks(languages, self._pair)
-            before.append(Protect(protection, copied, glossary, marks, required=can_require))
+            before.append(Protect(protection, copied, glossary, marks, language=languages.src, required=can_require))
         if not options.raw:
             before.append(Recase(characters, languages))
         before.append(Split(reader, engine.src_vocab, options, self._usual_length, languages.src))

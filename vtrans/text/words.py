@@ -29,11 +29,17 @@ _LINE_END_BESIDE = regex.compile(rf"(?<={_WIDE})\n|\n(?={_WIDE})", regex.V1)
 _BLANKS = regex.compile(r"\s*")
 _HAS_NO_SPACES = regex.compile(rf"[{UNSPACED}]")
 _WORD = regex.compile(rf"[[\w\p{{M}}]--[{UNSPACED}]]", regex.V1)
+_MARK = regex.compile(r"\p{M}")
 
 
 def is_word(character: str) -> bool:
     """Returns whether a character belongs to a word that ends at a space or a punctuation mark."""
     return _WORD.match(character) is not None
+
+
+def joins(before: str, after: str) -> bool:
+    """Returns whether a word, or a character with its marks, goes on from one text to the next."""
+    return (is_word(before[-1:]) and is_word(after[:1])) or _MARK.match(after) is not None
 
 
 def has_spaces(text: str) -> bool:

@@ -12,7 +12,7 @@ from vtrans.errors import FileError
 from vtrans.text.case import capitalized, lower
 from vtrans.text.lines import lines_in
 from vtrans.text.sentences import begins_sentence
-from vtrans.text.words import is_word
+from vtrans.text.words import joins
 from vtrans.wording.phrases import FIRST, Forms
 
 
@@ -37,27 +37,27 @@ class Glossary:
 
     @cached_property
     def _terms(self) -> Mapping[str, list[tuple[str, Forms]]]:
-        """The terms by their first word in lower case. The longest come first, then those with capitals."""
+        """The terms by the key of their first word. The longest come first, then those with capitals."""
         terms_by_word: dict[str, list[tuple[str, Forms]]] = {}
         for pair in sorted(dict(self.pairs).items(), key=lambda pair: (-len(pair[0]), pair[0] == lower(pair[0]))):
-            terms_by_word.setdefault(FIRST.match(lower(pair[0])).group(), []).append(pair)
+            terms_by_word.setdefault(FIRST.match(_key(pair[0])).group(), []).append(pair)
         return terms_by_word
 
     def of_lines(self, lines: Iterable[str]) -> Glossary | None:
         """Returns the pairs whose terms may occur in some lines, because their first words do; None if there are
         none."""
-        words = {word for line in lines for word in FIRST.findall(lower(line))}
+        words = {word for line in lines for word in FIRST.findall(_key(line))}
         found = [pair for word, pairs in self._terms.items() if word in words for pair in pairs]
         return Glossary(tuple(found)) if found else None
 
-    def terms_in(self, line: str, *, any_case: bool = False) -> Iterator[Term]:
-        """Yields the terms that occur in a line. With `any_case`, a term that does not occur as it is written also
-        occurs in other capitals."""
+    def terms_in(self, line: str, language: str = "", *, any_case: bool = False) -> Iterator[Term]:
+        """Yields the terms that occur in a line of this language. With `any_case`, a term that does not occur as it is
+        written also occurs in other capitals."""
         place = 0
         while (word := FIRST.search(line, place)) is not None:
             begin, place = word.span()
-            known = self._terms.get(lower(word.group()))
-            if known and (term := _term_at(begin, line, known, any_case)):
+            known = self._terms.get(_key(word.group()))
+            if known and (term := _term_at(begin, line, language, known, any_case)):
                 place = term.end
                 yield term
 
@@ -66,15 +66,20 @@ class Glossary:
         return Glossary(tuple({**dict(self.pairs), **dict(other.pairs)}.items()))
 
 
-def _term_at(begin: int, line: str, terms: Sequence[tuple[str, Forms]], any_case: bool) -> Term | None:
+def _key(text: str) -> str:
+    """Returns a text in lower case, in any language: with or without a dot, I is one letter."""
+    return lower(text).replace("\u0131", "i")
+
+
+def _term_at(begin: int, line: str, language: str, terms: Sequence[tuple[str, Forms]], any_case: bool) -> Term | None:
     """Returns the first of some terms that is at a place of a line, if there is one."""
     in_other_case, begins = None, begins_sentence(line[:begin])
     for term, forms in terms:
         end = begin + len(term)
         written = line[begin:end]
-        if lower(written) != lower(term) or (end < len(line) and is_word(term[-1]) and is_word(line[end])):
+        if lower(written, language) != lower(term, language) or joins(term, line[end : end + 1]):
             continue
-        if written == term or (begins and term == lower(term) and written == capitalized(term)):
+        if written == term or (begins and term == lower(term) and written == capitalized(term, language)):
             return Term(begin, end, forms)
         in_other_case = in_other_case or Term(begin, end, forms)
     return in_other_case if any_case else None

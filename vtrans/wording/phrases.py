@@ -19,7 +19,7 @@ from vtrans.errors import FileError, InputError
 from vtrans.search.lexical import Form, Phrase
 from vtrans.text.languages import UNSPACED
 from vtrans.text.vocabulary import UNK_ID, Vocabulary
-from vtrans.text.words import has_spaces, is_word
+from vtrans.text.words import has_spaces, is_word, joins
 
 KEYS = ("constraints", "avoid", "text")
 SPACE = "\u2581"  # the beginning of a word in a piece
@@ -33,8 +33,8 @@ def occurrences(phrase: str, text: str, *, whole: bool = True) -> Iterator[int]:
     begin = text.find(phrase)
     while begin >= 0:
         end = begin + len(phrase)
-        before = begin > 0 and is_word(phrase[0]) and is_word(text[begin - 1])
-        after = whole and end < len(text) and is_word(phrase[-1]) and is_word(text[end])
+        before = joins(text[max(0, begin - 1) : begin], phrase)
+        after = whole and joins(phrase, text[end : end + 1])
         if not before and not after:
             yield begin
         begin = text.find(phrase, begin + 1 if before or after else end)
