@@ -7,6 +7,7 @@ import random
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,14 +15,16 @@ import vtrans
 from vtrans.text.marks import Marks, cldr_marks, localized
 
 TABLE = Path(vtrans.__file__).parent / "text" / "number_marks.json"
-LOCALES = sorted(code for row in json.loads(TABLE.read_bytes())["rows"] for code in row["locales"].split())
+ROWS = json.loads(TABLE.read_bytes())["rows"]
+LOCALES = sorted(code for row in ROWS for code in row["locales"].split())
 PLACES = ["%s", "(%s)", "a %s b.", "a %s, b", "一%s二", "a -%s", "€%s", "a %s€!", "a «%s»", "%s°"]
 
 
 def marks_of(code: str, native_digits: bool = False) -> Marks:
-    marks = cldr_marks(code, native_digits)
+    marks = cldr_marks(code)
     assert marks is not None
-    return marks
+    native: dict[str, Any] = next((row.get("native", {}) for row in ROWS if code in row["locales"].split()), {})
+    return replace(marks, **native) if native_digits else marks
 
 
 def translated(pair: str, src: str, tgt: str, native_digits: bool = False) -> str:

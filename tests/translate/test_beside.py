@@ -17,8 +17,7 @@ from vtrans.search.options import Sampling
 from vtrans.storage.run_folder import choose_model
 from vtrans.translate.translation import TranslateOptions, Translation
 from vtrans.translate.translator import Translator
-from vtrans.wording.beside import Beside
-from vtrans.wording.glossary import Glossary, pair_of
+from vtrans.wording.glossary import Beside, Glossary, pair_of
 
 TERMS = Beside(Glossary((pair_of("dog", "Hund"),)))
 

@@ -14,10 +14,10 @@ from sacrebleu.metrics.chrf import CHRF
 from translators import sentences, translator, vocabulary
 
 from vtrans.errors import InputError
-from vtrans.lines import mbr
-from vtrans.lines.mbr import UTILITIES, ranked
 from vtrans.lines.search import chosen
+from vtrans.search import mbr
 from vtrans.search.loop import Hypothesis
+from vtrans.search.mbr import UTILITIES, ranked
 from vtrans.search.options import Mbr, Sampling
 from vtrans.translate.translation import TranslateOptions, Translation
 

@@ -299,7 +299,7 @@ def test_only_models_that_learned_codes_copy_by_default() -> None:
         engine: Any = FakeEngine(vocabulary())
         engine.models = [SimpleNamespace(codes=codes, usual_length=0, pair=None)]
         steps = StepsOfEngine(engine, SEARCH, retry=True)(TranslateOptions(**options))
-        return "{dog}" in passed("a {dog} runs", steps.begin).codes.values()
+        return "{dog}" in passed("a {dog} runs", *steps.before).codes.values()
 
     assert copies(True) is copies(False, protect=Protection()) is True
     assert copies(False) is copies(True, protect=False) is copies(True, raw=True) is False

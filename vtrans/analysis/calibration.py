@@ -18,7 +18,8 @@ from vtrans.data.logistic import Floats, regression
 from vtrans.errors import InputError
 from vtrans.text.vocabulary import Vocabulary
 from vtrans.text.words import words_in
-from vtrans.translate.confidence import Calibration, Found, Logistic, hashes, sentence_features, word_features
+from vtrans.translate.confidence import Calibration, Logistic, hashes, sentence_features, word_features
+from vtrans.translate.translation import Translation
 
 RIGHT = 60.0  # chrF of a sentence that counts as right
 FEWEST_SENTENCES = 200  # sentences to calibrate with
@@ -43,7 +44,7 @@ class Report:
 
 def calibrate(
     sources: Sequence[str],
-    translations: Sequence[Found],
+    translations: Sequence[Translation],
     references: Sequence[str],
     models: Sequence[Path],
     vocab: Vocabulary,

@@ -235,12 +235,12 @@ def _loaded(
     retry: bool,
 ) -> Translator:
     """Returns the translator. Its engine is the user's choice, or the one with which these chunks were `begun`."""
-    from vtrans.translate.confidence import made_with
+    from vtrans.translate.confidence import Calibration, made_with
     from vtrans.translate.loading import load
 
     settings = dataclasses.asdict(engine) | {"weights": list(models.weights) or None, "engine": engine.engine or begun}
     translator = load(models.paths, retry=retry, console=console, **settings, **search)
-    if options.calibration:
+    if isinstance(options.calibration, Calibration):
         sampling = options.sampling is not None
         options.calibration.check(made_with(translator.search, engine, models.weights, sampling=sampling), console)
     return translator

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from vtrans.engines.alignments import NO_WORD, Links, spread
+from vtrans.engines.alignments import NO_WORD, spread
 from vtrans.engines.engine import Engine
 from vtrans.lines.line import Line, Piece
 from vtrans.search.decoder import SubwordPair
@@ -15,8 +15,7 @@ from vtrans.text.lines import one_line
 from vtrans.text.sentences import gap
 from vtrans.text.vocabulary import EOS_ID
 from vtrans.text.words import first_words, words_in, words_of_ids, words_of_line
-from vtrans.translate.confidence import Calibration
-from vtrans.translate.translation import NO_TRANSLATION, TranslateOptions, Translation
+from vtrans.translate.translation import NO_TRANSLATION, Rate, TranslateOptions, Translation
 
 SHORT_FROM, SHORT = 40, 4  # a piece of that many subwords is translated by far less if these are so many times fewer
 
@@ -34,9 +33,9 @@ class Annotate:
             line.translations = self._joined(line)
         if self._options.alignments:
             self._align(lines)
-        if calibration := self._options.calibration:
+        if rate := self._options.calibration:
             for line in lines:
-                line.translations = [self._rated(line, t, calibration) for t in line.translations]
+                line.translations = [self._rated(line, t, rate) for t in line.translations]
 
     def _joined(self, line: Line) -> list[Translation]:
         nbest, counts = self._options.nbest, line.counts
@@ -84,39 +83,36 @@ class Annotate:
 
     def _align(self, lines: Sequence[Line]) -> None:
         """Links words within each piece of a line, with one forced pass for all lines."""
-        vocab = self._vocab
-        pairs: list[SubwordPair] = []
-        words: list[tuple[list[int], list[int]]] = []
-        places: list[tuple[Line, int]] = []
-        for line in lines:
-            tags = [NO_WORD] * len(line.before)
-            line_words = words_of_line(line.model_text, line.ids, self._engine.src_vocab) if line.pieces else []
-            ranks = min((len(piece.hypotheses) for piece in line.pieces), default=0)
-            for rank, translation in enumerate(line.translations[:ranks]):
-                hyps = [piece.hypotheses[rank].tokens for piece in line.pieces]
-                firsts, begin = first_words(map(vocab.decode, hyps), translation.text), 0  # in the subwords of the line
-                marks = 0  # words between pieces, such as those between cells
-                for piece, tokens, first in zip(line.pieces, hyps, firsts, strict=True):
-                    src = piece.source.tokens[:-1]
-                    end = begin + len(src) - len(tags)
-                    own = [word + marks for word in line_words[begin:end]]
-                    if vocab.decode(tokens).strip():  # subwords such as <s> have no text
-                        pairs.append((src, tokens))
-                        words.append(([*tags, *own], [first + j for j in words_of_ids(tokens, vocab)]))
-                        places.append((line, rank))
-                    begin = end
-                    marks += len(words_in(piece.gap))
-        found: defaultdict[tuple[Line, int], Links] = defaultdict(tuple)
-        for place, links in zip(places, self._engine.align(pairs, words, self._batch_tokens), strict=True):
-            found[place] = tuple(sorted({*found[place], *links}))  # two pieces may share a word
+        parts = [(line, *part) for line in lines if line.pieces for part in self._parts(line)]
+        pairs, words = [pair for _, _, pair, _ in parts], [words for *_, words in parts]
+        found = defaultdict[tuple[Line, int], set[tuple[int, int]]](set)  # two pieces may share a word
+        for (line, rank, *_), links in zip(parts, self._engine.align(pairs, words, self._batch_tokens), strict=True):
+            found[line, rank].update(links)
         for line in lines:
             for rank, t in enumerate(line.translations):
-                links = spread(found[line, rank], line.model_text, t.text)
+                links = spread(tuple(sorted(found[line, rank])), line.model_text, t.text)
                 line.translations[rank] = replace(t, alignment=links)
 
-    def _rated(self, line: Line, translation: Translation, calibration: Calibration) -> Translation:
+    def _parts(self, line: Line) -> Iterator[tuple[int, SubwordPair, tuple[list[int], list[int]]]]:
+        """Yields the ranks, the subwords and the words of the pieces of a line and their translations."""
+        vocab, tags = self._vocab, [NO_WORD] * len(line.before)
+        line_words = words_of_line(line.model_text, line.ids, self._engine.src_vocab)
+        for rank in range(min(len(piece.hypotheses) for piece in line.pieces)):
+            hyps = [piece.hypotheses[rank].tokens for piece in line.pieces]
+            firsts = first_words(map(vocab.decode, hyps), line.translations[rank].text)
+            begin = marks = 0  # subwords of the line, and words between pieces, such as those between cells
+            for piece, tokens, first in zip(line.pieces, hyps, firsts, strict=True):
+                src = piece.source.tokens[:-1]
+                end = begin + len(src) - len(tags)
+                own = [word + marks for word in line_words[begin:end]]
+                if vocab.decode(tokens).strip():  # subwords such as <s> have no text
+                    yield rank, (src, tokens), ([*tags, *own], [first + j for j in words_of_ids(tokens, vocab)])
+                begin = end
+                marks += len(words_in(piece.gap))
+
+    def _rated(self, line: Line, translation: Translation, rate: Rate) -> Translation:
         """Returns a translation with its confidence, which is 0 if it is the best one and its numbers are wrong."""
-        value, words = calibration(line.model_text, translation, self._vocab)
+        value, words = rate(line.model_text, translation, self._vocab)
         is_wrong = line.counts.numbers and translation is line.translations[0]
         return replace(translation, confidence=0.0 if is_wrong else value, word_confidences=words)
 

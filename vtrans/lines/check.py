@@ -33,7 +33,7 @@ from vtrans.search.lexical import Form, Phrase, least_tokens
 from vtrans.search.loop import Hypothesis
 from vtrans.search.rules import NoRepeatedNgram, Rule
 from vtrans.text.values import Difference, compare, in_ascii, numbers_of
-from vtrans.text.vocabulary import EOS_ID, UNK_ID, Vocabulary
+from vtrans.text.vocabulary import EOS_ID, Vocabulary
 from vtrans.wording.phrases import without_space
 from vtrans.wording.protect import masked
 
@@ -149,13 +149,12 @@ class Check:
             written = [(before + number + after).rstrip(".,;:!?)]}\"'")]
         for spelled in dict.fromkeys(written):
             tokens = tuple(self._tgt_vocab.encode(spelled))
-            if tokens and UNK_ID not in tokens and self._tgt_vocab.decode(tokens) == spelled:
+            if tokens and self._tgt_vocab.decode(tokens) == spelled:
                 yield Form(tokens, whole=not after[:1].isalpha())
 
 
 class CodedNumbers:
-    """A source in which codes represent numbers and the sign of a currency before them. `vocab` is the target's. If it
-    cannot write the numbers, there are no codes."""
+    """A source in which codes represent numbers and the sign of a currency before them. `vocab` is the target's."""
 
     def __init__(self, text: str, numbers: Iterable[str], vocab: Vocabulary, asked: str = "") -> None:
         spans = dict[tuple[int, int], str]()
@@ -166,8 +165,6 @@ class CodedNumbers:
         read = masked(text, sorted(spans), asked=asked)
         tokens = {code: tuple(vocab.encode(code)) for code in read.texts}
         self._numbers = {tokens[code]: tuple(vocab.encode(of)) for code, of in read.texts.items()}
-        if any(UNK_ID in (*code, *number) for code, number in self._numbers.items()):
-            self._numbers, read, spans = {}, masked(text, ()), {}
         self._numbers |= {  # also after an opening quotation mark
             inside: written
             for known, form in self._numbers.items()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 
 import regex
 
@@ -97,8 +97,7 @@ def _restored(line: Masked, translation: Translation) -> Translation:
     if links is not None:
         # A code is linked to itself: the model's attention says less.
         src_codes, tgt_codes = line.code_words(), restored.code_words()
-        src_taken = {i for code in src_codes for i in src_codes[code]}
-        tgt_taken = {j for code in tgt_codes for j in tgt_codes[code]}
+        src_taken, tgt_taken = ({*chain(*codes.values())} for codes in (src_codes, tgt_codes))
         links = tuple((i, j) for i, j in links if i not in src_taken and j not in tgt_taken)
         for code in tgt_codes:
             links += tuple(zip(src_codes[code], tgt_codes[code], strict=False))  # it may occur too often or be missing

@@ -19,9 +19,9 @@ from vtrans.config import SearchConfig
 from vtrans.engines.engine import Engine, Source
 from vtrans.lines.check import Check
 from vtrans.lines.line import Piece, Problems
-from vtrans.lines.mbr import UTILITIES, ranked
 from vtrans.lines.terms import WriteTerms
 from vtrans.search.loop import Hypothesis
+from vtrans.search.mbr import UTILITIES, ranked
 from vtrans.text.vocabulary import Vocabulary
 from vtrans.translate.translation import TranslateOptions
 

@@ -24,8 +24,7 @@ from vtrans.lines.terms import WriteTerms
 from vtrans.text.languages import Languages
 from vtrans.text.normalization import NFC
 from vtrans.translate.translation import TranslateOptions
-from vtrans.wording.beside import NOTHING, Beside
-from vtrans.wording.glossary import Glossary
+from vtrans.wording.glossary import NOTHING, Beside, Glossary
 from vtrans.wording.protect import EVERYDAY, Protection
 
 Step = Callable[[Sequence[Line]], None]
@@ -37,18 +36,10 @@ class Steps:
     annotate and finish."""
 
     before: Sequence[Step]
+    """They give lines their pieces."""
     search: Callable[[Sequence[Piece]], Iterator[Piece]]
     after: Sequence[Step]
-
-    def begin(self, lines: Sequence[Line]) -> None:
-        """Takes lines through the steps before the search, which gives them pieces."""
-        for step in self.before:
-            step(lines)
-
-    def end(self, lines: Sequence[Line]) -> None:
-        """Takes lines through the steps after the search, which gives them translations."""
-        for step in self.after:
-            step(lines)
+    """They give lines their translations."""
 
 
 class StepsOfEngine:
@@ -83,16 +74,15 @@ class StepsOfEngine:
 
     def _made(self, options: TranslateOptions) -> Steps:
         engine, search, reader, characters = self._engine, self._search, self.reader, self._characters
-        protection, languages = self._protection(options), self._languages(options.to)
-        drawn = options.sampling is not None
+        drawn, languages = options.sampling is not None, self._languages(options.to)
         can_require, compares = search.can_require_phrases and not drawn, options.check_numbers and not options.raw
         glossary = self._glossary(options, required=can_require)
         before: list[Step] = [Remember(options.known, options.match)]
         before.append(Normalise(characters, self._beside.spellings, raw=options.raw))
-        if protection or glossary or not options.raw:
-            copied = None if options.raw else CopiedText(characters, self._pair if self._has_codes else None)
-            marks = None if options.raw else both_marks(languages, self._pair)
-            before.append(Protect(protection, copied, glossary, marks, language=languages.src, required=can_require))
+        copied = None if options.raw else CopiedText(characters, self._pair if self._has_codes else None)
+        marks = None if options.raw else both_marks(languages, self._pair)
+        protection = self._protection(options)
+        before.append(Protect(protection, copied, glossary, marks, language=languages.src, required=can_require))
         if not options.raw:
             before.append(Recase(characters, languages))
         before.append(Split(reader, engine.src_vocab, options, self._usual_length, languages.src))

@@ -27,6 +27,7 @@ from vtrans.text.lines import one_line
 from vtrans.text.vocabulary import EOS_ID
 from vtrans.text.words import has_spaces, words_of_ids, words_of_line
 from vtrans.wording.phrases import Forms
+from vtrans.wording.protect import Span
 
 _TIE = 1e-4
 """Scores that differ by less count as equal: their rounding errors depend on the batch."""
@@ -46,24 +47,9 @@ class Draft:
     """The words of each term in the source, and its forms."""
 
 
-@dataclass(frozen=True)
-class _TermPlace:
-    """A term's place in a translation. Words `begin` to `end` translate it; words `first` to `last` are linked to
-    nothing else."""
-
-    begin: int
-    end: int
-    first: int
-    last: int
-    forms: Forms
-
-    def texts(self, words: Sequence[str]) -> list[list[str]]:
-        """Returns the words of the translation with each form in the place of the run, and of the longer run."""
-        written = []
-        for begin, end in dict.fromkeys(((self.begin, self.end), (self.first, self.last))):
-            before, _, after = _parts(words[begin:end])
-            written += [[*words[:begin], before + form + after, *words[end:]] for form in self.forms]
-        return written
+_Place = tuple[Sequence[Span], Forms]
+"""A term's place in a translation: the run of words that translate it, and this run with the words beside it that are
+linked to nothing else; and the term's forms."""
 
 
 @dataclass(eq=False)
@@ -72,8 +58,20 @@ class _Rewriting:
 
     draft: Draft
     words: list[str]
-    places: list[_TermPlace]
+    places: list[_Place]
     written: Hypothesis
+
+    def next_texts(self) -> list[list[str]]:
+        """Returns the words with each form of the next term in each of its runs, or as they are without another
+        term."""
+        words = self.words
+        if not self.places:
+            return [words]
+        texts, (runs, forms) = [], self.places.pop()
+        for begin, end in dict.fromkeys(runs):
+            before, _, after = _parts(words[begin:end])
+            texts += [[*words[:begin], before + form + after, *words[end:]] for form in forms]
+        return texts
 
 
 class WriteTerms:
@@ -141,39 +139,32 @@ class WriteTerms:
     def _write(self, rewritings: Sequence[_Rewriting]) -> None:
         """Writes the terms. If some hypotheses of a draft are rewritten, the others are scored again in the same
         way."""
-        vocab = self._engine.tgt_vocab
+        vocab, suppressed = self._engine.tgt_vocab, set(suppressed_ids(self._search, self._engine.tgt_vocab))
         changed = {rewriting.draft for rewriting in rewritings if rewriting.places}
-        kept = [rewriting for rewriting in rewritings if not rewriting.places and rewriting.draft in changed]
-        tokens = [(rewriting.draft.piece.source, rewriting.written.tokens) for rewriting in kept]
-        for rewriting, hypothesis in zip(kept, self._scored(tokens), strict=True):
-            rewriting.written = hypothesis
-        suppressed, begin = set(suppressed_ids(self._search, vocab)), self._reader.begin
-        while todo := [rewriting for rewriting in rewritings if rewriting.places]:
-            tries = [(rewriting, text) for rewriting in todo for text in rewriting.places.pop().texts(rewriting.words)]
-            tokens = [
-                (rewriting.draft.piece.source, (*begin, *vocab.encode(" ".join(text)))) for rewriting, text in tries
-            ]
+        todo = [rewriting for rewriting in rewritings if rewriting.draft in changed]
+        while todo:
+            tries = [(rewriting, words) for rewriting in todo for words in rewriting.next_texts()]
+            scored = self._scored((rewriting.draft, vocab.encode(" ".join(words))) for rewriting, words in tries)
             best = dict.fromkeys(todo, -math.inf)
-            for (rewriting, text), hypothesis in zip(tries, self._scored(tokens), strict=True):
+            for (rewriting, words), hypothesis in zip(tries, scored, strict=True):
                 if hypothesis.score > best[rewriting] + _TIE and suppressed.isdisjoint(hypothesis.tokens):
-                    best[rewriting], rewriting.words, rewriting.written = hypothesis.score, text, hypothesis
+                    best[rewriting], rewriting.words, rewriting.written = hypothesis.score, words, hypothesis
+            todo = [rewriting for rewriting in todo if rewriting.places]
 
-    def _scored(self, tries: Sequence[tuple[Source, tuple[int, ...]]]) -> list[Hypothesis]:
-        """Returns finished hypotheses with these tokens."""
-        pairs = [(source.tokens[:-1], (*tokens, EOS_ID)) for source, tokens in tries]
-        scored, config = [], self._search
-        found = self._engine.token_logprobs(pairs, config.batch_tokens)
-        for (_, target), given in zip(pairs, found, strict=True):
-            logprobs = with_certain(self._reader.begin, target, given)
+    def _scored(self, tries: Iterable[tuple[Draft, Sequence[int]]]) -> Iterator[Hypothesis]:
+        """Yields finished hypotheses with these tokens."""
+        begin, config = self._reader.begin, self._search
+        pairs = [(draft.piece.source.tokens[:-1], (*begin, *tokens, EOS_ID)) for draft, tokens in tries]
+        for (_, target), given in zip(pairs, self._engine.token_logprobs(pairs, config.batch_tokens), strict=True):
+            logprobs = with_certain(begin, target, given)
             total = math.fsum(logprobs)
             score = total / length_penalty(len(logprobs), config.alpha, config.length_penalty)
-            scored.append(Hypothesis(target[:-1], total, score, True, logprobs))
-        return scored
+            yield Hypothesis(target[:-1], total, score, True, logprobs)
 
 
-def _places(draft: Draft, words: Sequence[str], links: Links) -> list[_TermPlace] | None:
+def _places(draft: Draft, words: Sequence[str], links: Links) -> list[_Place] | None:
     """Returns where in a translation the terms are missing, in order; None if a term has no place of its own."""
-    places, taken = list[_TermPlace](), set[int]()
+    places, taken = list[_Place](), set[int]()
     source_of = {j: i for i, j in reversed(links)}  # the source word to which each word attends most
     for src, forms in draft.terms:
         # Weak links from distant function words do not count, but a compound also translates the word beside the term.
@@ -194,8 +185,8 @@ def _places(draft: Draft, words: Sequence[str], links: Links) -> list[_TermPlace
             return None
         taken.update(range(first, last))
         if not {core, _parts(words[first:last])[1]} & set(forms):
-            places.append(_TermPlace(begin, end, first, last, forms))
-    return sorted(places, key=lambda place: place.begin)
+            places.append((((begin, end), (first, last)), forms))
+    return sorted(places)
 
 
 def _parts(words: Sequence[str]) -> tuple[str, str, str]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -70,16 +70,14 @@ def _table() -> dict[str, dict[str, Any]]:
     return {code: row for row in rows for code in row["locales"].split()}
 
 
-def cldr_marks(code: str, native_digits: bool = False) -> Marks | None:
-    """Returns the marks of a locale such as `es-MX`, or else of its language, or None if CLDR has neither. With
-    `native_digits` they are those of its script, if it has digits of its own."""
+def cldr_marks(code: str) -> Marks | None:
+    """Returns the marks of a locale such as `es-MX`, or else of its language, or None if CLDR has neither."""
     _, *rest = code.lower().replace("_", "-").split("-")
     names = ("-".join([base(code), *parts]) for parts in (rest, rest[:-1], rest[-1:], []))
     if (row := next(filter(None, map(_table().get, names)), None)) is None:
         return None
-    marks = Marks(row["decimal"], row["group"], row["minimum"], tuple(row["sizes"]), row["percent"])
-    native = row.get("native", {})
-    return replace(marks, **native) if native_digits or not native else replace(marks, zero="")
+    zero = "" if "native" in row else "0"  # a language with digits of its own is written with either
+    return Marks(row["decimal"], row["group"], row["minimum"], tuple(row["sizes"]), row["percent"], zero)
 
 
 def localized(src: str, tgt: str, source: Marks, target: Marks) -> str:

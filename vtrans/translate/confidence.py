@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -29,20 +29,10 @@ from vtrans.files import file_sha256, reason, write_atomically
 from vtrans.keys import decisive
 from vtrans.text.vocabulary import EOS_ID, Vocabulary
 from vtrans.text.words import first_words, sharing, words_of_ids
+from vtrans.translate.translation import Translation
 
 FILE = "confidence.json"
 FEATURES = {"sentence": 8, "word": 11}
-
-
-class Found(Protocol):
-    """A translation as the search found it."""
-
-    @property
-    def text(self) -> str: ...
-    @property
-    def tokens(self) -> tuple[int, ...]: ...
-    @property
-    def token_logprobs(self) -> tuple[float, ...]: ...
 
 
 @dataclass(frozen=True)
@@ -75,7 +65,7 @@ class Calibration:
     settings: dict[str, Any]
     """Those of `made_with`."""
 
-    def __call__(self, source: str, translation: Found, vocab: Vocabulary) -> tuple[float, tuple[float, ...]]:
+    def __call__(self, source: str, translation: Translation, vocab: Vocabulary) -> tuple[float, tuple[float, ...]]:
         """Returns the probabilities of a translation and of its words. The translation of a blank line is right."""
         if not translation.token_logprobs:
             return float(not source.strip()), ()
@@ -144,7 +134,7 @@ def made_with(
     return dict(json.loads(json.dumps(settings)))
 
 
-def sentence_features(source: str, translation: Found) -> list[float]:
+def sentence_features(source: str, translation: Translation) -> list[float]:
     """Returns the mean and the smallest log-probability, the mean of the three smallest probabilities, the share of
     subwords below one half, and the lengths of both sides."""
     logprobs = np.maximum(translation.token_logprobs, -30)
@@ -163,7 +153,7 @@ def sentence_features(source: str, translation: Found) -> list[float]:
     ]
 
 
-def word_features(translation: Found, vocab: Vocabulary) -> Floats:
+def word_features(translation: Translation, vocab: Vocabulary) -> Floats:
     """Returns, for each word of a translation, the log-probabilities of its subwords (sum, smallest, number), of what
     is beside it, and of the whole sentence, and where it is."""
     logprobs = [max(value, -30.0) for value in translation.token_logprobs]
@@ -189,7 +179,7 @@ def word_features(translation: Found, vocab: Vocabulary) -> Floats:
     return np.array(rows).reshape(len(rows), FEATURES["word"])
 
 
-def _word_numbers(translation: Found, vocab: Vocabulary) -> list[int]:
+def _word_numbers(translation: Translation, vocab: Vocabulary) -> list[int]:
     """Returns the word of each subword; EOS, which ends each piece of a line, belongs to none."""
     numbers, pieces, none = list[int](), [list[int]()], len(translation.tokens)
     for token in translation.tokens:

@@ -24,7 +24,7 @@ from vtrans.processes.threads import threads
 from vtrans.storage.model_file import read_weights
 from vtrans.storage.run_folder import ChosenModel, choose_model
 from vtrans.translate.translator import Translator
-from vtrans.wording.beside import Beside
+from vtrans.wording.glossary import Beside
 
 
 def load(

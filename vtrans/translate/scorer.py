@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 
 from vtrans.config import SearchConfig
@@ -32,57 +31,53 @@ def lines_to_score(sources: Iterable[str], targets: Iterable[Target]) -> Iterato
         yield Line(number, source), target
 
 
-@dataclass(frozen=True)
-class Scorer:
-    """Scores given translations with an engine and the length penalty of `search`, as `Translator.logprob` says."""
-
-    engine: Engine
-    search: SearchConfig
-    reader: SourceReader
-
-    def score(self, given: Sequence[tuple[Line, Target]], done: Callable[[], None], to: str | None) -> None:
-        """Gives each line its target as its translation, with its log-probability."""
-        reader, tag = self.reader, self.reader.beginning(to)
-        longest = reader.max_target(reader.max_source)
-        targets: dict[Line, list[int]] = {}
-        known: dict[Line, float] = {}  # log-probabilities of pairs that are not given to the model
-        for line, own in given:
-            line.ids = reader.encode(self.engine.src_vocab.as_source(line.text), line.number, to=to)
-            if isinstance(own, str):
-                target = [*reader.begin, *reader.encode(own, line.number, self.engine.tgt_vocab, to=to), EOS_ID]
-            else:
-                target = checked_target(own, line.number, len(self.engine.tgt_vocab))
-            targets[line] = target
-            if not line.ids or not line.text.strip():
-                known[line] = -math.inf if any(token > EOS_ID for token in target) else 0.0
-                line.counts.blank = 1
-            elif len(line.ids) > reader.max_source or len(target) > longest:
-                known[line] = math.nan
-                line.warnings.append(
-                    f"line {line.number} has {len(line.ids):,} source and {len(target):,} target subwords, more than "
-                    f"{reader.max_source:,} and {longest:,}; it gets no log-probability"
-                )
-        pairs = [([*tag, *line.ids], () if line in known else target) for line, target in targets.items()]
-        scored = self.engine.token_logprobs(pairs, self.search.batch_tokens, done)
-        begin = reader.begin
-        for (line, target), logprobs in zip(targets.items(), scored, strict=True):
-            logprobs = with_certain(begin, target, logprobs)
-            line.counts.tgt_tokens = len(logprobs)
-            line.translations = [self._scored(target, known.get(line, math.fsum(logprobs)), logprobs)]
-
-    def _scored(self, tokens: Sequence[int], logprob: float, logprobs: Sequence[float]) -> Translation:
+def score(
+    given: Sequence[tuple[Line, Target]],
+    engine: Engine,
+    search: SearchConfig,
+    reader: SourceReader,
+    to: str | None,
+    done: Callable[[], None],
+) -> None:
+    """Gives each line its target as its translation, with its log-probability, as `Translator.logprob` says."""
+    tag, longest, vocab = reader.beginning(to), reader.max_target(reader.max_source), engine.tgt_vocab
+    targets: dict[Line, list[int]] = {}
+    known: dict[Line, float] = {}  # log-probabilities of pairs that are not given to the model
+    for line, own in given:
+        line.ids = reader.encode(engine.src_vocab.as_source(line.text), line.number, to=to)
+        if isinstance(own, str):
+            target = [*reader.begin, *reader.encode(own, line.number, vocab, to=to), EOS_ID]
+        else:
+            target = checked_target(own, line.number, len(vocab))
+        targets[line] = target
+        if not line.ids or not line.text.strip():
+            known[line] = -math.inf if any(token > EOS_ID for token in target) else 0.0
+            line.counts.blank = 1
+        elif len(line.ids) > reader.max_source or len(target) > longest:
+            known[line] = math.nan
+            line.warnings.append(
+                f"line {line.number} has {len(line.ids):,} source and {len(target):,} target subwords, more than "
+                f"{reader.max_source:,} and {longest:,}; it gets no log-probability"
+            )
+    pairs = [([*tag, *line.ids], () if line in known else target) for line, target in targets.items()]
+    scored = engine.token_logprobs(pairs, search.batch_tokens, done)
+    for (line, target), logprobs in zip(targets.items(), scored, strict=True):
+        logprobs = with_certain(reader.begin, target, logprobs)
+        logprob = known.get(line, math.fsum(logprobs))
+        line.counts.tgt_tokens = len(logprobs)
+        line.translations = [
+            Translation(
+                one_line(vocab.decode(target)),
+                logprob,
+                logprob / length_penalty(len(target), search.alpha, search.length_penalty),
+                target[-1] == EOS_ID,
+                tuple(target),
+                tuple(vocab.piece(t) for t in target),
+                tuple(logprobs),
+            )
+        ]
         if logprob == 0.0 and not logprobs:  # the translation of a blank line
-            return Translation("", 0.0, 0.0, True)
-        vocab = self.engine.tgt_vocab
-        return Translation(
-            one_line(vocab.decode(tokens)),
-            logprob,
-            logprob / length_penalty(len(tokens), self.search.alpha, self.search.length_penalty),
-            tokens[-1] == EOS_ID,
-            tuple(tokens),
-            tuple(vocab.piece(t) for t in tokens),
-            tuple(logprobs),
-        )
+            line.translations = [Translation("", 0.0, 0.0, True)]
 
 
 def checked_target(tokens: Sequence[int], number: int, size: int) -> list[int]:

@@ -17,15 +17,18 @@ from vtrans.engines.alignments import Links, pharaoh
 from vtrans.errors import InputError
 from vtrans.search.options import Mbr, Sampling
 from vtrans.text.lines import one_line
-from vtrans.text.vocabulary import Formality
+from vtrans.text.vocabulary import Formality, Vocabulary
 from vtrans.text.words import WORD, words_in
-from vtrans.translate.confidence import Calibration
 from vtrans.wording.glossary import Glossary
 from vtrans.wording.protect import Protection
 
 Form = Literal["text", "scores", "tsv", "confidence", "json"]
 """How a translation is written: its text; its score, its log-probability and score, or its confidence before the text,
 separated by tabs; or everything as JSON."""
+
+
+Rate = Callable[[str, "Translation", Vocabulary], tuple[float, tuple[float, ...]]]
+"""Returns the probabilities that a translation of a line, and each of its words, is right."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +51,8 @@ class TranslateOptions:
     """Search again for lines whose translation has other numbers, and count those that keep them."""
     raw: bool = False
     """Give the model each line unchanged, without the steps for case and unknown characters."""
-    calibration: Calibration | None = None
-    """Gives each translation and its words a confidence."""
+    calibration: Rate | None = None
+    """Gives each translation and its words a confidence, such as a Calibration (confidence.py)."""
     min_confidence: float = 0.0
     """Leave a translation blank if its confidence is lower."""
     to: str | None = None

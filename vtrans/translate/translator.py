@@ -21,9 +21,9 @@ from vtrans.errors import InputError
 from vtrans.lines.line import Constraints, Counts, Line, lines_of
 from vtrans.lines.steps import StepsOfEngine
 from vtrans.search.options import Sampling
-from vtrans.translate.scorer import Scorer, Target, lines_to_score
+from vtrans.translate.scorer import Target, lines_to_score, score
 from vtrans.translate.translation import TranslateOptions, Translation
-from vtrans.wording.beside import NOTHING, Beside
+from vtrans.wording.glossary import NOTHING, Beside
 
 WINDOW = 2000  # lines sorted together: enough for batches of similar length, few enough to wait for
 DEFAULT_OPTIONS = TranslateOptions()
@@ -64,7 +64,6 @@ class Translator:
         self.reader = self._steps.reader
         self.uses_matches = all(model.matches for model in engine.models)
         """Whether the model has learned to use fuzzy matches."""
-        self._scorer = Scorer(engine, self.search, self.reader)
 
     def translate(self, lines: Iterable[str], sampling: Sampling | None = None, **options: Any) -> Iterator[str]:
         """Yields the best translation of each line, in order. A blank line gives a blank line, without the model.
@@ -131,13 +130,15 @@ class Translator:
         self.check(options, constraints=any(line.constraints for line in lines))
         with self._in_turn(lines):
             steps = self._steps(options)
-            steps.begin(lines)
+            for step in steps.before:
+                step(lines)
             self._warn(lines)
             together = options.alignments  # linking words is cheaper for a whole window
             left = Counter(piece.line for line in lines for piece in line.pieces)
 
             def end(some: Sequence[Line]) -> None:
-                steps.end(some)
+                for step in steps.after:
+                    step(some)
                 for line in some:
                     ready(line)
 
@@ -199,6 +200,6 @@ class Translator:
     ) -> Iterator[Translation]:
         while window := list(islice(given, WINDOW)):
             with self._in_turn([line for line, _ in window]):
-                self._scorer.score(window, done, to)
+                score(window, self.engine, self.search, self.reader, to, done)
             for line, _ in window:
                 yield line.translations[0]

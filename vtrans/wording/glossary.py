@@ -1,9 +1,9 @@
-"""Glossaries: terms of the source, and the translations that they must have."""
+"""Glossaries: terms of the source, and the translations that they must have; and the data files beside a model."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -117,3 +117,25 @@ def read_glossary(path: Path) -> Glossary:
         seen[pair[0]] = number
         pairs.append(pair)
     return Glossary(tuple(pairs))
+
+
+@dataclass(frozen=True)
+class Beside:
+    """The glossary beside a model file, and the usual spelling of each lowercase word. Users can edit both."""
+
+    glossary: Glossary | None = None
+    spellings: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, model: Path) -> Beside:
+        """Returns the contents of `glossary.tsv` and `spellings.tsv` beside a model. Raises FileError for damage."""
+        terms, words = model.with_name("glossary.tsv"), model.with_name("spellings.tsv")
+        glossary = read_glossary(terms) if terms.exists() else None
+        spellings = read_glossary(words).pairs if words.exists() else ()
+        for word, forms in spellings:
+            if len(forms) > 1 or len(word.split()) > 1:
+                raise FileError(f"a line of {words} must be a word, a tab and its usual spelling, got {word!r}.")
+        return cls(glossary, {lower(word): form for word, (form,) in spellings})
+
+
+NOTHING = Beside()

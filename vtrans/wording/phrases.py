@@ -18,7 +18,7 @@ import regex
 from vtrans.errors import FileError, InputError
 from vtrans.search.lexical import Form, Phrase
 from vtrans.text.languages import UNSPACED
-from vtrans.text.vocabulary import UNK_ID, Vocabulary
+from vtrans.text.vocabulary import Vocabulary
 from vtrans.text.words import has_spaces, is_word, joins
 
 KEYS = ("constraints", "avoid", "text")
@@ -154,7 +154,7 @@ def _forms(text: str, vocab: Vocabulary) -> Iterator[Form]:
     """Yields the subwords of a phrase at the beginning of a word, and also directly after other characters if its
     script has no spaces; none if they spell another text."""
     tokens, whole = tuple(vocab.encode(text)), is_word(text[-1])
-    if not tokens or UNK_ID in tokens or vocab.decode(tokens) != text:
+    if not tokens or vocab.decode(tokens) != text:
         return
     yield Form(tokens, whole)
     if not has_spaces(text[0]) and (rest := without_space(tokens, vocab)):

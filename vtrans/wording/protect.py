@@ -104,8 +104,7 @@ def _edge(word: str, at: int) -> str:
 
 @dataclass(frozen=True)
 class _Sides:
-    """The neighbours that touch protected text in a line: a word, a character of a script without spaces, or a code; ""
-    at a space."""
+    """The words or codes that touch protected text in a line; "" at a space."""
 
     text: str
     before: str
@@ -121,7 +120,7 @@ class _Sides:
         return ("", " ") if beside.isalnum() and not is_inside_word else None
 
     def _touches(self, other: str, at: int) -> bool:
-        side = self.before if at else self.after
+        side, other = _edge(self.before if at else self.after, at), _edge(other, at)
         if not side or side == other:
             return bool(side)
         if _MARKUP.fullmatch(self.text):
@@ -172,8 +171,8 @@ class Masked:
             between = translation[end:begin]
             own = sides[code][-left[code]] if left[code] > 0 else None
             words = between.split()
-            opening = last.joint(between[:1], _edge(words[0], 0) if words else code, 0) if last else None
-            closing = own.joint(between[-1:], _edge(words[-1], -1) if words else "", -1) if own else None
+            opening = last.joint(between[:1], words[0] if words else code, 0) if last else None
+            closing = own.joint(between[-1:], words[-1] if words else "", -1) if own else None
             between = between[opening is _GAP : len(between) - (closing is _GAP)]
             parts += [part for part in (opening, (between, between), closing) if part]
             parts.append((code, own.text if own else ""))
@@ -191,8 +190,8 @@ class Masked:
         parts = [("", ""), *(part for part in self.parts if part[0] and part != _GAP), ("", "")]
         for (before, _), (code, text), (after, _) in zip(parts, parts[1:], parts[2:], strict=False):
             if code != text:
-                first = "" if before[-1:].isspace() else _edge(before.split()[-1], -1) if before else ""
-                last = "" if after[:1].isspace() else _edge(after.split()[0], 0) if after else ""
+                first = "" if before[-1:].isspace() else before.split()[-1] if before else ""
+                last = "" if after[:1].isspace() else after.split()[0] if after else ""
                 sides.setdefault(code, []).append(_Sides(text, first, last))
         return sides
 

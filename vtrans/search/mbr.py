@@ -102,17 +102,10 @@ def _matches(grams: Sequence[Sequence[Hashable]]) -> tuple[Floats, NDArray[np.in
     ]
     at_row, at_column = np.array(places, dtype=np.int64).reshape(-1, 2).T
     counts_N = np.bincount(at_row, minlength=len(grams))
-    # An n-gram of a single text only adds to the diagonal.
-    shared_G = np.bincount(at_column, minlength=len(columns)) > 1
-    new_G = shared_G.cumsum() - 1
-    kept = shared_G[at_column]
-    at_row, at_column = at_row[kept], new_G[at_column[kept]]
     matches_NN = np.zeros((len(grams), len(grams)), np.float32)
-    for begin in range(0, int(shared_G.sum()), COUNTED_NGRAMS):
+    for begin in range(0, len(columns), COUNTED_NGRAMS):
         inside = (at_column >= begin) & (at_column < begin + COUNTED_NGRAMS)
         has_NG = np.zeros((len(grams), COUNTED_NGRAMS), np.float32)
         has_NG[at_row[inside], at_column[inside] - begin] = 1
         matches_NN += has_NG @ has_NG.T
-    counts_NN = matches_NN.astype(np.float64)
-    np.fill_diagonal(counts_NN, counts_N)
-    return counts_NN, counts_N
+    return matches_NN.astype(np.float64), counts_N
