@@ -25,6 +25,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ from vtrans.processes.memory import manage_memory
 from vtrans.storage.run_folder import choose_model
 from vtrans.text.lines import open_bytes, read_lines
 from vtrans.text.vocabulary import EOS_ID
+from vtrans.translate.division import Division
 from vtrans.translate.loading import load
 from vtrans.translate.stream import translate_stream, workers_for
 from vtrans.translate.translation import TranslateOptions
@@ -62,7 +64,7 @@ def vtrans_processes_run(model: str, processes: int, **search: Any) -> Run:
     torch.set_num_threads(1)
     translator = load(model, device="cpu", retry=False, **{**SEARCH, **search})
     options = TranslateOptions()
-    workers = workers_for(translator, options, processes)
+    workers = ExitStack().enter_context(workers_for(translator, options, Division(processes, 1, True)))
     return lambda lines: translate_stream(translator, lines_of(lines), io.BytesIO(), options, workers=workers)
 
 

@@ -24,8 +24,8 @@ from vtrans.translate.chunks import (
     ChunkJob,
     chunks_of,
     collect,
-    engine_of,
     join,
+    read_job,
     settings_of,
     translate_chunks,
 )
@@ -199,9 +199,10 @@ def test_jobs_have_the_engine_with_which_the_first_began(
 ) -> None:
     text, out = written(tmp_path / "text", ["ein Haus"]), tmp_path / "out"
     command = ["translate", "--model", tiny_run.path, "--input", text, "--output", out, "--chunk-lines", "5"]
-    assert engine_of(out) is None
     assert run_cli(*command, "--engine", "torch").code == 0
-    assert engine_of(out) == "torch"
+    job = read_job(out)
+    assert job
+    assert job.common["engine"] == "torch"
     record = json.loads((out / "job.json").read_bytes())
     for engine in ("compiled", None):
         record["common"]["engine"] = engine

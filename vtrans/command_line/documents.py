@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -304,8 +304,7 @@ class _Answers:
     """Translates groups of lines: those with and those without word alignments."""
 
     def __init__(self, translator: Translator, options: TranslateOptions, division: Division, counter: Counter) -> None:
-        self._translator, self._options, self._threads = translator, options, division.threads
-        self._copies, self._counter = division.copies(translator.engine), counter
+        self._translator, self._options, self._division, self._counter = translator, options, division, counter
 
     def __call__(self, groups: Groups) -> Answers:
         answers: dict[Line, Nbest] = {}
@@ -320,9 +319,7 @@ class _Answers:
         from vtrans.translate.stream import translate_windows, workers_for
 
         translator, options = self._translator, replace(self._options, alignments=aligned)
-        copies = min(self._copies, len(lines))
-
-        with workers_for(translator, options, copies, self._threads, _nbests) if copies else nullcontext() as workers:
+        with workers_for(translator, options, self._division, _nbests) as workers:
             windows = translate_windows(translator, lines, options, _nbests, advance=self._advance, workers=workers)
             found = [nbest for window in windows for nbest in window]
         return dict(zip(lines, found, strict=True))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -87,9 +87,9 @@ class Text:
         chunks_of(self.shard or "1/1")
         inputs = [("--input", self.input), ("--prefix", self.prefixes), ("--constraints", self.constraints)]
         check_output(self.output, [*inputs, *others])
-        for name, other in (("prefix", self.prefixes), ("constraints", self.constraints)):
-            if self.input and other:
-                check_line_counts(self.input, other, name)
+        for option, file in inputs[1:]:
+            if self.input and file:
+                check_line_counts(self.input, file, option[2:])
 
     def division(self, processes: int | None, threads: int | None) -> Division:
         """Returns the processes and threads that will translate. Raises InputError if the number that the user chose is
@@ -132,11 +132,9 @@ def translate_text(
         parts: tuple[Any, ...] = lines, prefixes, asked and read_constraints(asked, str(text.constraints))
         if text.typed:
             console.info("reading from the terminal, line by line; end with Ctrl-D")
-        copies = division.copies(translator.engine)
-        if copies > 1:
-            console.info(f"up to {copies} processes share the input")
-        copied = workers_for(translator, options, copies, division.threads) if copies else nullcontext()
-        workers = stack.enter_context(copied)
+        workers = stack.enter_context(workers_for(translator, options, division))
+        if workers:
+            console.info(f"up to {workers.number} processes share the input")
 
         def advance(size: int) -> None:
             counter.advance(share=extent.advance(size))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import tee
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,6 +25,7 @@ from vtrans.command_line.options import (
 from vtrans.config import SearchConfig
 from vtrans.console import Console
 from vtrans.processes.threads import set_threads
+from vtrans.text.lines import write_line
 
 SETTINGS = Given(SearchConfig, ("alpha", "length_penalty", "batch_tokens"), otherwise=STORED)
 AS_JSON = "Write a JSON object per line, with the log-probability of each subword."
@@ -58,13 +60,18 @@ def logprob(
     check_line_counts(src, tgt, "translation")
     set_threads(threads)
     from vtrans.translate.loading import load
-    from vtrans.translate.stream import logprob_stream
+    from vtrans.translate.translation import rendered
 
     with source_of(src, on_bad_utf8, console) as (sources, _), source_of(tgt, on_bad_utf8, console) as (targets, _):
         settings = {"device": device, "weights": list(models.weights) or None, **search}
         translator = load(models.paths, console=console, **settings)
         with writer(output) as stream, progress(console, stream, what="scored") as counter:
-            total = logprob_stream(translator, sources, targets, stream, as_json=as_json, done=counter.advance, to=to)
+            total = 0.0
+            asked, sources = tee(sources)  # one is at most a window behind
+            scored = translator.logprob(asked, targets, counter.advance, to=to)
+            for t, source in zip(scored, sources, strict=False):
+                write_line(stream, rendered(source, [t], "json")[0] if as_json else f"{t.logprob:.6f}\t{t.score:.6f}")
+                total += math.fsum(t.token_logprobs)
     counts = translator.counts
     if counts.tgt_tokens:
         mean = total / counts.tgt_tokens

@@ -19,7 +19,7 @@ from vtrans.errors import InputError
 from vtrans.keys import choice, decisive, flag, keys_of, number, path, texts
 from vtrans.search.options import Mbr, Sampling
 from vtrans.text.languages import Languages
-from vtrans.translate.chunks import engine_of
+from vtrans.translate.chunks import read_job
 
 if TYPE_CHECKING:
     from vtrans.translate.translation import Form, TranslateOptions
@@ -206,7 +206,8 @@ def translate(
         **reading.options(models, to, console, confidence=output.confidence, documents=bool(files)),
         to=to,
     )
-    begun = engine_of(text.output) if text.chunk_lines and text.output else None
+    job = read_job(text.output) if text.chunk_lines and text.output else None
+    begun = job.common["engine"] if job else None  # others round differently, and some machines lack a compiler
     load_model = partial(_loaded, models, engine, begun, search, options, console, not no_retry)
     if targets:
         written = None

@@ -69,9 +69,8 @@ def _start_worker() -> None:
 
 def _end_with_parent() -> None:
     """Ends this worker when the process that started it ends; an idle worker would not notice."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
+    if parent := multiprocessing.parent_process():
+        parent.join()
     os._exit(1)
 
 
@@ -169,10 +168,19 @@ class WorkerPool(Generic[Item, Result]):
         an answer is ended, and the next request gets a new one.
         """
         answer: Result
+        parts: list[Any]
         copy = self._free.get()
         try:
-            copy = copy or self._copy()
-            answer, error = _exchanged(copy[1], request, hear, abandoned)
+            _, connection = copy = copy or self._copy()
+            connection.send(request)
+            while True:
+                while abandoned and not connection.poll(WATCH):
+                    if abandoned():
+                        raise AbandonedError("the request was abandoned.")
+                answer, error, *parts = connection.recv()
+                if not parts:
+                    break
+                hear(*parts)
         except BaseException as failure:
             self._free.put(None)
             code = self._ask(copy[0]) if copy else 0
@@ -208,21 +216,6 @@ class WorkerPool(Generic[Item, Result]):
         if isinstance(reply, Exception):
             raise DiedError(f"no worker process can be started for {self._doing} ({reply}); {self._advice}.")
         return int(reply)
-
-
-def _exchanged(
-    connection: Connection, request: Any, hear: Callable[[Any], None], abandoned: Callable[[], bool] | None
-) -> tuple[Any, Exception | None]:
-    """Returns the answer of a copy to a request, or its exception."""
-    connection.send(request)
-    while True:
-        while abandoned and not connection.poll(WATCH):
-            if abandoned():
-                raise AbandonedError("the request was abandoned.")
-        answer, error, *parts = connection.recv()
-        if not parts:
-            return answer, error
-        hear(*parts)
 
 
 def _make_copies(asked: Connection, other: Connection, answer: Callable[[Any, Tell], Any]) -> None:

@@ -150,13 +150,6 @@ def _shown(value: Any) -> str:
     return text if len(text) < 60 else f"{text[:16]}..."
 
 
-def engine_of(folder: Path) -> str | None:
-    """Returns the engine with which the job of this folder began, or None if there is no job yet. All its jobs use this
-    engine: others round differently, and some machines lack a compiler."""
-    job = read_job(folder)
-    return None if job is None else job.common["engine"]
-
-
 def settings_of(translator: Translator, options: TranslateOptions) -> dict[str, Any]:
     """Returns the settings that change the translations, apart from the model's, by the names of their options."""
     recorded = {name: value for name, value in asdict(options).items() if name != "abandoned"}  # no setting

@@ -12,8 +12,6 @@ from vtrans.processes.threads import threads as usual_threads
 
 @dataclass(frozen=True)
 class Division:
-    """How the work is divided."""
-
     processes: int
     threads: int  # of each
     asked: bool  # whether the user chose the number of processes
@@ -32,8 +30,7 @@ class Division:
 
 
 def divide(processes: int | None, threads: int | None, reason: str = "", *, prefer_one: bool = False) -> Division:
-    """Returns the processes that will translate, unless the engine or the device needs only this one, and gives this
-    process the threads with which they compute.
+    """Returns the processes that will translate on a CPU, and gives this process the threads with which they compute.
 
     `reason` says why only one process can translate, and is empty if several can; `prefer_one` makes one the default.
     Raises InputError if the number that the user chose is not possible.
@@ -41,9 +38,8 @@ def divide(processes: int | None, threads: int | None, reason: str = "", *, pref
     reason = reason or why_not_forked()
     check_processes(processes, reason)
     set_threads(threads)
-    usual = usual_threads()
     alone = reason or prefer_one or threads
-    number = processes or (1 if alone else default_processes(usual, available_memory()))
+    number = processes or (1 if alone else default_processes(usual_threads(), available_memory()))
     if number > 1:
         set_threads(1)  # kernels are chosen for what the copies will use
-    return Division(number, (threads or 1) if number > 1 else usual, processes is not None)
+    return Division(number, threads or usual_threads(), processes is not None)

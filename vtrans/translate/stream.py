@@ -9,14 +9,12 @@ bits.
 from __future__ import annotations
 
 import io
-import math
 import queue
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
-from itertools import tee
+from contextlib import closing, nullcontext
 from typing import Any, BinaryIO, TypeVar
 
 from vtrans.errors import VtransError
@@ -25,6 +23,7 @@ from vtrans.processes.signals import uninterrupted
 from vtrans.processes.threads import set_threads
 from vtrans.processes.workers import Tell, WorkerPool
 from vtrans.text.lines import write_line
+from vtrans.translate.division import Division
 from vtrans.translate.translation import TranslateOptions, rendered
 from vtrans.translate.translator import DEFAULT_OPTIONS, Translator
 from vtrans.translate.windows import Windows, size_of
@@ -102,22 +101,19 @@ def written(lines: Sequence[Line], options: TranslateOptions) -> bytes:
 
 
 def workers_for(
-    translator: Translator,
-    options: TranslateOptions,
-    processes: int,
-    threads: int = 1,
-    make: Make[Any] = written,
-) -> Workers[Any]:
-    """Returns that many copies of this process, each with `threads` threads, for `translate_windows`."""
+    translator: Translator, options: TranslateOptions, division: Division, make: Make[Any] = written
+) -> Workers[Any] | nullcontext[None]:
+    """Returns the copies of this process for `translate_windows`, or None if it translates itself."""
 
     def answer(lines: Sequence[Line], tell: Tell) -> tuple[Any, Counts, list[str]]:
-        set_threads(threads)
+        set_threads(division.threads)
         translator.console, translator.counts = None, Counts()
         translator.translate_window(lines, options, ready=lambda line: tell(size_of(line)))
         return make(lines, options), translator.counts, [warning for line in lines for warning in line.warnings]
 
     advice = "try again with fewer `processes` or a smaller `batch_tokens`"
-    return WorkerPool(answer, processes, "translating", advice)
+    copies = division.copies(translator.engine)
+    return WorkerPool(answer, copies, "translating", advice) if copies else nullcontext()
 
 
 def _by_workers(
@@ -128,65 +124,34 @@ def _by_workers(
     One thread takes windows, and a thread per worker waits for an answer. At most two windows per worker are taken and
     not yet yielded.
     """
-    order: queue.SimpleQueue[Future[tuple[float, T, Counts, list[str]]] | None] = queue.SimpleQueue()
+    order: queue.SimpleQueue[Future[tuple[T, Counts, list[str]]] | None] = queue.SimpleQueue()
     room, turn = threading.Semaphore(2 * workers.number), threading.Lock()
     threads = ThreadPoolExecutor(workers.number + 1)
-
-    def take() -> None:
-        try:
-            while room.acquire() and (window := next(windows, None)):
-                order.put(threads.submit(answer, window))
-        finally:
-            order.put(None)
-
-    def answer(window: Sequence[Line]) -> tuple[float, T, Counts, list[str]]:
-        return time.monotonic(), *workers.call(window, hear)
 
     def hear(size: int) -> None:
         with turn:
             advance(size)
 
-    until = 0.0  # when the last window was done
+    def take() -> None:
+        try:
+            while room.acquire() and (window := next(windows, None)):
+                order.put(threads.submit(workers.call, window, hear))
+        finally:
+            order.put(None)
+
     try:
         taken = threads.submit(take)
         while future := order.get():
-            began, made, counts, warnings = future.result()
+            began = time.monotonic()
+            made, counts, warnings = future.result()
             for warning in warnings:
                 if translator.console:
                     translator.console.warn(warning)
             translator.counts.add(counts)
-            now = time.monotonic()
-            translator.counts.seconds += now - max(began, until)
-            until = now
             yield made
+            translator.counts.seconds += time.monotonic() - began
             room.release()
         taken.result()  # raises what the reader has raised
     finally:
         room.release()
         threads.shutdown(wait=False, cancel_futures=True)
-
-
-# Given translations.
-
-
-def logprob_stream(
-    translator: Translator,
-    sources: Iterable[str],
-    targets: Iterable[str],
-    stream: BinaryIO,
-    *,
-    as_json: bool = False,
-    done: Callable[[], None] = lambda: None,
-    to: str | None = None,
-) -> float:
-    """Writes the log-probability and score of each pair, or a line of JSON as for a translation.
-
-    Returns the sum of the log-probabilities of all subwords that the model scored.
-    """
-    asked, sources = tee(sources)  # one is at most a window behind
-    total = 0.0
-    for t, source in zip(translator.logprob(asked, targets, done, to=to), sources, strict=False):
-        write_line(stream, rendered(source, [t], "json")[0] if as_json else f"{t.logprob:.6f}\t{t.score:.6f}")
-        total += math.fsum(t.token_logprobs)
-    stream.flush()
-    return total

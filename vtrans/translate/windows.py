@@ -30,6 +30,7 @@ class Windows(Iterator[Sequence[Line]]):
         threading.Thread(target=self._read, args=(lines,), daemon=True).start()
 
     def _read(self, lines: Iterable[Line]) -> None:
+        end: BaseException = StopIteration()
         try:
             for line in lines:
                 with self._changed:
@@ -40,9 +41,9 @@ class Windows(Iterator[Sequence[Line]]):
                     self._cost += cost_of(line)
                     if not self._complete or self._full():
                         self._changed.notify_all()
-            self._finish(StopIteration())
         except BaseException as error:
-            self._finish(error)
+            end = error
+        self._finish(end)
 
     def _full(self) -> bool:
         return self._cost >= self._parts * WINDOW_COST
@@ -79,5 +80,4 @@ def cost_of(line: Line) -> int:
 
 def size_of(line: Line) -> int:
     """Returns the bytes of a line with its line end."""
-    text = line.text
-    return len(text) + 1 if text.isascii() else len(text.encode("utf-8", "surrogatepass")) + 1
+    return len(line.text.encode("utf-8", "surrogatepass")) + 1
