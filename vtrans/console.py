@@ -287,13 +287,10 @@ def _shown(text: str) -> str:
 
 
 def text_width(text: str) -> int:
-    """Returns the number of columns that `text` takes in a terminal."""
-    return sum((1, 2)[unicodedata.east_asian_width(c) in "WF"] for c in text if not joins(c))
-
-
-def joins(character: str) -> bool:
-    """Returns whether a character takes no column, such as an accent, vowel sign or joiner (not a soft hyphen)."""
-    return unicodedata.category(character) in ("Mn", "Me", "Cf") and character != "\u00ad"
+    """Returns the number of columns that `text` takes in a terminal: none for an accent, a vowel sign or a joiner."""
+    marks = ("Mn", "Me", "Cf")
+    shown = (c for c in text if c == "\u00ad" or unicodedata.category(c) not in marks)
+    return sum((1, 2)[unicodedata.east_asian_width(c) in "WF"] for c in shown)
 
 
 def _columns(rows: list[list[str]], header: Sequence[str] | None) -> list[str]:

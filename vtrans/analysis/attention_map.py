@@ -10,17 +10,17 @@ Legend: S source length with EOS, T target length, H heads, I columns, J rows.
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
 
 import numpy as np
+import regex
 import torch
 from numpy.typing import NDArray
 
-from vtrans.console import STEERING, joins, text_width
+from vtrans.console import STEERING, text_width
 from vtrans.data.batches import Batch
 from vtrans.engines.attention import cross_attention, mean_attention, upper_half
 from vtrans.engines.forced import forced_batches
@@ -169,7 +169,7 @@ def as_text(attention: AttentionMap, width: int | None = None) -> str:
     """
     names = [_printable(word) for word in attention.target]
     left = max(map(text_width, names))
-    letters = [_letters(_printable(word)) for word in attention.source]
+    letters = [regex.findall(r"\X", _printable(word)) for word in attention.source]
     count = len(letters) if width is None else max(1, (width - left - 1) // 2)
     lines = []
     for first in range(0, len(letters), count):
@@ -189,17 +189,6 @@ def _band(names: Sequence[str], left: int, letters: Sequence[list[str]], shares:
         cells = (next((shade for least, shade in SHADES if share >= least), "  ") for share in row)
         lines.append(" " * (left - text_width(name)) + name + " " + "".join(cells))
     return [*(line.rstrip() for line in lines), ""]
-
-
-def _letters(word: str) -> list[str]:
-    """Returns the word's characters, each with the accents and vowel signs that combine with it."""
-    letters: list[str] = []
-    for character in word:
-        if letters and (joins(character) or unicodedata.category(character) == "Mc"):
-            letters[-1] += character
-        else:
-            letters.append(character)
-    return letters
 
 
 def _printable(word: str) -> str:

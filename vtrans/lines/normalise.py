@@ -14,7 +14,7 @@ from vtrans.lines.characters import Characters
 from vtrans.lines.line import Line
 from vtrans.text.case import capitalized, in_capitals, lower, upper
 from vtrans.text.normalization import source_text
-from vtrans.text.words import rewritten_words
+from vtrans.text.words import numbered, words_in
 from vtrans.translate.translation import Translation
 
 # Control and format characters, without those that join the characters of an emoji.
@@ -72,7 +72,7 @@ class Normalise:
         written = list(map(write, words))
         rest = iter(written)
         line.model_text = re.sub(r"\S+", lambda word: next(rest), line.model_text)
-        places = rewritten_words(words, written)
+        places = numbered(words, (range(len(words_in(text))) for text in written))
         if places != list(range(len(places))):
             line.undo.append(partial(_with_words, places))
 

@@ -14,8 +14,9 @@ from vtrans.errors import InputError
 
 _CODE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})*|[a-z]{3}_[A-Z][a-z]{3}")  # the latter as in NLLB
 _PACKED = (".gz", ".xz", ".bz2")
-UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
-"""The characters of scripts that are written without spaces between words, for a character class of `regex`."""
+UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Line_Break=SA}"
+"""Characters of scripts that are written without spaces between words, for a character class of `regex`: Chinese,
+Japanese, and those such as Thai whose lines end between words that only a dictionary can tell."""
 
 _RIGHT_TO_LEFT = regex.compile(r"[\p{Bidi_Class=R}\p{Bidi_Class=AL}]")
 # A line per language of ISO 639-1: its code, that of ISO 639-3 if NLLB has the language, else -, and its name.

@@ -68,12 +68,7 @@ def words_of_line(line: str, ids: Sequence[int], vocab: Vocabulary, word: regex.
     ids_of_parts = vocab.encode_batch(parts)
     if list(chain.from_iterable(ids_of_parts)) != list(ids):  # the vocabulary's normalisation changes where words end
         parts, ids_of_parts = [line], [list(ids)]
-    numbers, first = list[int](), 0
-    for part, own in zip(parts, ids_of_parts, strict=True):
-        count = len(word.findall(part))
-        numbers += [first + min(number, count - 1) for number in words_of_ids(own, vocab, word)]
-        first += count
-    return numbers
+    return numbered(parts, (words_of_ids(own, vocab, word) for own in ids_of_parts), word)
 
 
 def words_of_ids(tokens: Sequence[int], vocab: Vocabulary, word: regex.Pattern[str] = WORD) -> list[int]:
@@ -112,15 +107,15 @@ def first_words(parts: Iterable[str], text: str) -> Iterator[int]:
         place += len(part)
 
 
-def rewritten_words(before: Sequence[str], after: Sequence[str]) -> list[int]:
-    """Returns, for each word of the texts `after`, the word of the texts `before` that it replaces. Each text
-    replaces one."""
-    numbers, first = list[int](), 0
-    for old, new in zip(before, after, strict=True):
-        count = len(words_in(old))
-        numbers += [first + min(number, count - 1) for number in range(len(words_in(new)))]
+def numbered(parts: Sequence[str], numbers: Iterable[Iterable[int]], word: regex.Pattern[str] = WORD) -> list[int]:
+    """Returns numbers of words, given those within each part of a text. Numbers beyond a part stand for its last
+    word."""
+    through, first = list[int](), 0
+    for part, within in zip(parts, numbers, strict=True):
+        count = len(word.findall(part))
+        through += [first + min(number, count - 1) for number in within]
         first += count
-    return numbers
+    return through
 
 
 def sharing(text: str, numbers: Container[int]) -> list[int]:

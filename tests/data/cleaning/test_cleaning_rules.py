@@ -84,6 +84,16 @@ def test_what_is_like_a_broken_pair_is_kept(rule: str, src: str, tgt: str) -> No
     assert rules().reason(src, tgt) is None, rule
 
 
+@pytest.mark.parametrize(
+    ("part", "most"),
+    [("word ", 250), ("слово ", 250), ("개가 ", 250), ("狗", 250), ("は", 250), ("หมา", 833), ("ဟာ", 1250)],
+)
+def test_the_length_of_a_line_is_counted_in_words_or_in_the_characters_of_its_script(part: str, most: int) -> None:
+    only_length = rules(tuple(RULES.keys() - {"length"}))
+    assert only_length.reason(part * most, "x") is None
+    assert only_length.reason(part * (most + 1), "x") == "length"
+
+
 def test_invented_numbers_drop_a_pair_only_if_they_are_asked_for() -> None:
     src, tgt = "The train leaves soon.", "Der Zug f\u00e4hrt in 45 Minuten."
     assert rules().reason(src, tgt) is None

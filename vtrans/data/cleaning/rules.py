@@ -30,6 +30,7 @@ _MARKUP = regex.compile(
     r"</?(a|abbr|b|big|br|center|code|div|em|font|h[1-6]|hr|i|img|li|ol|p|pre|small|span|strong|sub|sup|table|td|th|tr|u|ul)"
     r"(?=[\s/>])[^<>]*>|(&(?:[a-z]{2,8}|\#\d{1,6});)"
 )
+_UNCOUNTED = regex.compile(r"\p{Line_Break=SA}")
 _NUMBER = regex.compile(r"\p{Nd}+")
 _URL = regex.compile(r"(?:https?://|www\.)[^\s<>\"]+|[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 _OTHER = regex.compile(r"[^\p{L}\p{M}\p{N}]+")
@@ -104,7 +105,8 @@ class Rules:
 
     def _is_long(self, line: str) -> bool:
         most = self.options.max_words
-        return len(line) > 10 * most or (len(line) > most and len(words_of(line)) > most)
+        # Words of scripts such as Thai cannot be counted.
+        return len(line) > 10 * most or (len(line) > most and len(words_of(_UNCOUNTED.sub("", line))) > most)
 
     def _has_odd_ratio(self, src: str, tgt: str) -> bool:
         shorter, longer = sorted((len(src) * math.sqrt(self.ratio), len(tgt) / math.sqrt(self.ratio)))
