@@ -12,7 +12,6 @@ import torch
 from safetensors.torch import save_file
 
 from vtrans.config import ModelConfig
-from vtrans.interop.huggingface.names import EMBEDDINGS
 from vtrans.interop.sentencepiece_models import normalization_table
 from vtrans.interop.weight_names import HUGGING_FACE, layer_weights
 
@@ -119,7 +118,7 @@ def _weights(config: dict[str, Any], sizes: list[int], seed: int, separate: bool
         weights["model.shared.weight"] = normal(sizes[0], D, scale=SCALE)
         weights["model.shared.weight"][config["pad_token_id"]] = 0
     else:
-        src, tgt, _ = EMBEDDINGS.values()
+        src, tgt, _ = HUGGING_FACE.of_tables("none").values()
         weights[src], weights[tgt] = (normal(size, D, scale=SCALE) for size in sizes)
         weights[tgt][config["pad_token_id"]] = 0
     weights["final_logits_bias"] = normal(1, sizes[-1], scale=0.5)

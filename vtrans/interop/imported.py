@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from vtrans.checkpoint import LoadedModel, Unfilled, weights_of
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.errors import FileError, InputError
 from vtrans.interop.comparison import Program
-from vtrans.interop.foreign_files import Read
+from vtrans.interop.foreign_files import ForeignTensors, Read
+from vtrans.interop.weight_names import Format, layer_weights
 from vtrans.model import Transformer
 from vtrans.processes.memory import release_memory
 from vtrans.storage.layout import Shape, layout_of
@@ -96,6 +98,60 @@ def shapes_of(path: Path, config: ModelConfig, src: Vocabulary, tgt: Vocabulary)
         return layout_of(config, len(src), len(tgt), joint=have_one_table(src, tgt)).shapes
     except InputError as error:
         raise FileError(f"{path} describes a model that vtrans cannot express: {error}") from None
+
+
+def weights_in(
+    tensors: ForeignTensors,
+    names: Format,
+    config: ModelConfig,
+    vocabs: tuple[Vocabulary, Vocabulary],
+    start: int | None = None,
+    *,
+    transposed: bool = False,
+    is_ours: bool = False,
+) -> dict[str, Read]:
+    """Returns a function for each of our weights but the positions that reads it from the tensors of another program.
+
+    `start` is the row with which a translation starts if the table lacks the start. The program's matrices are
+    [in, out] and its vectors [1, n] if they are `transposed`. Its rows are those of the vocabularies' tables unless it
+    has our order.
+    """
+    weights: dict[str, Read] = {}
+    for ours, theirs, shape in layer_weights(config, names):
+        stored = ((1, *shape) if len(shape) == 1 else shape[::-1]) if transposed else shape
+        weights[ours] = partial(_joined, [tensors.get(name, *stored) for name in theirs], transposed, len(shape))
+    tables = names.of_tables(config.tie)
+    for name, stored_name in tables.items():
+        vocab = vocabs[not name.startswith("src")]
+        read = tensors.get(stored_name, len(vocab) if is_ours else len(vocab.pieces), config.d_model)
+        row = start if not name.startswith("src") or config.tie.startswith("src-tgt") else None
+        weights[name] = read if is_ours else partial(_in_our_order, read, vocab, row)
+    if config.projection_bias:
+        bias, tgt = names.tables["projection.bias"], vocabs[1]
+        read = partial(torch.zeros, len(tgt.pieces))
+        if bias in tensors:
+            size = len(tgt) if is_ours else len(tgt.pieces)
+            read = tensors.get(bias, *(1, size)[len(tensors.shapes[bias]) == 1 :])
+        weights["projection.bias"] = partial(_bias_in_our_order, read, None if is_ours else tgt)
+    return weights
+
+
+def _joined(parts: Sequence[Read], transposed: bool, rank: int) -> Tensor:
+    joined = torch.cat([part().T if transposed else part() for part in parts])
+    return joined.flatten() if rank == 1 else joined
+
+
+def _in_our_order(read: Read, vocab: Vocabulary, start: int | None) -> Tensor:
+    weight = read()
+    return rows_of(vocab, weight, None if start is None else weight[start])
+
+
+def _bias_in_our_order(read: Read, vocab: Vocabulary | None) -> Tensor:
+    bias = read().flatten()
+    if vocab:
+        return rows_of(vocab, bias, absent=ABSENT_BIAS)
+    bias[PAD_ID] = 0  # exports have another value, because padding is never predicted
+    return bias
 
 
 def rows_there(weight_VD: Tensor, order: Sequence[int | None], count: int) -> Tensor:

@@ -26,6 +26,19 @@ class Format(NamedTuple):
     modules: Mapping[str, str]
     """The rest of the names by our modules, with spaces between the parts of a weight. Norms are those before or after
     a sublayer."""
+    tables: Mapping[str, str]
+    """The names of embeddings, projection and positions, those of them that are in the file."""
+    shared: str = ""
+    """The name of an embedding that source and target share."""
+
+    def of_tables(self, tie: str) -> dict[str, str]:
+        """Returns the names of the matrices of subwords, without the second ones of a tie."""
+        second = [] if tie.startswith("src-tgt") else ["tgt_embedding"]
+        third = [] if tie.endswith("softmax") else ["projection"]
+        names = {f"{name}.weight": self.tables[f"{name}.weight"] for name in ("src_embedding", *second, *third)}
+        if self.shared and tie.startswith("src-tgt"):
+            names["src_embedding.weight"] = self.shared
+        return names
 
 
 HUGGING_FACE = Format("model.{stack}.layers.{layer}.", "model.{stack}.", {
@@ -40,7 +53,14 @@ HUGGING_FACE = Format("model.{stack}.layers.{layer}.", "model.{stack}.", {
     "feed_forward.outer": "fc2.{kind}",
     "feed_forward.norm": "final_layer_norm.{kind}",
     "final_norm": "layer_norm.{kind}",
-})  # fmt: skip
+}, {
+    "src_embedding.weight": "model.encoder.embed_tokens.weight",
+    "tgt_embedding.weight": "model.decoder.embed_tokens.weight",
+    "projection.weight": "lm_head.weight",
+    "projection.bias": "final_logits_bias",
+    "src_positions.weight": "model.encoder.embed_positions.weight",
+    "tgt_positions.weight": "model.decoder.embed_positions.weight",
+}, "model.shared.weight")  # fmt: skip
 CTRANSLATE2 = Format("{stack}/layer_{layer}/", "{stack}/", {
     "self_attention.qkv": "self_attention/linear_0/{kind}",
     "self_attention.out": "self_attention/linear_1/{kind}",
@@ -53,6 +73,13 @@ CTRANSLATE2 = Format("{stack}/layer_{layer}/", "{stack}/", {
     "feed_forward.outer": "ffn/linear_1/{kind}",
     "feed_forward.norm": "ffn/layer_norm/{gamma}",
     "final_norm": "layer_norm/{gamma}",
+}, {
+    "src_embedding.weight": "encoder/embeddings/weight",
+    "tgt_embedding.weight": "decoder/embeddings/weight",
+    "projection.weight": "decoder/projection/weight",
+    "projection.bias": "decoder/projection/bias",
+    "src_positions.weight": "encoder/position_encodings/encodings",
+    "tgt_positions.weight": "decoder/position_encodings/encodings",
 })  # fmt: skip
 # See `src/models/transformer.h`, `src/layers/generic.h` and, for the SSRU, `src/rnn/cells.h` in Marian's source. {pre}
 # marks the norms before a sublayer.
@@ -71,7 +98,12 @@ MARIAN = Format("{stack}_l{number}_", "{stack}_", {
     "ssru.zf": "rnn_{W} rnn_{W}f",
     "ssru.forget_bias": "rnn_{W}f",
     "ssru.norm": "rnn_{ffn}ln_{scale}{pre}",
-})  # fmt: skip
+}, {
+    "src_embedding.weight": "encoder_Wemb",
+    "tgt_embedding.weight": "decoder_Wemb",
+    "projection.weight": "decoder_ff_logit_out_Wt",
+    "projection.bias": "decoder_ff_logit_out_b",
+}, "Wemb")  # fmt: skip
 
 
 class Weight(NamedTuple):

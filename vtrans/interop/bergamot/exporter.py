@@ -26,7 +26,7 @@ from vtrans.interop.bergamot.quantization import LARGEST_INTEGER, PROJECTION, ma
 from vtrans.interop.comparison import generated_sentences
 from vtrans.interop.expressible import BERGAMOT, check_model, nearest_search
 from vtrans.interop.imported import ABSENT_BIAS, rows_of, rows_there
-from vtrans.interop.marian.importer import CONFIG, EXPECTED, EXPECTED_OF_RNN, OUTPUT, spm_table
+from vtrans.interop.marian.importer import CONFIG, EXPECTED, EXPECTED_OF_RNN, spm_table
 from vtrans.interop.weight_names import MARIAN, layer_weights
 from vtrans.model import tensor_of
 from vtrans.numerics.positions import marian
@@ -120,17 +120,17 @@ def quantized(loaded: LoadedModel, alphas: Mapping[str, float]) -> tuple[Tensors
             weights[name] = torch.cat([part.values for part in matrices.values()])
             alpha = torch.tensor([alphas[name.removesuffix(".weight")]])
             tensors |= matrices | {key + ALPHA: alpha for key in matrices}
-    shared = config.tie.startswith("src-tgt")
-    names = {"src": "Wemb"} if shared else {"src": "encoder_Wemb", "tgt": "decoder_Wemb"}
-    for side, table in names.items():
-        vocab, name = (loaded.src_vocab if side == "src" else loaded.tgt_vocab), f"{side}_embedding.weight"
+    names = MARIAN.of_tables(config.tie)
+    for name, table in names.items():
+        vocab = loaded.src_vocab if name.startswith("src") else loaded.tgt_vocab
         tensors[table] = embedding = _embedding(_rows(vocab, ours[name].float()))
         weights[name] = rows_of(vocab, embedding.values)
     bias = ours["projection.bias"].float().clone() if config.projection_bias else torch.zeros(len(loaded.tgt_vocab))
     bias[PAD_ID] = ABSENT_BIAS
     written, settings = _rows(loaded.tgt_vocab, bias)[None], settings_of(loaded)
-    tensors[f"{OUTPUT}_b"] = F.pad(written, (0, settings["dim-vocabs"][1] - written.shape[1]), value=ABSENT_BIAS)
-    for table in (names["src" if shared else "tgt"], _SHORTLISTED):
+    unused = (0, settings["dim-vocabs"][1] - written.shape[1])
+    tensors[MARIAN.tables["projection.bias"]] = F.pad(written, unused, value=ABSENT_BIAS)
+    for table in (list(names.values())[-1], _SHORTLISTED):
         tensors[table + ALPHA] = torch.tensor([alphas[PROJECTION]])
     # JSON is YAML.
     text = torch.frombuffer(bytearray(json.dumps(settings).encode() + b"\0"), dtype=torch.int8)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from vtrans.errors import FileError
 from vtrans.files import reason
-from vtrans.interop.foreign_files import AGAIN, ForeignTensors
+from vtrans.interop.foreign_files import AGAIN
 
 VERSION = 6  # the newest one
 MOST_VARIABLES = 200_000  # a Transformer of a thousand layers has 50,000
@@ -116,10 +116,6 @@ class Binary:
         """Returns whether two variables have equal values. Versions before 3 have no aliases, but write both."""
         one, two = self.variables[name], self.variables[other]
         return one is two or (one.shape == two.shape and torch.equal(self.weight(name), self.weight(other)))
-
-    def tensors(self) -> ForeignTensors:
-        """Returns the variables as weights in float32."""
-        return ForeignTensors(self.path, {name: each.shape for name, each in self.variables.items()}, self.weight)
 
     def weight(self, name: str) -> Tensor:
         """Returns a variable in float32, or int32 as it is; one in int8 or int16 is divided by its scale."""

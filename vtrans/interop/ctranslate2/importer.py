@@ -19,6 +19,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -27,19 +28,29 @@ from vtrans.errors import FileError, InputError
 from vtrans.interop.ctranslate2.binary import SCALE, Binary
 from vtrans.interop.ctranslate2.folder import DESCRIPTION, FORMAT, KIND, is_exported
 from vtrans.interop.ctranslate2.original import DEFAULTS, CTranslate2Model
-from vtrans.interop.foreign_files import Read, Settings, file_in, read_bytes, read_json, read_object, wrong
-from vtrans.interop.imported import ABSENT_BIAS, Imported, rows_of, shapes_of
+from vtrans.interop.foreign_files import (
+    ForeignTensors,
+    Read,
+    Settings,
+    file_in,
+    read_bytes,
+    read_json,
+    read_object,
+    wrong,
+)
+from vtrans.interop.imported import Imported, shapes_of, weights_in
 from vtrans.interop.weight_names import CTRANSLATE2, STACKS, layer_weights
 from vtrans.lines.reader import EXTRA_LENGTH
 from vtrans.storage.tensors import check_training
 from vtrans.text.languages import languages_from, tags_from
 from vtrans.text.piece_table import pack
-from vtrans.text.vocabulary import BOS_ID, JOINT_FILE, PAD_ID, SRC_FILE, TGT_FILE, Vocabulary
+from vtrans.text.vocabulary import BOS_ID, JOINT_FILE, SRC_FILE, TGT_FILE, Vocabulary
 
 BINARY, CONFIG = "model.bin", "config.json"
-EMBEDDINGS = ("encoder/embeddings/weight", "decoder/embeddings/weight")
-POSITIONS = ("encoder/position_encodings/encodings", "decoder/position_encodings/encodings")
-PROJECTION = "decoder/projection"
+TABLES = CTRANSLATE2.tables
+EMBEDDINGS = TABLES["src_embedding.weight"], TABLES["tgt_embedding.weight"]
+POSITIONS = TABLES["src_positions.weight"], TABLES["tgt_positions.weight"]
+PROJECTION = TABLES["projection.weight"]
 # The specifications of encoder-decoder Transformers, and the heads of their models before revision 3.
 SPECIFICATIONS = {"TransformerSpec": 8, "TransformerBase": 8, "TransformerBig": 16, "": 8}
 REVISION = 7  # the newest revision of these specifications
@@ -105,9 +116,8 @@ def _read_export(folder: Path, binary: Binary) -> Imported:
             raise given.wrong(key, "an object", "export the model again")
     names = [JOINT_FILE] if (folder / JOINT_FILE).exists() else [SRC_FILE, TGT_FILE]
     vocabs = [Vocabulary(read_bytes(file_in(folder, name)), str(folder)) for name in names]
-    imported = _imported(
-        folder, binary, section_from(ModelConfig, "model", given.get("model"), str(file)), (vocabs[0], vocabs[-1])
-    )
+    config = section_from(ModelConfig, "model", given.get("model"), str(file))
+    imported = _imported(folder, binary, config, (vocabs[0], vocabs[-1]), is_ours=True)
     return replace(
         imported,
         notes=("`vtrans export` wrote it",),
@@ -147,16 +157,11 @@ def _read_foreign(folder: Path, binary: Binary, src_spm: Path | None, tgt_spm: P
         src = tgt
     if tgt.order[BOS_ID] is None:
         config = replace(config, projection_bias=True)  # keeps a start that is no token there from being predicted
-    starts: dict[str, int] = {}
-    if not from_zero:  # CTranslate2 starts from <unk> if the start is not a token
-        row = tokens[1].index(start if start in tokens[1] else unk)
-        # A separate matrix of the source needs no row for it.
-        sides = ("src", "tgt") if config.tie.startswith("src-tgt") else ("tgt",)
-        starts = {f"{side}_embedding.weight": row for side in sides}
+    # CTranslate2 starts from <unk> if the start is not a token.
+    row = None if from_zero else tokens[1].index(start if start in tokens[1] else unk)
     end = [eos] if source_eos and not adds_eos else []
     notes = [f"sources end with {eos}, as those of Hugging Face's tokenizers do"] if end else []
-    imported = _imported(folder, binary, config, (src, tgt), starts, end)
-    return replace(imported, notes=(note, *notes))
+    return replace(_imported(folder, binary, config, (src, tgt), row, end), notes=(note, *notes))
 
 
 # Settings and vocabularies.
@@ -274,7 +279,7 @@ def _model_config(binary: Binary, given: Mapping[str, Any], src: Sequence[str], 
     names = binary.variables
     scalars = {key: _common(binary, key, allowed[0], allowed) for key, allowed in SCALARS.items()}
     D = _shape(binary, EMBEDDINGS[0], len(src))[1]
-    for name in (EMBEDDINGS[1], f"{PROJECTION}/weight"):
+    for name in (EMBEDDINGS[1], PROJECTION):
         _shape(binary, name, len(tgt), D)
     d_ff = _shape(binary, "encoder/layer_0/ffn/linear_0/weight", columns=D)[0]
     depths = [next(n for n in count() if f"{side}/layer_{n}/ffn/linear_0/weight" not in names) for side in STACKS]
@@ -291,11 +296,11 @@ def _model_config(binary: Binary, given: Mapping[str, Any], src: Sequence[str], 
         "positions": "stored",
         "max_positions": min(tables, default=COMPUTED_POSITIONS),
         "scale_embedding": _scales(binary, D),
-        "projection_bias": f"{PROJECTION}/bias" in names,
+        "projection_bias": TABLES["projection.bias"] in names,
     }
     config = Settings({}, str(binary.path)).section(ModelConfig, values)
     # All sizes are known to be possible; matrices are compared only now.
-    share = src is tgt and binary.same(*EMBEDDINGS), binary.same(EMBEDDINGS[1], f"{PROJECTION}/weight")
+    share = src is tgt and binary.same(*EMBEDDINGS), binary.same(EMBEDDINGS[1], PROJECTION)
     one_table = not tables or (len(tables) == 2 and binary.same(*POSITIONS))
     return replace(config, tie=TIES[share], share_positions=one_table)
 
@@ -340,50 +345,41 @@ def _imported(
     binary: Binary,
     config: ModelConfig,
     vocabs: tuple[Vocabulary, Vocabulary],
-    starts: Mapping[str, int] | None = None,
+    start: int | None = None,
     end: Sequence[str] = (),
+    *,
+    is_ours: bool = False,
 ) -> Imported:
-    """Returns the model. `starts` has the row from which the decoder starts, for each embedding that needs one. With
-    None, the rows have our order, and otherwise that of the vocabularies' tables. `end` is what sources end with."""
-    tensors = binary.tensors()
-    names = {weight.ours: weight.theirs[0] for weight in layer_weights(config, CTRANSLATE2)}
-    names |= {"src_embedding.weight": EMBEDDINGS[0], "src_positions.weight": POSITIONS[0]}
-    names |= {"tgt_embedding.weight": EMBEDDINGS[1], "tgt_positions.weight": POSITIONS[1]}
-    names |= {f"projection.{kind}": f"{PROJECTION}/{kind}" for kind in ("weight", "bias")}
-    weights: dict[str, Read] = {}
-    for name, shape in shapes_of(folder, config, *vocabs).items():
-        is_table = name.partition(".")[0] in ("src_embedding", "tgt_embedding", "projection")
-        vocab = vocabs[not name.startswith("src")] if is_table and starts is not None else None
-        rows, stored = len(vocab.pieces) if vocab else shape[0], names[name]
-        if stored not in tensors and "positions" in name:
-            read: Read = partial(computed_positions, *shape)
-        elif stored not in tensors and stored.endswith("bias"):  # a linear layer may have none, a norm may not
-            read = partial(torch.zeros, rows)
-        else:
-            rows = max(rows, *tensors.shapes[stored][:1]) if "positions" in name else rows
-            read = tensors.get(stored, rows, *shape[1:])
-        weights[name] = partial(_in_our_order, name, read, shape[0], vocab, (starts or {}).get(name))
+    """Returns the model. `start` is the row from which the decoder starts if that is no token, and `end` is what the
+    program is to append to sources. A folder that `is_ours` has our order of rows."""
+    variables = binary.variables
+    for _, (name,), shape in layer_weights(config, CTRANSLATE2):
+        if "linear" in name and name.endswith("bias"):  # a linear layer may have none, a norm may not
+            variables.setdefault(name, np.zeros(shape, np.float32))
+    tensors = ForeignTensors(binary.path, {name: values.shape for name, values in variables.items()}, binary.weight)
+    shapes = shapes_of(folder, config, *vocabs)
+    weights = weights_in(tensors, CTRANSLATE2, config, vocabs, start, is_ours=is_ours)
+    weights = {name: read for name, read in weights.items() if name in shapes}  # layers may be shared
+    for name, (rows, *_) in shapes.items():
+        if "positions" in name and (table := TABLES[name]) in variables:
+            weights[name] = partial(_cut, tensors.get(table, max(rows, len(variables[table])), config.d_model), rows)
+        elif "positions" in name:
+            weights[name] = partial(computed_positions, rows, config.d_model)
     tokens = [[vocab.piece(i) for i in range(len(vocab))] for vocab in vocabs]
-    if starts is not None:
+    if not is_ours:
         tokens = [["" if place is None else vocab.pieces[place] for place in vocab.order] for vocab in vocabs]
         # The two sides of a tie or of a shared table may both be there.
-        known = {*names.values(), *binary.read, *UNUSED, *SCALES}
+        known = {*TABLES.values(), *binary.read, *UNUSED, *SCALES}
         known |= {f"{side}/{key}" for side in STACKS for key in (*UNUSED, *SCALES)}
-        tensors.refuse_others([name for name in tensors.shapes if name.removesuffix(SCALE) in known])
+        tensors.refuse_others({*known, *(name for name in variables if name.endswith(SCALE))})
     return Imported(
         folder, f"a CTranslate2 folder of binary version {binary.version}", (), config, DEFAULTS, *vocabs, weights,
         partial(CTranslate2Model, folder, (tokens[0], tokens[1]), end), {"imported": "CTranslate2"},
     )  # fmt: skip
 
 
-def _in_our_order(name: str, read: Read, rows: int, vocab: Vocabulary | None, start: int | None) -> Tensor:
-    values, is_bias = read(), name == "projection.bias"
-    if vocab:
-        row = None if start is None else values[start]
-        values = rows_of(vocab, values, row, absent=ABSENT_BIAS if is_bias else 0.0)
-    if is_bias:
-        values[PAD_ID] = 0  # exports have another value, because padding is never predicted
-    return values[:rows]
+def _cut(read: Read, rows: int) -> Tensor:
+    return read()[:rows]
 
 
 def computed_positions(length: int, D: int) -> Tensor:

@@ -77,14 +77,15 @@ def write(loaded: LoadedModel, folder: Path, console: Console) -> tuple[LoadedMo
         forced = {"forced_eos_token_id": tgt.eos}
         tokenizer = _write_vocabularies(loaded, folder, src, tgt)
         tensors = _tensors(loaded, src, tgt)
-        tensors |= dict.fromkeys(names.POSITIONS.values(), names.positions(length, config.d_model))
+        for side in ("src", "tgt"):
+            tensors[WEIGHTS.tables[f"{side}_positions.weight"]] = names.positions(length, config.d_model)
     # No two tensors of a file may share memory.
     separate = {name: value.contiguous().clone() for name, value in tensors.items()}
     save_tensors(folder / names.WEIGHTS, separate, {"format": "pt"})
     special = {"decoder_start_token_id": tgt.start, "pad_token_id": tgt.pad, "eos_token_id": tgt.eos, **forced}
     longest = {"model_max_length": loaded.search.max_source + 1}  # theirs counts the end
     described = {"model_type": kind, "architectures": [ARCHITECTURES[kind]], **_config(config, src, tgt, length)}
-    described["tie_word_embeddings"] = names.EMBEDDINGS["projection.weight"] not in tensors
+    described["tie_word_embeddings"] = WEIGHTS.tables["projection.weight"] not in tensors
     _write_json(folder / names.TOKENIZER, tokenizer | longest)
     _write_json(folder / names.CONFIG, described | special)
     _write_json(folder / names.GENERATION, _generation(loaded, search, tgt, length) | special)
@@ -182,18 +183,18 @@ def _tensors(loaded: LoadedModel, src: _Places, tgt: _Places) -> dict[str, Tenso
     """Returns the tensors of Marian and Pegasus but the positions, with their columns in the order of Hugging Face."""
     config, ours, order = loaded.model.config, loaded.model.state_dict(), _column_order(loaded)
     tensors = dict(_layers(loaded, order))
-    embeddings = {"src_embedding.weight": names.SHARED} if _shares(loaded) else dict(names.EMBEDDINGS)
-    if config.tie == "tgt-softmax" and config.norm == "post":  # Pegasus ties all three matrices or none
-        embeddings.pop("projection.weight")
+    # Marian ties all three matrices or those of the target, and Pegasus all or none.
+    is_tie = _shares(loaded) or (config.tie == "tgt-softmax" and config.norm == "post")
+    embeddings = WEIGHTS.of_tables(config.tie if is_tie else "none")
     for name, part in embeddings.items():
         rows = (src if name.startswith("src") else tgt).rows(ours[name].float())
         tensors[part] = rows if order is None else rows[:, order]
     if config.norm == "pre" and not _shares(loaded):  # nothing uses it, but transformers expects it
-        tensors[names.SHARED] = tensors[names.EMBEDDINGS["src_embedding.weight"]]
+        tensors[WEIGHTS.shared] = tensors[WEIGHTS.tables["src_embedding.weight"]]
     bias = ours.get("projection.bias")
     bias = torch.zeros(len(loaded.tgt_vocab)) if bias is None else bias.float().clone()
     bias[PAD_ID] = ABSENT_BIAS
-    tensors[names.LOGITS_BIAS] = tgt.rows(bias)[None]
+    tensors[WEIGHTS.tables["projection.bias"]] = tgt.rows(bias)[None]
     return tensors
 
 

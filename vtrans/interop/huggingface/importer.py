@@ -22,11 +22,11 @@ from torch import Tensor
 
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.errors import FileError, InputError
-from vtrans.interop.foreign_files import ForeignTensors, Read, Settings, file_in, open_safetensors, read_object, shown
+from vtrans.interop.foreign_files import ForeignTensors, Settings, file_in, open_safetensors, read_object, shown
 from vtrans.interop.huggingface import multilingual, names
 from vtrans.interop.huggingface.original import TransformersModel
-from vtrans.interop.imported import ABSENT_BIAS, Imported, rows_of
-from vtrans.interop.weight_names import HUGGING_FACE, layer_weights
+from vtrans.interop.imported import Imported, weights_in
+from vtrans.interop.weight_names import HUGGING_FACE
 from vtrans.text.languages import Languages, languages_from, tags_among
 from vtrans.text.vocabulary import EOS_ID, Vocabulary
 
@@ -91,7 +91,10 @@ def read(folder: Path, direction: Mapping[str, str] = MappingProxyType({})) -> I
     model = _model_config(config)
     search, left_out = _search_config(folder, config, tokenizer, tgt, model)
     tensors = _tensors(folder)
-    weights = _weights(tensors, config, model, src, tgt)
+    weights = weights_in(tensors, HUGGING_FACE, model, (src, tgt), config.get("decoder_start_token_id"))
+    # Early versions of transformers saved the positions.
+    tensors.refuse_others({*HUGGING_FACE.tables.values(), HUGGING_FACE.shared})
+    weights["src_positions.weight"] = partial(names.positions, model.max_positions, model.d_model)
     forced = wanted and wanted.theirs[1]
     notes = (f"weights: {tensors.path.name}", *left_out, *_ignored(folder, config, forced))
     name = f"Hugging Face {NAMES[config.values['model_type']]}"
@@ -302,36 +305,3 @@ def _sharded(folder: Path) -> ForeignTensors:
             raise FileError(f"{folder / name} lacks the weight {weight[:80]!r}, which {index.name} has there.")
     shapes = {weight: files[name].shapes[weight] for weight, name in places.items()}
     return ForeignTensors(index, shapes, lambda weight: files[places[weight]].read(weight))
-
-
-def _weights(
-    tensors: ForeignTensors, config: Settings, model: ModelConfig, src: Vocabulary, tgt: Vocabulary
-) -> dict[str, Read]:
-    """Returns a function for each of our weights that reads it."""
-    weights: dict[str, Read] = {}
-    for weight in layer_weights(model, HUGGING_FACE):
-        weights[weight.ours] = partial(_joined, [tensors.get(name, *weight.shape) for name in weight.theirs])
-    embeddings = {"src_embedding.weight": names.SHARED} if model.tie == "src-tgt-softmax" else dict(names.EMBEDDINGS)
-    if model.tie == "tgt-softmax":
-        embeddings.pop("projection.weight")
-    for name, part in embeddings.items():
-        vocab = src if name.startswith("src") else tgt
-        start = config.get("decoder_start_token_id") if part != names.EMBEDDINGS["src_embedding.weight"] else None
-        weights[name] = partial(_embedding, tensors.get(part, len(vocab.pieces), model.d_model), vocab, start)
-    bias: Read = partial(torch.zeros, len(tgt.pieces))
-    if names.LOGITS_BIAS in tensors:
-        bias = tensors.get(names.LOGITS_BIAS, 1, len(tgt.pieces))
-    weights["projection.bias"] = lambda: rows_of(tgt, bias().flatten(), absent=ABSENT_BIAS)
-    # Early versions of transformers saved the positions.
-    weights["src_positions.weight"] = partial(names.positions, model.max_positions, model.d_model)
-    tensors.refuse_others({*names.POSITIONS.values(), names.SHARED, *names.EMBEDDINGS.values()})
-    return weights
-
-
-def _joined(parts: list[Read]) -> Tensor:
-    return torch.cat([part() for part in parts])
-
-
-def _embedding(read: Read, vocab: Vocabulary, start: int | None) -> Tensor:
-    weight = read()
-    return rows_of(vocab, weight, None if start is None else weight[start])

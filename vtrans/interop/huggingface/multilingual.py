@@ -34,6 +34,7 @@ from vtrans.interop.foreign_files import Settings, file_in, read_bytes, read_obj
 from vtrans.interop.huggingface import names
 from vtrans.interop.huggingface.original import transformers
 from vtrans.interop.sentencepiece_models import bpe_model, normalization_table
+from vtrans.interop.weight_names import HUGGING_FACE
 from vtrans.keys import toml_value
 from vtrans.text.languages import Languages
 from vtrans.text.piece_table import is_language, pack
@@ -225,17 +226,17 @@ def embeddings(loaded: LoadedModel, rows: Callable[[Tensor], Tensor]) -> dict[st
     ours = loaded.model.state_dict()
     bias_V = rows(ours["projection.bias"].float()) if "projection.bias" in ours else torch.zeros(1)
     if loaded.model.config.tie == "src-tgt-softmax" and not bias_V.any():
-        return {names.SHARED: rows(ours["src_embedding.weight"].float())}
-    tensors = {theirs: rows(ours[name].float()) for name, theirs in names.EMBEDDINGS.items()}
+        return {HUGGING_FACE.shared: rows(ours["src_embedding.weight"].float())}
+    tensors = {theirs: rows(ours[name].float()) for name, theirs in HUGGING_FACE.of_tables("none").items()}
     if bias_V.any():
         gain_D, last_D = (ours[f"decoder.final_norm.{kind}"].float() for kind in ("weight", "bias"))
         added_D = gain_D * (1 - (last_D / gain_D).mean())
-        projection_VD = tensors[names.EMBEDDINGS["projection.weight"]]
+        projection_VD = tensors[HUGGING_FACE.tables["projection.weight"]]
         bias_V = bias_V - projection_VD @ added_D
         projection_VD += bias_V[:, None] / (gain_D * len(gain_D))
         tensors["model.decoder.layer_norm.bias"] = last_D + added_D
     # Nothing uses it, but transformers expects it.
-    return tensors | {names.SHARED: tensors[names.EMBEDDINGS["src_embedding.weight"]]}
+    return tensors | {HUGGING_FACE.shared: tensors[HUGGING_FACE.tables["src_embedding.weight"]]}
 
 
 def write_tokenizer(folder: Path, vocab: Vocabulary, pieces: Sequence[str], direction: Direction) -> dict[str, Any]:

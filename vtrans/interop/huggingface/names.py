@@ -9,17 +9,6 @@ CONFIG, GENERATION, WEIGHTS, PICKLED = "config.json", "generation_config.json", 
 SHARDS = "model.safetensors.index.json"
 SOURCE_SPM, TARGET_SPM, VOCAB, TARGET_VOCAB = "source.spm", "target.spm", "vocab.json", "target_vocab.json"
 TOKENIZER = "tokenizer_config.json"
-SHARED, LOGITS_BIAS = "model.shared.weight", "final_logits_bias"
-EMBEDDINGS = {
-    "src_embedding.weight": "model.encoder.embed_tokens.weight",
-    "tgt_embedding.weight": "model.decoder.embed_tokens.weight",
-    "projection.weight": "lm_head.weight",
-}
-POSITIONS = {
-    "src_positions.weight": "model.encoder.embed_positions.weight",
-    "tgt_positions.weight": "model.decoder.embed_positions.weight",
-}
-
 # The rules of `search.stop` there, as `early_stopping`.
 STOPS = {"count": True, "current": False, "exhaustive": "never"}
 

@@ -8,23 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import sentencepiece
-import torch
-from torch import Tensor
 
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.errors import FileError
-from vtrans.interop.foreign_files import ForeignTensors, Read, Settings, file_in, read_bytes, read_object, wrong
-from vtrans.interop.imported import ABSENT_BIAS, Imported, rows_of
+from vtrans.interop.foreign_files import ForeignTensors, Settings, file_in, read_bytes, read_object, wrong
+from vtrans.interop.imported import Imported, weights_in
 from vtrans.interop.marian.files import Value, open_npz, read_mapping
 from vtrans.interop.marian.original import MarianModel
-from vtrans.interop.weight_names import MARIAN, Weight, layer_weights
+from vtrans.interop.weight_names import MARIAN
 from vtrans.lines.reader import EXTRA_LENGTH
 from vtrans.model import tensor_of
 from vtrans.numerics.positions import marian
 from vtrans.text.piece_table import pack
 from vtrans.text.vocabulary import EOS_ID, SPECIAL_PIECES, UNK_ID, Vocabulary, have_one_table
 
-CONFIG, OUTPUT = "special:model.yml", "decoder_ff_logit_out"
+CONFIG = "special:model.yml"
 DECODER = "decoder.yml"
 EPSILON = 1e-6  # of layer norms: `layerNorm` in layers/generic.h
 SIDES = ("source", "target")
@@ -69,7 +67,9 @@ def read(path: Path) -> Imported:
     settings = _model_settings(tensors)
     src, tgt, text = _vocabularies(model_file.parent, settings, decoder)
     config = _model_config(settings, have_one_table(src, tgt))
-    weights = _weights(tensors, settings, config, src, tgt)
+    # Marian starts a translation with an embedding of zeros, which is the row of a start that the table lacks.
+    weights = weights_in(tensors, MARIAN, config, (src, tgt), transposed=True)
+    weights["src_positions.weight"] = lambda: tensor_of(marian(config.max_positions, config.d_model))
     tensors.refuse_others([CONFIG])
     notes = [f"Marian {settings.text('version', 'of an unknown version')}", text]
     translates = decodes_as_trained(config)
@@ -282,43 +282,3 @@ def _listed(file: Path) -> Sequence[str]:
         if SPECIAL_PIECES[id] not in listed:
             raise FileError(f"{file} lacks the piece {SPECIAL_PIECES[id]}, which Marian needs.")
     return [places[str(place)] for place in range(len(listed))]
-
-
-# Weights.
-
-
-def _weights(
-    tensors: ForeignTensors, settings: Settings, config: ModelConfig, src: Vocabulary, tgt: Vocabulary
-) -> dict[str, Read]:
-    """Returns a function for each of our weights that reads it."""
-    weights: dict[str, Read] = {}
-    for weight in layer_weights(config, MARIAN):
-        shape = (1, *weight.shape) if len(weight.shape) == 1 else weight.shape[::-1]
-        weights[weight.ours] = partial(_joined, weight, [tensors.get(name, *shape) for name in weight.theirs])
-    D, tie = config.d_model, config.tie
-    tables = {"src_embedding": "Wemb" if tie.startswith("src-tgt") else "encoder_Wemb"}
-    if not tie.startswith("src-tgt"):
-        tables["tgt_embedding"] = "decoder_Wemb"
-    if not tie.endswith("softmax"):
-        tables["projection"] = f"{OUTPUT}_Wt"
-    for name, stored in tables.items():
-        vocab = src if name == "src_embedding" else tgt
-        # The rows of pieces that Marian lacks are zero. So is the row of our start, because Marian starts a translation
-        # with an embedding of zeros.
-        weights[f"{name}.weight"] = partial(_in_our_order, vocab, tensors.get(stored, len(vocab.pieces), D))
-    bias: Read = partial(torch.zeros, len(tgt.pieces))
-    if not settings.flag("output-omit-bias"):
-        bias = tensors.get(f"{OUTPUT}_b", 1, len(tgt.pieces))
-    weights["projection.bias"] = lambda: rows_of(tgt, bias().flatten(), absent=ABSENT_BIAS)
-    weights["src_positions.weight"] = lambda: tensor_of(marian(config.max_positions, D))
-    return weights
-
-
-def _joined(weight: Weight, tensors: list[Read]) -> Tensor:
-    """Returns our weight: a matrix [out, in], which is [in, out] in Marian, or a vector, which is [1, n]."""
-    joined = torch.cat([read().T for read in tensors])
-    return joined.flatten() if len(weight.shape) == 1 else joined
-
-
-def _in_our_order(vocab: Vocabulary, read: Read) -> Tensor:
-    return rows_of(vocab, read())
