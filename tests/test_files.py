@@ -13,7 +13,7 @@ import pytest
 from vtrans.documents.memory import Memory
 from vtrans.errors import FileError, VtransError, WriteError
 from vtrans.files import Content, destination, explained, replacing, write_atomically
-from vtrans.interop.exports import folder_aside
+from vtrans.interop.formats import folder_aside
 from vtrans.storage.tensors import write_tensors
 
 

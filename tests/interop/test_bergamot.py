@@ -29,9 +29,9 @@ from vtrans.config import SearchConfig
 from vtrans.console import Console
 from vtrans.data.store import DataFolder
 from vtrans.errors import InputError
-from vtrans.interop.bergamot import engine, exporter, files, quantization, web
+from vtrans.interop.bergamot import engine, exporter, files, quantization
 from vtrans.interop.bergamot.files import Matrix
-from vtrans.interop.exports import export_model
+from vtrans.interop.formats import export_model
 from vtrans.interop.imported import install, rows_there
 from vtrans.interop.marian.importer import CONFIG, read
 from vtrans.storage.model_file import Shortlist
@@ -242,7 +242,7 @@ def npm(folder: Path) -> Path:
 def test_the_page_has_the_engine_with_its_licence_and_names_the_files(tmp_path: Path, tiny_data: DataFolder) -> None:
     loaded = replace(model(tiny_data, shortlist=True), languages=[Languages("en", "de")])
     (tmp_path / "out").mkdir()
-    web.write(loaded, tmp_path / "out", QUIET, LINES, npm(tmp_path / "npm"))
+    exporter.write_page(loaded, tmp_path / "out", QUIET, LINES, npm(tmp_path / "npm"))
     for name in engine.WORKER:
         assert (tmp_path / "out" / name).read_text() == f"the content of {name}"
     assert (tmp_path / "out" / "worker" / "LICENSE").read_text() == "the content of LICENSE"
@@ -285,7 +285,7 @@ def test_the_engine_translates_as_the_reference(
     comparison = export_model(loaded, "bergamot", tmp_path / "out", QUIET, LINES, engine=Path(NPM or ""))
     assert comparison is not None
     assert comparison.translations is not None
-    assert len(comparison.translations.missed) <= 0.1 * len(comparison.lines)
+    assert len(comparison.translations.missed) <= 0.1 * comparison.sentences
 
 
 @pytest.mark.skipif(not (NPM and shutil.which("chromedriver")), reason=NO_ENGINE)
@@ -298,7 +298,7 @@ def test_the_page_translates_without_a_server(tmp_path: Path, tiny_data: DataFol
     spec.loader.exec_module(browser)
     (tmp_path / "out").mkdir()
     loaded = replace(model(tiny_data, shortlist=True), languages=[Languages("en", "de")])
-    _, load = web.write(loaded, tmp_path / "out", QUIET, LINES, Path(NPM or ""))
+    _, load = exporter.write_page(loaded, tmp_path / "out", QUIET, LINES, Path(NPM or ""))
     with browser.opened(tmp_path / "out") as (driver, _):
         for line in LINES[:3]:
             assert browser.translated(driver, f"{line}\n\n")[0] == f"{load().texts([line])[0]}\n\n"

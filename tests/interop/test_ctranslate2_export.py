@@ -26,7 +26,7 @@ from vtrans.interop.comparison import Comparison, Program, encoded, outputs, sco
 from vtrans.interop.ctranslate2 import exporter as exporting
 from vtrans.interop.ctranslate2.folder import is_exported
 from vtrans.interop.ctranslate2.importer import read
-from vtrans.interop.exports import export_model
+from vtrans.interop.formats import export_model
 from vtrans.lines.reader import EXTRA_LENGTH
 from vtrans.storage.run_folder import RunFolder
 from vtrans.text.vocabulary import PAD_ID
@@ -84,7 +84,7 @@ def test_every_architecture_gives_equal_results_when_exported(name: str, tiny_da
     loaded, lines = random_model(tiny_data, **VARIANTS[name]), [*LINES, "\u2603 \U0001d4b3"]
     found = compare(*written(loaded, tmp_path / "out"), lines)
     assert found.largest < 2e-4
-    assert len(found.lines) == len(lines)
+    assert found.sentences == len(lines)
     assert found.translations is not None
     assert found.translations.lost < 1e-4
     reach = loaded.model.config.max_length or 40 + EXTRA_LENGTH

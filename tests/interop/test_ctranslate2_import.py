@@ -24,7 +24,7 @@ from vtrans.errors import FileError, InputError
 from vtrans.interop.comparison import compare, outputs
 from vtrans.interop.ctranslate2.importer import read
 from vtrans.interop.ctranslate2.original import DEFAULTS
-from vtrans.interop.exports import export_model
+from vtrans.interop.formats import export_model
 from vtrans.interop.imported import Imported, install
 
 JOINT = ["<unk>", "<s>", "</s>", "a", "b", "c", "d", "<pad>"]

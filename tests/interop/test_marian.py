@@ -20,7 +20,7 @@ from vtrans.checkpoint import LoadedModel
 from vtrans.errors import FileError
 from vtrans.interop.comparison import compare, outputs
 from vtrans.interop.imported import install
-from vtrans.interop.marian import original
+from vtrans.interop.marian import importer
 from vtrans.interop.marian.files import Value, read_mapping
 from vtrans.interop.marian.importer import EXPECTED, EXPECTED_OF_EARLIER, EXPECTED_OF_RNN, read
 from vtrans.model import Transformer
@@ -177,7 +177,7 @@ def test_marian_itself_gives_the_same(tmp_path: Path, kind: str) -> None:
 def test_the_command_says_what_it_found_or_ends_with_one_sentence(
     tmp_path: Path, run_cli: Callable[..., Done], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(original, "_MODULE", "no_such_module")
+    monkeypatch.setattr(importer, "_MODULE", "no_such_module")
     monkeypatch.setattr("vtrans.interop.formats.outputs", None)  # nothing is translated to compare it with nothing
     path, out = marian.folder(tmp_path / "m"), tmp_path / "out.safetensors"
     done = run_cli("import", path, "--out", out)

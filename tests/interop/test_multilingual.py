@@ -20,8 +20,7 @@ from vtrans import load
 from vtrans.checkpoint import LoadedModel, save_model, weights_of
 from vtrans.console import Console
 from vtrans.errors import FileError, InputError
-from vtrans.interop.exports import export_model
-from vtrans.interop.formats import import_model, read_model
+from vtrans.interop.formats import export_model, import_model, read_model
 from vtrans.interop.imported import install
 from vtrans.interop.trimming import Keep, trimmed
 from vtrans.text.vocabulary import BOS_ID

@@ -56,7 +56,7 @@ def export(
         package(engine)  # otherwise the export would only warn that it was not compared
     samples = read_all(sample_file, on_bad_utf8, console) if sample_file else None
     from vtrans.checkpoint import load_model
-    from vtrans.interop.exports import export_model
+    from vtrans.interop.formats import export_model
     from vtrans.storage.run_folder import choose_model
 
     chosen = choose_model(model)

@@ -101,19 +101,15 @@ class Differences:
     """The differences of two translations of each source."""
 
     equal: int
-    ties: int
-    """Translations that differ, but whose scores differ by rounding alone."""
-    cut: int
-    """Translations that differ and reach the length limit in the other program, which has rules of its own there."""
-    missed: list[int]
-    """The sources whose translations differ for another reason."""
+    excused: int
+    """Translations that differ, but whose scores differ by rounding alone, or that reach the length limit in the other
+    program, which has rules of its own there."""
+    missed: list[str]
+    """The lines whose translations differ for another reason."""
     lost: float
     """How much less the other translations score, in the mean."""
-
-    def __str__(self) -> str:
-        others = {"ties": self.ties, "cut off at the length limit by other rules": self.cut}
-        rest = "".join(f"; {count} others are {what}" for what, count in others.items() if count)
-        return f"{self.equal} of {self.equal + self.ties + self.cut + len(self.missed)} translations are equal{rest}"
+    first: str
+    """The first one of `missed` with both translations."""
 
 
 @dataclass(frozen=True)
@@ -122,8 +118,8 @@ class Comparison:
 
     original: str
     """The name of the other program."""
-    lines: Sequence[str]
-    split: list[int] | None
+    sentences: int
+    split: list[str] | None
     """The lines with other subwords; None if the other program does not split text."""
     logprobs: int
     largest: float
@@ -133,22 +129,15 @@ class Comparison:
     tolerance: Tolerance
     translations: Differences | None
     """None if the translations cannot be compared."""
-    first: str = ""
-    """The first line that is translated otherwise, with both translations."""
 
     def as_dict(self) -> dict[str, Any]:
-        fields = dataclasses.asdict(self) | {"tolerance": self.tolerance.token, "sentences": len(self.lines)}
-        lines = fields.pop("lines")
-        if self.translations:
-            fields["translations"]["missed"] = [lines[i] for i in self.translations.missed]
-        return fields | {"split": self.split and [lines[i] for i in self.split]}
+        return dataclasses.asdict(self) | {"tolerance": self.tolerance.token}
 
     def problem(self) -> str | None:
         """Returns the first difference that is larger than the tolerance, in words, or None."""
-        allowed, count, found = self.tolerance, len(self.lines), self.translations
+        allowed, count, found = self.tolerance, self.sentences, self.translations
         if self.split:
-            line = self.lines[self.split[0]][:80]
-            return f"it splits {len(self.split)} of {count} sentences into other subwords, first {line!r}"
+            return f"it splits {len(self.split)} of {count} sentences into other subwords, first {self.split[0][:80]!r}"
         for value, limit, what in (
             (self.largest, allowed.token, "a log-probability differs by {:.2g}"),
             (self.mean, allowed.mean, "log-probabilities differ by {:.2g} in the mean"),
@@ -157,25 +146,22 @@ class Comparison:
             if limit is not None and not value <= limit:  # also for NaN
                 return f"{what.format(value)}, more than {limit:g}"
         if found and found.missed and allowed.lost is None:
-            return f"{len(found.missed)} of {count} translations differ by more than rounding, first {self.first}"
+            return f"{len(found.missed)} of {count} translations differ by more than rounding, first {found.first}"
         return None
 
     def show(self, console: Console) -> None:
         """Prints what was compared."""
-        count = len(self.lines)
+        count, found = self.sentences, self.translations
         said = [] if self.split is None else [f"{count - len(self.split)} of {count} sentences are split alike"]
         if self.logprobs:
-            said.append(
-                f"{self.logprobs:,} log-probabilities differ by {self.mean:.2g} in the mean and {self.largest:.2g} at "
-                "most"
-            )
-        if self.translations:
-            said.append(str(self.translations))
-            if self.tolerance.lost is not None:
-                said.append(f"they score {self.translations.lost:.4f} less in the mean")
+            differ = f"differ by {self.mean:.2g} in the mean and {self.largest:.2g} at most"
+            said.append(f"{self.logprobs:,} log-probabilities {differ}")
+        if found:
+            said.append(f"{found.equal} of {count} translations are equal")
+            said += [f"{found.excused} others are ties or cut off at the length limit"] if found.excused else []
+            said += [f"they score {found.lost:.4f} less in the mean"] if self.tolerance.lost is not None else []
+            said += [f"the first other translation is that of {found.first}"] if found.first else []
         console.info(f"compared with {self.original}: {'; '.join(said)}")
-        if self.first:
-            console.info(f"the first other translation is that of {self.first}")
 
     def refuse(self, out: Path, advice: str = "") -> None:
         """Raises VtransError, which names the file `out`, if the differences are larger than the tolerance."""
@@ -295,58 +281,57 @@ def compare(ours: Outputs, program: Program, tgt: Vocabulary, score: Score | Non
 
     `score` scores the translations that differ. By default the program does; for an export our model should.
     """
-    split = program.encode(ours.lines)  # before the weights are in memory, because a tokenizer may be large
-    theirs, gaps, found, first = program.logprobs(ours.pairs), [], None, ""
+    split = None
+    if rows := program.encode(ours.lines):  # before the weights are in memory, because a tokenizer may be large
+        split = [line for line, ids, row in zip(ours.lines, ours.sources, rows, strict=True) if ids != row]
+    theirs, gaps, found = program.logprobs(ours.pairs), [], None
     for mine, other in zip(ours.logprobs, theirs or (), strict=theirs is not None):
         gaps += [abs(a - b) for a, b in zip(mine, other, strict=True)]
-    translations = program.translate(ours)
-    if translations is not None:
-        found = differences(score or program.logprobs, ours, translations, exact=program.tolerance.lost is None)
-    if found and translations and found.missed:
-        i = found.missed[0]
-        texts = (tgt.decode(tokens)[:80] for tokens in (ours.translations[i], translations[i]))
-        first = f"{ours.lines[i][:80]!r}: {' here, '.join(map(repr, texts))} there"
-    return Comparison(
-        program.name,
-        ours.lines,
-        None if split is None else [i for i, ids in enumerate(ours.sources) if split[i] != ids],
-        len(gaps),
-        max(gaps, key=lambda gap: math.inf if math.isnan(gap) else gap, default=0.0),
-        math.fsum(gaps) / max(1, len(gaps)),
-        program.tolerance,
-        found,
-        first,
-    )
+    largest = max(gaps, key=lambda gap: math.inf if math.isnan(gap) else gap, default=0.0)
+    mean = math.fsum(gaps) / max(1, len(gaps))
+    if (translations := program.translate(ours)) is not None:
+        exact = program.tolerance.lost is None
+        found = differences(score or program.logprobs, ours, translations, tgt.decode, exact=exact)
+    return Comparison(program.name, len(ours.lines), split, len(gaps), largest, mean, program.tolerance, found)
 
 
-def differences(score: Callable[..., Any], ours: Outputs, theirs: Sequence[list[int]], *, exact: bool) -> Differences:
+def differences(
+    score: Callable[..., Any],
+    ours: Outputs,
+    theirs: Sequence[list[int]],
+    decode: Callable[[Sequence[int]], str],
+    *,
+    exact: bool,
+) -> Differences:
     """Compares our translations with others. They tie if rounding may have decided between them: if their scores are
     equal, or the probabilities of the first subwords that differ.
 
-    `exact` leaves out other ones that reach the limit: those of a beam search, which have rules of their own there, and
+    `exact` excuses other ones that reach the limit: those of a beam search, which have rules of their own there, and
     those of a greedy one that are equal to ours as far as both go.
     """
-    search, judged, pairs, cut = ours.search, {}, [], 0
+    judged: dict[int, int | None] = {}  # where the translations differ first
+    pairs, equal = [], 0
     for i, (mine, other, limit) in enumerate(zip(ours.translations, theirs, ours.limits, strict=True)):
-        if mine == other:
-            continue
         ended = [tokens if len(tokens) >= limit else [*tokens, EOS_ID] for tokens in (mine, other)]
         place = next((k for k, (a, b) in enumerate(zip(*ended, strict=False)) if a != b), None)
-        if exact and len(other) >= limit and (search.beam > 1 or place is None):
-            cut += 1
-            continue
-        judged[i] = place
-        pairs += [(ours.sources[i], tokens) for tokens in ended]
+        if mine == other:
+            equal += 1
+        elif not (exact and len(other) >= limit and (ours.search.beam > 1 or place is None)):
+            judged[i] = place
+            pairs += [(ours.sources[i], tokens) for tokens in ended]
     rows = score(pairs) if pairs else []
     losses, missed = [], []
     for (i, place), row, other_row in zip(judged.items(), rows[::2], rows[1::2], strict=True):
-        losses.append(_score(row, search) - _score(other_row, search))
+        losses.append(_score(row, ours.search) - _score(other_row, ours.search))
         tied = place is not None and abs(row[place] - other_row[place]) <= TIE
         if not tied and not abs(losses[-1]) <= TIE:  # also for NaN
             missed.append(i)
-    count = len(theirs)
-    equal, ties = count - len(judged) - cut, len(judged) - len(missed)
-    return Differences(equal, ties, cut, missed, math.fsum(losses) / count)
+    first = ""
+    if missed:
+        here, there = (decode(translations[missed[0]])[:80] for translations in (ours.translations, theirs))
+        first = f"{ours.lines[missed[0]][:80]!r}: {here!r} here, {there!r} there"
+    excused, lost = len(theirs) - equal - len(missed), math.fsum(losses) / len(theirs)
+    return Differences(equal, excused, [ours.lines[i] for i in missed], lost, first)
 
 
 def _score(logprobs: Sequence[float], search: SearchConfig) -> float:

@@ -1,20 +1,28 @@
-"""Recognises the models of other programs and imports them."""
+"""Imports models of other programs and exports models for them, after checking that both give the same results."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import vtrans.interop.bergamot.exporter as bergamot_exporter
+import vtrans.interop.ctranslate2.exporter as ctranslate2_exporter
 import vtrans.interop.ctranslate2.importer as ctranslate2_importer
+import vtrans.interop.huggingface.exporter as huggingface_exporter
 import vtrans.interop.huggingface.importer as huggingface_importer
 import vtrans.interop.marian.importer as marian_importer
-from vtrans.checkpoint import save_model
+from vtrans.checkpoint import LoadedModel, save_model
 from vtrans.console import Console
 from vtrans.errors import FileError, InputError
-from vtrans.files import check_path, destination, explained, no_file, overwritten, replaced
-from vtrans.interop.comparison import Comparison, compare, outputs, real_sentences
+from vtrans.files import check_path, destination, explained, no_file, overwritten, replaced, sync_folder
+from vtrans.interop.comparison import Comparison, Program, compare, generated_sentences, outputs, real_sentences, scorer
+from vtrans.interop.ctranslate2.folder import is_exported
+from vtrans.interop.expressible import BERGAMOT, PROGRAMS
 from vtrans.interop.huggingface.multilingual import refuse_direction
 from vtrans.interop.imported import Imported, install
 from vtrans.interop.trimming import Keep, model_file, trimmed
@@ -24,8 +32,17 @@ from vtrans.storage.model_file import training_of
 from vtrans.storage.run_folder import run_of
 
 MODEL_SUFFIX = ".safetensors"
-_TRIMMED_SAMPLES = 6  # lines of the text to keep
+FEW = 6  # samples of the text to keep, and generated sentences of a comparison whose translations must be equal
 T = TypeVar("T")
+ADVICE = {"ctranslate2": "choose another `quantization`, or translate with the model itself"}
+# Each writes files into an empty folder, and returns the model with the nearest search that they express and what loads
+# them into the other program, which raises InputError if that is not installed.
+WRITERS: dict[str, Callable[..., tuple[LoadedModel, Callable[[], Program]]]] = {
+    "bergamot": bergamot_exporter.write,
+    "web": bergamot_exporter.write_page,
+    "ctranslate2": ctranslate2_exporter.write,
+    "huggingface": huggingface_exporter.write,
+}
 
 
 def read_model(
@@ -52,13 +69,11 @@ def read_model(
         )
     if huggingface_importer.recognises(path):
         return huggingface_importer.read(path, direction)
-    for recognised, read in (
-        (path.suffix == MODEL_SUFFIX, model_file),
-        (marian_importer.recognises(path), marian_importer.read),
-    ):
-        if recognised:
-            refuse_direction(path, direction)
-            return read(path)
+    refuse_direction(path, direction)
+    if path.suffix == MODEL_SUFFIX:
+        return model_file(path)
+    if marian_importer.recognises(path):
+        return marian_importer.read(path)
     raise FileError(
         f"{path} is not a model that vtrans can import: it must be a Hugging Face folder of Marian, M2M100 or NLLB, a "
         "CTranslate2 folder, an .npz model of Marian or its folder, or a model file of vtrans."
@@ -93,7 +108,7 @@ def import_model(
     if keep:
         imported = trimmed(imported, keep._replace(lines=[*keep.lines, *(samples or [])]))
         texts = [line for line in keep.lines if line.strip()]
-        samples = samples or texts[:: -(-len(texts) // _TRIMMED_SAMPLES)]
+        samples = samples or texts[:: -(-len(texts) // FEW)]
     elif path.suffix == MODEL_SUFFIX:
         raise InputError(f"{path} is a model of vtrans already; give `keep_text` to trim its vocabulary.")
     loaded = install(imported)
@@ -109,7 +124,7 @@ def import_model(
         console.info(f"tags of {len(loaded.tags):,} target languages: {', '.join(loaded.tags)}")
     with explained(out):
         out.parent.mkdir(parents=True, exist_ok=True)
-    program = _unless_refused(imported.original, console) if imported.original else None
+    program = _unless_refused(imported.original, "original", console) if imported.original else None
     comparison = None
     with replaced(out, "model") as temporary:
         with explained(out):
@@ -119,7 +134,7 @@ def import_model(
             ours = outputs(loaded, real_sentences(loaded) if samples is None else samples, program)
             del imported, loaded
             release_memory()
-            comparison = _unless_refused(lambda: compare(ours, program, vocab), console)
+            comparison = _unless_refused(lambda: compare(ours, program, vocab), "original", console)
             if comparison:
                 comparison.refuse(out)
     console.info(f"wrote {out}")
@@ -132,10 +147,74 @@ def import_model(
     return comparison
 
 
-def _unless_refused(make: Callable[[], T], console: Console) -> T | None:
+def _unless_refused(make: Callable[[], T], what: str, console: Console) -> T | None:
     """Returns what `make` returns, or None with a warning if it refuses to compare the two programs."""
     try:
         return make()
     except InputError as error:
-        console.warn(f"not compared with the original: {error}")
+        console.warn(f"not compared with the {what}: {error}")
         return None
+
+
+def export_model(
+    loaded: LoadedModel, to: str, out: Path, console: Console, samples: Sequence[str] | None = None, **options: Any
+) -> Comparison | None:
+    """Writes a folder for a program. Returns how the program differs from the model, or None if it is not installed.
+
+    `to` is one of WRITERS, whose `write` has the options. Both programs translate and score `samples`, or generated
+    sentences. An earlier export for CTranslate2 in `out` is replaced. Raises InputError for a model that cannot be
+    exported or an `out` that is something else, and VtransError, leaving `out` as it was, if the two differ by more
+    than the program's tolerance.
+    """
+    destination(out, "folder")  # before the work
+    if PROGRAMS[to] == BERGAMOT:  # it is tuned on them
+        options["samples"] = samples
+    comparison = None
+    with folder_aside(out) as folder:
+        with explained(out):
+            expressed, load = WRITERS[to](loaded, folder, console, **options)
+        if program := _unless_refused(load, "model", console):
+            score = None if program.tolerance.lost is None else scorer(expressed)
+            if samples is None:
+                samples = generated_sentences(loaded.src_vocab, *[] if score else [FEW])
+            comparison = compare(outputs(expressed, samples, program), program, expressed.tgt_vocab, score)
+            comparison.refuse(out, ADVICE.get(to, ""))
+    console.info(f"wrote {out}")
+    if comparison:
+        comparison.show(console)
+    return comparison
+
+
+@contextmanager
+def folder_aside(path: Path) -> Iterator[Path]:
+    """Yields a temporary folder, which is flushed and renamed to `path` on leaving, and removed on an error.
+
+    It goes to the `destination`, where an export or an empty folder is replaced by two renames: a crash between them
+    leaves the old folder under another name. Raises InputError if something else is there.
+    """
+    path = destination(path, "folder")
+    if path.exists() and not is_exported(path) and any(path.iterdir()):
+        raise InputError(
+            f"{path} exists, and only an earlier export for CTranslate2 is replaced; remove it, or choose another "
+            "`out`."
+        )
+    with explained(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside = tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent)
+    with aside:
+        folder, old = Path(aside.name) / "new", Path(aside.name) / "old"
+        folder.mkdir()
+        yield folder
+        with explained(path):
+            for file in (path for path in folder.rglob("*") if path.is_file()):
+                with file.open("rb") as stream:
+                    os.fsync(stream.fileno())
+            if path.exists():
+                path.rename(old)
+            try:
+                folder.rename(path)
+            except OSError:
+                if old.exists():
+                    old.rename(path)
+                raise
+    sync_folder(path.parent)
