@@ -35,13 +35,7 @@ def file_in(folder: Path, name: Any) -> Path:
 
     Raises FileError if it does, or if there is no such file.
     """
-    if (
-        not isinstance(name, str)
-        or not name
-        or name in (".", "..")
-        or set(name) & set("/\\\0")
-        or not name.isprintable()
-    ):
+    if not isinstance(name, str) or name in ("", ".", "..") or set(name) & set("/\\") or not name.isprintable():
         raise FileError(f"{folder} names a file {str(name)[:80]!r}, which is not in the folder itself.")
     path = folder / name
     if not path.is_file():
@@ -62,8 +56,9 @@ def read_bytes(path: Path, limit: int = LONGEST_JSON) -> bytes:
     return data
 
 
-def read_json(path: Path) -> Any:
-    """Returns the value of a JSON file in UTF-8. A name that occurs twice in an object is an error."""
+def read_object(path: Path, kind: type[Any] = dict) -> Any:
+    """Returns the value of a JSON file in UTF-8, which is an object or of another kind. A name that occurs twice in an
+    object is an error."""
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         members = dict(pairs)
@@ -72,18 +67,13 @@ def read_json(path: Path) -> Any:
         return members
 
     try:
-        return json.loads(read_bytes(path).decode("utf-8-sig"), object_pairs_hook=once)
+        value = json.loads(read_bytes(path).decode("utf-8-sig"), object_pairs_hook=once)
     except RecursionError:
         raise FileError(f"{path} is nested too deeply.") from None
     except ValueError as error:
         raise FileError(f"{path} is not JSON: {str(error).rstrip('.')}.") from None
-
-
-def read_object(path: Path) -> dict[str, Any]:
-    """Returns the object of a JSON file."""
-    value = read_json(path)
-    if not isinstance(value, dict):
-        raise FileError(f"{path} must hold a JSON object, got {type(value).__name__}.")
+    if not isinstance(value, kind):
+        raise FileError(f"{path} must hold a JSON {kind.__name__}, got {type(value).__name__}.")
     return value
 
 

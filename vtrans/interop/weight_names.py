@@ -13,6 +13,8 @@ from vtrans.config import ModelConfig
 from vtrans.storage import layout
 
 STACKS = ("encoder", "decoder")
+# By whether the embedding of the target is that of the source, and the projection.
+TIES = {(True, True): "src-tgt-softmax", (False, True): "tgt-softmax", (True, False): "src-tgt", (False, False): "none"}
 
 
 class Format(NamedTuple):

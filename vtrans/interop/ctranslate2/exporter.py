@@ -35,11 +35,9 @@ from vtrans.model import ComputedPositions
 from vtrans.search.rules import suppressed_ids
 from vtrans.text.vocabulary import BOS_ID, EOS_ID, JOINT_FILE, PAD_ID, SPECIAL_PIECES, SRC_FILE, TGT_FILE, UNK_ID
 
-# In float32, only the order of sums differs: by at most 6e-6 per subword in a Transformer-Tiny. Where two extensions
-# are that close, the search may choose the other one, and a single translation may then score lower by more than
-# rounding. Hence `lost` bounds the mean over all sentences: a wrong search loses much more than one such tie does.
-# The other types round the weights, and often choose other words: in a Transformer-Tiny, int8 differs by 0.02 in the
-# mean and 0.16 at most, and loses 0.004 of the score.
+# In float32, only the order of sums differs: by at most 6e-6 per subword in a Transformer-Tiny. A tie that it breaks
+# may lose more than rounding in one sentence, hence `lost` is a mean. The other types round the weights: in that model,
+# int8 differs by 0.02 in the mean and 0.16 at most, and loses 0.004 of the score.
 TOLERANCES = {
     "float32": Tolerance(token=2e-4, mean=2e-5, lost=1e-3),
     "float16": Tolerance(token=0.2, mean=0.01, lost=0.01),
@@ -71,11 +69,20 @@ def write(
         )
     ctranslate2()
     loaded = without_suppressed(loaded, console)
-    write_files(loaded, folder, quantization)
     src, tgt = loaded.src_vocab, loaded.tgt_vocab
+    # Sinusoidal positions reach as far as the longest source that is translated in one piece, and its translation.
+    spec = specification(loaded, loaded.model.config.max_length or loaded.search.max_source + EXTRA_LENGTH)
+    spec.validate()
+    spec.optimize(quantization)
+    spec.save(str(folder))
+    for name, vocabulary in ({JOINT_FILE: src} if src is tgt else {SRC_FILE: src, TGT_FILE: tgt}).items():
+        (folder / name).write_bytes(vocabulary.proto)
+    description = {**loaded.record(), "format": FORMAT, "kind": KIND, "quantization": quantization}
+    text = json.dumps(description, sort_keys=True, ensure_ascii=False, indent=2)
+    (folder / DESCRIPTION).write_bytes(text.encode() + b"\n")
     pieces = [src.piece(i) for i in range(len(src))], [tgt.piece(i) for i in range(len(tgt))]
-    expressed = dataclasses.replace(loaded, shortlist=None)
-    return expressed, partial(CTranslate2Model, folder, pieces, (), quantization, TOLERANCES[quantization])
+    load = partial(CTranslate2Model, folder, pieces, (), quantization, TOLERANCES[quantization])
+    return dataclasses.replace(loaded, shortlist=None), load
 
 
 def without_suppressed(loaded: LoadedModel, console: Console) -> LoadedModel:
@@ -97,25 +104,6 @@ def without_suppressed(loaded: LoadedModel, console: Console) -> LoadedModel:
     pieces = ", ".join(loaded.search.suppress)
     console.info(f"left out of the softmax, because the search suppresses them: {pieces}")
     return dataclasses.replace(loaded, model=model, search=dataclasses.replace(loaded.search, suppress=()))
-
-
-def write_files(loaded: LoadedModel, folder: Path, quantization: str) -> None:
-    """Writes the files of an export into an empty folder. Raises OSError if that fails."""
-    # Sinusoidal positions reach as far as the longest source that is translated in one piece, and its translation.
-    positions = loaded.model.config.max_length or loaded.search.max_source + EXTRA_LENGTH
-    spec = specification(loaded, positions)
-    spec.validate()
-    spec.optimize(quantization)
-    if loaded.src_vocab is loaded.tgt_vocab:
-        vocabularies = {JOINT_FILE: loaded.src_vocab}
-    else:
-        vocabularies = {SRC_FILE: loaded.src_vocab, TGT_FILE: loaded.tgt_vocab}
-    spec.save(str(folder))
-    for name, vocabulary in vocabularies.items():
-        (folder / name).write_bytes(vocabulary.proto)
-    description = {**loaded.record(), "format": FORMAT, "kind": KIND, "quantization": quantization}
-    text = json.dumps(description, sort_keys=True, ensure_ascii=False, indent=2)
-    (folder / DESCRIPTION).write_bytes(text.encode() + b"\n")
 
 
 def specification(loaded: LoadedModel, positions: int) -> Any:

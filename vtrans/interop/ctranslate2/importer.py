@@ -34,12 +34,11 @@ from vtrans.interop.foreign_files import (
     Settings,
     file_in,
     read_bytes,
-    read_json,
     read_object,
     wrong,
 )
 from vtrans.interop.imported import Imported, shapes_of, weights_in
-from vtrans.interop.weight_names import CTRANSLATE2, STACKS, layer_weights
+from vtrans.interop.weight_names import CTRANSLATE2, STACKS, TIES, layer_weights
 from vtrans.lines.reader import EXTRA_LENGTH
 from vtrans.storage.tensors import check_training
 from vtrans.text.languages import languages_from, tags_from
@@ -56,20 +55,12 @@ SPECIFICATIONS = {"TransformerSpec": 8, "TransformerBase": 8, "TransformerBig": 
 REVISION = 7  # the newest revision of these specifications
 # Revision 1 has the names of OpenNMT-tf. Each is replaced once, in this order.
 OPENNMT_TF = {
-    "transformer/": "",
-    ":0": "",
-    "w_embs": "embeddings/weight",
-    "kernel": "weight",
-    "LayerNorm": "layer_norm",
-    "dense": "projection",
-    "conv1d_": "linear_",
-    "conv1d": "linear_0",
-    "masked_multi_head": "self_attention",
-}
+    "transformer/": "", ":0": "", "w_embs": "embeddings/weight", "kernel": "weight", "LayerNorm": "layer_norm",
+    "dense": "projection", "conv1d_": "linear_", "conv1d": "linear_0", "masked_multi_head": "self_attention",
+}  # fmt: skip
 # Positions of a model whose table is computed: as many as a source that is translated in one piece can need.
 COMPUTED_POSITIONS = SearchConfig.max_source + EXTRA_LENGTH
 ACTIVATIONS = {0: "relu", 2: "swish", 3: "gelu"}  # by CTranslate2's numbers; 1 is an approximation of GELU
-TIES = {(True, True): "src-tgt-softmax", (False, True): "tgt-softmax", (True, False): "src-tgt", (False, False): "none"}
 # The scalars of encoder and decoder with the values that vtrans has; the first is the default.
 SCALARS: dict[str, tuple[float, ...]] = {
     **dict.fromkeys(("multi_query_attention", "alibi", "final_logit_softcapping"), (0,)),
@@ -203,17 +194,16 @@ def _vocabularies(folder: Path, unk: str) -> tuple[list[str], list[str]]:
 
 def _tokens(folder: Path, name: str, unk: str) -> list[str] | None:
     """Returns the tokens of a JSON list or of the lines of a text, or None if there is neither file."""
-    if (folder / f"{name}.json").exists():
-        tokens = read_json(file := file_in(folder, f"{name}.json"))
-    elif (folder / f"{name}.txt").exists():
-        text = read_bytes(file := file_in(folder, f"{name}.txt")).decode(errors="replace")
-        tokens = text.removesuffix("\n").split("\n")
+    if (file := folder / f"{name}.json").exists():
+        tokens: list[str] = read_object(file_in(folder, file.name), list)
+    elif (file := folder / f"{name}.txt").exists():
+        tokens = read_bytes(file_in(folder, file.name)).decode(errors="replace").removesuffix("\n").split("\n")
         # A token may end in a carriage return, but if all lines do, it belongs to the line end.
         if all(line.endswith("\r") for line in tokens):
             tokens = [line[:-1] for line in tokens]
     else:
         return None
-    if not isinstance(tokens, list) or not all(isinstance(token, str) and token for token in tokens):
+    if not all(isinstance(token, str) and token for token in tokens):
         raise FileError(f"{file} must be a list of tokens, none of them empty; convert the model again.")
     if unk not in tokens:  # CTranslate2 adds it, too
         tokens.append(unk)
@@ -226,14 +216,11 @@ def _tokens(folder: Path, name: str, unk: str) -> list[str] | None:
 def _splitters(folder: Path, src_spm: Path | None, tgt_spm: Path | None) -> tuple[tuple[bytes, bytes], str]:
     """Returns the SentencePiece models of both sides, empty if there are none, and a note about the splitting."""
     models = sorted(file.name for file in folder.glob("*.model"))
-    splitters = []
-    for given, name in ((src_spm, "source.spm"), (tgt_spm, "target.spm")):
-        if given is None and (folder / name).exists():
-            given = file_in(folder, name)
-        elif given is None and len(models) == 1:
-            given = file_in(folder, models[0])
-        splitters.append(given)
-    src, tgt = splitters
+    only = models[0] if len(models) == 1 else ""
+    src, tgt = (
+        given or next((file_in(folder, name) for name in names if name and (folder / name).exists()), None)
+        for given, names in ((src_spm, ("source.spm", only)), (tgt_spm, ("target.spm", only)))
+    )
     if src is None and tgt is None:
         return (b"", b""), "it has no SentencePiece model, so text consists of tokens separated by spaces"
     if src is None or tgt is None:

@@ -18,20 +18,18 @@ from vtrans.interop.comparison import IdPair, Outputs, Program
 from vtrans.interop.foreign_files import ForeignTensors, Settings, file_in, read_bytes, read_object, wrong
 from vtrans.interop.imported import Imported, weights_in
 from vtrans.interop.marian.files import Value, open_npz, read_mapping
-from vtrans.interop.weight_names import MARIAN
+from vtrans.interop.weight_names import MARIAN, TIES
 from vtrans.lines.reader import EXTRA_LENGTH
 from vtrans.model import tensor_of
 from vtrans.numerics.positions import marian
 from vtrans.text.piece_table import is_byte, pack
 from vtrans.text.vocabulary import EOS_ID, SPECIAL_PIECES, UNK_ID, Vocabulary, have_one_table
 
-CONFIG = "special:model.yml"
-DECODER = "decoder.yml"
+CONFIG, DECODER = "special:model.yml", "decoder.yml"
 EPSILON = 1e-6  # of layer norms: `layerNorm` in layers/generic.h
 SIDES = ("source", "target")
 LONGEST_CONFIG, LONGEST_LIST = 1 << 20, 1 << 23  # bytes of settings and of a vocabulary in YAML
-# What Marian writes beside a model, and what no model is.
-_NOT_MODELS = (".optimizer.npz", ".orig.npz")
+_NOT_MODELS = (".optimizer.npz", ".orig.npz")  # what Marian writes beside a model
 # The settings of version 1.12 that change the network, each with the values that vtrans has. A model of an earlier
 # version lacks the settings of later ones; its network is that of the first value.
 EXPECTED: dict[str, tuple[Any, ...]] = {
@@ -45,8 +43,8 @@ EXPECTED: dict[str, tuple[Any, ...]] = {
     "transformer-tied-layers": ([],),
     "input-types": ([], ["sequence", "sequence"]),
     "lemma-dim-emb": (0,),
-    **dict.fromkeys(("transformer-no-projection", "transformer-no-bias", "transformer-no-affine"), (False,)),
-    **dict.fromkeys(("transformer-pool", "transformer-disable-position-embeddings", "ulr", "right-left"), (False,)),
+    **dict.fromkeys(("transformer-no-projection", "transformer-no-bias", "transformer-no-affine", "ulr"), (False,)),
+    **dict.fromkeys(("transformer-pool", "transformer-disable-position-embeddings", "right-left"), (False,)),
     "transformer-train-position-embeddings": (False,),
 }
 EXPECTED_OF_EARLIER: dict[str, tuple[Any, ...]] = {"transformer-train-positions": (False,)}
@@ -73,6 +71,8 @@ def read(path: Path) -> Imported:
     # Marian starts a translation with an embedding of zeros, which is the row of a start that the table lacks.
     weights = weights_in(tensors, MARIAN, config, (src, tgt), transposed=True)
     weights["src_positions.weight"] = lambda: tensor_of(marian(config.max_positions, config.d_model))
+    if not settings.flag("output-omit-bias"):
+        tensors.get(MARIAN.tables["projection.bias"], 1, len(tgt.pieces))  # it must be there
     tensors.refuse_others([CONFIG])
     notes = [f"Marian {settings.text('version', 'of an unknown version')}", text]
     translates = decodes_as_trained(config)
@@ -144,8 +144,8 @@ def _model_settings(tensors: ForeignTensors) -> Settings:
         )
     data = tensors.read(CONFIG).numpy().tobytes().rstrip(b"\0")
     settings = _settings(data, f"{model_file}: {CONFIG}")
-    recurrent = settings.get("transformer-decoder-autoreg") == "rnn"
-    settings.check(EXPECTED | EXPECTED_OF_EARLIER | (EXPECTED_OF_RNN if recurrent else {}))
+    is_rnn = settings.get("transformer-decoder-autoreg") == "rnn"
+    settings.check(EXPECTED | EXPECTED_OF_EARLIER | (EXPECTED_OF_RNN if is_rnn else {}))
     return settings
 
 
@@ -166,7 +166,7 @@ def _typed(value: Value) -> Any:
 
 
 def _model_config(settings: Settings, joint: bool) -> ModelConfig:
-    ops = [settings.text(f"transformer-{key}", "") for key in ("preprocess", "postprocess", "postprocess-top")]
+    ops = [settings.text(f"transformer-{key}") for key in ("preprocess", "postprocess", "postprocess-top")]
     pre, post, top = (op.replace("d", "") for op in ops)
     norm = _NORMS.get((pre, post, top))
     if norm is None:
@@ -175,9 +175,7 @@ def _model_config(settings: Settings, joint: bool) -> ModelConfig:
     d_ff = settings.size("transformer-dim-ffn")
     settings.check({"transformer-decoder-dim-ffn": (0, d_ff)})
     every, both, softmax = (settings.flag(f"tied-embeddings{end}") for end in ("-all", "-src", ""))
-    tie = {(True, True): "src-tgt-softmax", (True, False): "src-tgt", (False, True): "tgt-softmax"}.get(
-        (every or both, every or softmax), "none"
-    )
+    tie = TIES[every or both, every or softmax]
     if tie.startswith("src-tgt") and not joint:
         advice = f"name the right vocabularies in {DECODER}"
         raise wrong(settings.name, "the vocabularies", "one, as it ties source and target embeddings", "two", advice)
@@ -187,7 +185,7 @@ def _model_config(settings: Settings, joint: bool) -> ModelConfig:
         "heads": settings.size("transformer-heads"),
         "encoder_layers": settings.size("enc-depth"),
         "decoder_layers": settings.size("dec-depth"),
-        "activation": settings.text("transformer-ffn-activation", ""),
+        "activation": settings.text("transformer-ffn-activation"),
         "norm": norm,
         "norm_eps": EPSILON,
         "tie": tie,
