@@ -22,8 +22,7 @@ from vtrans.console import Console
 from vtrans.data.store import DataFolder
 from vtrans.errors import FileError, InputError
 from vtrans.interop.comparison import compare, outputs
-from vtrans.interop.ctranslate2.importer import read
-from vtrans.interop.ctranslate2.original import DEFAULTS
+from vtrans.interop.ctranslate2.importer import DEFAULTS, read
 from vtrans.interop.formats import export_model
 from vtrans.interop.imported import Imported, install
 

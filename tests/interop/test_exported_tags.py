@@ -20,7 +20,7 @@ from vtrans.console import Console
 from vtrans.data.store import DataFolder
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.interop.comparison import Outputs
-from vtrans.interop.ctranslate2.original import DEFAULTS
+from vtrans.interop.ctranslate2.importer import DEFAULTS
 from vtrans.interop.formats import read_model
 from vtrans.interop.imported import install
 from vtrans.text.vocabulary import EOS_ID

@@ -129,14 +129,8 @@ class Settings:
     def text(self, key: str, default: str = "") -> str:
         return str(self.get(key, default))
 
-    def texts(self, key: str) -> list[str]:
-        """Returns a list; [] if the key is missing."""
-        return [str(value) for value in self._listed(key)]
-
-    def sizes(self, key: str) -> list[int]:
-        return [Settings({key: value}, self.name).size(key) for value in self._listed(key)]
-
-    def _listed(self, key: str) -> list[Any]:
+    def listed(self, key: str) -> list[Any]:
+        """Returns a list, also of a single value; [] if the key is missing."""
         value = self.get(key)
         return value if isinstance(value, list) else [] if value is None else [value]
 

@@ -69,11 +69,13 @@ def read_model(
         )
     if huggingface_importer.recognises(path):
         return huggingface_importer.read(path, direction)
-    refuse_direction(path, direction)
-    if path.suffix == MODEL_SUFFIX:
-        return model_file(path)
-    if marian_importer.recognises(path):
-        return marian_importer.read(path)
+    for recognised, read in (
+        (path.suffix == MODEL_SUFFIX, model_file),
+        (marian_importer.recognises(path), marian_importer.read),
+    ):
+        if recognised:
+            refuse_direction(path, direction)
+            return read(path)
     raise FileError(
         f"{path} is not a model that vtrans can import: it must be a Hugging Face folder of Marian, M2M100 or NLLB, a "
         "CTranslate2 folder, an .npz model of Marian or its folder, or a model file of vtrans."

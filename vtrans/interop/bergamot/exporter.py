@@ -1,7 +1,7 @@
 """Writes a model for Bergamot: Marian's usual network in 8 bits, SentencePiece models, a shortlist and settings.
 
 The files have the names of Firefox's models. The reference that the engine is compared with is made of the file's own
-weights and alphas.
+weights and alphas. `write_page` writes a static page as well, which translates in a browser.
 """
 
 from __future__ import annotations
@@ -48,6 +48,18 @@ ALPHA = "_QuantMultA"  # after the name of a matrix
 # The engine knows an alpha by the name of its matrix, which is "none" for a shortlisted projection in some versions.
 _SHORTLISTED = "none"
 LONGEST = 126  # subwords; the engine divides longer sentences
+PAGE = Path(__file__).with_name("page")
+COPIED = ("page.css", "page.js", "offline.js")
+# The page runs no script but those beside it, and asks no other host for anything. The engine is WebAssembly.
+POLICY = (
+    "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; style-src 'self'; img-src data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'"
+)
+NOTICE = """The folder `worker` holds {package}, the translation engine of the Bergamot project.
+
+It is subject to the terms of the Mozilla Public License, version 2.0: https://mozilla.org/MPL/2.0/
+Its source code is at https://github.com/browsermt/bergamot-translator
+"""
 _VERSION = "v1.12.42, written by vtrans"  # of Marian, whose settings `settings_of` returns
 
 
@@ -197,18 +209,7 @@ def settings_of(loaded: LoadedModel) -> dict[str, Any]:
     }
 
 
-PAGE = Path(__file__).with_name("page")
-COPIED = ("page.css", "page.js", "offline.js")
-# The page runs no script but those beside it, and asks no other host for anything. The engine is WebAssembly.
-POLICY = (
-    "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; style-src 'self'; img-src data:; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'"
-)
-NOTICE = """The folder `worker` holds {package}, the translation engine of the Bergamot project.
-
-It is subject to the terms of the Mozilla Public License, version 2.0: https://mozilla.org/MPL/2.0/
-Its source code is at https://github.com/browsermt/bergamot-translator
-"""
+# A page for browsers.
 
 
 def write_page(

@@ -25,7 +25,7 @@ from vtrans.console import Console
 from vtrans.errors import InputError
 from vtrans.interop.comparison import Program, Tolerance
 from vtrans.interop.ctranslate2.folder import DESCRIPTION, FORMAT, KIND, ctranslate2
-from vtrans.interop.ctranslate2.original import CTranslate2Model
+from vtrans.interop.ctranslate2.importer import CTranslate2Model
 from vtrans.interop.expressible import CTRANSLATE2, check_model
 from vtrans.interop.weight_names import CTRANSLATE2 as WEIGHTS
 from vtrans.interop.weight_names import layer_weights

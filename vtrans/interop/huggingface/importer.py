@@ -94,21 +94,20 @@ def read(folder: Path, direction: Mapping[str, str] = MappingProxyType({})) -> I
     weights = weights_in(tensors, HUGGING_FACE, model, (src, tgt), config.get("decoder_start_token_id"))
     # Early versions of transformers saved the positions.
     tensors.refuse_others({*HUGGING_FACE.tables.values(), HUGGING_FACE.shared})
-    weights["src_positions.weight"] = partial(names.positions, model.max_positions, model.d_model)
-    forced = wanted and wanted.theirs[1]
+    positions = partial(names.positions, model.max_positions, model.d_model)
+    languages, tags, forced, theirs = _languages(tokenizer, src), None, None, None
+    if wanted:
+        search = replace(search, begin=(wanted.forced,))
+        pad = config.size("pad_token_id", least=0)
+        positions = partial(multilingual.positions, model.max_positions, model.d_model, pad)
+        languages, tags, theirs = (wanted.pair,), {wanted.pair.tgt: wanted.begins_source}, wanted.theirs
+        forced = theirs[1]
     notes = (f"weights: {tensors.path.name}", *left_out, *_ignored(folder, config, forced))
     name = f"Hugging Face {NAMES[config.values['model_type']]}"
-    program = partial(TransformersModel, folder, src.order, tgt.order, wanted and wanted.theirs)
-    imported = Imported(
-        folder, f"a {name} folder", notes, model, search, src, tgt, weights, program, {"imported": name},
-        _languages(tokenizer, src),
-    )  # fmt: skip
-    if wanted is None:
-        return imported
-    table = partial(multilingual.positions, model.max_positions, model.d_model, config.size("pad_token_id", least=0))
-    return replace(
-        imported, search=replace(search, begin=(wanted.forced,)), weights=weights | {"src_positions.weight": table},
-        languages=(wanted.pair,), tags={wanted.pair.tgt: wanted.begins_source},
+    program = partial(TransformersModel, folder, src.order, tgt.order, theirs)
+    return Imported(
+        folder, f"a {name} folder", notes, model, search, src, tgt, weights | {"src_positions.weight": positions},
+        program, {"imported": name}, languages, tags,
     )  # fmt: skip
 
 
@@ -165,31 +164,25 @@ def _vocabulary(folder: Path, config: Settings, spm: str, pieces: list[str], sta
 
 
 def _model_config(config: Settings) -> ModelConfig:
-    numbers = {
-        key: config.size(key)
-        for key in (
-            "d_model", "encoder_layers", "decoder_layers", "encoder_ffn_dim", "decoder_ffn_dim",
-            "encoder_attention_heads", "decoder_attention_heads", "max_position_embeddings",
-        )
+    size = config.size
+    # transformers has other names for three keys, and takes whichever comes last.
+    equal = {
+        "decoder_ffn_dim": "encoder_ffn_dim", "decoder_attention_heads": "encoder_attention_heads",
+        "num_hidden_layers": "encoder_layers", "num_attention_heads": "encoder_attention_heads",
+        "hidden_size": "d_model",
     }  # fmt: skip
-    # transformers has other names for these keys, and takes whichever comes last.
-    others = ("num_hidden_layers", "encoder_layers"), ("num_attention_heads", "encoder_attention_heads")
-    config.check({other: (numbers[key],) for other, key in (*others, ("hidden_size", "d_model"))})
-    for key in ("ffn_dim", "attention_heads"):
-        if (wanted := numbers[f"encoder_{key}"]) != numbers[f"decoder_{key}"]:
-            raise config.wrong(f"decoder_{key}", f"{wanted}, equal to encoder_{key}")
+    config.check({key: (size(other),) for key, other in equal.items()})
     config.check({"activation_function": tuple(ACTIVATIONS)})
     shared, tied = (config.get(key, True) for key in ("share_encoder_decoder_embeddings", "tie_word_embeddings"))
     values = {
-        "d_model": numbers["d_model"],
-        "d_ff": numbers["encoder_ffn_dim"],
-        "heads": numbers["encoder_attention_heads"],
-        **{key: numbers[key] for key in ("encoder_layers", "decoder_layers")},
+        "d_ff": size("encoder_ffn_dim"),
+        "heads": size("encoder_attention_heads"),
+        **{key: size(key) for key in ("d_model", "encoder_layers", "decoder_layers")},
         "activation": ACTIVATIONS[config.text("activation_function", "gelu")],
         "tie": "none" if not tied else "src-tgt-softmax" if shared else "tgt-softmax",
         "norm": "post" if config.get("model_type") == "marian" else "pre",
         "positions": "stored",
-        "max_positions": numbers["max_position_embeddings"],
+        "max_positions": size("max_position_embeddings"),
         "share_positions": True,
         "projection_bias": True,
         "scale_embedding": config.get("scale_embedding", False),

@@ -174,7 +174,7 @@ def _m2m100_ids(folder: Path, ids: Mapping[str, Any], tokenizer: Settings) -> di
     tokenizer's special tokens or, since transformers 5 may save none, of the tokenizer's class there."""
     path = folder / "special_tokens_map.json"
     files = [tokenizer, Settings(read_object(path), str(path))] if path.is_file() else [tokenizer]
-    lists = [file.texts(f"{kind}_special_tokens") for file in files for kind in ("additional", "extra")]
+    lists = [map(str, file.listed(f"{kind}_special_tokens")) for file in files for kind in ("additional", "extra")]
     codes = [match[1] for token in chain(*lists) if (match := _M2M100_CODE.search(token))]
     if not codes:
         need_packages("the tokenizer does not list its languages, which {} knows", "huggingface", "transformers")

@@ -29,6 +29,11 @@ CONFIG, DECODER = "special:model.yml", "decoder.yml"
 EPSILON = 1e-6  # of layer norms: `layerNorm` in layers/generic.h
 SIDES = ("source", "target")
 LONGEST_CONFIG, LONGEST_LIST = 1 << 20, 1 << 23  # bytes of settings and of a vocabulary in YAML
+_MODULE = "_pymarian"  # the compiled part of pymarian; the rest needs packages for its downloads
+_PROGRAM = f"import sys, {_MODULE}; sys.exit({_MODULE}.main(sys.argv[1:]))"
+SECONDS = 600  # until a run counts as hanging
+# Each sentence is a batch, because the limit of a translation is a multiple of the longest source of its batch.
+_SETTINGS = ("--cpu-threads", "1", "--workspace", "512", "--quiet", "--max-length", "10000", "--mini-batch", "1")
 _NOT_MODELS = (".optimizer.npz", ".orig.npz")  # what Marian writes beside a model
 # The settings of version 1.12 that change the network, each with the values that vtrans has. A model of an earlier
 # version lacks the settings of later ones; its network is that of the first value.
@@ -118,7 +123,7 @@ def _find(path: Path) -> tuple[Path, Settings]:
             break
     if not path.is_dir():
         return path, decoder
-    models = [_named_file(folder, decoder, name) for name in decoder.texts("models")] or _models_in(folder)
+    models = [_named_file(folder, decoder, name) for name in map(str, decoder.listed("models"))] or _models_in(folder)
     if len(models) != 1:
         advice = f"give the path of the .npz file, or name it in {DECODER}"
         raise wrong(folder, "the number of .npz models", "1", len(models), advice)
@@ -224,8 +229,8 @@ def _search_config(decoder: Settings, tgt: Vocabulary) -> SearchConfig:
 
 def _vocabularies(folder: Path, settings: Settings, decoder: Settings) -> tuple[Vocabulary, Vocabulary, str]:
     """Returns both vocabularies, the same object twice if they are equal, and a note that says how text is split."""
-    sizes = settings.sizes("dim-vocabs")
-    named = [_named_file(folder, decoder, name) for name in decoder.texts("vocabs")]
+    sizes = settings.listed("dim-vocabs")
+    named = [_named_file(folder, decoder, name) for name in map(str, decoder.listed("vocabs"))]
     files = named or sorted(folder.glob("*.spm"))
     if len(files) == 1:
         files *= 2
@@ -241,7 +246,7 @@ def _vocabularies(folder: Path, settings: Settings, decoder: Settings) -> tuple[
     return (src, src if src.digest == tgt.digest else tgt, text)
 
 
-def _vocabulary(file: Path, size: int, side: str) -> Vocabulary:
+def _vocabulary(file: Path, size: Any, side: str) -> Vocabulary:
     """Returns the vocabulary of a file with `size` pieces. A `.yml` vocabulary needs a SentencePiece model beside it,
     source.spm or target.spm, if text is to be split."""
     if file.suffix == ".spm":
@@ -260,7 +265,7 @@ def _vocabulary(file: Path, size: int, side: str) -> Vocabulary:
     else:
         raise FileError(f"{file} must be a .spm, .yml or .json vocabulary; vtrans reads no factored or other ones.")
     if size != len(pieces):
-        raise FileError(f"{file} must have the {size:,} pieces of the model's dim-vocabs, got {len(pieces):,}.")
+        raise FileError(f"{file} must have the {str(size)[:80]} pieces of the model's dim-vocabs, got {len(pieces):,}.")
     return Vocabulary(pack(pieces, {"unk": unk, "eos": eos}, spm), str(file))
 
 
@@ -285,15 +290,12 @@ def _listed(file: Path) -> Sequence[str]:
     return [places[str(place)] for place in range(len(listed))]
 
 
-_MODULE = "_pymarian"  # the compiled part of pymarian; the rest needs packages for its downloads
-_PROGRAM = f"import sys, {_MODULE}; sys.exit({_MODULE}.main(sys.argv[1:]))"
-SECONDS = 600  # until a run counts as hanging
-# Each sentence is a batch, because the limit of a translation is a multiple of the longest source of its batch.
-_SETTINGS = ("--cpu-threads", "1", "--workspace", "512", "--quiet", "--max-length", "10000", "--mini-batch", "1")
+# The program, to compare the import with it. Marian ends the process on an error, so it runs in a separate process. Its
+# vocabularies here are text files with a word for each id, so that it neither splits nor joins text.
 
 
 class MarianModel(Program):
-    """Marian with an `.npz` file. With `translates=False` it only scores: see `decodes_as_trained` of importer.py.
+    """Marian with an `.npz` file. With `translates=False` it only scores: see `decodes_as_trained`.
     Raises InputError without pymarian."""
 
     name = "Marian"
