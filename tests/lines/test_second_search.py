@@ -73,8 +73,8 @@ class Twice:
     ) -> None:
         engine: Any = SimpleNamespace(src_vocab=vocab, tgt_vocab=vocab, models=[SimpleNamespace(codes=codes)])
         reader: Any = SimpleNamespace(spelling=Spelling(vocab))
-        check = Check(engine, reader, compares=numbers, requires=numbers and can_require)
-        self._step = SearchTwice(self._find, check, None, retries=True)
+        check = Check(engine, reader, retries=True, compares=numbers, requires=numbers and can_require)
+        self._step = SearchTwice(self._find, check, None)
         self._vocab, self._answer = vocab, answer
         self.searches: list[list[tuple[str, Source]]] = []
         """The pieces and sources of each search."""

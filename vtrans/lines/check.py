@@ -50,30 +50,34 @@ _SWAPPED = str.maketrans(".,", ",.")
 
 
 class Check:
-    """Finds the problems of pieces. `compares` says whether their numbers are compared, and `requires` whether a second
-    search requires numbers and forbids others."""
+    """Finds the problems of pieces. `compares` says whether their numbers are compared. A second search requires
+    numbers and forbids others with `requires`, and solves loops with `retries`."""
 
-    def __init__(self, engine: Engine, reader: SourceReader, *, compares: bool, requires: bool) -> None:
+    def __init__(self, engine: Engine, reader: SourceReader, *, retries: bool, compares: bool, requires: bool) -> None:
         self._src_vocab, self._tgt_vocab = engine.src_vocab, engine.tgt_vocab
-        self._reader, self._compares, self._requires = reader, compares, requires
+        self._reader, self._retries, self._compares, self._requires = reader, retries, compares, requires
         self.has_codes = all(model.codes for model in engine.models)
         """Whether the models have learned to place codes."""
 
     def __call__(self, piece: Piece) -> Problems:
-        hypothesis = piece.hypotheses[0]
-        best = self._tgt_vocab.decode(hypothesis.tokens)
-        own = hypothesis.tokens[len(piece.source.prefix) :]
+        hypothesis, phrases, decode = piece.hypotheses[0], piece.source.phrases, self._tgt_vocab.decode
+        best, own = decode(hypothesis.tokens), hypothesis.tokens[len(piece.source.prefix) :]
+        missing = [p for p in phrases if not p.exactly and not any(decode(form.tokens) in best for form in p.forms)]
+        words = Counter(_WORD.findall(best)) if phrases else Counter[str]()
+        misplaced = [p for p in phrases if p.exactly and words[decode(p.forms[0].tokens)] != p.times]
+        codes = (_IN_WORD if piece.line.codes else _CODE).findall(best)
+        invented = set(codes) - self._allowed(piece) if codes else set()
         return Problems(
             unfinished=not hypothesis.finished,
             loops=loops(own, lambda: self._src_vocab.decode(piece.source.tokens[:-1])),
-            phrases=self._missing(piece, best),
-            codes=self._invented(piece, best) + self._misplaced(piece, best),
+            phrases=len(missing),
+            codes=len(invented) + len(misplaced),
             numbers=self._compared(piece, best),
         )
 
-    def solvable(self, problems: Problems, *, retries: bool) -> Problems:
-        """Returns the problems that a second search may solve. Without `retries`, it solves no loops."""
-        if not retries:
+    def solvable(self, problems: Problems) -> Problems:
+        """Returns the problems that a second search may solve."""
+        if not self._retries:
             problems = replace(problems, unfinished=False, loops=False)
         return problems if self._requires else replace(problems, numbers=Difference())
 
@@ -84,21 +88,6 @@ class Check:
 
     def _text(self, piece: Piece) -> str:
         return self._src_vocab.decode(piece.source.tokens[len(piece.line.before) : -1])
-
-    def _missing(self, piece: Piece, text: str) -> int:
-        """Returns how many phrases and terms that the model can write a translation lacks."""
-        phrases = [phrase for phrase in piece.source.phrases if not phrase.exactly]
-        return sum(not any(self._tgt_vocab.decode(form.tokens) in text for form in p.forms) for p in phrases)
-
-    def _invented(self, piece: Piece, text: str) -> int:
-        found = (_IN_WORD if piece.line.codes else _CODE).findall(text)
-        return len(set(found) - self._allowed(piece)) if found else 0
-
-    def _misplaced(self, piece: Piece, text: str) -> int:
-        """Returns how many codes a translation lacks or repeats."""
-        codes = [phrase for phrase in piece.source.phrases if phrase.exactly]
-        words = Counter(_WORD.findall(text)) if codes else {}
-        return sum(words[self._tgt_vocab.decode(code.forms[0].tokens)] != code.times for code in codes)
 
     def _compared(self, piece: Piece, best: str) -> Difference:
         """Compares numbers, without codes. What is asked of the line may have others."""

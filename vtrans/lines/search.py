@@ -66,18 +66,17 @@ def chosen(hypotheses: list[Hypothesis], options: TranslateOptions, vocab: Vocab
 
 
 class SearchTwice:
-    """Gives pieces the better of the hypotheses of two searches, and their problems. With `retries`, pieces whose
-    translations loop or are unfinished are searched again."""
+    """Gives pieces the better of the hypotheses of two searches, and their problems."""
 
-    def __init__(self, find: Find, check: Check, terms: WriteTerms | None, *, retries: bool) -> None:
-        self._find, self._check, self._terms, self._retries = find, check, terms, retries
+    def __init__(self, find: Find, check: Check, terms: WriteTerms | None) -> None:
+        self._find, self._check, self._terms = find, check, terms
 
     def __call__(self, pieces: Sequence[Piece]) -> Iterator[Piece]:
         """Yields each piece as soon as it has its translations."""
         failed: dict[Piece, Problems] = {}
         for piece, unwritten in self._first(pieces):
             piece.problems = replace(self._check(piece), phrases=unwritten) if unwritten else self._check(piece)
-            if problems := self._check.solvable(piece.problems, retries=self._retries):
+            if problems := self._check.solvable(piece.problems):
                 failed[piece] = problems
             else:
                 yield piece
@@ -105,7 +104,7 @@ class SearchTwice:
             (hypotheses, problems), (_, coded) = first[piece], again[piece]
             piece.hypotheses = list(map(coded.restored, piece.hypotheses))
             piece.problems = self._check(piece)
-            before, after = failed[piece], self._check.solvable(piece.problems, retries=self._retries)
+            before, after = failed[piece], self._check.solvable(piece.problems)
             score, new_score = hypotheses[0].score, piece.hypotheses[0].score
             piece.line.counts.retried = 1
             is_far_worse = len(before) == len(before.numbers) and new_score < score - FAR_WORSE
