@@ -28,6 +28,7 @@ from translators import FakeEngine, learned
 
 from vtrans.lines.line import Line
 from vtrans.search.loop import Hypothesis
+from vtrans.text.normalization import source_text
 from vtrans.text.vocabulary import Vocabulary
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator
@@ -102,7 +103,7 @@ def around(text: str, other: str) -> str:
 
 
 def report_of(texts: Sequence[str]) -> Report:
-    vocab = learned(texts, split_digits=True)  # it has all characters of the text
+    vocab = learned([*texts, *map(source_text, texts)], split_digits=True)  # it has all characters of both sides
     lengths = sorted(map(len, vocab.encode_batch(texts)))
     translator = Translator(Copier(vocab, lengths[len(lengths) * 9 // 10]))
     report = Report(0, 0, Counter(), [], 0, [])

@@ -67,6 +67,14 @@ def test_what_the_vocabulary_lacks_is_copied(line: str, copied: list[str]) -> No
     assert [line[begin:end] for begin, end in spans] == copied
 
 
+@pytest.mark.parametrize("line", ["他跑了{}的路", "犬が{}を{}。", "เขาวิ่ง{}วัน", "он бежал {} раз"])
+def test_an_address_ends_beside_characters_of_scripts_without_spaces(line: str) -> None:
+    vocab = vocabulary_of(line.replace("{}", " 5 6 a b "))
+    text, found = line.format(*["5/6", "a@b"][: line.count("{}")]), CopiedText(Characters(vocab, vocab))
+    spans = found.added_to([], text, (0, len(text)))
+    assert [text[begin:end] for begin, end in spans] == ["5/6", "a@b"][: line.count("{}")]
+
+
 def test_hostile_lines_are_read_in_linear_time() -> None:
     pieces = ("😀", "😀 ", "Dvořák", "-", "- ", "A", "A ", "\u0301", "犬ř", "a/", "(/", "/)", "<a/", "\u200d")
     for line in (*(20_000 * piece for piece in pieces), f"a{40_000 * '%'}a"):

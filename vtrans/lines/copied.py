@@ -9,6 +9,7 @@ import regex
 
 from vtrans.lines.characters import Characters
 from vtrans.storage.pair_counts import IDENTIFIER, NAME, PairCounts
+from vtrans.text.languages import UNSPACED
 from vtrans.text.words import has_spaces
 from vtrans.wording.protect import Span
 
@@ -16,9 +17,9 @@ FEWEST_SUBWORDS = 3  # of a rare name: the vocabulary has words that are usual i
 _NAME_INSIDE = regex.compile(rf"(?<=[\p{{Ll}}\p{{N}},;]\s){NAME.pattern}")
 
 _SYMBOLS = frozenset(string.punctuation) - set("-'`") | set("$\u20ac\u00a3\u00a5")  # of addresses, names and prices
-_RUN = regex.compile(r"[^\s<>]+|[<>]")
+_RUN = regex.compile(rf"(?:[{UNSPACED}][\p{{M}}\p{{Cf}}]*)+|[^\s<>{UNSPACED}]+|[<>]")
 _EDGES = r"\p{Pi}\p{Pf}\p{Ps}\p{Pe}\p{Pd}\"'*_~|="
-_AROUND = regex.compile(rf"[{_EDGES}\u00bf\u00a1]*+((?:.*[^{_EDGES}.,:;!?\u2026])?)")  # a word
+_AROUND = regex.compile(rf"[{_EDGES}\u00bf\u00a1]*+((?:.*[^{_EDGES}\p{{Terminal_Punctuation}}\u2026])?)")  # a word
 _EITHER = regex.compile(r"[\p{L}\p{M}]+/[\p{L}\p{M}]+")  # two words
 _LONG = regex.compile(r"[\w\p{M}]{201,}+")  # is not a word, and would be translated for seconds
 _PART = regex.compile(r"\p{Cf}*+\w[\w\p{M}\p{Cf}'\u2019-]*|\X")
