@@ -77,6 +77,20 @@ def read_object(path: Path, kind: type[Any] = dict) -> Any:
     return value
 
 
+def ordered(ids: Mapping[str, Any], count: Any, name: object) -> list[str]:
+    """Returns `count` pieces in the order of their ids, which are numbers from 0 or texts of them.
+
+    Raises FileError for other ids, and for a vocabulary without `<unk>` or `</s>`. `name` is what errors call it.
+    """
+    pieces = {str(place): piece for piece, place in ids.items()}
+    if len(ids) != count or pieces.keys() != set(map(str, range(len(ids)))):
+        raise FileError(f"{name} must give {str(count)[:80]} pieces the ids from 0 on, one each.")
+    for piece in ("<unk>", "</s>"):
+        if piece not in ids:
+            raise FileError(f"{name} lacks the piece {piece}.")
+    return [pieces[str(place)] for place in range(len(ids))]
+
+
 def wrong(where: Path | str, what: str, allowed: str, value: Any, advice: str = "") -> FileError:
     """Returns the error for a value in a file; None stands for a missing one."""
     return FileError(f"{where}: {what} must be {allowed}, got {shown(value)}{'; ' if advice else ''}{advice}.")

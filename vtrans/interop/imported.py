@@ -120,18 +120,17 @@ def weights_in(
     for ours, theirs, shape in layer_weights(config, names):
         stored = ((1, *shape) if len(shape) == 1 else shape[::-1]) if transposed else shape
         weights[ours] = partial(_joined, [tensors.get(name, *stored) for name in theirs], transposed, len(shape))
-    tables = names.of_tables(config.tie)
-    for name, stored_name in tables.items():
+    for name, table in names.of_tables(config.tie).items():
         vocab = vocabs[not name.startswith("src")]
-        read = tensors.get(stored_name, len(vocab) if is_ours else len(vocab.pieces), config.d_model)
+        read = tensors.get(table, len(vocab) if is_ours else len(vocab.pieces), config.d_model)
         row = start if not name.startswith("src") or config.tie.startswith("src-tgt") else None
         weights[name] = read if is_ours else partial(_in_our_order, read, vocab, row)
     if config.projection_bias:
         bias, tgt = names.tables["projection.bias"], vocabs[1]
-        read = partial(torch.zeros, len(tgt.pieces))
-        if bias in tensors:
-            size = len(tgt) if is_ours else len(tgt.pieces)
-            read = tensors.get(bias, *(1, size)[len(tensors.shapes[bias]) == 1 :])
+        size = len(tgt) if is_ours else len(tgt.pieces)
+        read = partial(torch.zeros, size)
+        if bias in tensors:  # a vector, or a matrix with one row
+            read = tensors.get(bias, *[1] * (len(tensors.shapes[bias]) - 1), size)
         weights["projection.bias"] = partial(_bias_in_our_order, read, None if is_ours else tgt)
     return weights
 

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.errors import FileError, InputError
-from vtrans.interop.foreign_files import ForeignTensors, Settings, file_in, open_safetensors, read_object, shown
+from vtrans.interop.foreign_files import ForeignTensors, Settings, file_in, open_safetensors, ordered, read_object
 from vtrans.interop.huggingface import multilingual, names
 from vtrans.interop.huggingface.original import TransformersModel
 from vtrans.interop.imported import Imported, weights_in
@@ -126,34 +126,25 @@ def _languages(tokenizer: Mapping[str, Any], src: Vocabulary) -> tuple[Languages
 def _vocabularies(folder: Path, config: Settings) -> tuple[Vocabulary, Vocabulary]:
     shared = config.get("share_encoder_decoder_embeddings", True)
     src_size = config.size("vocab_size")
-    src_pieces = _pieces(file_in(folder, names.VOCAB), src_size)
-    tgt_pieces, tgt_size = src_pieces, src_size
+    src_pieces = tgt_pieces = _pieces(folder, names.VOCAB, src_size)
     if (folder / names.TARGET_VOCAB).is_file() and not shared:
-        tgt_size = config.size("decoder_vocab_size")
-        tgt_pieces = _pieces(file_in(folder, names.TARGET_VOCAB), tgt_size)
+        tgt_pieces = _pieces(folder, names.TARGET_VOCAB, config.size("decoder_vocab_size"))
     else:  # one vocabulary
         config.check({"decoder_vocab_size": (src_size, None)})
-    start = config.size("decoder_start_token_id", least=0, largest=tgt_size - 1)
+    start = config.size("decoder_start_token_id", least=0, largest=len(tgt_pieces) - 1)
     src = _vocabulary(folder, config, names.SOURCE_SPM, src_pieces, start if src_pieces is tgt_pieces else None)
     tgt = _vocabulary(folder, config, names.TARGET_SPM, tgt_pieces, start)
     return src, src if src.digest == tgt.digest else tgt
 
 
-def _pieces(path: Path, count: int) -> list[str]:
-    """Returns the pieces in the order of their ids, which must be 0 to `count` - 1."""
-    ids = read_object(path)
-    if len(ids) != count or not all(type(i) is int for i in ids.values()) or set(ids.values()) != set(range(count)):
-        raise FileError(f"{path} must give {count:,} pieces the ids from 0 to {count - 1:,}, one each.")
-    return sorted(ids, key=ids.__getitem__)
+def _pieces(folder: Path, name: str, count: int) -> list[str]:
+    path = file_in(folder, name)
+    return ordered(read_object(path), count, path)
 
 
 def _vocabulary(folder: Path, config: Settings, spm: str, pieces: list[str], start: int | None) -> Vocabulary:
     """Returns a table with a SentencePiece model. The piece with which the decoder starts is our `<s>`."""
-    places = {piece: place for place, piece in enumerate(pieces)}
-    for piece in ("<unk>", "</s>"):
-        if piece not in places:
-            raise FileError(f"the vocabulary of {folder} lacks {piece}.")
-    eos, unk = places["</s>"], places["<unk>"]
+    eos, unk = pieces.index("</s>"), pieces.index("<unk>")
     if config.get("eos_token_id") != eos:
         raise config.wrong("eos_token_id", f"{eos}, the id of </s>")
     special = {"unk": unk, "eos": eos, "bos": None if start in (eos, unk) else start}
@@ -238,7 +229,7 @@ def _ignored(folder: Path, config: Settings, forced: int | None) -> list[str]:
     if (folder / names.GENERATION).is_file():
         files[names.GENERATION] = read_object(folder / names.GENERATION)
     return [
-        f"{key} {shown(value)} of {name} is ignored"
+        f"{key} {value!r:.80} of {name} is ignored"
         for name, settings in files.items()
         for key, value in settings.items()
         if key not in KNOWN and value and value != neutral.get(key)
@@ -256,7 +247,7 @@ def _suppressed(given: Mapping[str, Any], tgt: Vocabulary) -> tuple[list[str], l
     left_out: list[str] = []
     for word in [*words, *([token] for token in tokens)]:
         if not (isinstance(word, list) and len(word) == 1 and type(word[0]) is int and word[0] in ours):
-            left_out.append(f"the bad word {shown(word)} is not taken over, because only single tokens are")
+            left_out.append(f"the bad word {word!r:.80} is not taken over, because only single tokens are")
         elif word[0] != tgt.order[EOS_ID]:  # transformers ignores the end of sentence
             pieces.append(tgt.piece(ours[word[0]]))
     return list(dict.fromkeys(pieces)), left_out

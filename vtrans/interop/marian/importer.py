@@ -15,7 +15,15 @@ import sentencepiece
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.errors import FileError, VtransError, need_packages
 from vtrans.interop.comparison import IdPair, Outputs, Program
-from vtrans.interop.foreign_files import ForeignTensors, Settings, file_in, read_bytes, read_object, wrong
+from vtrans.interop.foreign_files import (
+    ForeignTensors,
+    Settings,
+    file_in,
+    ordered,
+    read_bytes,
+    read_object,
+    wrong,
+)
 from vtrans.interop.imported import Imported, weights_in
 from vtrans.interop.marian.files import Value, open_npz, read_mapping
 from vtrans.interop.weight_names import MARIAN, TIES
@@ -258,7 +266,9 @@ def _vocabulary(file: Path, size: Any, side: str) -> Vocabulary:
         if unk is None or eos is None:
             raise FileError(f"{file} must have an unknown and an end piece, which Marian needs.")
     elif file.suffix in (".yml", ".yaml", ".json"):
-        pieces = _listed(file)
+        is_json, name = file.suffix == ".json", str(file)
+        listed = read_object(file) if is_json else read_mapping(read_bytes(file, LONGEST_LIST), name)
+        pieces = ordered(listed, size, name)
         unk, eos = (pieces.index(SPECIAL_PIECES[id]) for id in (UNK_ID, EOS_ID))
         beside = file.parent / f"{side}.spm"
         spm = read_bytes(beside) if beside.is_file() else b""
@@ -276,18 +286,6 @@ def spm_table(spm: bytes) -> tuple[Sequence[str], tuple[int | None, int | None, 
     model.LoadFromSerializedProto(spm)
     unk, eos = (id if id >= 0 else None for id in (model.unk_id(), model.eos_id()))
     return tuple(model.id_to_piece(i) for i in range(model.get_piece_size())), (None, unk, None, eos)
-
-
-def _listed(file: Path) -> Sequence[str]:
-    """Returns the pieces of a `.yml` vocabulary, which maps pieces to ids."""
-    listed = read_object(file) if file.suffix == ".json" else read_mapping(read_bytes(file, LONGEST_LIST), str(file))
-    places = {str(place): piece for piece, place in listed.items()}
-    if places.keys() != set(map(str, range(len(listed)))):
-        raise FileError(f"{file} must give its pieces the ids from 0 to {len(listed) - 1:,}, once each.")
-    for id in (EOS_ID, UNK_ID):
-        if SPECIAL_PIECES[id] not in listed:
-            raise FileError(f"{file} lacks the piece {SPECIAL_PIECES[id]}, which Marian needs.")
-    return [places[str(place)] for place in range(len(listed))]
 
 
 # The program, to compare the import with it. Marian ends the process on an error, so it runs in a separate process. Its
