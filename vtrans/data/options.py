@@ -69,6 +69,14 @@ class PrepareOptions:
     )
     vocabularies: tuple[bytes, ...] = ()
     """The vocabularies of the source and the target, each as `Vocabulary.proto`, instead of learning any."""
+    vocab_add: int | None = number(
+        None,
+        1,
+        1 << 24,
+        "Add up to this many subwords to the vocabulary that `vocab_from` gives, for characters that it lacks.",
+        "subwords",
+        panel=LEARNING,
+    )
     vocab_size: int | None = number(
         None,
         SMALLEST_VOCAB_SIZE,
@@ -145,10 +153,12 @@ class PrepareOptions:
             raise InputError("`src` and `tgt`, or `pairs`, must name at least one corpus, got none.")
         for name, key in keys_of(PrepareOptions).items():
             changed = getattr(self, name) != getattr(PrepareOptions, name)
-            if self.vocabularies and key.panel == LEARNING and changed:
+            if self.vocabularies and key.panel == LEARNING and changed and name != "vocab_add":
                 raise InputError(
                     f"`{name}` is for learning a vocabulary, but `vocab_from` gives one; leave one of them out."
                 )
+        if self.vocab_add and not self.vocabularies:
+            raise InputError("`vocab_add` adds to the vocabulary that `vocab_from` gives; give both or neither.")
         for ours, theirs in (("src", "tgt"), ("valid_src", "valid_tgt")):
             n, m = len(getattr(self, ours)), len(getattr(self, theirs))
             if n != m:

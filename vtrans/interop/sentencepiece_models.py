@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Collection, Sequence
 
-from vtrans.text.spm import BPE, CONTROL, NORMAL, PIECES, UNKNOWN, field, fields, in_spec, piece_of, pieces_of, varint
+from vtrans.text.spm import (
+    BPE,
+    CONTROL,
+    NORMAL,
+    PIECES,
+    UNKNOWN,
+    field,
+    fields,
+    in_spec,
+    piece_field,
+    piece_of,
+    pieces_of,
+)
 
 _SELF_TEST = 4  # the field of its samples
 
@@ -41,11 +52,7 @@ def bpe_model(pieces: Sequence[str], table: bytes) -> bytes:
     `normalization_table`."""
     special = [("<unk>", 0, UNKNOWN), ("<s>", 0, CONTROL), ("</s>", 0, CONTROL)]
     ordinary = [(piece, -rank, NORMAL) for rank, piece in enumerate(pieces)]
-    messages = [
-        field(1, text.encode()) + varint(2 << 3 | 5) + struct.pack("<f", score) + varint(3 << 3) + varint(type)
-        for text, score, type in [*special, *ordinary]
-    ]
-    parts = [field(PIECES, message) for message in messages]
-    parts.append(field(2, varint(3 << 3) + varint(BPE)))
+    parts = [piece_field(*piece) for piece in [*special, *ordinary]]
+    parts.append(field(2, field(3, BPE)))
     name = b"user_defined" if table else b"identity"
     return b"".join([*parts, field(3, field(1, name) + field(2, table))])

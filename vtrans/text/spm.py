@@ -47,14 +47,11 @@ def in_spec(proto: bytes, message: int, field: int, default: int | bytes) -> int
     raise ValueError("no such message")
 
 
-def added_pieces(proto: bytes, first: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Returns the user-defined pieces and the control pieces, which follow the `first` special ones."""
-    texts: dict[int, list[str]] = {USER_DEFINED: [], CONTROL: []}
-    for text, _, type in itertools.islice(pieces_of(proto), first, None):
-        if type not in texts:
-            break
-        texts[type].append(text)
-    return tuple(texts[USER_DEFINED]), tuple(texts[CONTROL])
+def user_defined_pieces(proto: bytes, first: int) -> tuple[str, ...]:
+    """Returns the user-defined pieces, which follow the `first` special ones, as control pieces do."""
+    rest = itertools.islice(pieces_of(proto), first, None)
+    added = itertools.takewhile(lambda piece: piece[2] in (USER_DEFINED, CONTROL), rest)
+    return tuple(text for text, _, type in added if type == USER_DEFINED)
 
 
 def pieces_of(proto: bytes) -> Iterator[tuple[str, float, int]]:
@@ -69,6 +66,12 @@ def piece_of(message: bytes) -> tuple[str, float, int]:
     if not isinstance(text, bytes) or not isinstance(score, bytes) or len(score) != 4:
         raise ValueError("a piece has no text, or no number as its score")
     return text.decode(), *struct.unpack("<f", score), values.get(3, NORMAL)
+
+
+def piece_field(text: str, score: float, type: int = NORMAL) -> bytes:
+    """Returns the field of a piece, which may follow all other fields of a model."""
+    content = field(1, text.encode()) + varint(2 << 3 | 5) + struct.pack("<f", score) + field(3, type)
+    return field(PIECES, content)
 
 
 def field(number: int, value: int | bytes) -> bytes:

@@ -16,7 +16,7 @@ import sentencepiece
 from vtrans.errors import FileError, InputError
 from vtrans.text.normalization import NFC, source_text
 from vtrans.text.piece_table import MAGIC, PieceTable, is_byte, is_language, split_language, unpack
-from vtrans.text.spm import BPE, added_pieces, model_type, normalization
+from vtrans.text.spm import BPE, model_type, normalization, user_defined_pieces
 
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
 # The names of SentencePiece models in a data folder.
@@ -59,12 +59,13 @@ class Vocabulary:
                 self.normalization = normalization(self.spm) or "none"
             if self.table is None:
                 self.kind = "bpe" if model_type(self.spm) == BPE else "unigram"
-                self.symbols, self.tags = added_pieces(self.spm, len(SPECIAL_PIECES))
+                self.symbols = user_defined_pieces(self.spm, len(SPECIAL_PIECES))
         except (RuntimeError, ValueError, IndexError):
             raise FileError(f"{name} is not a SentencePiece model; copy the file again, or name another.") from None
         if self.table is None:
             self._pieces = self._model_pieces(name)
             self.pieces = tuple(self._pieces)
+            self.tags = tuple(piece for i, piece in enumerate(self.pieces) if i > EOS_ID and self._model.is_control(i))
             self.order: Sequence[int | None] = range(len(self._pieces))
         else:
             self.pieces, self.order = self.table.pieces, self.table.order

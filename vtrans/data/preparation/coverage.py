@@ -77,7 +77,8 @@ def show_coverage(report: Mapping[str, Any], console: Console, *, remedy: bool) 
         if facts["lacking"] > MOST_LACKING * characters:
             console.warn(
                 f"the vocabulary has no pieces for {facts['lacking']:,} of {characters:,} characters of the {name}: "
-                f"{_named(facts['most_lacking'])}. Learn a vocabulary from this text, without --vocab-from."
+                f"{_named(facts['most_lacking'])}. Learn a vocabulary from this text, without --vocab-from, or add "
+                "subwords to that of the model with --vocab-add."
             )
         if side == "tgt" and (n := facts["changed_lines"]):
             say = console.warn if remedy and n > MOST_CHANGED * report["kept"] else console.info

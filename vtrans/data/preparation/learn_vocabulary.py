@@ -65,10 +65,10 @@ def given_vocabularies(options: PrepareOptions) -> tuple[Vocabulary, Vocabulary]
     """Returns `options.vocabularies`, the same object if they are equal."""
     src, tgt = map(Vocabulary, options.vocabularies)
     for tag in options.tags:
-        if tag not in src.tags:
+        if tag not in src.tags and not options.vocab_add:
             raise InputError(
                 f"`tags` must be tags of the vocabulary that `vocab_from` gives ({', '.join(src.tags) or 'none'}), got "
-                f"{tag!r}; leave `vocab_from` out to learn a vocabulary with this tag."
+                f"{tag!r}; add it with `vocab_add`, or leave `vocab_from` out to learn a vocabulary with this tag."
             )
     return src, src if src.digest == tgt.digest else tgt
 

@@ -19,6 +19,7 @@ from typing import Any
 from vtrans.console import Console
 from vtrans.data.matches import check_package
 from vtrans.data.options import DEFAULT_VOCAB_SIZE, PrepareOptions
+from vtrans.data.preparation.added_subwords import with_added
 from vtrans.data.preparation.counting import Counting
 from vtrans.data.preparation.dry_run import estimate
 from vtrans.data.preparation.encode import RATIO_FREE_TOKENS, Encoder, Task, TextPair, encode
@@ -86,6 +87,8 @@ def _make(options: PrepareOptions, inputs: Inputs, staging: Path, console: Conso
     """Writes all files of the folder but its report to `staging`. Returns the report."""
     split = inputs.split(console)
     src, tgt = learn_vocabularies(split, options, console)
+    if options.vocab_add:
+        src, tgt = with_added((src, tgt), split, options, console)
     vocabularies = {JOINT_FILE: src} if src is tgt else {SRC_FILE: src, TGT_FILE: tgt}
     sizes = [len(vocabulary) for vocabulary in vocabularies.values()]
     if options.vocab_size is None and not options.vocabularies and any(size != DEFAULT_VOCAB_SIZE for size in sizes):
