@@ -32,7 +32,7 @@ DEVICE ?= cuda
 # Option of soak: MINUTES, after which no further round begins; 10 by default.
 # Options of check-versions, such as VERSIONS="--python 3.11 3.14 --torch 2.6.0 2.13.0".
 VERSIONS ?= --lowest
-# Options of pytest, such as TESTS="tests/test_score.py -k bleu". With them pytest runs in one process; without them the
+# Options of pytest, such as TESTS="tests/score/test_score.py -k bleu". With them pytest runs in one process; without them the
 # whole suite runs in one process per core, at most four.
 TESTS ?=
 

@@ -1,6 +1,6 @@
 """Builds the wheel: with the compiled decoder if there is a C++ compiler, and otherwise without.
 
-It imports only hatchling and what vtrans/compiled/compiler.py needs, the standard library.
+It imports only hatchling and what vtrans/engines/compiled/compiler.py needs, the standard library.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class CompiledDecoder(BuildHookInterface[Any]):
         if version == "editable":  # compiles what it has at the first use
             return
         sys.path.insert(0, self.root)
-        from vtrans.compiled import SOURCES
-        from vtrans.compiled.compiler import CompilerError, compile_for_wheel, wheel_machine, wheel_platform
+        from vtrans.engines.compiled import SOURCES
+        from vtrans.engines.compiled.compiler import CompilerError, compile_for_wheel, wheel_machine, wheel_platform
 
         target = sysconfig.get_platform()  # or $_PYTHON_HOST_PLATFORM, for which $CXX must then compile
         try:
@@ -31,7 +31,7 @@ class CompiledDecoder(BuildHookInterface[Any]):
         except CompilerError as error:
             self.app.display_warning(f"the wheel has no compiled decoder: {error}")
             return
-        build_data["force_include"] |= {str(path): f"vtrans/compiled/{path.name}" for path in libraries}
+        build_data["force_include"] |= {str(path): f"vtrans/engines/compiled/{path.name}" for path in libraries}
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{wheel_platform(target)}"
 

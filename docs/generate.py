@@ -17,7 +17,7 @@ import typer.main
 
 from vtrans import cli
 from vtrans.config import SECTIONS
-from vtrans.keys import Key, keys_of, range_of, toml_value
+from vtrans.config.keys import Key, keys_of, range_of, toml_value
 
 ROOT = Path(__file__).parent.parent
 PAGES = {

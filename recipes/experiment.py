@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vtrans.console import Console
-from vtrans.errors import InputError, VtransError
-from vtrans.files import aside, file_sha256
+from vtrans.system.console import Console
+from vtrans.system.errors import InputError, VtransError
+from vtrans.system.files import aside, file_sha256
 from vtrans.text.lines import lines_in, read_lines, write_lines
 
 from .running import run

@@ -13,9 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
-from vtrans.console import Console
-from vtrans.errors import VtransError
-from vtrans.processes.signals import ended_by_signals
+from vtrans.system.console import Console
+from vtrans.system.errors import VtransError
+from vtrans.system.signals import ended_by_signals
 
 ROOT = str(Path(__file__).resolve().parents[1])
 PROGRAMS = {"vtrans": [sys.executable, "-m", "vtrans"], "python": [sys.executable]}  # this version of vtrans and Python

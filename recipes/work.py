@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from vtrans.config import SECTIONS, Recipe
-from vtrans.console import Console
-from vtrans.errors import InputError, VtransError
-from vtrans.files import file_sha256, locked, write_atomically
-from vtrans.keys import keys_of, toml_value
+from vtrans.config.keys import keys_of, toml_value
+from vtrans.system.console import Console
+from vtrans.system.errors import InputError, VtransError
+from vtrans.system.files import file_sha256, locked, write_atomically
 
 from .running import Run, run
 

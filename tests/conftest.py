@@ -35,13 +35,13 @@ from suite import (  # noqa: F401 - hooks of pytest
     pytest_sessionfinish,
 )
 
-from vtrans.console import Console
 from vtrans.data.options import PrepareOptions, Subword
 from vtrans.data.preparation.prepare import prepare
 from vtrans.data.store import DataFolder
-from vtrans.numerics import kernels
-from vtrans.numerics.kernels import Kernels
+from vtrans.model import kernels
+from vtrans.model.kernels import Kernels
 from vtrans.storage.run_folder import RunFolder
+from vtrans.system.console import Console
 from vtrans.training.setup import TrainOptions
 from vtrans.training.trainer import train
 

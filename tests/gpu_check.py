@@ -30,23 +30,23 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from vtrans import __version__
-from vtrans.analysis.machine import torch_facts
-from vtrans.checkpoint import load_model
+from vtrans.apps.analysis.machine import torch_facts
 from vtrans.config import SearchConfig
-from vtrans.console import Console
 from vtrans.data.batches import ahead
 from vtrans.data.options import PrepareOptions
 from vtrans.data.preparation.prepare import prepare
 from vtrans.data.store import DataFolder
 from vtrans.engines.incremental import IncrementalDecoder
 from vtrans.engines.torch_engine import TorchEngine
-from vtrans.errors import InputError
 from vtrans.model import Cache, Transformer
-from vtrans.numerics.devices import pick_device
-from vtrans.processes.memory import manage_memory, peak_memory
-from vtrans.processes.ranks import Ranks
+from vtrans.model.checkpoint import load_model
 from vtrans.search.history import Ints
 from vtrans.storage.run_folder import RunFolder, RunLock
+from vtrans.system.console import Console
+from vtrans.system.devices import pick_device
+from vtrans.system.errors import InputError
+from vtrans.system.memory import manage_memory, peak_memory
+from vtrans.system.ranks import Ranks
 from vtrans.training.batch_loader import Cursor, RankBatch
 from vtrans.training.setup import TrainOptions, set_up
 from vtrans.training.trainer import Trainer

@@ -14,7 +14,7 @@ import typer.main
 
 from vtrans import cli
 from vtrans.config import SECTIONS
-from vtrans.keys import keys_of
+from vtrans.config.keys import keys_of
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"

@@ -17,12 +17,12 @@ from cli_runner import Done
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from vtrans.console import Console
 from vtrans.data.options import PrepareOptions
 from vtrans.data.preparation.prepare import prepare
 from vtrans.data.store import DataFolder
-from vtrans.errors import InputError
 from vtrans.storage.run_folder import RunFolder
+from vtrans.system.console import Console
+from vtrans.system.errors import InputError
 
 Run = Callable[..., Done]
 FEW = settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -18,46 +18,40 @@ import vtrans
 from vtrans import cli
 
 PACKAGE = Path(vtrans.__file__).parent
-# A row may import itself and the rows above it.
+# A room may import itself and the rows above it. The rooms of applications are named after their folders.
 LAYERS = (
-    ("errors",),
-    ("files",),
-    ("keys", "config", "console"),
-    ("processes",),
-    ("numerics",),
+    ("system",),
+    ("config",),
     ("text",),
     ("storage",),
     ("data",),
     ("model",),
-    ("checkpoint",),
-    ("average", "score", "comet"),
+    ("score",),
     ("search",),
-    ("wording",),
-    ("compiled",),
     ("engines",),
-    ("lines", "translate"),
+    ("translate",),
     ("training",),
-    ("adapt",),
-    ("analysis",),
-    ("documents",),
-    ("interop",),
-    ("server",),
-    ("__init__", "command_line", "commands"),
+    ("__init__", "commands"),
+    ("apps",),
     ("cli",),
     ("__main__",),
 )
+# An application may import the core, and those before it.
+APPLICATIONS = ("adapting", "analysis", "cleaning", "documents", "experiments", "interop", "server")
 LAYER = {part: number for number, parts in enumerate(LAYERS) for part in parts}
 MODULES = {
     ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__"): path
     for path in PACKAGE.rglob("*.py")
     if "recipes" not in path.relative_to(PACKAGE).parts
 }
+SHARED = {"generated", "lines", "options", "texts"}  # what commands share
 # Modules that import no torch.
 LIGHT = (
-    "errors", "files", "text.lines", "text.languages", "text.vocabulary", "keys", "config", "console", "data.options",
-    "processes.cores", "processes.memory", "processes.process", "processes.workers", "data.preparation.encode", "score",
-    "storage.model_file", "storage.run_folder", "search.options", "analysis.machine", "documents.files", "server.app",
-    "server.running", "server.models", "interop.ctranslate2.folder", "translate.loading", "translate.stream", "cli",
+    "system.errors", "system.files", "text.lines", "text.languages", "text.vocabulary", "config.keys", "config",
+    "system.console", "data.options", "system.cores", "system.memory", "system.process", "system.workers",
+    "data.preparation.encode", "score.metrics", "storage.model_file", "storage.run_folder", "search.options",
+    "apps.analysis.machine", "apps.documents.files", "apps.server.app", "apps.server.running", "apps.server.models",
+    "apps.interop.ctranslate2.folder", "translate.loading", "translate.stream", "cli",
 )  # fmt: skip
 
 
@@ -104,18 +98,36 @@ def test_a_module_imports_only_its_own_layer_and_those_below() -> None:
     assert not [pair for pair in pairs if LAYER[part(pair[1])] > LAYER[part(pair[0])]]
 
 
+def test_only_the_command_line_names_applications() -> None:
+    """The core imports none, and an application only the core and the applications before it, and public names."""
+    for name in MODULES:
+        for other in imported_of_ours(name):
+            if part(other) == "apps" and other != "apps" and name != "cli":
+                assert part(name) == "apps", (name, other)
+                mine, its = (APPLICATIONS.index(module.split(".")[1]) for module in (name, other))
+                assert its <= mine, (name, other)
+        private = [
+            alias.name
+            for node in nodes(MODULES[name])
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("vtrans")
+            for alias in node.names
+            if alias.name.startswith("_") and not alias.name.startswith("__")
+        ]
+        assert not private, name
+
+
 def test_no_import_is_circular() -> None:
     TopologicalSorter({name: imported_of_ours(name) for name in MODULES}).prepare()
 
 
 def test_each_command_is_a_file_of_its_name() -> None:
     names = {command.callback.__name__ for command in cli.app.registered_commands if command.callback}
-    assert {name.partition(".")[2] for name in MODULES if part(name) == "commands" and name != "commands"} == names
+    assert {name.rpartition(".")[2] for name in MODULES if name.split(".")[-2:-1] == ["commands"]} - SHARED == names
 
 
 def test_only_the_console_draws_with_rich() -> None:
     users = {name for name, path in MODULES.items() for module in imported(path) if module.startswith("rich")}
-    assert users == {"console"}
+    assert users == {"system.console"}
 
 
 def test_no_module_unpickles_or_imports_click() -> None:

@@ -19,13 +19,13 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from vtrans.average import average
-from vtrans.checkpoint import aliases, load_model, weights_of
 from vtrans.config import ModelConfig
 from vtrans.data.store import DataFolder
-from vtrans.errors import RecipeError
 from vtrans.model import Transformer, count_parameters, tensor_of
-from vtrans.numerics.positions import sinusoidal
+from vtrans.model.checkpoint import aliases, load_model, weights_of
+from vtrans.model.rotary import sinusoidal
+from vtrans.system.errors import RecipeError
+from vtrans.training.average import average
 from vtrans.training.recipe import load_recipe
 from vtrans.translate.loading import load
 

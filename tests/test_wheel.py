@@ -13,15 +13,15 @@ import pytest
 from compilers import COMPILER, needs_compiler
 
 import vtrans
-from vtrans.compiled.compiler import INSTRUCTIONS, instructions, wheel_platform
 from vtrans.config import CACHE_VARIABLE
+from vtrans.engines.compiled.compiler import INSTRUCTIONS, instructions, wheel_platform
 
 pytest.importorskip("hatchling", reason="hatchling is not installed: pip install hatchling")
 ROOT = Path(__file__).parent.parent
 LOADED = """
 import sys
-from vtrans.compiled import SOURCES
-from vtrans.compiled import compiler
+from vtrans.engines.compiled import SOURCES
+from vtrans.engines.compiled import compiler
 
 assert compiler.instructions() == sys.argv[1]
 for name in sys.argv[1:]:

@@ -44,7 +44,7 @@ assert not run("logprob", "lines.en", "lines.de", "--model", RUN, "--output", "s
 assert open("page.de.html").read()
 """
 SERVER = """
-from vtrans.server import app, models, running, service
+from vtrans.apps.server import app, models, running, service
 """
 GONE = "sys.modules['torch'] = None\n"  # importing it then fails as if it were not installed
 

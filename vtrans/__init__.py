@@ -10,9 +10,9 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from vtrans.errors import FileError, InputError, RecipeError, VtransError
-from vtrans.processes.process import configure_process
 from vtrans.search.options import Mbr, Sampling
+from vtrans.system.errors import FileError, InputError, RecipeError, VtransError
+from vtrans.system.process import configure_process
 
 if TYPE_CHECKING:
     from vtrans.translate.loading import load

@@ -23,12 +23,12 @@ from typing import Annotated, Any
 import typer
 
 import vtrans
-from vtrans.command_line.lines import print_line
-from vtrans.console import Console
-from vtrans.errors import InputError, VtransError, missing_torch
-from vtrans.files import discard, printable, reason
-from vtrans.keys import LONGEST_SHOWN
-from vtrans.processes.process import configure_process
+from vtrans.commands.lines import print_line
+from vtrans.config.keys import LONGEST_SHOWN
+from vtrans.system.console import Console
+from vtrans.system.errors import InputError, VtransError, missing_torch
+from vtrans.system.files import discard, printable, reason
+from vtrans.system.process import configure_process
 
 
 class _Grouped:

@@ -15,7 +15,7 @@ if not __package__:  # run as a script: make the package importable
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from recipes.running import run, run_program
-from vtrans.files import file_sha256
+from vtrans.system.files import file_sha256
 
 HERE = Path(os.path.relpath(Path(__file__).parent))
 VOCABULARY = 4000

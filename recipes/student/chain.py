@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from vtrans.apps.interop.expressible import PROGRAMS, check_model
 from vtrans.config import DEFAULT_RECIPE, SECTIONS, Recipe, resolve_tie
-from vtrans.errors import InputError, VtransError
-from vtrans.interop.expressible import PROGRAMS, check_model
-from vtrans.keys import choice, flag, number, numbers, text, texts, toml_value
+from vtrans.config.keys import choice, flag, number, numbers, text, texts, toml_value
+from vtrans.system.errors import InputError, VtransError
 from vtrans.training.recipe import load_recipe
 
 from ..experiment import EXPERIMENTS

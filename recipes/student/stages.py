@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from vtrans.errors import FileError
+from vtrans.system.errors import FileError
 
 from ..experiment import TextFiles
 from ..running import INTO

@@ -13,9 +13,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from vtrans.console import Console
-from vtrans.errors import InputError
-from vtrans.files import write_atomically
+from vtrans.system.console import Console
+from vtrans.system.errors import InputError
+from vtrans.system.files import write_atomically
 
 from ..experiment import EXPERIMENTS, fetched
 from ..studies.rows import file_of, names_in

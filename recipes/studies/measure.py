@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import vtrans
 from recipes.experiment import lines_of
 from recipes.running import run_program
-from vtrans.files import write_atomically
-from vtrans.processes.process import configure_process
+from vtrans.system.files import write_atomically
+from vtrans.system.process import configure_process
 from vtrans.text.lines import write_lines
 
 if TYPE_CHECKING:
@@ -33,10 +33,10 @@ SINGLES = 100  # sentences that are translated one at a time
 
 def measured(model: Path, src: Path, ref: Path) -> dict[str, Any]:
     """Returns the figures of a model file, and its `translations`."""
-    from vtrans.analysis.inspection import Inspection
-    from vtrans.checkpoint import load_model
-    from vtrans.numerics.devices import pick_device
-    from vtrans.score import score
+    from vtrans.apps.analysis.inspection import Inspection
+    from vtrans.model.checkpoint import load_model
+    from vtrans.score.metrics import score
+    from vtrans.system.devices import pick_device
     from vtrans.translate.loading import load
 
     inspection = Inspection(model, "", load_model(model))

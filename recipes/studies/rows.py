@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from vtrans.config import DEFAULT_RECIPE, SECTIONS
-from vtrans.errors import FileError, InputError
-from vtrans.files import reason
-from vtrans.keys import check_value, choice, keys_of, nearest, text, texts, toml_value
+from vtrans.config.keys import check_value, choice, keys_of, nearest, text, texts, toml_value
+from vtrans.system.errors import FileError, InputError
+from vtrans.system.files import reason
 
 from ..experiment import EXPERIMENTS
 

@@ -17,9 +17,9 @@ from pathlib import Path
 from urllib.parse import quote
 
 from vtrans.config import Recipe
-from vtrans.console import Console
-from vtrans.errors import InputError, VtransError
-from vtrans.files import write_atomically
+from vtrans.system.console import Console
+from vtrans.system.errors import InputError, VtransError
+from vtrans.system.files import write_atomically
 from vtrans.training.recipe import load_recipe
 
 from ..experiment import EXPERIMENTS, TextFiles, fetched, parser_of

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from vtrans.score import SIGNIFICANT
+from vtrans.score.metrics import SIGNIFICANT
 
 from ..work import markdown_table
 from .rows import Row

@@ -17,7 +17,7 @@ from recipes.formality import labelled
 from recipes.running import run
 from recipes.tatoeba import phrases
 from recipes.tatoeba.joined import joined
-from vtrans.console import Console
+from vtrans.system.console import Console
 from vtrans.text.lines import write_lines
 from vtrans.text.vocabulary import FORMALITY
 

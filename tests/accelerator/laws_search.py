@@ -17,9 +17,9 @@ from gpu_check import Counting
 from pretended import waits
 from translators import SEARCH, VARIANTS, loaded, same, vocabulary
 
-from vtrans.checkpoint import LoadedModel
 from vtrans.config import ModelConfig
 from vtrans.engines.torch_engine import TorchEngine
+from vtrans.model.checkpoint import LoadedModel
 from vtrans.search.options import Sampling
 from vtrans.storage.model_file import Shortlist, with_network
 from vtrans.translate.translation import Translation

@@ -19,12 +19,12 @@ from pretended import waits
 from runs import BRIEF, CPU, SMOOTH, alike, lines, run_trainer, same, set_up_run
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from vtrans.checkpoint import load_model
 from vtrans.config import SearchConfig
 from vtrans.data.store import DataFolder
 from vtrans.engines.torch_engine import TorchEngine
-from vtrans.errors import VtransError
+from vtrans.model.checkpoint import load_model
 from vtrans.storage.run_folder import RunFolder
+from vtrans.system.errors import VtransError
 from vtrans.training.trainer import Trainer
 from vtrans.translate.translator import Translator
 

@@ -31,7 +31,7 @@ import torch
 pretended.register()
 from runs import run_trainer, set_up_run
 from vtrans.data.store import DataFolder
-from vtrans.processes.ranks import Ranks
+from vtrans.system.ranks import Ranks
 from vtrans.training.trainer import Trainer
 
 device = torch.device(pretended.NAME)

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import torch
 
-from vtrans.checkpoint import load_model
 from vtrans.engines import alignments
 from vtrans.engines.alignments import links
 from vtrans.engines.attention import attention
+from vtrans.model.checkpoint import load_model
 from vtrans.search.decoder import SubwordPair
 from vtrans.storage.run_folder import choose_model
 from vtrans.text.vocabulary import EOS_ID

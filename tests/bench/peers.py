@@ -34,17 +34,17 @@ import torch
 from speed import matrix_rate
 from torch.nn.utils.rnn import pad_sequence
 
-from vtrans.checkpoint import load_model
+from vtrans.apps.interop.huggingface import exporter
 from vtrans.config import SearchConfig
-from vtrans.console import Console
-from vtrans.interop.huggingface import exporter
-from vtrans.lines.line import lines_of
-from vtrans.processes.memory import manage_memory
+from vtrans.model.checkpoint import load_model
 from vtrans.storage.run_folder import choose_model
+from vtrans.system.console import Console
+from vtrans.system.memory import manage_memory
 from vtrans.text.lines import open_bytes, read_lines
 from vtrans.text.vocabulary import EOS_ID
 from vtrans.translate.division import Division
 from vtrans.translate.loading import load
+from vtrans.translate.steps.line import lines_of
 from vtrans.translate.stream import translate_stream, workers_for
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator

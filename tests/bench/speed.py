@@ -7,7 +7,7 @@
 Training uses random ids with the length distribution of captions, three-way tying and 8,000 subwords. For float32 with
 BLAS (MKL), with oneDNN and with the kernels that `vtrans train` chooses, and for bfloat16, the latter two with Adam and
 with Muon, it prints real target tokens per second, the medians of updates in turns, and their share of the limit: 6
-FLOPs per weight and token at the matrix-product rate of torch's `@` or of vtrans.numerics.products in float32,
+FLOPs per weight and token at the matrix-product rate of torch's `@` or of vtrans.model.products in float32,
 whichever is faster on this machine. Decoding uses a real model and text and prints the median of three passes, without
 loading the model. Quote medians and shares, never a single absolute time: machines are noisy. --profile shows where the
 time of a pass goes, on one thread.
@@ -28,12 +28,11 @@ from torch.profiler import ProfilerActivity, profile
 
 from vtrans.config import PRECISIONS, ModelConfig, TrainConfig
 from vtrans.data.batches import Batch, collate, plan_epoch
-from vtrans.model import Transformer
-from vtrans.numerics import kernels
-from vtrans.numerics.automatic import automatic_kernels
-from vtrans.numerics.kernels import Kernels
-from vtrans.numerics.products import linear
-from vtrans.processes.memory import manage_memory
+from vtrans.model import Transformer, kernels
+from vtrans.model.automatic import automatic_kernels
+from vtrans.model.kernels import Kernels
+from vtrans.model.products import linear
+from vtrans.system.memory import manage_memory
 from vtrans.training.optimization.loss import Objective, autocast
 from vtrans.training.optimization.optimizer import begin, make_optimizer
 
@@ -56,7 +55,7 @@ def matrix_rate(seconds: float = 2.0) -> float:
 
 def matrix_rates(seconds: float = 2.0) -> tuple[float, float]:
     """Return FLOPs per second of [4096, 256] x [256, 1024] in float32, with torch's `@` and with
-    vtrans.numerics.products: the medians over about `seconds`."""
+    vtrans.model.products: the medians over about `seconds`."""
     a, b = torch.randn(4096, 256), torch.randn(1024, 256)
     return _rate(lambda: a @ b.t(), seconds / 2), _rate(lambda: linear(a, b), seconds / 2)
 

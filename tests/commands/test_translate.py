@@ -11,11 +11,11 @@ import pytest
 import torch
 from cli_runner import SENTENCE, Done
 
-from vtrans.command_line.texts import Text, report
-from vtrans.console import Console
-from vtrans.errors import InputError
-from vtrans.lines.line import Counts
+from vtrans.commands.texts import Text, report
 from vtrans.storage.run_folder import RunFolder
+from vtrans.system.console import Console
+from vtrans.system.errors import InputError
+from vtrans.translate.steps.line import Counts
 
 
 def reported(counts: Counts, **settings: int) -> list[str]:

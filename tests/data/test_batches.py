@@ -14,8 +14,8 @@ from torch import Tensor
 
 import vtrans.data.batches
 from vtrans.data.batches import Mixture, ahead, collate, plan_epoch
-from vtrans.errors import RecipeError
-from vtrans.numerics.seeds import derived_seed
+from vtrans.system.errors import RecipeError
+from vtrans.system.seeds import derived_seed
 from vtrans.text.vocabulary import BOS_ID, EOS_ID, PAD_ID
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=80)

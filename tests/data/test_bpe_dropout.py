@@ -16,7 +16,7 @@ import vtrans.data.augmentation
 from vtrans.data.augmentation import Augmentation
 from vtrans.data.bpe_dropout import Dropout
 from vtrans.data.store import DataFolder, TokenStore
-from vtrans.errors import VtransError
+from vtrans.system.errors import VtransError
 from vtrans.text.vocabulary import Vocabulary
 
 Window = tuple[int, int, TokenStore]

@@ -13,10 +13,10 @@ import pytest
 from corpora import TRAIN, heard, options
 from model_files import make
 
-from vtrans.checkpoint import load_model, save_model
 from vtrans.data.preparation import counting
 from vtrans.data.preparation.counting import Counting
 from vtrans.data.store import DataFolder
+from vtrans.model.checkpoint import load_model, save_model
 from vtrans.storage.pair_counts import FEWEST, FEWEST_NUMBERS, NumberMarks, PairCounts
 
 NAMES = ["".join(letters).title() for letters in zip(*("bdfgklmnpr" * 4, "aeiou" * 8, "lmnrst" * 7), strict=False)]

@@ -19,8 +19,8 @@ from safetensors.torch import load_file, save_file
 import vtrans.data.store
 from vtrans.data.preparation.store_writer import Ragged, assemble
 from vtrans.data.store import DataFolder, TokenStore
-from vtrans.errors import FileError
 from vtrans.storage.columns import ColumnFile
+from vtrans.system.errors import FileError
 from vtrans.text.vocabulary import EOS_ID
 
 

@@ -11,10 +11,10 @@ from drawn import each_with
 from translators import SEARCH, SMALL, VARIANTS, forward, loaded, network, sentences, translator, vocabulary
 
 import vtrans.engines.forced
-from vtrans.checkpoint import LoadedModel
-from vtrans.console import Console
 from vtrans.engines.torch_engine import TorchEngine
-from vtrans.errors import InputError, VtransError
+from vtrans.model.checkpoint import LoadedModel
+from vtrans.system.console import Console
+from vtrans.system.errors import InputError, VtransError
 from vtrans.text.vocabulary import EOS_ID, PAD_ID
 from vtrans.translate.loading import load
 from vtrans.translate.translator import Translator

@@ -13,9 +13,9 @@ from networks import SEQUENCES, SMALL, VARIANTS, V, make, padded, sequences, ste
 
 from vtrans.config import ModelConfig
 from vtrans.engines.incremental import IncrementalDecoder, best_of
-from vtrans.errors import LogprobsError
 from vtrans.model.cache import DecoderSlots
 from vtrans.search.ranking import best_tokens
+from vtrans.system.errors import LogprobsError
 
 EVERY = [*VARIANTS, *SEQUENCES, dataclasses.replace(SMALL, source_eos=False)]
 # Slots are the business of a cache, which differs by positions, history and source.

@@ -25,22 +25,22 @@ from torch import Tensor
 from translators import SEARCH, VARIANTS, same, sentences, vocabulary, window
 
 import vtrans.data.aligner
-from vtrans.average import average
-from vtrans.checkpoint import LoadedModel, add_shortlist, load_model
-from vtrans.compiled.decoder import compiled_decoder
 from vtrans.config import ModelConfig
 from vtrans.data.aligner import learn_shortlist, model_1
 from vtrans.data.store import DataFolder, TokenStore
 from vtrans.engines.candidates import Candidates
+from vtrans.engines.compiled.decoder import compiled_decoder
 from vtrans.engines.compiled_engine import CompiledEngine
 from vtrans.engines.torch_engine import TorchEngine
-from vtrans.errors import FileError
 from vtrans.model import Transformer
+from vtrans.model.checkpoint import LoadedModel, add_shortlist, load_model
 from vtrans.search.options import Sampling
 from vtrans.storage.model_file import Shortlist, with_network
 from vtrans.storage.run_folder import RunFolder
 from vtrans.storage.tensors import open_tensors, write_tensors
+from vtrans.system.errors import FileError
 from vtrans.text.vocabulary import EOS_ID, PAD_ID
+from vtrans.training.average import average
 from vtrans.translate.loading import load
 from vtrans.translate.translation import TranslateOptions, Translation
 from vtrans.translate.translator import Translator

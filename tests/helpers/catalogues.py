@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from vtrans.documents.document import Translated
-from vtrans.documents.files import Filling, open_file
-from vtrans.documents.remembered import Remembered
-from vtrans.documents.sentences import PROTECTION
-from vtrans.documents.translating import Lines
+from vtrans.apps.documents.document import Translated
+from vtrans.apps.documents.files import Filling, open_file
+from vtrans.apps.documents.remembered import Remembered
+from vtrans.apps.documents.sentences import PROTECTION
+from vtrans.apps.documents.translating import Lines
 from vtrans.engines.alignments import Links
-from vtrans.lines.line import Line
-from vtrans.lines.protect import Protect
+from vtrans.translate.steps.line import Line
+from vtrans.translate.steps.protect import Protect
 from vtrans.translate.translation import Translation
 
 Translate = Callable[[str], Translated]

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from conftest import write_pairs
 
-from vtrans.console import Console
 from vtrans.data.options import PrepareOptions
 from vtrans.data.preparation.prepare import prepare
 from vtrans.data.store import DataFolder, TokenStore
-from vtrans.errors import InputError
+from vtrans.system.console import Console
+from vtrans.system.errors import InputError
 
 ENGLISH = {"n": ("dog", "cat", "horse", "bird"), "v": ("sees", "hears"), "a": ("red", "big", "old")}
 GERMAN = {"n": ("Hund", "Kater", "Esel", "Vogel"), "v": ("sieht", "hört"), "a": ("rote", "große", "alte")}

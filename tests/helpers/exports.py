@@ -10,13 +10,13 @@ import torch
 from conftest import VALID_PAIRS
 from safetensors.torch import load_file
 
-from vtrans.checkpoint import LoadedModel
+from vtrans.apps.interop.comparison import Comparison, Program
+from vtrans.apps.interop.ctranslate2 import exporter as exporting
 from vtrans.config import ModelConfig, SearchConfig
-from vtrans.console import Console
 from vtrans.data.store import DataFolder
-from vtrans.interop.comparison import Comparison, Program
-from vtrans.interop.ctranslate2 import exporter as exporting
 from vtrans.model import Transformer
+from vtrans.model.checkpoint import LoadedModel
+from vtrans.system.console import Console
 from vtrans.text.vocabulary import EOS_ID, PAD_ID
 
 SMALL = ModelConfig(d_model=16, d_ff=24, heads=2, encoder_layers=2, decoder_layers=1, tie="src-tgt-softmax")

@@ -11,9 +11,9 @@ import sentencepiece
 import torch
 from safetensors.torch import save_file
 
+from vtrans.apps.interop.sentencepiece_models import normalization_table
+from vtrans.apps.interop.weight_names import HUGGING_FACE, layer_weights
 from vtrans.config import ModelConfig
-from vtrans.interop.sentencepiece_models import normalization_table
-from vtrans.interop.weight_names import HUGGING_FACE, layer_weights
 
 TEXT = ["a dog sees a cat", "the cat runs in the park", "two dogs sleep", "the old man hears me"] * 5
 TARGET_TEXT = ["ein Hund sieht eine Katze", "die Katze rennt im Park", "zwei Hunde schlafen", "der alte Mann"] * 5

@@ -31,7 +31,13 @@ EARLY = ("PYTHON", "OMP_", "MKL_", "KMP_", "GOMP_", "MALLOC_", "ONEDNN_", "LRU_"
 # pydantic when they run a command.
 PRELOADED = (
     *("torch", "torch._inductor", "torch.distributed.fsdp", "pydantic"),
-    *("vtrans.cli", "vtrans.score", "vtrans.server.running", "vtrans.training.trainer", "vtrans.translate.translator"),
+    *(
+        "vtrans.cli",
+        "vtrans.score.metrics",
+        "vtrans.apps.server.running",
+        "vtrans.training.trainer",
+        "vtrans.translate.translator",
+    ),
 )
 PR_SET_CHILD_SUBREAPER = 36
 STDIO = (0, 1, 2)
@@ -161,7 +167,7 @@ def leave(code: object) -> None:
 
 
 if __name__ == "__main__":
-    from vtrans.processes.process import configure_process
+    from vtrans.system.process import configure_process
 
     configure_process()
     for module in PRELOADED:

@@ -10,15 +10,15 @@ from fuzzing import CUT, target
 from office_files import zipped
 from starlette.requests import Request
 
-from vtrans.documents.document import READERS, Translated
-from vtrans.documents.files import open_file
-from vtrans.documents.html import read_html
-from vtrans.documents.office import docx_document, odt_document
-from vtrans.documents.subtitles import SubtitleDocument
-from vtrans.errors import DocumentError
-from vtrans.server.limits import Limits
-from vtrans.server.parameters import Upload, file_request, parameters, translate_request
-from vtrans.server.refusals import Refusal
+from vtrans.apps.documents.document import READERS, Translated
+from vtrans.apps.documents.files import open_file
+from vtrans.apps.documents.html import read_html
+from vtrans.apps.documents.office import docx_document, odt_document
+from vtrans.apps.documents.subtitles import SubtitleDocument
+from vtrans.apps.server.limits import Limits
+from vtrans.apps.server.parameters import Upload, file_request, parameters, translate_request
+from vtrans.apps.server.refusals import Refusal
+from vtrans.system.errors import DocumentError
 
 W, R = "http://schemas.openxmlformats.org/wordprocessingml/2006/main", "urn:oasis:names:tc:opendocument:xmlns:text:1.0"
 

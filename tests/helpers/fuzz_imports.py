@@ -17,10 +17,10 @@ import torch
 from fuzzing import CUT, LINES, in_files, scratch, target
 from safetensors.torch import load
 
+from vtrans.apps.interop.formats import read_model
+from vtrans.apps.interop.imported import install
+from vtrans.apps.interop.marian.files import open_npz
 from vtrans.engines.torch_engine import TorchEngine
-from vtrans.interop.formats import read_model
-from vtrans.interop.imported import install
-from vtrans.interop.marian.files import open_npz
 from vtrans.translate.translator import Translator
 
 

@@ -12,9 +12,9 @@ import foreign
 import numpy as np
 from fuzzing import CUT, LINES, scratch, target, tiny_model
 
-from vtrans.checkpoint import load_model, save_model
 from vtrans.data.store import DataFolder, TokenStore
 from vtrans.engines.torch_engine import TorchEngine
+from vtrans.model.checkpoint import load_model, save_model
 from vtrans.storage.tensors import CHECKSUMS, checksum, header_checksum, header_text
 from vtrans.text.piece_table import pack
 from vtrans.text.vocabulary import Vocabulary

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from fuzzing import CUT, target, tiny_model
 
-from vtrans.console import Console
 from vtrans.data.options import PrepareOptions
 from vtrans.data.preparation.parallel_text import Inputs
+from vtrans.system.console import Console
 from vtrans.text.lines import LineReport, open_bytes, read_lines
-from vtrans.wording.glossary import read_glossary
-from vtrans.wording.phrases import Wording, encoded, read_constraints, wording_of
+from vtrans.translate.wording.glossary import read_glossary
+from vtrans.translate.wording.phrases import Wording, encoded, read_constraints, wording_of
 
 
 def _texts() -> list[bytes]:

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import torch
 
-from vtrans.checkpoint import LoadedModel
 from vtrans.config import ModelConfig, SearchConfig
-from vtrans.errors import VtransError
 from vtrans.model import Transformer
+from vtrans.model.checkpoint import LoadedModel
+from vtrans.system.errors import VtransError
 from vtrans.text.piece_table import pack
 from vtrans.text.vocabulary import PAD_ID, Vocabulary
 

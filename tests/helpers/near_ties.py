@@ -23,7 +23,7 @@ import torch
 from drawn import seeded_tensors
 from torch import Tensor, nn
 
-from vtrans.checkpoint import LoadedModel
+from vtrans.model.checkpoint import LoadedModel
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -11,12 +11,12 @@ import torch
 from drawn import seed_of, seeded_tensors
 from torch import Tensor
 
-from vtrans.checkpoint import weights_of
 from vtrans.config import ModelConfig
 from vtrans.engines.alignments import Links, links
 from vtrans.engines.attention import attention
 from vtrans.engines.incremental import IncrementalDecoder
 from vtrans.model import Cache, Transformer
+from vtrans.model.checkpoint import weights_of
 from vtrans.search.decoder import SubwordPair, logprobs_of
 from vtrans.storage.layout import layout_of
 from vtrans.storage.model_file import Weights

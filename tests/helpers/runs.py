@@ -24,14 +24,14 @@ from forking import start_python
 from safetensors.torch import load_file
 
 import vtrans
-from vtrans.checkpoint import load_model
-from vtrans.console import Console
 from vtrans.data.batches import collate
 from vtrans.data.store import DataFolder
-from vtrans.errors import VtransError
-from vtrans.processes.ranks import Ranks
+from vtrans.model.checkpoint import load_model
 from vtrans.storage.run_folder import RunFolder, RunLock
 from vtrans.storage.states import read_progress
+from vtrans.system.console import Console
+from vtrans.system.errors import VtransError
+from vtrans.system.ranks import Ranks
 from vtrans.training.batch_loader import RankBatch
 from vtrans.training.progress import Progress
 from vtrans.training.setup import SetUp, TrainOptions, set_up

@@ -12,17 +12,17 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlencode
 
-from vtrans.documents.document import Translated
-from vtrans.documents.memory import Memory
-from vtrans.errors import AbandonedError
-from vtrans.lines.line import Line
-from vtrans.server.access import Access
-from vtrans.server.app import make_app
-from vtrans.server.batching import Ready, RequestOptions, Worker
-from vtrans.server.limits import Limits
-from vtrans.server.running import listen, make_server
-from vtrans.server.service import Service
+from vtrans.apps.documents.document import Translated
+from vtrans.apps.documents.memory import Memory
+from vtrans.apps.server.access import Access
+from vtrans.apps.server.app import make_app
+from vtrans.apps.server.batching import Ready, RequestOptions, Worker
+from vtrans.apps.server.limits import Limits
+from vtrans.apps.server.running import listen, make_server
+from vtrans.apps.server.service import Service
+from vtrans.system.errors import AbandonedError
 from vtrans.text.languages import Languages
+from vtrans.translate.steps.line import Line
 
 EN_DE, DE_EN = Languages("en", "de"), Languages("de", "en")
 JSON, FORM = "application/json", "application/x-www-form-urlencoded"

@@ -13,20 +13,20 @@ import torch
 from drawn import seeded
 from torch import Tensor, nn
 
-from vtrans.checkpoint import LoadedModel
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.data.options import PrepareOptions
 from vtrans.data.preparation.learn_vocabulary import learn
 from vtrans.engines.alignments import Links
 from vtrans.engines.engine import Source
 from vtrans.engines.torch_engine import TorchEngine
-from vtrans.lines.line import Constraints, Line, lines_of
 from vtrans.model import Transformer
+from vtrans.model.checkpoint import LoadedModel
 from vtrans.search.decoder import SubwordPair
 from vtrans.search.loop import Hypothesis
 from vtrans.storage.model_file import Model
 from vtrans.text.languages import Languages
 from vtrans.text.vocabulary import BOS_ID, EOS_ID, PAD_ID, Vocabulary
+from vtrans.translate.steps.line import Constraints, Line, lines_of
 from vtrans.translate.translation import Translation
 from vtrans.translate.translator import Translator
 

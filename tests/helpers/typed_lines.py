@@ -9,16 +9,16 @@ from translators import FakeEngine, learned, window
 
 from vtrans.engines.alignments import Links
 from vtrans.engines.engine import Source
-from vtrans.lines.characters import Characters
-from vtrans.lines.copied import CopiedText
-from vtrans.lines.line import Line
-from vtrans.lines.protect import Protect
-from vtrans.lines.recase import Recase
 from vtrans.text.languages import Languages
 from vtrans.text.vocabulary import Vocabulary
+from vtrans.translate.steps.characters import Characters
+from vtrans.translate.steps.copied import CopiedText
+from vtrans.translate.steps.line import Line
+from vtrans.translate.steps.protect import Protect
+from vtrans.translate.steps.recase import Recase
 from vtrans.translate.translation import TranslateOptions, Translation
 from vtrans.translate.translator import Translator
-from vtrans.wording.protect import Protection
+from vtrans.translate.wording.protect import Protection
 
 
 def vocabulary_of(text: str) -> Vocabulary:

@@ -10,9 +10,9 @@ import torch
 from networks import SEQUENCE, SMALL, V, make, padded, sequences
 from torch import Tensor
 
-from vtrans.errors import InputError
 from vtrans.model import Transformer
 from vtrans.model.positions import ComputedPositions, rotate
+from vtrans.system.errors import InputError
 
 ROTARY = dataclasses.replace(SMALL, positions="rotary", norm="pre")
 

@@ -11,8 +11,8 @@ import pytest
 
 from recipes import experiment
 from recipes.experiment import TextFiles, download, fetched
-from vtrans.console import Console
-from vtrans.errors import InputError, VtransError
+from vtrans.system.console import Console
+from vtrans.system.errors import InputError, VtransError
 
 QUIET = Console(quiet=True, stream=io.StringIO())
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from recipes.running import INTO, ROOT, run
-from vtrans.errors import VtransError
+from vtrans.system.errors import VtransError
 
 WAITING = """
 import signal, sys, time

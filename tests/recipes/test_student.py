@@ -22,7 +22,7 @@ from recipes.student import student
 from recipes.student.chain import SHIPPED, load_chain
 from recipes.studies.rows import file_of, names_in
 from recipes.work import RECORD, recipe_toml
-from vtrans.errors import InputError
+from vtrans.system.errors import InputError
 from vtrans.training.recipe import load_recipe
 
 HEAD = '[text]\nsrc = "en"\ntgt = "de"\n'

@@ -19,8 +19,8 @@ from recipes.studies.table import Found, table
 from recipes.work import Starter
 from vtrans import cli
 from vtrans.config import resolve_tie
-from vtrans.errors import InputError, VtransError
 from vtrans.model import Transformer, count_parameters
+from vtrans.system.errors import InputError, VtransError
 from vtrans.training.recipe import load_recipe
 
 SIZES = [f"--set={value}" for value in TINY if "max_steps" not in value]

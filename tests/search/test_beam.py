@@ -14,9 +14,9 @@ from drawn import each_with, seeded, seeded_tensors
 from fakes import EOS, TROUBLES, BrokenDecoder, FakeDecoder, Ids, Table, hashed, scripted, searched
 
 from vtrans.config import SearchConfig
-from vtrans.errors import VtransError
 from vtrans.search.loop import Hypothesis, length_penalty
 from vtrans.search.ranking import best_tokens
+from vtrans.system.errors import VtransError
 
 SOURCE: Ids = (2, EOS)
 

@@ -12,9 +12,9 @@ from fakes import EOS, TROUBLES, FakeDecoder, Ids, Table, hashed, searched
 from translators import translator
 
 from vtrans.config import Recipe, SearchConfig, check_together
-from vtrans.errors import InputError, RecipeError
 from vtrans.search.loop import Hypothesis, length_penalty
 from vtrans.search.options import Sampling
+from vtrans.system.errors import InputError, RecipeError
 
 SOURCE: Ids = (2, EOS)
 STOPS = ("count", "current", "exhaustive")

@@ -23,12 +23,11 @@ from translators import (
     vocabulary,
 )
 
-from vtrans.checkpoint import LoadedModel
 from vtrans.config import SearchConfig
 from vtrans.engines.incremental import IncrementalDecoder
 from vtrans.engines.torch_engine import TorchEngine
-from vtrans.errors import InputError
 from vtrans.model import Transformer
+from vtrans.model.checkpoint import LoadedModel
 from vtrans.search.beam import beam_search
 from vtrans.search.decoder import Best, logprobs_of
 from vtrans.search.history import RowHistory
@@ -46,6 +45,7 @@ from vtrans.search.rules import (
     Step,
     Suppressed,
 )
+from vtrans.system.errors import InputError
 from vtrans.text.vocabulary import BOS_ID, EOS_ID, UNK_ID
 from vtrans.translate.translator import Translator
 

@@ -12,10 +12,10 @@ from drawn import seeded
 from fakes import BOS, EOS, BrokenDecoder, FakeDecoder, Ids, hashed, many_sentences, scripted
 
 from vtrans.config import SearchConfig
-from vtrans.errors import LogprobsError
 from vtrans.search.loop import Hypothesis, SearchTask
 from vtrans.search.options import Sampling
 from vtrans.search.sampling import sample
+from vtrans.system.errors import LogprobsError
 
 SOURCE: Ids = (2, EOS)
 

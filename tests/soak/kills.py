@@ -28,8 +28,8 @@ sys.path.extend(str(Path(__file__).parents[1] / folder) for folder in ("", "help
 from conftest import EVERY_STEP, TINY, TRAIN_PAIRS, VALID_PAIRS, make_data, write_pairs
 from runs import story, wait_for_line
 
-from vtrans.checkpoint import load_model
 from vtrans.data.store import DataFolder
+from vtrans.model.checkpoint import load_model
 from vtrans.storage.run_folder import RunFolder
 from vtrans.storage.states import read_progress
 

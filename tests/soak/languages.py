@@ -26,10 +26,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
 
 from translators import FakeEngine, learned
 
-from vtrans.lines.line import Line
 from vtrans.search.loop import Hypothesis
 from vtrans.text.normalization import source_text
 from vtrans.text.vocabulary import Vocabulary
+from vtrans.translate.steps.line import Line
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator
 

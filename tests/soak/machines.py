@@ -36,10 +36,10 @@ sys.path.append(str(Path(__file__).parents[1] / "helpers"))
 
 from networks import BOS, EOS, SEQUENCES, SMALL, VARIANTS, V, arrays_of, make
 
-from vtrans.compiled.compiler import INSTRUCTIONS, MACOS, OPTIONS
-from vtrans.compiled.weights import PRECISIONS, in_order, sizes_of
 from vtrans.config import ModelConfig
-from vtrans.numerics.positions import COMPUTED, computed
+from vtrans.engines.compiled.compiler import INSTRUCTIONS, MACOS, OPTIONS
+from vtrans.engines.compiled.weights import PRECISIONS, in_order, sizes_of
+from vtrans.model.rotary import COMPUTED, computed
 
 Array = NDArray[Any]
 TOP = Path(__file__).parents[2]
@@ -212,7 +212,7 @@ def compiled(target: Target, folder: Path, name: str) -> Path | None:
     options = [option for option in OPTIONS if option not in ("-shared", "-fPIC")]
     source = Path(__file__).with_suffix(".cpp")
     made = folder / f"{name}.o"
-    run([*target.compiler, *options, *target.options, "-I", TOP / "vtrans/compiled", "-c", "-o", made, source])
+    run([*target.compiler, *options, *target.options, "-I", TOP / "vtrans/engines/compiled", "-c", "-o", made, source])
     run([*target.compiler, *options, "-s", "-o", program, made])
     return program
 

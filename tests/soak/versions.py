@@ -25,8 +25,14 @@ from typing import NamedTuple
 
 TOP = Path(__file__).parents[2]
 # A part of what `make quick` runs: the numerical tests, and those of the commands and files, which use each dependency.
-TESTS = ("compiled", "engines", "model", "numerics", "search", "text", "command_line")
-FILES = ("test_checkpoint.py", "test_config.py", "test_console.py", "test_score.py", "test_end_to_end.py")
+TESTS = ("engines", "model", "search", "text", "commands")
+FILES = (
+    "model/test_checkpoint.py",
+    "config/test_config.py",
+    "system/test_console.py",
+    "score/test_score.py",
+    "test_end_to_end.py",
+)
 EXTRAS = ("documents", "clean")
 LOWEST = (r'^  "torch>=([\d.]+)', "pyproject.toml")
 TESTED = (r"^torch==([\d.]+)", ".ci/constraints.txt")

@@ -24,7 +24,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[2]))
 
-from vtrans.compiled.compiler import INSTRUCTIONS, OPTIONS, wheel_machine
+from vtrans.engines.compiled.compiler import INSTRUCTIONS, OPTIONS, wheel_machine
 
 TOP = Path(__file__).parents[2]
 # What zig calls the platforms of Python. 2.17 is the glibc of manylinux2014, and 11.0 the macOS of compiler.py.

@@ -18,12 +18,12 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from vtrans.checkpoint import load_model, load_weights, save_model
 from vtrans.data.store import DataFolder
-from vtrans.errors import FileError
+from vtrans.model.checkpoint import load_model, load_weights, save_model
 from vtrans.storage.run_folder import RunFolder, choose_model
 from vtrans.storage.states import read_progress, read_state
 from vtrans.storage.tensors import FORMAT, MOST_HEADER, write_tensors
+from vtrans.system.errors import FileError
 from vtrans.text.spm import fields
 from vtrans.text.vocabulary import Vocabulary
 

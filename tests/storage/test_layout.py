@@ -9,8 +9,8 @@ import pytest
 from drawn import seeded, some
 from networks import SEQUENCES, VARIANTS, make
 
-from vtrans.checkpoint import aliases, weights_of
 from vtrans.config import ModelConfig, contradiction
+from vtrans.model.checkpoint import aliases, weights_of
 from vtrans.storage.layout import layout_of
 
 SHAPES = {

@@ -10,10 +10,10 @@ import pytest
 from model_files import make
 
 import vtrans.storage.run_folder
-from vtrans.checkpoint import load_model, save_model
 from vtrans.data.store import DataFolder
-from vtrans.errors import FileError
+from vtrans.model.checkpoint import load_model, save_model
 from vtrans.storage.run_folder import RunFolder, choose_model
+from vtrans.system.errors import FileError
 
 
 def test_a_shipped_model_is_found_by_its_name_and_a_file_of_that_name_comes_first(

@@ -6,7 +6,7 @@ import pytest
 import sentencepiece
 from foreign import pieces_of, sentencepiece_model
 
-from vtrans.errors import FileError
+from vtrans.system.errors import FileError
 from vtrans.text.piece_table import pack
 from vtrans.text.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary, have_one_table
 

@@ -98,7 +98,7 @@ def test_where_a_sentence_begins(before: str) -> None:
 def test_sentencex_is_imported_when_a_text_is_cut() -> None:
     program = """
 import sys
-import vtrans.cli, vtrans.lines.split
+import vtrans.cli, vtrans.translate.steps.split
 from vtrans.text.sentences import sentences
 assert "sentencex" not in sys.modules
 sentences("A dog.", "en")

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vtrans.errors import FileError, InputError, VtransError
+from vtrans.system.errors import FileError, InputError, VtransError
 from vtrans.text.lines import (
     LineReport,
     OnBadUtf8,

@@ -14,7 +14,7 @@ from translators import learned
 from vtrans.data.options import Subword
 from vtrans.data.preparation.learn_vocabulary import SizeError
 from vtrans.data.preparation.overlap import OVERLAP_DEFINITION, overlap, subword_counts
-from vtrans.errors import FileError
+from vtrans.system.errors import FileError
 from vtrans.text.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Vocabulary
 
 NOUNS = ("dog", "cat", "horse", "bird", "Hund", "Katze", "Pferd", "Vogel", "garden", "Garten")

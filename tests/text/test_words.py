@@ -21,8 +21,8 @@ from vtrans.data.augmentation import Augmentation
 from vtrans.data.bpe_dropout import Dropout
 from vtrans.data.links import between_subwords, read_pharaoh
 from vtrans.data.store import DataFolder, TokenStore
-from vtrans.errors import FileError
 from vtrans.storage.columns import ColumnFile
+from vtrans.system.errors import FileError
 from vtrans.text.lines import one_line
 from vtrans.text.words import first_words, words_in, words_of_line
 

@@ -19,12 +19,12 @@ from conftest import EVERY_STEP, tiny_train
 from drawn import some
 from runs import BRIEF, same
 
-import vtrans.files
 import vtrans.storage.tensors
-from vtrans.checkpoint import load_model
+import vtrans.system.files
 from vtrans.data.store import DataFolder
-from vtrans.errors import FileError, InputError, VtransError
+from vtrans.model.checkpoint import load_model
 from vtrans.storage.run_folder import RunFolder
+from vtrans.system.errors import FileError, InputError, VtransError
 from vtrans.training.progress import Metrics, Progress
 from vtrans.training.updates import Updates
 from vtrans.training.validation import Validation
@@ -230,7 +230,7 @@ class FullDisk:
         self.number, self.count = number, 0
         for owner, name in (
             (os, "replace"),
-            (vtrans.files._Output, "write"),
+            (vtrans.system.files._Output, "write"),
             (safetensors.torch, "save_file"),
             (Path, "touch"),
         ):

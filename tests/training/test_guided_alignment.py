@@ -14,16 +14,16 @@ from networks import SEQUENCE, SMALL, VARIANTS, align, make
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vtrans.average import average
-from vtrans.checkpoint import load_model
 from vtrans.config import ModelConfig, Recipe, TrainConfig, check_together
 from vtrans.data.batches import Batch, collate
 from vtrans.data.store import DataFolder
 from vtrans.engines.attention import cross_attention, mean_attention
-from vtrans.errors import RecipeError
 from vtrans.model import Transformer
+from vtrans.model.checkpoint import load_model
+from vtrans.system.errors import RecipeError
 from vtrans.text.vocabulary import EOS_ID
 from vtrans.text.words import words_of_line
+from vtrans.training.average import average
 from vtrans.training.optimization.loss import Objective
 
 LAYER = 2

@@ -11,11 +11,11 @@ from conftest import EVERY_STEP, TINY, tiny_train
 from runs import command, interrupted, process, same, set_up_run
 
 from vtrans.data.store import DataFolder
-from vtrans.errors import FileError, RecipeError
-from vtrans.numerics import automatic, kernels
-from vtrans.numerics.kernels import Kernels
+from vtrans.model import automatic, kernels
+from vtrans.model.kernels import Kernels
 from vtrans.storage.run_folder import RunFolder
 from vtrans.storage.states import read_progress, save_state
+from vtrans.system.errors import FileError, RecipeError
 from vtrans.training import machine
 from vtrans.training.machine import choose_kernels
 

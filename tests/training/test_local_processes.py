@@ -17,12 +17,12 @@ from conftest import EVERY_STEP, TINY, tiny_train
 from drawn import some
 from runs import SMOOTH, alike, heard, interrupted, same
 
-from vtrans.console import Console
+from vtrans.config.threads import MEMORY
 from vtrans.data.store import DataFolder
-from vtrans.errors import InputError, VtransError
-from vtrans.processes.ranks import CPU, Ranks
-from vtrans.processes.threads import MEMORY
 from vtrans.storage.run_folder import RunFolder
+from vtrans.system.console import Console
+from vtrans.system.errors import InputError, VtransError
+from vtrans.system.ranks import CPU, Ranks
 from vtrans.training.machine import TOKENS, divide
 from vtrans.training.updates import Updates
 

@@ -9,13 +9,13 @@ from conftest import EVERY_STEP, TINY, make_data, tiny_train
 from corpora import VALID, made, two_languages
 from runs import heard, lines
 
-from vtrans.average import average
-from vtrans.checkpoint import load_model
 from vtrans.data.batches import Mixture, plan_epoch, tempered
 from vtrans.data.store import DataFolder
-from vtrans.errors import InputError, RecipeError
-from vtrans.score import corpus_scores
+from vtrans.model.checkpoint import load_model
+from vtrans.score.metrics import corpus_scores
 from vtrans.storage.run_folder import RunFolder
+from vtrans.system.errors import InputError, RecipeError
+from vtrans.training.average import average
 from vtrans.translate.loading import load
 
 

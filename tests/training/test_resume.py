@@ -16,14 +16,14 @@ from runs import command, heard, interrupted, lines, process, same, wait_for_lin
 from safetensors.torch import load_file
 
 import vtrans.data.augmentation
-from vtrans.checkpoint import load_model
 from vtrans.data.batches import plan_epoch
 from vtrans.data.store import DataFolder
-from vtrans.errors import FileError, InputError
-from vtrans.processes.ranks import Ranks
+from vtrans.model.checkpoint import load_model
 from vtrans.storage.run_folder import RunFolder
 from vtrans.storage.states import read_progress
 from vtrans.storage.tensors import FORMAT, write_tensors
+from vtrans.system.errors import FileError, InputError
+from vtrans.system.ranks import Ranks
 
 
 def test_a_run_stopped_after_any_step_ends_with_equal_bytes(

@@ -13,8 +13,8 @@ from conftest import TRAIN_PAIRS, make_data, tiny_train
 from runs import run_trainer, same, set_up_run, story
 
 from vtrans.data.store import DataFolder
-from vtrans.errors import InputError, RecipeError
 from vtrans.storage.run_folder import RunFolder
+from vtrans.system.errors import InputError, RecipeError
 from vtrans.training.trainer import Trainer
 from vtrans.training.validation import Validation
 

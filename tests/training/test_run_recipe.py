@@ -12,11 +12,11 @@ from conftest import TINY, tiny_train
 from runs import contents, heard, lines, story
 from safetensors.torch import load_file
 
-from vtrans.checkpoint import load_model
-from vtrans.console import Console
 from vtrans.data.store import DataFolder
-from vtrans.errors import InputError
+from vtrans.model.checkpoint import load_model
 from vtrans.storage.run_folder import RunFolder
+from vtrans.system.console import Console
+from vtrans.system.errors import InputError
 from vtrans.training.recipe import load_recipe
 from vtrans.training.setup import TrainOptions
 from vtrans.training.trainer import train

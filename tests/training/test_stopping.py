@@ -13,10 +13,10 @@ import pytest
 from conftest import EVERY_STEP, TINY, tiny_train
 from runs import Stopper, heard, interrupted, lines, run_trainer, same, set_up_run
 
-from vtrans.checkpoint import load_model
 from vtrans.data.store import DataFolder
-from vtrans.errors import VtransError
+from vtrans.model.checkpoint import load_model
 from vtrans.storage.run_folder import RunFolder
+from vtrans.system.errors import VtransError
 from vtrans.training.setup import TrainOptions
 from vtrans.training.trainer import Trainer, train
 from vtrans.training.validation import Validation

@@ -13,8 +13,8 @@ import pytest
 from conftest import tiny_train
 
 from vtrans.data.store import DataFolder
-from vtrans.errors import InputError
 from vtrans.storage.run_folder import RunFolder
+from vtrans.system.errors import InputError
 from vtrans.training.tensorboard import Events
 
 ON = "train.tensorboard=true"

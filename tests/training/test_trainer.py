@@ -11,11 +11,11 @@ import torch
 from conftest import TINY, tiny_train
 from runs import heard, lines, set_up_run
 
-from vtrans.checkpoint import load_model
 from vtrans.data.batches import plan_epoch
 from vtrans.data.store import DataFolder
-from vtrans.errors import InputError
+from vtrans.model.checkpoint import load_model
 from vtrans.storage.run_folder import RunFolder
+from vtrans.system.errors import InputError
 from vtrans.text.vocabulary import BOS_ID
 from vtrans.training.optimization.optimizer import learning_rate
 from vtrans.training.recipe import load_recipe

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 import vtrans
 from vtrans.data.batches import Batch
 from vtrans.data.store import DataFolder
-from vtrans.errors import VtransError
+from vtrans.system.errors import VtransError
 from vtrans.training.optimization.optimizer import learning_rate
 from vtrans.training.updates import NON_FINITE_LIMIT, Updates
 

@@ -14,16 +14,16 @@ import torch
 from conftest import TINY, VALID_PAIRS, tiny_pairs, tiny_train
 from runs import heard, lines, run_trainer, set_up_run
 
-from vtrans.checkpoint import load_model
 from vtrans.config import SearchConfig, TrainConfig
-from vtrans.console import Console
 from vtrans.data.batches import collate
 from vtrans.data.options import PrepareOptions
 from vtrans.data.preparation.prepare import prepare
 from vtrans.data.store import DataFolder
-from vtrans.errors import InputError, VtransError
+from vtrans.model.checkpoint import load_model
 from vtrans.storage.run_folder import RunFolder
 from vtrans.storage.states import read_progress
+from vtrans.system.console import Console
+from vtrans.system.errors import InputError, VtransError
 from vtrans.training.progress import Progress
 from vtrans.training.trainer import Trainer
 from vtrans.training.validation import Validation, signature_end

@@ -16,15 +16,15 @@ from conftest import TINY, make_data, tiny_pairs, tiny_train
 from drawn import seed_of
 from safetensors.torch import load_file
 
-from vtrans.checkpoint import LoadedModel, load_model, save_model
 from vtrans.config import SearchConfig
-from vtrans.console import Console
 from vtrans.data.store import DataFolder
-from vtrans.errors import FileError, InputError
 from vtrans.model import Transformer
+from vtrans.model.checkpoint import LoadedModel, load_model, save_model
 from vtrans.storage.layout import layout_of
 from vtrans.storage.run_folder import RunFolder
 from vtrans.storage.states import read_progress
+from vtrans.system.console import Console
+from vtrans.system.errors import FileError, InputError
 from vtrans.text.vocabulary import PAD_ID
 from vtrans.training.recipe import load_recipe
 from vtrans.training.setup import TrainOptions

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from translators import sentences, translator, window
 
-from vtrans.errors import AbandonedError
 from vtrans.search.options import Sampling
+from vtrans.system.errors import AbandonedError
 from vtrans.translate.translation import TranslateOptions
-from vtrans.wording.glossary import Glossary
+from vtrans.translate.wording.glossary import Glossary
 
 KINDS = {
     "a search": TranslateOptions(),

@@ -9,15 +9,15 @@ import pytest
 from typed_lines import LATIN, WORDS, Echo, undone, vocabulary_of
 
 import vtrans
-from vtrans.errors import FileError
-from vtrans.lines.characters import Characters
-from vtrans.lines.line import Line
-from vtrans.lines.normalise import Normalise
 from vtrans.search.options import Sampling
 from vtrans.storage.run_folder import choose_model
+from vtrans.system.errors import FileError
+from vtrans.translate.steps.characters import Characters
+from vtrans.translate.steps.line import Line
+from vtrans.translate.steps.normalise import Normalise
 from vtrans.translate.translation import TranslateOptions, Translation
 from vtrans.translate.translator import Translator
-from vtrans.wording.glossary import Beside, Glossary, pair_of
+from vtrans.translate.wording.glossary import Beside, Glossary, pair_of
 
 TERMS = Beside(Glossary((pair_of("dog", "Hund"),)))
 

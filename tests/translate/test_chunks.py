@@ -14,11 +14,10 @@ import pytest
 from cli_runner import Done
 from translators import sentences, translator
 
-from vtrans.errors import FileError, InputError
-from vtrans.files import file_sha256
-from vtrans.lines.line import lines_of
 from vtrans.search.options import Mbr, Sampling
 from vtrans.storage.run_folder import RunFolder
+from vtrans.system.errors import FileError, InputError
+from vtrans.system.files import file_sha256
 from vtrans.text.lines import lines_in, write_line
 from vtrans.translate.chunks import (
     ChunkJob,
@@ -29,10 +28,11 @@ from vtrans.translate.chunks import (
     settings_of,
     translate_chunks,
 )
+from vtrans.translate.steps.line import lines_of
 from vtrans.translate.stream import translate_stream
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import DEFAULT_OPTIONS
-from vtrans.wording.phrases import read_constraints
+from vtrans.translate.wording.phrases import read_constraints
 
 LINES = sentences(23)
 

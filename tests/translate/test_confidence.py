@@ -12,11 +12,11 @@ import pytest
 from drawn import seeded, seeded_arrays
 from translators import sentences, translator, window
 
-from vtrans.analysis.calibration import FEWEST_SENTENCES, auroc, calibrate, calibration_error, fitted
-from vtrans.errors import FileError
+from vtrans.apps.analysis.calibration import FEWEST_SENTENCES, auroc, calibrate, calibration_error, fitted
+from vtrans.system.errors import FileError
 from vtrans.translate.confidence import FILE, Calibration
 from vtrans.translate.translation import TranslateOptions
-from vtrans.wording.protect import Protection
+from vtrans.translate.wording.protect import Protection
 
 
 def calibration_of(files: list[Path], **search: Any) -> Calibration:

@@ -14,12 +14,12 @@ from vtrans.config import SearchConfig
 from vtrans.data.matches import SEPARATOR_ID, Match
 from vtrans.engines.engine import Source
 from vtrans.engines.torch_engine import TorchEngine
-from vtrans.lines.characters import Characters
-from vtrans.lines.memory import Remember
-from vtrans.lines.recase import Recase
 from vtrans.search.loop import Hypothesis
 from vtrans.text.languages import Languages
 from vtrans.text.vocabulary import EOS_ID
+from vtrans.translate.steps.characters import Characters
+from vtrans.translate.steps.memory import Remember
+from vtrans.translate.steps.recase import Recase
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import vtrans
-from vtrans.errors import FileError, InputError, RecipeError
 from vtrans.storage.run_folder import RunFolder
+from vtrans.system.errors import FileError, InputError, RecipeError
 from vtrans.translate.loading import load
 
 

@@ -13,12 +13,12 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from translators import sentences, translator, vocabulary
 
-from vtrans.errors import InputError
-from vtrans.lines.search import chosen
 from vtrans.search import mbr
 from vtrans.search.loop import Hypothesis
 from vtrans.search.mbr import UTILITIES, ranked
 from vtrans.search.options import Mbr, Sampling
+from vtrans.system.errors import InputError
+from vtrans.translate.steps.search import chosen
 from vtrans.translate.translation import TranslateOptions, Translation
 
 METRICS: dict[str, Any] = {"chrf": CHRF(), "bleu": BLEU(effective_order=True)}

@@ -15,15 +15,15 @@ from typed_lines import passed
 
 from vtrans.config import SearchConfig
 from vtrans.engines.engine import Engine
-from vtrans.lines.annotate import Annotate
-from vtrans.lines.line import Line
-from vtrans.lines.reader import SourceReader
-from vtrans.lines.split import Split, cut_long
 from vtrans.search.loop import Hypothesis
 from vtrans.text.sentences import sentences
 from vtrans.text.vocabulary import BOS_ID, Vocabulary
+from vtrans.translate.steps.annotate import Annotate
+from vtrans.translate.steps.line import Line
+from vtrans.translate.steps.reader import SourceReader
+from vtrans.translate.steps.split import Split, cut_long
 from vtrans.translate.translation import TranslateOptions
-from vtrans.wording.phrases import NO_WORDING
+from vtrans.translate.wording.phrases import NO_WORDING
 
 
 @example("a" + 6 * " catdog", 8)  # of two subwords each, so that a cut at the limit divides one

@@ -21,12 +21,12 @@ from cli_runner import SENTENCE, gone, start
 from forking import ENVIRONMENT, start_python
 from translators import WORDS, sentences, translator
 
-from vtrans.console import Console
-from vtrans.errors import InputError
-from vtrans.lines.line import Counts, lines_of
 from vtrans.search.options import Mbr, Sampling
 from vtrans.storage.run_folder import RunFolder
+from vtrans.system.console import Console
+from vtrans.system.errors import InputError
 from vtrans.translate.division import Division
+from vtrans.translate.steps.line import Counts, lines_of
 from vtrans.translate.stream import translate_stream, translate_windows, workers_for, written
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator

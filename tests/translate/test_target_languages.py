@@ -11,23 +11,23 @@ import pytest
 from networks import align
 from translators import SEARCH, SMALL, VARIANTS, loaded, network, sentences, vocabulary, window
 
-from vtrans.analysis.attention_map import attention_map
-from vtrans.analysis.neighbours import steps
-from vtrans.checkpoint import LoadedModel
-from vtrans.documents.sentences import PROTECTION
+from vtrans.apps.analysis.attention_map import attention_map
+from vtrans.apps.analysis.neighbours import steps
+from vtrans.apps.documents.sentences import PROTECTION
+from vtrans.apps.server.batching import RequestOptions
+from vtrans.apps.server.models import workers_for
 from vtrans.engines.alignments import NO_WORD
 from vtrans.engines.engine import Source
 from vtrans.engines.torch_engine import TorchEngine
-from vtrans.errors import InputError
-from vtrans.lines.line import Line
+from vtrans.model.checkpoint import LoadedModel
 from vtrans.search.options import Sampling
-from vtrans.server.batching import RequestOptions
-from vtrans.server.models import workers_for
+from vtrans.system.errors import InputError
 from vtrans.text.languages import Languages
 from vtrans.text.piece_table import pack
 from vtrans.text.vocabulary import EOS_ID, FORMALITY, Formality, Vocabulary
 from vtrans.text.words import words_of_ids, words_of_line
 from vtrans.translate.division import Division
+from vtrans.translate.steps.line import Line
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator
 

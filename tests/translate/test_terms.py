@@ -14,8 +14,8 @@ from vtrans.search.decoder import SubwordPair
 from vtrans.search.options import Mbr
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator
-from vtrans.wording.glossary import Glossary, pair_of
-from vtrans.wording.protect import Protection
+from vtrans.translate.wording.glossary import Glossary, pair_of
+from vtrans.translate.wording.protect import Protection
 
 LINE = "a dog runs"
 

@@ -30,18 +30,18 @@ from translators import (
 )
 
 import vtrans
-from vtrans.checkpoint import LoadedModel
 from vtrans.config import SearchConfig
-from vtrans.console import Console
 from vtrans.engines.engine import Source
 from vtrans.engines.torch_engine import TorchEngine
-from vtrans.lines.annotate import Annotate
-from vtrans.lines.line import Line, Piece, lines_of
-from vtrans.lines.split import cut_long
+from vtrans.model.checkpoint import LoadedModel
 from vtrans.search.loop import Hypothesis
 from vtrans.search.options import Sampling
+from vtrans.system.console import Console
 from vtrans.text.lines import one_line
 from vtrans.text.vocabulary import EOS_ID
+from vtrans.translate.steps.annotate import Annotate
+from vtrans.translate.steps.line import Line, Piece, lines_of
+from vtrans.translate.steps.split import cut_long
 from vtrans.translate.stream import translate_stream
 from vtrans.translate.translation import TranslateOptions, Translation
 from vtrans.translate.translator import Translator

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vtrans.lines.line import Line, lines_of
 from vtrans.translate import windows as module
+from vtrans.translate.steps.line import Line, lines_of
 from vtrans.translate.windows import Windows, cost_of
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from vtrans.command_line.generated import Models, generated, option
-from vtrans.command_line.options import Quiet
+from vtrans.commands.generated import Models, generated, option
+from vtrans.commands.options import Quiet
 from vtrans.config import DEFAULT_RUN, TrainConfig
-from vtrans.console import Console
-from vtrans.errors import InputError
+from vtrans.system.console import Console
+from vtrans.system.errors import InputError
 
 LAST = (
     "Average the N newest checkpoints of the run.  [default: its train.keep_last; those of the last twentieth of the "
@@ -33,9 +33,9 @@ def average(
 
     By default these are the newest checkpoints of a run.
     """
-    from vtrans.average import average as run_average
-    from vtrans.average import best_checkpoints, newest_checkpoints, usual_checkpoints
     from vtrans.storage.run_folder import RunFolder
+    from vtrans.training.average import average as run_average
+    from vtrans.training.average import best_checkpoints, newest_checkpoints, usual_checkpoints
     from vtrans.training.recipe import recipe_of_run
 
     console = Console(quiet=quiet)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from vtrans.command_line.generated import argument
-from vtrans.command_line.lines import many, writer
-from vtrans.command_line.options import Output, Quiet, check_output
-from vtrans.console import Console
+from vtrans.commands.generated import argument
+from vtrans.commands.lines import many, writer
+from vtrans.commands.options import Output, Quiet, check_output
+from vtrans.system.console import Console
 from vtrans.translate.chunks import RECORD
 from vtrans.translate.chunks import collect as collect_chunks
 

@@ -8,9 +8,9 @@ from itertools import tee
 from pathlib import Path
 from typing import Annotated, Any
 
-from vtrans.command_line.generated import Given, Models, argument, generated, option
-from vtrans.command_line.lines import many, progress, source_of, writer
-from vtrans.command_line.options import (
+from vtrans.commands.generated import Given, Models, argument, generated, option
+from vtrans.commands.lines import many, progress, source_of, writer
+from vtrans.commands.options import (
     STORED,
     BadUtf8,
     Device,
@@ -23,8 +23,8 @@ from vtrans.command_line.options import (
     check_output,
 )
 from vtrans.config import SearchConfig
-from vtrans.console import Console
-from vtrans.processes.threads import set_threads
+from vtrans.config.threads import set_threads
+from vtrans.system.console import Console
 from vtrans.text.lines import write_line
 
 SETTINGS = Given(SearchConfig, ("alpha", "length_penalty", "batch_tokens"), otherwise=STORED)

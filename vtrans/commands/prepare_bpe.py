@@ -9,20 +9,20 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
-from vtrans.command_line.documents import check_packages, take
-from vtrans.command_line.generated import generated, option
-from vtrans.command_line.lines import print_line
-from vtrans.command_line.options import Json, Quiet
-from vtrans.console import Console
+from vtrans.apps.documents.command_line import check_packages, take
+from vtrans.commands.generated import generated, option
+from vtrans.commands.lines import print_line
+from vtrans.commands.options import Json, Quiet
 from vtrans.data.options import PrepareOptions
-from vtrans.errors import InputError
-from vtrans.processes.signals import ended_by_signals
+from vtrans.system.console import Console
+from vtrans.system.errors import InputError
+from vtrans.system.signals import ended_by_signals
 from vtrans.text.languages import Languages, base
 from vtrans.text.lines import write_lines
 
 if TYPE_CHECKING:
+    from vtrans.apps.documents.pairs import Taken
     from vtrans.data.preparation.pair_files import PairFile
-    from vtrans.documents.pairs import Taken
 
 VOCAB_FROM = "Use the vocabulary of this model, to fine-tune it, or of this data folder, instead of learning one."
 PAIRS = (
@@ -112,7 +112,7 @@ def _with_pairs(
 def _taken(source: Path, languages: Languages) -> Taken:
     """Returns the pairs of a document, or of a folder of documents."""
     check_packages("`pairs`")
-    from vtrans.documents.pairs import Taken
+    from vtrans.apps.documents.pairs import Taken
 
     taken = Taken(languages)
     take(source, taken)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-from vtrans.command_line.generated import argument, option
-from vtrans.command_line.lines import print_json, print_line, read_all, stdin_is_terminal
-from vtrans.command_line.options import BadUtf8, Json, Quiet
-from vtrans.console import Console
-from vtrans.errors import InputError
+from vtrans.commands.generated import argument, option
+from vtrans.commands.lines import print_json, print_line, read_all, stdin_is_terminal
+from vtrans.commands.options import BadUtf8, Json, Quiet
+from vtrans.system.console import Console
+from vtrans.system.errors import InputError
 
 REFERENCES = "Reference translations. Give several files for several references per line."
 METRICS = "bleu, chrf, chrf++ or ter. May be repeated.  [default: bleu and chrf]"
@@ -46,9 +46,9 @@ def score(
 
     sacrebleu computes BLEU, chrF and TER. Each score is printed with its signature.
     """
-    from vtrans.comet import comet_score
-    from vtrans.score import DEFAULT_METRICS, SAMPLES, compare, data_warnings, numbers_score
-    from vtrans.score import score as run_score
+    from vtrans.score.comet import comet_score
+    from vtrans.score.metrics import DEFAULT_METRICS, SAMPLES, compare, data_warnings, numbers_score
+    from vtrans.score.metrics import score as run_score
     from vtrans.text.languages import language_of_file
 
     if comet and src is None:

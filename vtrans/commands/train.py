@@ -6,12 +6,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from vtrans.command_line.generated import option
-from vtrans.command_line.options import Device, Quiet, TrainProcesses, TrainThreads
+from vtrans.commands.generated import option
+from vtrans.commands.options import Device, Quiet, TrainProcesses, TrainThreads
 from vtrans.config import DEFAULT_RECIPE, DEFAULT_RUN
-from vtrans.console import Console
 from vtrans.data.options import PrepareOptions
-from vtrans.errors import InputError, VtransError
+from vtrans.system.console import Console
+from vtrans.system.errors import InputError, VtransError
 
 if TYPE_CHECKING:
     from vtrans.storage.run_folder import RunFolder
@@ -50,8 +50,8 @@ def train(
     """
     if dry_run and quiet:
         raise InputError("--dry-run prints an estimate; leave out --quiet.")
+    from vtrans.apps.interop.expressible import PROGRAMS, check_model
     from vtrans.data.store import DataFolder
-    from vtrans.interop.expressible import PROGRAMS, check_model
     from vtrans.storage.run_folder import RunFolder
     from vtrans.training.setup import TrainOptions
     from vtrans.training.trainer import train as run_training
@@ -77,7 +77,7 @@ def train(
 
 def _write_report(run: RunFolder, data: Path, console: Console) -> None:
     """Writes the report of a run that is still training. A failure ends neither the training nor later reports."""
-    from vtrans.analysis.report import ReportOptions, write_report
+    from vtrans.apps.analysis.report import ReportOptions, write_report
 
     try:
         write_report([run.path], run.report, ReportOptions(data=data))

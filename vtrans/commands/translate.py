@@ -8,23 +8,23 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from vtrans.command_line.documents import Documents, Written, remembered, translate_files
-from vtrans.command_line.generated import Given, argument, generated, option
-from vtrans.command_line.lines import many
-from vtrans.command_line.options import GLOSSARY, SEARCH_PANEL, STORED, Ensemble, Processes, Quiet, Threads, To
-from vtrans.command_line.texts import Text, translate_text
+from vtrans.apps.documents.command_line import Documents, Written, remembered, translate_files
+from vtrans.commands.generated import Given, argument, generated, option
+from vtrans.commands.lines import many
+from vtrans.commands.options import GLOSSARY, SEARCH_PANEL, STORED, Ensemble, Processes, Quiet, Threads, To
+from vtrans.commands.texts import Text, translate_text
 from vtrans.config import DEFAULT_RUN, MBR_BEAM, RETRY_NGRAM, EngineConfig, SearchConfig
-from vtrans.console import Console
-from vtrans.errors import InputError
-from vtrans.keys import choice, decisive, flag, keys_of, number, path, texts
+from vtrans.config.keys import choice, decisive, flag, keys_of, number, path, texts
 from vtrans.search.options import Mbr, Sampling
+from vtrans.system.console import Console
+from vtrans.system.errors import InputError
 from vtrans.text.languages import Languages
 from vtrans.translate.chunks import read_job
 
 if TYPE_CHECKING:
     from vtrans.translate.translation import Form, TranslateOptions
     from vtrans.translate.translator import Translator
-    from vtrans.wording.protect import Protection
+    from vtrans.translate.wording.protect import Protection
 
 
 @dataclass(frozen=True)
@@ -86,15 +86,15 @@ class Reading:
     ) -> dict[str, Any]:
         """Returns the fields of a TranslateOptions. Raises FileError for a file that is missing or damaged."""
         from vtrans.translate.confidence import Calibration
-        from vtrans.wording.glossary import read_glossary
-        from vtrans.wording.protect import Protection
+        from vtrans.translate.wording.glossary import read_glossary
+        from vtrans.translate.wording.protect import Protection
 
         if self.protect and self.no_protect:
             raise InputError("`protect` and `no_protect` exclude each other; leave out one of them.")
         patterns = self.protect_patterns
         protection: Protection | Literal[False] | None = False if self.no_protect else None
         if documents:
-            from vtrans.documents.sentences import PROTECTION
+            from vtrans.apps.documents.sentences import PROTECTION
 
             patterns += PROTECTION.more
         if self.protect or patterns:
@@ -251,9 +251,9 @@ def _memory(
     path: Path, models: Ensemble, to: str | None, protection: Protection | Literal[False] | None, console: Console
 ) -> dict[str, Any]:
     """Returns the fields of a TranslateOptions for a memory."""
-    from vtrans.documents.remembered import Lookup
+    from vtrans.apps.documents.remembered import Lookup
     from vtrans.storage.model_file import read_blueprint
-    from vtrans.wording.protect import EVERYDAY
+    from vtrans.translate.wording.protect import EVERYDAY
 
     able = [read_blueprint(file) for file in models.files]
     if protection is None and all(model.codes for model in able):

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
+from vtrans.config.keys import check_fields, check_value, choice, flag, keys_of, nearest, text
 from vtrans.config.model import TIE_FORMS as TIE_FORMS
 from vtrans.config.model import ModelConfig as ModelConfig
 from vtrans.config.model import check_tie as check_tie
@@ -23,8 +24,7 @@ from vtrans.config.train import KERNELS as KERNELS
 from vtrans.config.train import PRECISIONS as PRECISIONS
 from vtrans.config.train import SCHEDULES as SCHEDULES
 from vtrans.config.train import TrainConfig as TrainConfig
-from vtrans.errors import InputError, RecipeError
-from vtrans.keys import check_fields, check_value, choice, flag, keys_of, nearest, text
+from vtrans.system.errors import InputError, RecipeError
 
 DEFAULT_RECIPE = "small"
 DEFAULT_RUN = "run"

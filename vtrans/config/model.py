@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from vtrans.errors import InputError
-from vtrans.keys import choice, flag, idle_messages, number, toml_value
+from vtrans.config.keys import choice, flag, idle_messages, number, toml_value
+from vtrans.system.errors import InputError
 
 TIE_FORMS = ("src-tgt-softmax", "tgt-softmax", "src-tgt", "none")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
-from vtrans.keys import choice, number, texts
+from vtrans.config.keys import choice, number, texts
 
 # A resumed run may have other values of all keys.
 _number, _choice, _texts = (partial(field, may_change=True) for field in (number, choice, texts))

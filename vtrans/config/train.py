@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from vtrans.keys import choice, flag, number, numbers
+from vtrans.config.keys import choice, flag, number, numbers
 
 PRECISIONS = ("float32", "bfloat16")
 SCHEDULES = ("inverse-sqrt", "cosine", "linear", "wsd")  # the first is the default

@@ -24,8 +24,8 @@ from vtrans.data.bpe_dropout import Dropout
 from vtrans.data.links import Rows, between_subwords, divided
 from vtrans.data.noise import Noise
 from vtrans.data.store import TokenStore
-from vtrans.numerics.seeds import derived_seed
-from vtrans.processes.workers import map_in_workers
+from vtrans.system.seeds import derived_seed
+from vtrans.system.workers import map_in_workers
 from vtrans.text.vocabulary import Vocabulary
 
 SHARD = 1024  # pairs drawn at a time

@@ -22,9 +22,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vtrans.errors import RecipeError
-from vtrans.numerics.devices import to_device
-from vtrans.numerics.seeds import derived_seed
+from vtrans.system.devices import to_device
+from vtrans.system.errors import RecipeError
+from vtrans.system.seeds import derived_seed
 from vtrans.text.vocabulary import BOS_ID, EOS_ID, PAD_ID
 
 _PART = 1 << 16  # pairs that planning handles at a time

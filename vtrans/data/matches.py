@@ -18,7 +18,7 @@ from typing import Literal, Protocol
 import numpy as np
 import regex
 
-from vtrans.errors import need_packages
+from vtrans.system.errors import need_packages
 from vtrans.text.languages import UNSPACED
 from vtrans.text.vocabulary import BOS_ID
 from vtrans.text.words import CODE

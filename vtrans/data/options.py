@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
-from vtrans.errors import InputError
-from vtrans.keys import check_fields, choice, flag, keys_of, number, path, paths, texts
+from vtrans.config.keys import check_fields, choice, flag, keys_of, number, path, paths, texts
+from vtrans.system.errors import InputError
 from vtrans.text.languages import Languages, check_language, language_of_file
 from vtrans.text.lines import OnBadUtf8
 from vtrans.text.normalization import NFC

@@ -26,10 +26,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vtrans.errors import FileError, InputError
-from vtrans.files import check_path, file_sha256
 from vtrans.storage.columns import Column, ColumnFile
 from vtrans.storage.pair_counts import PairCounts
+from vtrans.system.errors import FileError, InputError
+from vtrans.system.files import check_path, file_sha256
 from vtrans.text.languages import languages_from, tags_from
 from vtrans.text.vocabulary import JOINT_FILE, SRC_FILE, TGT_FILE, Vocabulary, have_one_table
 

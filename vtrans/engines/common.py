@@ -15,8 +15,6 @@ from vtrans.config import SearchConfig
 from vtrans.engines.alignments import Links, links
 from vtrans.engines.candidates import Candidates
 from vtrans.engines.engine import Engine, Source
-from vtrans.errors import InputError
-from vtrans.numerics.seeds import derived_seed
 from vtrans.search.banks import Banks, width_of
 from vtrans.search.beam import beam_search
 from vtrans.search.decoder import Decoder, Ensemble, SubwordPair
@@ -26,6 +24,8 @@ from vtrans.search.options import Sampling
 from vtrans.search.rules import RuleSet, begin_ids, rules_of
 from vtrans.search.sampling import sample
 from vtrans.storage.model_file import Model
+from vtrans.system.errors import InputError
+from vtrans.system.seeds import derived_seed
 from vtrans.text.piece_table import is_byte
 from vtrans.text.vocabulary import EOS_ID
 from vtrans.text.words import is_word

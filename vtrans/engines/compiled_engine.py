@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from vtrans.compiled import forced as forced_passes
-from vtrans.compiled import plain_search
-from vtrans.compiled.decoder import CompiledDecoder
 from vtrans.config import DECODING_PRECISIONS
+from vtrans.config.threads import threads
 from vtrans.engines.candidates import Candidates, Listing
 from vtrans.engines.common import ModelEngine
-from vtrans.processes.threads import threads
+from vtrans.engines.compiled import forced as forced_passes
+from vtrans.engines.compiled import plain_search
+from vtrans.engines.compiled.decoder import CompiledDecoder
 from vtrans.search.decoder import Logprobs, SubwordPair
 from vtrans.storage.model_file import Model, Weights
 

@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vtrans.errors import InputError
 from vtrans.model import Cache, SourceCache, Transformer
-from vtrans.numerics.devices import to_device
 from vtrans.search.decoder import Best, LogprobBlock, Logprobs
 from vtrans.search.history import Ints
 from vtrans.search.ranking import checked
+from vtrans.system.devices import to_device
+from vtrans.system.errors import InputError
 
 # Rows that are projected to the vocabulary at a time. On a CPU a block stays in the cache while the search reads it:
 # 128 rows of 8,000 subwords are 4 MB.

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from vtrans.engines.candidates import Listing
 from vtrans.engines.incremental import IncrementalDecoder, block_of, logprobs
-from vtrans.numerics.devices import to_device
-from vtrans.numerics.products import linear
+from vtrans.model.products import linear
 from vtrans.search.decoder import LogprobBlock
 from vtrans.search.history import Ints
+from vtrans.system.devices import to_device
 
 
 @dataclass

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
-from vtrans.checkpoint import LoadedModel
 from vtrans.config import DECODING_PRECISIONS
 from vtrans.engines.attention import Attention, attention
 from vtrans.engines.candidates import Candidates, Listing
@@ -14,6 +13,7 @@ from vtrans.engines.common import ModelEngine
 from vtrans.engines.forced import token_logprobs
 from vtrans.engines.incremental import IncrementalDecoder
 from vtrans.engines.listed import Shortlisted
+from vtrans.model.checkpoint import LoadedModel
 from vtrans.search.decoder import SubwordPair
 
 

@@ -12,10 +12,10 @@ from collections.abc import Callable, Collection
 from torch import Tensor, nn
 
 from vtrans.config import ModelConfig
+from vtrans.model.attention_products import dot_product_attention, log_weights, merge_heads, split_heads
 from vtrans.model.cache import LayerSlots, Prefill
 from vtrans.model.positions import rotate
-from vtrans.numerics.attention import dot_product_attention, log_weights, merge_heads, split_heads
-from vtrans.numerics.products import xavier
+from vtrans.model.products import xavier
 
 
 class Module(nn.Module):

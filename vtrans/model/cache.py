@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vtrans.numerics.devices import to_device
+from vtrans.system.devices import to_device
 
 # The number of slots in use is a multiple of SLOTS and at least MIN_SLOTS: on a CPU torch's softmax takes ten times as
 # long for a row that is shorter than a vector register.

@@ -16,9 +16,9 @@ from torch.nn import functional as F
 from vtrans.config import ModelConfig
 from vtrans.model.attention import CrossAttention, Module, Recorder, SelfAttention
 from vtrans.model.cache import LayerCache
+from vtrans.model.dropout import Dropout
+from vtrans.model.products import xavier
 from vtrans.model.ssru import SSRU
-from vtrans.numerics.dropout import Dropout
-from vtrans.numerics.products import xavier
 
 
 class EncoderLayer(Module):

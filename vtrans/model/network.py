@@ -20,13 +20,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vtrans.config import ModelConfig, check_tie, contradiction
-from vtrans.errors import InputError
 from vtrans.model.attention import Module, Recorder
 from vtrans.model.cache import Cache, DecoderSlots, LayerCache, Prefill, Slots, SourceCache, States
+from vtrans.model.dropout import Dropout
 from vtrans.model.layers import DecoderLayer, EncoderLayer, LayerNorm, SSRULayer, Sublayers
 from vtrans.model.positions import Positions, make_positions
-from vtrans.numerics.dropout import Dropout
-from vtrans.numerics.products import Linear, linear
+from vtrans.model.products import Linear, linear
+from vtrans.system.errors import InputError
 
 
 class Transformer(Module):

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from vtrans.config import ModelConfig
-from vtrans.numerics.positions import COMPUTED, Rows, computed, sinusoidal, too_long
+from vtrans.model.rotary import COMPUTED, Rows, computed, sinusoidal, too_long
 
 
 class Positions(nn.Module):
@@ -32,7 +32,7 @@ class Positions(nn.Module):
 
 
 class ComputedPositions(Positions):
-    """Rows that are computed, for any length (numerics/positions.py)."""
+    """Rows that are computed, for any length (model/rotary.py)."""
 
     table: Tensor
 

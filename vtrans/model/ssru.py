@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from vtrans.numerics.products import Linear
+from vtrans.model.products import Linear
 
 
 class SSRU(nn.Module):

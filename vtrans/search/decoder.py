@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from vtrans.errors import LogprobsError
 from vtrans.search.history import Ints
+from vtrans.system.errors import LogprobsError
 
 State = TypeVar("State")
 Logprobs = NDArray[np.floating]

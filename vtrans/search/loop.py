@@ -3,7 +3,7 @@
 Each step of the loop advances all sentences of the batch by one token. A sentence leaves when its search is finished,
 at the latest at its own length limit, and a waiting sentence takes its place (continuous batching). A sentence's result
 does not depend on the others in its batch. Rules change the log-probabilities of a step (rules.py), and a policy
-chooses its tokens: beam.py ranks them, sampling.py draws them. compiled/plain_search.py does all of that by itself.
+chooses its tokens: beam.py ranks them, sampling.py draws them. engines/compiled/plain_search.py does all of that by itself.
 
 Legend: B sentences in the batch, K rows per sentence (the width of the beam, or the samples), r live rows among the
 B * K.
@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from vtrans.config import SearchConfig
-from vtrans.errors import AbandonedError
 from vtrans.search.decoder import Decoder, LogprobBlock, State
 from vtrans.search.history import Ints, RowHistory
 from vtrans.search.rules import NO_RULES, RuleSet
+from vtrans.system.errors import AbandonedError
 from vtrans.text.vocabulary import BOS_ID, EOS_ID
 
 # An admission costs an encoder call, so waiting sentences enter together: when they fill an eighth of the batch, or are

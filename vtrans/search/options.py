@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from vtrans.config import MBR_BEAM, MBR_METRICS, MBR_SAMPLES
-from vtrans.keys import check_fields, choice, number
+from vtrans.config.keys import check_fields, choice, number
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vtrans.config import SearchConfig
-from vtrans.errors import InputError
 from vtrans.search.decoder import Best, LogprobBlock, logprobs_of
 from vtrans.search.history import Ints, RowHistory
+from vtrans.system.errors import InputError
 from vtrans.text.vocabulary import EOS_ID, PAD_ID, Vocabulary
 
 

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vtrans.errors import FileError
-from vtrans.files import reason
 from vtrans.storage.tensors import mapped
+from vtrans.system.errors import FileError
+from vtrans.system.files import reason
 
 NUMPY = {"I64": np.int64, "I32": np.int32, "U16": np.uint16, "U8": np.uint8}
 """The types of columns, by their names in safetensors."""

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from vtrans.config import ModelConfig, check_tie, contradiction
-from vtrans.errors import InputError
+from vtrans.system.errors import InputError
 
 Shape = tuple[int, ...]
 

@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vtrans.config import ModelConfig, SearchConfig, section_from
-from vtrans.errors import FileError, InputError, RecipeError
 from vtrans.storage.layout import Layout, layout_of
 from vtrans.storage.pair_counts import PairCounts
 from vtrans.storage.tensors import TensorFile, open_tensors
+from vtrans.system.errors import FileError, InputError, RecipeError
 from vtrans.text.languages import Languages, languages_from, languages_record, tags_from
 from vtrans.text.vocabulary import Vocabulary, have_one_table
 
@@ -58,7 +58,7 @@ class Model(Generic[N]):
     `training` records how it was made: `step`, or `average_of` with the steps averaged. `languages` are the pairs that
     it translates, if known. `tags` are the subwords with which its sources begin, by target language. `matches` says
     whether it has learned to use fuzzy matches (data/matches.py), and `codes` whether it has learned to copy the codes
-    of protected text (wording/protect.py). Nine of ten sources of its training had at most `usual_length` subwords;
+    of protected text (translate/wording/protect.py). Nine of ten sources of its training had at most `usual_length` subwords;
     0 if unknown. `pair` is what its training text showed of its pair of languages, or None.
     """
 

@@ -10,9 +10,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
-from vtrans.errors import FileError, InputError
-from vtrans.files import aside, check_path, explained, locked, no_file, shipped
 from vtrans.storage.tensors import open_tensors
+from vtrans.system.errors import FileError, InputError
+from vtrans.system.files import aside, check_path, explained, locked, no_file, shipped
 
 # Temporary files that training makes in a run folder (files.py).
 _TRAINING_FILE = re.compile(

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vtrans.errors import FileError
 from vtrans.storage.tensors import FORMAT, open_tensors, write_tensors
+from vtrans.system.errors import FileError
 
 OPTIMIZER_PARTS = ({"step", "exp_avg", "exp_avg_sq"}, {"momentum_buffer"})  # the state of a parameter, Adam's or Muon's
 RAW = "weight"  # the parameter itself, see state_of

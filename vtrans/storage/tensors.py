@@ -18,8 +18,8 @@ from typing import Any, Literal
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from vtrans.errors import FileError
-from vtrans.files import check_path, explained, no_file, replaced
+from vtrans.system.errors import FileError
+from vtrans.system.files import check_path, explained, no_file, replaced
 
 FORMAT = 2
 CHECKSUMS = "crc32"

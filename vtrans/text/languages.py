@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import regex
 
-from vtrans.errors import InputError
+from vtrans.system.errors import InputError
 
 _CODE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})*|[a-z]{3}_[A-Z][a-z]{3}")  # the latter as in NLLB
 _PACKED = (".gz", ".xz", ".bz2")

@@ -23,8 +23,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast
 
-from vtrans.errors import FileError, InputError
-from vtrans.files import no_file, reason, replacing
+from vtrans.system.errors import FileError, InputError
+from vtrans.system.files import no_file, reason, replacing
 
 OnBadUtf8 = Literal["error", "replace"]
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from vtrans.errors import FileError
+from vtrans.system.errors import FileError
 
 MAGIC = b"vtrans piece table 1\n"
 SPECIAL_KINDS = ("pad", "unk", "bos", "eos")  # in the order of our ids

@@ -13,7 +13,7 @@ from typing import Literal
 
 import sentencepiece
 
-from vtrans.errors import FileError, InputError
+from vtrans.system.errors import FileError, InputError
 from vtrans.text.normalization import NFC, source_text
 from vtrans.text.piece_table import MAGIC, PieceTable, is_byte, is_language, split_language, unpack
 from vtrans.text.spm import BPE, model_type, normalization, user_defined_pieces

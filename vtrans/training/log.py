@@ -7,13 +7,12 @@ import time
 from typing import Any
 
 from vtrans.config import TrainConfig
-from vtrans.console import duration
+from vtrans.config.keys import idle_messages, keys_of
 from vtrans.data.store import DataFolder
-from vtrans.keys import idle_messages, keys_of
-from vtrans.model import Transformer, count_parameters
-from vtrans.numerics import kernels
-from vtrans.numerics.automatic import emulates_bfloat16
-from vtrans.numerics.devices import is_gpu
+from vtrans.model import Transformer, count_parameters, kernels
+from vtrans.model.automatic import emulates_bfloat16
+from vtrans.system.console import duration
+from vtrans.system.devices import is_gpu
 from vtrans.training.optimization.job import Job
 from vtrans.training.optimization.optimizer import learning_rate
 from vtrans.training.progress import Metrics, Progress

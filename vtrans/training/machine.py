@@ -14,16 +14,16 @@ import threading
 import torch
 
 from vtrans.config import TrainConfig
-from vtrans.console import Console
-from vtrans.errors import RecipeError
-from vtrans.numerics import kernels
-from vtrans.numerics.automatic import automatic_kernels, automatic_precision
-from vtrans.numerics.kernels import Kernels
-from vtrans.numerics.products import HAS_ONEDNN
-from vtrans.processes.local_ranks import ADVICE, LocalRanks
-from vtrans.processes.memory import available_memory, total_memory
-from vtrans.processes.ranks import Ranks
-from vtrans.processes.threads import MEMORY, check_processes, default_processes, why_not_forked
+from vtrans.config.threads import MEMORY, check_processes, default_processes, why_not_forked
+from vtrans.model import kernels
+from vtrans.model.automatic import automatic_kernels, automatic_precision
+from vtrans.model.kernels import Kernels
+from vtrans.model.products import HAS_ONEDNN
+from vtrans.system.console import Console
+from vtrans.system.errors import RecipeError
+from vtrans.system.local_ranks import ADVICE, LocalRanks
+from vtrans.system.memory import available_memory, total_memory
+from vtrans.system.ranks import Ranks
 from vtrans.training.optimization.job import Job
 from vtrans.training.progress import Progress
 

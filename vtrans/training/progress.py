@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from vtrans.config import TrainConfig
-from vtrans.console import Console
-from vtrans.errors import FileError
-from vtrans.files import explained, write_atomically
-from vtrans.numerics.kernels import Kernels
+from vtrans.model.kernels import Kernels
 from vtrans.storage.run_folder import RunFolder
+from vtrans.system.console import Console
+from vtrans.system.errors import FileError
+from vtrans.system.files import explained, write_atomically
 from vtrans.training.tensorboard import Events
 
 

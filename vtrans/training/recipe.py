@@ -24,15 +24,15 @@ from vtrans.config import (
     resolve_tie,
     section_from,
 )
+from vtrans.config.keys import keys_of, nearest, toml_value
 from vtrans.data.batches import Mixture
 from vtrans.data.store import DataFolder
-from vtrans.errors import InputError, RecipeError
-from vtrans.files import no_file, shipped
-from vtrans.keys import keys_of, nearest, toml_value
 from vtrans.storage.model_file import section_of
 from vtrans.storage.run_folder import RunFolder
 from vtrans.storage.states import read_progress
 from vtrans.storage.tensors import open_tensors
+from vtrans.system.errors import InputError, RecipeError
+from vtrans.system.files import no_file, shipped
 
 Values = Mapping[str, Mapping[str, Any]]
 """The values of a recipe by section and key, as a training state records them; empty for a new run."""

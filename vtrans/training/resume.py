@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from vtrans.checkpoint import LoadedModel, load_model, save_model
-from vtrans.errors import FileError, VtransError
-from vtrans.numerics.kernels import Kernels
+from vtrans.model.checkpoint import LoadedModel, load_model, save_model
+from vtrans.model.kernels import Kernels
 from vtrans.storage.run_folder import RunFolder
 from vtrans.storage.states import RAW, read_progress, read_state, save_state, state_of
+from vtrans.system.errors import FileError, VtransError
 from vtrans.training.optimization.job import Job, Learner
 from vtrans.training.optimization.parallel import parallel_of
 from vtrans.training.progress import Metrics, Progress

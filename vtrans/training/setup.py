@@ -11,17 +11,16 @@ from pathlib import Path
 
 import torch
 
-from vtrans.checkpoint import load_weights
 from vtrans.config import ModelConfig, Recipe
-from vtrans.console import Console
 from vtrans.data.store import DataFolder
-from vtrans.errors import InputError
-from vtrans.files import explained, overwritten, write_atomically
-from vtrans.model import Transformer
-from vtrans.numerics import kernels
-from vtrans.numerics.seeds import derived_seed
-from vtrans.processes.ranks import Ranks
+from vtrans.model import Transformer, kernels
+from vtrans.model.checkpoint import load_weights
 from vtrans.storage.run_folder import RunFolder, RunLock, choose_model
+from vtrans.system.console import Console
+from vtrans.system.errors import InputError
+from vtrans.system.files import explained, overwritten, write_atomically
+from vtrans.system.ranks import Ranks
+from vtrans.system.seeds import derived_seed
 from vtrans.text.vocabulary import PAD_ID
 from vtrans.training.machine import choose_kernels, divide, precision_of
 from vtrans.training.optimization.job import Job, Learner

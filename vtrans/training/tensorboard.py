@@ -8,8 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from vtrans.errors import importing
-from vtrans.files import explained
+from vtrans.system.errors import importing
+from vtrans.system.files import explained
 
 
 class Events:

@@ -21,16 +21,16 @@ from pathlib import Path
 
 import torch
 
-from vtrans.console import Console, Counter, duration
+from vtrans.config.threads import set_threads
 from vtrans.data.batches import ahead
 from vtrans.data.store import DataFolder
-from vtrans.errors import FileError, InputError, VtransError, WriteError
-from vtrans.files import reason, unwritable
-from vtrans.numerics.devices import pick_device
-from vtrans.processes.ranks import Ranks
-from vtrans.processes.signals import StopSignal
-from vtrans.processes.threads import set_threads
 from vtrans.storage.run_folder import RunFolder, RunLock
+from vtrans.system.console import Console, Counter, duration
+from vtrans.system.devices import pick_device
+from vtrans.system.errors import FileError, InputError, VtransError, WriteError
+from vtrans.system.files import reason, unwritable
+from vtrans.system.ranks import Ranks
+from vtrans.system.signals import StopSignal
 from vtrans.training.batch_loader import BatchLoader, Cursor, RankBatch
 from vtrans.training.dry_run import estimate
 from vtrans.training.log import Log, introduce

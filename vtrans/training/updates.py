@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from vtrans.numerics.seeds import derived_seed
+from vtrans.system.seeds import derived_seed
 from vtrans.training.batch_loader import RankBatch
 from vtrans.training.optimization.job import Job, Learner
 from vtrans.training.optimization.loss import autocast

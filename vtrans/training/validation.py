@@ -12,21 +12,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vtrans.checkpoint import LoadedModel
 from vtrans.config import Recipe, SearchConfig, TrainConfig
-from vtrans.console import Console, duration
+from vtrans.config.keys import idle_because, keys_of
 from vtrans.data.batches import collate, plan_epoch
 from vtrans.data.store import DataFolder, TokenStore
 from vtrans.engines.torch_engine import TorchEngine
-from vtrans.errors import LogprobsError
-from vtrans.files import explained, write_atomically
-from vtrans.keys import idle_because, keys_of
-from vtrans.lines.line import Line
-from vtrans.processes.memory import release_memory
-from vtrans.score import corpus_scores, deciding_metric, fitting_tokenizer
+from vtrans.model.checkpoint import LoadedModel
+from vtrans.score.metrics import corpus_scores, deciding_metric, fitting_tokenizer
 from vtrans.storage.run_folder import RunFolder
+from vtrans.system.console import Console, duration
+from vtrans.system.errors import LogprobsError
+from vtrans.system.files import explained, write_atomically
+from vtrans.system.memory import release_memory
 from vtrans.text.vocabulary import EOS_ID
 from vtrans.training.optimization.loss import Objective, autocast
+from vtrans.translate.steps.line import Line
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from torch import Tensor
 
-from vtrans.checkpoint import load_model
 from vtrans.config import ModelConfig
-from vtrans.errors import FileError, InputError
-from vtrans.files import file_sha256
-from vtrans.keys import keys_of, toml_value
+from vtrans.config.keys import keys_of, toml_value
 from vtrans.model import Transformer
+from vtrans.model.checkpoint import load_model
 from vtrans.storage.run_folder import RunFolder
+from vtrans.system.errors import FileError, InputError
+from vtrans.system.files import file_sha256
 from vtrans.text.vocabulary import Vocabulary
 
 # The modules whose tensors have a row per subword. If the new model ties some that the old one does not, a row comes

@@ -21,9 +21,9 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from vtrans.errors import FileError, InputError, VtransError
-from vtrans.files import explained, reason, replacing, write_atomically
-from vtrans.keys import decisive
+from vtrans.config.keys import decisive
+from vtrans.system.errors import FileError, InputError, VtransError
+from vtrans.system.files import explained, reason, replacing, write_atomically
 from vtrans.text.lines import count_lines, open_bytes
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def translate_chunks(
 
     `parts` are the first arguments of `lines_of`, and the settings those of `translate_windows`.
     """
-    from vtrans.lines.line import lines_of
+    from vtrans.translate.steps.line import lines_of
     from vtrans.translate.stream import translate_stream
 
     for chunk in range(max(chunks, default=-1) + 1):

@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 
 from vtrans.config import DECODING_PRECISIONS, EngineConfig, SearchConfig
-from vtrans.console import Console
+from vtrans.config.keys import decisive
 from vtrans.data.logistic import Floats, probability
-from vtrans.errors import FileError
-from vtrans.files import file_sha256, reason, write_atomically
-from vtrans.keys import decisive
+from vtrans.system.console import Console
+from vtrans.system.errors import FileError
+from vtrans.system.files import file_sha256, reason, write_atomically
 from vtrans.text.vocabulary import EOS_ID, Vocabulary
 from vtrans.text.words import first_words, sharing, words_of_ids
 from vtrans.translate.translation import Translation

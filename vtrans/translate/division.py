@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from vtrans.config.threads import check_processes, default_processes, set_threads, why_not_forked
+from vtrans.config.threads import threads as usual_threads
 from vtrans.engines.engine import Engine
-from vtrans.processes.memory import available_memory
-from vtrans.processes.threads import check_processes, default_processes, set_threads, why_not_forked
-from vtrans.processes.threads import threads as usual_threads
+from vtrans.system.memory import available_memory
 
 
 @dataclass(frozen=True)

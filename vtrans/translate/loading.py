@@ -8,23 +8,23 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from vtrans.compiled.compiler import CompilerError
-from vtrans.compiled.decoder import compiled_decoder
-from vtrans.compiled.definitions import changed_files
-from vtrans.compiled.weights import PRECISIONS
 from vtrans.config import DECODING_PRECISIONS, EngineConfig, SearchConfig, section_from
-from vtrans.console import Console
+from vtrans.config.keys import idle_messages
+from vtrans.config.threads import threads
 from vtrans.engines.common import normalized
+from vtrans.engines.compiled.compiler import CompilerError
+from vtrans.engines.compiled.decoder import compiled_decoder
+from vtrans.engines.compiled.definitions import changed_files
+from vtrans.engines.compiled.weights import PRECISIONS
 from vtrans.engines.compiled_engine import CompiledEngine
 from vtrans.engines.engine import Engine
-from vtrans.errors import InputError, needing_torch
-from vtrans.keys import idle_messages
-from vtrans.numerics.devices import on_cpu, pick_device
-from vtrans.processes.threads import threads
 from vtrans.storage.model_file import read_weights
 from vtrans.storage.run_folder import ChosenModel, choose_model
+from vtrans.system.console import Console
+from vtrans.system.devices import on_cpu, pick_device
+from vtrans.system.errors import InputError, needing_torch
 from vtrans.translate.translator import Translator
-from vtrans.wording.glossary import Beside
+from vtrans.translate.wording.glossary import Beside
 
 
 def load(
@@ -108,7 +108,7 @@ def _compiled(engine: str | None, precision: str | None, device: str, console: C
     try:
         if changed := changed_files():
             files = ", ".join(f"vtrans/{name}" for name in changed)
-            renewed = "if it does, run `python -m vtrans.compiled.definitions`"
+            renewed = "if it does, run `python -m vtrans.engines.compiled.definitions`"
             raise CompilerError(f"decoder.cpp does not have the changes to {files} ({renewed})")
         return compiled_decoder(console)
     except CompilerError as error:
@@ -132,9 +132,9 @@ def _torch_engine(
         import torch
 
         torch.set_num_threads(wanted)
-        from vtrans.checkpoint import load_model
         from vtrans.engines.torch_engine import TorchEngine
-        from vtrans.numerics.automatic import use_automatic_library
+        from vtrans.model.automatic import use_automatic_library
+        from vtrans.model.checkpoint import load_model
 
     if device == "cpu":
         use_automatic_library()

@@ -8,13 +8,13 @@ from itertools import zip_longest
 
 from vtrans.config import SearchConfig
 from vtrans.engines.engine import Engine
-from vtrans.errors import InputError
-from vtrans.lines.line import Line
-from vtrans.lines.reader import SourceReader
 from vtrans.search.loop import length_penalty
 from vtrans.search.rules import with_certain
+from vtrans.system.errors import InputError
 from vtrans.text.lines import one_line
 from vtrans.text.vocabulary import EOS_ID, PAD_ID
+from vtrans.translate.steps.line import Line
+from vtrans.translate.steps.reader import SourceReader
 from vtrans.translate.translation import Translation
 
 Target = str | Sequence[int]

@@ -17,13 +17,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, nullcontext
 from typing import Any, BinaryIO, TypeVar
 
-from vtrans.errors import VtransError
-from vtrans.lines.line import Counts, Line
-from vtrans.processes.signals import uninterrupted
-from vtrans.processes.threads import set_threads
-from vtrans.processes.workers import Tell, WorkerPool
+from vtrans.config.threads import set_threads
+from vtrans.system.errors import VtransError
+from vtrans.system.signals import uninterrupted
+from vtrans.system.workers import Tell, WorkerPool
 from vtrans.text.lines import write_line
 from vtrans.translate.division import Division
+from vtrans.translate.steps.line import Counts, Line
 from vtrans.translate.translation import TranslateOptions, rendered
 from vtrans.translate.translator import DEFAULT_OPTIONS, Translator
 from vtrans.translate.windows import Windows, size_of

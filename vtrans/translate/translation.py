@@ -14,13 +14,13 @@ from typing import Any, Literal
 from vtrans.config import MBR_SAMPLES
 from vtrans.data.matches import Known, Match
 from vtrans.engines.alignments import Links, pharaoh
-from vtrans.errors import InputError
 from vtrans.search.options import Mbr, Sampling
+from vtrans.system.errors import InputError
 from vtrans.text.lines import one_line
 from vtrans.text.vocabulary import Formality, Vocabulary
 from vtrans.text.words import WORD, words_in
-from vtrans.wording.glossary import Glossary
-from vtrans.wording.protect import Protection
+from vtrans.translate.wording.glossary import Glossary
+from vtrans.translate.wording.protect import Protection
 
 Form = Literal["text", "scores", "tsv", "confidence", "json"]
 """How a translation is written: its text; its score, its log-probability and score, or its confidence before the text,

@@ -15,15 +15,15 @@ from threading import RLock
 from typing import Any
 
 from vtrans.config import SearchConfig
-from vtrans.console import Console
 from vtrans.engines.engine import Engine
-from vtrans.errors import InputError
-from vtrans.lines.line import Constraints, Counts, Line, lines_of
-from vtrans.lines.steps import StepsOfEngine
 from vtrans.search.options import Sampling
+from vtrans.system.console import Console
+from vtrans.system.errors import InputError
 from vtrans.translate.scorer import Target, lines_to_score, score
+from vtrans.translate.steps.line import Constraints, Counts, Line, lines_of
+from vtrans.translate.steps.steps import StepsOfEngine
 from vtrans.translate.translation import TranslateOptions, Translation
-from vtrans.wording.glossary import NOTHING, Beside
+from vtrans.translate.wording.glossary import NOTHING, Beside
 
 WINDOW = 2000  # lines sorted together: enough for batches of similar length, few enough to wait for
 DEFAULT_OPTIONS = TranslateOptions()
@@ -33,7 +33,7 @@ class Translator:
     """Translates lines with an engine and search settings; `search` replaces the settings stored with the model.
 
     With `retry`, a line whose best translation loops or reaches its length limit is searched again with a no-repeat
-    rule (`vtrans.lines.search`). The n-best list comes from the search that is kept. There is no second search
+    rule (`vtrans.translate.steps.search`). The n-best list comes from the search that is kept. There is no second search
     for loops if `search` already has a no-repeat rule, or for samples. `limit` is a parameter of `SourceReader`.
     `beside` is what lies beside the model.
 

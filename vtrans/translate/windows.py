@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 
-from vtrans.lines.line import Line
+from vtrans.translate.steps.line import Line
 
 LINE_COST = 32  # a line costs about as much as 32 more bytes of text
 WINDOW_COST = 200_000  # 2,000 lines of 68 bytes: enough for batches of similar length, few enough to wait for

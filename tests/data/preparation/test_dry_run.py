@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from corpora import TRAIN, made, options, snapshot, two_corpora
 
-from vtrans.console import Console
 from vtrans.data.options import PrepareOptions
 from vtrans.data.preparation.prepare import prepare
-from vtrans.errors import InputError
+from vtrans.system.console import Console
+from vtrans.system.errors import InputError
 
 
 def estimated(opts: PrepareOptions) -> tuple[dict[str, Any], str]:

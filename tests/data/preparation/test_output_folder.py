@@ -12,7 +12,7 @@ from drawn import each_with
 
 import vtrans.data.preparation.prepare
 from vtrans.data.store import DataFolder
-from vtrans.errors import FileError
+from vtrans.system.errors import FileError
 
 
 def test_the_same_inputs_and_options_are_up_to_date(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from drawn import seeded
 from vtrans.data.preparation.learn_vocabulary import learn
 from vtrans.data.preparation.parallel_text import HELD_OUT_SHARE, Corpus, Sample, Split, Survey
 from vtrans.data.store import DataFolder
-from vtrans.errors import InputError
+from vtrans.system.errors import InputError
 
 
 def many(sources: int, seed: int = 0) -> list[tuple[str, str]]:

@@ -14,7 +14,7 @@ from translators import learned
 from vtrans.data.options import Subword
 from vtrans.data.preparation.overlap import subword_counts
 from vtrans.data.store import DataFolder, TokenStore
-from vtrans.errors import InputError
+from vtrans.system.errors import InputError
 from vtrans.text.languages import languages_from, languages_record, tags_among, tags_from
 from vtrans.text.vocabulary import EOS_ID
 

@@ -20,10 +20,10 @@ from safetensors.torch import load_file
 
 from vtrans.config import TrainConfig
 from vtrans.data.store import DataFolder
-from vtrans.errors import InputError
-from vtrans.processes.ranks import Ranks
 from vtrans.storage.run_folder import RunFolder
 from vtrans.storage.states import read_progress
+from vtrans.system.errors import InputError
+from vtrans.system.ranks import Ranks
 from vtrans.training.optimization.loss import Objective
 from vtrans.training.optimization.parallel import Shards, make_parallel
 

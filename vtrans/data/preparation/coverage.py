@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from vtrans.console import Console
+from vtrans.system.console import Console
 from vtrans.text.vocabulary import UNK_ID, Vocabulary
 
 MOST_NAMED = 10  # characters

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vtrans.console import Console, duration
 from vtrans.data.options import DEFAULT_VOCAB_SIZE, PrepareOptions
 from vtrans.data.preparation.encode import Encoded, Encoder, Task, TextPair, encoders
 from vtrans.data.preparation.learn_vocabulary import SizeError, given_vocabularies, learn, learn_vocabularies
 from vtrans.data.preparation.parallel_text import Inputs, Sample, Split
 from vtrans.data.preparation.report import shown
+from vtrans.system.console import Console, duration
 from vtrans.text.vocabulary import Vocabulary
 
 SAMPLE = 20_000

@@ -16,7 +16,7 @@ import numpy as np
 
 from vtrans.data.links import between_subwords, read_pharaoh
 from vtrans.data.preparation.coverage import Coverage, Covering
-from vtrans.processes.workers import map_in_workers
+from vtrans.system.workers import map_in_workers
 from vtrans.text.vocabulary import Vocabulary
 from vtrans.text.words import SPACED, words_of_line
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import sentencepiece
 
-from vtrans.console import Console
 from vtrans.data.options import DEFAULT_VOCAB_SIZE, PrepareOptions
 from vtrans.data.preparation.parallel_text import Sample, Split
-from vtrans.errors import InputError
+from vtrans.system.console import Console
+from vtrans.system.errors import InputError
 from vtrans.text.normalization import NFC, nfc_rules
 from vtrans.text.piece_table import is_byte
 from vtrans.text.spm import with_normalization

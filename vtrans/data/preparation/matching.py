@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from vtrans.console import Console
 from vtrans.data.matches import SEPARATOR_ID, Matches
 from vtrans.data.preparation.encode import Encoded, Side
 from vtrans.data.preparation.store_writer import StoreWriter
 from vtrans.data.store import TokenStore
+from vtrans.system.console import Console
 from vtrans.text.vocabulary import Vocabulary
 
 _BATCH = 4096  # pairs written at a time

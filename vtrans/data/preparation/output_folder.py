@@ -12,13 +12,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from vtrans.console import Console
 from vtrans.data.options import PrepareOptions
 from vtrans.data.preparation.parallel_text import FILES
 from vtrans.data.preparation.report import shown
 from vtrans.data.store import OUR_FILES, REPORT_FILE, read_report
-from vtrans.errors import FileError, InputError
-from vtrans.files import file_sha256, locked, sync_folder, unwritable, write_atomically
+from vtrans.system.console import Console
+from vtrans.system.errors import FileError, InputError
+from vtrans.system.files import file_sha256, locked, sync_folder, unwritable, write_atomically
 from vtrans.text.languages import languages_record
 
 STAGING = ".preparing"

@@ -6,8 +6,8 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vtrans.console import Console
 from vtrans.data.preparation.writing_systems import SCRIPT_DEFINITION, SCRIPT_THRESHOLD, overlap_by_script, script_table
+from vtrans.system.console import Console
 from vtrans.text.vocabulary import Vocabulary
 
 OVERLAP_THRESHOLDS = (1, 5, 20)

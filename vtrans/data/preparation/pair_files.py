@@ -6,7 +6,7 @@ import csv
 from collections.abc import Iterator
 from pathlib import Path, PurePath
 
-from vtrans.errors import InputError
+from vtrans.system.errors import InputError
 from vtrans.text.languages import Languages, languages_in
 from vtrans.text.lines import LineReport, OnBadUtf8, lines_in
 

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from vtrans.console import Console
+from vtrans.config.keys import LONGEST_SHOWN
 from vtrans.data.links import read_pharaoh
 from vtrans.data.options import PrepareOptions
 from vtrans.data.preparation.encode import Encoded, TextPair, hash_of
-from vtrans.errors import FileError, InputError
-from vtrans.files import printable, reason
-from vtrans.keys import LONGEST_SHOWN
+from vtrans.system.console import Console
+from vtrans.system.errors import FileError, InputError
+from vtrans.system.files import printable, reason
 from vtrans.text.lines import LineReport, OnBadUtf8, lines_in, open_bytes
 from vtrans.text.normalization import NFC, source_text
 from vtrans.text.vocabulary import Vocabulary

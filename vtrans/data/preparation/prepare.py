@@ -16,7 +16,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from vtrans.console import Console
 from vtrans.data.matches import check_package
 from vtrans.data.options import DEFAULT_VOCAB_SIZE, PrepareOptions
 from vtrans.data.preparation.added_subwords import with_added
@@ -31,10 +30,11 @@ from vtrans.data.preparation.parallel_text import Inputs, Repeats, Split
 from vtrans.data.preparation.report import dropped_pairs, show
 from vtrans.data.preparation.store_writer import StoreWriter
 from vtrans.data.store import FORMAT, REPORT_FILE, REVISION, TRAIN_FILE, VALID_FILE
-from vtrans.errors import InputError
-from vtrans.files import check_path, explained, write_atomically
-from vtrans.processes.cores import usable_processors
 from vtrans.storage.pair_counts import PairCounts
+from vtrans.system.console import Console
+from vtrans.system.cores import usable_processors
+from vtrans.system.errors import InputError
+from vtrans.system.files import check_path, explained, write_atomically
 from vtrans.text.languages import languages_record
 from vtrans.text.vocabulary import JOINT_FILE, SRC_FILE, TGT_FILE, Vocabulary, have_one_table
 

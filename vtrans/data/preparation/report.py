@@ -6,11 +6,11 @@ import shlex
 from pathlib import Path
 from typing import Any, get_args
 
-from vtrans.console import Console
 from vtrans.data.preparation.coverage import show_coverage
 from vtrans.data.preparation.encode import RATIO_FREE_TOKENS
 from vtrans.data.preparation.overlap import show_overlap
 from vtrans.storage.pair_counts import Kind, PairCounts, Side
+from vtrans.system.console import Console
 from vtrans.text.languages import language_name, languages_from
 from vtrans.text.normalization import NFC
 

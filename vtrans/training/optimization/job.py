@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from vtrans.config import Recipe, TrainConfig
-from vtrans.console import Console
 from vtrans.data.batches import collate
 from vtrans.data.store import DataFolder
-from vtrans.errors import InputError
 from vtrans.model import Transformer
-from vtrans.processes.ranks import Ranks
 from vtrans.storage.run_folder import RunFolder
+from vtrans.system.console import Console
+from vtrans.system.errors import InputError
+from vtrans.system.ranks import Ranks
 from vtrans.text.vocabulary import BOS_ID, EOS_ID
 from vtrans.training.optimization.loss import Objective, autocast
 from vtrans.training.optimization.optimizer import MovingAverage, make_optimizer

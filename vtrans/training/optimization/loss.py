@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from vtrans.data.batches import Batch, Links
 from vtrans.model import Transformer
-from vtrans.numerics.products import (
+from vtrans.model.products import (
     bfloat16_products,
     grad_input,
     in_bfloat16,

@@ -25,10 +25,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from vtrans.config import TrainConfig
 from vtrans.data.batches import collate
-from vtrans.errors import InputError
 from vtrans.model import SSRU, CrossAttention, FeedForward, SelfAttention
-from vtrans.processes.local_ranks import share_memory
-from vtrans.processes.ranks import Ranks
+from vtrans.system.errors import InputError
+from vtrans.system.local_ranks import share_memory
+from vtrans.system.ranks import Ranks
 from vtrans.text.vocabulary import EOS_ID
 from vtrans.training.optimization.loss import Objective
 from vtrans.training.optimization.optimizer import MovingAverage, costs

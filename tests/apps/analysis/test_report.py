@@ -1,0 +1,146 @@
+"""The report of runs as an HTML page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from html import escape
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from cli_runner import Done
+
+from vtrans.apps.analysis.report import POLICY, ReportOptions, marked, report
+from vtrans.apps.analysis.run_history import histories
+from vtrans.data.store import DataFolder
+from vtrans.storage.run_folder import RunFolder
+from vtrans.system.errors import FileError
+
+VOID = {"meta", "input", "br", "link", "img"}
+
+
+class Page(HTMLParser):
+    """Checks that tags are balanced, and collects the tags, the text and what the page would load."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.text = ""
+        self.loaded: list[str] = []
+        self.feed(html)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        if tag not in VOID and not (self.get_starttag_text() or "").endswith("/>"):
+            self.open.append(tag)
+        self.loaded += [value or "" for name, value in attrs if name in ("src", "href", "data")]
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_the_page_shows_the_run_and_loads_nothing(tiny_run: RunFolder, tiny_data: DataFolder) -> None:
+    (history,) = histories([tiny_run.path])
+    page = Page(report([history], ReportOptions(sentences=2, data=tiny_data.path)))
+    assert all(each.startswith("data:image/") for each in page.loaded)
+    assert "img-src data:" in POLICY  # which blocks everything else
+    assert "img" in page.tags  # the attention
+    assert page.tags.count("svg") == 2 * 6  # curves over updates and over time
+    assert history.sources is not None
+    for shown in (*history.sources[:2], "Results", "train.max_steps", "Overlap"):
+        assert shown in page.text
+    assert history.best is not None
+    assert f"{history.best['bleu']:.2f}" in page.text
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "shown"),
+    [
+        ("ein Hund läuft", "ein Dackel läuft", "ein <del>Hund</del> <ins>Dackel</ins> läuft"),
+        ("我爱狗。", "我爱猫。", "我爱<del>狗</del><ins>猫</ins>。"),
+        ("", "<猫", "&lt;猫"),
+    ],
+)
+def test_words_that_are_new_since_the_row_above_are_marked(before: str, after: str, shown: str) -> None:
+    assert marked(before, after) == shown
+
+
+def test_text_has_its_own_direction(tiny_run: RunFolder) -> None:
+    (history,) = histories([tiny_run.path])
+    page = report([history], ReportOptions(sentences=1))
+    assert history.sources is not None
+    assert history.references is not None
+    for text in (history.sources[0], history.references[0]):
+        assert f' dir="auto">{escape(text)}<' in page
+
+
+def test_text_of_the_user_is_escaped(run_copy: RunFolder) -> None:
+    (history,) = histories([run_copy.path])
+    evil = "<script>alert(1)</script>&\"'"
+    for path in (run_copy.valid_src, run_copy.valid_ref, *run_copy.validation.glob("step-*.txt")):
+        path.write_text(f"{evil}\n" * len(path.read_text().splitlines()))
+    renamed = run_copy.path.rename(run_copy.path.with_name("<b>&run"))
+    (history,) = histories([renamed])
+    page = Page(report([history], ReportOptions(sentences=1)))
+    assert page.tags.count("script") == 1
+    assert "b" not in page.tags
+    assert evil in page.text
+
+
+def test_several_runs_are_compared(tiny_run: RunFolder, run_copy: RunFolder) -> None:
+    recipe = run_copy.recipe.read_text()
+    run_copy.recipe.write_text(recipe.replace("max_steps = 30", "max_steps = 31"))
+    first, second = histories([tiny_run.path, run_copy.path])
+    assert first.name != second.name
+    page = Page(report([first, second], ReportOptions(sentences=0)))
+    text = " ".join(page.text.split())
+    assert "Differences between the runs" in text
+    assert "+0.00" in text  # the runs are equal
+    changed = text.split("Recipes")[1].split("All ")[0]
+    assert re.findall(r"(?:model|train|search)\.[a-z_]+", changed) == ["train.max_steps"]
+
+
+@pytest.mark.parametrize("line", ["{", "[]", '{"kind": "train", "step": "x", "seconds": 1}', '{"kind": "valid"}'])
+def test_damaged_records_are_named(run_copy: RunFolder, line: str) -> None:
+    lines = run_copy.metrics.read_text().splitlines()
+    run_copy.metrics.write_text("\n".join([lines[0], line, *lines[1:], ""]))
+    with pytest.raises(FileError, match="line 2"):
+        histories([run_copy.path])
+
+
+def test_training_keeps_the_report_up_to_date(
+    tiny_data: DataFolder, run_copy: RunFolder, run_cli: Callable[..., Done]
+) -> None:
+    args = ("train", "--data", tiny_data.path, "--out", run_copy.path, "--quiet")
+    done = run_cli(*args, "--set", "train.max_steps=40", "--report")
+    assert done == Done(0, b"", "")
+    page = Page(run_copy.report.read_text())
+    assert histories([run_copy.path])[0].valid[-1]["step"] == 40
+    assert ">40<" in run_copy.report.read_text()
+    assert "Curves" in page.text
+    # A report that cannot be written ends no training.
+    run_copy.report.unlink()
+    run_copy.report.mkdir()
+    done = run_cli(*args, "--set", "train.max_steps=50", "--report")
+    assert done.code == 0
+    assert "report" in done.err
+    assert max(run_copy.steps()) == 50
+
+
+def test_the_command_writes_one_page(tiny_run: RunFolder, tmp_path: Path, run_cli: Callable[..., Done]) -> None:
+    out = tmp_path / "report.html"
+    assert run_cli("report", tiny_run.path, "--out", out, "--quiet") == Done(0, b"", "")
+    assert "img" in Page(out.read_text()).tags
+    assert run_cli("report", tiny_run.path, "--out", tmp_path / "report.txt").code == 2
+    assert run_cli("report", tmp_path, "--out", out).code == 2
+    assert run_cli("report", tiny_run.path, "--out", tiny_run.recipe.with_suffix(".html"), "--data", tmp_path).code == 2

@@ -1,0 +1,140 @@
+"""`vtrans translate FILE`: what is read, written and refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import polib
+import pytest
+from cli_runner import Done
+
+from vtrans.apps.documents.memory import Memory
+from vtrans.storage.run_folder import RunFolder
+from vtrans.text.languages import Languages
+
+HEADER = 'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=UTF-8\\n"\n\n'
+PO = HEADER + 'msgid "The big <b>dog</b> sees %s."\nmsgstr ""\n'
+
+Run = Callable[..., Done]
+
+
+@pytest.fixture
+def translate(run_cli: Run, ending_run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Returns a function that runs `vtrans translate` in a folder with documents."""
+    monkeypatch.chdir(tmp_path)
+    for name, content in {"a.po": PO, "docs/b.po": PO, "docs/deep/c.txt": "The cat.\n", "docs/.d.txt": "x"}.items():
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text(content, encoding="utf-8")
+    Path("docs/e.bin").write_bytes(b"\0")
+    model = "--model", ending_run.path, "--device", "cpu"
+    return lambda *words: run_cli("translate", *words, *model)
+
+
+def test_a_document_goes_to_a_file_or_to_stdout(translate: Run) -> None:
+    done = translate("a.po", "-o", "a.de.po", "--processes", "1")
+    assert done.code == 0, done.err
+    (entry,) = polib.pofile("a.de.po")
+    assert entry.fuzzy
+    assert [entry.msgstr.count(tag) for tag in ("<b>", "</b>", "%s")] == [1, 1, 1]
+    assert translate("a.po", "--quiet").out == Path("a.de.po").read_bytes()
+    assert Path("a.po").read_text(encoding="utf-8") == PO
+    assert translate("a.de.po", "-o", "again.po", "--overwrite").code == 0
+    assert translate("a.de.po", "-o", "b.po").code == 0
+    assert Path("b.po").read_bytes() == Path("a.de.po").read_bytes()
+    Path("a.txt").write_bytes(Path("a.po").read_bytes())
+    assert translate("a.txt", "--format", "po").out == Path("a.de.po").read_bytes()
+
+
+def test_several_documents_and_folders_go_to_a_folder(translate: Run) -> None:
+    done = translate("a.po", "docs", "-o", "docs/new")
+    assert done.code == 0, done.err
+    made = sorted(str(path) for path in Path("docs/new").rglob("*") if path.is_file())
+    assert made == ["docs/new/a.po", "docs/new/b.po", "docs/new/deep/c.txt"]
+    assert translate("docs", "-o", "docs/new").code == 0
+    assert not Path("docs/new/new").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ("a.po --tsv", "--tsv"),
+        ("a.po --nbest 2", "--nbest"),
+        ("a.po --input x", "--input"),
+        ("a.po --line-buffered", "--line-buffered"),
+        ("a.po --chunk-lines 2", "--chunk-lines"),
+        ("a.po --prefix x", "--prefix"),
+        ("a.po --constraints x", "--constraints"),
+        ("a.po --on-bad-utf8 replace", "--on-bad-utf8"),
+        ("--overwrite", "--overwrite"),
+        ("--format po", "--format"),
+        ("a.po docs", "--out"),
+        ("a.po docs/b.po -o docs/b.po", "docs/b.po"),
+        ("a.po -o a.po", "a.po"),
+        ("a.po -o .", "folder"),
+        ("docs -o docs", "docs"),
+        ("a.po docs/../a.po -o out", "a.po"),
+        ("nowhere.po", "nowhere.po"),
+        ("a.ppo", "did you mean a.po?"),
+        ("docs/e.bin", "--format"),
+        ("a.po --format doc", "--format"),
+        ("docs/deep -o out --format po", "line 1"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(translate: Run, words: str, named: str) -> None:
+    before = sorted(Path().rglob("*"))
+    done = translate(*words.split())
+    assert (done.code, done.out) == (2, b"")
+    assert named in done.err
+    assert sorted(Path().rglob("*")) == before
+
+
+def test_an_existing_translation_is_completed(translate: Run) -> None:
+    Path("new.po").write_text(PO[:-3] + '"Der <b>Hund</b> sieht %s."\n', encoding="utf-8")
+    corrected = Path("new.po").read_bytes()
+    assert translate("a.po", "-o", "new.po").code == 0
+    assert Path("new.po").read_bytes() == corrected
+    source, edited = {"a": "The dog.", "b": "The cat."}, {"a": "Der Hund!", "b": ""}
+    Path("en.json").write_text(json.dumps(source), encoding="utf-8")
+    Path("de.json").write_text(json.dumps(edited), encoding="utf-8")
+    assert translate("en.json", "-o", "de.json").code == 0
+    first = Path("de.json").read_bytes()
+    values = json.loads(first)
+    assert values["a"] == edited["a"]
+    assert values["b"]
+    assert translate("en.json", "-o", "de.json").code == 0
+    assert Path("de.json").read_bytes() == first
+    assert translate("en.json", "-o", "de.json", "--overwrite").code == 0
+    assert Path("de.json").read_bytes() == translate("en.json").out
+    Path("de.json").write_bytes(b"{")
+    done = translate("en.json", "-o", "de.json")
+    assert done.code == 2
+    assert "de.json" in done.err
+    assert Path("de.json").read_bytes() == b"{"
+
+
+def test_one_that_fails_is_named_and_a_second_run_does_the_rest(translate: Run) -> None:
+    memory = Memory(Path("corrections"))
+    memory.add(Languages("en", "de"), "The cat.", "Die K\u00e4tze.")
+    memory.close()
+    entry = 'msgid "The cat."\nmsgstr ""\n'
+    Path("docs/a.po").write_text(HEADER.replace("UTF-8", "US-ASCII") + entry, encoding="utf-8")
+    words = "docs", "-o", "out", "--memory", "corrections"
+    done = translate(*words)
+    assert done.code == 1
+    assert "docs/a.po" in done.err
+    made = [Path("out/b.po"), Path("out/deep/c.txt")]
+    assert sorted(path for path in Path("out").rglob("[!.]*") if path.is_file()) == made
+    for path in made:
+        path.write_text("corrected", encoding="utf-8")
+    Path("docs/a.po").write_text(HEADER + entry, encoding="utf-8")
+    Path("docs/deep/c.txt").write_text("The dog.\n", encoding="utf-8")
+    assert translate(*words).code == 0
+    assert "K\u00e4tze" in Path("out/a.po").read_text(encoding="utf-8")
+    assert [path.read_text(encoding="utf-8") == "corrected" for path in made] == [True, False]
+    assert not list(Path("out").glob(".*"))
+    made[0].unlink()
+    made[1].write_text("corrected", encoding="utf-8")
+    assert translate(*words).code == 0  # all again
+    assert made[1].read_text(encoding="utf-8") != "corrected"

@@ -1,0 +1,102 @@
+"""Hostile documents are read and written in linear time, in encodings that are supported."""
+
+from __future__ import annotations
+
+import encodings.aliases
+import json
+import sys
+import time
+from contextlib import suppress
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from vtrans.apps.documents.document import Translated
+from vtrans.apps.documents.files import open_file
+from vtrans.system.errors import DocumentError
+
+LIMIT = 10**7
+PO = 'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\n"\n\n#, {}\nmsgid "word {}"\nmsgstr ""\n'
+
+
+def written(name: str, text: str) -> bytes:
+    """Returns a file in which every line is translated as itself."""
+    opened = open_file(name, text.encode(), LIMIT)
+    documents = [opened.read(part, "en") for part in opened.texts]
+    return opened.written([document.joined([*map(Translated.unchanged, document.lines)]) for document in documents])
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    {
+        "placeholders": ("a.json", json.dumps({"a": "word " + "%s" * 60_000})),
+        "roles": ("a.json", json.dumps({"a": "word " + ":a" * 60_000})),
+        "flags of printf": ("a.po", PO.format("c-format", "%" + "0" * 60_000)),
+        "tags in a PO file": ("a.po", PO.format("c-format", "<b>" * 20_000)),
+        "markup in a PO file": ("a.po", PO.format("c-format", "B<" * 30_000)),
+        "accelerators": ("a.po", PO.format("c-format", "_" * 60_000)),
+        "characters of Lisp": ("a.po", PO.format("lisp-format", "~'" * 60_000)),
+        "punctuation in a tag": ("a.html", f"A <b>dog{'!' * 60_000}a</b> runs."),
+        "a repeated word in a tag": ("a.html", f"A <b>dog {'a ' * 60_000}</b> runs."),
+        "quotation marks": ("a.txt", "\u00ab" * 120_000),
+    }.values(),
+)
+def test_a_hostile_document_is_read_in_linear_time(name: str, text: str) -> None:
+    began = time.process_time()
+    assert len(written(name, text)) >= len(text)
+    assert time.process_time() - began < 4, "60,000 pieces take less than a second, and far more if it is quadratic"
+
+
+MARKDOWN = ("[", "![", "[^", "![](", "[a](b) ", "*a ", "> ", "a\n", "`", "<b>", "$", "$a", "{%", "!!! a\n    ")
+
+
+@pytest.mark.parametrize("piece", MARKDOWN)
+def test_a_character_of_markdown_costs_few_calls(piece: str) -> None:
+    calls, length = 0, 500
+
+    def count(frame: FrameType, event: str, value: Any) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        written("a.md", piece * (length // len(piece)))
+    finally:
+        sys.setprofile(None)
+    assert calls < 500 * length
+
+
+XLIFF = (
+    '<?xml version="1.0" encoding="{}"?><xliff version="1.2"><file source-language="en" target-language="de"><body>'
+    '<trans-unit id="a"><source>A dog runs.</source></trans-unit></body></file></xliff>'
+)
+OTHERS = ("idna", "punycode", "raw_unicode_escape", "unicode_escape", "undefined", "nothing")
+DECLARED = {
+    "a.xlf": XLIFF,
+    "a.html": '<meta charset="{}"><p>A dog runs.</p>',
+    "a.po": 'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset={}\\n"\n\nmsgid "A dog."\nmsgstr ""\n',
+}
+
+
+@pytest.mark.parametrize("name", DECLARED)
+def test_an_encoding_that_is_declared_is_used_or_refused(name: str) -> None:
+    for encoding in sorted({*encodings.aliases.aliases.values(), *encodings.aliases.aliases, *OTHERS}):
+        text, used = DECLARED[name].format(encoding), False
+        with suppress(DocumentError):
+            opened = open_file(name, text.encode(), LIMIT)
+            used = opened.texts == [text]
+            opened.written([text.replace("dog", "\u00e4\u20ac")])
+        assert not (used and encoding in OTHERS), encoding
+
+
+@pytest.mark.parametrize("encoding", ["utf-16le", "utf-16be", "utf-32le", "utf-32be"])
+@pytest.mark.parametrize("name", ["a.txt", "a.md", "a.json", "a.xlf", "a.html"])
+def test_a_document_in_utf16_stays_in_it(name: str, encoding: str) -> None:
+    text = {"a.json": '{"a": "A dog runs."}', "a.xlf": XLIFF.format("utf-16")}.get(name, "A dog runs.\n")
+    marked = f"\ufeff{text}".encode(encoding)
+    opened = open_file(name, marked, LIMIT)
+    assert opened.texts == [text]
+    assert opened.written(opened.texts) == marked
+    with pytest.raises(DocumentError):
+        open_file(name, text.encode(encoding), LIMIT)

@@ -1,0 +1,97 @@
+"""Markdown: what is translated, that all else stays, and that its markup is read as before."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+import pytest
+from catalogues import filled, reverse, rotated, same
+from hypothesis import example, given
+from markdown_it import MarkdownIt
+
+from vtrans.apps.documents.markdown_syntax import add_syntax
+
+
+def md(text: str) -> str:
+    return filled("a.md", text.encode()).decode()
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("a b\n", "b a\n"),
+        ("# a *b* #\n", "# *b* a #\n"),
+        ("a b\n===\n", "b a\n===\n"),
+        ("> a b\n> c d\n", "> d c b a\n"),
+        ("> One dog.\n> Two cats.\n", "> dog. One\n> cats. Two\n"),
+        ("- a b\n  c\n\n1. 1 x\n", "- c b a\n\n1. x 1\n"),
+        ("- [ ] a b\n- [x] c d\n", "- [ ] b a\n- [x] d c\n"),
+        ("a **b c** d", "d **c b** a"),
+        ("a ***b* c** d", "d **c *b*** a"),
+        ("a ~~b~~ __c__\n", "__c__ ~~b~~ a\n"),
+        ('see [the link](http://x/y_z "t") now\n', 'now [link the](http://x/y_z "t") see\n'),
+        ("see [the link][r] now\n\n[r]: http://x\n", "now [link the][r] see\n\n[r]: http://x\n"),
+        ("a `b c` d ![e f](g) h\n", "h ![e f](g) d `b c` a\n"),
+        ("a <http://x.y> b\n", "b <http://x.y> a\n"),
+        ("a <b>c d</b> e <br> f\n", "f <br> e <b>d c</b> a\n"),
+        ("a\\*b \\_c d\n", "d \\_c a\\*b\n"),
+        ("a &lt;b> &copy; c\n", "c © &lt;b> a\n"),
+        ("a b  \nc d\\\ne f\n", "b a  \nd c\\\nf e\n"),
+        ("| a b | c |\n|---|:-:|\n| d | *e* f |\n", "| b a | c |\n|---|:-:|\n| d | f *e* |\n"),
+        ("    a b\n\n```\nc d\n```\n\n<div>\ne f\n</div>\n", "    a b\n\n```\nc d\n```\n\n<div>\ne f\n</div>\n"),
+        ("---\na: b c\n---\nd e\n", "---\na: b c\n---\ne d\n"),
+        ("a b\r\n\r\n* c d\r\n", "b a\r\n\r\n* d c\r\n"),
+        ("\ufeffa b", "\ufeffb a"),
+        ("x {name} %s y\n", "y %s {name} x\n"),
+        ("a -\n", "a -\n"),  # `- a` would be a list
+        ("a #\n", "a #\n"),
+        ("> [!NOTE]\n> a b\n> c\n", "> [!NOTE]\n> c b a\n"),
+        ("[!A] b c\n", "[!A] c b\n"),
+        ("a dog[^1] here\n\n[^1]: a b\n    c\n\n    d e\n", "here dog[^1] a\n\n[^1]: c b a\n\n    e d\n"),
+        ("see $x^2$ and $a b$ now\n", "now $a b$ and $x^2$ see\n"),
+        ("$$\na b\n$$\n", "$$\na b\n$$\n"),
+        ("$5 and $6 too\n", "too $6 and $5\n"),
+        ("# a b {#id}\n", "# b a {#id}\n"),
+        ('!!! note "a b"\n    c d\n\n    - e f\n\ng h\n', '!!! note "b a"\n    d c\n\n    - f e\n\nh g\n'),
+        ("!!! a b\n\n        c d\n", "!!! a b\n\n        c d\n"),
+        ('=== "a b"\n\n    c d\n', '=== "b a"\n\n    d c\n'),
+        ("- a b\n\n    ??? tip\n        c d\n", "- b a\n\n    ??? tip\n        d c\n"),
+        ("::: note\na b\n:::\n", "::: note\nb a\n:::\n"),
+        (":::tip[a b]\n\nc d\n\n:::\n", ":::tip[b a]\n\nd c\n\n:::\n"),
+        ("{% include a.md %}\na b\n{% end %}\n", "{% include a.md %}\nb a\n{% end %}\n"),
+        ("a {% b c %} d\n", "d {% b c %} a\n"),
+    ],
+)
+def test_text_is_translated_and_markup_stays(source: str, expected: str) -> None:
+    assert md(source) == expected
+
+
+SYNTAX = ("[^1]", "\n[^1]: ", "$", "\n!!! a b\n    ", "\n::: a\n", "{% a %}", "\n> [!A]\n")
+PARTS = st.lists(
+    st.sampled_from([*"""
+    *|**|_|`|``|[|](x)|][r]|]|![|<b>|</b>|<http://x>|\\|\\*|&amp;|~~|a dog |two. Three |- |1. |> |# ||{0}|é|  |.
+    """.strip().split("|"), "|", "\n", "\n\n", "\n    ", "\n|-|-|\n", "\n\n[r]: y\n\n", "\n```\n", "\r\n",
+        *SYNTAX]),
+    max_size=20,
+).map("".join)  # fmt: skip
+
+
+MARKED = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+add_syntax(MARKED)
+
+
+@given(PARTS, st.sampled_from([same, reverse, rotated]))
+@example("\\\n[^1]: ", reverse)
+@example("\n\n[^1]: \u00e9<http://x>", reverse)
+def test_the_markup_of_any_file_is_read_as_before(source: str, translate: object) -> None:
+    made = filled("a.md", ("x " + source).encode(), translate).decode()  # type: ignore[arg-type]
+
+    def structure(text: str) -> tuple[list[tuple[str, int]], list[tuple[str, str, str]]]:
+        tokens = MARKED.parse(text)
+        inline = [child for token in tokens for child in token.children or ()]
+        skipped = ("text", "softbreak")
+        return (
+            [(token.type, token.level) for token in tokens],
+            sorted((child.type, child.markup, repr(child.attrs)) for child in inline if child.type not in skipped),
+        )
+
+    assert structure(made) == structure("x " + source)

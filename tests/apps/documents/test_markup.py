@@ -1,0 +1,180 @@
+"""Tags in translations: laws for any HTML, and where tags go."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import hypothesis.strategies as st
+import pytest
+from catalogues import Translate, reverse, same
+from hypothesis import example, given
+
+from vtrans.apps.documents.document import Translated, html_document
+from vtrans.apps.documents.html import read_html
+
+
+def shout(line: str) -> Translated:
+    """Without an alignment."""
+    return Translated(line.upper())
+
+
+def translated(text: str, translate: Translate) -> str:
+    document = html_document(text, "en")
+    return document.joined([translate(line) for line in document.lines])
+
+
+PARTS = st.sampled_from(
+    [*"""
+    <b>| </b>|<i class='x > y'>|</i>|<a href="?a=1&amp;b=2">|</a>|<p>|</p>|<br>|<img src=x>|<!-- a b -->|
+    <script>a < b; c > d</script>|<code>x y</code>|<span translate=no>n o</span>|<pre>|</pre>|word |two words. |Next| |
+    |.|, |&lt;tag&gt;|&amp;|é|<|>|&|</x|</>|<?|🙂
+    """.strip().split("|"), "\r", "\r\n"]
+)  # fmt: skip
+HTML = st.lists(PARTS, max_size=25).map("".join)
+
+
+def tags(document: str) -> Counter[str]:
+    """Everything in a document that is not text, as it was written."""
+    return Counter(item.raw for item in read_html(document) if item.kind != "text" and item.raw.strip())
+
+
+@given(HTML)
+def test_the_items_of_a_document_make_it_up_again(document: str) -> None:
+    assert "".join(item.raw for item in read_html(document)) == document
+
+
+@given(HTML, st.sampled_from([same, reverse, shout]))
+@example(".<i class='x > y'>. </b></i></x", reverse)
+@example(".<b>. </b></x", reverse)
+def test_every_tag_is_in_the_translation_once_and_as_it_was_written(document: str, translate: Translate) -> None:
+    assert tags(translated(document, translate)) == tags(document)
+
+
+def nested(document: str) -> bool:
+    """Whether each closing tag closes the element that was opened last."""
+    opened: list[str] = []
+    for closing, name in re.findall(r"<(/?)([biu])>", document):
+        if not closing:
+            opened.append(name)
+        elif not opened or opened.pop() != name:
+            return False
+    return not opened
+
+
+@st.composite
+def trees(draw: st.DrawFn, depth: int = 3) -> str:
+    words = " ".join(draw(st.lists(st.sampled_from(["dog", "cat,", "runs", "far.", "(so)"]), max_size=4)))
+    if depth == 0:
+        return words
+    children = draw(st.lists(st.tuples(st.sampled_from("biu"), trees(depth - 1)), max_size=3))
+    return " ".join([words, *(f"<{name}>{inside}</{name}>" for name, inside in children)])
+
+
+@given(trees(), st.sampled_from([same, reverse, shout]))
+def test_nested_elements_stay_nested(document: str, translate: Translate) -> None:
+    assert nested(document)
+    assert nested(translated(document, translate))
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        ("The <b>big</b> dog", "dog <b>big</b> The"),
+        ("a <b>b <i>c</i></b> d", "d <b><i>c</i> b</b> a"),
+        ("<b>a b</b> c", "c <b>b a</b>"),
+        ("Look, <a href='/x'>here</a>.", "<a href='/x'>here</a>. Look,"),
+        ("<p>a b</p><p>c d</p>", "<p>b a</p><p>d c</p>"),
+        ("<p class='k'>one.\n Two three.</p>\n", "<p class='k'>one.\n three. Two</p>\n"),
+        ("a b<br/>c d", "b a<br/>d c"),
+        ("a <code>b c</code> d e", "a <code>b c</code> e d"),
+        (
+            "a <span translate='no'>b <span>c</span> d</span> e f",
+            "a <span translate='no'>b <span>c</span> d</span> f e",
+        ),
+        ("<b class=notranslate>a b</b> c d", "<b class=notranslate>a b</b> d c"),
+        ("<script>a b</script><style>c d</style>e f", "<script>a b</script><style>c d</style>f e"),
+        ("a &lt;b&gt; &amp; c&nbsp;", "c &amp; &lt;b&gt; a&nbsp;"),
+        ("<b>one two. Three</b> four", "four <b>Three two. one</b>"),
+        ("<title>a b</title>", "<title>b a</title>"),
+        ("<pre>a b\n  c d</pre>", "<pre>b a\n  d c</pre>"),
+        ("<pre>a b\r\nc d\re f</pre>", "<pre>b a\r\nd c\rf e</pre>"),
+        ("a b\r\nc\r<b>d</b>\re", "e <b>d</b> c b a"),
+        ("x <img alt='a b'> y", "y x <img alt='a b'>"),
+        ("</b> a b", "</b> b a"),
+        ("a b <b", "b a <b"),
+        ("<p>a b<br", "<p>b a<br"),
+        ("a b <?c", "b a <?c"),
+        ("<i\r\nid='<>'>a b</i\r\n></x\r\ny", "<i\r\nid='<>'>b a</i\r\n></x\r\ny"),
+        ("a</> b", "b a</>"),
+        ("<b>a</b></> b", "b <b>a</b></>"),
+        ("<pre>a b\nc d</>\n<x", "<pre>b a\nd c</>\n<x"),
+        ("a &amp;<b>{0}</b>.", "&amp;<b>{0}</b>. a"),  # a tag never cuts a placeholder
+        ("", ""),
+    ],
+)
+def test_tags_follow_their_words(document: str, expected: str) -> None:
+    assert translated(document, reverse) == expected
+
+
+@pytest.mark.parametrize(
+    ("document", "translation", "links", "expected"),
+    [
+        # Tags inside words surround the same parts.
+        ("the <b>ls</b>(1) manual", "ls(1)-Handbuch", [(1, 0), (2, 0)], "<b>ls</b>(1)-Handbuch"),
+        ("see <b>ls</b>(1), please", "siehe ls(1).", [(0, 0), (1, 1)], "siehe <b>ls</b>(1)."),
+        ("the <b>ls</b> command", "der ls-Befehl", [(0, 0), (1, 1), (2, 1)], "der <b>ls</b>-Befehl"),
+        ("<b>--a</b>[=<i>n</i>] sets", "setzt --a[=n]", [(0, 1), (1, 0)], "setzt <b>--a</b>[=<i>n</i>]"),
+        ("<b>-I</b><i>dir</i> sets", "setzt -Idir", [(0, 1), (1, 0)], "setzt <b>-I</b><i>dir</i>"),
+        ("<b>a<i>b</i></b>.c is", "ist ab.c", [(0, 1), (1, 0)], "ist <b>a<i>b</i></b>.c"),
+        ("the <i>file</i>s", "die Dateien", [(0, 0), (1, 1)], "die <i>Dateien</i>"),
+        ("a dash (<b>-</b>) is", "ein Strich (-)", [(0, 0), (1, 1), (2, 2)], "ein Strich (<b>-</b>)"),
+        ("a '<b>-</b>' is", "ein \u201e-\u201c", [(0, 0), (1, 1)], "ein \u201e<b>-</b>\u201c"),
+        ("<b>-o</b>|<b>--op</b> is", "-o| --op", [(0, 0), (0, 1)], "<b>-o</b>| <b>--op</b>"),
+        ("an <b>a</b> is", "ein Tag", [(0, 0), (1, 1)], "ein <b>Tag</b>"),
+        # A word of an element that is in the translation as it is needs no alignment.
+        ("a <b>xz</b> b", "xz c d", [(0, 0), (1, 1), (2, 2)], "<b>xz</b> c d"),
+        ("of <i>nice</i>: 4", "von nice: 4", [(0, 0), (1, 1), (1, 2)], "von <i>nice</i>: 4"),
+        ("<b>a</b> or <b>a</b>", "a mit a", [(0, 1), (2, 1)], "<b>a</b> mit <b>a</b>"),
+        # A word of the translation that stands for words inside and outside belongs to the element that lacks others.
+        ("a <i>timeout</i> value", "ein Zeitwert", [(0, 0), (1, 1), (2, 1)], "ein <i>Zeitwert</i>"),
+        # Punctuation stays outside an element whose text has none.
+        ("the <i>files</i> that", "die Dateien, die", [(0, 0), (1, 1), (2, 2)], "die <i>Dateien</i>, die"),
+        ("say <b>hello</b> now", "jetzt \u201ehallo\u201c", [(0, 0), (1, 1)], "jetzt \u201e<b>hallo</b>\u201c"),
+        ("<b>Note:</b> it is", "Achtung: es ist", [(0, 0), (1, 1), (2, 2)], "<b>Achtung:</b> es ist"),
+        # Characters are words in scripts without spaces between words.
+        ("I love <b>Beijing</b>.", "我爱北京。", [(0, 0), (1, 1), (2, 2), (2, 3), (2, 4)], "我爱<b>北京</b>。"),
+        ("我爱<b>北\n京</b>。", "I love Beijing.", [(0, 0), (1, 1), (2, 2), (3, 2)], "I love <b>Beijing</b>."),
+        ("สุนัข<b>วิ่ง</b>", "A dog runs", [(0, 1), (1, 1), (2, 1), (3, 2), (4, 2)], "A dog <b>runs</b>"),
+    ],
+)
+def test_each_element_surrounds_its_words(
+    document: str, translation: str, links: list[tuple[int, int]], expected: str
+) -> None:
+    assert translated(document, lambda line: Translated(translation, tuple(links))) == expected
+
+
+def test_text_cannot_become_a_tag() -> None:
+    assert translated("a &lt;script&gt;", reverse) == "&lt;script&gt; a"
+    assert (
+        translated("a", lambda line: Translated("<script>alert(1)</script>&"))
+        == "&lt;script&gt;alert(1)&lt;/script&gt;&amp;"
+    )
+
+
+@pytest.mark.parametrize(
+    ("page", "translation", "written"),
+    [
+        ("<html lang=en><p>A dog.</p>", "كلب.", '<html dir="rtl" lang=en><p>كلب.</p>'),
+        (
+            "<!doctype html><HTML DIR='rtl' lang=he><p>כלב</p>",
+            "a dog",
+            '<!doctype html><HTML dir="ltr" lang=he><p>a dog</p>',
+        ),
+        ("<html dir=rtl><p>כלב</p>", "كلب", "<html dir=rtl><p>كلب</p>"),
+        ("<html><p dir=ltr>A dog.</p>", "狗。", "<html><p dir=ltr>狗。</p>"),
+        ("<p>A dog.</p>", "كلب.", "<p>كلب.</p>"),
+    ],
+)
+def test_a_page_has_the_direction_of_its_translation(page: str, translation: str, written: str) -> None:
+    assert translated(page, lambda line: Translated(translation)) == written

@@ -1,0 +1,90 @@
+"""Glossaries of requests and of the server, and protected text over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from services import EN_DE, serving
+from translators import translator
+
+from vtrans.apps.documents.document import Translated
+from vtrans.apps.server.batching import RequestOptions
+from vtrans.apps.server.models import workers_for
+from vtrans.apps.server.parameters import GLOSSARY_CHARACTERS, GLOSSARY_TERMS
+from vtrans.system.errors import InputError
+from vtrans.translate.division import Division
+from vtrans.translate.steps.line import Line
+from vtrans.translate.wording.glossary import Glossary, pair_of
+
+GLOSSARY = {"dog": "Hund|Hunde", "cat": "Katze"}
+
+
+def named(lines: Sequence[Line], options: RequestOptions, ready: object) -> list[list[Translated]]:
+    """Translates each line as the pairs of its request's glossary."""
+    return [[Translated(str(options.glossary and options.glossary.pairs))] for _ in lines]
+
+
+def test_a_request_may_have_a_glossary() -> None:
+    with serving(translate=named) as client:
+        translations = client.translate("dog cat", glossary=GLOSSARY).json["translatedText"]
+        assert translations == str((("dog", ("Hund", "Hunde")), ("cat", ("Katze",))))
+        pairs = list(GLOSSARY.items())
+        assert client.translate("dog cat", glossary=pairs).json["translatedText"] == translations
+        nothing: list[Any] = [None, {}, []]
+        for empty in nothing:
+            assert client.translate("x", glossary=empty).json["translatedText"] == "None"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "dog",
+        3,
+        [["dog"]],
+        [["dog", "a", "b"]],
+        [["dog", 3]],
+        {"dog": ""},
+        {" ": "Hund"},
+        {"dog": "Hund||Hunde"},
+        {"dog": None},
+        {"dog": "\0"},
+        {"dog": "x" * (GLOSSARY_CHARACTERS + 1)},
+        [["dog", "Hund"], ["dog", "Hunde"]],
+        {f"t{i}": "x" for i in range(GLOSSARY_TERMS + 1)},
+    ],
+)
+def test_a_wrong_glossary_is_refused(wrong: Any) -> None:
+    with serving(translate=named) as client:
+        reply = client.translate("x", glossary=wrong)
+        assert (reply.status, "glossary" in reply.json["error"]) == (400, True)
+
+
+def test_terms_of_a_request_come_before_those_of_the_server_and_text_is_protected() -> None:
+    models = {EN_DE: translator(max_length=0)}
+    server = Glossary((pair_of("dog", "Hund"), pair_of("cat", "park")))
+    with workers_for(models, {EN_DE: server}, Division(1, 1, False), print) as workers:
+        workers[EN_DE].check(RequestOptions(glossary=server))
+        with serving(translate=workers[EN_DE]._translate) as client:
+            said = client.translate("the dog {x} sleeps").json["translatedText"]
+            assert "Hund" in said
+            assert said.count("{x}") == 1
+            said = client.translate("the dog runs in the cat", glossary={"dog": "ein ein"}).json["translatedText"]
+            assert "ein ein" in said
+            assert "park" in said
+            said = client.translate("<p>a <b>dog</b> &lt;x&gt; %s</p>", format="html").json["translatedText"]
+            assert (said.count("&lt;x&gt;"), said.count("%s")) == (1, 1)
+        workers[EN_DE].close()
+    with workers_for(models, {}, Division(1, 1, False), print) as workers:
+        for setting in (("stop", "shrink"), ("beam_groups", 3)):  # the search could not keep protected text
+            with pytest.raises(InputError, match=setting[0]):
+                workers[EN_DE].check(RequestOptions(search=(setting,)))
+        workers[EN_DE].close()
+    shrinking = {EN_DE: translator(stop="shrink")}
+    with workers_for(shrinking, {}, Division(1, 1, False), print) as workers:
+        with pytest.raises(InputError, match="`stop`"):
+            workers[EN_DE].check(RequestOptions(glossary=server))
+        workers[EN_DE].check(RequestOptions(glossary=server, search=(("stop", "count"),)))
+        workers[EN_DE].check(RequestOptions(search=(("stop", "shrink"),)))  # as its own search
+        workers[EN_DE].close()

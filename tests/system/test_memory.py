@@ -1,0 +1,99 @@
+"""Settings of the C library and oneDNN for memory."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from vtrans.system.memory import available_memory, manage_memory, total_memory
+
+
+def test_environment_variables_of_the_user_take_precedence(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[int, int]] = []
+
+    class Library:
+        def mallopt(self, parameter: int, value: int) -> int:
+            calls.append((parameter, value))
+            return 1
+
+    monkeypatch.setattr("vtrans.system.memory.ctypes.CDLL", lambda name: Library())
+    monkeypatch.setattr("vtrans.system.memory.platform.libc_ver", lambda: ("glibc", "2.36"))
+    monkeypatch.delenv("MALLOC_TRIM_THRESHOLD_", raising=False)
+    monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", "1000")
+    monkeypatch.setenv("LRU_CACHE_CAPACITY", "7")
+    monkeypatch.setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "")
+    monkeypatch.delenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY")
+    manage_memory()
+    assert calls == [(-1, 1 << 30)]
+    assert os.environ["LRU_CACHE_CAPACITY"] == "7"
+    assert 64 <= int(os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"]) < 1024
+    monkeypatch.setattr("vtrans.system.memory.platform.libc_ver", lambda: ("", ""))
+    manage_memory()
+    assert len(calls) == 1
+
+
+FILES = {
+    "proc/meminfo": "MemTotal:       9000 kB\nMemFree: 1000 kB\nMemAvailable:    6000 kB\n",
+    "sys/fs/cgroup/memory.max": "5000000\n",
+    "sys/fs/cgroup/memory.current": "2000000\n",
+    "sys/fs/cgroup/memory/memory.limit_in_bytes": "700\n",
+    "sys/fs/cgroup/memory/memory.usage_in_bytes": "900\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("files", "available", "total"),
+    [
+        (0, math.inf, math.inf),
+        (1, 6_144_000, 9_216_000),
+        (2, 6_144_000, 9_216_000),
+        (3, 3_000_000, 5_000_000),
+        (5, 0, 700),
+    ],
+)
+def test_memory_is_that_of_the_system_or_the_container(
+    files: int, available: float, total: float, tmp_path: Path
+) -> None:
+    for name in list(FILES)[:files]:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(FILES[name])
+    assert (available_memory(tmp_path), total_memory(tmp_path)) == (available, total)
+    (tmp_path / "sys/fs/cgroup").mkdir(parents=True, exist_ok=True)
+    (tmp_path / "sys/fs/cgroup/memory.max").write_text("max\n")
+    unlimited = {0: (math.inf, math.inf), 5: (0, 700)}.get(files, (6_144_000, 9_216_000))
+    assert (available_memory(tmp_path), total_memory(tmp_path)) == unlimited
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it reads /proc")
+def test_products_of_many_shapes_take_bounded_memory() -> None:
+    """Without the limit, a kernel of half a megabyte per shape stays in memory."""
+    code = """
+import os, sys
+import vtrans.system.memory
+if sys.argv[1] == "managed":
+    vtrans.system.memory.manage_memory()
+import torch
+from vtrans.model.products import linear
+torch.set_num_threads(1)
+x, w = torch.randn(2000, 128), torch.randn(256, 128)
+linear(x, w)
+with open("/proc/self/statm") as file:
+    before = int(file.read().split()[1])
+for n in range(2000, 1750, -1):  # downwards, so that the next product fits into freed memory
+    linear(x[:n], w)
+with open("/proc/self/statm") as file:
+    print((int(file.read().split()[1]) - before) * os.sysconf("SC_PAGE_SIZE"))
+"""
+    environment = {k: v for k, v in os.environ.items() if "CACHE_CAPACITY" not in k and not k.startswith("MALLOC")}
+    grown = [
+        int(subprocess.run([sys.executable, "-c", code, how], capture_output=True, check=True, env=environment).stdout)
+        for how in ("managed", "as it comes")
+    ]
+    if grown[1] < 70e6:
+        pytest.skip("this torch keeps no kernels")
+    assert grown[0] < 0.7 * grown[1]

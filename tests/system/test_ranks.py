@@ -1,0 +1,94 @@
+"""The processes of one command."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from runs import CPU
+
+from vtrans.cli import _run
+from vtrans.data.store import DataFolder
+from vtrans.storage.run_folder import RunFolder
+from vtrans.system.console import Console
+from vtrans.system.ranks import Ranks
+from vtrans.training.setup import TrainOptions
+from vtrans.training.trainer import train
+
+SILENCE = timedelta(hours=1)
+
+
+@pytest.mark.parametrize(
+    ("asked", "world", "gpu", "expected"),
+    [
+        ("cuda", 4, True, "cuda:2"),
+        (None, 4, True, "cuda:2"),
+        ("cuda:1", 4, True, "cuda:1"),
+        ("cpu", 4, True, "cpu"),
+        (None, 4, False, "cpu"),
+        ("mps", 4, False, "mps"),
+        ("cuda", 1, True, "cuda"),
+        (None, 1, True, None),
+    ],
+)
+def test_each_rank_takes_its_own_gpu(
+    tmp_path: Path,
+    tiny_data: DataFolder,
+    monkeypatch: pytest.MonkeyPatch,
+    asked: str | None,
+    world: int,
+    gpu: bool,
+    expected: str | None,
+) -> None:
+    class Chosen(BaseException):
+        pass
+
+    def choose(name: str | None) -> None:
+        chosen.append(name)
+        raise Chosen
+
+    chosen: list[str | None] = []
+    for name, value in (("WORLD_SIZE", world), ("RANK", 6), ("LOCAL_RANK", 2)):
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    monkeypatch.setattr("vtrans.training.trainer.pick_device", choose)
+    with pytest.raises(Chosen):
+        train(tiny_data, RunFolder(tmp_path / "run"), Console(quiet=True), TrainOptions(device=asked))
+    assert chosen == [expected]
+
+
+def test_each_rank_makes_its_gpu_the_current_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[Any] = []
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr(torch.cuda, "set_device", done.append)
+    monkeypatch.setattr(torch.distributed, "init_process_group", lambda backend, timeout, **_: done.append(backend))
+    monkeypatch.setattr(torch.distributed, "destroy_process_group", lambda: done.append("ended"))
+    with Ranks().joined(torch.device("cuda:1"), SILENCE):
+        pass
+    with Ranks().joined(CPU, SILENCE):
+        pass
+    assert done == [torch.device("cuda:1"), "nccl", "ended", "gloo", "ended"]
+    # A rank that raises an error does not wait for the others, which do not know about it.
+    with pytest.raises(OSError, match="no such thing"), Ranks().joined(CPU, SILENCE):
+        raise OSError("no such thing.")
+    assert done[5:] == ["gloo"]
+
+
+@pytest.mark.parametrize("words", [["inspect", "missing"], ["inspect", "--unknown"]])
+def test_the_other_ranks_of_a_machine_wait_before_they_report_the_same_error(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = []
+    for rank in ("0", "1"):
+        waits: list[float] = []
+        monkeypatch.setattr("vtrans.cli.time.sleep", waits.append)
+        monkeypatch.setenv("RANK", rank)
+        monkeypatch.setenv("LOCAL_RANK", rank)
+        assert _run(words, debug=False) == 2
+        assert len(waits) == int(rank)
+        told.append(capsys.readouterr().err)
+    assert told[1] == told[0].replace("error: ", "error: process 1: ") != ""

@@ -1,0 +1,67 @@
+"""Lines are read as the text that models learn from."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from translators import learned
+from typed_lines import passed, undone, vocabulary_of
+
+from vtrans.text.vocabulary import Vocabulary
+from vtrans.translate.steps.characters import Characters
+from vtrans.translate.steps.normalise import Normalise
+
+VOCAB = vocabulary_of("The quick dog \" ' &#39;")
+OTHER = learned(["The quick dog"] * 20, normalization="nmt_nfkc")
+TEXT = "run \u201cgit log\u201d now"
+
+
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [
+        ("\u201cYes,\u201d he said. \u201cNo.\u201d", '"Yes," he said. "No."'),
+        ("I don&#39;t know.", "I don't know."),
+        ("'s Avonds l\u2019homme \u2018lit\u2019", "'s Avonds l'homme 'lit'"),
+        ("She said \u201e Ja\u201c and \u201dno\u201d", 'She said " Ja" and "no"'),
+        ("\uff27\uff4f\u3000\ufb01nd\uff0c m\u00b2\u00a0\u2026", "Go find, m\u00b2 \u2026"),
+        ("Don&#39;t: x.py, \u201ca\u201d l&#39;x, &#39;x", "Don't: x.py, \"a\" l'x, &#39;x"),
+        ("\x00\x80", ""),
+        ("a \x00 do\u00adg\u202e", "a  dog"),
+        ("a\tdog", "a\tdog"),  # the vocabulary makes it a space
+        ("👨\u200d👩\U000e0067 \u200ddog", "👨\u200d👩\U000e0067 dog"),  # they join emoji
+        ("क्\u200dया \u2067שלום\u2069 \u2067dog\u2069", "क्\u200dया \u2067שלום\u2069 dog"),  # they are copied
+    ],
+)
+def test_the_text_that_the_model_reads(text: str, seen: str) -> None:
+    assert passed(text, Normalise(Characters(VOCAB, VOCAB), {})).model_text == seen
+
+
+@pytest.mark.parametrize(
+    ("unknown", "seen"), [("", TEXT), ("\u201c", 'run "git log\u201d now'), ("\u201c\u201d", 'run "git log" now')]
+)
+@pytest.mark.parametrize("tag", ["", ">>de<< "])  # a line that names its language is for the model as it is
+def test_other_vocabularies_need_simpler_forms_of_what_they_lack(unknown: str, seen: str, tag: str) -> None:
+    characters: Any = SimpleNamespace(
+        vocabs=[SimpleNamespace(as_source=str)],
+        knows=lambda text: not set(unknown) & set(text),
+        is_unknown=lambda side, character: character in unknown,
+        may_change=lambda line: ">>" not in line,
+    )
+    assert passed(tag + TEXT, Normalise(characters, {})).model_text == tag + (TEXT if tag else seen)
+    assert passed(TEXT, Normalise(characters, {}, raw=True)).model_text == TEXT
+
+
+def test_links_count_the_words_that_the_model_does_not_see() -> None:
+    line = passed("a \x00 dog", Normalise(Characters(VOCAB, VOCAB), {}))
+    assert undone(line, "ein Hund", ((0, 0), (1, 1))).alignment == ((0, 0), (2, 1))
+
+
+@pytest.mark.parametrize("vocab", [VOCAB, OTHER], ids=["nfc", "nmt_nfkc"])
+def test_a_control_character_beside_a_blank_and_a_copied_symbol(vocab: Vocabulary) -> None:
+    for text in ("\u00ad\t\U0001f98a", "a\u00ad\x00\t\u00ad", "a\x0b\x0cdog"):
+        line = passed(text, Normalise(Characters(vocab, vocab), {}))
+        words = len(line.model_text.split())
+        links = tuple((i, i) for i in range(words))
+        assert all(i < len(text.split()) for i, _ in undone(line, "x " * words, links).alignment or ())

@@ -1,0 +1,1 @@
+"""Adapting a model to texts of its users."""

@@ -1,0 +1,273 @@
+"""The cross-attention of one sentence and its translation, as a table of shares, in characters or as SVG.
+
+A map has a row for each word of the translation and a column for each word of the source. As in alignments.py, the
+shares of a source word's subwords are added up, and those of a translated word's subwords are averaged. EOS has a
+column too, so every row of an encoder-decoder model adds up to 1.
+
+Legend: S source length with EOS, T target length, H heads, I columns, J rows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+import numpy as np
+import regex
+import torch
+from numpy.typing import NDArray
+
+from vtrans.data.batches import Batch
+from vtrans.engines.attention import cross_attention, mean_attention, upper_half
+from vtrans.engines.forced import forced_batches
+from vtrans.model import Transformer
+from vtrans.system.console import STEERING, text_width
+from vtrans.system.errors import InputError
+from vtrans.text.lines import one_line
+from vtrans.text.vocabulary import EOS_ID, SPECIAL_PIECES
+from vtrans.text.words import sharing, words_in, words_of_ids, words_of_line
+from vtrans.translate.steps.line import Line
+from vtrans.translate.steps.reader import EXTRA_LENGTH, SourceReader
+from vtrans.translate.translation import TranslateOptions
+from vtrans.translate.translator import Translator
+
+EOS = SPECIAL_PIECES[EOS_ID]
+AXES = "Rows: the translation. Columns: the source."
+SHADES = ((0.7, "██"), (0.4, "▓▓"), (0.2, "▒▒"), (0.05, "░░"))
+"""The least share for each shade, the darkest first."""
+
+
+@dataclass(frozen=True)
+class AttentionMap:
+    """The share of its attention [J, I] that each word of `target` gives to each word of `source`.
+
+    The words may be subwords; the last of `source` is EOS, and the first may be the tag of the target language. A row
+    adds up to 1, or to less in a decoder-only model, where the rest goes to the translation itself. `which` names the
+    layers and heads.
+    """
+
+    source: tuple[str, ...]
+    target: tuple[str, ...]
+    shares: NDArray[np.float64]
+    which: str
+
+    @property
+    def title(self) -> str:
+        return f"{self.which[0].upper()}{self.which[1:]}."
+
+    def as_dict(self) -> dict[str, Any]:
+        rows = self.shares.tolist()
+        return {"which": self.which, "source": list(self.source), "target": list(self.target), "attention": rows}
+
+
+def attention_map(
+    translator: Translator,
+    sentence: str,
+    target: str | None = None,
+    *,
+    to: str | None = None,
+    layer: int | None = None,
+    head: int | None = None,
+    subwords: bool = False,
+) -> AttentionMap:
+    """Returns the attention of the (first) model to the source while it translates `sentence`, or produces `target`.
+
+    Without `layer` it is that of alignments: the head that aligns words, or else the mean over the upper half of the
+    decoder's layers. Layers count from 1, the lowest, and so do heads. Without `head` it is the mean over the heads.
+    Raises InputError for a layer or head that does not exist, and for a sentence or target that is blank or too long to
+    be translated in one piece.
+    """
+    loaded = translator.engine.models[0]
+    config = loaded.model.config
+    for name, number, count in (("layer", layer, config.decoder_layers), ("head", head, config.heads)):
+        if number is not None and not 1 <= number <= count:
+            raise InputError(f"`{name}` must be from 1 to {count} for this model, got {number}.")
+    if head is not None and layer is None:
+        raise InputError("`head` needs `layer`, because each layer has its own heads.")
+    sentence = loaded.src_vocab.as_source(one_line(sentence))
+    tag, source = translator.reader.beginning(to), one_piece(translator.reader, sentence, to)
+    tokens = _target_tokens(translator, sentence, target, to)
+    with torch.inference_mode():
+        ((_, batch),) = forced_batches([([*tag, *source], tokens)], 1, loaded.model.device)
+        shares_TS, of = _shares(loaded.model, batch, layer, head)
+    kind = "attention to the source" if config.architecture == "decoder-only" else "cross-attention"
+    real = [token for token in tokens if token != EOS_ID]
+    if subwords:
+        src_names = [loaded.src_vocab.piece(i) for i in source]
+        tgt_names = [loaded.tgt_vocab.piece(i) for i in real]
+        columns, rows = list(range(len(source))), list(range(len(real)))
+    else:
+        src_names, columns = _words(sentence, words_of_line(sentence, source, loaded.src_vocab))
+        tgt_names, rows = _words(loaded.tgt_vocab.decode(real), words_of_ids(real, loaded.tgt_vocab))
+    src_names = [*map(loaded.src_vocab.piece, tag), *src_names]
+    columns = [*range(len(tag)), *(len(tag) + column for column in columns), len(src_names)]
+    rows += [len(tgt_names)] * (len(tokens) - len(real))
+    sums_TI = shares_TS @ np.eye(len(src_names) + 1)[columns]
+    used = sorted(set(rows))  # some words of a translation have no subword, such as one made of single bytes
+    means_JI = np.stack([sums_TI[np.array(rows) == row].mean(0) for row in used])
+    labels = (*tgt_names, EOS)
+    return AttentionMap((*src_names, EOS), tuple(labels[row] for row in used), means_JI, f"{kind}, {of}")
+
+
+def one_piece(reader: SourceReader, sentence: str, to: str | None) -> list[int]:
+    """Returns the subwords of a sentence, without tag and EOS. Raises InputError if it is blank or has several
+    pieces."""
+    ids = reader.encode(sentence, 1, to=to)
+    if not sentence.strip() or not ids:
+        raise InputError("the sentence is blank; give one with words in it.")
+    if len(ids) > reader.max_source:
+        raise InputError(f"the sentence must have at most {reader.max_source:,} subwords, got {len(ids):,}.")
+    return ids
+
+
+def _words(text: str, numbers: Sequence[int]) -> tuple[list[str], list[int]]:
+    """Returns the words of a text, with those that share a subword as one, and the place of each number among them."""
+    names = dict[int, str]()
+    for word, number in zip(words_in(text), sharing(text, {*numbers}), strict=True):
+        names[number] = names.get(number, "") + word
+    places = {number: place for place, number in enumerate(names)}
+    return [*names.values()], [places[number] for number in numbers]
+
+
+def _target_tokens(translator: Translator, sentence: str, target: str | None, to: str | None) -> Sequence[int]:
+    """Returns the subwords of the translation, with EOS if it ends with EOS."""
+    if target is None:
+        ((best,),) = translator.translate_window([Line(1, sentence)], TranslateOptions(to=to, raw=True))
+        return best.tokens
+    tokens, most = translator.tgt_vocab.encode(one_line(target)), translator.reader.max_source + EXTRA_LENGTH
+    if not tokens:
+        raise InputError("`target` must not be blank; leave it out for the model's own translation.")
+    tokens = [*translator.reader.begin, *tokens, EOS_ID]
+    if len(tokens) > most:
+        raise InputError(f"`target` must have at most {most:,} subwords with EOS, got {len(tokens):,}.")
+    return tokens
+
+
+def _shares(model: Transformer, batch: Batch, layer: int | None, head: int | None) -> tuple[NDArray[np.float64], str]:
+    """Returns the attention [T, S] in a batch of one pair, and the heads and layers that it comes from."""
+    heads, layers = model.config.heads, model.config.decoder_layers
+    of = f"mean of {heads} heads" if heads > 1 else "the one head"
+    if layer is None and (aligning := model.config.alignment_layer):
+        return mean_attention(model, batch)[0], f"head 1 of layer {aligning}, which aligns words"
+    if layer is None:
+        first = upper_half(model) + 1
+        where = f"layers {first}-{layers}" if first < layers else f"layer {first}"
+        return mean_attention(model, batch)[0], f"{of} of {where}"
+    shares_HTS = cross_attention(model, batch, layer - 1)[0][0].float().cpu().double().numpy()
+    if head is None:
+        return shares_HTS.mean(0), f"{of} of layer {layer}"
+    return shares_HTS[head - 1], f"head {head} of layer {layer}"
+
+
+def as_text(attention: AttentionMap, width: int | None = None) -> str:
+    """Returns the map in characters for a terminal: a word of the source is written downwards over two columns.
+
+    Words that do not fit into `width` columns are continued below; None puts all of them side by side.
+    """
+    names = [_printable(word) for word in attention.target]
+    left = max(map(text_width, names))
+    letters = [regex.findall(r"\X", _printable(word)) for word in attention.source]
+    count = len(letters) if width is None else max(1, (width - left - 1) // 2)
+    lines = []
+    for first in range(0, len(letters), count):
+        lines += _band(names, left, letters[first : first + count], attention.shares[:, first : first + count])
+    legend = "  ".join(f"{shade} {least:.0%}" for least, shade in reversed(SHADES))
+    return "\n".join([*lines, attention.title, AXES, f"Shares of at least {legend}"])
+
+
+def _band(names: Sequence[str], left: int, letters: Sequence[list[str]], shares: NDArray[np.float64]) -> list[str]:
+    """Returns the lines for some columns and a blank line; the names of the rows are `left` wide."""
+    height = max(map(len, letters))
+    lines = []
+    for i in range(height):
+        cells = (word[i - height] if i >= height - len(word) else " " for word in letters)
+        lines.append(" " * left + " " + "".join(cell + " " * (2 - text_width(cell)) for cell in cells))
+    for name, row in zip(names, shares, strict=True):
+        cells = (next((shade for least, shade in SHADES if share >= least), "  ") for share in row)
+        lines.append(" " * (left - text_width(name)) + name + " " + "".join(cells))
+    return [*(line.rstrip() for line in lines), ""]
+
+
+def _printable(word: str) -> str:
+    """Returns the word with U+FFFD, which is one column wide, for each character that would steer the terminal."""
+    return word.translate(_REPLACED)
+
+
+_REPLACED = dict.fromkeys((*STEERING, *b"\t\n"), "\ufffd")
+
+
+# The sizes of the SVG picture, in pixels. The font has a fixed width, so the width of each word is known. In most such
+# fonts a letter is 0.6 times as wide as the font size, and never wider than LETTER times that size.
+FONT, CELL, LETTER, GAP = 14, 26, 0.64, 8
+SLOPE = 60  # degrees by which the words of the source rise
+
+STYLE = """\
+  text { font: 14px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; fill: #1b1f24; }
+  .page { fill: #ffffff; }
+  .cell { fill: #0b5cad; }
+  .grid { fill: none; stroke: #d0d4da; }
+  .note { font-size: 12px; fill: #57606a; }
+  @media (prefers-color-scheme: dark) {
+    text { fill: #e6e9ed; }
+    .page { fill: #14171c; }
+    .cell { fill: #6cb2ff; }
+    .grid { stroke: #343a43; }
+    .note { fill: #9aa4b0; }
+  }"""
+
+
+def as_svg(attention: AttentionMap) -> str:
+    """Returns the map as SVG: a grid of cells with the share as opacity, which also appears as a tooltip."""
+    sine, cosine = np.sin(np.radians(SLOPE)), np.cos(np.radians(SLOPE))
+    rise = max(_label_width(word) * sine + FONT * cosine for word in attention.source)
+    left, top = GAP + max(map(_label_width, attention.target)) + GAP, GAP + rise + GAP
+    columns, rows = len(attention.source), len(attention.target)
+    right, bottom = left + columns * CELL, top + rows * CELL
+    # The slanted words of the source reach beyond the last column.
+    reach = max(
+        left + (i + 0.5) * CELL + FONT / 2 + _label_width(word) * cosine for i, word in enumerate(attention.source)
+    )
+    notes = [attention.title, AXES]
+    width = max(right, reach, *(GAP + len(note) * 12 * LETTER for note in notes)) + GAP
+    height = bottom + GAP + 2 * 18 + GAP
+    title = _xml(f"{attention.title} {AXES}")
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
+        f'viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label="{title}">',
+        f"<title>{title}</title>",
+        f"<style>\n{STYLE}\n</style>",
+        f'<rect class="page" width="{width:.0f}" height="{height:.0f}"/>',
+    ]
+    for i, word in enumerate(attention.source):
+        x, y = left + (i + 0.5) * CELL + FONT / 2 - 2, top - GAP / 2
+        lines.append(f'<text transform="translate({x:.1f} {y:.1f}) rotate(-{SLOPE})">{_xml(word)}</text>')
+    for j, word in enumerate(attention.target):
+        y = top + (j + 0.5) * CELL + 0.35 * FONT
+        lines.append(f'<text x="{left - GAP:.1f}" y="{y:.1f}" text-anchor="end">{_xml(word)}</text>')
+    for j, (word, shares) in enumerate(zip(attention.target, attention.shares, strict=True)):
+        for i, (other, share) in enumerate(zip(attention.source, shares, strict=True)):
+            place = f'x="{left + i * CELL:.1f}" y="{top + j * CELL:.1f}" width="{CELL}" height="{CELL}"'
+            figure = f"<title>{_xml(word)}, {_xml(other)}: {share:.1%}</title>"
+            lines.append(f'<rect class="cell" {place} fill-opacity="{share:.3f}">{figure}</rect>')
+    across = "".join(f"M{left:.1f} {top + j * CELL:.1f}H{right:.1f}" for j in range(rows + 1))
+    down = "".join(f"M{left + i * CELL:.1f} {top:.1f}V{bottom:.1f}" for i in range(columns + 1))
+    lines.append(f'<path class="grid" d="{across}{down}"/>')
+    for number, note in enumerate(notes, 1):
+        lines.append(f'<text class="note" x="{GAP}" y="{bottom + GAP + number * 18 - 4:.1f}">{_xml(note)}</text>')
+    return "\n".join([*lines, "</svg>", ""])
+
+
+def _label_width(word: str) -> float:
+    """Returns the largest width of a label, in pixels."""
+    return text_width(word) * FONT * LETTER
+
+
+# Characters that XML cannot hold, not even escaped.
+_NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def _xml(text: str) -> str:
+    return escape(_NO_XML.sub("\ufffd", text))

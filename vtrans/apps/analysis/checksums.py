@@ -1,0 +1,59 @@
+"""Whether the model files and training states of a path are whole: `vtrans inspect --verify`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from vtrans.model.checkpoint import load_model
+from vtrans.storage.run_folder import RunFolder, choose_model
+from vtrans.storage.tensors import open_tensors
+from vtrans.system.errors import FileError
+
+
+@dataclass(frozen=True)
+class Check:
+    """What reading a whole file has found. `problem` is "" for a file that is whole."""
+
+    file: str
+    tensors: int = 0
+    problem: str = ""
+    """A sentence without its full stop."""
+
+    @property
+    def words(self) -> str:
+        """The result for a file that is whole, as a sentence."""
+        return f"{self.file}: {self.tensors} tensors and the header match their CRC-32 checksums"
+
+
+def checks(path: Path) -> Iterator[Check]:
+    """Yields the result for a model file, or for each model file and training state of a run folder.
+
+    For a model, this also checks that the tensors are those of its architecture and that the weights are finite.
+    Raises FileError for a path that is neither a model file nor a run folder.
+    """
+    run = RunFolder(path)
+    if not path.is_dir() or not run.holds_run():
+        yield check(choose_model(path).file, "model")
+        return
+    named = (file for file in (run.best, run.last, run.averaged) if file.exists())
+    for file in (*map(run.step_file, run.steps()), *named):
+        yield check(file, "model")
+    for step in run.state_steps():
+        yield check(run.state_file(step), "state")
+
+
+def check(path: Path, kind: str) -> Check:
+    """Returns the result for one file of this kind, "model" or "state"."""
+    try:
+        with open_tensors(path, kind) as (file, _):
+            names = file.keys()
+            for name in names:
+                file.get_tensor(name)  # raises FileError unless it has its checksum
+            result = Check(str(path), len(names))
+        if kind == "model":
+            load_model(path)
+    except FileError as error:
+        return Check(str(path), problem=str(error).rstrip("."))
+    return result

@@ -1,0 +1,37 @@
+"""`vtrans report`: an HTML page about one or several runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from vtrans.commands.generated import argument, option
+from vtrans.commands.options import Quiet, check_output
+from vtrans.config import DEFAULT_RUN
+from vtrans.system.console import Console
+from vtrans.system.errors import InputError
+
+DATA = "Data folder of the runs; adds the overlap of its vocabulary to the page."
+SENTENCES = "Number of validation sentences to follow through the training."
+
+
+def report(
+    runs: Annotated[list[Path] | None, argument(f"Run folders.  [default: {DEFAULT_RUN}]", "RUN")] = None,
+    out: Annotated[Path, option("HTML file to write.", "FILE", "Output")] = Path("report.html"),
+    sentences: Annotated[int, option(SENTENCES, "N", "Content", min=0, max=100)] = 3,
+    data: Annotated[Path | None, option(DATA, "FOLDER", "Content")] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Write an HTML page with the curves, translations and recipes of runs.
+
+    The page is one file that loads nothing from elsewhere. With several runs, their curves share the charts, and the
+    differences of their scores are tested for significance.
+    """
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise InputError(f"--out must be an HTML file, such as report.html, got {out}.")
+    check_output(out, [])
+    from vtrans.apps.analysis.report import ReportOptions, write_report
+
+    console = Console(quiet=quiet)
+    write_report(runs or [Path(DEFAULT_RUN)], out, ReportOptions(sentences=sentences, data=data), console)
+    console.info(f"{out}: open it in a browser")

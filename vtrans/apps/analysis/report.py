@@ -1,0 +1,356 @@
+"""One HTML page about one or several runs: scores, curves, translations, attention, sharing and recipes.
+
+The page holds everything that it shows: it loads nothing from elsewhere, and its text is escaped.
+"""
+
+from __future__ import annotations
+
+import base64
+import difflib
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from vtrans.apps.analysis.attention_map import as_svg, attention_map
+from vtrans.apps.analysis.charts import Series, line_chart
+from vtrans.apps.analysis.inspection import Inspection, shared_rows
+from vtrans.apps.analysis.parts import shared_groups
+from vtrans.apps.analysis.run_history import Point, RunHistory, histories
+from vtrans.engines.torch_engine import TorchEngine
+from vtrans.score.metrics import compare
+from vtrans.system.console import Console, duration
+from vtrans.system.errors import InputError
+from vtrans.system.files import write_atomically
+from vtrans.text.words import has_spaces, words_in
+from vtrans.translate.translator import Translator
+
+FEW_RUNS = 3  # whose results are columns, which fit a narrow window
+MOST_STEPS = 6  # validations whose translations of a sentence are shown
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
+
+# Title, kind of record, key, whether the scale is logarithmic.
+CURVES = (
+    ("Training loss per token", "train", "loss", False),
+    ("Perplexity of the validation pairs", "valid", "ppl", True),
+    ("BLEU of the validation translations", "valid", "bleu", False),
+    ("chrF of the validation translations", "valid", "chrf", False),
+    ("Learning rate", "train", "lr", False),
+    ("Speed, target tokens per second", "speed", "", False),
+)
+
+
+@dataclass(frozen=True)
+class ReportOptions:
+    """What a report shows besides the records of the runs."""
+
+    sentences: int = 3
+    """Validation sentences whose translations are followed through the training."""
+    data: Path | None = None
+    """The data folder of the runs, for the overlap of its vocabulary; None leaves it out."""
+
+
+def write_report(runs: Sequence[Path], out: Path, options: ReportOptions, console: Console | None = None) -> None:
+    """Writes the page about these run folders; the console shows the progress. Raises FileError for a folder that holds
+    no run, and InputError for a data folder that is not that of the runs."""
+    write_atomically(out, report(histories(runs), options, console).encode())
+
+
+def report(runs: Sequence[RunHistory], options: ReportOptions, console: Console | None = None) -> str:
+    """Returns the page. Raises InputError for a data folder that is not that of the runs."""
+    title = ", ".join(run.name for run in runs)
+    # None before the first checkpoint.
+    models = {run.name: Inspection.of(run.run.path, options.data) if run.run.steps() else None for run in runs}
+    parts = (
+        _legend(runs),
+        _results(runs, models),
+        _curves(runs),
+        _significance(runs),
+        _translations(runs, options.sentences),
+        _attention(runs, models, options.sentences),
+        _sharing(models),
+        _recipes(runs),
+        _records(runs),
+    )
+    body = [f"<h1>Training report: {escape(title)}</h1>"]
+    for part in (console or Console(quiet=True)).counted(parts, "writing the report", len(parts), "parts"):
+        body += part  # each is made as it is read
+    style, script = ((files("vtrans.apps.analysis") / name).read_text("utf-8") for name in ("report.css", "report.js"))
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>Training report: {escape(title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
+        + "\n".join(["<main>", *body, "</main>"])
+        + f"\n<script>\n{script}</script>\n</body>\n</html>\n"
+    )
+
+
+def table(name: str, header: Sequence[str], rows: Iterable[Sequence[object]], *, figures: bool = False) -> str:
+    """Returns a table with this name for screen readers. Columns whose cells look like numbers are aligned right; with
+    `figures`, all but the first are. Cells of type `Html` are not escaped."""
+    cells = [[cell if isinstance(cell, Html) else Html(escape(str(cell))) for cell in row] for row in rows]
+    numeric = [all(_NUMBER.fullmatch(row[i]) for row in cells) and bool(cells) for i in range(len(header))]
+    if figures:
+        numeric = [False] + [True] * (len(header) - 1)
+    marks = [' class="number"' if right else "" for right in numeric]
+    head = "".join(f'<th scope="col"{mark}>{escape(column)}</th>' for column, mark in zip(header, marks, strict=True))
+    lines = [
+        "<tr>" + "".join(f'<td dir="auto"{mark}>{cell}</td>' for cell, mark in zip(row, marks, strict=True)) + "</tr>"
+        for row in cells
+    ]
+    return scrolled(name, f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>")
+
+
+def scrolled(name: str, content: str) -> str:
+    """Returns HTML in a region of this name that scrolls if the window is narrow. The keyboard can reach it."""
+    return f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(name)}">{content}</div>'
+
+
+_NUMBER = re.compile(r"[-+−]?[\d,.]*\d(?:e-?\d+)?|–|")
+
+
+class Html(str):
+    """Text that is already HTML."""
+
+
+def _legend(runs: Sequence[RunHistory]) -> Iterator[str]:
+    if len(runs) == 1:
+        return
+    items = []
+    for number, run in enumerate(runs):
+        style = Series(run.name, number, ()).style
+        key = f'<svg class="key" viewBox="0 0 26 10"><path class="line {style}" d="M1 5H25"/></svg>'
+        items.append(f"<li>{key}{escape(run.name)}</li>")
+    yield f'<ul class="legend">{"".join(items)}</ul>'
+
+
+def _results(runs: Sequence[RunHistory], models: Mapping[str, Inspection | None]) -> Iterator[str]:
+    yield "<h2>Results</h2>"
+    rows = []
+    for run in runs:
+        best, model, train = run.best, models[run.name], run.train
+        seconds = sum(record["seconds"] for record in train)
+        tokens = sum(record["tgt_tokens"] for record in train)
+        rows.append(
+            (
+                run.name,
+                f"{model.parameters:,}" if model else "–",
+                f"{max(record['step'] for record in (*train, *run.valid)):,}",
+                duration(seconds),
+                f"{tokens / seconds:,.0f}" if seconds else "–",
+                f"{best['step']:,}" if best else "–",
+                *(_figure(best, key) for key in ("ppl", "bleu", "chrf")),
+            )
+        )
+    header = ("run", "parameters", "updates", "training time", "tokens/s", "best step", "perplexity", "BLEU", "chrF")
+    if len(runs) <= FEW_RUNS:
+        header, *rows = zip(header, *rows, strict=True)
+        header = ("", *header[1:])
+    yield table("Results", header, rows, figures=len(runs) <= FEW_RUNS)
+    yield (
+        '<p class="note">Training time leaves out validations. Tokens are those of the target. The scores are those '
+        "of the best validation.</p>"
+    )
+    signatures = dict.fromkeys(str(run.best["signature"]) for run in runs if run.best and "signature" in run.best)
+    for signature in signatures:
+        yield f'<p class="note">Signature: <code>{escape(signature)}</code></p>'
+    if len(signatures) > 1:
+        yield "<p>The signatures differ, so BLEU and chrF of these runs are not comparable.</p>"
+
+
+def _figure(record: Mapping[str, Any] | None, key: str) -> str:
+    value = (record or {}).get(key)
+    return "–" if value is None else f"{value:.2f}"
+
+
+def _curves(runs: Sequence[RunHistory]) -> Iterator[str]:
+    yield "<h2>Curves</h2>"
+    yield (
+        '<div class="choice" role="radiogroup" aria-label="Horizontal axis">'
+        '<label><input type="radio" name="axis" id="by-steps" checked> by updates</label>'
+        '<label><input type="radio" name="axis" id="by-time"> by training time</label></div>'
+    )
+    if any(run.best for run in runs):
+        yield '<p class="note">A dotted vertical line is at the best validation.</p>'
+    for name, unit in (("by-steps", "updates"), ("by-time", "minutes")):
+        figures = []
+        for title, kind, key, logarithmic in CURVES:
+            series = []
+            for number, run in enumerate(runs):
+                points = run.speed() if kind == "speed" else run.curve(kind, key)
+                best = None if run.best is None else Point(run.best["step"], run.minutes(run.best["step"]), 0.0)
+                mark = None if best is None else _xy(best, unit)[0]
+                series.append(Series(run.name, number, [_xy(point, unit) for point in points], mark))
+            if chart := line_chart(title, series, x_name=unit, logarithmic=logarithmic):
+                figures.append(f"<figure><figcaption>{escape(title)}</figcaption>{chart}</figure>")
+        yield f'<div class="charts {name}">{"".join(figures)}</div>'
+
+
+def _xy(point: Point, unit: str) -> tuple[float, float]:
+    return (point.step if unit == "updates" else point.minutes), point.value
+
+
+def _significance(runs: Sequence[RunHistory]) -> Iterator[str]:
+    rows = []
+    for first, second in itertools.combinations(runs, 2):
+        texts = [run.translations(run.best["step"]) if run.best else None for run in (first, second)]
+        references = first.references
+        if references is None or references != second.references or None in texts:
+            continue
+        baseline, system = (text or [] for text in texts)
+        try:
+            comparisons = compare(baseline, system, [references], baseline_name=first.name, hyp_name=second.name)
+        except InputError:  # subword marks in the text of an untrained model
+            continue
+        for each in comparisons:
+            difference = f"{each.value - each.baseline_value:+.2f}"
+            values = (f"{each.baseline_value:.2f}", f"{each.value:.2f}", difference, f"{each.p_value:.4f}")
+            rows.append((first.name, second.name, each.name, *values))
+    if rows:
+        yield "<h2>Differences between the runs</h2>"
+        yield table("Differences", ("run A", "run B", "metric", "A", "B", "B − A", "p"), rows)
+        yield (
+            '<p class="note">Paired bootstrap resampling (Koehn 2004) of the best validations. p is about the share of '
+            "resampled texts in which the other run is better; a difference with p below 0.05 is significant.</p>"
+        )
+
+
+def _translations(runs: Sequence[RunHistory], count: int) -> Iterator[str]:
+    shown = [run for run in runs if run.sources and run.references]
+    if not shown or not count:
+        return
+    yield "<h2>Translations through the training</h2>"
+    yield '<p class="note">Words that are new since the row above are marked; removed words are struck through.</p>'
+    for i in range(min(count, *(len(run.sources or ()) for run in shown))):
+        first = shown[0]
+        assert first.sources is not None
+        yield f'<h3 dir="auto">{escape(first.sources[i])}</h3>'
+        for run in shown:
+            assert run.references is not None
+            rows: list[tuple[object, object]] = []
+            before = ""
+            for step in _chosen_steps(run):
+                text = (run.translations(step) or [])[i : i + 1]
+                if text:
+                    rows.append((f"{step:,}", marked(before, text[0])))
+                    before = text[0]
+            rows.append(("reference", run.references[i]))
+            yield table(f"Translations by {run.name}", (run.name if len(runs) > 1 else "update", "translation"), rows)
+
+
+def _chosen_steps(run: RunHistory) -> list[int]:
+    """Returns at most MOST_STEPS steps of validations: early ones close together, the last one, and the best one."""
+    steps = [record["step"] for record in run.valid if run.run.translations(record["step"]).is_file()]
+    if len(steps) <= MOST_STEPS:
+        return steps
+    last = len(steps) - 1
+    chosen = {steps[round(last * (k / (MOST_STEPS - 1)) ** 2)] for k in range(MOST_STEPS)}
+    if run.best is not None and run.best["step"] in steps:
+        chosen.add(run.best["step"])
+    return sorted(chosen)
+
+
+def marked(before: str, after: str) -> Html:
+    """Returns `after` as HTML in which words that `before` lacks are in <ins>, and words it has removed in <del>."""
+    old, new = words_in(before), words_in(after)
+    if not old:
+        return Html(escape(after))
+    blank = " " if has_spaces(before + after) else ""
+    parts = []
+    for kind, a, b, c, d in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if kind == "equal":
+            parts.append(escape(blank.join(new[c:d])))
+            continue
+        if a < b:
+            parts.append(f"<del>{escape(blank.join(old[a:b]))}</del>")
+        if c < d:
+            parts.append(f"<ins>{escape(blank.join(new[c:d]))}</ins>")
+    return Html(blank.join(parts))
+
+
+def _attention(runs: Sequence[RunHistory], models: Mapping[str, Inspection | None], sentences: int) -> Iterator[str]:
+    pictures = []
+    for run in runs:
+        model = models[run.name]
+        if model is None or not run.sources:
+            continue
+        translator = Translator(TorchEngine([model.loaded]))
+        for sentence in run.sources[:sentences]:
+            try:
+                attention = attention_map(translator, sentence, to=next(iter(model.loaded.tags), None))
+            except InputError:  # blank, or too long to be translated in one piece
+                continue
+            data = base64.b64encode(as_svg(attention).encode()).decode()
+            label = f"{run.name}: attention of “{sentence}”"
+            picture = f'<img src="data:image/svg+xml;base64,{data}" alt="{escape(label)}">'
+            pictures.append(f"<h3>{escape(run.name)}</h3>{scrolled(label, picture)}")
+    if pictures:
+        yield "<h2>Attention</h2>"
+        yield '<p class="note">The model that `vtrans translate` would use. Its own translations are the rows.</p>'
+        summary = f"{len(pictures)} sentence{'s' * (len(pictures) != 1)}"
+        yield f"<details><summary>{summary}</summary>{''.join(pictures)}</details>"
+
+
+def _sharing(models: Mapping[str, Inspection | None]) -> Iterator[str]:
+    known = {name: model for name, model in models.items() if model is not None}
+    if not known:
+        return
+    yield "<h2>What is shared</h2>"
+    for name, model in known.items():
+        unshared, parameters = model.parameters_without_sharing, model.parameters
+        saved = f"; {unshared:,} without sharing, which saves {1 - parameters / unshared:.0%}" * (unshared > parameters)
+        yield f"<p>{escape(name)}: {parameters:,} parameters{saved}.</p>"
+        if groups := shared_groups(model.loaded.model):
+            yield table(f"What {name} shares", ("parameters", "saved", "places"), list(shared_rows(groups, full=False)))
+    overlap = next((model.overlap for model in known.values() if model.overlap), None)
+    if overlap:
+        rows = [
+            (f"{row['threshold']}+ times", f"{row['both']:,}", f"{row['either']:,}", f"{row['share']:.1%}",
+             f"{row['token_share']:.1%}")
+            for row in overlap["rows"]
+        ]  # fmt: skip
+        yield "<h3>Overlap of the two sides' subwords</h3>"
+        yield table(
+            "Overlap", ("types seen", "on both sides", "on either side", "overlap", "share of running tokens"), rows
+        )
+
+
+def _recipes(runs: Sequence[RunHistory]) -> Iterator[str]:
+    flat = [
+        {f"{section}.{key}": value for section, values in run.recipe.items() for key, value in values.items()}
+        for run in runs
+    ]
+    keys = list(dict.fromkeys(itertools.chain.from_iterable(flat)))
+    if not keys:
+        return
+    yield f"<h2>{'Recipe' if len(runs) == 1 else 'Recipes'}</h2>"
+    header = ("key", *(run.name for run in runs))
+    rows = [(key, *(_toml(recipe.get(key)) for recipe in flat)) for key in keys]
+    if len(runs) > 1:
+        different = [row for row in rows if len(set(row[1:])) > 1]
+        yield table("Differing values", header, different) if different else "<p>The recipes are equal.</p>"
+    yield f"<details><summary>All {len(rows)} values</summary>{table('Recipe', header, rows)}</details>"
+
+
+def _toml(value: Any) -> str:
+    """Returns a value roughly as TOML writes it; "–" for a key that the recipe lacks."""
+    if value is None:
+        return "–"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _records(runs: Sequence[RunHistory]) -> Iterator[str]:
+    """Yields the figures of the validations as tables, for readers who cannot see the curves."""
+    yield "<h2>Validations</h2>"
+    for run in runs:
+        rows = [
+            (f"{record['step']:,}", *(_figure(record, key) for key in ("ppl", "bleu", "chrf"))) for record in run.valid
+        ]
+        header = ("update", "perplexity", "BLEU", "chrF")
+        listed = table(f"Validations of {run.name}", header, rows) if rows else "<p>There are none yet.</p>"
+        yield f"<details><summary>{escape(run.name)}: {len(rows)} validations</summary>{listed}</details>"

@@ -1,0 +1,136 @@
+"""What a run folder tells about its training: curves, scores and translations."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from vtrans.storage.run_folder import RunFolder
+from vtrans.system.errors import FileError, InputError
+from vtrans.text.lines import lines_in
+from vtrans.training.progress import records_of
+
+
+@dataclass(frozen=True)
+class Point:
+    """A figure of a curve."""
+
+    step: int
+    minutes: float  # of training, without validations
+    value: float
+
+
+@dataclass(frozen=True)
+class RunHistory:
+    """The records of a run, in order of their steps. `name` tells it from the other runs of a report."""
+
+    name: str
+    run: RunFolder
+    train: Sequence[Mapping[str, Any]]
+    valid: Sequence[Mapping[str, Any]]
+    recipe: Mapping[str, Mapping[str, Any]]
+
+    @cached_property
+    def _seconds(self) -> dict[int, float]:
+        """The seconds of training up to each step that has a training record."""
+        steps = (record["step"] for record in self.train)
+        return dict(zip(steps, accumulate(record["seconds"] for record in self.train), strict=True))
+
+    def minutes(self, step: int) -> float:
+        """Returns the minutes of training up to a step, interpolated between the training records."""
+        before = after = (0, 0.0)
+        for at in self._seconds.items():
+            before, after = after, at
+            if at[0] >= step:
+                break
+        (step_0, seconds_0), (step_1, seconds_1) = before, after
+        if step >= step_1 or step_1 == step_0:
+            return seconds_1 / 60
+        return (seconds_0 + (seconds_1 - seconds_0) * (step - step_0) / (step_1 - step_0)) / 60
+
+    def curve(self, kind: str, key: str) -> list[Point]:
+        """Returns a figure of the training records or of the validations; values that are not finite are left out."""
+        records = self.train if kind == "train" else self.valid
+        return [
+            Point(record["step"], self.minutes(record["step"]), float(record[key]))
+            for record in records
+            if record.get(key) is not None and math.isfinite(record[key])
+        ]
+
+    def speed(self) -> list[Point]:
+        """Returns the target tokens per second of each training record."""
+        return [
+            Point(record["step"], self.minutes(record["step"]), record["tgt_tokens"] / record["seconds"])
+            for record in self.train
+            if record["seconds"] > 0
+        ]
+
+    @property
+    def best(self) -> Mapping[str, Any] | None:
+        """The validation that is best by the recipe's metric; the earlier of two equal ones."""
+        metric = self.recipe.get("train", {}).get("best_metric", "bleu")
+        scored = [record for record in self.valid if record.get(metric) is not None]
+        return max(scored, key=lambda r: -r[metric] if metric == "nll" else r[metric], default=None)
+
+    def translations(self, step: int) -> list[str] | None:
+        """Returns the translations of a validation, or None if the run has not kept them."""
+        return _lines(self.run.translations(step))
+
+    @cached_property
+    def sources(self) -> list[str] | None:
+        return _lines(self.run.valid_src)
+
+    @cached_property
+    def references(self) -> list[str] | None:
+        return _lines(self.run.valid_ref)
+
+
+def histories(runs: Sequence[Path]) -> list[RunHistory]:
+    """Reads the records of runs. Raises FileError for a folder that holds no run or whose records are damaged, and
+    InputError for a run that is given twice."""
+    read: list[RunHistory] = []
+    for path, name in zip(runs, _names(runs), strict=True):
+        run = RunFolder(path)
+        if not path.is_dir():
+            raise FileError(f"there is no run folder {path}; make one with `vtrans train`.")
+        if not run.metrics.is_file():
+            raise FileError(f"{path} has no metrics.jsonl; name a folder that `vtrans train` wrote.")
+        # A training may be writing to it.
+        records = list(records_of(run.metrics.read_bytes(), run.metrics))
+        train = [record for record in records if record["kind"] == "train"]
+        valid = [record for record in records if record["kind"] == "valid"]
+        if not train and not valid:
+            raise FileError(f"{run.metrics} has no records yet; try again once training has written a line.")
+        read.append(RunHistory(name, run, train, valid, _recipe(run)))
+    return read
+
+
+def _names(runs: Sequence[Path]) -> list[str]:
+    """Returns the shortest ends of the paths that tell the runs apart."""
+    parts = [path.resolve().parts for path in runs]
+    if twice := next((path for i, path in enumerate(runs) if parts[i] in parts[:i]), None):
+        raise InputError(f"`runs` must be different folders, got {twice} twice.")
+    length = 1
+    while len({each[-length:] for each in parts}) < len(parts):
+        length += 1
+    return ["/".join(each[-length:]) for each in parts]
+
+
+def _recipe(run: RunFolder) -> Mapping[str, Mapping[str, Any]]:
+    try:
+        sections = tomllib.loads(run.recipe.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (ValueError, RecursionError):
+        raise FileError(f"{run.recipe} is not a recipe in TOML.") from None
+    return {name: section for name, section in sections.items() if isinstance(section, dict)}
+
+
+def _lines(path: Path) -> list[str] | None:
+    return list(lines_in(path, "replace")) if path.is_file() else None

@@ -1,0 +1,234 @@
+"""Finds pairs that do not translate each other, by IBM model 1 learned from the text itself.
+
+The pairs are judged by models that were learned from other pairs, as are pairs that are damaged on purpose: shuffled
+ones, and ones of which a side was cut. A logistic regression tells the pairs from the damaged ones. As some of the
+pairs are damaged too, it is repeated with each pair weighted by the probability that it is sound (learning from
+positive and unlabelled examples, Elkan and Noto 2008). No threshold of a score is set: what is learned is the
+probability that a pair is damaged, which depends on the share of damaged pairs that the text seems to have.
+
+Before that, phrases are sought that many lines begin or end with, and that nothing translates: what a web page says
+around its text.
+
+Legend: P pairs, K features, W weights of the regression.
+"""
+
+from __future__ import annotations
+
+import itertools
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vtrans.data.aligner import Floats, Ints, Judge
+from vtrans.data.logistic import probability, regression
+from vtrans.data.store import TokenStore
+from vtrans.system.console import Console
+
+IDS = 1 << 18  # of words; rare ones that share an id do little harm
+STEM = 5  # characters of a word that count
+FOLDS = 4  # each quarter of the pairs is judged by models of the others
+NEIGHBOURS = 64  # successive pairs of a fold, which are often translations of one sentence
+LEARNED = 10_000_000  # cells from which a model is learned; more would take longer than all the rest
+SAMPLE = 20_000  # pairs that are damaged
+FEWEST_PAIRS = 1000  # pairs from which models can be learned
+FLOOR = 0.1  # the weight of a word's frequency beside the model
+FEATURES, RATIO = 12, 10  # the number of features, and the place of the ratio of the lengths
+EDGES = 4  # beginnings and ends of the sides, whose gains follow the features
+DOUBT = 0.25  # the probability of damage from which on a pair is dropped: bad pairs harm more than good ones help
+# The share of pairs at each end of their lengths' ratios that damaged pairs need not be like. A cut changes the ratio,
+# so the text's own cut pairs are at its ends.
+ODD_RATIOS = {"misaligned": 0.005, "incomplete": 0.0005}
+PHRASE = 3  # words
+OFTEN = 10  # lines that begin or end with a phrase which may be none of the text
+UNTRANSLATED = -1.0  # the mean gain of its words; that of frequent phrases of sound text was above -0.8
+ROUNDS, STEPS = 15, 2  # of weighting the pairs, and of Newton's method in each
+RIDGE = 1e-4
+FIRST_SHARE = 0.1  # of damaged pairs, at least, in the first round; half as much in each one after it
+QUANTILES = (0.3, 0.4, 0.5, 0.6)
+_BLOCK_PAIRS = 1 << 14  # pairs
+
+
+@lru_cache(1 << 16)
+def id_of(word: str) -> int:
+    """Returns the id of the beginning of a word."""
+    return zlib.crc32(word[:STEM].encode()) % IDS
+
+
+def unsound(store: TokenStore, rows: Ints, seed: int, folder: Path, console: Console) -> Iterator[tuple[str, Ints]]:
+    """Yields the rows among `rows` of a store of words that are misaligned, then those of the rest that are incomplete.
+    `folder` gets a file of 64 bytes per row."""
+    rng = np.random.default_rng(seed)
+    features_PK = np.memmap(folder / "features", np.float32, "w+", shape=(len(rows), FEATURES + EDGES))
+    folds_P = np.arange(len(rows)) // NEIGHBOURS % FOLDS
+    samples, damaged = list[Ints](), [(rule, list[Floats]()) for rule in ("misaligned", *["incomplete"] * 4)]
+    for fold in range(FOLDS):
+        inside = np.flatnonzero(folds_P == fold)
+        with console.progress(f"judging the pairs ({fold + 1} of {FOLDS})", unit="links") as counter:
+            judge = Judge(store, IDS, rows[folds_P != fold], LEARNED, counter.update)
+        for some in _blocks(inside):
+            features_PK[some] = _features(judge, store, rows[some])
+        samples.append(inside[:: -(-len(rows) // SAMPLE)])
+        for (_, parts), worse in zip(damaged, _damaged(store, rows[samples[-1]], rng), strict=True):
+            parts.append(_features(judge, worse, np.arange(len(worse)))[:, :FEATURES])
+    left_P, ours = ~_boilerplate(store, rows, features_PK[:, FEATURES:]), np.concatenate(samples)
+    yield "incomplete", rows[~left_P]
+    doubts: list[Callable[[Floats], NDArray[np.bool_]]] = []
+    for rule, parts in damaged:
+        ours_PK = features_PK[ours[left_P[ours]], :FEATURES].astype(np.float64)
+        theirs_PK = np.concatenate(parts)
+        # The damaged pairs must be like those that are still here.
+        for doubtful in doubts:
+            theirs_PK = theirs_PK[~doubtful(theirs_PK)]
+        if len(ours_PK):
+            low, high = np.quantile(ours_PK[:, RATIO], (rare := ODD_RATIOS[rule], 1 - rare))
+            theirs_PK = theirs_PK[(low <= theirs_PK[:, RATIO]) & (theirs_PK[:, RATIO] <= high)]
+        doubts.append(doubts_of(ours_PK, theirs_PK))
+        before_P = left_P.copy()
+        for start in range(0, len(rows), _BLOCK_PAIRS):
+            block = slice(start, start + _BLOCK_PAIRS)
+            left_P[block] &= ~doubts[-1](features_PK[block, :FEATURES].astype(np.float64))
+        yield rule, rows[before_P & ~left_P]
+
+
+def _boilerplate(store: TokenStore, rows: Ints, gains_PE: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """Returns which pairs have a side that begins or ends with a frequent phrase that is not translated, neither here
+    nor elsewhere. `gains_PE` has the mean gains of their first and last words."""
+    found_P = np.zeros(len(rows), bool)
+    for edge, (side, last) in enumerate(itertools.product(("tgt", "src"), (False, True))):
+        phrases_P = np.concatenate([_phrases(store, side, some, last) for some in _blocks(rows)])
+        _, phrase_P, counts = np.unique(phrases_P, return_inverse=True, return_counts=True)
+        means = np.bincount(phrase_P, gains_PE[:, edge]) / counts
+        foreign = (counts >= OFTEN) & (means < UNTRANSLATED)
+        found_P |= foreign[phrase_P] & (gains_PE[:, edge] < 0) & (phrases_P >= 0)
+    return found_P
+
+
+def _phrases(store: TokenStore, side: str, rows: Ints, last: bool) -> Ints:
+    """Returns a number for the first or last PHRASE words of each row; -1 if it has no other words."""
+    ids_X, lengths_P = store.joined(side, rows)
+    ends_P = lengths_P.cumsum()
+    begins_P = ends_P - PHRASE if last else ends_P - lengths_P
+    long_P = lengths_P > PHRASE
+    numbers_P = np.full(len(rows), -1)
+    numbers_P[long_P] = 0
+    for k in range(PHRASE):
+        numbers_P[long_P] = numbers_P[long_P] * IDS + ids_X[begins_P[long_P] + k]
+    return numbers_P
+
+
+def _blocks(rows: Ints) -> Iterator[Ints]:
+    return (rows[start : start + _BLOCK_PAIRS] for start in range(0, len(rows), _BLOCK_PAIRS))
+
+
+def _features(judge: Judge, store: TokenStore, rows: Ints) -> Floats:
+    """Returns the features of some pairs [P, K]: for each side, how much more probable the other side makes its words
+    than their frequency (all, the first and the second half, in logarithms), the share of less probable ones, and the
+    largest sum of them in a row; the ratio of the lengths, and the smaller one. The gains of the edges follow: the
+    means of the first and the last PHRASE words of the target, then of the source."""
+    lengths = [np.log(sizes.numpy()[rows]) for sizes in (store.src_lengths, store.tgt_lengths)]
+    parts, edges = [np.empty((0, RATIO))], [np.empty((0, EDGES))]
+    for sides in judge.evidence(store, rows):
+        size = int(sides[0][0][-1]) + 1
+        parts.append(np.stack([means for side in sides for means in _means(*side, size)], 1))
+        edges.append(np.stack([means for side in sides for means in _edges(side[0], side[2])], 1))
+    whole = lengths[0] - lengths[1], np.minimum(*lengths)
+    return np.column_stack([np.concatenate(parts), *whole, np.concatenate(edges)])
+
+
+def _gains(ratio_X: Floats) -> Floats:
+    return np.log(FLOOR + (1 - FLOOR) * ratio_X)
+
+
+def _edges(pair_X: Ints, ratio_X: Floats) -> tuple[Floats, Floats]:
+    """Returns the mean gains of the first and the last PHRASE words of each pair."""
+    sums_X = np.concatenate([[0], np.nan_to_num(_gains(ratio_X)).cumsum()])
+    ends_P = np.bincount(pair_X).cumsum()
+    begins_P = np.concatenate([[0], ends_P[:-1]])
+    sizes_P = np.minimum(ends_P - begins_P, PHRASE)
+    first_P, last_P = sums_X[begins_P + sizes_P] - sums_X[begins_P], sums_X[ends_P] - sums_X[ends_P - sizes_P]
+    return first_P / sizes_P, last_P / sizes_P
+
+
+def _means(pair_X: Ints, position_X: Floats, ratio_X: Floats, size: int) -> Iterator[Floats]:
+    known_X, late_X = ~np.isnan(ratio_X), position_X >= 0.5
+    gain_X = _gains(ratio_X)
+    cases = ((gain_X, known_X), (gain_X, known_X & ~late_X), (gain_X, known_X & late_X), (gain_X < 0, known_X))
+    for values_X, chosen_X in cases:
+        counts_P = np.bincount(pair_X, chosen_X, size)
+        yield np.bincount(pair_X[chosen_X], values_X[chosen_X], size) / counts_P.clip(min=1)
+    yield _longest_loss(pair_X, np.nan_to_num(-gain_X), size)
+
+
+def _longest_loss(pair_X: Ints, loss_X: Floats, size: int) -> Floats:
+    """Returns the largest sum of losses of words in a row, of each pair [P]; 0 if no word has a loss."""
+    lengths_P = np.bincount(pair_X, minlength=size)
+    begins_P = lengths_P.cumsum() - lengths_P
+    here_P, largest_P = np.zeros(size), np.zeros(size)  # of the words that end here, and of any
+    for k in range(lengths_P.max()):
+        longer = np.flatnonzero(lengths_P > k)
+        here_P[longer] = (here_P[longer] + loss_X[begins_P[longer] + k]).clip(min=0)
+        largest_P = np.maximum(largest_P, here_P)
+    return largest_P
+
+
+def _damaged(store: TokenStore, rows: Ints, rng: np.random.Generator) -> list[TokenStore]:
+    """Returns the pairs with the target of another one, and those of more than three words a side with only the first
+    or last 30% to 60% of one side. Each kind of these is a store of its own: damage that always has the same form is
+    frequent among the damaged pairs of its kind, but rare among all."""
+    joined = (store.joined(side, rows) for side in ("src", "tgt"))
+    src, tgt = (np.split(ids, lengths.cumsum()[:-1]) for ids, lengths in joined)
+    order = rng.permutation(len(rows))
+    stores = [_store([src[i] for i in order], [tgt[i] for i in np.roll(order, 1)])]
+    whole = [pair for pair in zip(src, tgt, strict=True) if min(map(len, pair)) > 3]
+    for side, last in itertools.product((0, 1), (False, True)):
+        cut = [list(pair) for pair in whole]
+        for pair, share in zip(cut, rng.uniform(0.3, 0.6, len(cut)), strict=True):
+            size = round(share * len(pair[side]))
+            pair[side] = pair[side][-size:] if last else pair[side][:size]
+        stores.append(_store([src for src, _ in cut], [tgt for _, tgt in cut]))
+    return stores
+
+
+def _store(src: Sequence[NDArray[np.int32]], tgt: Sequence[NDArray[np.int32]]) -> TokenStore:
+    columns = {}
+    for name, sentences in (("src", src), ("tgt", tgt)):
+        columns[f"{name}_ids"] = np.concatenate([np.empty(0, np.int32), *sentences])
+        columns[f"{name}_offsets"] = np.cumsum([0, *map(len, sentences)])
+    return TokenStore(Path(), columns)
+
+
+def doubts_of(pairs_PK: Floats, damaged_PK: Floats) -> Callable[[Floats], NDArray[np.bool_]]:
+    """Returns a function from features [P, K] to whether each pair is damaged with a probability of DOUBT [P].
+
+    `pairs_PK` are pairs of which an unknown share is damaged, and `damaged_PK` pairs that are.
+    """
+    if not len(pairs_PK) or not len(damaged_PK):
+        return lambda features_PK: np.zeros(len(features_PK), bool)
+    mean_K, scale_K = pairs_PK.mean(0), pairs_PK.std(0) + 1e-9
+    upper = np.triu_indices(pairs_PK.shape[1])
+
+    def expanded(features_PK: Floats) -> Floats:
+        standard_PK = ((features_PK - mean_K) / scale_K).clip(-6, 6)
+        products = (standard_PK[:, :, None] * standard_PK[:, None, :])[:, upper[0], upper[1]]
+        return np.column_stack([np.ones(len(standard_PK)), standard_PK, products])
+
+    inputs_PW = np.concatenate([expanded(pairs_PK), expanded(damaged_PK)])
+    is_damaged_P = np.repeat([0.0, 1.0], [len(pairs_PK), len(damaged_PK)])
+    sound_P, odds, weights_W = np.ones(len(pairs_PK)), 1.0, np.zeros(inputs_PW.shape[1])
+    ridge_W = np.full(len(weights_W), RIDGE)
+    for number in range(ROUNDS):
+        parts = sound_P / sound_P.sum().clip(min=1e-9), np.full(len(damaged_PK), 1 / len(damaged_PK))
+        weights_W = regression(inputs_PW, is_damaged_P, np.concatenate(parts), ridge_W, weights_W, STEPS)
+        scores_P = inputs_PW @ weights_W
+        ours_P, theirs_P = scores_P[: len(pairs_PK)], scores_P[len(pairs_PK) :]
+        # No more than the share of damage among the pairs that look more damaged than most damaged ones (Storey 2002).
+        share = min((ours_P > np.quantile(theirs_P, 1 - q)).mean() / q for q in QUANTILES)
+        # At first, more pairs are doubted, so that the regression does not learn to excuse them.
+        share = max(share, FIRST_SHARE / 2**number)
+        odds = float(np.clip(share, 1e-4, 0.95)) / (1 - float(np.clip(share, 1e-4, 0.95)))
+        sound_P = 1 - probability(ours_P, odds)
+    return lambda features_PK: probability(expanded(features_PK) @ weights_W, odds) > DOUBT

@@ -1,0 +1,106 @@
+"""Files of strings in one language: a translation is a copy of the source file. What an earlier translation has stays,
+and only what it lacks is added."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from vtrans.apps.documents.document import FilledDocument, Slot
+from vtrans.data.matches import Kind
+from vtrans.system.errors import DocumentError
+
+_FORM = re.compile("(.*_)?(?:zero|one|two|few|many)", re.DOTALL)  # of a plural, which always has `other`
+
+Found = tuple[int, Slot | None]
+"""Where a string is, and its slot, or None if it cannot be translated."""
+Edit = tuple[int, int, str]
+"""Where a part of a text begins and ends, and what replaces it."""
+
+
+@dataclass
+class Node:
+    """A string, a group of values, or another value: where it is, its key, its text if it is a string, and its members.
+    What separates it from the value before it begins at `before`. Only groups of JSON have a `kind`, `{` or `[`."""
+
+    begin: int
+    end: int
+    key: str = ""
+    text: str = ""
+    members: list[Node] = field(default_factory=list)
+    before: int = 0
+    kind: str = ""
+
+    def get(self, key: str) -> Node | None:
+        """Returns the member with a key; of several the last one, as most programs do."""
+        return next((member for member in reversed(self.members) if member.key == key), None)
+
+    def strings(self) -> Iterator[Node]:
+        """Yields the strings in this value."""
+        yield from [self] if self.text else []
+        for member in self.members:
+            yield from member.strings()
+
+
+@dataclass(frozen=True)
+class Copy:
+    """The text of a translation, and the bounds of the parts that are still to be translated; None means all."""
+
+    text: str
+    bounds: list[int] | None = None
+
+    def document(self, found: Iterable[Found], kind: Kind = "text") -> FilledDocument:
+        """Returns the translation as a document, with those of the found strings as slots that are not translated.
+        `kind` says how they are written."""
+        slots = [slot for place, slot in found if self.bounds is None or bisect_right(self.bounds, place) % 2]
+        return FilledDocument(self.text, [slot for slot in slots if slot], kind, slots.count(None))
+
+
+def completed(source: str, ours: Node, translation: str, theirs: Node) -> Copy:
+    """Returns an earlier translation with the values of the source that it lacks, or has without text. `ours` and
+    `theirs` are the roots of the two. Raises DocumentError if they have different forms."""
+    if (theirs.members or theirs.text) and ours.kind != theirs.kind:
+        raise DocumentError("The existing translation has another form than the file; delete it, or name another file.")
+    newline = "\r\n" if "\r\n" in translation else "\n"
+    parts, bounds, place, length = list[str](), list[int](), 0, 0
+    edits = _missing(source, Node(0, 0, members=[ours]), Node(0, 0, members=[theirs]))
+    for begin, end, text in sorted(edits, key=lambda edit: edit[:2]):
+        new = text.replace("\r\n", "\n").replace("\n", newline)
+        length += begin - place
+        bounds += [length, length + len(new)]
+        parts += [translation[place:begin], new]
+        length += len(new)
+        place = end
+    return Copy("".join([*parts, translation[place:]]), bounds)
+
+
+def _missing(source: str, ours: Node, theirs: Node) -> Iterator[Edit]:
+    """Yields how a group of the translation gets what it lacks: after the value that is before it in the source, or at
+    the end of the group. A language may have fewer plural forms."""
+    known, place = dict(_numbered(theirs)), theirs.members[-1].end
+    for key, node in _numbered(ours):
+        if not (other := known.get(key)):
+            form = _FORM.fullmatch(key[0])
+            if form and (f"{form[1] or ''}other", 0) in known:
+                continue
+            part = source[node.before : node.end]
+            if ours.kind:
+                part = part if part.lstrip()[0] == "," else f",{part}"
+            yield place, place, part if part[0] in ", \r\n\t" else f"\n{part}"
+            continue
+        place = other.end
+        if node.members and other.members and node.kind == other.kind:
+            yield from _missing(source, node, other)
+        elif node.members or (node.text.strip() and not other.text.strip()):
+            yield other.begin, other.end, source[node.begin : node.end]
+
+
+def _numbered(group: Node) -> Iterator[tuple[tuple[str, int], Node]]:
+    """Yields the members with their keys, the repetitions of a key with different numbers."""
+    seen = Counter[str]()
+    for member in group.members:
+        yield (member.key, seen[member.key]), member
+        seen[member.key] += 1

@@ -1,0 +1,102 @@
+"""Reads the strings of apps in JSON and ARB, the JSON of Flutter: a translation is a copy in another language."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from functools import partial
+
+from vtrans.apps.documents.app_strings.copies import Copy, Found, Node, completed
+from vtrans.apps.documents.document import Document, filled_slot
+from vtrans.apps.documents.icu import IcuString, UnclearMessage, icu_strings
+from vtrans.apps.documents.placeholders import has_icu
+from vtrans.apps.documents.program_strings import ProgramString, format_flags, paired, slot_of
+from vtrans.system.errors import DocumentError
+
+DEEPEST = 200  # nested values
+
+_TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]]|[^\s{}\[\],:"]+')
+# i18next refers to other texts with $t(key), and Vue with @:key. Vue separates plural forms with a bar.
+_ATOMS = re.compile(r"\$t\([^()]*\)|@(?:\.\w+)?:(?:\([^()]*\)|[\w.]*\w)|\{\s*[\w.-]+\s*,[^{}]*\}")
+_BAR = re.compile(r"(\s\|\s)")
+
+
+def read_json(text: str) -> Node:
+    """Returns the value of a JSON file. Raises DocumentError for what is not JSON, or nested too deeply."""
+    try:
+        json.loads(text, parse_int=str, parse_constant=_refuse)
+    except json.JSONDecodeError as error:
+        raise DocumentError(f"the file's JSON cannot be parsed ({error.msg}).", error.lineno) from None
+    except RecursionError:
+        raise DocumentError(f"The file's JSON must be nested at most {DEEPEST} values deep.") from None
+    root, key = Node(0, len(text)), None
+    stack = [root]
+    for match in _TOKEN.finditer(text):
+        sign, parent = match.group(), stack[-1]
+        if sign in "}]":
+            stack.pop().end = match.end()
+        elif key is None and parent.kind == "{":
+            key = json.loads(sign)
+        else:
+            before = parent.members[-1].end if parent.members else parent.begin + 1
+            node = Node(*match.span(), key or "", json.loads(sign) if sign[0] == '"' else "", before=before)
+            parent.members.append(node)
+            key = None
+            if sign in "{[":
+                node.kind = sign
+                stack.append(node)
+        if len(stack) > DEEPEST:
+            raise DocumentError(f"The file's JSON must be nested at most {DEEPEST} values deep.")
+    return root.members[0]
+
+
+def _refuse(constant: str) -> None:
+    raise DocumentError(f"The file must be JSON, which has no {constant}.")
+
+
+def json_document(
+    text: str, language: str, *, target: str = "", existing: str | None = None, arb: bool = False
+) -> Document:
+    """Returns a file, or its existing translation, with the strings that are to be translated as slots. Those of ARB
+    are messages, and its locale becomes the target language, if that is known. Raises DocumentError with the line of
+    what is not JSON."""
+    copy = Copy(text)
+    if existing is not None:
+        ours, theirs = read_json(text), read_json(existing)
+        if arb:
+            # Translations may lack the descriptions of their messages.
+            ours.members = [node for node in ours.members if node.key[:1] != "@" or not theirs.get(node.key[1:])]
+        copy = completed(text, ours, existing, theirs)
+    return copy.document(_strings(copy.text, language, target, arb))
+
+
+def _strings(text: str, language: str, target: str, arb: bool) -> Iterator[Found]:
+    root, escaped = read_json(text), text.isascii() and "\\u" in text
+    named = json.dumps(target.replace("-", "_"))
+    for node in root.members if arb else root.strings():
+        if arb and node.key[:1] == "@":
+            if node.key == "@@locale" and target:
+                yield node.begin, filled_slot(node.begin, node.end, named)
+        elif node.text.strip():
+            try:
+                parts, encoded = _parts(node.text, language, arb), partial(json.dumps, ensure_ascii=escaped)
+                yield node.begin, slot_of(node.begin, text[node.begin : node.end], parts, encoded)
+            except UnclearMessage:
+                yield node.begin, None
+
+
+def arb_languages(text: str) -> list[tuple[str, str]]:
+    """Returns the language of an ARB file, and that it names no target."""
+    locale = read_json(text).get("@@locale")
+    return [(locale.text if locale else "", "")]
+
+
+def _parts(text: str, language: str, arb: bool) -> list[str | ProgramString]:
+    """Returns the strings of a text, and what stays between them."""
+    if paired(text) is None:
+        raise UnclearMessage
+    if arb or has_icu(text):
+        return icu_strings(text, language)
+    flags, parts = format_flags(text, "c-format"), enumerate(_BAR.split(text))
+    return [part if n % 2 or not part else IcuString(part, flags, language, atoms=_ATOMS) for n, part in parts]

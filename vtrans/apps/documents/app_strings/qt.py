@@ -1,0 +1,111 @@
+"""Reads translation sources of Qt Linguist (`.ts`), and fills the translations of their messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+from vtrans.apps.documents.document import Document, FilledDocument, Paired, Slot, filled_slot
+from vtrans.apps.documents.program_strings import XmlString
+from vtrans.apps.documents.xml import Element, encoding, parse
+from vtrans.system.errors import DocumentError
+from vtrans.text.languages import Languages
+
+
+def ts_encoding(content: bytes) -> str:
+    """Returns the encoding of a Qt file. Raises DocumentError for a program or a video, whose names end like its."""
+    if b"<TS" not in content.replace(b"\0", b""):
+        raise DocumentError("The file must be XML of Qt Linguist, with the root element TS, not TypeScript or a video.")
+    return encoding(content)
+
+
+def ts_document(
+    text: str, language: str, *, target: str = "", overwrite: bool = False, existing: str | None = None
+) -> Document:
+    """Returns a Qt file with its untranslated messages as slots, with `overwrite` all of them. A new translation is
+    unfinished, one from a memory is finished, and one that an existing translation has stays as it is there. Raises
+    DocumentError for a file that is no XML of Qt Linguist."""
+    messages = _messages(_root(existing)) if existing is not None else ()
+    kept = {key: translation.raw for key, translation, pairs in messages if not _is_empty(pairs)}
+    slots = []
+    for key, translation, pairs in _messages(_root(text)):
+        if key in kept and _is_empty(pairs):
+            slots.append(filled_slot(translation.begin, translation.end, kept[key]))
+        elif overwrite or _is_empty(pairs):
+            slots.append(_slot(translation, pairs, language))
+    return FilledDocument(text, slots, "xml")
+
+
+def ts_pairs(text: str, languages: Languages) -> Iterator[Paired]:
+    """Yields the translated messages of a Qt file. Raises DocumentError for a file that is no XML of Qt Linguist."""
+    for _, translation, pairs in _messages(_root(text)):
+        for sides in pairs:
+            if sides[1].is_blank:
+                yield "untranslated"
+            elif translation.attributes.get("type"):
+                yield "unchecked"
+            else:
+                src, tgt = (XmlString(side, language) for side, language in zip(sides, languages, strict=True))
+                yield src.document, tgt.document
+
+
+def ts_languages(text: str) -> tuple[str, str]:
+    """Returns the languages of a Qt file: the source is English if it names no other."""
+    names = _root(text).attributes
+    return names.get("sourcelanguage") or "en", names.get("language", "")
+
+
+def _root(text: str) -> Element:
+    root = parse(text, ("",), doctype=True).child("TS")
+    if root is None:
+        raise DocumentError("The root element of the file's XML must be TS.")
+    return root
+
+
+Pairs = list[tuple[Element, Element]]
+"""What a message translates, and its forms."""
+
+
+def _messages(element: Element, context: str = "") -> Iterator[tuple[tuple[str, ...], Element, Pairs]]:
+    """Yields the translations that are in use, each with what names it and its forms."""
+    for child in element.children:
+        source, translation = child.child("source"), child.child("translation")
+        if child.name == "context":
+            yield from _messages(child, _inside(child, "name"))
+        elif source and translation and translation.attributes.get("type") not in ("vanished", "obsolete"):
+            forms = [form for form in translation.children if form.name == "numerusform"]
+            # Of `%n file(s)`, the first of several forms is for one file.
+            endings = ["" if number == 0 and len(forms) > 1 else "s" for number in range(len(forms))]
+            sources = [_with_ending(source, ending) for ending in endings] or [source]
+            key = context, child.attributes.get("id", ""), source.inside, _inside(child, "comment")
+            yield key, translation, list(zip(sources, forms or [translation], strict=True))
+
+
+def _inside(element: Element, name: str) -> str:
+    child = element.child(name)
+    return child.inside if child else ""
+
+
+def _is_empty(pairs: Pairs) -> bool:
+    return all(form.is_blank for _, form in pairs)
+
+
+def _with_ending(source: Element, ending: str) -> Element:
+    return replace(source, children=[replace(part, text=part.text.replace("(s)", ending)) for part in source.children])
+
+
+def _slot(translation: Element, pairs: Pairs, language: str) -> Slot:
+    strings = [XmlString(source, language) for source, _ in pairs]
+
+    def written(texts: list[str], kind: str | None = "unfinished") -> str | None:
+        made = [string.finished(text) for string, text in zip(strings, texts, strict=True)]
+        new = {form.begin: text for (_, form), text in zip(pairs, made, strict=True)}
+        inside = new.get(translation.begin) or "".join(
+            f"<numerusform>{new[part.begin]}</numerusform>" if part.begin in new else part.raw
+            for part in translation.children
+        )
+        return f"{translation.tag(type=kind)}{inside}</translation>" if all(made) else None
+
+    documents = [string.document for string in strings]
+    return Slot(translation.begin, translation.end, documents, written, partial(written, kind=None))

@@ -1,0 +1,146 @@
+"""Reads string catalogues of Xcode (`.xcstrings`), and adds the translations that are missing."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from vtrans.apps.documents.app_strings.copies import Node
+from vtrans.apps.documents.app_strings.json_files import read_json
+from vtrans.apps.documents.document import Document, FilledDocument, Paired, Slot
+from vtrans.apps.documents.program_strings import ProgramString, format_flags, paired
+from vtrans.system.errors import DocumentError
+from vtrans.text.languages import Languages
+
+Value = dict[str, Any]
+"""An object of JSON."""
+
+
+def xcstrings_document(text: str, language: str, *, target: str = "", overwrite: bool = False) -> Document:
+    """Returns a catalogue with the entries that lack the target language as slots, with `overwrite` all entries.
+
+    A new translation has the state `needs_review`, one from a memory the state `translated`. Entries that are not to be
+    translated or not in use stay. Raises DocumentError for a file that is no catalogue.
+    """
+    if not target:
+        raise DocumentError("A string catalogue can be filled only if the target language is known.")
+    source, entries = _catalogue(text)
+    slots, left = list[Slot](), 0
+    for node, entry in entries:
+        old = _units(entry.get("localizations", {}).get(target))
+        done = any(unit["value"] and unit.get("state") != "new" for unit in old.values())
+        in_use = entry.get("shouldTranslate") is not False and entry.get("extractionState") != "stale"
+        localization = _source(node, entry, source)
+        texts = "".join(unit["value"] for unit in _units(localization).values())
+        if not texts.strip() or not in_use or (done and not overwrite):
+            continue
+        # The texts of substitutions are parts of one sentence.
+        if "substitutions" in localization or paired(texts) is None:
+            left += 1
+        else:
+            slots.append(_slot(text, node, localization, target, language))
+    return FilledDocument(text, slots, left=left)
+
+
+def xcstrings_pairs(text: str, languages: Languages) -> Iterator[Paired]:
+    """Yields the translated strings of a catalogue. Raises DocumentError for a file that is no catalogue."""
+    source, entries = _catalogue(text)
+    for node, entry in entries:
+        targets = _units(entry.get("localizations", {}).get(languages.tgt))
+        for path, unit in _units(_source(node, entry, source)).items():
+            made = targets.get(path, {"value": ""})
+            if not made["value"]:
+                yield "untranslated"
+            elif made.get("state") != "translated":
+                yield "unchecked"
+            else:
+                yield _string(unit, languages.src).document, _string(made, languages.tgt).document
+
+
+def xcstrings_languages(text: str) -> tuple[str, str]:
+    """Returns the languages of a catalogue: its source language, and the other one if there is only one other."""
+    source, entries = _catalogue(text)
+    others = {code for _, entry in entries for code in entry.get("localizations", {})} - {source}
+    return source, others.pop() if len(others) == 1 else ""
+
+
+def _catalogue(text: str) -> tuple[str, list[tuple[Node, Value]]]:
+    """Returns the source language of a catalogue, and its entries."""
+    root = read_json(text)
+    source, strings = root.get("sourceLanguage"), root.get("strings")
+    try:
+        entries = [(node, json.loads(text[node.begin : node.end])) for node in strings.members] if strings else []
+    except ValueError:  # a number of thousands of digits
+        source, entries = None, []
+    objects = [isinstance(e, dict) and isinstance(e.get("localizations", {}), dict) for _, e in entries]
+    if source is None or strings is None or not all(objects):
+        raise DocumentError("The file's JSON must be a string catalogue, with sourceLanguage and strings.")
+    return source.text, entries
+
+
+def _source(node: Node, entry: Value, language: str) -> Value:
+    """Returns what an entry has in the source language: its key, if nothing else."""
+    found = entry.get("localizations", {}).get(language)
+    return found if _units(found) else {"stringUnit": {"value": node.key}}
+
+
+def _units(value: Any, path: str = "") -> dict[str, Value]:
+    """Returns the texts of a localization, which has several for plural forms and devices, by their places in it."""
+    found = dict[str, Value]()
+    for key, member in value.items() if isinstance(value, dict) else ():
+        if key == "stringUnit" and isinstance(member, dict) and isinstance(member.get("value"), str):
+            found[path] = member
+        else:
+            found |= _units(member, f"{path}/{key}")
+    return found
+
+
+def _string(unit: Value, language: str) -> ProgramString:
+    return ProgramString(unit["value"], format_flags(unit["value"], "objc-format"), language)
+
+
+def _slot(text: str, node: Node, localization: Value, target: str, language: str) -> Slot:
+    """Returns the slot for an entry. Its new localization has the form of the one in the source language."""
+    units = list(_units(localization).values())
+    strings = [_string(unit, language) for unit in units]
+    parent, key, value = node, "localizations", {target: localization}
+    if localizations := node.get(key):
+        parent, key, value = localizations, target, localization
+    old = parent.get(key)
+    # Xcode sorts the members of an object.
+    before = [member.end for member in parent.members if member.key < key]
+    begin = old.begin if old else before[-1] if before else parent.begin + bool(parent.members)
+    end = old.end if old else begin if parent.members else parent.end
+    line = _line_end(text, parent.begin)
+
+    def written(texts: list[str], state: str = "needs_review") -> str | None:
+        made = [string.finished(text) for string, text in zip(strings, texts, strict=True)]
+        for unit, translation in zip(units, made, strict=True):
+            unit.update(state=state, value=translation)
+        if not all(made):
+            return None
+        if old:
+            return _dumped(value, line and f"{line}  ")
+        member = _dumped({key: value}, line)
+        if not parent.members:
+            return member
+        member = member[1:-1].rstrip()
+        return f",{member}" if before else f"{member},"
+
+    return Slot(begin, end, [string.document for string in strings], written, partial(written, state="translated"))
+
+
+def _line_end(text: str, place: int) -> str:
+    """Returns a line end with the indentation of the line of a place; an empty string in the first line."""
+    begin = text.rfind("\n", 0, place)
+    line = re.compile(r"\n[ \t]*").match(text, begin) if begin >= 0 else None
+    return line.group() if line else ""
+
+
+def _dumped(value: Value, line: str) -> str:
+    """Returns an object as Xcode writes it, in lines with this indentation, if there is one."""
+    form: Value = {"indent": 2, "separators": (",", " : ")} if line else {"separators": (",", ":")}
+    return json.dumps(value, ensure_ascii=False, sort_keys=True, **form).replace("\n", line or "\n")

@@ -1,0 +1,396 @@
+"""The documents that `vtrans translate` translates: which files are read and written. If any of them is broken, none is
+written. And its memory: the translations of documents, which are kept once they have been read, or the file of
+`vtrans serve`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from vtrans.commands.lines import many, writer
+from vtrans.commands.options import check_output
+from vtrans.commands.texts import report
+from vtrans.config.keys import flag, keys_of, text
+from vtrans.engines.compiled.compiler import cache_folder, private_folder
+from vtrans.system.console import Console, Counter
+from vtrans.system.errors import DocumentError, FileError, InputError, VtransError, need_packages
+from vtrans.system.files import explained, file_sha256, no_file, write_atomically
+from vtrans.system.signals import ended_by_signals
+from vtrans.text.languages import Languages
+from vtrans.text.lines import open_bytes
+
+if TYPE_CHECKING:
+    from vtrans.apps.documents.files import Opened
+    from vtrans.apps.documents.pairs import Taken
+    from vtrans.apps.documents.remembered import Remembered
+    from vtrans.apps.documents.translating import Answers, Groups, Nbest
+    from vtrans.translate.division import Division
+    from vtrans.translate.steps.line import Line
+    from vtrans.translate.translation import TranslateOptions
+    from vtrans.translate.translator import Translator
+
+NEEDED = ("markdown_it", "polib", "rapidfuzz", "turbohtml")  # the extra `documents`
+LARGEST_DOCUMENT = 1 << 28  # bytes of a file
+BUNDLE = 1000  # sentences of documents that are translated together, if there are so many
+LEAST_KEPT = 1_000_000  # bytes of documents of a memory, which take more than a second to read
+MOST_KEPT = 4  # memories in the cache
+SQLITE = b"SQLite format 3\0"
+
+
+@dataclass(frozen=True)
+class Documents:
+    """How documents are read."""
+
+    PANEL: ClassVar[str] = "Documents"
+
+    format: str | None = text(
+        None, "Format of the documents, such as po, if it is not the ending of their names.", metavar="NAME"
+    )
+    overwrite: bool = flag(False, "Also translate entries that have a translation.")
+
+    def check(self, files: Sequence[Path], lines: Sequence[Any]) -> None:
+        """Raises InputError for an option of documents without a document, and for one of lines with a document.
+        `lines` are the options of lines: only `output` belongs to documents, too."""
+        for options in [*lines] if files else [self]:
+            for name, key in keys_of(type(options)).items():
+                if name != "output" and getattr(options, name) != getattr(type(options), name):
+                    wrong = "applies only to lines, not to documents" if files else "applies only to documents"
+                    raise InputError(f"`{key.option or name}` {wrong}; leave it out.")
+        if files:
+            check_packages("translating documents")
+
+    def targets(
+        self, files: Sequence[Path], output: Path | None, others: list[tuple[str, Path | None]]
+    ) -> dict[Path, Path | None]:
+        """Returns where each document is written; None: stdout. Of a folder, those are documents whose names have the
+        ending of a format. Raises InputError if a result would replace a document, another result, or one of the other
+        files, which have flags."""
+        from vtrans.apps.documents.files import FORMATS
+        from vtrans.storage.run_folder import shipped_models
+
+        found: dict[Path, list[Path]] = {}
+        for file in files:
+            if not file.exists():
+                advice = "name a run folder, a model file or a document"
+                raise no_file(file, "model or document", shipped_models(), advice)
+            if file.is_dir():
+                inside = documents_in(file, () if self.format else tuple(FORMATS))
+                found[file] = [path for path in inside if output not in path.parents]
+                if not found[file]:
+                    raise FileError(f"{file} has no model, and no file that ends in one of {', '.join(FORMATS)}.")
+        targets: dict[Path, Path | None] = {}
+        several = len(files) > 1 or files[0].is_dir()
+        if several and (output is None or output.is_file()):
+            theirs = f"the documents in {next(iter(found))} (it has no model)" if found else "several documents"
+            raise InputError(f"`output` must be a folder for {theirs}, got {output or 'none'}.")
+        for file in files:
+            if not file.is_dir():
+                self.ending(file)
+                folder = output is not None and (several or output.is_dir())
+                targets[file] = output / file.name if output and folder else output
+                if output and folder and (output / file.name).resolve() == file.resolve():
+                    raise InputError(f"`output` must be another folder than that of {file}, or name a new file.")
+                continue
+            assert output is not None
+            targets |= {path: output / path.relative_to(file) for path in found[file]}
+        written = [target for target in targets.values() if target]
+        if repeated := [target for target in written if written.count(target) > 1]:
+            raise InputError(f"`output` would have two files {repeated[0]}; translate them into different folders.")
+        for target in written:
+            check_output(target, [*others, *(("the document", file) for file in targets)])
+        return targets
+
+    def ending(self, file: Path) -> str:
+        """Returns the ending that tells the format of a document. Raises InputError if there is no such format."""
+        from vtrans.apps.documents.files import FORMATS
+
+        ending = f".{self.format}" if self.format else file.suffix.lower()
+        if ending not in FORMATS:
+            known = ", ".join(FORMATS)
+            raise InputError(f"{file} must end in one of {known}; name its `format`, or use `input` for lines of text.")
+        return ending
+
+    def completes(self, file: Path, output: Path | None) -> bool:
+        """Returns whether the translations of an existing output are kept."""
+        from vtrans.apps.documents.files import COMPLETED
+
+        kept = self.ending(file) in COMPLETED and not self.overwrite
+        return kept and output is not None and output.is_file() and output.stat().st_size > 0
+
+    def opened(self, file: Path, output: Path | None, source: str, target: str) -> Opened:
+        """Returns a document that is read for translation between languages. Raises InputError for a broken one."""
+        from vtrans.apps.documents.files import Filling, open_file
+
+        name, filling = f"x{self.ending(file)}", Filling(target, self.overwrite, source)
+        if output and self.completes(file, output):
+            filling = replace(filling, existing=content_of(output))
+            with named(output):
+                existing = open_file(name, filling.existing, LARGEST_DOCUMENT)
+                existing.read(existing.texts[0], target)
+        with named(file):
+            return open_file(name, content_of(file), LARGEST_DOCUMENT, filling)
+
+
+def check_packages(purpose: str) -> None:
+    """Raises InputError if a package that reading documents needs is missing."""
+    need_packages(f"{purpose} needs the package {{}}", "documents", *NEEDED)
+
+
+def documents_in(folder: Path, endings: tuple[str, ...]) -> Iterator[Path]:
+    """Yields the files of a folder whose names have one of the endings, or all files without endings. Hidden files and
+    folders are left out, and so are other files with the ending of a format, such as TypeScript beside Qt's."""
+    from vtrans.apps.documents.files import ROOTS
+
+    for path in sorted(folder.rglob("*")):
+        hidden, ending = any(part.startswith(".") for part in path.relative_to(folder).parts), path.suffix.lower()
+        if not hidden and path.is_file() and (not endings or ending in endings):
+            root = ROOTS.get(ending) if endings else None
+            if not root or root in content_of(path).replace(b"\0", b""):
+                yield path
+
+
+def content_of(file: Path) -> bytes:
+    """Returns the content of a document, or its beginning if it is too large."""
+    with open_bytes(file) as stream:
+        return stream.read(LARGEST_DOCUMENT + 1)
+
+
+@contextmanager
+def named(file: Path) -> Iterator[None]:
+    """Names the document in which a DocumentError occurs."""
+    try:
+        yield
+    except DocumentError as error:
+        raise DocumentError(f"{file}: {str(error)[:1].lower()}{str(error)[1:]}") from None
+
+
+def translated_in(source: Path) -> list[Path]:
+    """Returns the documents with translations in a folder, or the document itself."""
+    from vtrans.apps.documents.pairs import ENDINGS
+
+    return [*documents_in(source, ENDINGS)] if source.is_dir() else [source]
+
+
+def take(source: Path, taken: Taken) -> None:
+    """Takes the translations of a document, or of those in a folder. Raises FileError if there is none, and InputError
+    if it has no translations that can be used."""
+    from vtrans.apps.documents.pairs import ENDINGS
+
+    for file in translated_in(source):
+        with named(file):
+            taken.add(str(file.relative_to(source.parent)), content_of(file), LARGEST_DOCUMENT)
+    if not taken.counts:
+        raise FileError(f"{source} has no file that ends in one of {', '.join(ENDINGS)}.")
+    if not taken:
+        languages = " to ".join(taken.languages)
+        raise InputError(f"{source} has no translated entry from {languages} that can be used ({taken}).")
+
+
+class Written:
+    """The documents that a run has written to a folder. While some are missing, a hidden file in the folder lists the
+    others, and the same command does not translate them again."""
+
+    def __init__(self, folder: Path, command: str) -> None:
+        self._path = folder / ".vtrans-documents.json"
+        self._command = hashlib.sha256(command.encode()).hexdigest()
+        self._digests: dict[str, str | None] = {}
+        with suppress(OSError, ValueError):
+            seen = json.loads(self._path.read_bytes())
+            if isinstance(seen, dict) and seen.get("command") == self._command:
+                self._digests = seen["documents"]
+
+    def has(self, file: Path, target: Path | None) -> bool:
+        """Returns whether an earlier run has translated this document, which has not changed since."""
+        known = self._digests.get(str(file))
+        return known is not None and known == file_sha256(file) and target is not None and target.is_file()
+
+    def add(self, file: Path) -> None:
+        """Notes that a document is written."""
+        self._digests[str(file)] = file_sha256(file)
+        record = {"command": self._command, "documents": self._digests}
+        write_atomically(self._path, json.dumps(record).encode())
+
+    def finish(self) -> None:
+        """Forgets the documents, as all are written."""
+        self._path.unlink(missing_ok=True)
+
+
+def translate_files(
+    load: Callable[[], Translator],
+    targets: dict[Path, Path | None],
+    options: TranslateOptions,
+    documents: Documents,
+    division: Division,
+    console: Console,
+    written: Written | None,
+) -> None:
+    """Translates documents with copies of this process if that is faster, writes each when it is finished, and reports
+    how it went. `written` are those that an earlier run has written to the folder. Raises VtransError if some of
+    several cannot be written."""
+    from vtrans.apps.documents.document import FilledDocument
+    from vtrans.apps.documents.translating import Lines
+
+    todo = {file: target for file, target in targets.items() if not (written and written.has(file, target))}
+    if len(todo) < len(targets):
+        console.info(f"{many(len(targets) - len(todo), 'document', 'translated by an earlier run')}")
+    existing = {file: target for file, target in todo.items() if target and target.is_file()}
+    for completes, end in ((False, "to be replaced"), (True, "whose translations stay")):
+        if found := [target for file, target in existing.items() if documents.completes(file, target) == completes]:
+            console.info(f"{many(len(found), 'existing file', end)}, such as {found[0]}")
+    with ended_by_signals():
+        translator = load()
+        translator.check(options)
+        languages = _languages(translator, options.to)
+        opened = {}
+        for file in todo:
+            source = languages.src if translator.engine.languages else ""
+            one = documents.opened(file, todo[file], source, languages.tgt)
+            with named(file):
+                opened[file] = one, [one.read(text, languages.src) for text in one.texts]
+        lines = Lines([document for _, parts in opened.values() for document in parts], options.known)
+        options = replace(options, known=None)
+        translator.counts.known += lines.filled + len(lines.known)
+        failed = 0
+        with console.progress("translated", sum(map(len, lines.groups.values())), unit="sentences") as counter:
+            answered = lines.each(_Answers(translator, options, division, counter), BUNDLE)
+            for file, (one, parts) in opened.items():
+                texts = [part.joined([nbest[0] for nbest in next(answered)]) for part in parts]
+                try:
+                    with named(file):
+                        _write(todo[file], one.written(texts))
+                    if written:
+                        written.add(file)
+                except InputError as error:
+                    if written is None:
+                        raise
+                    console.warn(str(error))
+                    failed += 1
+    if left := sum(part.left for _, parts in opened.values() for part in parts if isinstance(part, FilledDocument)):
+        what = "unchanged, because the translation would have other placeholders or markup"
+        console.warn(many(left, "text", what))
+    report(translator.counts, console, min_length=translator.search.min_length)
+    if failed:
+        what = many(failed, "document", "could not be written, and all others are")
+        raise VtransError(f"{what}; the same command translates only what is missing.")
+    if written:
+        written.finish()
+
+
+def _write(target: Path | None, content: bytes) -> None:
+    """Writes a document to a file, or to stdout."""
+    if target:
+        with explained(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+    with writer(target) as stream:
+        stream.write(content)
+
+
+def _languages(translator: Translator, to: str | None) -> Languages:
+    """Returns the languages of the translations: English, and an empty code, if they are not known."""
+    pairs = [pair for pair in translator.engine.languages if to in (None, pair.tgt)]
+    src = pairs[0].src if pairs else "en"
+    tgts = {pair.tgt for pair in pairs}
+    return Languages(src, to or (tgts.pop() if len(tgts) == 1 else ""))
+
+
+class _Answers:
+    """Translates groups of lines: those with and those without word alignments."""
+
+    def __init__(self, translator: Translator, options: TranslateOptions, division: Division, counter: Counter) -> None:
+        self._translator, self._options, self._division, self._counter = translator, options, division, counter
+
+    def __call__(self, groups: Groups) -> Answers:
+        answers: dict[Line, Nbest] = {}
+        for aligned, lines in groups.items():
+            answers |= self._translated(lines, aligned)
+        return answers
+
+    def _advance(self, size: int) -> None:
+        self._counter.advance()
+
+    def _translated(self, lines: Sequence[Line], aligned: bool) -> Answers:
+        from vtrans.translate.stream import translate_windows, workers_for
+
+        translator, options = self._translator, replace(self._options, alignments=aligned)
+        with workers_for(translator, options, self._division, _nbests) as workers:
+            windows = translate_windows(translator, lines, options, _nbests, advance=self._advance, workers=workers)
+            found = [nbest for window in windows for nbest in window]
+        return dict(zip(lines, found, strict=True))
+
+
+def _nbests(lines: Sequence[Line], options: TranslateOptions) -> list[Nbest]:
+    """Returns what documents need of the translations of lines."""
+    from vtrans.apps.documents.document import Translated
+
+    return [[Translated(t.text, t.alignment) for t in line.translations] for line in lines]
+
+
+# Memories.
+
+
+def remembered(path: Path, languages: Languages) -> Remembered:
+    """Returns the translations in these languages of a memory: a file of `vtrans serve`, a document with translations,
+    or a folder of those. An empty language means any. Raises FileError or InputError if there are none."""
+    check_packages("`memory`")
+    from vtrans.apps.documents.memory import Memory
+    from vtrans.apps.documents.pairs import ENDINGS
+
+    if path.is_dir() or path.suffix.lower() in ENDINGS:
+        return _of_documents(path, languages)
+    with open_bytes(path) as file:
+        if file.read(len(SQLITE)) != SQLITE:
+            raise FileError(f"{path} is neither a memory of `vtrans serve` nor a document ({', '.join(ENDINGS)}).")
+    with closing(Memory(path, must_exist=True)) as file_of_server:
+        memory = file_of_server.remembered(languages)
+    if not memory:
+        raise InputError(f"{path} has no translations from {' to '.join(code or 'any' for code in languages)}.")
+    return memory
+
+
+def _of_documents(path: Path, languages: Languages) -> Remembered:
+    """Returns the translations of a document, or of those in a folder. They are kept in the cache."""
+    from vtrans.apps.documents.pairs import Taken
+    from vtrans.apps.documents.remembered import Remembered
+
+    kept = _kept(path, languages)
+    if kept:
+        with suppress(OSError, ValueError):
+            memory = Remembered.read(kept.read_bytes())
+            os.utime(kept)
+            return memory
+    memory = Remembered()
+    take(path, Taken(languages, memory))
+    if kept:
+        with suppress(OSError, VtransError):
+            write_atomically(kept, memory.written())
+            for old in sorted(kept.parent.glob("memory-*.json"), key=lambda file: file.stat().st_mtime)[:-MOST_KEPT]:
+                old.unlink()
+    return memory
+
+
+def _kept(path: Path, languages: Languages) -> Path | None:
+    """Returns where the cache has, or will have, the translations of documents; None for small ones, or if there is no
+    cache that only this user can write to. The name depends on all that the translations depend on."""
+    if not hasattr(os, "geteuid"):
+        return None
+    try:
+        files = translated_in(path)
+        if sum(file.stat().st_size for file in files) < LEAST_KEPT:
+            return None
+        package = Path(__file__).parent.parent
+        parts = [package / part for part in ("documents", "wording", "text")]
+        code = sorted(file for part in parts for end in ("py", "txt") for file in part.rglob(f"*.{end}"))
+        names = [str(file.relative_to(path.parent)) for file in files]
+        read_by = [file_sha256(file) for file in code] + [version(name) for name in ("polib", "sentencex")]
+        facts = [*languages, *names, *map(file_sha256, files), *read_by]
+        name = hashlib.sha256("\0".join(map(str, facts)).encode(errors="surrogateescape")).hexdigest()[:20]
+        return private_folder(cache_folder()) / f"memory-{name}.json"
+    except OSError:
+        return None

@@ -1,0 +1,80 @@
+"""What a service keeps for its clients, in an SQLite file: corrections, glossaries, and how much was translated.
+
+A change survives a kill of the process and, if the file is `durable`, of the machine. All rows belong to an owner: the
+client that has added them, or everyone if the owner is empty.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import RLock
+
+from vtrans.system.errors import FileError
+from vtrans.system.files import destination
+
+APPLICATION = 0x76747261  # marks the file as one of ours
+TABLES = (
+    "CREATE TABLE IF NOT EXISTS corrections (owner TEXT, src TEXT, tgt TEXT, source TEXT, translation TEXT, "
+    "PRIMARY KEY (owner, src, tgt, source)) WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS glossaries (id TEXT PRIMARY KEY, owner TEXT, name TEXT, made TEXT, dictionaries TEXT)",
+    "CREATE TABLE IF NOT EXISTS characters (owner TEXT, month TEXT, number INTEGER, "
+    "PRIMARY KEY (owner, month)) WITHOUT ROWID",
+)
+
+
+class Database:
+    """The file, which is made if it does not exist, unless it `must_exist`; without a path, nothing is kept. If it is
+    `durable`, changes are on the disk when they are made, which takes some milliseconds. Several threads may use it.
+    Raises FileError for a file that is not a memory, and if it cannot be read or written."""
+
+    def __init__(self, path: Path | None, *, must_exist: bool = False, durable: bool = True) -> None:
+        self.path, self._lock = path, RLock()
+        if path:
+            destination(path, "memory")
+        with self._explained():
+            self._file = sqlite3.connect(path or ":memory:", check_same_thread=False, isolation_level=None)
+        try:
+            self._prepare(must_exist, durable)
+        except FileError:
+            self.close()
+            raise
+
+    def _prepare(self, must_exist: bool, durable: bool) -> None:
+        with self._explained():
+            (mark,) = self._file.execute("PRAGMA application_id").fetchone()
+            if mark != APPLICATION:
+                (tables,) = self._file.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+                if tables or must_exist:
+                    raise FileError(f"{self.path} is not a memory of vtrans.")
+                self._file.execute(f"PRAGMA application_id = {APPLICATION}")
+            self._file.execute("PRAGMA journal_mode = WAL")  # another process may read while this one writes
+            self._file.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+            for table in TABLES:
+                self._file.execute(table)
+
+    def change(self, statement: str, *values: str | int) -> None:
+        """Executes a statement of SQL with its values."""
+        with self._explained():
+            self._file.execute(statement, values)
+
+    def rows(self, query: str, *values: str) -> Iterator[tuple[str, ...]]:
+        """Yields the rows of a query. Raises FileError for one with another value than text."""
+        with self._explained():
+            for row in self._file.execute(query, values):
+                if not all(isinstance(value, str) for value in row):
+                    raise FileError(f"the memory {self.path} cannot be used: it has values that are not text.")
+                yield row
+
+    def close(self) -> None:
+        self._file.close()
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            with self._lock:
+                yield
+        except sqlite3.DatabaseError as error:
+            raise FileError(f"the memory {self.path} cannot be used: {error}.") from None

@@ -1,0 +1,256 @@
+"""Documents as lines to translate: plain text, and markup that its reader has divided into items."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count, groupby, islice
+from typing import Protocol
+
+from vtrans.apps.documents.html import escape, read_html, with_direction
+from vtrans.apps.documents.markup import Item, Segment
+from vtrans.apps.documents.sentences import MARKS, Splitting, split_sentences
+from vtrans.data.matches import Kind, Known
+from vtrans.system.errors import DocumentError
+from vtrans.text.languages import is_right_to_left
+from vtrans.text.words import WORD, words_in
+
+_HTML = re.compile(r"""<html\b(?:"[^"]*"|'[^']*'|[^'">])*>""", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Translated:
+    """A translation of a line, and its word alignment and the confidence of its words if these were asked for."""
+
+    text: str
+    alignment: tuple[tuple[int, int], ...] | None = None
+    word_confidences: tuple[float, ...] | None = None
+
+    @classmethod
+    def unchanged(cls, line: str) -> Translated:
+        """Returns a line as its own translation."""
+        return cls(line, tuple((i, i) for i in range(len(words_in(line)))))
+
+
+class Document(Protocol):
+    """A text whose sentences are translated as lines. `aligned` says which of them need word alignments."""
+
+    lines: list[str]
+    aligned: list[bool]
+
+    def joined(self, translations: Sequence[Translated], /) -> str:
+        """Returns the document with these translations of its lines."""
+
+
+class PlainDocument:
+    """Text without markup. With `aligned`, its words can be linked to those of its translation."""
+
+    def __init__(self, text: str, language: str, aligned: bool = False, splitting: Splitting = "lines") -> None:
+        self._split = split_sentences(text, language, splitting)
+        self.lines = self._split.sentences
+        self.aligned = [aligned] * len(self.lines)
+
+    def joined(self, translations: Sequence[Translated]) -> str:
+        return self._split.joined([translation.text for translation in translations])
+
+    def links(self, translations: Sequence[Translated]) -> list[tuple[int, int, int, int]]:
+        """Returns the linked words: where each begins and ends in the text, and where in the translated text."""
+        sources, targets = self._words(self.lines), self._words([translation.text for translation in translations])
+        linked = []
+        for src, tgt, translation in zip(sources, targets, translations, strict=True):
+            links = translation.alignment or ()
+            linked += [(*src[i], *tgt[j]) for i, j in links if i < len(src) and j < len(tgt)]
+        return linked
+
+    def confidences(self, translations: Sequence[Translated]) -> list[tuple[int, int, float]]:
+        """Returns the words of the translated text that have a confidence: where each begins and ends, and its
+        confidence."""
+        rated = []
+        for words, translation in zip(self._words([t.text for t in translations]), translations, strict=True):
+            if translation.word_confidences:
+                values = (round(value, 4) for value in translation.word_confidences)
+                rated += [(*word, value) for word, value in zip(words, values, strict=True)]
+        return rated
+
+    def _words(self, lines: Sequence[str]) -> Iterator[list[tuple[int, int]]]:
+        """Yields where the words of each line begin and end in the text that consists of these lines."""
+        for place, line in zip(self._split.begins(lines), lines, strict=True):
+            yield [(place + match.start(), place + match.end()) for match in WORD.finditer(line)]
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A place of a text that is to be filled: the characters from `begin` to `end`. `written` returns what replaces
+    them, given the translations of the sources; None leaves them. `approved` does the same for the translations of a
+    memory, if these are marked in another way."""
+
+    begin: int
+    end: int
+    sources: Sequence[MarkedDocument]
+    written: Callable[[list[str]], str | None]
+    approved: Callable[[list[str]], str | None] | None = None
+
+
+def filled_slot(begin: int, end: int, text: str) -> Slot:
+    """Returns a slot whose text is known."""
+    return Slot(begin, end, [], lambda _: text)
+
+
+class FilledDocument:
+    """A text with slots, in order. Everything outside them stays as it is, and so does a slot with a line that has
+    no translation. `kind` is that of the strings, and `left` counts what is not translated, besides those slots whose
+    translations have been refused."""
+
+    def __init__(self, text: str, slots: Sequence[Slot], kind: Kind = "text", left: int = 0) -> None:
+        self._text, self.slots, self._kind, self.left = text, list(slots), kind, left
+        self._collect()
+
+    def _collect(self) -> None:
+        self.lines = [line for slot in self.slots for source in slot.sources for line in source.lines]
+        self.aligned = [needs for slot in self.slots for source in slot.sources for needs in source.aligned]
+
+    def take(self, known: Known) -> int:
+        """Fills the slots of which a memory knows all sources. Returns how many it has filled."""
+        filled = 0
+        for number, slot in enumerate(self.slots):
+            texts = [text for source in slot.sources if (text := source.known(known, self._kind))]
+            # The plural forms of one source differ, but the memory has only one translation of it.
+            if texts and len(texts) == len({source.raw for source in slot.sources}) == len(slot.sources):
+                written = (slot.approved or slot.written)(texts)
+                if written is not None:
+                    self.slots[number] = filled_slot(slot.begin, slot.end, written)
+                    filled += 1
+        self._collect()
+        return filled
+
+    def joined(self, translations: Sequence[Translated]) -> str:
+        rest, parts, place = iter(translations), list[str](), 0
+        for slot in self.slots:
+            texts = []
+            for source in slot.sources:
+                part = list(islice(rest, len(source.lines)))
+                texts.append(source.joined(part) if all(translation.text for translation in part) else "")
+            written = slot.written(texts) if any(texts) or not texts else None
+            self.left += written is None and any(texts)
+            before = self._text[place : slot.begin]
+            parts += [before, self._text[slot.begin : slot.end] if written is None else written]
+            place = slot.end
+        return "".join([*parts, self._text[place:]])
+
+
+class MarkedDocument:
+    """Text with tags. The items' `raw` parts are the document. `label` is the text with its accelerator, if it has
+    one."""
+
+    def __init__(
+        self,
+        items: Sequence[Item],
+        language: str,
+        escape: Callable[[str], str],
+        *,
+        cover: bool = False,
+        label: str = "",
+        splitting: Splitting = "sentences",
+    ) -> None:
+        self.label = label
+        self.raw = "".join(item.raw for item in items)
+        self.atoms = [item.raw for item in items if item.kind == "atom"]
+        self.mark = _free_mark(items) if self.atoms else ""
+        # The text of an atom is its number between two marks.
+        texts = (f"{self.mark}{number}{self.mark}" for number in count())
+        items = [Item("text", item.raw, next(texts)) if item.kind == "atom" else item for item in items]
+        with_atoms = self._with_atoms(escape)
+        self._parts = [
+            "".join(item.raw for item in part)
+            if is_break
+            else Segment(list(part), language, with_atoms, cover=cover, splitting=splitting)
+            for is_break, part in groupby(items, lambda item: item.kind == "break")
+        ]
+        sentences = [sentence for part in self._parts if not isinstance(part, str) for sentence in part.sentences]
+        self.lines = [sentence.line for sentence in sentences]
+        self.aligned = [bool(sentence.nodes) for sentence in sentences]
+
+    def _with_atoms(self, escape: Callable[[str], str]) -> Callable[[str], str]:
+        """Returns `escape` for text with marks, which become the atoms."""
+        return lambda text: self.replaced(escape(text), self.atoms)
+
+    def replaced(self, text: str, atoms: Sequence[str]) -> str:
+        """Returns a text with these strings in place of its numbers between marks."""
+        if not self.mark:
+            return text
+        found = re.split(f"{self.mark}([0-9]+){self.mark}", text)
+        found[1::2] = [atoms[int(number)] if int(number) < len(atoms) else "" for number in found[1::2]]
+        return "".join(found)
+
+    def known(self, known: Known, kind: Kind) -> str | None:
+        """Returns the only translation that a memory has of this string, or of all its sentences if it has no tags."""
+        whole = known(self.raw, kind, sure=True)
+        if self.label and (labelled := known(self.label, sure=whole is None)) is not None:
+            return labelled
+        if whole is not None or any(self.aligned):
+            return whole
+        sentences = [text for line in self.lines if (text := known(line, sure=True)) is not None]
+        found = bool(self.lines) and len(sentences) == len(self.lines)
+        return self.joined([Translated(text) for text in sentences]) if found else None
+
+    def paired_lines(self, target: MarkedDocument) -> tuple[list[str], list[str]] | None:
+        """Returns the lines of this string and those of its translation, with the same marks for the same placeholders;
+        None if these differ."""
+        if Counter(self.atoms) != Counter(target.atoms):
+            return None
+        places = defaultdict[str, deque[str]](deque)
+        for number, atom in enumerate(self.atoms):
+            places[atom].append(f"{self.mark}{number}{self.mark}")
+        atoms = [places[atom].popleft() for atom in target.atoms]
+        return self.lines, [target.replaced(line, atoms) for line in target.lines]
+
+    def unchanged(self) -> str:
+        """Returns the text as a translator writes it that leaves every line as it is."""
+        return self.joined([Translated.unchanged(line) for line in self.lines])
+
+    def joined(self, translations: Sequence[Translated]) -> str:
+        rest, written = iter(translations), []
+        for part in self._parts:
+            if isinstance(part, str):
+                written.append(part)
+                continue
+            sentences = islice(rest, len(part.sentences))
+            written.append(part.joined([(t.text, t.alignment or ()) for t in sentences]))
+        return "".join(written)
+
+
+def _free_mark(items: Sequence[Item]) -> str:
+    """Returns a character for private use that the text of the items lacks."""
+    text = "".join(item.text for item in items)
+    mark = next((sign for sign in MARKS if sign not in text), None)
+    if mark is None:
+        raise DocumentError("A text must not contain all characters for private use.")
+    return mark
+
+
+class HtmlDocument(MarkedDocument):
+    """HTML. Its element <html>, if there is one, gets the direction of the translation where this is another one."""
+
+    def joined(self, translations: Sequence[Translated]) -> str:
+        page = super().joined(translations)
+        texts = (self.lines, [translation.text for translation in translations])
+        before, after = (is_right_to_left("".join(lines)) for lines in texts)
+        tag = _HTML.search(page) if before != after else None
+        return page.replace(tag[0], with_direction(tag[0], right_to_left=after), 1) if tag else page
+
+
+Paired = tuple[MarkedDocument, MarkedDocument] | str
+"""A string and its translation, or the reason why a string is left out of training text."""
+
+
+def html_document(
+    text: str, language: str, ignored: Collection[str] = (), splitting: Splitting = "sentences"
+) -> Document:
+    """Returns HTML, a document or a part of one, in which the elements of the ignored names stay as they are."""
+    return HtmlDocument(read_html(text, ignored), language, escape, splitting=splitting)
+
+
+READERS: dict[str, Callable[[str, str], Document]] = {"text": PlainDocument, "html": html_document}
+"""How a text of each format is read, given its language."""

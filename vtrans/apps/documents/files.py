@@ -1,0 +1,255 @@
+"""Files of each format: opened as documents, and written with translations. Everything is done in memory."""
+
+from __future__ import annotations
+
+import io
+import re
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import PurePath
+
+from vtrans.apps.documents.app_strings.android import android_document
+from vtrans.apps.documents.app_strings.apple_strings import strings_document, strings_encoding
+from vtrans.apps.documents.app_strings.json_files import arb_languages, json_document
+from vtrans.apps.documents.app_strings.qt import ts_document, ts_encoding, ts_languages
+from vtrans.apps.documents.app_strings.xcstrings import xcstrings_document, xcstrings_languages
+from vtrans.apps.documents.document import READERS, Document
+from vtrans.apps.documents.html import escape, html_encoding
+from vtrans.apps.documents.markdown import markdown_document
+from vtrans.apps.documents.office import docx_document, odt_document
+from vtrans.apps.documents.po import charset, po_document, po_languages
+from vtrans.apps.documents.subtitles import SubtitleDocument
+from vtrans.apps.documents.tmx import tmx_document
+from vtrans.apps.documents.xliff import xliff_document, xliff_languages
+from vtrans.apps.documents.xml import check, encoding
+from vtrans.system.errors import DocumentError, DocumentSizeError
+from vtrans.text.languages import base
+from vtrans.text.lines import converted, marked_encoding, unmarked_encoding
+
+MOST_UNPACKED = 10  # times the largest file that is accepted; a zip file may not unpack to more
+MOST_TAGS = 10**6  # of the text in a zip file; each needs about 1 kB of memory
+MOST_MEMBERS = 1000  # of a zip file
+ROOTS = {".xml": b"<resources", ".ts": b"<TS"}  # what a file must have, if others with its ending have another format
+# Endings of files of strings, whose existing translations are completed.
+COMPLETED = (".json", ".arb", ".xml", ".strings", ".po", ".pot", ".xlf", ".xliff", ".ts")
+MARK = "\ufeff"  # the byte order mark
+# An encoding that is declared must read it likewise, as the declaration was read as ASCII. `idna` and `unicode_escape`,
+# which only Python has, do not.
+ASCII = bytes(range(0x20, 0x7F)).replace(b"\\", b"\\u0041")
+# What a file is, and what Python does with characters that its encoding lacks: they become `&#8364;` in HTML and XML.
+KINDS = {"text": "strict", "html": "xmlcharrefreplace", "xml": "xmlcharrefreplace"}
+
+_WORD_PARTS = re.compile(r"word/(document|header\d*|footer\d*|footnotes|endnotes)\.xml")
+_ZIP_ERRORS = (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, EOFError, OSError, zlib.error)
+
+
+@dataclass(frozen=True)
+class Opened:
+    """The texts of a file, how they are read as documents, and how the translated texts are written as a file."""
+
+    texts: list[str]
+    read: Callable[[str, str], Document]
+    written: Callable[[list[str]], bytes]
+
+
+@dataclass(frozen=True)
+class Filling:
+    """How the entries of a file are filled: the languages, if they are known, and whether also those that are filled
+    already. `existing` is the content of an earlier translation, for a format of COMPLETED."""
+
+    target: str = ""
+    overwrite: bool = False
+    source: str = ""
+    existing: bytes = b""
+
+
+Open = Callable[[bytes, int, Filling], Opened]
+"""Opens the content of a file that may unpack to that many bytes."""
+
+
+def open_file(name: str, content: bytes, limit: int, filling: Filling = Filling()) -> Opened:
+    """Opens a file in the format that its name's ending tells. `limit` is the maximum size in bytes.
+
+    Raises DocumentError for another ending, a damaged file, or one that unpacks to more than MOST_UNPACKED times the
+    limit.
+    """
+    ending = PurePath(name.lower()).suffix
+    if ending not in FORMATS:
+        raise DocumentError(f"The file name must end in one of {', '.join(FORMATS)}, got {name[-80:]!r}.")
+    if not content:
+        raise DocumentError("The file is empty.")
+    if len(content) > limit:
+        raise DocumentSizeError(f"A file must have at most {limit:,} bytes, got {len(content):,}.")
+    return FORMATS[ending](content, limit * MOST_UNPACKED, filling)
+
+
+def _text(
+    read: Callable[..., Document],
+    encoding: Callable[[bytes], str],
+    kind: str = "text",
+    *,
+    entries: bool = False,
+    completes: bool = False,
+    named: Callable[[str], list[tuple[str, str]]] = lambda text: [],
+) -> Open:
+    """Returns how a file that is a text of one of the KINDS is opened: `encoding` returns its encoding. Its byte order
+    mark and line ends stay. With `entries`, `read` fills them, and
+    `named` returns pairs of languages that the file names, empty where it names none. If it `completes` an earlier
+    translation, this names the same languages; one without `entries` names its own where the file names the source."""
+
+    def opened(content: bytes, most: int, filling: Filling) -> Opened:
+        text, encoded = _decoded(content, encoding(content), kind)
+        if entries or completes:
+            for languages in named(text) if filling.source or filling.target else ():
+                _check_languages(languages, filling)
+            reader = partial(read, target=filling.target)
+            if entries:
+                reader = partial(reader, overwrite=filling.overwrite)
+            if completes and filling.existing:
+                existing, encoded = _decoded(filling.existing, encoding(filling.existing), kind)
+                for languages in named(existing) if filling.target else ():
+                    theirs = languages if entries else ("", languages[0])
+                    _check_languages(theirs, filling, "existing translation")
+                reader = partial(reader, existing=existing)
+            return Opened([text], reader, lambda texts: encoded(texts[0]))
+        newline = "\r\n" if "\r\n" in text else "\n"
+        plain = text.replace("\r\n", "\n")
+        return Opened([plain], read, lambda texts: encoded(texts[0].replace("\n", newline)))
+
+    return opened
+
+
+def _check_languages(named: tuple[str, str], filling: Filling, what: str = "file") -> None:
+    """Raises DocumentError for a file in other languages than those of the translations."""
+    ours = filling.source, filling.target
+    both = [(base(theirs.replace("_", "-")), base(mine)) for theirs, mine in zip(named, ours, strict=True)]
+    if any(theirs and mine and theirs != mine for theirs, mine in both):
+        wanted, got = (" to ".join(filter(None, codes)) for codes in (ours, named))
+        raise DocumentError(
+            f"The {what} names {got}, but the translations are {wanted}; choose a model for the file's languages, or "
+            "correct those that it names."
+        )
+
+
+def _zipped(is_text: Callable[[str], object], read: Callable[[str, str], Document]) -> Open:
+    """Returns how a zip file with XML inside is opened; `is_text` says which members have text."""
+
+    def opened(content: bytes, most: int, filling: Filling) -> Opened:
+        members = _members(content, most)
+        named = [info.filename for info, _ in members if is_text(info.filename)]
+        if not named:
+            raise DocumentError("The file lacks the parts that hold the text in its format.")
+        tags = sum(data.count(b"<") for info, data in members if info.filename in named)
+        if tags > MOST_TAGS:
+            raise DocumentSizeError(f"The file's text must have at most {MOST_TAGS:,} tags of XML, got {tags:,}.")
+        parts = [_decoded(data, encoding(data), "xml") for info, data in members if info.filename in named]
+
+        def written(translated: list[str]) -> bytes:
+            encoded = [encode(text) for (_, encode), text in zip(parts, translated, strict=True)]
+            changed = dict(zip(named, encoded, strict=True))
+            made = io.BytesIO()
+            with zipfile.ZipFile(made, "w") as file:
+                for info, data in members:
+                    file.writestr(info, changed.get(info.filename, data), compress_type=info.compress_type)
+            return made.getvalue()
+
+        return Opened([text for text, _ in parts], read, written)
+
+    return opened
+
+
+def _members(content: bytes, most: int) -> list[tuple[zipfile.ZipInfo, bytes]]:
+    """Returns the members of a zip file, in order. No member has more bytes than the directory says."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as file:
+            infos = file.infolist()
+            if len(infos) > MOST_MEMBERS:
+                raise DocumentError(f"The file must have at most {MOST_MEMBERS:,} members, got {len(infos):,}.")
+            ((name, times),) = Counter(info.filename for info in infos).most_common(1) or [("", 0)]
+            if times > 1:
+                raise DocumentError(f"The file must have each member once, got {name[:80]!r} {times:,} times.")
+            if sum(info.file_size for info in infos) > most:
+                raise DocumentSizeError(f"The file must have at most {most:,} bytes when it is unpacked.")
+            return [(info, file.read(info)) for info in infos]
+    except _ZIP_ERRORS:
+        raise DocumentError("The file is damaged, or its content does not match its file name extension.") from None
+
+
+def _decoded(content: bytes, codec: str, kind: str) -> tuple[str, Callable[[str], bytes]]:
+    """Returns the text of a file without its byte order mark, and how another text is encoded in its place, which reads
+    XML again first. A byte order mark of UTF-16 counts more than `codec`. Raises DocumentError for a text that its
+    encoding would write in other bytes."""
+    codec = marked_encoding(content) or codec
+    try:
+        if b"\0" not in content and ASCII.decode(codec, "replace") != ASCII.decode():
+            raise LookupError
+        text = content.decode(codec)
+        if text.encode(codec) != content:
+            raise ValueError
+    except UnicodeDecodeError as error:
+        if not marked_encoding(content) and (likely := unmarked_encoding(content)):
+            raise DocumentError(f"The file must be UTF-8, but looks like {converted(likely)}.") from None
+        line, at = content.count(b"\n", 0, error.start) + 1, error.start
+        wrong = (
+            f"the text must be {codec.upper()}, got byte 0x{content[at]:02x} at byte offset {at}; convert it to UTF-8."
+        )
+        raise DocumentError(wrong, line) from None
+    except (LookupError, ValueError):
+        raise DocumentError(
+            f"The file must be UTF-8, but says that its encoding is {codec[:40]}, which is not supported; convert it."
+        ) from None
+    if "\0" in text and (likely := unmarked_encoding(content)):
+        raise DocumentError(f"The file must be UTF-8, but looks like {converted(likely)}.")
+    if "\0" in text:
+        raise DocumentError("the text must not contain the NUL character.", text.count("\n", 0, text.index("\0")) + 1)
+    mark = MARK if text.startswith(MARK) else ""
+
+    def encoded(changed: str) -> bytes:
+        if kind == "xml":
+            check(changed)
+        try:
+            return (mark + changed).encode(codec, KINDS[kind])
+        except UnicodeEncodeError as error:
+            sign = error.object[error.start]
+            raise DocumentError(f"{codec} has no {sign!r}, which a translation needs; convert it to UTF-8.") from None
+
+    return text.removeprefix(MARK), encoded
+
+
+def _utf8(content: bytes) -> str:
+    return "utf-8"
+
+
+FORMATS: dict[str, Open] = {
+    ".txt": _text(READERS["text"], _utf8),
+    **dict.fromkeys((".html", ".htm"), _text(READERS["html"], html_encoding, "html")),
+    ".srt": _text(SubtitleDocument, _utf8),
+    ".vtt": _text(partial(SubtitleDocument, escape=escape), _utf8),
+    ".docx": _zipped(_WORD_PARTS.fullmatch, docx_document),
+    ".odt": _zipped(lambda name: name == "content.xml", odt_document),
+    **dict.fromkeys(
+        (".po", ".pot"),
+        # A PO file names no source language.
+        _text(po_document, charset, entries=True, completes=True, named=lambda text: [("", po_languages(text)[1])]),
+    ),
+    **dict.fromkeys(
+        (".xlf", ".xliff"),
+        _text(xliff_document, encoding, "xml", entries=True, completes=True, named=xliff_languages),
+    ),
+    ".tmx": _text(tmx_document, encoding, "xml", entries=True),
+    **dict.fromkeys((".md", ".markdown"), _text(markdown_document, _utf8, entries=True)),
+    ".json": _text(json_document, _utf8, completes=True),
+    ".arb": _text(partial(json_document, arb=True), _utf8, completes=True, named=arb_languages),
+    ".xml": _text(android_document, encoding, "xml", completes=True),
+    ".strings": _text(strings_document, strings_encoding, completes=True),
+    ".xcstrings": _text(
+        xcstrings_document, _utf8, entries=True, named=lambda text: [(xcstrings_languages(text)[0], "")]
+    ),
+    ".ts": _text(
+        ts_document, ts_encoding, "xml", entries=True, completes=True, named=lambda text: [ts_languages(text)]
+    ),
+}

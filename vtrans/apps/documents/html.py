@@ -1,0 +1,129 @@
+"""Reads HTML, a document or a part of one, for translation.
+
+turbohtml tokenizes as the HTML standard says; everything but translated text is written as it was read. Scripts,
+styles, code, form values, attributes and elements that are marked as not to be translated are left unchanged.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Collection, Iterator
+from itertools import islice, pairwise
+from typing import Any
+
+import turbohtml
+
+from vtrans.apps.documents.markup import Item
+from vtrans.apps.documents.xml import encoding
+
+_PROTECTED = """
+audio canvas code iframe kbd math noscript object plaintext samp script style svg template textarea tt var video xmp
+"""
+_BLOCKS = """
+address article aside base blockquote body br button caption center col colgroup dd details dialog dir div dl dt
+fieldset figcaption figure footer form frame frameset h1 h2 h3 h4 h5 h6 head header hgroup hr html legend li link main
+menu meta nav ol optgroup option p param pre search section select source summary table tbody td tfoot th thead title
+tr track ul
+"""
+_VOID = "area base br col embed hr img input link meta param source track wbr"
+PRESCAN = 1024  # bytes that must name the encoding
+PROTECTED, BLOCKS, VOID = (frozenset(names.split()) for names in (_PROTECTED, _BLOCKS, _VOID))
+_CHARSET = re.compile(rb"""<meta\b[^>]*?\bcharset\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
+_COMMENT = re.compile(rb"<!--.*?-->", re.DOTALL)
+_LATIN = {"iso-8859-1", "iso8859-1", "latin1", "latin-1", "l1"}  # browsers read it as Windows-1252, which has more
+_WINDOWS = re.compile(rb"[\x80-\x9f]")
+_DIRECTION = re.compile(r"""\sdir\s*=\s*(?:"[^"]*"|'[^']*'|[^\s>]*)""", re.IGNORECASE)
+# The tokenizer counts lines by these, and reads each as \n, as the HTML standard says.
+_LINE_END = re.compile("\r\n?|\n")
+_DROPPED = r"</>|(?s:<[/?]?[A-Za-z].*)"  # the tokenizer drops an empty tag, and an unfinished one at the end
+
+
+def html_encoding(content: bytes) -> str:
+    """Returns the encoding that an HTML file says it has, as browsers read it; UTF-8 if it is UTF-8 in fact."""
+    declared = _CHARSET.search(_COMMENT.sub(b"", content[:PRESCAN]))
+    name = (declared[1].decode() if declared else encoding(content)).lower()
+    is_utf8 = not content.isascii() and content.decode(errors="ignore").encode() == content
+    if is_utf8 or (declared and name.startswith("utf")):
+        return "utf-8"
+    return "cp1252" if name in _LATIN and _WINDOWS.search(content) else name
+
+
+def escape(text: str) -> str:
+    """Returns text as HTML."""
+    return html.escape(text, quote=False).replace("\u00a0", "&nbsp;")
+
+
+def with_direction(tag: str, *, right_to_left: bool) -> str:
+    """Returns an opening tag with this direction of text."""
+    return re.sub(r"^<\w+", rf'\g<0> dir="{"rtl" if right_to_left else "ltr"}"', _DIRECTION.sub("", tag))
+
+
+def read_html(document: str, ignored: Collection[str] = ()) -> list[Item]:
+    """Returns the items of an HTML document. Their `raw` parts make up the document again. Elements of the ignored
+    names, in small letters, are atoms."""
+    items: list[Item] = []
+    guarded, depth, pre = "", 0, 0  # the protected element that is open, those of its name inside it
+    for token, raw in _tokens(document):
+        kind = token.type if token is not None else None
+        name = (token.tag or "") if token is not None else ""
+        starts, ends = kind == turbohtml.TokenType.START_TAG, kind == turbohtml.TokenType.END_TAG
+        single = name in VOID or (starts and token.self_closing)
+        if guarded:
+            depth += (starts and name == guarded and not single) - (ends and name == guarded)
+            items[-1] = Item(items[-1].kind, items[-1].raw + raw)
+            guarded = guarded if depth else ""
+        elif starts and (name in ignored or (not single and _is_protected(token))):
+            items.append(Item("atom" if name in ignored else "break", raw))
+            guarded, depth = ("", 0) if single else (name, 1)
+        elif token is None or kind == turbohtml.TokenType.TEXT:
+            items += _text(raw, (token and token.data) or "", pre > 0)
+        elif name in BLOCKS or kind == turbohtml.TokenType.DOCTYPE:
+            items.append(Item("break", raw))
+            pre = max(0, pre + (starts - ends) * (name == "pre"))
+        elif single or not (starts or ends):
+            items.append(Item("point", raw))
+        else:
+            items.append(Item("open" if starts else "close", raw, name=name))
+    return items
+
+
+def _is_protected(token: Any) -> bool:
+    attributes = dict(token.attrs or ())
+    classes = (attributes.get("class") or "").split()
+    translate = attributes.get("translate")
+    return token.tag in PROTECTED or (translate or "").strip().lower() == "no" or "notranslate" in classes
+
+
+def _text(raw: str, data: str, pre: bool) -> Iterator[Item]:
+    """Yields the items of text that the tokenizer reads as `data`. In <pre>, each line is a segment."""
+    dropped = _DROPPED if _read(raw) != data else "(?!)"
+    parts = re.split(f"({dropped}|{_LINE_END.pattern})" if pre else f"({dropped})", raw)
+    texts = [_read(part) if number % 2 == 0 or part[0] != "<" else "" for number, part in enumerate(parts)]
+    if "".join(texts) != data:
+        yield Item("break", raw)
+        return
+    for number, (part, text) in enumerate(zip(parts, texts, strict=True)):
+        yield Item("text" if number % 2 == 0 else "point" if part == "</>" else "break", part, text)
+
+
+def _read(text: str) -> str:
+    return html.unescape(_LINE_END.sub("\n", text))
+
+
+def _tokens(document: str) -> Iterator[tuple[Any, str]]:
+    """Yields each token with the part of the document from its beginning to the beginning of the next one. Without
+    a token: what the tokenizer drops after a tag."""
+    starts = [0, *(match.end() for match in _LINE_END.finditer(document))]
+    tokens: list[tuple[int, Any]] = [
+        (starts[token.line - 1] + token.col, token) for token in turbohtml.tokenize(document, capture_source=True)
+    ]
+    if not tokens or tokens[0][0] > 0:
+        tokens.insert(0, (0, None))
+    for (begin, token), (end, _) in pairwise([*tokens, (len(document), None)]):
+        source = (token and token.source) or ""
+        line_ends = islice(_LINE_END.finditer(document, begin, end), source.count("\n"))
+        stop = begin + len(source) + sum(len(match.group()) - 1 for match in line_ends) if source else end
+        yield token, document[begin : min(stop, end)]
+        if stop < end:
+            yield None, document[stop:end]

@@ -1,0 +1,83 @@
+"""Reads messages of ICU, such as `You have {n, plural, one {# file} other {# files}}.`, whose branches are translated.
+
+Languages order the words of a sentence differently. So what stands around the branches moves into each of them:
+`{n, plural, one {You have # file.} other {You have # files.}}`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from vtrans.apps.documents.program_strings import ProgramString
+
+LONGEST = 5000  # characters of a message
+
+_CHOICE = re.compile(r"\{\s*[\w.-]+\s*,\s*(?:plural|select)\s*,\s*(?:offset:\s*\d+\s*)?")
+_BRANCH = re.compile(r"\s*[\w=.-]+\s*\{")
+_END = re.compile(r"\}\s*\}")
+_BRACES = re.compile(r"''|'[{}#|][^']*'|[{}]")
+_SIMPLE = re.compile(r"'[{}#|][^']*'|\{[^{}]*\}")  # quoted text, and arguments without branches
+_ATOMS = re.compile(rf"{_SIMPLE.pattern}|#")
+
+
+class UnclearMessage(ValueError):
+    """A message that is not ICU, or whose sentences are not clear."""
+
+
+class IcuString(ProgramString):
+    """A string in which an apostrophe before an argument would quote it, and a typographic one does not."""
+
+    def finished(self, text: str) -> str:
+        """Returns the translation as the program needs it, or an empty string."""
+        return super().finished(re.sub(r"(?<=\w)'(?=\{)", "\u2019", text))
+
+
+def icu_strings(text: str, language: str, tags: str = "") -> list[str | ProgramString]:
+    """Returns the strings of a message, and what stays between them. The characters `tags` stand for tags. Raises
+    UnclearMessage for other syntax, for two arguments with branches in one sentence, and for ordinal numbers, whose
+    endings differ between languages."""
+    if len(text) > LONGEST:
+        raise UnclearMessage
+    atoms = re.compile(rf"{_ATOMS.pattern}|[{tags}]") if tags else _ATOMS
+    # Two apostrophes are one, which needs no second one if it is typographic.
+    return [
+        IcuString(part.replace("''", "\u2019"), (), language, atoms=atoms) if is_text and part.strip() else part
+        for part, is_text in _parts(text, "", "")
+    ]
+
+
+def _parts(text: str, before: str, after: str) -> Iterator[tuple[str, bool]]:
+    """Yields the parts of a message, and whether each is translated. `before` and `after` are what stands around it in
+    the message in which it is a branch."""
+    choice = _CHOICE.search(text)
+    end = _closed(text, choice.start()) if choice else len(text)
+    before, after = (before + text[: choice.start()], text[end:] + after) if choice else (before + text, after)
+    # Two arguments with branches are not clear, and a number sign would belong to the other argument.
+    if re.search("[{}#]" if choice else "[{}]", _SIMPLE.sub("", before + after)):
+        raise UnclearMessage
+    if choice is None:
+        yield before + after, True
+        return
+    is_part = (before + after).strip() != ""
+    around = (before, after) if is_part else ("", "")
+    yield before if not is_part else "", False
+    place, begin = choice.end(), choice.start()
+    while branch := _BRANCH.match(text, place):
+        stop = _closed(text, branch.end() - 1) - 1
+        yield text[begin : branch.end()], False
+        yield from _parts(text[branch.end() : stop], *around)
+        begin, place = stop, stop + 1
+    if not _END.fullmatch(text, begin, end):
+        raise UnclearMessage
+    yield text[begin:end] + ("" if is_part else after), False
+
+
+def _closed(text: str, begin: int) -> int:
+    """Returns where the brace that opens at a place is closed."""
+    depth = 0
+    for brace in _BRACES.finditer(text, begin):
+        depth += {"{": 1, "}": -1}.get(brace.group(), 0)
+        if depth == 0 and brace.group() == "}":
+            return brace.end()
+    raise UnclearMessage

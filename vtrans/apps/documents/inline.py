@@ -1,0 +1,107 @@
+"""Reads what stands inside the strings of programs and manuals: tags, markup of man pages, options and accelerators."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from vtrans.apps.documents.markup import DEEPEST, Item
+from vtrans.apps.documents.sentences import PROTECTION
+from vtrans.translate.wording.patterns import ARGUMENT
+
+Span = tuple[int, int, Item]
+"""Where an item begins and ends in a string."""
+
+# Two spaces separate columns, except after a parenthesis in man pages.
+# Man pages have B<bold> and I<italic>, whose text is translated, and characters such as E<lt>.
+_PARTS = re.compile(
+    r"(?P<break>[\n\r\t\v\f]+|(?<=[^\s)]) {2,}(?=\S))"
+    r"|(?P<atom>E<[\w.][^<>]*>|C[BIRW]?<(?:[^<>]|E<\w+>)*>|<(?:[A-Za-z][^<>]*|\d+)/>"
+    rf"|{ARGUMENT}"
+    r"|:[a-z][\w:+.-]{0,60}:`[^`]+`|(?<![\w-])(?:--[a-z][\w-]*(?:=[\w./-]*\w)?|-\w(?![\w<-])))"
+    r"|(?P<man>(?<![A-Z])[BCFILRSX]<)|(?P<end>>)"
+    r"|<(?P<slash>/?)(?P<name>[A-Za-z][\w:.-]*|\d+)(?:\s[^<>]*)?>"
+)
+_ENTITY = re.compile(r"&(?:[A-Za-z]\w*|#\w+);")
+# Before a word, or inside one that is written like E_xit.
+_ACCELERATOR = re.compile(
+    r"(?<![\w&])[_&](?=[^\W_])|(?<=\b[^\W\d_a-z])[_&](?=[^\W\dA-Z_])|(?<=\b[^\W\d_a-z][^\W\dA-Z_])[_&](?=[^\W\dA-Z_])"
+)
+LONGEST_LABEL = 80  # characters of a text that may have an accelerator
+
+
+def items_of(text: str, more: Iterable[Span] = ()) -> list[Item]:
+    """Returns the items of a string, `more` among them. A line end, a tab or several spaces are a break. A tag is an
+    item if its other half is there; else it is one of `more`, or text, which is protected."""
+    matches = list(_PARTS.finditer(text))
+    spans = [*_pairs(matches), *more]
+    for match in matches:
+        if match["break"] or match["atom"]:
+            spans.append((*match.span(), Item("break" if match["break"] else "atom", match.group())))
+    items, place = list[Item](), 0
+    for begin, end, item in [*sorted(spans, key=lambda span: span[0]), (len(text), len(text), None)]:
+        if begin < place:
+            continue  # inside another item
+        if place < begin:
+            items.append(Item("text", text[place:begin], text[place:begin]))
+        if item:
+            items.append(item)
+        place = end
+    return items
+
+
+def _pairs(matches: Iterable[re.Match[str]]) -> Iterator[Span]:
+    """Yields the tags whose other half is among the matches."""
+    opened: list[tuple[str, re.Match[str]]] = []
+    for match in matches:
+        name = "" if match["man"] or match["end"] else match["name"]
+        if name is None or ((match["end"] or match["slash"]) and all(name != other for other, _ in opened)):
+            continue
+        if not (match["end"] or match["slash"]):
+            opened.append((name, match))
+            del opened[:-DEEPEST]
+            continue
+        while opened[-1][0] != name:
+            opened.pop()
+        _, first = opened.pop()
+        pair = f"{name} {first.start()}"
+        yield *first.span(), Item("open", first.group(), name=pair)
+        yield *match.span(), Item("close", match.group(), name=pair)
+
+
+@dataclass(frozen=True)
+class Accelerator:
+    """The character before the letter that chooses a label, such as the `_` of `_File`, and that letter."""
+
+    mark: str
+    letter: str
+
+    def placed(self, text: str) -> str:
+        """Returns a label with the accelerator before the same letter, if possible at the beginning of a word, else
+        before its first letter, else at its end as `(_F)`. A label with such an accelerator, from a memory, stays."""
+        own = without_accelerator(text)[1]
+        if own and own.mark == self.mark:
+            return text
+        masked, places, begin = PROTECTION.masked(text), list[int](), 0
+        for code, piece in masked.parts:
+            places += [begin + i for i in range(len(piece)) if code == piece]
+            begin += len(piece)
+        letters = [i for i in places if text[i].isalnum()]
+        same = [i for i in letters if text[i].lower() == self.letter.lower()]
+        starts = [i for i in same if i == 0 or not text[i - 1].isalnum()]
+        cased = [i for i in letters if text[i].lower() != text[i].upper()]
+        if not (found := starts or same or cased):
+            return f"{text}({self.mark}{self.letter.upper()})"
+        return f"{text[: found[0]]}{self.mark}{text[found[0] :]}"
+
+
+def without_accelerator(text: str) -> tuple[str, Accelerator | None]:
+    """Returns a label without its accelerator, and that accelerator if there is one."""
+    if len(text) > LONGEST_LABEL or "<" in text or _ENTITY.search(text):
+        return text, None
+    matches = list(_ACCELERATOR.finditer(text))
+    if len(matches) != 1 or text.count(matches[0].group()) != 1:
+        return text, None
+    place = matches[0].start()
+    return text[:place] + text[place + 1 :], Accelerator(text[place], text[place + 1])

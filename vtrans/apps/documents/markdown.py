@@ -1,0 +1,209 @@
+"""Reads Markdown for translation: paragraphs, headings, list items and cells of tables. Code, HTML blocks, definitions
+of links, front matter, and the marks of admonitions and footnotes (markdown_syntax.py) stay.
+
+markdown-it-py parses it. It says in which lines a block is, and its inline rules are wrapped here to note where each
+token begins and ends. A translation whose markup would be read differently is not written.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import count, pairwise
+from typing import Any
+
+from markdown_it import MarkdownIt
+from markdown_it.rules_inline import StateInline
+from markdown_it.token import Token
+
+from vtrans.apps.documents.document import Document, FilledDocument, MarkedDocument, Slot
+from vtrans.apps.documents.html import VOID
+from vtrans.apps.documents.markdown_syntax import MARKER, add_syntax
+from vtrans.apps.documents.markup import Item
+
+_LINE = re.compile(r"\r\n?|\n")
+_FRONT_MATTER = re.compile(r"---[ \t]*\r?\n.*?\n(?:---|\.\.\.)[ \t]*\r?(?=\n|\Z)", re.DOTALL)
+_TAG = re.compile(r"<(/?)([A-Za-z][\w-]*)(?:\s[^<>]*)?(?<!/)>")
+_TASK = re.compile(r"\[[ xX]\][ \t]+")
+_UNMARKED = ("text", "text_special", "softbreak")
+
+Rule = Callable[[StateInline, bool], bool]
+
+
+def _noted(rule: Rule) -> Rule:
+    """Returns an inline rule that also notes, in the meta of its tokens, where they are in the block."""
+
+    def run(state: StateInline, silent: bool) -> bool:
+        begin, before, pending = state.pos, len(state.tokens), bool(state.pending)
+        if not rule(state, silent):
+            return False
+        place, new = begin, [] if silent else state.tokens[before + pending :]
+        is_link = state.src[begin] == "[" and any(token.type == "link_open" for token in new)
+        end_of_label = state.md.helpers.parseLinkLabel(state, begin, True) if is_link else -1
+        for token in new:
+            if "span" in token.meta:
+                continue
+            if token.type == "text":  # delimiters of emphasis, which become tags later
+                token.meta["span"] = place, place + len(token.content)
+                place += len(token.content)
+            elif end_of_label > 0 and token.type == "link_open":
+                token.meta["span"] = begin, begin + 1
+            elif end_of_label > 0 and token.type == "link_close":
+                token.meta["span"] = end_of_label, state.pos
+            else:
+                token.meta["span"] = begin, state.pos
+        return True
+
+    return run
+
+
+def _parser() -> MarkdownIt:
+    parser = MarkdownIt("commonmark").enable(["table", "strikethrough"]).disable("text_join")
+    add_syntax(parser)
+    for name, rule in zip(parser.inline.ruler.get_active_rules(), parser.inline.ruler.getRules(""), strict=True):
+        if name != "text":
+            parser.inline.ruler.at(name, _noted(rule))
+    return parser
+
+
+_PARSER = _parser()
+
+
+def markdown_document(text: str, language: str, **_: Any) -> Document:
+    """Returns a Markdown file with its blocks of text as slots."""
+    lines, place = list[tuple[int, str]](), 0
+    for line in _LINE.split(text):
+        lines.append((place, line))
+        ending = _LINE.match(text, place + len(line))
+        place = ending.end() if ending else len(text)
+    matter = _FRONT_MATTER.match(text)
+    hidden = len(_LINE.findall(matter.group())) + 1 if matter else 0
+    env: dict[str, Any] = {}
+    tokens = _PARSER.parse("\n" * hidden + "\n".join(line for _, line in lines[hidden:]), env)
+    slots, ends = list[Slot](), dict[int, int]()  # where the last cell in a line ends
+    for opening, token in pairwise(tokens):
+        if token.type == "inline" and token.map and token.content:
+            places = _places(opening, token, lines, ends)
+            if places is not None:
+                slots.append(_slot(text, token, places, language, env))
+    return FilledDocument(text, sorted(slots, key=lambda slot: slot.begin))
+
+
+def _places(
+    opening: Token, token: Token, lines: list[tuple[int, str]], ends: dict[int, int]
+) -> list[tuple[int, int]] | None:
+    """Returns where each line of a block's content begins in the content and in the file, or None if that is not
+    clear."""
+    assert token.map
+    first, places, place = token.map[0], list[tuple[int, int]](), 0
+    for number, content in enumerate(token.content.split("\n"), first):
+        begin, line = lines[number]
+        if opening.type in ("th_open", "td_open"):
+            at = line.find(content, ends.get(number, 0)) if ends.get(number, 0) >= 0 else -1
+            ends[number] = at + len(content) if at >= 0 else -1
+        elif opening.type == MARKER:
+            at = line.rfind(content)
+        elif opening.type == "heading_open" and opening.markup.startswith("#"):
+            at = line.find(content, line.index("#") + len(opening.markup))
+        else:
+            at = len(line.rstrip()) - len(content.rstrip()) if line.rstrip().endswith(content.rstrip()) else -1
+        if at < 0:
+            return None
+        places.append((place, begin + at))
+        place += len(content) + 1
+    return places
+
+
+def _slot(text: str, token: Token, places: list[tuple[int, int]], language: str, env: dict[str, Any]) -> Slot:
+    begins = [begin for begin, _ in places]
+
+    def there(place: int) -> int:
+        line, begin = places[bisect_right(begins, place) - 1]
+        return begin + place - line
+
+    content = token.content
+    begin, end = places[0][1], there(len(content))
+    # What is between two lines of the content in the file: a line end and, for example, `> `.
+    first = content.find("\n")
+    between = text[there(first) : places[1][1]] if first >= 0 else "\n"
+    escaped = {
+        child.content for child in token.children or () if child.type == "text_special" and child.info == "escape"
+    }
+    document = MarkedDocument(list(_items(token, text, there)), language, partial(_written, escaped, between))
+    marks = _marks(token)
+
+    def written(texts: list[str]) -> str | None:
+        new = texts[0].replace(between, "\n")
+        if not new.strip() or _blocks(new) != _blocks(content):
+            return None
+        return texts[0] if _marks(_PARSER.parseInline(new, env)[0]) == marks else None
+
+    return Slot(begin, end, [document], written)
+
+
+def _written(escaped: set[str], between: str, text: str) -> str:
+    """Returns text as Markdown. What the source escapes is escaped."""
+    text = re.sub(r"&(?=#?\w+;)", "&amp;", text)
+    text = re.sub(r"<(?=[A-Za-z/!?])", "&lt;", text)
+    return "".join(f"\\{sign}" if sign in escaped else sign for sign in text).replace("\n", between)
+
+
+def _blocks(content: str) -> list[str]:
+    """Returns the types of the blocks of a text. What is in them is not read."""
+    tokens: list[Token] = []
+    _PARSER.block.parse(content, _PARSER, {}, tokens)
+    return [token.type for token in tokens]
+
+
+def _marks(token: Token) -> Counter[tuple[str, str, str, str]]:
+    """Returns the markup in a block of text."""
+    inline = [child for child in token.children or () if child.type not in _UNMARKED]
+    return Counter((child.type, child.markup, child.content, repr(child.attrs)) for child in inline)
+
+
+def _items(token: Token, text: str, there: Callable[[int], int]) -> Iterator[Item]:
+    """Yields the items of a block."""
+    content, place, numbers, opened = token.content, 0, count(), list[str]()
+    if task := _TASK.match(content):
+        place = task.end()
+        yield Item("break", task.group())
+    auto = False
+    for child in token.children or ():
+        begin, end = child.meta.get("span", (-1, -1))
+        if auto or child.type == "text" or begin < 0:
+            auto = auto and child.type != "link_close"
+            continue
+        length = len(child.markup)
+        if child.type in ("strong_open", "em_open", "s_open"):
+            begin = end - length if child.type == "strong_open" else begin
+        elif child.type in ("strong_close", "em_close", "s_close"):
+            end = begin + length
+        name = ""
+        if child.nesting > 0:
+            opened.append(name := f"{next(numbers)}")
+        elif child.nesting < 0:
+            name = opened.pop()
+        if begin < place:
+            continue
+        if place < begin:
+            yield Item("text", content[place:begin], content[place:begin])
+        place, raw = end, text[there(begin) : there(end)]
+        auto = child.type == "link_open" and child.markup == "autolink"
+        tag = _TAG.fullmatch(raw) if child.type == "html_inline" else None
+        if child.type == "softbreak":
+            yield Item("text", raw, "\n")
+        elif child.type == "hardbreak":
+            yield Item("break", raw)
+        elif child.type == "text_special":
+            yield Item("text", raw, child.content)
+        elif tag and tag[2].lower() not in VOID:
+            yield Item("close" if tag[1] else "open", raw, name=f"<{tag[2]}>")
+        elif child.nesting and not auto:
+            yield Item("open" if child.nesting > 0 else "close", raw, name=name)
+        else:
+            yield Item("point" if child.type == "after" else "atom", raw)
+    if place < len(content):
+        yield Item("text", content[place:], content[place:])

@@ -1,0 +1,93 @@
+"""A memory of corrected translations, which are used again.
+
+A correction is on the disk when `add` returns. The latest one of a text by the same owner holds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from xml.sax.saxutils import escape, quoteattr
+
+from vtrans.apps.documents.database import Database
+from vtrans.apps.documents.placeholders import placeholders
+from vtrans.apps.documents.remembered import Remembered, around
+from vtrans.data.matches import Kind
+from vtrans.system.errors import FileError, InputError
+from vtrans.text.languages import Languages
+
+_NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
+
+
+class Memory:
+    """The corrections in a file, which is made if it does not exist, unless it `must_exist`. Several threads may use
+    it. Raises FileError for a file that is not a memory, and if it cannot be read or written."""
+
+    def __init__(self, path: Path, *, must_exist: bool = False) -> None:
+        self.path, self.file = path, Database(path, must_exist=must_exist)
+        try:
+            self.get(Languages("", ""), "x")
+        except FileError:
+            self.close()
+            raise
+
+    def add(self, languages: Languages, source: str, translation: str, owner: str = "") -> None:
+        """Adds a correction, or replaces that of the same text."""
+        statement = "INSERT OR REPLACE INTO corrections VALUES (?, ?, ?, ?, ?)"
+        self.file.change(statement, owner, *languages, source.strip(), translation.strip())
+
+    def get(
+        self, languages: Languages, source: str, kind: Kind = "sentence", *, sure: bool = False, owner: str = ""
+    ) -> str | None:
+        """Returns the translation of a text by an owner, or else by nobody in particular, with the white space around
+        the text. For given languages, it is a `Known`. Corrections are sentences, or texts of several, without
+        markup."""
+        text = source.strip() if kind == "sentence" else ""
+        query = (
+            "SELECT translation FROM corrections WHERE owner IN (?, '') AND src = ? AND tgt = ? AND source = ? "
+            "ORDER BY owner DESC"
+        )
+        row = next(iter([*self.file.rows(query, owner, *languages, text)]), None)
+        usable = text and row and placeholders(text) == placeholders(row[0])
+        return around(source, row[0]) if row and usable else None
+
+    def remembered(self, languages: Languages, owner: str | None = None) -> Remembered:
+        """Returns the translations that an owner may use, or else all, in these languages; an empty one means any.
+        Raises InputError for several target languages."""
+        remembered, targets = Remembered(), set[str]()
+        query = "SELECT src, tgt, source, translation FROM corrections WHERE ? IN (src, '') AND ? IN (tgt, '')"
+        if owner is not None:
+            query += " AND owner IN (?, '') ORDER BY owner DESC"
+        for src, tgt, *pair in self.file.rows(query, *languages, *([] if owner is None else [owner])):
+            remembered.add_text(Languages(src, tgt), *pair)
+            targets.add(tgt)
+        if len(targets) > 1:
+            raise InputError(
+                f"{self.path} has translations into {', '.join(sorted(targets))}, and the model does not say which of "
+                "these languages it translates into; give a memory of one."
+            )
+        return remembered
+
+    def __len__(self) -> int:
+        ((number,),) = self.file.rows("SELECT CAST(count(*) AS TEXT) FROM corrections")
+        return int(number)
+
+    def tmx(self, version: str) -> Iterator[str]:
+        """Yields the lines of a TMX file with all corrections, written by this version of vtrans."""
+        header = f'creationtool="vtrans" creationtoolversion="{version}" segtype="block" o-tmf="vtrans"'
+        yield '<?xml version="1.0" encoding="UTF-8"?>'
+        yield '<tmx version="1.4">'
+        yield f'  <header {header} adminlang="en" srclang="*all*" datatype="plaintext"/>'
+        yield "  <body>"
+        for src, tgt, source, translation in self.file.rows("SELECT src, tgt, source, translation FROM corrections"):
+            variants = (
+                f"<tuv xml:lang={quoteattr(code)}><seg>{escape(_NOT_XML.sub('', text))}</seg></tuv>"
+                for code, text in ((src, source), (tgt, translation))
+            )
+            yield f"    <tu>{''.join(variants)}</tu>"
+        yield "  </body>"
+        yield "</tmx>"
+
+    def close(self) -> None:
+        self.file.close()

@@ -1,0 +1,116 @@
+"""Takes the translated strings of documents as training pairs.
+
+A pair is what a model is given to translate the string (translating.py), and what it has to answer: sentences without
+tags, with a code for each placeholder.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import PurePath
+
+from vtrans.apps.documents.app_strings.qt import ts_languages, ts_pairs
+from vtrans.apps.documents.app_strings.xcstrings import xcstrings_languages, xcstrings_pairs
+from vtrans.apps.documents.document import MarkedDocument, Paired
+from vtrans.apps.documents.files import open_file
+from vtrans.apps.documents.po import po_languages, po_pairs
+from vtrans.apps.documents.remembered import Remembered, TextPair, coded_pair
+from vtrans.apps.documents.sentences import PROTECTION, has_words
+from vtrans.apps.documents.tmx import tmx_languages, tmx_pairs
+from vtrans.apps.documents.xliff import xliff_languages, xliff_pairs
+from vtrans.system.errors import DocumentError
+from vtrans.text.languages import Languages, base
+
+REASONS = {
+    "untranslated": "untranslated",
+    "unchecked": "fuzzy or to be checked",
+    "wordless": "without words",
+    "placeholders": "whose placeholders differ",
+    "repeated": "repeated",
+}
+"""Why strings are left out."""
+
+Read = Callable[[str, Languages], Iterator[Paired]]
+_FORMATS: dict[str, tuple[Callable[[str], tuple[str, str]], Read]] = {
+    ".po": (po_languages, po_pairs),
+    **dict.fromkeys((".xlf", ".xliff"), (lambda text: next(iter(xliff_languages(text)), ("", "")), xliff_pairs)),
+    ".tmx": (tmx_languages, tmx_pairs),
+    ".xcstrings": (xcstrings_languages, xcstrings_pairs),
+    ".ts": (ts_languages, ts_pairs),
+}
+"""What returns the languages that a document names, and what yields its strings, by the endings of names."""
+XML = (".xlf", ".xliff", ".tmx", ".ts")
+ENDINGS = tuple(_FORMATS)
+"""The endings of the names of documents that have translations."""
+
+
+class Taken:
+    """The pairs of a corpus of documents, without repetitions. An empty language is that which its documents name.
+    With a memory, what has a translation is added to it instead."""
+
+    def __init__(self, languages: Languages, memory: Remembered | None = None) -> None:
+        self.languages, self._memory = languages, memory
+        self.pairs: dict[TextPair, None] = {}
+        self.counts: dict[str, dict[str, int]] = {}
+        """For each document, how many of its strings were taken, and how many left out for each reason."""
+
+    def __str__(self) -> str:
+        total = sum(map(Counter, self.counts.values()), Counter[str]())
+        left_out = ", ".join(f"{total[reason]:,} {text}" for reason, text in REASONS.items() if total[reason])
+        return f"{total['taken']:,} entries taken; left out: {left_out or 'none'}"
+
+    def __bool__(self) -> bool:
+        return bool(self.pairs or self._memory)
+
+    def add(self, name: str, content: bytes, limit: int) -> None:
+        """Adds a document of at most `limit` bytes. Raises DocumentError if it is damaged or in other languages."""
+        ending = PurePath(name).suffix.lower()
+        if ending not in ENDINGS:
+            raise DocumentError(f"The file name must end in one of {', '.join(ENDINGS)}.")
+        (text,) = open_file(name, content, limit).texts
+        languages_of, read = _FORMATS[ending]
+        if ending != ".tmx" or not all(self.languages):  # a memory has pairs in all directions
+            self._agree(Languages(*languages_of(text)))
+        counts = self.counts[name] = dict.fromkeys(("taken", *REASONS), 0)
+        for paired in read(text, self.languages):
+            if self._memory is not None and not isinstance(paired, str):
+                self._memory.add_string(*paired, "xml" if ending in XML else "text")
+                counts["taken"] += 1
+                continue
+            pairs = paired if isinstance(paired, str) else lines_of(*paired)
+            if not isinstance(pairs, str) and all(pair in self.pairs for pair in pairs):
+                pairs = "repeated"
+            if isinstance(pairs, str):
+                counts[pairs] += 1
+            else:
+                counts["taken"] += 1
+                self.pairs.update(dict.fromkeys(pairs))
+
+    def _agree(self, named: Languages) -> None:
+        """Takes the languages that a document names where they are not known yet."""
+        both = Languages(*(ours or theirs for ours, theirs in zip(self.languages, named, strict=True)))
+        if not all(both):
+            raise DocumentError(
+                "The languages of the document are not known; give `src_lang` and `tgt_lang`, or give `from` and `to`."
+            )
+        if any(theirs and base(ours) != base(theirs) for ours, theirs in zip(both, named, strict=True)):
+            wanted, got = " and ".join(both), " and ".join(code or "unknown" for code in named)
+            raise DocumentError(f"The languages of the document must be {wanted}, got {got}.")
+        self.languages = both
+
+
+def lines_of(source: MarkedDocument, target: MarkedDocument) -> list[TextPair] | str:
+    """Returns the pairs of sentences of a string and its translation, or why there are none. If one side has more
+    sentences, or a placeholder is in another sentence, the whole string is one pair."""
+    sides = source.paired_lines(target)
+    if sides is None:
+        return "placeholders"
+    if not any(map(has_words, source.lines)) or not target.lines:
+        return "wordless"
+    whole = [(" ".join(sides[0]), " ".join(sides[1]))]
+    for pairs in ([list(zip(*sides, strict=True))] if len(sides[0]) == len(sides[1]) else []) + [whole]:
+        coded = [coded_pair(*pair, PROTECTION) for pair in pairs if has_words(pair[0])]
+        if all(coded):
+            return [pair for pair in coded if pair]
+    return "placeholders"

@@ -1,0 +1,326 @@
+"""Reads PO files, the catalogues of gettext, and fills their empty entries.
+
+polib knows how strings are written. Its parser is not used here: it gives no places, opens a file if a text happens to
+be the name of one, and ends lines at U+2028. Tests compare with it.
+"""
+
+from __future__ import annotations
+
+import gettext
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from polib import escape, unescape
+
+from vtrans.apps.documents.document import Document, FilledDocument, Paired, Slot, filled_slot
+from vtrans.apps.documents.icu import UnclearMessage, icu_strings
+from vtrans.apps.documents.placeholders import Format, has_icu, placeholders
+from vtrans.apps.documents.program_strings import Message, ProgramString
+from vtrans.system.errors import DocumentError
+from vtrans.text.languages import Languages, base
+
+WIDTH = 77  # characters of a line, as gettext wraps them
+MOST_THINGS = 1000  # numbers for which a plural formula is tried, as in msgfmt
+
+_STRING = re.compile(r'[ \t]*(?:(msgctxt|msgid|msgid_plural|msgstr(?:\[\d{1,2}\])?)[ \t]+)?"((?:[^"\\]|\\.)*)"\s*')
+_CHARSET = re.compile(rb'^"Content-Type:[^"\n]*charset=([\w-]+)', re.MULTILINE)
+_PLURAL = re.compile(r"^Plural-Forms:.*?\bplural=([^;\n]+)", re.MULTILINE)
+_BYTES = re.compile(r"(\\\\)|(?:\\(?:[0-3]?[0-7]{1,2}|x[0-9A-Fa-f]{2}))+|\\a")
+_LANGUAGE = re.compile(r"^Language:[ \t]*([a-z]{2,3}(?:_[A-Za-z]+)*)(?![A-Za-z])", re.MULTILINE)
+_NO_LANGUAGE = re.compile(r"(?<=\bLanguage:)[ \t]*(?=\\n)")
+# Languages with two plural forms, as many as a template has, and when they use the second one, as in msginit's table.
+_SECOND_FORM = {
+    **dict.fromkeys(("bg", "ca", "da", "de", "el", "en", "eo", "es", "et", "eu", "fi"), "n != 1"),
+    **dict.fromkeys(("fo", "gl", "hu", "it", "nb", "nl", "nn", "no", "pt", "sv", "tr"), "n != 1"),
+    **dict.fromkeys(("fr", "pt-BR"), "n > 1"),
+}
+
+
+@dataclass
+class String:
+    """A string of an entry: where it is, and its text."""
+
+    begin: int
+    end: int
+    parts: list[str]
+
+    @property
+    def text(self) -> str:
+        return _unescaped("".join(self.parts))
+
+
+@dataclass(frozen=True)
+class OneThing:
+    """The number of the plural form of one thing, and whether the form is used for no other number."""
+
+    number: int = 0
+    alone: bool = True
+
+
+@dataclass
+class Entry:
+    """An entry: its line number, where it begins with its comments, its flags and where they begin, where the lines
+    after its comments begin, and its strings by keyword."""
+
+    line: int
+    first: int | None = None
+    flags: list[str] = field(default_factory=list)
+    flagged: int | None = None
+    begin: int | None = None
+    strings: dict[str, String] = field(default_factory=dict)
+
+    @property
+    def is_header(self) -> bool:
+        return not self.strings["msgid"].text and "msgctxt" not in self.strings
+
+    @property
+    def key(self) -> tuple[str | None, ...]:
+        """What tells entries apart: the context and what is translated."""
+        names = "msgctxt", "msgid", "msgid_plural"
+        return tuple(self.strings[name].text if name in self.strings else None for name in names)
+
+    @property
+    def end(self) -> int:
+        return max(string.end for string in self.strings.values())
+
+    @property
+    def targets(self) -> dict[str, String]:
+        return {name: string for name, string in self.strings.items() if name.startswith("msgstr")}
+
+    def source(self, name: str, form: OneThing) -> str:
+        """Returns what the target with this name translates. The plural form of one thing translates the singular,
+        unless it is also used for other numbers and the singular does not show the number: "one file" is wrong for 21.
+        """
+        one = self.strings["msgid"].text
+        if name == "msgstr":
+            return one
+        many = self.strings["msgid_plural"].text
+        shown = placeholders(one)
+        if name != f"msgstr[{form.number}]" or len(self.targets) == 1:
+            return many
+        return one if form.alone or (shown and shown == placeholders(many)) else many
+
+
+def charset(content: bytes) -> str:
+    """Returns the encoding that a PO file says it has, UTF-8 for a template that says none."""
+    match = _CHARSET.search(content)
+    name = match[1].decode() if match else "CHARSET"
+    return "utf-8" if name == "CHARSET" else name
+
+
+def po_document(
+    text: str, language: str, *, target: str = "", overwrite: bool = False, existing: str | None = None
+) -> Document:
+    """Returns a PO file with its untranslated entries as slots, with `overwrite` all of them. Filled entries get the
+    flag `fuzzy`, except those that a memory fills. The header of a template is filled, too. Entries that an existing
+    translation has stay as they are there, and those that only it has become obsolete. Raises DocumentError with the
+    line of what is not PO."""
+    form, left = OneThing(), 0
+    earlier = list(read_po(existing)) if existing is not None else []
+    kept = {entry.key: entry for entry in earlier if any(string.text for string in entry.targets.values())}
+    entries, slots = list(read_po(text)), list[Slot]()
+    for entry in entries:
+        names = [name for name, string in entry.targets.items() if overwrite or not string.text]
+        if existing is not None and (entry.is_header or names) and (old := kept.get(entry.key)):
+            form = _form_of_one(old) if entry.is_header else form
+            slots.append(filled_slot(entry.first or 0, entry.end, existing[old.first or 0 : old.end]))
+        elif entry.is_header:
+            form = _form_of_one(entry, target)
+            if header := _header_slot(text, entry, target):
+                slots.append(header)
+        elif names:
+            try:
+                slots.append(_slot(text, entry, names, form, language))
+            except UnclearMessage:
+                left += 1
+    if existing is not None and earlier and entries:
+        known = {entry.key for entry in entries}
+        obsolete = [existing[old.first or 0 : old.end] for key, old in kept.items() if key not in known]
+        tail = existing[earlier[-1].end :] + "".join(map(_obsolete, obsolete))
+        slots.append(filled_slot(entries[-1].end, len(text), tail))
+    return FilledDocument(text, slots, left=left)
+
+
+def _obsolete(entry: str) -> str:
+    """Returns an entry as gettext writes one that is not in use."""
+    lines = re.split(r"(?<=\n)", entry)
+    return "\n" + "".join(line if line.startswith("#") else f"#~ {line}" for line in lines) + "\n"
+
+
+def po_pairs(text: str, languages: Languages) -> Iterator[Paired]:
+    """Yields the translated strings of a PO file. Raises DocumentError with the line of what is not PO."""
+    form = OneThing()
+    for entry in read_po(text):
+        if entry.is_header:
+            form = _form_of_one(entry)
+        elif not any(string.text for string in entry.targets.values()):
+            yield "untranslated"
+        elif "fuzzy" in entry.flags:
+            yield "unchecked"
+        else:
+            for name, string in entry.targets.items():
+                yield from _pairs(entry, entry.source(name, form), string.text, languages)
+
+
+def _pairs(entry: Entry, source: str, target: str, languages: Languages) -> list[Paired]:
+    """Returns the pairs of a string of an entry and its translation."""
+    try:
+        src, tgt = (_message(*side, entry.flags) for side in zip((source, target), languages, strict=True))
+    except UnclearMessage:
+        return ["placeholders"]
+    return src.pairs(tgt) if target else ["untranslated"]
+
+
+def po_languages(text: str) -> tuple[str, str]:
+    """Returns the languages of a PO file: English, and the one that its header names."""
+    header = next((entry for entry in read_po(text) if entry.is_header and "msgstr" in entry.strings), None)
+    match = _LANGUAGE.search(header.strings["msgstr"].text) if header else None
+    return "en", match[1].replace("_", "-") if match else ""
+
+
+def read_po(text: str) -> Iterator[Entry]:
+    """Yields the entries, without obsolete ones."""
+    entry, last, place = Entry(1), "", 0
+    for number, line in enumerate(text.split("\n"), 1):
+        begin, place = place, place + len(line) + 1
+        match = _STRING.fullmatch(line)
+        stripped = line.strip()
+        if (stripped[:1] == "#" or (match and match[1] in ("msgctxt", "msgid"))) and entry.targets:
+            yield _checked(entry)
+            entry, last = Entry(number), ""
+        if stripped and entry.first is None:
+            entry.first = begin
+        if stripped.startswith("#,"):
+            entry.flags += [flag.strip() for flag in stripped[2:].split(",")]
+            entry.flagged = entry.flagged or begin + line.index("#,") + 2
+        elif stripped[:1] == "#" or not stripped:
+            if stripped.startswith("#|"):
+                entry.begin = begin if entry.begin is None else entry.begin
+            last = last if not stripped else ""
+        elif match is None or (match[1] or last) == "" or match[1] in entry.strings:
+            raise DocumentError("a comment, a keyword with a string, or a string that continues one is needed.", number)
+        else:
+            entry.begin = begin if entry.begin is None else entry.begin
+            last = match[1] or last
+            string = entry.strings.setdefault(last, String(begin + line.index('"'), 0, []))
+            string.end = begin + len(line.rstrip())
+            string.parts.append(match[2])
+            entry.line = number if match[1] == "msgid" else entry.line
+    if entry.strings:
+        yield _checked(entry)
+
+
+def _checked(entry: Entry) -> Entry:
+    """Returns an entry that is complete."""
+    names, plural = set(entry.strings), "msgid_plural" in entry.strings
+    if "msgid" not in names or not entry.targets or plural == ("msgstr" in names):
+        missing = "msgid" if "msgid" not in names else "msgstr[0]" if plural else "msgstr"
+        raise DocumentError(f"the entry has no {missing}.", entry.line)
+    return entry
+
+
+def _form_of_one(header: Entry, target: str = "") -> OneThing:
+    """Returns the plural form of one thing. In a template, it is that of the target language."""
+    match = _PLURAL.search(_completed(header.strings["msgstr"].text, target) if "msgstr" in header.strings else "")
+    if not match or match[1].strip() == "EXPRESSION":
+        return OneThing()
+    try:
+        form_of = gettext.c2py(match[1].strip())
+        number = form_of(1)
+        return OneThing(number, all(form_of(n) != number for n in range(MOST_THINGS) if n != 1))
+    except (ValueError, ArithmeticError, RecursionError):
+        raise DocumentError("the header's Plural-Forms cannot be read.", header.line) from None
+
+
+def _completed(header: str, target: str) -> str:
+    """Returns the header of a template with its character set and, for languages of two, its plural forms."""
+    second = _SECOND_FORM.get(target) or _SECOND_FORM.get(base(target))
+    header = header.replace("charset=CHARSET", "charset=UTF-8")
+    expression = f"nplurals=2; plural=({second});"
+    return header.replace("nplurals=INTEGER; plural=EXPRESSION;", expression) if second else header
+
+
+def _header_slot(text: str, header: Entry, target: str) -> Slot | None:
+    """Returns the slot for the header of a template, or None if it is no template's. Fields that describe the
+    translator stay."""
+    string = header.strings.get("msgstr", String(0, 0, []))
+    filled = _completed(old := text[string.begin : string.end], target)
+    if filled == old:
+        return None
+    if target:
+        filled = _NO_LANGUAGE.sub(f" {target.replace('-', '_')}", filled)
+    return filled_slot(string.begin, string.end, filled)
+
+
+def _message(text: str, language: str, flags: Sequence[str]) -> Message:
+    """Returns a string of an entry. Raises UnclearMessage if it has branches of ICU that are not clear."""
+    if not has_icu(text):
+        return Message([ProgramString(text, flags, language, labels=True)])
+    if Format(flags).names:
+        raise UnclearMessage
+    return Message(icu_strings(text, language))
+
+
+def _slot(text: str, entry: Entry, names: Sequence[str], form: OneThing, language: str) -> Slot:
+    """Returns the slot for these strings of an entry. Raises UnclearMessage for unclear branches of ICU."""
+    newline, strings = "\r\n" if "\r\n" in text else "\n", entry.strings
+    messages = [_message(entry.source(name, form), language, entry.flags) for name in names]
+    wide = len(strings["msgid"].parts) > 1
+    begin = strings[names[0]].begin
+    if "fuzzy" not in entry.flags:
+        begin = entry.begin or 0 if entry.flagged is None else entry.flagged
+
+    def written(texts: list[str], approved: bool = False) -> str | None:
+        rest = iter(texts)
+        filled = [message.finished(rest) for message in messages]
+        if not any(filled):
+            return None
+        flag = (
+            "" if approved or "fuzzy" in entry.flags else f"#, fuzzy{newline}" if entry.flagged is None else " fuzzy,"
+        )
+        parts, place = [flag], begin
+        for name, translation in zip(names, filled, strict=True):
+            string = strings[name]
+            new = string_of(translation, wide, newline) if translation else text[string.begin : string.end]
+            parts += [text[place : string.begin], new]
+            place = string.end
+        return "".join(parts)
+
+    documents = [document for message in messages for document in message.documents]
+    return Slot(begin, strings[names[-1]].end, documents, written, partial(written, approved=True))
+
+
+def _unescaped(text: str) -> str:
+    """Returns what a string of PO stands for. polib knows neither `\\a` nor bytes such as `\\101` and `\\x41`."""
+
+    def character(match: re.Match[str]) -> str:
+        if match[1] or match.group() == "\\a":
+            return match[1] or "\a"
+        codes = match.group().split("\\")[1:]
+        data = bytes(int(code[1:], 16) if code[0] == "x" else int(code, 8) for code in codes)
+        # polib reads what this returns, too.
+        return str(escape(data.decode(errors="replace")))
+
+    return str(unescape(_BYTES.sub(character, text)))
+
+
+def string_of(text: str, wide: bool, newline: str) -> str:
+    """Returns a text as a string of PO, in several lines if it has several, or if it is long and `wide`."""
+    lines = [line for line in re.split(r"(?<=\n)", text) if line]
+    if wide:
+        lines = [part for line in lines for part in _wrapped(line)]
+    quoted = ['"{}"'.format(escape(line).replace("\a", "\\a")) for line in lines]
+    return newline.join(quoted if len(quoted) < 2 else ['""', *quoted])
+
+
+def _wrapped(line: str) -> Iterator[str]:
+    """Yields the parts of a line, which end after spaces."""
+    part = ""
+    for word in re.findall(r"\S*\s*", line):
+        if part and len(escape(part)) + len(escape(word)) > WIDTH:
+            yield part
+            part = ""
+        part += word
+    yield part

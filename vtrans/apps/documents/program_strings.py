@@ -1,0 +1,158 @@
+"""The strings of programs: what is translated in them, and whether a translation gives the program what it needs."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from html import unescape
+from itertools import count
+from xml.sax.saxutils import escape
+
+from vtrans.apps.documents.document import MarkedDocument, Paired, Slot
+from vtrans.apps.documents.inline import Span, items_of, without_accelerator
+from vtrans.apps.documents.markup import Item
+from vtrans.apps.documents.placeholders import CONVERSION, Format, marks, placeholders
+from vtrans.apps.documents.xml import Element, indented_words_of, inline_items, words_of
+from vtrans.translate.wording.patterns import PAIRS, PATTERNS
+
+_CONVERTS, _PAIRED = re.compile(PATTERNS["format"]), re.compile(PAIRS)
+
+
+def format_flags(text: str, name: str) -> tuple[str, ...]:
+    """Returns the flag of a format if a text has one of its conversions. `100% sure` has none, and
+    neither has `%i%`."""
+    return (name,) if _CONVERTS.search(_PAIRED.sub("", text)) else ()
+
+
+class ProgramString:
+    """A string to translate. The placeholders of the formats that its flags name, such as `%s`, are atoms, and so is
+    what the pattern `atoms` matches. Conversions that take the arguments in turn are numbered until the translation
+    shows their order. With `labels`, the string may have an accelerator."""
+
+    def __init__(
+        self,
+        text: str,
+        flags: Sequence[str],
+        language: str,
+        *,
+        atoms: re.Pattern[str] | None = None,
+        labels: bool = False,
+    ) -> None:
+        self._text, self._format, self._atoms = text, Format(flags), atoms
+        conversions = list(CONVERSION.finditer(text)) if self._format.printf else []
+        turns = [match["rest"] for match in conversions if not match["name"] and match["rest"] != "%"]
+        self._numbered = self._format.numbered and len(turns) > 1 and "*" not in "".join(turns)
+        self._numbers = count(1)
+        may = labels and not self._format.names
+        plain, self._accelerator = without_accelerator(text) if may else (text, None)
+        label = text if self._accelerator else ""
+        self.document = MarkedDocument(self._items(plain), language, self._escaped, label=label)
+
+    def _items(self, text: str, more: Iterable[Span] = ()) -> list[Item]:
+        """Returns the items of the string, or of a part of it, `more` among them."""
+        text = self._with_numbers(text)
+        others = [*self._format.others(text), *(self._atoms.finditer(text) if self._atoms else ())]
+        atoms = [(*match.span(), Item("atom", match.group())) for match in others]
+        return items_of(text, [*atoms, *more, *self._conversions(text)])
+
+    def _conversions(self, text: str) -> Iterator[Span]:
+        for match in CONVERSION.finditer(text) if self._format.printf else ():
+            raw = match.group()
+            yield *match.span(), Item("text", raw, "%") if match["rest"] == "%" else Item("atom", raw)
+
+    def _with_numbers(self, text: str) -> str:
+        """Returns the string, or the next part of it, with numbers for its conversions until their order is known."""
+
+        def numbered(match: re.Match[str]) -> str:
+            has_number = match["name"] or match["rest"] == "%"
+            return match.group() if has_number else f"%{next(self._numbers)}${match['rest']}"
+
+        return CONVERSION.sub(numbered, text) if self._numbered else text
+
+    def _escaped(self, text: str) -> str:
+        return text.replace("%", "%%") if self._format.printf else text
+
+    def _counted(self, text: str) -> tuple[Counter[str], ...]:
+        """Returns how often each placeholder occurs, each mark, and each other atom."""
+        return self._format.counted(text), marks(text), Counter(self._atoms.findall(text) if self._atoms else ())
+
+    def finished(self, text: str) -> str:
+        """Returns the translation as the program needs it, or an empty string if it would give the program other
+        arguments, or in another order."""
+        if self._accelerator and text:
+            text = self._accelerator.placed(text)
+        if self._numbered:
+            order = [int(match["name"][:-1]) for match in CONVERSION.finditer(text) if match["name"]]
+            text = CONVERSION.sub(r"%\g<rest>", text) if order == sorted(order) else text
+        return text if self._counted(text) == self._counted(self._text) else ""
+
+
+def paired(text: str) -> str | None:
+    """Returns a text in which each two surrogates that make up a character are this character; None if it has
+    others."""
+    try:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+    except UnicodeDecodeError:
+        return None
+
+
+class XmlString:
+    """A string of XLIFF or Qt, which may be a label with an accelerator. With `keep_space`, white space matters."""
+
+    def __init__(self, part: Element, language: str, keep_space: bool = True) -> None:
+        self._inside = part.inside
+        text = "".join(child.text for child in part.children)
+        label, self._accelerator = without_accelerator(text)
+        if self._accelerator is None or any(child.name for child in part.children):
+            self._accelerator = None
+            self.document = MarkedDocument(
+                list(inline_items(part, words_of if keep_space else indented_words_of)), language, escape
+            )
+        else:
+            self.document = MarkedDocument(items_of(label), language, str, label=text)
+
+    def finished(self, text: str) -> str:
+        """Returns the translation with its accelerator, or an empty string if it has other placeholders."""
+        text = escape(self._accelerator.placed(text)) if self._accelerator else text
+        made, given = ((placeholders(side), marks(unescape(side))) for side in (text, self._inside))
+        return text if text.strip() and made == given else ""
+
+
+class Message:
+    """A text that consists of strings to translate, and of what stays between them. `encoded` writes it as the file
+    needs it."""
+
+    def __init__(self, parts: Sequence[str | ProgramString | XmlString], encoded: Callable[[str], str] = str) -> None:
+        self._fixed = [part for part in parts if isinstance(part, str)]
+        self._strings = [part for part in parts if not isinstance(part, str)]
+        self._parts, self._encoded = parts, encoded
+        self.documents = [string.document for string in self._strings]
+
+    def finished(self, texts: Iterator[str]) -> str:
+        """Returns the text with the next translations, or an empty string if one of them is not what the program
+        needs."""
+        made = [string.finished(next(texts)) for string in self._strings]
+        rest = iter(made)
+        text = "".join(part if isinstance(part, str) else next(rest) for part in self._parts)
+        return self._encoded(text) if all(made) else ""
+
+    def pairs(self, target: Message) -> list[Paired]:
+        """Returns the strings with those of a translation, or the reason why there are none."""
+        same = [part.split() for part in self._fixed] == [part.split() for part in target._fixed]
+        if not same or len(self.documents) != len(target.documents):
+            return ["placeholders"]
+        return [*zip(self.documents, target.documents, strict=True)]
+
+
+def slot_of(begin: int, raw: str, parts: Sequence[str | ProgramString], encoded: Callable[[str], str] = str) -> Slot:
+    """Returns the slot for what is written as `raw`: strings, and what stays between them. Strings that are translated
+    as themselves stay as they are written."""
+    message = Message(parts, encoded)
+
+    def written(texts: list[str]) -> str | None:
+        if texts == [document.unchanged() for document in message.documents]:
+            return raw
+        return message.finished(iter(texts)) or None
+
+    return Slot(begin, begin + len(raw), message.documents, written)

@@ -1,0 +1,124 @@
+"""What a memory has for one pair of languages: translations of strings and sentences, and fuzzy matches of lines."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+
+from vtrans.apps.documents.document import MarkedDocument
+from vtrans.apps.documents.placeholders import placeholders
+from vtrans.apps.documents.sentences import MARKED, has_words, split_sentences
+from vtrans.data.matches import Kind, Match, Matches
+from vtrans.text.languages import Languages
+from vtrans.translate.wording.protect import Protection, masked
+
+TextPair = tuple[str, str]
+
+
+class Remembered:
+    """The translations of a memory, in memory. Of several translations of a text, it has the most frequent one."""
+
+    def __init__(self) -> None:
+        self._found: defaultdict[tuple[Kind, str], Counter[str]] = defaultdict(Counter)
+
+    def add(self, kind: Kind, text: str, translation: str) -> None:
+        """Adds a translation, if it has the placeholders of the text."""
+        if placeholders(text) == placeholders(translation):
+            self._found[kind, text.strip()][translation.strip()] += 1
+
+    def add_string(self, source: MarkedDocument, target: MarkedDocument, kind: Kind) -> None:
+        """Adds a string of a document with its translation, also without tags, and their sentences, if the
+        placeholders agree."""
+        sides = source.paired_lines(target)
+        if sides is None:
+            return
+        self.add(kind, source.raw, target.raw)
+        if source.label and target.label:
+            self.add("text", source.label, target.label)
+        pairs = [(" ".join(sides[0]), " ".join(sides[1]))] if sides[1] else []
+        if len(sides[0]) == len(sides[1]):
+            pairs += zip(*sides, strict=True)
+        for pair in dict.fromkeys(pairs):
+            if _marks(pair[0]) == _marks(pair[1]):  # the translator may have moved one to another sentence
+                self.add("sentence", *pair)
+
+    def add_text(self, languages: Languages, text: str, translation: str) -> None:
+        """Adds a text without tags, and its sentences."""
+        for pair in pairs_of(languages, text, translation):
+            self.add("sentence", *pair)
+
+    def written(self) -> bytes:
+        """Returns the translations as JSON."""
+        return json.dumps([[*key, found] for key, found in self._found.items()]).encode()
+
+    @classmethod
+    def read(cls, content: bytes) -> Remembered:
+        """Returns the translations that `written` has written."""
+        remembered = cls()
+        for kind, text, found in json.loads(content):
+            remembered._found[kind, text] = Counter(found)
+        return remembered
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def __call__(self, text: str, kind: Kind = "sentence", *, sure: bool = False) -> str | None:
+        """Returns the translation of a text with the white space around the text, as `Known`."""
+        plain = text.strip()
+        found = self._found.get((kind, plain)) or (kind == "sentence" and self._found.get(("text", plain)))
+        if not plain or not found or (sure and len(found) > 1):
+            return None
+        return around(text, found.most_common(1)[0][0])
+
+    def sentences(self) -> Iterator[TextPair]:
+        """Yields the sentences and their translations."""
+        for kind, text in self._found:
+            if kind == "sentence" and has_words(text) and (translation := self(text)):
+                yield text, translation
+
+
+def pairs_of(languages: Languages, text: str, translation: str) -> list[TextPair]:
+    """Returns a text without tags and its translation, and their sentences if there are equally many."""
+    sides = [split_sentences(side, code).sentences for side, code in zip((text, translation), languages, strict=True)]
+    sentences = zip(*sides, strict=True) if len(sides[0]) == len(sides[1]) else ()
+    return list(dict.fromkeys(((text, translation), *sentences)))
+
+
+def _marks(text: str) -> Counter[str]:
+    """Returns the marked numbers of placeholders (document.py)."""
+    return Counter(mark[0] for mark in MARKED.finditer(text))
+
+
+def around(text: str, translation: str) -> str:
+    """Returns a translation with the white space around the text."""
+    return text.replace(text.strip(), translation, 1)
+
+
+def coded_pair(src: str, tgt: str, protection: Protection) -> tuple[str, str] | None:
+    """Returns a pair with the same codes for the same protected text; None if the sides differ in it."""
+    read = protection.masked(src)
+    answer = masked(tgt, protection.spans(tgt), {text: code for code, text in read.texts.items()})
+    return (read.masked, answer.masked) if read.counts() == answer.counts() else None
+
+
+class Lookup:
+    """Finds the fuzzy matches of lines among translated sentences, in which this text is protected."""
+
+    def __init__(self, pairs: Iterable[TextPair], protection: Protection | None) -> None:
+        self._protection = protection
+        self._matches = Matches(coded for pair in pairs if (coded := self._coded(pair)))
+
+    def add(self, *pair: str) -> None:
+        """Adds a sentence and its translation."""
+        if coded := self._coded(pair):
+            self._matches.add(*coded)
+
+    def __call__(self, line: str) -> Match | None:
+        """Returns the match of a line."""
+        return self._matches.best(self._protection.masked(line).masked if self._protection else line)
+
+    def _coded(self, pair: tuple[str, ...]) -> TextPair | None:
+        src, tgt = pair
+        coded = coded_pair(src, tgt, self._protection) if self._protection else (src, tgt)
+        return coded if coded and not MARKED.search("".join(coded)) else None  # a model does not know the marks

@@ -1,0 +1,92 @@
+"""Splits text into sentences and what lies between them.
+
+A line ends at each character that some program takes for a line end, unless line ends are spaces.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, pairwise
+from typing import Literal
+
+from vtrans.text.sentences import gap, sentences
+from vtrans.translate.wording.patterns import CODE, PATH, PLACEHOLDERS
+from vtrans.translate.wording.protect import Protection
+
+_GROFF = r"\\(?:\(\w\w|f(?:\[\w*\]|\(\w\w|[BIPR])(?!\w)|\*?\[\w+\])"  # characters and fonts of man pages
+_WEBLATE = r"\[X\d+X\]"  # what Weblate sends LibreTranslate in place of a placeholder
+MARKS = [chr(code) for code in range(0xE000, 0xF900)]
+"""Characters for private use, two of which surround the number of an atom (markup.Item)."""
+
+MARKED = re.compile(r"(?P<mark>[\ue000-\uf8ff])[0-9]+(?P=mark)")
+PROTECTION = Protection((_WEBLATE, CODE, MARKED.pattern, PATH, _GROFF, PLACEHOLDERS))
+"""What is copied to translations."""
+
+_LINE_END = re.compile("([\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+)")
+_SPACE = re.compile("[\n\r\t\f]")  # white space in markup
+
+Splitting = Literal["lines", "sentences", "nothing"]
+"""Where a text is split: at the ends of lines and sentences, at those of sentences only, or nowhere."""
+
+
+def has_words(sentence: str) -> bool:
+    """Returns whether a sentence has letters besides protected text. A model should not see any other sentence: it
+    would invent something."""
+    return any(map(str.isalpha, "".join(PROTECTION.masked(sentence).own)))
+
+
+@dataclass(frozen=True)
+class Split:
+    """A text as sentences, and the text before, between and after them: one more than sentences."""
+
+    sentences: list[str]
+    between: list[str]
+
+    def joined(self, sentences: list[str]) -> str:
+        """Returns the text with these sentences in place of its own."""
+        return "".join(chain(*zip(self._between(sentences), [*sentences, ""], strict=True)))
+
+    def _between(self, sentences: Sequence[str]) -> list[str]:
+        inner = gaps(self.sentences, self.between[1:-1], sentences)
+        return [*self.between[:1], *inner, *self.between[1:][-1:]]
+
+    def begins(self, sentences: Sequence[str]) -> Iterator[int]:
+        """Yields where each of these sentences, in place of the text's own, begins in the text."""
+        place = 0
+        for between, sentence in zip(self._between(sentences)[:-1], sentences, strict=True):
+            yield place + len(between)
+            place += len(between) + len(sentence)
+
+
+def gaps(sources: Sequence[str], between: Sequence[str], translations: Sequence[str]) -> list[str]:
+    """Returns what separates the translations of sentences that these texts separate. Neighbours that stay as they are
+    keep what is between them."""
+    pairs = zip(between, pairwise(sources), pairwise(translations), strict=True)
+    return [given if ours == both or not all(both) else gap(given, ours[0], *both) for given, ours, both in pairs]
+
+
+def split_sentences(text: str, language: str, splitting: Splitting = "lines") -> Split:
+    """Returns a text of this language as sentences without the white space around them. Line ends at which it is not
+    split are spaces inside its sentences."""
+    found, between, place, end = [], [], 0, 0
+    for part in _parts(text, language, splitting):
+        if sentence := part.strip():
+            begin = place + part.index(sentence)
+            between.append(text[end:begin])
+            found.append(sentence)
+            end = begin + len(sentence)
+        place += len(part)
+    return Split(found, [*between, text[end:]])
+
+
+def _parts(text: str, language: str, splitting: Splitting) -> Iterator[str]:
+    """Yields the parts of a text, together as long as the text."""
+    if splitting == "nothing":
+        yield _SPACE.sub(" ", _LINE_END.sub(lambda found: " " * len(found[0]), text))
+        return
+    if splitting == "sentences":
+        text = _SPACE.sub(" ", text)
+    for number, line in enumerate(_LINE_END.split(text)):
+        yield from [line] if number % 2 else sentences(line, language)

@@ -1,0 +1,184 @@
+"""Reads XLIFF 1.2 and 2.x, and fills the targets of their units."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import partial
+from xml.sax.saxutils import escape, quoteattr
+
+from vtrans.apps.documents.document import Document, FilledDocument, Paired, Slot, filled_slot
+from vtrans.apps.documents.icu import UnclearMessage, icu_strings
+from vtrans.apps.documents.placeholders import has_icu
+from vtrans.apps.documents.program_strings import Message, XmlString
+from vtrans.apps.documents.sentences import MARKS
+from vtrans.apps.documents.xml import SPACE, Element, is_text, parse, unindented
+from vtrans.system.errors import DocumentError
+from vtrans.text.languages import Languages
+
+_NAMESPACES = ("", *(f"urn:oasis:names:tc:xliff:document:{version}" for version in ("1.1", "1.2", "2.0", "2.1", "2.2")))
+# The states of new segments in XLIFF 2.
+_REVIEW, _MEMORY = ({"state": "translated", "subState": f"vtrans:{name}"} for name in ("review", "memory"))
+_DONE = {"final", "signed-off"}  # states of targets that even `overwrite` leaves
+_NEW = {"new", "needs-translation", "initial"}  # states of targets that may only repeat their source
+_UNCHECKED = re.compile(r"new\Z|initial\Z|needs-")
+
+
+def xliff_document(
+    text: str, language: str, *, target: str = "", overwrite: bool = False, existing: str | None = None
+) -> Document:
+    """Returns an XLIFF file with its untranslated units as slots, with `overwrite` all that are not approved or final.
+    Those that an existing translation has, with the same source, stay as they are there.
+
+    A new target has the state `needs-review-translation`, in XLIFF 2 its segment the state `translated` and the
+    substate `vtrans:review`, which an editor must change with the state. One from a memory has the state `translated`
+    and the qualifier `exact-match`, in XLIFF 2 the substate `vtrans:memory`. Raises DocumentError for a file that is no
+    XLIFF.
+    """
+    root, second = _root(text)
+    slots, left = [], 0
+    kept = _translated(existing) if existing is not None else {}
+    for key, unit, keep_space in _units(root, second):
+        try:
+            slot = _slot(text, unit, language, second, keep_space, overwrite)
+        except UnclearMessage:
+            left += 1
+            continue
+        if not slot:
+            continue
+        if old := kept.get((key, _source(text, unit).inside)):
+            slots.append(filled_slot(unit.begin, unit.end, old))
+        else:
+            slots.append(slot)
+    if slots and second and "trgLang" not in root.attributes:
+        if not target:
+            raise DocumentError("The element xliff needs the attribute trgLang, as the target language is not known.")
+        end = root.begin + len(root.opening) - 1
+        slots.insert(0, filled_slot(end, end, f" trgLang={quoteattr(target)}"))
+    return FilledDocument(text, slots, "xml", left)
+
+
+def _translated(text: str) -> dict[tuple[str, str], str]:
+    """Returns the units of a file that have a translation, by what names them and their source."""
+    found = {}
+    for key, unit, _ in _units(*_root(text)):
+        target = unit.child("target")
+        if target and not target.is_blank and not _is_copy(unit, target):
+            found[key, _source(text, unit).inside] = unit.raw
+    return found
+
+
+def xliff_pairs(text: str, languages: Languages) -> Iterator[Paired]:
+    """Yields the translated units of an XLIFF file. Raises DocumentError for a file that is no XLIFF."""
+    for _, unit, keep_space in _units(*_root(text)):
+        source, target = _source(text, unit), unit.child("target")
+        states = [part.attributes.get("state", "") for part in (unit, target) if part]
+        if target is None or target.is_blank or source.is_blank:
+            yield "untranslated"
+        elif _REVIEW.items() <= unit.attributes.items() or any(map(_UNCHECKED.match, states)):
+            yield "unchecked"
+        else:
+            yield from _pairs(source, target, languages, keep_space)
+
+
+def _pairs(source: Element, target: Element, languages: Languages, keep_space: bool) -> list[Paired]:
+    """Returns the pairs of a unit's source and target."""
+    tags = _tags(source)
+    try:
+        src, tgt = (_message(*side, keep_space, tags) for side in zip((source, target), languages, strict=True))
+    except UnclearMessage:
+        return ["placeholders"]
+    return src.pairs(tgt)
+
+
+def _is_copy(unit: Element, target: Element) -> bool:
+    """Returns whether a target only repeats its source and is marked as new."""
+    states = {part.attributes.get("state", "") for part in (unit, target)}
+    sources = [part for name in ("source", "seg-source") if (part := unit.child(name))]
+    return bool(states & _NEW) and any(target.inside == source.inside for source in sources)
+
+
+def xliff_languages(text: str) -> list[tuple[str, str]]:
+    """Returns the source and the target language that each part of an XLIFF file names, empty if it names none."""
+    root, second = _root(text)
+    if second:
+        return [(root.attributes.get("srcLang", ""), root.attributes.get("trgLang", ""))]
+    files = [child.attributes for child in root.children if child.name == "file"]
+    return [(file.get("source-language", ""), file.get("target-language", "")) for file in files]
+
+
+def _root(text: str) -> tuple[Element, bool]:
+    """Returns the root element, and whether it is one of XLIFF 2."""
+    root = parse(text, _NAMESPACES, doctype=True).child("xliff")
+    if root is None:
+        raise DocumentError("The root element of the file's XML must be xliff.")
+    return root, root.attributes.get("version", "").startswith("2")
+
+
+def _units(
+    element: Element, second: bool, keep_space: bool = False, translate: bool = True, path: str = ""
+) -> Iterator[tuple[str, Element, bool]]:
+    """Yields the units that are to be translated, with what names them and whether white space matters in them."""
+    keep_space = element.attributes.get(SPACE, "preserve" if keep_space else "") == "preserve"
+    translate = element.attributes.get("translate", "yes" if translate else "no") == "yes"
+    path += "".join(f"/{element.attributes.get(name, '')}" for name in ("original", "id"))
+    if element.name != ("segment" if second else "trans-unit"):
+        for child in element.children:
+            yield from _units(child, second, keep_space, translate, path)
+    elif translate:
+        yield path, element, keep_space
+
+
+def _slot(text: str, unit: Element, language: str, second: bool, keep_space: bool, overwrite: bool) -> Slot | None:
+    """Returns the slot for a unit, or None if it is not to be filled. Raises UnclearMessage for unclear branches of
+    ICU."""
+    source, target = _source(text, unit), unit.child("target")
+    done = _DONE & {part.attributes.get("state", "") for part in (unit, target) if part}
+    filled = target is not None and not target.is_blank and not _is_copy(unit, target)
+    if source.is_blank or done or unit.attributes.get("approved") == "yes" or (filled and not overwrite):
+        return None
+    message = _message(source, language, keep_space, _tags(source))
+    place = target.begin if target else source.end
+    begin = unit.begin if second else place
+
+    def written(texts: list[str], approved: bool = False) -> str | None:
+        if not (text_there := message.finished(iter(texts))):
+            return None
+        states: dict[str, str | None] = {"state": "needs-review-translation", "state-qualifier": None}
+        if approved:
+            states = {"state": "translated", "state-qualifier": "exact-match"}
+        tag = (target or Element("target", f"<{source.prefix}target>")).tag(**({} if second else states))
+        before = "" if target else unit.space_before(unit.child("source") or source)
+        opening = ""
+        if second:
+            opening = unit.tag(**(_MEMORY if approved else _REVIEW)) + text[begin + len(unit.opening) : place]
+        return f"{opening}{before}{tag}{text_there}</{source.prefix}target>"
+
+    return Slot(begin, target.end if target else place, message.documents, written, partial(written, approved=True))
+
+
+def _tags(source: Element) -> dict[str, str]:
+    """Returns the characters that stand for the elements of a message with branches of ICU."""
+    raw = dict.fromkeys(node.raw for node in source.children if not is_text(node))
+    return dict(zip(raw, (mark for mark in MARKS if mark not in source.inside), strict=False))
+
+
+def _message(part: Element, language: str, keep_space: bool, tags: Mapping[str, str]) -> Message:
+    """Returns a source or a target. Raises UnclearMessage if it has branches of ICU that are not clear, or elements
+    among them that surround text or are not in `tags`."""
+    if not has_icu(part.inside):
+        return Message([XmlString(part, language, keep_space)])
+    if any(node.children or (not is_text(node) and node.raw not in tags) for node in part.children):
+        raise UnclearMessage
+    text = "".join(node.text if is_text(node) else tags[node.raw] for node in part.children)
+    signs = {ord(mark): raw for raw, mark in tags.items()}
+    strings = icu_strings(text if keep_space else unindented(text), language, "".join(tags.values()))
+    return Message(strings, lambda made: escape(made).translate(signs))
+
+
+def _source(text: str, unit: Element) -> Element:
+    """Returns the source of a unit. Raises DocumentError if there is none."""
+    source = unit.child("seg-source", "source")
+    if source is None:
+        raise DocumentError(f"the {unit.name} has no source.", text.count("\n", 0, unit.begin) + 1)
+    return source

@@ -1,0 +1,195 @@
+"""Reads XML as a tree of its parts as they were written, with Python's own parser.
+
+Entities that a document declares are refused: they could expand without bound.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby, pairwise, takewhile
+from xml.parsers import expat
+from xml.sax.saxutils import escape, quoteattr
+
+from vtrans.apps.documents.inline import items_of
+from vtrans.apps.documents.markup import Item
+from vtrans.system.errors import DocumentError
+
+DEEPEST = 200  # nested elements
+LANGUAGE, SPACE = (f"http://www.w3.org/XML/1998/namespace {name}" for name in ("lang", "space"))
+
+_ENCODING = re.compile(rb"""\s*<\?xml[^>]*?encoding\s*=\s*["']([\w.-]+)""")
+_PAIRS, _OPENING, _CLOSING = {"g", "mrk", "pc", "hi"}, {"bpt", "bx", "sc"}, {"ept", "ex", "ec"}
+
+Words = Callable[[str], Iterator[Item]]
+
+
+@dataclass
+class Element:
+    """An element: its tags as they were written and what is between them, or text, which has no name."""
+
+    name: str
+    opening: str
+    text: str = ""
+    closing: str = ""
+    children: list[Element] = field(default_factory=list)
+    attributes: dict[str, str] = field(default_factory=dict)
+    begin: int = 0
+    end: int = 0
+
+    @property
+    def raw(self) -> str:
+        return self.opening + self.inside + self.closing
+
+    @property
+    def inside(self) -> str:
+        return "".join(child.raw for child in self.children)
+
+    def child(self, *names: str) -> Element | None:
+        """Returns the first child with one of the names; earlier names take precedence."""
+        return next((child for name in names for child in self.children if child.name == name), None)
+
+    def space_before(self, child: Element) -> str:
+        """Returns the white space before a child."""
+        before = reversed(self.children[: self.children.index(child)])
+        spaces = [node.raw for node in takewhile(lambda node: not node.name and node.text.isspace(), before)]
+        return "".join(reversed(spaces))
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether there is neither text nor an inline element."""
+        return all(not child.name and not child.text.strip() for child in self.children)
+
+    def tag(self, **attributes: str | None) -> str:
+        """Returns the opening tag with these attributes; None removes one."""
+        tag = (self.opening or self.closing).removesuffix(">").removesuffix("/").rstrip()
+        for name, value in attributes.items():
+            tag = re.sub(rf"""\s+{name}\s*=\s*("[^"]*"|'[^']*')""", "", tag)
+            tag += f" {name}={quoteattr(value)}" if value is not None else ""
+        return f"{tag}>"
+
+    @property
+    def prefix(self) -> str:
+        """The prefix of the name, such as `xlf:`, or an empty string."""
+        match = re.match(r"<([^\s/>:]+:)", self.opening or self.closing)
+        return match[1] if match else ""
+
+
+def is_text(node: Element) -> bool:
+    """Returns whether a node is text, or a mark around text that needs no escapes."""
+    return not node.name and (bool(node.text) or node.raw in ("<![CDATA[", "]]>"))
+
+
+def encoding(content: bytes) -> str:
+    """Returns the encoding that an XML file says it has."""
+    match = _ENCODING.match(content)
+    return match[1].decode() if match else "utf-8"
+
+
+def parse(xml: str, namespaces: Sequence[str] | None, *, doctype: bool = False) -> Element:
+    """Returns the root of a document; it has no name and no tags. Names of elements in the namespaces are local, and
+    other elements are called `?`; without namespaces, names are as they are written. A DOCTYPE must be allowed, and
+    must not declare anything. Raises DocumentError for what is not XML."""
+    data = xml.encode()
+    # Where, what, name or text, attributes. The parser tells the end of a DOCTYPE, but not its beginning.
+    events: list[tuple[int, str, str, dict[str, str]]] = [(0, "other", "", {})]
+    parser = expat.ParserCreate("utf-8", namespace_separator=None if namespaces is None else " ")
+
+    def note(what: str, value: str = "", attributes: dict[str, str] | None = None) -> None:
+        events.append((parser.CurrentByteIndex, what, value, attributes or {}))
+
+    def named(name: str) -> str:
+        if namespaces is None:
+            return name
+        namespace, _, local = name.rpartition(" ")
+        return local if namespace in namespaces else "?"
+
+    def declared(name: str, system: str | None, public: str | None, declares: int) -> None:
+        if declares or not doctype:
+            raise DocumentError("The XML must not have a DOCTYPE that declares entities.")
+
+    parser.StartElementHandler = lambda name, attributes: note("start", named(name), attributes)
+    parser.EndElementHandler = lambda name: note("end", named(name))
+    parser.CharacterDataHandler = lambda text: note("text", text)
+    parser.StartDoctypeDeclHandler = declared
+    parser.DefaultHandler = lambda text: note("other")
+    try:
+        parser.Parse(data, True)
+        return _tree(data, events)
+    except expat.ExpatError as error:
+        reason = expat.ErrorString(error.code)
+        raise DocumentError(f"the XML cannot be parsed: {reason}.", error.lineno) from None
+    except UnicodeError:
+        raise DocumentError("The XML cannot be parsed.") from None
+
+
+def check(xml: str) -> None:
+    """Raises DocumentError for a translated document that is no longer XML."""
+    try:
+        expat.ParserCreate("utf-8").Parse(xml.encode(), True)
+    except (expat.ExpatError, UnicodeError) as error:
+        raise DocumentError(
+            f"The translated file would not be well-formed XML ({error}), so it is not written; please report the file."
+        ) from None
+
+
+def _tree(data: bytes, events: Sequence[tuple[int, str, str, dict[str, str]]]) -> Element:
+    root, place = Element("", ""), 0
+    stack = [root]
+    for (begin, what, value, attributes), (end, *_) in pairwise([*events, (len(data), "", "", {})]):
+        raw = data[begin:end].decode()
+        if what == "start":
+            stack.append(Element(value, raw, attributes=attributes, begin=place))
+            stack[-2].children.append(stack[-1])
+            if len(stack) > DEEPEST:
+                raise DocumentError(f"The XML must be nested at most {DEEPEST} elements deep.")
+        elif what == "end":
+            stack[-1].closing, stack[-1].end = raw, place + len(raw)
+            stack.pop()
+        elif raw:
+            stack[-1].children.append(Element("", raw, value, begin=place, end=place + len(raw)))
+        place += len(raw)
+    return root
+
+
+def words_of(text: str) -> Iterator[Item]:
+    """Yields the items of text in which white space matters."""
+    return (Item(item.kind, escape(item.raw), item.text, item.name) for item in items_of(text))
+
+
+def indented_words_of(text: str) -> Iterator[Item]:
+    """Yields the items of text in which line ends that only indent the file are spaces."""
+    return words_of(unindented(text))
+
+
+def unindented(text: str) -> str:
+    """Returns a text with spaces for the line ends that only indent the file."""
+    return re.sub(r"\n[ \t]+", " ", text)
+
+
+def inline_items(element: Element, words: Words = words_of, pairs: Collection[str] = _PAIRS) -> Iterator[Item]:
+    """Yields the items of a translatable element. `words` reads text, and the elements `pairs` surround text."""
+    for is_words, nodes in groupby(element.children, is_text):
+        if is_words:
+            yield from words("".join(node.text for node in nodes))
+            continue
+        for node in nodes:
+            yield from _inline(node, words, pairs)
+
+
+def _inline(node: Element, words: Words, pairs: Collection[str]) -> Iterator[Item]:
+    given = node.attributes
+    if given.get("mtype") == "seg":
+        yield Item("break", node.opening)
+        yield from inline_items(node, words, pairs)
+        yield Item("break", node.closing)
+    elif node.name in pairs and node.opening and given.get("translate") != "no" and given.get("mtype") != "protected":
+        yield Item("open", node.opening, name=f"{node.begin}")
+        yield from inline_items(node, words, pairs)
+        yield Item("close", node.closing, name=f"{node.begin}")
+    elif node.name in _OPENING | _CLOSING:
+        pair = given.get("startRef") or given.get("rid") or given.get("i") or given.get("id", "")
+        yield Item("open" if node.name in _OPENING else "close", node.raw, name=f"pair {pair}")
+    else:
+        yield Item("point" if node.name in ("it", "") and not node.raw.startswith("&") else "atom", node.raw)

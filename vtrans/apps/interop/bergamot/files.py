@@ -1,0 +1,141 @@
+"""Writes the files of a model for Bergamot: the model (`src/common/binary.cpp` of browsermt/marian-dev), a lexical
+shortlist (`src/data/shortlist.cpp`) and settings.
+
+A model file has the version 1, the number of tensors, four numbers per tensor (length of the name, type, length of the
+shape, bytes), the names, the shapes, a gap, and the data. A tensor of the type intgemm8 is a matrix of 8-bit integers,
+which is followed by the number that the weights were multiplied with. All but embeddings are transposed: their shape
+is [in, out], their data [out, in].
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vtrans.model.checkpoint import LoadedModel
+from vtrans.storage.model_file import Shortlist
+from vtrans.text.vocabulary import EOS_ID
+
+VERSION, ALIGNMENT = 1, 256
+INT8, FLOAT32, INTGEMM8 = 0x0101, 0x0404, 0x4101
+SHORTLIST_MAGIC = 0xF11A48D5013417F5
+SETTINGS = "config.intgemm8bitalpha.yml"
+RATIO = 2.0  # target subwords per source subword in Firefox
+# Firefox's settings. The engine's worker replaces the lengths and the sizes of batches by its own, which are the same.
+FIREFOX = {
+    "beam-size": "1",
+    "normalize": "1.0",
+    "word-penalty": "0",
+    "max-length-break": "128",
+    "mini-batch-words": "1024",
+    "workspace": "128",
+    "max-length-factor": str(RATIO),
+    "skip-cost": "true",
+    "cpu-threads": "0",
+    "gemm-precision": "int8shiftAlphaAll",
+    "alignment": "soft",
+    "quiet": "true",
+    "quiet-translation": "true",
+}
+
+
+class Matrix(NamedTuple):
+    """A matrix in 8 bits: `integers` [out, in] or, of an embedding, [V, D], which are its values times `multiplier`."""
+
+    integers: Tensor
+    multiplier: float
+
+    @property
+    def values(self) -> Tensor:
+        return self.integers.float() * (1 / self.multiplier)
+
+
+Tensors = Mapping[str, Tensor | Matrix]
+"""By name. A tensor has the type float32 or, if it is Marian's settings, int8."""
+
+
+class Names(NamedTuple):
+    """The names of the files. The vocabularies are equal if one file is both."""
+
+    model: str
+    src_vocab: str
+    tgt_vocab: str
+    shortlist: str | None
+
+
+def names_of(loaded: LoadedModel) -> Names:
+    """Returns Firefox's names, such as `model.ende.intgemm.alphas.bin`, or names without a pair of languages."""
+    pair = f".{''.join(loaded.languages[0])}" if len(loaded.languages) == 1 else ""
+    src, tgt = ("", "") if loaded.src_vocab is loaded.tgt_vocab else ("src", "trg")
+    shortlist = f"lex{pair}.s2t.bin" if loaded.shortlist else None
+    return Names(f"model{pair}.intgemm.alphas.bin", f"{src}vocab{pair}.spm", f"{tgt}vocab{pair}.spm", shortlist)
+
+
+def write_settings(folder: Path, names: Names) -> None:
+    """Writes the settings. Lists have one item per line, because the engine's worker reads no others."""
+    lists = {"models": [names.model], "vocabs": [names.src_vocab, names.tgt_vocab]}
+    if names.shortlist:
+        lists["shortlist"] = [names.shortlist, "false"]
+    lines = ["relative-paths: true"]
+    for key, items in lists.items():
+        lines += [f"{key}:", *(f"  - {item}" for item in items)]
+    lines += [f"{key}: {value}" for key, value in FIREFOX.items()]
+    (folder / SETTINGS).write_bytes(("\n".join(lines) + "\n").encode())
+
+
+def write_model(path: Path, tensors: Tensors) -> None:
+    """Writes a model file. Equal tensors give equal bytes."""
+    headers, names, shapes, data = [], b"", b"", []
+    for name, tensor in tensors.items():
+        if isinstance(tensor, Matrix):
+            kind, shape = INTGEMM8, list(tensor.integers.shape)
+            shape = shape if "Wemb" in name else shape[::-1]  # Bergamot reads such a matrix as an embedding
+            content = tensor.integers.numpy().tobytes() + struct.pack("<f", tensor.multiplier)
+        else:
+            kind, shape = (INT8 if tensor.dtype == torch.int8 else FLOAT32), list(tensor.shape)
+            content = tensor.contiguous().numpy().tobytes()
+        encoded = name.encode() + b"\0"
+        content += bytes(-len(content) % ALIGNMENT)
+        headers.append(_numbers(len(encoded), kind, len(shape), len(content)))
+        names, shapes = names + encoded, shapes + np.array(shape, dtype="<i4").tobytes()
+        data.append(content)
+    start = b"".join((_numbers(VERSION, len(headers)), *headers, names, shapes))
+    gap = -(len(start) + 8) % ALIGNMENT
+    path.write_bytes(b"".join((start, _numbers(gap), bytes(gap), *data)))
+
+
+def write_shortlist(path: Path, shortlist: Shortlist, tgt: Sequence[int | None], src: Sequence[int | None]) -> None:
+    """Writes a lexical shortlist. `tgt` and `src` are the rows of the written vocabularies by our ids.
+
+    Bergamot lists the first rows of the vocabulary for each sentence, which are not the frequent subwords here. So
+    these are translations of EOS, with which each source ends.
+    """
+    always = {tgt[id] for id in (*shortlist.frequent.tolist(), EOS_ID)}
+    lists: dict[int, list[int]] = {}
+    for id, place in enumerate(src):
+        if place is not None:
+            listed = always if id == EOS_ID else {tgt[other] for other in shortlist.translations[id].tolist()} - always
+            lists[place] = sorted(row for row in listed if row is not None)
+    rows = [lists[place] for place in range(len(lists))]
+    offsets = np.cumsum([0, *map(len, rows)], dtype="<u8")
+    flat = np.array([place for row in rows for place in row], dtype="<u4")
+    body = _numbers(0, max(map(len, rows)), len(offsets), len(flat)) + offsets.tobytes() + flat.tobytes()
+    path.write_bytes(_numbers(SHORTLIST_MAGIC, checksum(body)) + body)
+
+
+def checksum(data: bytes) -> int:
+    """Returns Marian's hash of whole 64-bit words: `hashMem` of src/common/hash.h."""
+    seed, mask = 0, (1 << 64) - 1
+    for (word,) in struct.iter_unpack("<Q", data[: len(data) // 8 * 8]):
+        seed ^= (word + 0x9E3779B9 + (seed << 6) + (seed >> 2)) & mask
+    return seed
+
+
+def _numbers(*numbers: int) -> bytes:
+    return struct.pack(f"<{len(numbers)}Q", *numbers)

@@ -1,0 +1,75 @@
+"""`vtrans export`: a model as a folder for another program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from vtrans.commands.generated import Models, generated, option
+from vtrans.commands.lines import print_json, read_all
+from vtrans.commands.options import BadUtf8, Json, Quiet
+from vtrans.system.console import Console
+from vtrans.system.errors import InputError
+from vtrans.system.files import destination
+
+TO = "Format to write: ctranslate2, huggingface, bergamot or web."
+QUANTIZATION = "Type of the weights for CTranslate2: float32, float16 or int8."
+SAMPLES = (
+    "Text to compare the export with the model on, and to tune the quantization for Bergamot with.  [default: "
+    "generated sentences]"
+)
+ENGINE = (
+    "Folder of the npm package @browsermt/bergamot-translator: the engine that an export to Bergamot is compared with, "
+    "and that the page of --to web runs."
+)
+
+
+@generated
+def export(
+    model: Annotated[Path, Models()],
+    to: Annotated[str, option(TO, "FORMAT")] = "ctranslate2",
+    out: Annotated[Path | None, option("Folder to write.  [default: RUN/FORMAT]", "FOLDER")] = None,
+    quantization: Annotated[str, option(QUANTIZATION, "TYPE")] = "float32",
+    sample_file: Annotated[Path | None, option(SAMPLES, "FILE")] = None,
+    engine: Annotated[Path | None, option(ENGINE, "FOLDER")] = None,
+    on_bad_utf8: BadUtf8 = "error",
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Export a model for another program, or as a page that translates in a browser.
+
+    A folder for CTranslate2 or Bergamot runs in that program, one for Hugging Face loads in transformers, and
+    one for the web is a static page with Bergamot. If the other program is there, both translate sample sentences, and
+    the folder is written only if they agree.
+    """
+    console = Console(quiet=quiet)
+    from vtrans.apps.interop.bergamot.engine import package
+    from vtrans.apps.interop.expressible import BERGAMOT, PROGRAMS
+
+    if to not in PROGRAMS:
+        raise InputError(f"--to must be one of {', '.join(PROGRAMS)}, got {to!r}.")
+    if to != "ctranslate2" and quantization != "float32":
+        raise InputError(f"--quantization is for CTranslate2, got {quantization} with --to {to}; leave it out.")
+    if engine is not None and PROGRAMS[to] != BERGAMOT:
+        raise InputError(f"--engine is for bergamot and web, got --to {to}; leave it out.")
+    if engine is not None:
+        package(engine)  # otherwise the export would only warn that it was not compared
+    samples = read_all(sample_file, on_bad_utf8, console) if sample_file else None
+    from vtrans.apps.interop.formats import export_model
+    from vtrans.model.checkpoint import load_model
+    from vtrans.storage.run_folder import choose_model
+
+    chosen = choose_model(model)
+    if out is None:
+        if not model.is_dir():
+            raise InputError(f"--out is needed to export the file {model}; name the folder to write.")
+        out = model / to
+    destination(out, "folder")
+    console.info(chosen.words)
+    loaded = load_model(chosen.file)
+    options: dict[str, Any] = {"quantization": quantization} if to == "ctranslate2" else {}
+    if PROGRAMS[to] == BERGAMOT:
+        options = {"engine": engine}
+    comparison = export_model(loaded, to, out, console, samples, **options)
+    if as_json:
+        print_json(comparison.as_dict() if comparison else None)

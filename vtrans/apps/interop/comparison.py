@@ -1,0 +1,340 @@
+"""Compares a model with the same model in another program, after an import or for an export.
+
+`outputs` translates and scores sample sentences with vtrans, and `compare` does so with the other program, which it
+calls as its users do: without settings. Only one of the two models is in memory.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from vtrans.config import SearchConfig
+from vtrans.engines.engine import Source
+from vtrans.engines.torch_engine import TorchEngine
+from vtrans.model.checkpoint import LoadedModel
+from vtrans.search.loop import length_penalty
+from vtrans.system.console import Console
+from vtrans.system.errors import InputError, VtransError
+from vtrans.text.languages import base
+from vtrans.text.vocabulary import EOS_ID, Vocabulary
+from vtrans.translate.steps.reader import EXTRA_LENGTH
+
+LOGITS = 1 << 21  # of a step of a search, which has several copies of them in memory
+FORCED_TOKENS = 16  # padded subwords scored at a time; their logits are in memory at once
+TIE = 1e-4  # largest difference of the scores of two translations that counts as a tie
+LONGEST = 2048  # most positions that are compared
+GENERATED = 100  # sentences
+# Everyday sentences by language, some with what models get wrong: names, numbers, quotation marks, capitals, one word.
+REAL: dict[str, list[str]] = json.loads(Path(__file__).with_name("samples.json").read_text(encoding="utf-8"))
+
+IdPair = tuple[Sequence[int], Sequence[int]]
+"""A source and a target, which end in EOS."""
+Score = Callable[[Sequence[IdPair]], Sequence[Sequence[float]]]
+"""Returns the log-probabilities of each target's subwords."""
+
+
+class Tolerance(NamedTuple):
+    """Largest differences allowed between a model and the same model in another program, in natural logarithms."""
+
+    token: float = 1e-4
+    """In the log-probability of any subword of a given translation."""
+    mean: float = 1e-4
+    """In log-probabilities, as the mean of the absolute differences."""
+    lost: float | None = None
+    """Decrease of the mean score of the translations; None: all translations must be equal, except ties and those that
+    the other program cut off."""
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Sample sentences with their translations and log-probabilities by vtrans."""
+
+    lines: Sequence[str]
+    sources: Sequence[list[int]]
+    """With EOS."""
+    limits: Sequence[int]
+    """The most subwords of each translation."""
+    search: SearchConfig
+    translations: Sequence[list[int]] = ()
+    """Without EOS."""
+    pairs: Sequence[IdPair] = ()
+    logprobs: Sequence[Sequence[float]] = ()
+    """Of each pair's target."""
+
+
+class Program:
+    """Another program with a model. Token ids are ours."""
+
+    name: str
+    """With its version: "transformers 5.0"."""
+    tolerance = Tolerance()
+    search: SearchConfig | None = None
+    """The program's own search; None: the search of the model."""
+
+    def encode(self, lines: Sequence[str]) -> list[list[int]] | None:
+        """Returns the ids of each source line with EOS; None if the program does not split text."""
+        return None
+
+    def logprobs(self, pairs: Sequence[IdPair]) -> Sequence[Sequence[float]] | None:
+        """Returns the log-probabilities of each target's tokens; None if the program does not score."""
+        return None
+
+    def translate(self, ours: Outputs) -> list[list[int]] | None:
+        """Returns the translation of each source without EOS, limited as ours; None if it cannot be compared."""
+        return None
+
+    def limit(self, src_ids: Sequence[int], tgt_ids: Sequence[int]) -> None:
+        """Makes all but these subwords of the source and the target impossible. Ids then count these ones. Raises
+        InputError for a program that cannot do so."""
+        raise InputError("only transformers can be limited to the subwords that stay")
+
+
+@dataclass(frozen=True)
+class Differences:
+    """The differences of two translations of each source."""
+
+    equal: int
+    excused: int
+    """Translations that differ, but whose scores differ by rounding alone, or that reach the length limit in the other
+    program, which has rules of its own there."""
+    missed: list[str]
+    """The lines whose translations differ for another reason."""
+    lost: float
+    """How much less the other translations score, in the mean."""
+    first: str
+    """The first one of `missed` with both translations."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The differences of a model between vtrans and another program."""
+
+    original: str
+    """The name of the other program."""
+    sentences: int
+    split: list[str] | None
+    """The lines with other subwords; None if the other program does not split text."""
+    logprobs: int
+    largest: float
+    """The largest difference of a log-probability."""
+    mean: float
+    """The mean of the absolute differences."""
+    tolerance: Tolerance
+    translations: Differences | None
+    """None if the translations cannot be compared."""
+
+    def as_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self) | {"tolerance": self.tolerance.token}
+
+    def problem(self) -> str | None:
+        """Returns the first difference that is larger than the tolerance, in words, or None."""
+        allowed, count, found = self.tolerance, self.sentences, self.translations
+        if self.split:
+            return f"it splits {len(self.split)} of {count} sentences into other subwords, first {self.split[0][:80]!r}"
+        for value, limit, what in (
+            (self.largest, allowed.token, "a log-probability differs by {:.2g}"),
+            (self.mean, allowed.mean, "log-probabilities differ by {:.2g} in the mean"),
+            (found.lost if found else 0, allowed.lost, "translations score {:.2g} less"),
+        ):
+            if limit is not None and not value <= limit:  # also for NaN
+                return f"{what.format(value)}, more than {limit:g}"
+        if found and found.missed and allowed.lost is None:
+            return f"{len(found.missed)} of {count} translations differ by more than rounding, first {found.first}"
+        return None
+
+    def show(self, console: Console) -> None:
+        """Prints what was compared."""
+        count, found = self.sentences, self.translations
+        said = [] if self.split is None else [f"{count - len(self.split)} of {count} sentences are split alike"]
+        if self.logprobs:
+            differ = f"differ by {self.mean:.2g} in the mean and {self.largest:.2g} at most"
+            said.append(f"{self.logprobs:,} log-probabilities {differ}")
+        if found:
+            said.append(f"{found.equal} of {count} translations are equal")
+            said += [f"{found.excused} others are ties or cut off at the length limit"] if found.excused else []
+            said += [f"they score {found.lost:.4f} less in the mean"] if self.tolerance.lost is not None else []
+            said += [f"the first other translation is that of {found.first}"] if found.first else []
+        console.info(f"compared with {self.original}: {'; '.join(said)}")
+
+    def refuse(self, out: Path, advice: str = "") -> None:
+        """Raises VtransError, which names the file `out`, if the differences are larger than the tolerance."""
+        if problem := self.problem():
+            raise VtransError(
+                f"{out} was not written, because the model differs in {self.original}: {problem}"
+                f"{'; ' if advice else ''}{advice}."
+            )
+
+
+# Sentences.
+
+
+def real_sentences(loaded: LoadedModel) -> list[str]:
+    """Returns the sentences in the model's source languages; those in all languages if none of them is here. They begin
+    with a tag if the model needs one."""
+    languages = {base(pair.src) for pair in loaded.languages}
+    lines = [line for language in languages & REAL.keys() or REAL for line in REAL[language]]
+    tag = "" if loaded.search.begin else next(iter(loaded.tags.values()), "")
+    return [f"{tag} {line}".strip() for line in lines]
+
+
+def generated_sentences(vocab: Vocabulary, count: int = GENERATED) -> list[str]:
+    """Returns sentences of 1 to 30 words of the vocabulary, the same in each call; frequent words are likelier.
+
+    They mean nothing but reach all parts of a network; a file of real sentences is a better sample.
+    """
+    subwords = _subwords(vocab)
+    words = [i for i in subwords if len(vocab.piece(i)) > 1 and vocab.piece(i).startswith("\u2581")] or subwords
+    numbers = random.Random("samples")
+    lengths = [1 + 30 * k // count for k in range(count)]
+    # Pieces are sorted by falling frequency; a rank on a logarithmic scale follows Zipf's law.
+    return [vocab.decode(words[int(len(words) ** numbers.random()) - 1] for _ in range(n)) for n in lengths]
+
+
+def _subwords(vocab: Vocabulary) -> list[int]:
+    return [i for i in range(len(vocab)) if vocab.is_subword(i)]
+
+
+def encoded(loaded: LoadedModel, lines: Sequence[str]) -> Outputs:
+    """Returns the lines that are neither blank nor translated in pieces, without translations. Raises InputError if
+    there are none."""
+    search, encoded = loaded.search, {}
+    if search.begin:  # the first subword is that of the target language, and sources begin with their own
+        tag = next(iter(loaded.tags.values()), "")
+        lines = [f"{tag} {line}".strip() for line in lines if line.strip()]
+    reach = _reach(loaded)
+    longest = min(search.max_source, reach - 1)
+    for line, ids in zip(lines, loaded.src_vocab.encode_batch(list(lines)), strict=True):
+        if 0 < len(ids) <= longest:
+            encoded[line] = [*ids, EOS_ID]
+    if not encoded:
+        raise InputError(
+            f"all sample sentences are blank or have more than {longest:,} subwords; give others to compare the two "
+            "programs on."
+        )
+    sources = list(encoded.values())
+    # EOS is scored after an unfinished translation, and needs a position, too.
+    limit = min(max(map(len, sources)) + EXTRA_LENGTH, reach - 1, search.max_length or reach)
+    limits = [min(limit, math.ceil(search.max_ratio * len(ids)) or limit) for ids in sources]
+    return Outputs(list(encoded), sources, limits, search)
+
+
+def _reach(loaded: LoadedModel) -> int:
+    """Returns the most positions of a sentence, with EOS."""
+    return min(loaded.model.config.max_length or loaded.search.max_source + EXTRA_LENGTH, LONGEST)
+
+
+# Translations and scores.
+
+
+def outputs(loaded: LoadedModel, lines: Sequence[str], program: Program) -> Outputs:
+    """Translates and scores lines by the search of a program on the CPU in float32, those that `encoded` returns.
+
+    If translations may differ, it also scores a random pair that reaches the end of the position table.
+    """
+    search = loaded.search
+    if program.search:
+        search = dataclasses.replace(program.search, max_source=search.max_source)
+    given = encoded(dataclasses.replace(loaded, search=search), lines)
+    translations = translated(loaded, given)
+    targets = [[*tokens, EOS_ID] for tokens in translations]
+    pairs: list[IdPair] = list(zip(given.sources, targets, strict=True))
+    if program.tolerance.lost is not None:
+        numbers, reach = random.Random("longest"), _reach(loaded)
+        sides = ((loaded.src_vocab, min(loaded.search.max_source, reach - 1)), (loaded.tgt_vocab, reach - 1))
+        src, tgt = ([*numbers.choices(_subwords(vocab), k=length), EOS_ID] for vocab, length in sides)
+        pairs.append((src, tgt))
+    return dataclasses.replace(given, translations=translations, pairs=pairs, logprobs=scorer(loaded)(pairs))
+
+
+def scorer(loaded: LoadedModel) -> Score:
+    """Returns the function with which our model scores translations."""
+    engine = TorchEngine([loaded])
+    return lambda pairs: engine.token_logprobs([(source[:-1], target) for source, target in pairs], FORCED_TOKENS)
+
+
+def translated(loaded: LoadedModel, given: Outputs) -> list[list[int]]:
+    """Returns our best translation of each source, on the CPU in float32, with the shortlist if there is one."""
+    loaded.model.cpu().eval()
+    sources, search = given.sources, given.search
+    order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
+    at_a_time = max(1, LOGITS // (len(loaded.tgt_vocab) * search.beam))  # the memory is then that of the model
+    most = at_a_time * len(sources[order[0]])
+    search = dataclasses.replace(search, batch_tokens=min(most, search.batch_tokens))
+    asked = [Source(sources[i], given.limits[i], "") for i in order]
+    engine = TorchEngine([loaded], shortlist=loaded.shortlist is not None)
+    best = {order[i]: list(hyps[0].tokens) for i, hyps in engine.search(asked, search)}
+    return [best[i] for i in range(len(sources))]
+
+
+# The comparison.
+
+
+def compare(ours: Outputs, program: Program, tgt: Vocabulary, score: Score | None = None) -> Comparison:
+    """Compares our outputs, whose target vocabulary is `tgt`, with those of another program.
+
+    `score` scores the translations that differ. By default the program does; for an export our model should.
+    """
+    split = None
+    if rows := program.encode(ours.lines):  # before the weights are in memory, because a tokenizer may be large
+        split = [line for line, ids, row in zip(ours.lines, ours.sources, rows, strict=True) if ids != row]
+    theirs, gaps, found = program.logprobs(ours.pairs), [], None
+    for mine, other in zip(ours.logprobs, theirs or (), strict=theirs is not None):
+        gaps += [abs(a - b) for a, b in zip(mine, other, strict=True)]
+    largest = max(gaps, key=lambda gap: math.inf if math.isnan(gap) else gap, default=0.0)
+    mean = math.fsum(gaps) / max(1, len(gaps))
+    if (translations := program.translate(ours)) is not None:
+        exact = program.tolerance.lost is None
+        found = differences(score or program.logprobs, ours, translations, tgt.decode, exact=exact)
+    return Comparison(program.name, len(ours.lines), split, len(gaps), largest, mean, program.tolerance, found)
+
+
+def differences(
+    score: Callable[..., Any],
+    ours: Outputs,
+    theirs: Sequence[list[int]],
+    decode: Callable[[Sequence[int]], str],
+    *,
+    exact: bool,
+) -> Differences:
+    """Compares our translations with others. They tie if rounding may have decided between them: if their scores are
+    equal, or the probabilities of the first subwords that differ.
+
+    `exact` excuses other ones that reach the limit: those of a beam search, which have rules of their own there, and
+    those of a greedy one that are equal to ours as far as both go.
+    """
+    judged: dict[int, int | None] = {}  # where the translations differ first
+    pairs, equal = [], 0
+    for i, (mine, other, limit) in enumerate(zip(ours.translations, theirs, ours.limits, strict=True)):
+        ended = [tokens if len(tokens) >= limit else [*tokens, EOS_ID] for tokens in (mine, other)]
+        place = next((k for k, (a, b) in enumerate(zip(*ended, strict=False)) if a != b), None)
+        if mine == other:
+            equal += 1
+        elif not (exact and len(other) >= limit and (ours.search.beam > 1 or place is None)):
+            judged[i] = place
+            pairs += [(ours.sources[i], tokens) for tokens in ended]
+    rows = score(pairs) if pairs else []
+    losses, missed = [], []
+    for (i, place), row, other_row in zip(judged.items(), rows[::2], rows[1::2], strict=True):
+        losses.append(_score(row, ours.search) - _score(other_row, ours.search))
+        tied = place is not None and abs(row[place] - other_row[place]) <= TIE
+        if not tied and not abs(losses[-1]) <= TIE:  # also for NaN
+            missed.append(i)
+    first = ""
+    if missed:
+        here, there = (decode(translations[missed[0]])[:80] for translations in (ours.translations, theirs))
+        first = f"{ours.lines[missed[0]][:80]!r}: {here!r} here, {there!r} there"
+    excused, lost = len(theirs) - equal - len(missed), math.fsum(losses) / len(theirs)
+    return Differences(equal, excused, [ours.lines[i] for i in missed], lost, first)
+
+
+def _score(logprobs: Sequence[float], search: SearchConfig) -> float:
+    """Returns the score of a translation by the log-probabilities of its subwords, and of EOS if it has one. The
+    first subwords cost nothing if the search is forced to begin with them."""
+    return math.fsum(logprobs[len(search.begin) :]) / length_penalty(len(logprobs), search.alpha, search.length_penalty)

@@ -1,0 +1,203 @@
+"""Reads files, settings and weights of other programs, and checks sizes, shapes and names before it allocates memory.
+
+Nothing here executes code from a file. Every error is a FileError that names the file; one about a setting also has the
+key and the value.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from vtrans.config import ModelConfig, SearchConfig, section_from
+from vtrans.storage.tensors import TensorFile, mapped
+from vtrans.system.errors import FileError, InputError
+from vtrans.system.files import reason
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+LARGEST_SIZE = 1 << 24  # of a dimension, a number of layers or a vocabulary
+Section = TypeVar("Section", ModelConfig, SearchConfig)
+AGAIN = "copy the folder again, or convert the model again"
+LONGEST_JSON = 1 << 26  # bytes; the vocabulary of a model with a million pieces has less
+
+Read = Callable[[], "Tensor"]
+"""Reads a weight when it is needed, so that only one of them is in memory twice."""
+
+
+def file_in(folder: Path, name: Any) -> Path:
+    """Returns the path of a file of this folder. `name` may come from a file, so it must not lead out of the folder.
+
+    Raises FileError if it does, or if there is no such file.
+    """
+    if not isinstance(name, str) or name in ("", ".", "..") or set(name) & set("/\\") or not name.isprintable():
+        raise FileError(f"{folder} names a file {str(name)[:80]!r}, which is not in the folder itself.")
+    path = folder / name
+    if not path.is_file():
+        raise FileError(f"{folder} lacks the file {name}.")
+    return path
+
+
+def read_bytes(path: Path, limit: int = LONGEST_JSON) -> bytes:
+    """Returns the content of a file that has at most `limit` bytes."""
+    try:
+        with path.open("rb") as file:
+            fits = os.fstat(file.fileno()).st_size <= limit
+            data = file.read(limit + 1) if fits else b""
+    except (OSError, ValueError) as error:
+        raise FileError(f"{path} cannot be read: {reason(error)}.") from None
+    if not fits or len(data) > limit:
+        raise FileError(f"{path} must have at most {limit:,} bytes.")
+    return data
+
+
+def read_object(path: Path, kind: type[Any] = dict) -> Any:
+    """Returns the value of a JSON file in UTF-8, which is an object or of another kind. A name that occurs twice in an
+    object is an error."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        members = dict(pairs)
+        if len(members) < len(pairs):
+            raise ValueError("a name occurs twice")
+        return members
+
+    try:
+        value = json.loads(read_bytes(path).decode("utf-8-sig"), object_pairs_hook=once)
+    except RecursionError:
+        raise FileError(f"{path} is nested too deeply.") from None
+    except ValueError as error:
+        raise FileError(f"{path} is not JSON: {str(error).rstrip('.')}.") from None
+    if not isinstance(value, kind):
+        raise FileError(f"{path} must hold a JSON {kind.__name__}, got {type(value).__name__}.")
+    return value
+
+
+def ordered(ids: Mapping[str, Any], count: Any, name: object) -> list[str]:
+    """Returns `count` pieces in the order of their ids, which are numbers from 0 or texts of them.
+
+    Raises FileError for other ids, and for a vocabulary without `<unk>` or `</s>`. `name` is what errors call it.
+    """
+    pieces = {str(place): piece for piece, place in ids.items()}
+    if len(ids) != count or pieces.keys() != set(map(str, range(len(ids)))):
+        raise FileError(f"{name} must give {str(count)[:80]} pieces the ids from 0 on, one each.")
+    for piece in ("<unk>", "</s>"):
+        if piece not in ids:
+            raise FileError(f"{name} lacks the piece {piece}.")
+    return [pieces[str(place)] for place in range(len(ids))]
+
+
+def wrong(where: Path | str, what: str, allowed: str, value: Any, advice: str = "") -> FileError:
+    """Returns the error for a value in a file; None stands for a missing one."""
+    return FileError(f"{where}: {what} must be {allowed}, got {shown(value)}{'; ' if advice else ''}{advice}.")
+
+
+def shown(value: Any) -> str:
+    """Returns a value as JSON has it, shortened if it is long."""
+    return str(value).lower() if isinstance(value, bool) else "nothing" if value is None else repr(value)[:80]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings in a file, which errors call `name`. Keys that are missing have the default of each method."""
+
+    values: Mapping[str, Any]
+    name: str
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self.values.get(key, default)
+
+    def check(self, expected: Mapping[str, Sequence[Any]], advice: str = "") -> None:
+        """Raises FileError unless each key has one of these values, of which the first is the default."""
+        for key, allowed in expected.items():
+            if self.get(key, allowed[0]) not in allowed:
+                raise self.wrong(key, " or ".join(map(shown, allowed)) + " for vtrans to import the model", advice)
+
+    def wrong(self, key: str, allowed: str, advice: str = "") -> FileError:
+        """Returns the error for the value of a key."""
+        return wrong(self.name, key, allowed, self.get(key), advice)
+
+    def size(self, key: str, default: int | None = None, *, least: int = 1, largest: int = LARGEST_SIZE) -> int:
+        """Returns a whole number: a dimension, a count or an id."""
+        value = self.get(key, default)
+        if type(value) is not int or not least <= value <= largest:
+            raise self.wrong(key, f"a whole number from {least} to {largest:,}")
+        return value
+
+    def number(self, key: str, default: float) -> float:
+        value = self.get(key, default)
+        if type(value) not in (int, float):
+            raise self.wrong(key, "a number")
+        return float(value)
+
+    def flag(self, key: str) -> bool:
+        value = self.get(key, False)
+        if type(value) is not bool:
+            raise self.wrong(key, "true or false")
+        return value
+
+    def text(self, key: str, default: str = "") -> str:
+        return str(self.get(key, default))
+
+    def listed(self, key: str) -> list[Any]:
+        """Returns a list, also of a single value; [] if the key is missing."""
+        value = self.get(key)
+        return value if isinstance(value, list) else [] if value is None else [value]
+
+    def section(self, kind: type[Section], values: Mapping[str, Any]) -> Section:
+        """Returns the architecture or the search with these values. Raises FileError for one that vtrans lacks."""
+        try:
+            return section_from(kind, "model" if kind is ModelConfig else "search", values, self.name)
+        except InputError as error:
+            raise FileError(str(error)) from None
+
+
+class ForeignTensors:
+    """The tensors of a file by name, with their shapes, which are known without reading them."""
+
+    def __init__(self, path: Path, shapes: Mapping[str, Sequence[int]], read: Callable[[str], Tensor]) -> None:
+        """`read` is called at most once per name."""
+        self.path, self.shapes, self.read = path, shapes, read
+        self._asked: set[str] = set()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.shapes
+
+    def get(self, name: str, *shape: int) -> Read:
+        """Returns a function that reads a tensor in float32, and raises FileError for a type other than a
+        floating-point one. Raises FileError if the tensor is missing or has another shape."""
+        self._asked.add(name)
+        if name not in self.shapes:
+            raise FileError(f"{self.path} lacks the weight {name}.")
+        if tuple(self.shapes[name]) != shape:
+            raise FileError(f"{self.path}: {name} must have the shape {list(shape)}, got {list(self.shapes[name])}.")
+
+        def read() -> Tensor:
+            tensor = self.read(name)
+            if not tensor.is_floating_point():
+                raise FileError(f"{self.path}: {name} must have a floating-point type, got {tensor.dtype}.")
+            return tensor.float()
+
+        return read
+
+    def refuse_others(self, ignored: Collection[str] = ()) -> None:
+        """Raises FileError if a tensor was not asked for and is not `ignored`."""
+        if others := sorted(self.shapes.keys() - self._asked - set(ignored)):
+            raise FileError(f"{self.path} has the weight {others[0][:80]!r}, which this architecture does not have.")
+
+
+def open_safetensors(path: Path) -> ForeignTensors:
+    """Returns the tensors of a safetensors file. Each reading maps the file again, so that its pages leave the memory
+    with the tensor. Copy what the model keeps, so that it does not depend on the file."""
+    file = TensorFile(path, mapped(path, "pt"))
+    shapes = {name: file.facts(name)[1] for name in file.keys()}  # noqa: SIM118 - not a mapping
+
+    def read(name: str) -> Tensor:
+        tensor: Tensor = TensorFile(path, mapped(path, "pt")).get_tensor(name)
+        return tensor
+
+    return ForeignTensors(path, shapes, read)

@@ -1,0 +1,230 @@
+"""Imports models of other programs and exports models for them, after checking that both give the same results."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+import vtrans.apps.interop.bergamot.exporter as bergamot_exporter
+import vtrans.apps.interop.ctranslate2.exporter as ctranslate2_exporter
+import vtrans.apps.interop.ctranslate2.importer as ctranslate2_importer
+import vtrans.apps.interop.huggingface.exporter as huggingface_exporter
+import vtrans.apps.interop.huggingface.importer as huggingface_importer
+import vtrans.apps.interop.marian.importer as marian_importer
+from vtrans.apps.interop.comparison import (
+    Comparison,
+    Program,
+    compare,
+    generated_sentences,
+    outputs,
+    real_sentences,
+    scorer,
+)
+from vtrans.apps.interop.ctranslate2.folder import is_exported
+from vtrans.apps.interop.expressible import BERGAMOT, PROGRAMS
+from vtrans.apps.interop.huggingface.multilingual import refuse_direction
+from vtrans.apps.interop.imported import Imported, install
+from vtrans.apps.interop.trimming import Keep, model_file, trimmed
+from vtrans.model import count_parameters
+from vtrans.model.checkpoint import LoadedModel, save_model
+from vtrans.storage.model_file import training_of
+from vtrans.storage.run_folder import run_of
+from vtrans.system.console import Console
+from vtrans.system.errors import FileError, InputError
+from vtrans.system.files import check_path, destination, explained, no_file, overwritten, replaced, sync_folder
+from vtrans.system.memory import release_memory
+
+MODEL_SUFFIX = ".safetensors"
+FEW = 6  # samples of the text to keep, and generated sentences of a comparison whose translations must be equal
+T = TypeVar("T")
+ADVICE = {"ctranslate2": "choose another `quantization`, or translate with the model itself"}
+# Each writes files into an empty folder, and returns the model with the nearest search that they express and what loads
+# them into the other program, which raises InputError if that is not installed.
+WRITERS: dict[str, Callable[..., tuple[LoadedModel, Callable[[], Program]]]] = {
+    "bergamot": bergamot_exporter.write,
+    "web": bergamot_exporter.write_page,
+    "ctranslate2": ctranslate2_exporter.write,
+    "huggingface": huggingface_exporter.write,
+}
+
+
+def read_model(
+    path: Path,
+    src_spm: Path | None = None,
+    tgt_spm: Path | None = None,
+    direction: Mapping[str, str] = MappingProxyType({}),
+) -> Imported:
+    """Returns the model in a file or folder of another program.
+
+    `src_spm` and `tgt_spm` are SentencePiece models for a folder of CTranslate2, which may have none. `direction` has
+    the languages `from` and `to` of a model of M2M100 or NLLB. Raises FileError if no reader recognises the path.
+    """
+    check_path(path)
+    if not path.exists():
+        raise no_file(path, "model", advice="name its file or folder")
+    if ctranslate2_importer.recognises(path):  # its folder may have the tokenizer's files of Hugging Face as well
+        refuse_direction(path, direction)
+        return ctranslate2_importer.read(path, src_spm, tgt_spm)
+    if src_spm or tgt_spm:
+        raise InputError(
+            f"`src_spm` and `tgt_spm` must be left out, because {path} is not a folder of CTranslate2; other models "
+            "have their SentencePiece models."
+        )
+    if huggingface_importer.recognises(path):
+        return huggingface_importer.read(path, direction)
+    for recognised, read in (
+        (path.suffix == MODEL_SUFFIX, model_file),
+        (marian_importer.recognises(path), marian_importer.read),
+    ):
+        if recognised:
+            refuse_direction(path, direction)
+            return read(path)
+    raise FileError(
+        f"{path} is not a model that vtrans can import: it must be a Hugging Face folder of Marian, M2M100 or NLLB, a "
+        "CTranslate2 folder, an .npz model of Marian or its folder, or a model file of vtrans."
+    )
+
+
+def import_model(
+    path: Path,
+    out: Path,
+    console: Console,
+    samples: Sequence[str] | None = None,
+    src_spm: Path | None = None,
+    tgt_spm: Path | None = None,
+    direction: Mapping[str, str] = MappingProxyType({}),
+    keep: Keep | None = None,
+) -> Comparison | None:
+    """Writes the model of another program as a model file, and returns how it compares with the original.
+
+    `read_model` explains the SentencePiece models and `direction`. `keep` trims the vocabulary, also that of a model
+    file of vtrans. The two programs are compared if the other one is installed; its model is loaded after ours is
+    released. With `keep`, it is limited to the subwords that stay, and the samples are some of the lines. Raises
+    FileError for a model that cannot be imported, InputError for an `out` that is a file of training, and VtransError,
+    leaving `out` as it was, if the two differ by more than rounding.
+    """
+    destination(out, "model")  # before the work
+    if run_of(out):
+        raise InputError(f"`out` must be a file outside a run folder, got {out}.")
+    parts = [file for file in path.iterdir() if training_of(file) is None] if path.is_dir() else [path]
+    if any(overwritten(file, [out]) for file in parts):
+        raise InputError(f"`out` must not be a file of the model {path}, got {out}.")
+    imported = read_model(path, src_spm, tgt_spm, direction)
+    if keep:
+        imported = trimmed(imported, keep._replace(lines=[*keep.lines, *(samples or [])]))
+        texts = [line for line in keep.lines if line.strip()]
+        samples = samples or texts[:: -(-len(texts) // FEW)]
+    elif path.suffix == MODEL_SUFFIX:
+        raise InputError(f"{path} is a model of vtrans already; give `keep_text` to trim its vocabulary.")
+    loaded = install(imported)
+    release_memory()
+    console.info(f"{path} is {imported.kind}: {count_parameters(loaded.model):,} parameters, {imported.model.summary}")
+    src_size, tgt_size = f"{len(loaded.src_vocab):,}", f"{len(loaded.tgt_vocab):,}"
+    console.info(
+        f"one vocabulary of {src_size} pieces" if loaded.joint else f"vocabularies of {src_size} and {tgt_size}"
+    )
+    for sentence in imported.notes:
+        console.info(sentence)
+    if loaded.tags:
+        console.info(f"tags of {len(loaded.tags):,} target languages: {', '.join(loaded.tags)}")
+    with explained(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+    program = _unless_refused(imported.original, "original", console) if imported.original else None
+    comparison = None
+    with replaced(out, "model") as temporary:
+        with explained(out):
+            save_model(temporary, loaded)
+        if program:
+            vocab = loaded.tgt_vocab
+            ours = outputs(loaded, real_sentences(loaded) if samples is None else samples, program)
+            del imported, loaded
+            release_memory()
+            comparison = _unless_refused(lambda: compare(ours, program, vocab), "original", console)
+            if comparison:
+                comparison.refuse(out)
+    console.info(f"wrote {out}")
+    if comparison:
+        comparison.show(console)
+        console.info(
+            "each line was searched once, as the original does; `vtrans translate` searches a line again if its "
+            "translation loops or reaches its limit, unless --no-retry is given"
+        )
+    return comparison
+
+
+def _unless_refused(make: Callable[[], T], what: str, console: Console) -> T | None:
+    """Returns what `make` returns, or None with a warning if it refuses to compare the two programs."""
+    try:
+        return make()
+    except InputError as error:
+        console.warn(f"not compared with the {what}: {error}")
+        return None
+
+
+def export_model(
+    loaded: LoadedModel, to: str, out: Path, console: Console, samples: Sequence[str] | None = None, **options: Any
+) -> Comparison | None:
+    """Writes a folder for a program. Returns how the program differs from the model, or None if it is not installed.
+
+    `to` is one of WRITERS, whose `write` has the options. Both programs translate and score `samples`, or generated
+    sentences. An earlier export for CTranslate2 in `out` is replaced. Raises InputError for a model that cannot be
+    exported or an `out` that is something else, and VtransError, leaving `out` as it was, if the two differ by more
+    than the program's tolerance.
+    """
+    destination(out, "folder")  # before the work
+    if PROGRAMS[to] == BERGAMOT:  # it is tuned on them
+        options["samples"] = samples
+    comparison = None
+    with folder_aside(out) as folder:
+        with explained(out):
+            expressed, load = WRITERS[to](loaded, folder, console, **options)
+        if program := _unless_refused(load, "model", console):
+            score = None if program.tolerance.lost is None else scorer(expressed)
+            if samples is None:
+                samples = generated_sentences(loaded.src_vocab, *[] if score else [FEW])
+            comparison = compare(outputs(expressed, samples, program), program, expressed.tgt_vocab, score)
+            comparison.refuse(out, ADVICE.get(to, ""))
+    console.info(f"wrote {out}")
+    if comparison:
+        comparison.show(console)
+    return comparison
+
+
+@contextmanager
+def folder_aside(path: Path) -> Iterator[Path]:
+    """Yields a temporary folder, which is flushed and renamed to `path` on leaving, and removed on an error.
+
+    It goes to the `destination`, where an export or an empty folder is replaced by two renames: a crash between them
+    leaves the old folder under another name. Raises InputError if something else is there.
+    """
+    path = destination(path, "folder")
+    if path.exists() and not is_exported(path) and any(path.iterdir()):
+        raise InputError(
+            f"{path} exists, and only an earlier export for CTranslate2 is replaced; remove it, or choose another "
+            "`out`."
+        )
+    with explained(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside = tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent)
+    with aside:
+        folder, old = Path(aside.name) / "new", Path(aside.name) / "old"
+        folder.mkdir()
+        yield folder
+        with explained(path):
+            for file in (path for path in folder.rglob("*") if path.is_file()):
+                with file.open("rb") as stream:
+                    os.fsync(stream.fileno())
+            if path.exists():
+                path.rename(old)
+            try:
+                folder.rename(path)
+            except OSError:
+                if old.exists():
+                    old.rename(path)
+                raise
+    sync_folder(path.parent)

@@ -1,0 +1,291 @@
+"""Reads the folder of a Hugging Face Marian model, such as OPUS-MT, of a Pegasus model with Marian's tokenizer, or of
+M2M100 and NLLB (multilingual.py).
+
+Read in transformers' `modeling_marian.py`, `modeling_pegasus.py` and `tokenization_marian.py`, version 5.23. Marian
+models are post-norm without a norm of the embeddings; Pegasus is the same network with pre-norm. The decoder starts
+with its padding id, which is a class of the softmax and which the search suppresses. Here that class is our `<s>`, and
+our `<pad>` is a separate row that nothing uses.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vtrans.config import ModelConfig, SearchConfig
+from vtrans.system.errors import FileError, InputError
+from vtrans.apps.interop.foreign_files import ForeignTensors, Settings, file_in, open_safetensors, ordered, read_object
+from vtrans.apps.interop.huggingface import multilingual, names
+from vtrans.apps.interop.huggingface.original import TransformersModel
+from vtrans.apps.interop.imported import Imported, weights_in
+from vtrans.apps.interop.weight_names import HUGGING_FACE
+from vtrans.text.languages import Languages, languages_from, tags_among
+from vtrans.text.vocabulary import EOS_ID, Vocabulary
+
+ACTIVATIONS = {"gelu": "gelu", "swish": "swish", "silu": "swish", "relu": "relu"}  # the first is the default there
+# Keys of config.json, each with the only value that vtrans has.
+EXPECTED: dict[str, tuple[Any, ...]] = {
+    "normalize_embedding": (False,),
+    "add_bias_logits": (False,),
+    "static_position_embeddings": (True,),
+    "is_encoder_decoder": (True,),
+    "quantization_config": (None,),
+}
+NAMES = {"marian": "Marian", "pegasus": "Pegasus", multilingual.KIND: "M2M100"}  # by model_type
+EXPECTED_NORMS = {
+    "marian": {"normalize_before": (False,), "add_final_layer_norm": (False,)},
+    "pegasus": {"normalize_before": (True,), "add_final_layer_norm": (True,)},
+}
+# Keys that are read elsewhere, and keys without effect on a translation by beam search.
+KNOWN = {
+    "d_model", "encoder_layers", "decoder_layers", "encoder_ffn_dim", "decoder_ffn_dim", "encoder_attention_heads",
+    "decoder_attention_heads", "max_position_embeddings", "vocab_size", "decoder_vocab_size", "activation_function",
+    "scale_embedding", "dropout", "attention_dropout", "activation_dropout", "share_encoder_decoder_embeddings",
+    "tie_word_embeddings", "model_type", *EXPECTED, *EXPECTED_NORMS["marian"], "num_beams", "length_penalty",
+    "early_stopping", "max_length", "min_length", "no_repeat_ngram_size", "bad_words_ids", "suppress_tokens",
+    "_name_or_path", "_num_labels", "_from_model_config", "architectures", "transformers_version", "torch_dtype",
+    "dtype", "use_cache", "init_std", "encoder_layerdrop", "decoder_layerdrop", "classif_dropout", "classifier_dropout",
+    "gradient_checkpointing", "id2label", "label2id", "num_labels", "return_dict", "output_past", "is_decoder",
+    "tokenizer_class", "task_specific_params", "extra_pos_embeddings", "chunk_size_feed_forward", "temperature",
+    "top_k", "top_p", "min_p", "typical_p", "diversity_penalty", "forced_eos_token_id", "bos_token_id",
+    "num_hidden_layers", "num_attention_heads", "hidden_size",
+}  # fmt: skip
+# Values without effect, besides null, false, 0 and empty ones.
+NEUTRAL = {"repetition_penalty": 1, "encoder_repetition_penalty": 1, "num_beam_groups": 1, "num_return_sequences": 1}
+
+
+def recognises(path: Path) -> bool:
+    """Returns whether this is a folder of Hugging Face."""
+    return (
+        path.is_dir()
+        and (path / names.CONFIG).is_file()
+        and any((path / n).is_file() for n in (names.WEIGHTS, names.SHARDS, names.PICKLED, names.VOCAB))
+    )
+
+
+def read(folder: Path, direction: Mapping[str, str] = MappingProxyType({})) -> Imported:
+    """Returns the model of a folder. `direction` has the languages of multilingual.py, and is empty for other models.
+    Raises FileError if the folder is damaged or vtrans does not support it."""
+    path = file_in(folder, names.CONFIG)
+    given = {"model_type": "marian", **read_object(path)}
+    is_multilingual = given["model_type"] == multilingual.KIND
+    config = Settings(multilingual.DEFAULTS | given if is_multilingual else given, str(path))
+    config.check({"model_type": tuple(NAMES)})
+    config.check(EXPECTED | EXPECTED_NORMS.get(config.values["model_type"], {}))
+    tokenizer = read_object(folder / names.TOKENIZER) if (folder / names.TOKENIZER).is_file() else {}
+    wanted = None
+    if is_multilingual:
+        src = tgt = multilingual.vocabulary(folder, config, tokenizer)
+        wanted = multilingual.languages_of(src, direction)
+    else:
+        multilingual.refuse_direction(folder, direction)
+        src, tgt = _vocabularies(folder, config)
+    model = _model_config(config)
+    search, left_out = _search_config(folder, config, tokenizer, tgt, model)
+    tensors = _tensors(folder)
+    weights = weights_in(tensors, HUGGING_FACE, model, (src, tgt), config.get("decoder_start_token_id"))
+    # Early versions of transformers saved the positions.
+    tensors.refuse_others({*HUGGING_FACE.tables.values(), HUGGING_FACE.shared})
+    positions = partial(names.positions, model.max_positions, model.d_model)
+    languages, tags, forced, theirs = _languages(tokenizer, src), None, None, None
+    if wanted:
+        search = replace(search, begin=(wanted.forced,))
+        pad = config.size("pad_token_id", least=0)
+        positions = partial(multilingual.positions, model.max_positions, model.d_model, pad)
+        languages, tags, theirs = (wanted.pair,), {wanted.pair.tgt: wanted.begins_source}, wanted.theirs
+        forced = theirs[1]
+    notes = (f"weights: {tensors.path.name}", *left_out, *_ignored(folder, config, forced))
+    name = f"Hugging Face {NAMES[config.values['model_type']]}"
+    program = partial(TransformersModel, folder, src.order, tgt.order, theirs)
+    return Imported(
+        folder, f"a {name} folder", notes, model, search, src, tgt, weights | {"src_positions.weight": positions},
+        program, {"imported": name}, languages, tags,
+    )  # fmt: skip
+
+
+def _languages(tokenizer: Mapping[str, Any], src: Vocabulary) -> tuple[Languages, ...]:
+    """Returns the languages of a Marian model; none for unknown ones and for names that are not codes of languages."""
+    codes = [tokenizer.get(f"{side}_lang") for side in ("source", "target")]
+    try:
+        return languages_from([[codes[0], code] for code in tags_among(src.tags)] or codes)
+    except InputError:
+        return ()
+
+
+# Vocabularies.
+
+
+def _vocabularies(folder: Path, config: Settings) -> tuple[Vocabulary, Vocabulary]:
+    shared = config.get("share_encoder_decoder_embeddings", True)
+    src_size = config.size("vocab_size")
+    src_pieces = tgt_pieces = _pieces(folder, names.VOCAB, src_size)
+    if (folder / names.TARGET_VOCAB).is_file() and not shared:
+        tgt_pieces = _pieces(folder, names.TARGET_VOCAB, config.size("decoder_vocab_size"))
+    else:  # one vocabulary
+        config.check({"decoder_vocab_size": (src_size, None)})
+    start = config.size("decoder_start_token_id", least=0, largest=len(tgt_pieces) - 1)
+    src = _vocabulary(folder, config, names.SOURCE_SPM, src_pieces, start if src_pieces is tgt_pieces else None)
+    tgt = _vocabulary(folder, config, names.TARGET_SPM, tgt_pieces, start)
+    return src, src if src.digest == tgt.digest else tgt
+
+
+def _pieces(folder: Path, name: str, count: int) -> list[str]:
+    path = file_in(folder, name)
+    return ordered(read_object(path), count, path)
+
+
+def _vocabulary(folder: Path, config: Settings, spm: str, pieces: list[str], start: int | None) -> Vocabulary:
+    """Returns a table with a SentencePiece model. The piece with which the decoder starts is our `<s>`."""
+    eos, unk = pieces.index("</s>"), pieces.index("<unk>")
+    if config.get("eos_token_id") != eos:
+        raise config.wrong("eos_token_id", f"{eos}, the id of </s>")
+    special = {"unk": unk, "eos": eos, "bos": None if start in (eos, unk) else start}
+    return multilingual.packed(folder / spm, pieces, special)
+
+
+# Settings.
+
+
+def _model_config(config: Settings) -> ModelConfig:
+    size = config.size
+    # transformers has other names for three keys, and takes whichever comes last.
+    equal = {
+        "decoder_ffn_dim": "encoder_ffn_dim", "decoder_attention_heads": "encoder_attention_heads",
+        "num_hidden_layers": "encoder_layers", "num_attention_heads": "encoder_attention_heads",
+        "hidden_size": "d_model",
+    }  # fmt: skip
+    config.check({key: (size(other),) for key, other in equal.items()})
+    config.check({"activation_function": tuple(ACTIVATIONS)})
+    shared, tied = (config.get(key, True) for key in ("share_encoder_decoder_embeddings", "tie_word_embeddings"))
+    values = {
+        "d_ff": size("encoder_ffn_dim"),
+        "heads": size("encoder_attention_heads"),
+        **{key: size(key) for key in ("d_model", "encoder_layers", "decoder_layers")},
+        "activation": ACTIVATIONS[config.text("activation_function", "gelu")],
+        "tie": "none" if not tied else "src-tgt-softmax" if shared else "tgt-softmax",
+        "norm": "post" if config.get("model_type") == "marian" else "pre",
+        "positions": "stored",
+        "max_positions": size("max_position_embeddings"),
+        "share_positions": True,
+        "projection_bias": True,
+        "scale_embedding": config.get("scale_embedding", False),
+        **{key: config.get(key, 0.0) for key in ("dropout", "attention_dropout", "activation_dropout")},
+    }
+    return config.section(ModelConfig, values)
+
+
+def _search_config(
+    folder: Path, config: Settings, tokenizer: Mapping[str, Any], tgt: Vocabulary, model: ModelConfig
+) -> tuple[SearchConfig, list[str]]:
+    """Returns the settings of the search, and a note about each one that is left out."""
+    path = folder / names.GENERATION
+    # transformers reads no setting of the search from config.json if there is the other file.
+    settings = Settings(read_object(path), str(path)) if path.is_file() else config
+    advice = "remove it from the file to import the model without this rule, which may change translations"
+    if config.get("model_type") != multilingual.KIND:  # its first token is that of the direction
+        settings.check({"forced_bos_token_id": (None,)}, advice)
+    settings.check({"forced_eos_token_id": (config.get("eos_token_id"), None)}, advice)
+    given = settings.values
+    early = given.get("early_stopping") or False
+    suppressed, left_out = _suppressed(given, tgt)
+    if given.get("forced_eos_token_id") is not None:
+        left_out.append("forced_eos_token_id is ignored: a translation that reaches its limit has no end of sentence")
+
+    def length(values: Mapping[str, Any], key: str, below: int = 1 << 30) -> int:
+        """Returns a number of subwords without the start or the end, which they count; 0 if it is not `below`."""
+        value = values.get(key)
+        return value - 1 if type(value) is int and 1 < value < below else 0
+
+    most = model.max_positions
+    longest_source = length(tokenizer, "model_max_length", most) or most - 1
+    values = {
+        "beam": given.get("num_beams") or 1,
+        "alpha": 1.0 if given.get("length_penalty") is None else given["length_penalty"],
+        "length_penalty": "length",
+        "stop": "count" if early is True else "exhaustive" if early == "never" else "current",
+        "max_length": length(given, "max_length", most),
+        "min_length": length(given, "min_length"),
+        "no_repeat_ngram": given.get("no_repeat_ngram_size") or 0,
+        "suppress": suppressed,
+        "max_source": min(SearchConfig.max_source, longest_source),
+    }
+    return settings.section(SearchConfig, values), left_out
+
+
+def _ignored(folder: Path, config: Settings, forced: int | None) -> list[str]:
+    """Returns a note about each setting of the folder that is ignored and may change a translation. `forced` is the
+    token with which translations begin."""
+    neutral = NEUTRAL | {key: config.get(key) for key in ("decoder_start_token_id", "pad_token_id", "eos_token_id")}
+    neutral["forced_bos_token_id"] = forced
+    files = {names.CONFIG: config.values}
+    if (folder / names.GENERATION).is_file():
+        files[names.GENERATION] = read_object(folder / names.GENERATION)
+    return [
+        f"{key} {value!r:.80} of {name} is ignored"
+        for name, settings in files.items()
+        for key, value in settings.items()
+        if key not in KNOWN and value and value != neutral.get(key)
+    ]
+
+
+def _suppressed(given: Mapping[str, Any], tgt: Vocabulary) -> tuple[list[str], list[str]]:
+    """Returns the pieces that are never produced: bad words of one token, and suppressed tokens."""
+    ours = {place: id for id, place in enumerate(tgt.order)}
+    words, tokens = (  # anything but a list is one word that cannot be taken over
+        listed if isinstance(listed, list) else [listed]
+        for listed in (given.get(key) or [] for key in ("bad_words_ids", "suppress_tokens"))
+    )
+    pieces: list[str] = []
+    left_out: list[str] = []
+    for word in [*words, *([token] for token in tokens)]:
+        if not (isinstance(word, list) and len(word) == 1 and type(word[0]) is int and word[0] in ours):
+            left_out.append(f"the bad word {word!r:.80} is not taken over, because only single tokens are")
+        elif word[0] != tgt.order[EOS_ID]:  # transformers ignores the end of sentence
+            pieces.append(tgt.piece(ours[word[0]]))
+    return list(dict.fromkeys(pieces)), left_out
+
+
+# Weights.
+
+
+def _tensors(folder: Path) -> ForeignTensors:
+    if (folder / names.WEIGHTS).is_file():
+        return open_safetensors(folder / names.WEIGHTS)
+    if (folder / names.SHARDS).is_file():
+        return _sharded(folder)
+    path = file_in(folder, names.PICKLED)
+    try:
+        # weights_only refuses everything but tensors; its error advises to set it to False, so it is not quoted. mmap
+        # reads a weight when it is used; early versions of torch wrote files that cannot be mapped.
+        tensors: Any = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+    except Exception:  # torch raises many kinds for foreign and hostile files
+        raise FileError(
+            f"{path} is damaged or holds more than weights, such as code, which vtrans does not run; copy it again, or "
+            f"save the weights as {names.WEIGHTS}."
+        ) from None
+    if not isinstance(tensors, dict) or not all(isinstance(tensor, Tensor) for tensor in tensors.values()):
+        raise FileError(f"{path} must hold a dictionary of weights.")
+    return ForeignTensors(path, {str(name): tensor.shape for name, tensor in tensors.items()}, tensors.pop)
+
+
+def _sharded(folder: Path) -> ForeignTensors:
+    """Returns the tensors of the safetensors files that the index names. Raises FileError if one of them lacks a tensor
+    that the index has there."""
+    index = folder / names.SHARDS
+    places = read_object(index).get("weight_map")
+    if not isinstance(places, dict) or not places:
+        raise FileError(f"{index} must hold a weight_map from names of weights to names of files.")
+    files = {name: open_safetensors(file_in(folder, name)) for name in dict.fromkeys(places.values())}
+    for weight, name in places.items():
+        if weight not in files[name]:
+            raise FileError(f"{folder / name} lacks the weight {weight[:80]!r}, which {index.name} has there.")
+    shapes = {weight: files[name].shapes[weight] for weight, name in places.items()}
+    return ForeignTensors(index, shapes, lambda weight: files[places[weight]].read(weight))

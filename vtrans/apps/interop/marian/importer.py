@@ -1,0 +1,357 @@
+"""Reads native Marian models: an `.npz` file with its settings inside, vocabularies, and an optional `decoder.yml`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import sentencepiece
+
+from vtrans.config import ModelConfig, SearchConfig
+from vtrans.system.errors import FileError, VtransError, need_packages
+from vtrans.apps.interop.comparison import IdPair, Outputs, Program
+from vtrans.apps.interop.foreign_files import (
+    ForeignTensors,
+    Settings,
+    file_in,
+    ordered,
+    read_bytes,
+    read_object,
+    wrong,
+)
+from vtrans.apps.interop.imported import Imported, weights_in
+from vtrans.apps.interop.marian.files import Value, open_npz, read_mapping
+from vtrans.apps.interop.weight_names import MARIAN, TIES
+from vtrans.translate.steps.reader import EXTRA_LENGTH
+from vtrans.model import tensor_of
+from vtrans.model.rotary import marian
+from vtrans.text.piece_table import is_byte, pack
+from vtrans.text.vocabulary import EOS_ID, SPECIAL_PIECES, UNK_ID, Vocabulary, have_one_table
+
+CONFIG, DECODER = "special:model.yml", "decoder.yml"
+EPSILON = 1e-6  # of layer norms: `layerNorm` in layers/generic.h
+SIDES = ("source", "target")
+LONGEST_CONFIG, LONGEST_LIST = 1 << 20, 1 << 23  # bytes of settings and of a vocabulary in YAML
+_MODULE = "_pymarian"  # the compiled part of pymarian; the rest needs packages for its downloads
+_PROGRAM = f"import sys, {_MODULE}; sys.exit({_MODULE}.main(sys.argv[1:]))"
+SECONDS = 600  # until a run counts as hanging
+# Each sentence is a batch, because the limit of a translation is a multiple of the longest source of its batch.
+_SETTINGS = ("--cpu-threads", "1", "--workspace", "512", "--quiet", "--max-length", "10000", "--mini-batch", "1")
+_NOT_MODELS = (".optimizer.npz", ".orig.npz")  # what Marian writes beside a model
+# The settings of version 1.12 that change the network, each with the values that vtrans has. A model of an earlier
+# version lacks the settings of later ones; its network is that of the first value.
+EXPECTED: dict[str, tuple[Any, ...]] = {
+    "type": ("transformer",),
+    "transformer-decoder-autoreg": ("self-attention", "rnn"),
+    "transformer-ffn-depth": (2,),
+    "transformer-decoder-ffn-depth": (0, 2),
+    "transformer-ffn-activation": ("relu", "swish"),
+    "transformer-postprocess-emb": ("d", ""),
+    "transformer-attention-mask": ("default",),
+    "transformer-tied-layers": ([],),
+    "input-types": ([], ["sequence", "sequence"]),
+    "lemma-dim-emb": (0,),
+    **dict.fromkeys(("transformer-no-projection", "transformer-no-bias", "transformer-no-affine", "ulr"), (False,)),
+    **dict.fromkeys(("transformer-pool", "transformer-disable-position-embeddings", "right-left"), (False,)),
+    "transformer-train-position-embeddings": (False,),
+}
+EXPECTED_OF_EARLIER: dict[str, tuple[Any, ...]] = {"transformer-train-positions": (False,)}
+# Those that also change it if transformer-decoder-autoreg is rnn.
+EXPECTED_OF_RNN: dict[str, tuple[Any, ...]] = {
+    "dec-cell": ("ssru",),
+    "transformer-rnn-projection": (False,),
+    "layer-normalization": (False,),
+}
+# transformer-preprocess, -postprocess and -postprocess-top without dropout, which translating does not use.
+_NORMS = {("", "an", ""): "post", ("n", "a", "n"): "pre"}
+
+
+def read(path: Path) -> Imported:
+    """Returns the model of an `.npz` file, or of a folder with one.
+
+    Raises FileError if something is missing or damaged, or if vtrans does not support the network.
+    """
+    model_file, decoder = _find(path)
+    tensors = open_npz(model_file)
+    settings = _model_settings(tensors)
+    src, tgt, text = _vocabularies(model_file.parent, settings, decoder)
+    config = _model_config(settings, have_one_table(src, tgt))
+    # Marian starts a translation with an embedding of zeros, which is the row of a start that the table lacks.
+    weights = weights_in(tensors, MARIAN, config, (src, tgt), transposed=True)
+    weights["src_positions.weight"] = lambda: tensor_of(marian(config.max_positions, config.d_model))
+    if not settings.flag("output-omit-bias"):
+        tensors.get(MARIAN.tables["projection.bias"], 1, len(tgt.pieces))  # it must be there
+    tensors.refuse_others([CONFIG])
+    notes = [f"Marian {settings.text('version', 'of an unknown version')}", text]
+    translates = decodes_as_trained(config)
+    if not translates:
+        notes.append(
+            "Marian's decoder leaves out a norm of pre-norm models after the first word, so its translations differ, "
+            "and its scores agree"
+        )
+    if decoder.name == DECODER and not decoder.values:
+        notes.append(f"there is no {DECODER}, so the search settings are Marian's defaults")
+    original = partial(MarianModel, model_file, src, tgt, translates=translates)
+    return Imported(
+        path, "a Marian model", tuple(notes), config, _search_config(decoder, tgt), src, tgt, weights, original,
+        {"imported": "Marian"},
+    )  # fmt: skip
+
+
+def decodes_as_trained(config: ModelConfig) -> bool:
+    """Returns whether Marian's usual network translates with the network that it trains and scores with.
+
+    With pre-norm self-attention, its decoder normalises the keys and values of the first step only:
+    `DecoderLayerSelfAttention` and `LayerAttention` of src/models/transformer.h.
+    """
+    return config.norm == "post" or config.autoregression == "ssru"
+
+
+def recognises(path: Path) -> bool:
+    """Returns whether a path looks like an `.npz` model of Marian, or a folder with one."""
+    return path.suffix == ".npz" or (path.is_dir() and any(_models_in(path)))
+
+
+def _models_in(folder: Path) -> list[Path]:
+    return sorted(file for file in folder.glob("*.npz") if not file.name.endswith(_NOT_MODELS))
+
+
+def _find(path: Path) -> tuple[Path, Settings]:
+    """Returns the model's file and its settings for translating, which are empty without a `decoder.yml`."""
+    folder = path if path.is_dir() else path.parent
+    decoder = Settings({}, DECODER)
+    for name in [DECODER] if path.is_dir() else [f"{path.name}.{DECODER}", DECODER]:
+        if (folder / name).is_file():
+            decoder = _settings(read_bytes(folder / name, LONGEST_CONFIG), str(folder / name))
+            break
+    if not path.is_dir():
+        return path, decoder
+    models = [_named_file(folder, decoder, name) for name in map(str, decoder.listed("models"))] or _models_in(folder)
+    if len(models) != 1:
+        advice = f"give the path of the .npz file, or name it in {DECODER}"
+        raise wrong(folder, "the number of .npz models", "1", len(models), advice)
+    return (models[0], decoder) if decoder.values else _find(models[0])
+
+
+def _named_file(folder: Path, decoder: Settings, name: str) -> Path:
+    """Returns a file that a `decoder.yml` names. It must be in the folder of the model.
+
+    Without `relative-paths`, names are relative to the folder in which Marian was started, or absolute. Models move,
+    so only the last part of such a name counts.
+    """
+    return file_in(folder, name if decoder.flag("relative-paths") else name.replace("\\", "/").rpartition("/")[2])
+
+
+def _model_settings(tensors: ForeignTensors) -> Settings:
+    """Returns the settings in the model. Raises FileError if vtrans does not support the network."""
+    model_file, shape = tensors.path, tensors.shapes.get(CONFIG, ())
+    if len(shape) != 1 or shape[0] > LONGEST_CONFIG:
+        raise FileError(
+            f"{model_file} must have Marian's settings, {CONFIG}, in at most {LONGEST_CONFIG:,} bytes; it is not a "
+            "model of Marian 1.0 or later."
+        )
+    data = tensors.read(CONFIG).numpy().tobytes().rstrip(b"\0")
+    settings = _settings(data, f"{model_file}: {CONFIG}")
+    is_rnn = settings.get("transformer-decoder-autoreg") == "rnn"
+    settings.check(EXPECTED | EXPECTED_OF_EARLIER | (EXPECTED_OF_RNN if is_rnn else {}))
+    return settings
+
+
+def _settings(data: bytes, name: str) -> Settings:
+    """Returns the settings in YAML, with numbers and flags instead of their texts."""
+    return Settings({key: _typed(value) for key, value in read_mapping(data, name).items()}, name)
+
+
+def _typed(value: Value) -> Any:
+    if isinstance(value, list):
+        return [_typed(item) for item in value]
+    if value in ("true", "false"):
+        return value == "true"
+    try:
+        return int(value) if value.isascii() and value.isdecimal() and len(value) <= 20 else float(value)
+    except ValueError:
+        return value
+
+
+def _model_config(settings: Settings, joint: bool) -> ModelConfig:
+    ops = [settings.text(f"transformer-{key}") for key in ("preprocess", "postprocess", "postprocess-top")]
+    pre, post, top = (op.replace("d", "") for op in ops)
+    norm = _NORMS.get((pre, post, top))
+    if norm is None:
+        what = "transformer-preprocess, -postprocess and -postprocess-top"
+        raise wrong(settings.name, what, "'', 'dan', '' (post-norm) or 'n', 'da', 'n' (pre-norm)", ops)
+    d_ff = settings.size("transformer-dim-ffn")
+    settings.check({"transformer-decoder-dim-ffn": (0, d_ff)})
+    every, both, softmax = (settings.flag(f"tied-embeddings{end}") for end in ("-all", "-src", ""))
+    tie = TIES[every or both, every or softmax]
+    if tie.startswith("src-tgt") and not joint:
+        advice = f"name the right vocabularies in {DECODER}"
+        raise wrong(settings.name, "the vocabularies", "one, as it ties source and target embeddings", "two", advice)
+    values: dict[str, Any] = {
+        "d_model": settings.size("dim-emb"),
+        "d_ff": d_ff,
+        "heads": settings.size("transformer-heads"),
+        "encoder_layers": settings.size("enc-depth"),
+        "decoder_layers": settings.size("dec-depth"),
+        "activation": settings.text("transformer-ffn-activation"),
+        "norm": norm,
+        "norm_eps": EPSILON,
+        "tie": tie,
+        "positions": "stored",
+        "max_positions": SearchConfig().max_source + EXTRA_LENGTH,
+        "share_positions": True,
+        "projection_bias": True,
+        "autoregression": "ssru" if settings.get("transformer-decoder-autoreg") == "rnn" else "self-attention",
+    }
+    if values["d_model"] < 4 or values["d_model"] % 2:
+        raise settings.wrong("dim-emb", "even and at least 4")
+    return settings.section(ModelConfig, values)
+
+
+def _search_config(decoder: Settings, tgt: Vocabulary) -> SearchConfig:
+    """Returns the search of a `decoder.yml`. Marian divides by length ** normalize, and produces `<unk>` and control
+    characters, which a vocabulary with bytes has, only if they are allowed."""
+    suppressed = [] if decoder.flag("allow-unk") else [SPECIAL_PIECES[UNK_ID]]
+    if not decoder.flag("allow-special"):
+        suppressed += [piece for code in range(32) if tgt.id_of(piece := f"<0x{code:02X}>") is not None]
+    if decoder.number("word-penalty", 0) != 0 and decoder.number("normalize", 0) != 1:
+        raise decoder.wrong("word-penalty", "0", "vtrans has none")
+    values = {
+        "beam": decoder.size("beam-size", 12),
+        "alpha": decoder.number("normalize", 0),
+        "length_penalty": "length",
+        "stop": "shrink",
+        "max_ratio": decoder.number("max-length-factor", 3),
+        "suppress": tuple(suppressed),
+    }
+    return decoder.section(SearchConfig, values)
+
+
+# Vocabularies.
+
+
+def _vocabularies(folder: Path, settings: Settings, decoder: Settings) -> tuple[Vocabulary, Vocabulary, str]:
+    """Returns both vocabularies, the same object twice if they are equal, and a note that says how text is split."""
+    sizes = settings.listed("dim-vocabs")
+    named = [_named_file(folder, decoder, name) for name in map(str, decoder.listed("vocabs"))]
+    files = named or sorted(folder.glob("*.spm"))
+    if len(files) == 1:
+        files *= 2
+    if len(files) != 2 or len(sizes) != 2 or (not named and files[0] != files[1]):
+        raise FileError(
+            f"{folder} must have one .spm vocabulary, or a {Path(decoder.name).name} that names the vocabularies of "
+            f"source and target, got {len(named or files)} for a model with {len(sizes)} dim-vocabs."
+        )
+    src, tgt = (_vocabulary(file, size, side) for file, size, side in zip(files, sizes, SIDES, strict=True))
+    text = "SentencePiece splits the text"
+    if not (src.spm and tgt.spm):
+        text = "there is no SentencePiece model: the text must consist of pieces of the vocabulary with spaces between"
+    return (src, src if src.digest == tgt.digest else tgt, text)
+
+
+def _vocabulary(file: Path, size: Any, side: str) -> Vocabulary:
+    """Returns the vocabulary of a file with `size` pieces. A `.yml` vocabulary needs a SentencePiece model beside it,
+    source.spm or target.spm, if text is to be split."""
+    if file.suffix == ".spm":
+        spm = read_bytes(file)
+        try:
+            pieces, (_, unk, _, eos) = spm_table(spm)
+        except RuntimeError:
+            raise FileError(f"{file} is not a SentencePiece model.") from None
+        if unk is None or eos is None:
+            raise FileError(f"{file} must have an unknown and an end piece, which Marian needs.")
+    elif file.suffix in (".yml", ".yaml", ".json"):
+        is_json, name = file.suffix == ".json", str(file)
+        listed = read_object(file) if is_json else read_mapping(read_bytes(file, LONGEST_LIST), name)
+        pieces = ordered(listed, size, name)
+        unk, eos = (pieces.index(SPECIAL_PIECES[id]) for id in (UNK_ID, EOS_ID))
+        beside = file.parent / f"{side}.spm"
+        spm = read_bytes(beside) if beside.is_file() else b""
+    else:
+        raise FileError(f"{file} must be a .spm, .yml or .json vocabulary; vtrans reads no factored or other ones.")
+    if size != len(pieces):
+        raise FileError(f"{file} must have the {str(size)[:80]} pieces of the model's dim-vocabs, got {len(pieces):,}.")
+    return Vocabulary(pack(pieces, {"unk": unk, "eos": eos}, spm), str(file))
+
+
+def spm_table(spm: bytes) -> tuple[Sequence[str], tuple[int | None, int | None, int | None, int | None]]:
+    """Returns the table that a SentencePiece model is for Marian, which has no padding and no start. Raises
+    RuntimeError if the bytes are not a SentencePiece model."""
+    model = sentencepiece.SentencePieceProcessor()
+    model.LoadFromSerializedProto(spm)
+    unk, eos = (id if id >= 0 else None for id in (model.unk_id(), model.eos_id()))
+    return tuple(model.id_to_piece(i) for i in range(model.get_piece_size())), (None, unk, None, eos)
+
+
+# The program, to compare the import with it. Marian ends the process on an error, so it runs in a separate process. Its
+# vocabularies here are text files with a word for each id, so that it neither splits nor joins text.
+
+
+class MarianModel(Program):
+    """Marian with an `.npz` file. With `translates=False` it only scores: see `decodes_as_trained`.
+    Raises InputError without pymarian."""
+
+    name = "Marian"
+
+    def __init__(self, model: Path, src: Vocabulary, tgt: Vocabulary, *, translates: bool) -> None:
+        need_packages("pymarian is not installed", "marian", _MODULE)
+        self.model, self.translates = model.absolute(), translates
+        self._words = {"src": _words(src), "tgt": _words(tgt)}
+
+    def logprobs(self, pairs: Sequence[IdPair]) -> list[list[float]]:
+        texts = {"src": [source for source, _ in pairs], "tgt": [target for _, target in pairs]}
+        lines = self._run(["score", "--model", str(self.model), "--word-scores", "--train-sets", "src", "tgt"], texts)
+        return [[float(score) for score in line.rpartition("WordScores=")[2].split()] for line in lines]
+
+    def translate(self, ours: Outputs) -> list[list[int]] | None:
+        search = ours.search
+        if not self.translates:
+            return None
+        command = ["decode", "--models", str(self.model), "--quiet-translation", "--input", "src"]
+        command += ["--beam-size", str(search.beam), "--normalize", str(search.alpha)]
+        command += ["--max-length-factor", str(search.max_ratio)]
+        if SPECIAL_PIECES[UNK_ID] not in search.suppress:
+            command += ["--allow-unk", "--allow-special"]
+        ids = {word: id for id, word in self._words["tgt"].items()}
+        return [[ids[word] for word in line.split()] for line in self._run(command, {"src": ours.sources})]
+
+    def _run(self, command: Sequence[str], texts: Mapping[str, Sequence[Sequence[int]]]) -> list[str]:
+        """Returns the lines that a command writes for the files `texts` of sentences, which end in EOS."""
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            for side, words in self._words.items():
+                _write(folder / f"{side}.txt", words.values())
+                _write(folder / side, (" ".join(words[id] for id in ids[:-1]) for ids in texts.get(side, ())))
+            options = ["--vocabs", "src.txt", "tgt.txt", "--output", "out", *_SETTINGS]
+            program = [sys.executable, "-c", _PROGRAM, *command, *options]
+            try:
+                done = subprocess.run(program, capture_output=True, cwd=folder, timeout=SECONDS)
+            except subprocess.TimeoutExpired:
+                raise VtransError(f"Marian did not finish with {self.model} in {SECONDS} seconds.") from None
+            out = folder / "out"
+            lines = out.read_bytes().decode().split("\n")[:-1] if out.exists() else []
+        if done.returncode or len(lines) != len(texts["src"]):
+            said = done.stderr.decode(errors="replace").strip().split("\n")
+            errors = [line.partition("Error: ")[2] for line in said if "Error: " in line]
+            why = (errors[:1] or said[-1:])[0][:300].rstrip(".") or f"exit code {done.returncode}"
+            raise VtransError(f"Marian cannot run {self.model}: {why}.")
+        return lines
+
+
+def _words(vocab: Vocabulary) -> dict[int, str]:
+    """Returns a word for each of our ids that Marian has, in the order of its ids."""
+    special = {UNK_ID: SPECIAL_PIECES[UNK_ID], EOS_ID: SPECIAL_PIECES[EOS_ID]}
+    words = {}
+    for place, id in sorted((place, id) for id, place in enumerate(vocab.order) if place is not None):
+        piece = vocab.piece(id)
+        words[id] = special.get(id, piece if is_byte(piece) else f"w{place}")
+    return words
+
+
+def _write(path: Path, lines: Iterable[str]) -> None:
+    path.write_bytes("".join(f"{line}\n" for line in lines).encode())

@@ -1,0 +1,185 @@
+"""Trims the vocabulary of a model to the subwords that a text needs, so that the text has the same subwords as before.
+
+A unigram model takes the path of pieces with the best sum of scores. If the pieces of that path stay, fewer paths
+compete with it. Unknown characters and user-defined pieces have scores that depend on the lowest and the highest score
+of a piece, so these two stay as well.
+
+BPE merges the two neighbours with the best score, until none can be merged. If all pieces stay that it makes on the way
+to the text's subwords, each step has fewer neighbours to choose from, and the best ones are among them. What it makes
+inside a subword does not depend on the text around it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+from math import prod
+from pathlib import Path
+from typing import NamedTuple
+
+import sentencepiece
+import torch
+from torch import Tensor
+
+from vtrans.apps.interop.comparison import Program
+from vtrans.apps.interop.foreign_files import Read
+from vtrans.apps.interop.imported import Imported, shapes_of
+from vtrans.apps.interop.sentencepiece_models import ordinary_pieces, with_pieces
+from vtrans.data.preparation.writing_systems import script_of
+from vtrans.storage.model_file import check_model
+from vtrans.storage.tensors import open_tensors
+from vtrans.system.errors import FileError, InputError
+from vtrans.text.piece_table import SPECIAL_KINDS, is_byte, is_language, pack, split_language
+from vtrans.text.spm import BPE, model_type
+from vtrans.text.vocabulary import EOS_ID, SPECIAL_PIECES, Vocabulary
+
+_LEAST_LETTERS = 0.001  # of the text, for a script to count as one of its languages
+_LINES = 10_000  # encoded at a time
+
+
+class Keep(NamedTuple):
+    """What a trimmed vocabulary is for."""
+
+    lines: Sequence[str]
+    """Lines of both languages, which are encoded as before."""
+    frequent: int
+    """The number of the first pieces of each tokenizer, in the scripts of the lines, that stay in any case."""
+
+
+def trimmed(imported: Imported, keep: Keep) -> Imported:
+    """Returns the model with the subwords that the lines need, the characters of their scripts, special pieces, bytes
+    and the most frequent pieces. Raises InputError if all lines are blank, and FileError if a line would have other
+    subwords."""
+    if not any(map(str.strip, keep.lines)):
+        raise InputError("`keep_text` must name files with some text, got only blank lines.")
+    src, tgt = imported.src_vocab, imported.tgt_vocab
+    scripts = _scripts(keep.lines)
+    sides = [src] if src is tgt else [src, tgt]
+    kept = set(imported.search.begin).union(*(_needed(vocab, keep, scripts) for vocab in sides))
+    smaller = [_with_pieces(vocab, kept) for vocab in sides]
+    ids = [_old_ids(*pair) for pair in zip(smaller, sides, strict=True)]
+    for vocab, old, places in zip(smaller, sides, ids, strict=True):
+        _check(imported.path, vocab, old, places, keep.lines)
+    suppress = tuple(piece for piece in imported.search.suppress if smaller[-1].id_of(piece) is not None)
+    before = shapes_of(imported.path, imported.model, src, tgt)
+    after = shapes_of(imported.path, imported.model, smaller[0], smaller[-1])
+    weights = {
+        name: read
+        if before.get(name) == after.get(name)
+        else partial(_rows, read, ids[0 if name.startswith("src") else -1])
+        for name, read in imported.weights.items()
+    }
+    sizes = [sum(map(prod, shapes.values())) for shapes in (before, after)]
+    note = (
+        f"kept {len(smaller[-1]):,} of {len(tgt):,} subwords: {sizes[1]:,} of {sizes[0]:,} weights, "
+        f"{1 - sizes[1] / sizes[0]:.0%} less"
+    )
+    lost = ["the shortlist is left out; make another one with `vtrans shortlist`"] if imported.shortlist else []
+    return replace(
+        imported, notes=(*imported.notes, note, *lost), search=replace(imported.search, suppress=suppress),
+        src_vocab=smaller[0], tgt_vocab=smaller[-1], weights=weights, shortlist=None,
+        original=imported.original and partial(_limited, imported.original, ids),
+    )  # fmt: skip
+
+
+def model_file(path: Path) -> Imported:
+    """Returns a model file of vtrans, to trim it. Raises FileError as `checkpoint.load_model`."""
+    with open_tensors(path, "model", "pt") as (file, header):
+        model = check_model(path, file, header)
+
+    def read(name: str) -> Tensor:
+        with open_tensors(path, "model", "pt") as (file, _):
+            tensor: Tensor = file.get_tensor(name)
+            return tensor.float()
+
+    weights: dict[str, Read] = {name: partial(read, name) for name in model.model.layout.shapes}
+    learned = {name: getattr(model, name) for name in ("matches", "codes", "usual_length", "pair")}
+    return Imported(
+        path, "a model file of vtrans", (), model.model.config, model.search, model.src_vocab, model.tgt_vocab,
+        weights, None, model.training, model.languages, model.tags, model.shortlist, learned,
+    )  # fmt: skip
+
+
+def _scripts(lines: Sequence[str]) -> set[str]:
+    """Returns the scripts of the lines' letters, and the names of what all scripts use."""
+    letters = Counter[str]()
+    for line in lines:
+        letters.update(line)
+    counts = Counter[str]()
+    for letter, count in letters.items():
+        counts[script_of(letter)] += count * letter.isalpha()
+    least = _LEAST_LETTERS * counts.total()
+    return {script for script, count in counts.items() if count >= least} | set(map(script_of, "\u25811."))
+
+
+def _needed(vocab: Vocabulary, keep: Keep, scripts: set[str]) -> set[str]:
+    """Returns the pieces of a vocabulary's tokenizer that stay."""
+    if not vocab.spm:  # each word is a piece
+        return {piece for line in keep.lines for piece in line.split()}
+    scores = ordinary_pieces(vocab.spm)
+    written = [piece for piece in scores if piece.isascii() or script_of(piece) in scripts]
+    kept = {piece for piece in written if len(piece) == 1} | set(written[: keep.frequent])
+    kept |= {min(scores, key=scores.__getitem__), max(scores, key=scores.__getitem__)}
+    tokenizer = sentencepiece.SentencePieceProcessor(model_proto=vocab.spm)
+    for lines in _portions(keep.lines):
+        texts = [split_language(line)[1] for line in lines] if vocab.table and vocab.tags else lines
+        for pieces in tokenizer.encode(texts, out_type=str):
+            kept.update(pieces)
+    if model_type(vocab.spm) == BPE:
+        kept.update(*[_merged(piece, scores) for piece in kept])
+    others = (tokenizer.id_to_piece(id) for id in range(tokenizer.get_piece_size()))
+    return kept | {piece for piece in others if piece not in scores}
+
+
+def _merged(piece: str, scores: Mapping[str, float]) -> Iterator[str]:
+    """Yields what BPE makes on the way from the characters to a piece."""
+    parts = list(piece)
+    while pairs := [(scores[a + b], -n) for n, (a, b) in enumerate(pairwise(parts)) if a + b in scores]:
+        n = -max(pairs)[1]  # of equal scores the leftmost
+        parts[n : n + 2] = [parts[n] + parts[n + 1]]
+        yield parts[n]
+
+
+def _with_pieces(vocab: Vocabulary, kept: set[str]) -> Vocabulary:
+    """Returns the vocabulary with fewer pieces, in the same order."""
+    tokenizer = with_pieces(vocab.spm, kept)
+    if vocab.table is None:
+        return Vocabulary(tokenizer)
+    places = dict(zip(SPECIAL_KINDS, vocab.table.special, strict=True))
+    special = {kind: vocab.pieces[place] for kind, place in places.items() if place is not None}
+    stay = kept.union(special.values(), SPECIAL_PIECES)
+    pieces = [piece for piece in vocab.pieces if piece in stay or is_language(piece) or is_byte(piece)]
+    return Vocabulary(pack(pieces, {kind: pieces.index(piece) for kind, piece in special.items()}, tokenizer))
+
+
+def _old_ids(vocab: Vocabulary, old: Vocabulary) -> list[int]:
+    """Returns the id in the old vocabulary of each id."""
+    names = {vocab.piece(id) for id in range(len(vocab))}
+    return [id for id in range(len(old)) if id <= EOS_ID or old.piece(id) in names]
+
+
+def _check(path: Path, vocab: Vocabulary, old: Vocabulary, old_ids: Sequence[int], lines: Sequence[str]) -> None:
+    for some in _portions(lines):
+        for line, mine, theirs in zip(some, vocab.encode_batch(some), old.encode_batch(some), strict=True):
+            if [old_ids[id] for id in mine] != theirs:
+                raise FileError(
+                    f"{path} cannot be trimmed, because that would split {line[:80]!r} into other subwords."
+                )
+
+
+def _portions(lines: Sequence[str]) -> Iterator[list[str]]:
+    return (list(lines[i : i + _LINES]) for i in range(0, len(lines), _LINES))
+
+
+def _rows(read: Read, ids: Sequence[int]) -> Tensor:
+    return read().index_select(0, torch.tensor(ids))
+
+
+def _limited(original: Callable[[], Program], ids: Sequence[Sequence[int]]) -> Program:
+    """Returns the other program with only these subwords, those of the source and of the target."""
+    program = original()
+    program.limit(ids[0], ids[-1])
+    return program

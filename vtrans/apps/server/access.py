@@ -1,0 +1,108 @@
+"""From where the server may be used: pages of other sites, proxies in front of it, and its address in public."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from vtrans.apps.server.limits import Keys
+from vtrans.system.errors import InputError
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[0-9a-z._-]+)(:[0-9]*)?")  # a Host header: a name or an address, and a port
+
+
+@dataclass(frozen=True)
+class Access:
+    """Who may send requests.
+
+    `cors` are the origins of web pages that may, or `*` for all. Addresses of clients are read from X-Forwarded-For
+    only if a `trusted_proxy` sends it. `host` is where the server listens. If that is a loopback address, or if there
+    are `allowed_hosts`, requests must name one of these, a loopback host or the host of `public_url`. Raises InputError
+    for a value that cannot work.
+    """
+
+    keys: Keys | None = None
+    cors: Sequence[str] = ()
+    trusted_proxy: Sequence[str] = ()
+    public_url: str | None = None
+    allowed_hosts: Sequence[str] = ()
+    host: str = "127.0.0.1"
+
+    def __post_init__(self) -> None:
+        for origin in self.cors:
+            if origin not in ("*", meant := _origin(origin)):
+                raise InputError(
+                    f"`cors` must be *, or a scheme and a host as browsers send them, got {origin!r}; "
+                    f"did you mean {meant or 'https://example.com'}?"
+                )
+        for proxy in self.trusted_proxy:
+            try:
+                ipaddress.ip_network(proxy)
+            except ValueError as error:
+                raise InputError(
+                    f"`trusted_proxy` must be an IP address or a network such as 10.0.0.0/8, got {proxy!r}: {error}."
+                ) from None
+        if self.public_url is not None:
+            parts = urlsplit(self.public_url)
+            if parts.scheme not in _DEFAULT_PORTS or not parts.hostname or parts.query or parts.fragment:
+                raise InputError(
+                    "`public_url` must begin with http:// or https:// and a host, and end with the path, such as "
+                    f"https://example.com/translate, got {self.public_url!r}."
+                )
+        for host in self.allowed_hosts:
+            if not host or _name(host) != host.lower():
+                raise InputError(
+                    f"`allowed_hosts` must be hosts without a scheme and a port, such as example.com, got {host!r}."
+                )
+
+    def serves_host(self, header: str) -> bool:
+        """Returns whether a request with this Host header is answered. All browsers send one; monitors may not."""
+        if not header or not (is_loopback(self.host) or self.allowed_hosts):
+            return True
+        name = _name(header)
+        public = urlsplit(self.public_url or "").hostname
+        return is_loopback(name) or name in (public, *map(str.lower, self.allowed_hosts))
+
+    def allows_origin(self, headers: Mapping[str, str]) -> bool:
+        """Returns whether a request with these headers may change something. Pages may whose origin is one of `cors` or
+        the server's own, which the Host header or `public_url` names. Programs other than browsers name no origin."""
+        origin = headers.get("origin")
+        if origin is None or origin in self.cors or "*" in self.cors:
+            return True
+        return origin.partition("://")[2] == headers.get("host") or origin == _origin(self.public_url or "")
+
+
+def is_loopback(host: str) -> bool:
+    """Returns whether a host is this machine for all programs on it."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
+def _name(header: str) -> str:
+    """Returns the host in a Host header without its port, or an empty string if it is malformed."""
+    found = _HOST.fullmatch(header.lower())
+    return found[1].removesuffix(".") if found else ""
+
+
+def _origin(text: str) -> str | None:
+    """Returns the origin that a text probably means, if that can be said."""
+    try:
+        parts = urlsplit(text if "://" in text else f"https://{text}")
+        port, host = parts.port, (parts.hostname or "").encode("idna").decode()
+    except ValueError:
+        return None
+    if not host:
+        return None
+    host = f"[{host}]" if ":" in host else host
+    return f"{parts.scheme}://{host}" + (f":{port}" if port not in (None, _DEFAULT_PORTS.get(parts.scheme)) else "")
+
+
+def url_at(host: str, port: int) -> str:
+    """Returns the URL of a server at an address."""
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

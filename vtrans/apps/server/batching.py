@@ -1,0 +1,285 @@
+"""Translates the lines of many requests together.
+
+A `Worker` owns one model, and a thread for each batch that may be translated at a time. Requests wait in a queue; a
+thread takes lines from all of them in turn, so that a long request does not hold up a short one, and translates them as
+one batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from vtrans.apps.documents.document import Translated
+from vtrans.apps.documents.translating import Nbest
+from vtrans.system.errors import VtransError
+from vtrans.text.vocabulary import Formality
+from vtrans.translate.steps.line import Line
+from vtrans.translate.wording.glossary import Glossary
+
+WINDOW = 64  # lines per batch: larger batches are hardly faster per line, and wait longer for the slowest line
+CHARACTERS = 8000  # a batch takes no more lines after so many characters, so that others do not wait for it long
+LONG_LINE = 1000  # a line of more characters is long
+GATHER = 0.003  # seconds that a first line waits for others
+
+SearchSettings = tuple[tuple[str, Any], ...]
+"""Settings that replace the model's, as pairs of name and value."""
+
+
+@dataclass(frozen=True)
+class RequestOptions:
+    """What a request asks of each line: the number of translations, whether with word alignments, the request's own
+    glossary, search settings, a form of address, and whether with the confidence of words. Only lines of requests with
+    equal options are translated together."""
+
+    nbest: int = 1
+    alignments: bool = False
+    glossary: Glossary | None = None
+    search: SearchSettings = ()
+    formality: Formality | None = None
+    confidence: bool = False
+
+
+class Ready(Protocol):
+    """Receives the translations of a batch, and tells whether they are still needed."""
+
+    def __call__(self, k: int, translations: Sequence[Translated], /) -> None:
+        """Takes the translations of line `k`."""
+
+    def abandoned(self) -> bool:
+        """Returns whether every line that is not ready belongs to a request whose client has gone."""
+
+
+Translate = Callable[[Sequence[Line], RequestOptions, Ready], Sequence[Sequence[Translated]]]
+"""Returns the translations of lines. It may call the last argument with a line's translations as soon as it has them,
+and raise any exception once the batch is abandoned."""
+
+
+@dataclass
+class Counts:
+    """What a worker has done."""
+
+    lines: int = 0
+    batches: int = 0
+    seconds: float = 0.0
+
+
+class _Request:
+    """The lines of one request."""
+
+    def __init__(self, lines: Sequence[Line], options: RequestOptions) -> None:
+        self.lines, self.options = lines, options
+        self.loop = asyncio.get_running_loop()
+        self.answer: asyncio.Future[list[Nbest]] = self.loop.create_future()
+        self.left: dict[bool, deque[int]] = {False: deque(), True: deque()}  # the lines that wait, by whether long
+        for i, line in enumerate(lines):
+            self.left[len(line.text) > LONG_LINE].append(i)
+        self.translations: dict[int, Nbest] = {}
+        self.error: Exception | None = None
+        self.gone = False  # whether it was answered or cancelled
+
+    @property
+    def waiting(self) -> int:
+        return sum(map(len, self.left.values()))
+
+    def set_answer(self) -> None:
+        """Answers the request, in the thread of its event loop."""
+        if self.answer.done():
+            return
+        if self.error is not None:
+            self.answer.set_exception(self.error)
+        else:
+            self.answer.set_result([self.translations[i] for i in range(len(self.lines))])
+
+
+@dataclass
+class _Batch:
+    """Lines that are translated together: short ones of several requests with the same options, or a long one."""
+
+    lines: list[tuple[_Request, int]]
+    long: bool = False
+
+    def __call__(self, k: int, translations: Sequence[Translated], /) -> None:
+        request, i = self.lines[k]
+        if i not in request.translations:
+            request.translations[i] = list(translations)
+            if len(request.translations) == len(request.lines):
+                request.loop.call_soon_threadsafe(request.set_answer)
+
+    def abandoned(self) -> bool:
+        return not any(self._is_wanted(request, i) for request, i in self.lines)
+
+    @staticmethod
+    def _is_wanted(request: _Request, i: int) -> bool:
+        return not request.gone and i not in request.translations
+
+    def translate(self, translate: Translate) -> None:
+        """Translates the lines, or each request's part of them by itself if that fails."""
+        try:
+            options = self.lines[0][0].options
+            for k, translations in enumerate(translate([request.lines[i] for request, i in self.lines], options, self)):
+                self(k, translations)
+        except Exception as error:
+            left = [(request, i) for request, i in self.lines if self._is_wanted(request, i)]
+            requests = list(dict.fromkeys(request for request, _ in left))
+            if len(requests) == 1:
+                requests[0].error = error
+                requests[0].loop.call_soon_threadsafe(requests[0].set_answer)
+                return
+            for request in requests:
+                _Batch([line for line in left if line[0] is request]).translate(translate)
+
+
+class Slots:
+    """The number of batches that are translated at a time by the workers that share these slots. Long lines take at
+    most half of them, so that others do not wait for all the long ones."""
+
+    def __init__(self, number: int = 1) -> None:
+        self.number = number
+        self.changed = threading.Condition()  # a slot or the lines that wait; guards all of them
+        self.used = {False: 0, True: 0}  # by batches of short lines, and by long lines
+        self._last = False  # whether the last batch was a long line
+
+    @property
+    def idle(self) -> int:
+        return self.number - sum(self.used.values())
+
+    def kind(self, waiting: Mapping[bool, int]) -> bool | None:
+        """Returns whether the next batch is a long line, given the lines that wait; None if there must be none now.
+        Short and long lines take turns."""
+        free = {False: self.idle > 0, True: self.idle > 0 and self.used[True] < max(1, self.number // 2)}
+        kinds = [long for long in (not self._last, self._last) if waiting[long] and free[long]]
+        return kinds[0] if kinds else None
+
+    def take(self, long: bool) -> None:
+        """Counts a batch that begins."""
+        self.used[long] += 1
+        self._last = long
+
+    def give_back(self, long: bool) -> None:
+        """Counts a batch that ends."""
+        self.used[long] -= 1
+        self.changed.notify_all()
+
+
+class Worker:
+    """Translates lines for coroutines, in its own threads. `nbest` is the most translations of a line, unless a
+    request sets `beam`. `check` raises InputError for a request that the model does not support.
+
+    At most one thread per slot calls `translate` at the same time.
+    """
+
+    def __init__(
+        self,
+        translate: Translate,
+        nbest: int = 1,
+        slots: Slots | None = None,
+        *,
+        check: Callable[[RequestOptions], None] = lambda options: None,
+    ) -> None:
+        self.nbest, self.check = nbest, check
+        self.counts = Counts()
+        self._translate = translate
+        self._slots = slots or Slots()
+        self._changed = self._slots.changed
+        self._requests: list[_Request] = []  # those with lines that wait
+        self._closed = False
+        self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(self._slots.number)]
+        for thread in self._threads:
+            thread.start()
+
+    async def translate(self, lines: Sequence[Line], options: RequestOptions) -> list[Nbest]:
+        """Returns the translations of lines that are not blank. If it is cancelled, waiting lines are dropped, and
+        a batch in which no other request needs a line is abandoned.
+
+        Raises what the model raises.
+        """
+        if not lines:
+            return []
+        request = _Request(lines, options)
+        with self._changed:
+            if self._closed:
+                raise VtransError("the server is stopping; try again later.")
+            self._requests.append(request)
+            self._changed.notify_all()
+        try:
+            return await request.answer
+        finally:
+            with self._changed:
+                request.gone = True
+                if request in self._requests:
+                    self._requests.remove(request)
+
+    @property
+    def waiting(self) -> int:
+        """The lines that wait to be taken."""
+        with self._changed:
+            return sum(self._waiting().values())
+
+    def _waiting(self) -> dict[bool, int]:
+        return {long: sum(len(request.left[long]) for request in self._requests) for long in (False, True)}
+
+    @property
+    def seconds_per_line(self) -> float:
+        """The time until the next line is done while all slots are in use."""
+        return self.counts.seconds / self.counts.lines / self._slots.number if self.counts.lines else 0.0
+
+    def close(self) -> None:
+        """Ends the threads after the lines that wait."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
+
+    def _run(self) -> None:
+        while batch := self._next():
+            began = time.monotonic()
+            batch.translate(self._translate)
+            with self._changed:
+                self._slots.give_back(batch.long)
+                self.counts.seconds += time.monotonic() - began
+                self.counts.lines += len(batch.lines)
+                self.counts.batches += 1
+
+    def _next(self) -> _Batch | None:
+        """Waits for lines, a moment for more of them, and for a slot. Returns None once the worker is closed and no
+        lines are left."""
+        with self._changed:
+            while self._requests or not self._closed:
+                if not self._requests:
+                    self._changed.wait()
+                    if self._requests:
+                        self._changed.wait_for(lambda: self._closed or sum(self._waiting().values()) >= WINDOW, GATHER)
+                elif (long := self._slots.kind(waiting := self._waiting())) is None:
+                    self._changed.wait()
+                else:
+                    # Idle slots share the lines, so that none idles while another has all of them.
+                    batch = self._take(long, 1 if long else min(WINDOW, math.ceil(waiting[long] / self._slots.idle)))
+                    self._slots.take(long)
+                    return batch
+            return None
+
+    def _take(self, long: bool, most: int) -> _Batch:
+        """Returns up to `most` of the waiting lines, all with the same options, in turns of one from each request."""
+        requests = [request for request in self._requests if request.left[long]]
+        turns = deque(request for request in requests if request.options == requests[0].options)
+        batch, size = _Batch([], long), 0
+        while turns and len(batch.lines) < most and size < CHARACTERS:
+            request = turns.popleft()
+            i = request.left[long].popleft()
+            batch.lines.append((request, i))
+            size += len(request.lines[i].text)
+            if request.left[long]:
+                turns.append(request)
+        # The requests that had no turn are the first ones next time.
+        had = dict.fromkeys(request for request, _ in batch.lines)
+        order = [*(request for request in self._requests if request not in had), *had]
+        self._requests = [request for request in order if request.waiting]
+        return batch

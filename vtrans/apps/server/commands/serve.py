@@ -1,0 +1,206 @@
+"""`vtrans serve`: its options, and the models behind each pair of languages."""
+
+from __future__ import annotations
+
+from contextlib import closing, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import vtrans
+from vtrans.apps.documents.command_line import NEEDED as DOCUMENT_PACKAGES
+from vtrans.apps.server.limits import Keys, Limits
+from vtrans.commands.generated import Given, Models, generated, option
+from vtrans.commands.options import GLOSSARY, STORED, Processes, Quiet, Threads
+from vtrans.config import DEFAULT_RUN, EngineConfig, SearchConfig
+from vtrans.system.console import Console
+from vtrans.system.errors import FileError, InputError, need_packages
+from vtrans.text.languages import Languages, languages_in
+
+if TYPE_CHECKING:
+    from vtrans.apps.server.access import Access
+    from vtrans.translate.confidence import Calibration
+    from vtrans.translate.translator import Translator
+    from vtrans.translate.wording.glossary import Glossary
+
+NEEDED = (*DOCUMENT_PACKAGES, "starlette", "uvicorn", "python_multipart", "py3langid")  # the extra `serve`
+MODELS = "Run folders or model files that record their languages."
+PAIRS = "Model and its languages, such as en-de=run. May be repeated."
+GLOSSARIES = f"{GLOSSARY} May be repeated, once for each pair of languages."
+HOST = "Address to listen on; 0.0.0.0 means every address."
+API_KEYS = "File of API keys, one per line. Requests then need one."
+MEMORY = (
+    "File of corrections, which /suggest adds to and later requests get, and of glossaries. It is made if it does not "
+    "exist. Each API key has its own; without --api-keys, only programs on this machine may write them, or whoever "
+    "reaches one of --allowed-hosts."
+)
+CORS = "Web site whose pages may send requests, such as https://example.com; * means every site. May be repeated."
+PROXY = (
+    "Address or network of a proxy in front of the server, whose X-Forwarded-For tells the addresses of clients. May "
+    "be repeated."
+)
+HOSTS = (
+    "Name by which browsers may reach the server, such as translate.example.com. All others are then refused except "
+    "localhost and the host of --public-url, as they always are at a loopback address. May be repeated."
+)
+PUBLIC = "Address of the server behind its proxies, such as https://example.com/translate."
+
+
+@generated
+def serve(
+    *,
+    models: Annotated[list[Path], Models(MODELS, True, f"{DEFAULT_RUN}, unless --pair is given")],
+    pairs: Annotated[list[str] | None, option(PAIRS, "SRC-TGT=MODEL", flag="--pair")] = None,
+    glossaries: Annotated[list[str] | None, option(GLOSSARIES, "[SRC-TGT=]FILE", flag="--glossary")] = None,
+    engine: Annotated[dict[str, Any], Given(EngineConfig, ("engine", "device"))],
+    threads: Threads = None,
+    processes: Processes = None,
+    search: Annotated[dict[str, Any], Given(SearchConfig, otherwise=STORED)],
+    host: Annotated[str, option(HOST, "ADDRESS", "Address")] = "127.0.0.1",
+    port: Annotated[int, option("Port to listen on; 0 means any free port.", "N", "Address")] = 5000,
+    trusted_proxy: Annotated[list[str] | None, option(PROXY, "ADDRESS", "Address")] = None,
+    public_url: Annotated[str | None, option(PUBLIC, "URL", "Address")] = None,
+    allowed_hosts: Annotated[list[str] | None, option(HOSTS, "HOST", "Access")] = None,
+    limits: Limits,
+    api_keys: Annotated[Path | None, option(API_KEYS, "FILE", "Access")] = None,
+    memory: Annotated[Path | None, option(MEMORY, "FILE", "Access")] = None,
+    cors: Annotated[list[str] | None, option(CORS, "ORIGIN", "Access")] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Serve models over HTTP, with LibreTranslate's and DeepL's interfaces.
+
+    Each model translates one pair of languages, or several if it has tags for them. The server stops at Ctrl-C or
+    SIGTERM, after it has answered the requests that it has accepted. It needs the optional packages of the extra
+    `serve`: `pip install '.[serve]'` in a checkout of vtrans, or `pip install 'WHEEL[serve]'` with its wheel.
+    """
+    need_packages("`vtrans serve` needs the package {}", "serve", *NEEDED)
+    console = Console(quiet=quiet)
+    from vtrans.apps.documents.memory import Memory
+    from vtrans.apps.server.access import Access
+    from vtrans.apps.server.app import make_app
+    from vtrans.apps.server.models import workers_for
+    from vtrans.apps.server.running import listen, run, url_of
+    from vtrans.apps.server.service import Service
+    from vtrans.translate.division import divide
+
+    keys = Keys(api_keys) if api_keys else None
+    access = Access(keys, cors or (), trusted_proxy or (), public_url, allowed_hosts or (), host)
+    if memory:
+        _check_memory(memory, access)
+    listen(host, port).close()  # a wrong address is reported before the models are loaded
+    division = divide(processes, threads)
+    settings = {**engine, **search}
+    translators, paths = _translators(models, pairs or [], console, **settings)
+    calibrations = _calibrations(translators, paths, EngineConfig(**engine), console)
+    # The copies of this process must not have its socket: clients could connect to it until the last copy ends.
+    terms = _glossaries(glossaries or [], translators)
+    making = workers_for(translators, terms, division, console.warn, calibrations)
+    kept = closing(Memory(memory)) if memory else nullcontext()
+    with making as workers, kept as corrections, listen(host, port) as made:
+        fuzzy = [pair for pair, translator in translators.items() if translator.uses_matches]
+        service = Service(workers, corrections, fuzzy)
+        app = make_app(service, limits, access=access, warn=console.warn, version=vtrans.__version__)
+        served = ", ".join(f"{pair.src} to {pair.tgt}" for pair in service.workers)
+        console.info(f"serving {served} at {url_of(made)}; stop with Ctrl-C")
+        run(app, made, access.trusted_proxy)
+    console.info("stopped; every accepted request was answered")
+
+
+def _check_memory(path: Path, access: Access) -> None:
+    """Raises InputError if others than this machine could write to the memory, and FileError if it cannot be used."""
+    from vtrans.apps.documents.memory import Memory
+    from vtrans.apps.server.access import is_loopback
+
+    behind_proxy = access.trusted_proxy or access.public_url
+    open_to_others = (behind_proxy or not is_loopback(access.host)) and not access.allowed_hosts
+    if access.keys is None and (access.cors or open_to_others):
+        raise InputError(
+            "--memory needs --api-keys, because others than this machine could change translations; without --cors, "
+            "--allowed-hosts lets whoever reaches the server change them."
+        )
+    Memory(path).close()
+
+
+def _translators(
+    models: list[Path], pairs: list[str], console: Console, **settings: Any
+) -> tuple[dict[Languages, Translator], dict[Languages, Path]]:
+    """Returns the model of each pair of languages, in the order of the options, loaded with these settings of
+    `vtrans.load`, and its path."""
+    from vtrans.translate.loading import load
+
+    named = [_pair(text) for text in pairs]
+    if not models and not named:
+        models = [Path(DEFAULT_RUN)]
+    loaded: dict[Path, Translator] = {}
+    translators: dict[Languages, Translator] = {}
+    paths: dict[Languages, Path] = {}
+    for asked, path in [*((None, path) for path in models), *named]:
+        if path not in loaded:
+            loaded[path] = load(path, console=console, **settings)
+            loaded[path].console = None  # its warnings would name lines of batches, which no client knows
+        translator = loaded[path]
+        if not (served := [asked] if asked else translator.engine.languages):
+            raise InputError(f"{path} does not record its languages; name them with --pair en-de={path}.")
+        for languages in served:
+            if languages in translators:
+                raise InputError(f"there are two models from {languages.src} to {languages.tgt}; give only one.")
+            if (tags := translator.engine.tags) and languages.tgt not in tags:
+                raise InputError(
+                    f"--pair must name a target language of {path} ({', '.join(tags)}), got {languages.tgt}."
+                )
+            translators[languages], paths[languages] = translator, path
+    return translators, paths
+
+
+def _calibrations(
+    translators: dict[Languages, Translator], paths: dict[Languages, Path], engine: EngineConfig, console: Console
+) -> dict[Languages, Calibration]:
+    """Returns the calibrations of the models that have one. If one cannot be used, there is a warning."""
+    from vtrans.storage.run_folder import choose_model
+    from vtrans.translate.confidence import Calibration, made_with
+
+    loaded: dict[Path, Calibration] = {}
+    for path, languages in {path: languages for languages, path in paths.items()}.items():
+        file = choose_model(path).file
+        if not Calibration.path([file]).exists():
+            continue
+        try:
+            loaded[path] = Calibration.load([file])
+        except FileError as error:
+            console.warn(f"no word gets a confidence: {error}")
+            continue
+        loaded[path].check(made_with(translators[languages].search, engine, ()), console)
+    return {languages: loaded[path] for languages, path in paths.items() if path in loaded}
+
+
+def _glossaries(options: list[str], translators: dict[Languages, Translator]) -> dict[Languages, Glossary]:
+    """Returns the glossaries of the pairs of languages that have one. A file without languages belongs to the only
+    pair."""
+    from vtrans.translate.wording.glossary import read_glossary
+
+    glossaries: dict[Languages, Glossary] = {}
+    for text in options:
+        codes, _, path = text.partition("=")
+        languages = languages_in(codes) if path else None
+        if languages is None and len(translators) == 1:
+            languages, path = next(iter(translators)), text
+        if languages not in translators:
+            raise InputError(
+                f"--glossary must be the languages of a model and a file, such as en-de=FILE, got {text!r}."
+            )
+        if languages in glossaries:
+            raise InputError(f"there are two glossaries from {languages.src} to {languages.tgt}; give only one.")
+        if not translators[languages].search.can_require_phrases:
+            raise InputError(
+                f"the model from {languages.src} to {languages.tgt} does not support --glossary; leave it out."
+            )
+        glossaries[languages] = read_glossary(Path(path))
+    return glossaries
+
+
+def _pair(text: str) -> tuple[Languages, Path]:
+    """Returns the languages and the model of a --pair."""
+    codes, _, path = text.partition("=")
+    languages = languages_in(codes)
+    if languages is None or not path:
+        raise InputError(f"--pair must be languages and a model, such as en-de=run, got {text!r}.")
+    return languages, Path(path)

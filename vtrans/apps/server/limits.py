@@ -1,0 +1,138 @@
+"""Limits of requests: their sizes, their number per minute, and API keys."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import ClassVar
+
+from vtrans.config.keys import number
+from vtrans.system.errors import FileError, InputError
+from vtrans.system.files import reason
+
+REMEMBERED = 10_000  # clients; those that have not used up anything are forgotten first
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The limits of the server, each an option of `vtrans serve`."""
+
+    PANEL: ClassVar[str] = "Limits"
+
+    characters: int = number(
+        50_000,
+        1,
+        10**9,
+        "Maximum number of characters in all texts of a request.",
+        "characters",
+        flag="--char-limit",
+    )
+    texts: int = number(1000, 1, 10**6, "Maximum number of texts in a request.", "texts", flag="--batch-limit")
+    per_minute: int = number(
+        0,
+        0,
+        10**9,
+        "Maximum number of requests per client and minute; 0 means no limit.",
+        "requests",
+        flag="--req-limit",
+    )
+    requests: int = number(256, 1, 10**6, "Maximum number of concurrent requests.", "requests", flag="--max-requests")
+    timeout: float = number(
+        600, 0.01, 86_400.0, "Time limit for answering a request, in seconds.", "seconds", metavar="SECONDS"
+    )
+    body_seconds: float = number(
+        30,
+        0.01,
+        86_400.0,
+        "Time limit for receiving a request, in seconds.",
+        "seconds",
+        metavar="SECONDS",
+        flag="--body-timeout",
+    )
+    file_bytes: int = number(10_000_000, 1, 10**9, "Maximum number of bytes in a file.", "bytes", flag="--file-limit")
+    file_characters: int = number(
+        1_000_000,
+        1,
+        10**9,
+        "Maximum number of characters in a file's text.",
+        "characters",
+        flag="--file-char-limit",
+    )
+    month_characters: int = number(
+        0,
+        0,
+        10**12,
+        "Maximum number of characters per API key and calendar month, which --memory keeps; 0 means no limit.",
+        "characters",
+        flag="--month-limit",
+    )
+
+    @property
+    def body_bytes(self) -> int:
+        """The largest body of a request without a file. In JSON and in a form, a character takes up to 12 bytes."""
+        return 12 * self.characters + 100 * self.texts + 10_000
+
+
+class RateLimit:
+    """Allows each client `per_minute` requests at once, and as many again per minute."""
+
+    def __init__(self, per_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self.per_minute, self._clock = per_minute, clock
+        self._used: dict[str, tuple[float, float]] = {}  # requests used up, and when that was true
+
+    def take(self, client: str) -> float:
+        """Counts a request of this client. Returns 0, or the seconds to wait if it is one too many."""
+        if not self.per_minute:
+            return 0.0
+        now = self._clock()
+        if seconds := self.seconds(client):
+            return seconds
+        used = self._now_used(client, now)
+        self._used.pop(client, None)  # the dictionary is ordered by time
+        self._used[client] = used + 1, now
+        for oldest in list(islice(self._used, 2)):  # one was added, so two at a time keep it small
+            if len(self._used) > REMEMBERED or self._now_used(oldest, now) == 0:
+                del self._used[oldest]
+        return 0.0
+
+    def seconds(self, client: str) -> float:
+        """Returns the seconds until this client may send a request. There must be a limit."""
+        used = self._now_used(client, self._clock())
+        return max(0.0, used + 1 - self.per_minute) * 60 / self.per_minute
+
+    def _now_used(self, client: str, now: float) -> float:
+        used, then = self._used.get(client, (0.0, now))
+        return max(0.0, used - (now - then) * self.per_minute / 60)
+
+
+class Keys:
+    """The API keys in a file, one per line. Blank lines and lines that begin with # are not keys.
+
+    Raises FileError if the file cannot be read, and InputError if it has no key.
+    """
+
+    def __init__(self, path: Path) -> None:
+        try:
+            lines = [line.strip() for line in path.read_text(encoding="utf-8").split("\n")]
+        except (OSError, ValueError) as error:
+            why = reason(error) if isinstance(error, OSError) else "it is not UTF-8"
+            raise FileError(f"{path} cannot be read: {why}.") from None
+        self._digests = [_digest(line) for line in lines if line and not line.startswith("#")]
+        if not self._digests:
+            raise InputError(f"{path} has no API key; write one per line.")
+
+    def owner(self, key: str) -> str | None:
+        """Returns the name of what belongs to a key, or None for a wrong one. The time depends on neither."""
+        given, found = _digest(key), False
+        for digest in self._digests:
+            found |= hmac.compare_digest(digest, given)
+        return given.hex() if found else None
+
+
+def _digest(key: str) -> bytes:
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()

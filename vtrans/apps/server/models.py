@@ -1,0 +1,142 @@
+"""The models of a service: each translates in copies of this process on a CPU, or else in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from vtrans.apps.documents.document import Translated
+from vtrans.apps.documents.sentences import PROTECTION
+from vtrans.apps.documents.translating import Nbest
+from vtrans.apps.server.batching import Ready, RequestOptions, SearchSettings, Slots, Worker
+from vtrans.config.threads import set_threads
+from vtrans.system.errors import InputError
+from vtrans.system.workers import DiedError, Tell, WorkerPool
+from vtrans.text.languages import Languages
+from vtrans.translate.confidence import Calibration
+from vtrans.translate.division import Division
+from vtrans.translate.steps.line import Line
+from vtrans.translate.translation import TranslateOptions, Translation
+from vtrans.translate.translator import Translator
+from vtrans.translate.wording.glossary import Glossary
+
+ADVICE = "another one takes its place; if it happens again, choose fewer processes"
+REMEMBERED = 64  # translators with search settings of requests
+
+
+BatchRequest = tuple[Languages, Sequence[Line], RequestOptions]
+
+
+@contextmanager
+def workers_for(
+    translators: Mapping[Languages, Translator],
+    glossaries: Mapping[Languages, Glossary],
+    division: Division,
+    warn: Callable[[str], None],
+    calibrations: Mapping[Languages, Calibration] | None = None,
+) -> Iterator[dict[Languages, Worker]]:
+    """Yields a worker for each model, some of which have glossaries and calibrations. `warn` is called when a copy
+    dies; another copy then translates its lines, once.
+
+    All models on the CPU share the copies, and so the processors. Enter the block before this process starts
+    other threads.
+    """
+    requested = _Requested(translators, glossaries, calibrations or {})
+    numbers = {pair: division.copies(translator.engine) for pair, translator in translators.items()}
+
+    def answer(request: BatchRequest, tell: Tell) -> list[Nbest]:
+        """Answers in a copy."""
+        set_threads(division.threads)
+        return translated(request, lambda i, nbest: tell((i, nbest)))
+
+    def translated(
+        request: BatchRequest, ready: Callable[[int, Nbest], None], abandoned: Callable[[], bool] | None = None
+    ) -> list[Nbest]:
+        pair, lines, options = request
+        translator, chosen = requested.options(pair, options)
+        batch = [replace(line, number=number) for number, line in enumerate(lines, 1)]
+        translator.translate_window(
+            batch,
+            replace(chosen, abandoned=abandoned),
+            ready=lambda line: ready(line.number - 1, _nbest(line.translations)),
+        )
+        return [_nbest(line.translations) for line in batch]
+
+    number = max(numbers.values())
+    with WorkerPool(answer, number, "translating", ADVICE) if number else nullcontext() as copies:
+        slots = Slots(max(number, 1))
+
+        def worker(pair: Languages, translator: Translator) -> Worker:
+            def translate(lines: Sequence[Line], options: RequestOptions, ready: Ready) -> list[Nbest]:
+                request = pair, lines, options
+                if copies is None or not numbers[pair]:
+                    return translated(request, ready, ready.abandoned)
+                for _ in range(2):
+                    try:
+                        return copies.call(request, lambda part: ready(*part), ready.abandoned)
+                    except DiedError as error:
+                        warn(str(error))
+                        died = error
+                raise died
+
+            return Worker(translate, translator.search.beam, slots, check=partial(check, pair))
+
+        def check(pair: Languages, options: RequestOptions) -> None:
+            translator, chosen = requested.options(pair, options)
+            translator.check(chosen)
+            reason = translator.search.contradicts_phrases("protected text")
+            if reason and translators[pair].search.can_require_phrases:
+                raise InputError(reason)
+
+        yield {pair: worker(pair, translator) for pair, translator in translators.items()}
+
+
+@dataclass(frozen=True)
+class _Requested:
+    """What requests ask for: the translators with their settings of the search, and their options."""
+
+    translators: Mapping[Languages, Translator]
+    glossaries: Mapping[Languages, Glossary]
+    calibrations: Mapping[Languages, Calibration]
+    others: dict[tuple[Translator, SearchSettings], Translator] = field(default_factory=dict)
+
+    def options(self, pair: Languages, options: RequestOptions) -> tuple[Translator, TranslateOptions]:
+        """Returns the translator of a request, and its options. The terms of a request come before those of the model's
+        glossary. Raises InputError for a request with confidence if the model has no calibration."""
+        calibration = self.calibrations.get(pair) if options.confidence else None
+        if options.confidence and calibration is None:
+            raise InputError(
+                f"`confidence` needs a calibrated model, and that from {pair.src} to {pair.tgt} is not; leave it out."
+            )
+        translator, glossary = self._translator(pair, options.search), self.glossaries.get(pair)
+        if options.glossary is not None:
+            glossary = glossary.with_terms(options.glossary) if glossary else options.glossary
+        to = pair.tgt if translator.engine.tags else None  # --pair may name other languages than the model records
+        return translator, TranslateOptions(
+            options.nbest,
+            alignments=options.alignments,
+            glossary=glossary,
+            protect=PROTECTION,
+            to=to,
+            formality=options.formality,
+            calibration=calibration,
+        )
+
+    def _translator(self, pair: Languages, search: SearchSettings) -> Translator:
+        """Returns the translator of a model with the search settings of a request."""
+        stored = self.translators[pair]
+        if not search:
+            return stored
+        if len(self.others) > REMEMBERED:
+            self.others.clear()
+        if (stored, search) not in self.others:
+            self.others[stored, search] = other = Translator(stored.engine, replace(stored.search, **dict(search)))
+            other.turn = stored.turn
+        return self.others[stored, search]
+
+
+def _nbest(translations: Sequence[Translation]) -> Nbest:
+    """Returns what a request needs of translations; a copy sends little else back."""
+    return [Translated(t.text, t.alignment, t.word_confidences) for t in translations]

@@ -1,0 +1,130 @@
+"""Runs the application with uvicorn until a signal comes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import socket
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from vtrans.apps.server.access import url_at
+from vtrans.system.errors import InputError
+from vtrans.system.signals import handled_by
+
+HEAD_SECONDS = 10.0  # in which the head of a request must arrive once the connection is made or it has begun
+IDLE_SECONDS = 30  # after which a connection without a request is closed
+BACKLOG = 1024
+
+
+class Protocol(H11Protocol):
+    """HTTP/1.1 as uvicorn speaks it, with a time limit for the head of a request, and errors as JSON."""
+
+    _head: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._head = self.loop.call_later(HEAD_SECONDS, transport.close)
+
+    def data_received(self, data: bytes) -> None:
+        before = self.cycle
+        super().data_received(data)
+        if self.cycle is not before:
+            self._has_head()
+        elif self._head is None and before.response_complete:
+            self._head = self.loop.call_later(HEAD_SECONDS, self.transport.close)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._has_head()
+        super().connection_lost(exc)
+
+    def _has_head(self) -> None:
+        if self._head is not None:
+            self._head.cancel()
+            self._head = None
+
+    def send_400_response(self, msg: str) -> None:
+        body = json.dumps({"error": msg})
+        head = ("HTTP/1.1 400 Bad Request", "Content-Type: application/json", f"Content-Length: {len(body)}")
+        self.transport.write("\r\n".join((*head, "Connection: close", "", body)).encode())
+        self.transport.close()
+
+
+class Server(uvicorn.Server):
+    """A server that stops at a signal, after it has answered all accepted requests. A second signal stops it
+    immediately."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        with handled_by(self._stop):
+            yield
+
+    def _stop(self, number: int) -> None:
+        self.force_exit = self.should_exit
+        self.should_exit = True
+
+
+def _alone() -> int:
+    """Returns the option with which a port is free for one server at once, and again when it has ended. On Windows,
+    SO_REUSEADDR would let two servers share it."""
+    exclusive: int | None = getattr(socket, "SO_EXCLUSIVEADDRUSE", None)
+    return socket.SO_REUSEADDR if exclusive is None else exclusive
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Returns a socket that listens. Raises InputError if the address cannot be used."""
+    if not 0 <= port <= 65535:
+        raise InputError(f"`port` must be from 0 to 65535, got {port}.")
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        made = socket.socket(family, kind, protocol)
+        try:
+            made.setsockopt(socket.SOL_SOCKET, _alone(), 1)
+            made.bind(address)
+            made.listen(BACKLOG)
+        except BaseException:
+            made.close()
+            raise
+    except OSError as error:
+        raise InputError(
+            f"cannot listen at {host}, port {port}: {error.strerror}; choose another `host` or `port`."
+        ) from None
+    return made
+
+
+def url_of(made: socket.socket) -> str:
+    """Returns the address of a listening socket as a URL."""
+    host, port, *_ = made.getsockname()
+    return url_at(host, port)
+
+
+def make_server(app: Any, proxies: Sequence[str] = ()) -> Server:
+    """Returns a server for the application, which trusts these proxies. It writes no log: a request's query string
+    contains its text."""
+    for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "uvicorn.asgi"):
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    return Server(
+        uvicorn.Config(
+            app,
+            http=Protocol,
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=IDLE_SECONDS,
+            backlog=BACKLOG,
+            proxy_headers=bool(proxies),
+            forwarded_allow_ips=list(proxies),
+        )
+    )
+
+
+def run(app: Any, made: socket.socket, proxies: Sequence[str] = ()) -> None:
+    """Serves the application at a listening socket until a signal comes and the last request is answered."""
+    make_server(app, proxies).run(sockets=[made])

@@ -1,0 +1,211 @@
+"""What the service can do, without HTTP: its languages, and translating documents with the model of each pair."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from threading import Lock
+from typing import TypeVar
+
+from vtrans.apps.documents.document import Document, PlainDocument, Translated
+from vtrans.apps.documents.memory import Memory
+from vtrans.apps.documents.remembered import Lookup, pairs_of
+from vtrans.apps.documents.sentences import PROTECTION
+from vtrans.apps.documents.translating import Lines, Nbest
+from vtrans.apps.server.batching import RequestOptions, Worker
+from vtrans.apps.server.refusals import Refusal
+from vtrans.apps.server.threads import in_thread
+from vtrans.data.matches import Known
+from vtrans.system.errors import InputError
+from vtrans.text.detection import Detection, detect
+from vtrans.text.languages import Languages
+from vtrans.translate.steps.line import Line
+
+AUTO = "auto"
+LONG_TEXTS = 1000  # characters of texts whose documents are read in another thread: their event loop stays free
+
+T = TypeVar("T")
+Read = Callable[[str, str], Document]
+"""Makes a document of a text and its language."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A translated text, and where its words come from and their confidence if these were asked for."""
+
+    text: str
+    alternatives: list[str]
+    links: list[tuple[int, int, int, int]]
+    confidences: list[tuple[int, int, float]]
+
+
+class Service:
+    """Translates with one worker per pair of languages. Texts and sentences that the memory has are not translated.
+    The models of the `fuzzy` pairs have learned to use its fuzzy matches."""
+
+    def __init__(
+        self, workers: Mapping[Languages, Worker], memory: Memory | None = None, fuzzy: Collection[Languages] = ()
+    ) -> None:
+        self.workers, self.memory, self._fuzzy = dict(workers), memory, fuzzy
+        self._lookups: dict[tuple[str, Languages], Lookup] = {}
+        self._lock = Lock()
+        self.codes = list(dict.fromkeys(code for pair in workers for code in pair))
+        """The languages served, in the order of the models."""
+
+    def targets(self, source: str) -> list[str]:
+        """Returns the languages into which texts of this one are translated."""
+        return [pair.tgt for pair in self.workers if pair.src == source]
+
+    def able(self, source: str, options: RequestOptions) -> list[str]:
+        """Returns those of the targets whose models can do what a request asks."""
+        return [target for target in self.targets(source) if self.supports(Languages(source, target), options)]
+
+    def code(self, asked: str) -> str:
+        """Returns the served language that a client means. Case and `_` for `-` do not matter. Raises a Refusal if
+        there is none; the sentence is LibreTranslate's."""
+        plain = asked.replace("_", "-").lower()
+        for code in self.codes:
+            if code.lower() == plain:
+                return code
+        raise Refusal(400, f"{asked[:40]} is not supported")
+
+    def source(self, asked: str) -> str:
+        """Returns the served language that a client means, or `auto`."""
+        return AUTO if asked == AUTO else self.code(asked)
+
+    async def detect(self, text: str) -> list[Detection]:
+        """Returns the likeliest of the served languages."""
+        return (await _computed([partial(detect, text, self.codes)], [text]))[0]
+
+    async def sources(self, texts: Sequence[str], target: str, read: Read) -> list[Detection]:
+        """Returns the language of each text among those that are translated into `target`, and `target` itself. Only
+        the lines of a document count, not its markup."""
+        codes = [*(pair.src for pair in self.workers if pair.tgt == target), target]
+
+        def source(text: str) -> Detection:
+            return detect(" ".join(read(text, codes[0]).lines), codes)[0]
+
+        return await _computed([partial(source, text) for text in texts], texts)
+
+    def correct(self, languages: Languages, text: str, translation: str, owner: str = "") -> None:
+        """Adds a correction to the memory, which there must be, and those of its sentences if there are equally many:
+        they hold when the rest of the text changes."""
+        assert self.memory is not None
+        matches = self._lookup(languages, owner)
+        for pair in pairs_of(languages, text, translation):
+            self.memory.add(languages, *pair, owner)
+            if matches:
+                matches.add(*pair)
+
+    def _lookup(self, languages: Languages, owner: str) -> Lookup | None:
+        """Returns the fuzzy matches of an owner, if the model has learned to use them."""
+        if self.memory is None or languages not in self._fuzzy:
+            return None
+        with self._lock:
+            if (owner, languages) not in self._lookups:
+                sentences = self.memory.remembered(languages, owner).sentences()
+                self._lookups[owner, languages] = Lookup(sentences, PROTECTION)
+            return self._lookups[owner, languages]
+
+    def supports(self, languages: Languages, options: RequestOptions) -> bool:
+        """Returns whether the model of these languages, which there must be, can do what a request asks."""
+        try:
+            self.workers[languages].check(options)
+        except InputError:
+            return False
+        return True
+
+    async def translate(
+        self,
+        texts: Sequence[str],
+        sources: Sequence[str],
+        target: str,
+        read: Read,
+        asked: RequestOptions = RequestOptions(),  # noqa: B008 - it does not change
+        owner: str = "",
+    ) -> list[Answer]:
+        """Returns the translation of each text from its language; there may be fewer alternatives than `asked`. The
+        memory of the owner is used.
+
+        `read` makes documents of the texts. A text that is in the target language already stays as it is. The k-th
+        alternative consists of the k-th alternatives of the sentences. The glossary of a request adds to that of the
+        model.
+        """
+        answers = [Answer(text, [], [], []) for text in texts]
+        for source in dict.fromkeys(sources):
+            if source == target:
+                continue
+            pair = Languages(source, target)
+            worker = self.workers.get(pair)
+            if worker is None:
+                raise Refusal(400, f"{target} is not available as a target language from {source}")
+            options = replace(asked, nbest=min(asked.nbest, dict(asked.search).get("beam", worker.nbest)))
+            if asked.glossary or asked.search or asked.formality or asked.confidence:
+                _check(worker, options)
+            known = partial(self.memory.get, pair, owner=owner) if self.memory is not None else None
+            places = [i for i, code in enumerate(sources) if code == source]
+            made = await _computed([partial(read, texts[i], source) for i in places], texts)
+            documents = dict(zip(places, made, strict=True))
+            for i in places:
+                if known and isinstance(documents[i], PlainDocument) and (corrected := known(texts[i])) is not None:
+                    answers[i] = Answer(corrected, [], [], [])
+                    del documents[i]
+            matches = await asyncio.to_thread(self._lookup, pair, owner) if pair in self._fuzzy else None
+            lines = await _translated([*documents.values()], worker, options, known, matches)
+            parts = zip(documents.values(), lines, strict=True)
+            joined = await _computed([partial(_answer, *part, options.nbest) for part in parts], texts)
+            for i, answer in zip(documents, joined, strict=True):
+                answers[i] = answer
+        return answers
+
+
+def _check(worker: Worker, options: RequestOptions) -> None:
+    """Raises a Refusal for a request that the model does not support."""
+    try:
+        worker.check(options)
+    except InputError as error:
+        raise Refusal(400, str(error).replace("`", "")) from None
+
+
+async def _computed(calls: Sequence[Callable[[], T]], texts: Sequence[str]) -> list[T]:
+    """Returns the results of some calls, which are made in another thread if the texts are long."""
+    if sum(map(len, texts)) < LONG_TEXTS:
+        return [call() for call in calls]
+    return await in_thread(lambda: [call() for call in calls])
+
+
+def _answer(document: Document, lines: Sequence[Nbest], nbest: int) -> Answer:
+    best, *others = (document.joined(_rank(lines, rank)) for rank in range(nbest))
+    unique = [other for other in dict.fromkeys(others) if other and other != best]
+    if not isinstance(document, PlainDocument):
+        return Answer(best, unique, [], [])
+    chosen = _rank(lines, 0)
+    return Answer(best, unique, document.links(chosen), document.confidences(chosen))
+
+
+async def _translated(
+    documents: Sequence[Document], worker: Worker, options: RequestOptions, known: Known | None, matches: Lookup | None
+) -> list[list[Nbest]]:
+    """Returns the translations of each document's lines. Those that are not known are one request to the worker, or two
+    if some of them need word alignments."""
+    texts = [line for document in documents for line in document.lines]
+    (lines,) = await _computed([partial(Lines, documents, known)], texts)
+    if matches:
+        asked = [line for group in lines.groups.values() for line in group]
+        found = await _computed([partial(matches, line.text) for line in asked], texts)
+        for line, match in zip(asked, found, strict=True):
+            line.match = match
+    if options.glossary:
+        options = replace(options, glossary=await in_thread(partial(options.glossary.of_lines, texts)))
+    requests = (worker.translate(group, replace(options, alignments=needs)) for needs, group in lines.groups.items())
+    answers: dict[Line, Nbest] = {}
+    for group, nbests in zip(lines.groups.values(), await asyncio.gather(*requests), strict=True):
+        answers |= zip(group, nbests, strict=True)
+    return lines.answered(answers)
+
+
+def _rank(lines: Sequence[Nbest], rank: int) -> list[Translated]:
+    """Returns the translations of this rank. A line with fewer translations is represented by its best one."""
+    return [nbest[rank] if rank < len(nbest) else nbest[0] for nbest in lines]

@@ -1,1 +1,0 @@
-"""What the commands share: options made from settings, reading and writing lines, progress."""

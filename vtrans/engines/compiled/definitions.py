@@ -1,0 +1,63 @@
+"""The Python files that define what decoder.cpp computes: the network, the plain search and the forced pass.
+
+definitions.txt has two digests of each file, as it was when the C++ was last compared with it: one of its bytes, which
+takes no time to compare, and one of its syntax tree without comments and docstrings. After a change, the tests in
+tests/compiled and tests/engines compare both, and `python -m vtrans.engines.compiled.definitions` writes the digests.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from pathlib import Path
+from typing import Any
+
+PACKAGE = Path(__file__).parents[1]
+DIGESTS = Path(__file__).with_suffix(".txt")
+
+
+def recorded() -> dict[str, list[str]]:
+    """Returns the digests of each file, such as model/layers.py."""
+    lines = DIGESTS.read_text(encoding="utf-8").strip().split("\n")
+    return {name: digests for name, *digests in map(str.split, lines)}
+
+
+def changed_files(package: Path = PACKAGE) -> list[str]:
+    """Returns the files of a package that have changed. Where there is only bytecode, none has."""
+    return [name for name, digests in recorded().items() if _has_changed(package / name, *digests)]
+
+
+def _has_changed(path: Path, whole: str, tree: str) -> bool:
+    if not path.exists():
+        return False
+    code = path.read_bytes()
+    return digest(code) != whole and digest_of_tree(code) != tree
+
+
+def digest(code: bytes) -> str:
+    return hashlib.sha256(code).hexdigest()[:20]
+
+
+def digest_of_tree(code: bytes) -> str:
+    """Returns the digest of a syntax tree, which comments, docstrings and the version of Python do not change."""
+    return digest(repr(_plain(ast.parse(code))).encode())
+
+
+def _plain(node: Any) -> Any:
+    """Returns a syntax tree as lists, without empty fields, which differ between versions of Python."""
+    if isinstance(node, list):
+        # A constant that stands alone, such as a docstring, has no effect.
+        return [
+            _plain(each) for each in node if not (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))
+        ]
+    if isinstance(node, ast.Constant):
+        return repr(node.value)
+    if isinstance(node, ast.AST):
+        return [type(node).__name__, *([name, _plain(value)] for name, value in ast.iter_fields(node) if value)]
+    return node
+
+
+if __name__ == "__main__":
+    codes = {name: (PACKAGE / name).read_bytes() for name in recorded()}
+    lines = [f"{name} {digest(code)} {digest_of_tree(code)}\n" for name, code in codes.items()]
+    DIGESTS.write_text("".join(lines), encoding="utf-8", newline="\n")

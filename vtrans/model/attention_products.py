@@ -1,0 +1,81 @@
+"""Scaled dot-product attention (section 3.2.1 of the paper), in one of two ways.
+
+Legend: B sentences, H heads, Q queries, n keys, d head width, x = B * H.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from vtrans.model import kernels
+from vtrans.model.products import in_bfloat16
+
+
+def dot_product_attention(
+    q_BHQd: Tensor, k_BHnd: Tensor, v_BHnd: Tensor, mask: Tensor | None = None, dropout: float = 0.0
+) -> Tensor:
+    """Returns softmax(q k^T / sqrt(d)) v, [B, H, Q, d]. `mask` broadcasts to [B, H, Q, n]: it is True where a query
+    attends to a key, or a bias that is added to the scores; without it attention is causal. `dropout` is the rate for
+    the weights of the sum.
+
+    On a CPU, training uses what kernels.py says, in float32 at least: oneDNN would build kernels in bfloat16 for every
+    new shape of a batch, and the fused kernel's backward pass is slow in bfloat16. A bias comes from the cache of a
+    search, with few queries: for them the fused kernel takes 1.3 to 1.6 times as long as batched products on one CPU
+    thread, and 6 times as long on two. Everything else uses torch's fused kernel.
+    """
+    if in_bfloat16(q_BHQd.device):
+        contiguous = torch.contiguous_format  # as batched products need them
+        q_BHQd, k_BHnd, v_BHnd = (t.to(torch.float32, memory_format=contiguous) for t in (q_BHQd, k_BHnd, v_BHnd))
+    batched = (mask is not None and mask.is_floating_point()) or (
+        q_BHQd.device.type == "cpu"
+        and not torch.compiler.is_compiling()
+        and torch.is_grad_enabled()
+        and q_BHQd.requires_grad
+        and kernels.current().use_bmm(k_BHnd.shape[2])
+    )
+    return (batched_attention if batched else fused_attention)(q_BHQd, k_BHnd, v_BHnd, mask, dropout)
+
+
+def log_weights(q_BHQd: Tensor, k_BHnd: Tensor, keep: Tensor) -> Tensor:
+    """Returns the logarithms of the weights [B, H, Q, n], in float32 at least. `keep` is True where a query attends to
+    a key and broadcasts to them."""
+    scores_BHQn = q_BHQd @ k_BHnd.transpose(-1, -2) / math.sqrt(q_BHQd.shape[-1])
+    exact = torch.promote_types(scores_BHQn.dtype, torch.float32)
+    return scores_BHQn.to(exact).masked_fill(~keep, -torch.inf).log_softmax(-1)
+
+
+def fused_attention(q_BHQd: Tensor, k_BHnd: Tensor, v_BHnd: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
+    """Computes `dot_product_attention` by torch's fused kernel, which needs memory for one block of scores."""
+    return F.scaled_dot_product_attention(
+        q_BHQd, k_BHnd, v_BHnd, attn_mask=mask, dropout_p=dropout, is_causal=mask is None
+    )
+
+
+def batched_attention(q_BHQd: Tensor, k_BHnd: Tensor, v_BHnd: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
+    """Computes `dot_product_attention` by batched matrix products, which keeps all weights for the backward pass."""
+    B, H, Q, d = q_BHQd.shape
+    n = k_BHnd.shape[2]
+    if mask is None:
+        mask = torch.ones(Q, n, dtype=torch.bool).tril()
+    if not mask.is_floating_point():
+        mask = torch.zeros(mask.shape, dtype=q_BHQd.dtype).masked_fill_(~mask, -torch.inf)
+    q_xQd, k_xnd, v_xnd = (t.reshape(B * H, -1, d) for t in (q_BHQd, k_BHnd, v_BHnd))
+    scores_xQn = torch.bmm(q_xQd, k_xnd.transpose(1, 2)).mul_(d**-0.5)
+    scores_xQn.view(B, H, Q, n).add_(mask)
+    weights_xQn = F.dropout(scores_xQn.softmax(-1), dropout)
+    return torch.bmm(weights_xQn, v_xnd).view(B, H, Q, d)
+
+
+def split_heads(x_BTD: Tensor, heads: int) -> Tensor:
+    """Returns [B, T, D] as [B, H, T, d]."""
+    B, T, D = x_BTD.shape
+    return x_BTD.view(B, T, heads, D // heads).transpose(1, 2)
+
+
+def merge_heads(x_BHTd: Tensor) -> Tensor:
+    """Returns [B, H, T, d] as [B, T, D]."""
+    return x_BHTd.transpose(1, 2).flatten(2)

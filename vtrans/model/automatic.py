@@ -1,0 +1,64 @@
+"""What `auto` means for kernels and precision: rules by the kind of processor.
+
+Nothing is measured when a program starts. Noise would decide between kernels that are nearly equally fast, and the same
+command would give other bytes each time. docs/speed compares the rules with the fastest choice.
+"""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from vtrans.model.kernels import Kernels, current, use
+from vtrans.model.products import HAS_ONEDNN, has_bfloat16
+
+X86 = ("x86_64", "AMD64")
+
+
+def automatic_kernels(root: Path = Path("/")) -> Kernels:
+    """Returns the kernels for a CPU. `root` is where /proc is.
+
+    MKL has AVX-512 kernels only for Intel's processors, where they are slightly faster than oneDNN's; elsewhere it uses
+    AVX2. Its batched products are faster than the fused attention for short sentences. On other processors, and without
+    MKL, torch's defaults are used.
+    """
+    if platform.machine() not in X86:
+        return Kernels("blas")
+    mkl = torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]  # of torch
+    library = "onednn" if HAS_ONEDNN and not (mkl and _by_intel(root)) else "blas"
+    return Kernels(library, bmm=mkl)
+
+
+def use_automatic_library() -> None:
+    """Chooses the library of a search on a CPU, and keeps how training computes attention in this process."""
+    use(replace(current(), library=automatic_kernels().library))
+
+
+def automatic_precision(device: torch.device) -> str:
+    """Returns the precision of products in training: bfloat16 where the device computes it in hardware. Of CPUs these
+    are the x86 processors with AVX512-BF16 or AMX; on others oneDNN emulates it, or lacks it."""
+    if device.type == "cuda":
+        hardware = torch.cuda.is_bf16_supported(including_emulation=False)
+    else:
+        tests = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+        hardware = device.type == "cpu" and has_bfloat16() and any(getattr(torch.cpu, test, bool)() for test in tests)
+    return "bfloat16" if hardware else "float32"
+
+
+def emulates_bfloat16(device: torch.device) -> bool:
+    """Returns whether this is an x86 processor without instructions for bfloat16. torch does not tell whether others
+    have them."""
+    return device.type == "cpu" and platform.machine() in X86 and automatic_precision(device) == "float32"
+
+
+def _by_intel(root: Path) -> bool:
+    """Whether Intel made the processor."""
+    try:
+        with (root / "proc/cpuinfo").open(encoding="utf-8", errors="replace") as file:
+            described = file.read(4096)  # the first processor is enough
+    except OSError:  # not Linux
+        described = platform.processor()
+    return "GenuineIntel" in described

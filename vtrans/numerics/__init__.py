@@ -1,1 +1,0 @@
-"""How torch computes: matrix products, attention, dropout, devices and seeds."""

@@ -1,0 +1,350 @@
+"""BLEU, chrF and TER of a corpus, computed by sacrebleu (Post 2018), each with its signature.
+
+Hypotheses are a list of lines; references are one such list per reference file. sacrebleu only logs, or accepts, data
+that makes a score meaningless: here subword marks and unequal line counts are errors, and `data_warnings` returns the
+rest.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import regex
+from sacrebleu.metrics.base import Metric
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.metrics.ter import TER
+from sacrebleu.significance import PairedTest
+
+from vtrans.system.errors import InputError
+from vtrans.text.languages import UNSPACED, base
+from vtrans.text.values import compare as compare_numbers
+
+MetricName = Literal["bleu", "chrf", "chrf++", "ter"]
+METRICS: tuple[MetricName, ...] = ("bleu", "chrf", "chrf++", "ter")
+DEFAULT_METRICS: tuple[MetricName, ...] = ("bleu", "chrf")
+
+SAMPLES = 1000
+"""The default of sacrebleu for the bootstrap."""
+SIGNIFICANT = 0.05
+
+# subword-nmt's mark of a word that continues. The "@@" of a diff, as in "@@ -1,3 +1 @@", does not follow a word.
+_BPE_MARK = re.compile(r"[^\s@]@@(?=\s|$)")
+_SENTENCEPIECE_MARK = "\u2581"
+_MOSES = re.compile(r"&(?:apos|quot|amp|#91|#93);| @-@ ")
+# Letters of scripts for which the tokenizer 13a finds no words, or few.
+_NOT_13A = regex.compile(rf"[{UNSPACED}\p{{Tibetan}}\p{{Hangul}}]")
+_NOT_HAN = regex.compile(rf"[[{UNSPACED}\p{{Tibetan}}\p{{Hangul}}]--\p{{Han}}]", regex.V1)
+SAMPLED = 1000  # lines that show the script of a text
+
+
+@dataclass(frozen=True)
+class Score:
+    """The value of a metric for a corpus.
+
+    `value` lies in [0, 100] for BLEU and chrF (higher is better) and is at least 0 for TER (lower is better). `text` is
+    sacrebleu's line, which contains the signature. If lines were resampled, `mean` is the mean of the scores of the
+    samples, and `ci` half the width of their 95% confidence interval.
+    """
+
+    name: str
+    value: float
+    signature: str
+    text: str
+    mean: float | None = None
+    ci: float | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the fields, for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The values of a metric for a system and a baseline, compared by paired bootstrap resampling (Koehn 2004).
+
+    `mean` and `ci` are as in `Score`. `p_value` is sacrebleu's: (c + 1) / (n + 1), where in c of n samples the absolute
+    difference exceeds its mean by more than the observed difference. It is one-sided: about the share of samples in
+    which the other system is better, and about 0.42 without a difference.
+    """
+
+    name: str
+    value: float
+    mean: float
+    ci: float
+    baseline_value: float
+    baseline_mean: float
+    baseline_ci: float
+    p_value: float
+    signature: str
+
+    @property
+    def text(self) -> str:
+        """The comparison in one line, which contains the signature."""
+        return (
+            f"{self.name}|{self.signature} = {self.value:.2f} (μ = {self.mean:.2f} ± {self.ci:.2f}), "
+            f"baseline {self.baseline_value:.2f} (μ = {self.baseline_mean:.2f} ± {self.baseline_ci:.2f}), "
+            f"difference {self.value - self.baseline_value:+.2f}, p = {self.p_value:.4f} "
+            f"({'' if self.p_value < SIGNIFICANT else 'not '}significant at {SIGNIFICANT})"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the fields and `text`, for JSON."""
+        return {**asdict(self), "text": self.text}
+
+
+def fitting_tokenizer(references: Sequence[str], language: str = "") -> str:
+    """Returns the tokenizer of sacrebleu with which BLEU counts the words of a text, by its script: `zh` for Chinese,
+    `char` for Japanese, Korean, Thai and others that 13a does not divide, else `13a`. The language says whether a text
+    of Han characters alone is Chinese, as it is by default."""
+    text = "".join(references[:SAMPLED])
+    others = len(_NOT_13A.findall(text))
+    if 2 * others <= sum(map(str.isalpha, text)):
+        return "13a"
+    is_chinese = base(language) in ("", "zh") and len(_NOT_HAN.findall(text)) <= 0.01 * others
+    return "zh" if is_chinese else "char"
+
+
+def _fitting(references: Sequence[Sequence[str]], language: str) -> str:
+    return fitting_tokenizer(references[0], language) if references else "13a"
+
+
+def deciding_metric(tokenizer: str) -> Literal["bleu", "chrf"]:
+    """Returns the metric that compares models. BLEU of characters says little about words."""
+    return "chrf" if tokenizer == "char" else "bleu"
+
+
+def score(
+    hypotheses: Sequence[str],
+    references: Sequence[Sequence[str]],
+    metrics: Sequence[str] = DEFAULT_METRICS,
+    *,
+    tokenize: str | None = None,
+    language: str = "",
+    lowercase: bool = False,
+    samples: int = 0,
+    hyp_name: str = "the hypothesis",
+    ref_names: Sequence[str] = (),
+    done: Callable[[], None] = lambda: None,
+) -> list[Score]:
+    """Returns the scores of a corpus, in the order of `metrics`.
+
+    Blank lines count, except that chrF and chrF++ ignore a line whose references are blank. TER always ignores case, as
+    its signature says. `tokenize` affects BLEU only; without it, BLEU has the `fitting_tokenizer` of the references and
+    their language. Other defaults are sacrebleu's. With `samples`, lines are resampled that many times for a confidence
+    interval, by the seed of `compare`. `done` is called after each metric. Raises InputError for unequal line counts,
+    no lines, subword marks, and an unknown metric or tokenizer.
+    """
+    made = _metrics(metrics, tokenize, _fitting(references, language), lowercase)
+    _check(hypotheses, references, hyp_name, ref_names)
+    scores = []
+    for metric in made:
+        result = metric.corpus_score(list(hypotheses), [list(lines) for lines in references], n_bootstrap=samples)
+        signature = metric.get_signature().format()
+        interval = (float(result._mean), float(result._ci)) if samples else ()
+        line = result.format(signature=signature)
+        scores.append(Score(result.name, float(result.score), signature, line, *interval))
+        done()
+    return scores
+
+
+def numbers_score(sources: Sequence[str], hypotheses: Sequence[str]) -> Score:
+    """Returns the share, in percent, of the lines with digits whose translation keeps the numbers of the source
+    (text/values.py), and in the signature the number of these lines and of those with a number that nobody wrote.
+    Raises InputError for unequal line counts."""
+    check_counts(hypotheses, [sources], "the hypothesis", ["the source"])
+    pairs = [pair for pair in zip(sources, hypotheses, strict=True) if any(map(str.isdecimal, "".join(pair)))]
+    found = [compare_numbers(src, tgt) for src, tgt in pairs]
+    value = 100 * sum(not difference for difference in found) / len(found) if found else 100.0
+    invented = sum(bool(difference.invented) for difference in found)
+    signature = f"lines:{len(found)}|invented:{invented}"
+    return Score("numbers", value, signature, f"numbers|{signature} = {value:.1f}")
+
+
+def compare(
+    baseline: Sequence[str],
+    hypotheses: Sequence[str],
+    references: Sequence[Sequence[str]],
+    metrics: Sequence[str] = DEFAULT_METRICS,
+    *,
+    tokenize: str | None = None,
+    language: str = "",
+    lowercase: bool = False,
+    samples: int = SAMPLES,
+    baseline_name: str = "the baseline",
+    hyp_name: str = "the hypothesis",
+    ref_names: Sequence[str] = (),
+    done: Callable[[], None] = lambda: None,
+) -> list[Comparison]:
+    """Returns the scores of two systems, and the p-value of their difference by paired bootstrap resampling.
+
+    sacrebleu draws the samples with a fixed seed, or with that of the environment variable SACREBLEU_SEED. `done` is
+    called after each metric. Raises InputError as `score` does.
+    """
+    made = _metrics(metrics, tokenize, _fitting(references, language), lowercase)
+    _check(baseline, references, baseline_name, ref_names)
+    _check(hypotheses, references, hyp_name, ref_names)
+    systems: list[tuple[str, Sequence[str]]] = [("baseline", list(baseline)), ("system", list(hypotheses))]
+    comparisons = []
+    for metric in made:
+        test = PairedTest(systems, {"": metric}, [list(lines) for lines in references], "bs", n_samples=samples)
+        signatures, results = test()
+        comparisons += [_comparison(name, results[name], signatures[name].format()) for name in signatures]
+        done()
+    return comparisons
+
+
+def corpus_scores(hypotheses: Sequence[str], references: Sequence[str], tokenizer: str = "13a") -> dict[str, Any]:
+    """Returns `bleu`, `chrf` and their `signature` for a validation during training.
+
+    Subword marks are allowed, because an untrained model may produce them. Raises InputError for unequal line counts.
+    """
+    check_counts(hypotheses, [references], "the translations", ["the references"])
+    made: list[Metric] = [BLEU(tokenize=tokenizer, force=True), CHRF()]
+    bleu, chrf = (metric.corpus_score(list(hypotheses), [list(references)]) for metric in made)
+    signature = " ".join(
+        f"{result.name}|{metric.get_signature().format()}" for result, metric in zip((bleu, chrf), made, strict=True)
+    )
+    return {"bleu": float(bleu.score), "chrf": float(chrf.score), "signature": signature}
+
+
+def data_warnings(
+    hypotheses: Sequence[str],
+    references: Sequence[Sequence[str]],
+    *,
+    tokenize: str | None = None,
+    lowercase: bool = False,
+) -> list[str]:
+    """Returns a sentence for each property of the data that makes its scores doubtful."""
+    warnings = []
+    written = [line for line in hypotheses if line.strip()]
+    if blank := len(hypotheses) - len(written):
+        expected = sum(1 for line in references[0] if not line.strip())
+        if blank > expected:
+            warnings.append(
+                f"{blank:,} of {len(hypotheses):,} hypothesis lines are blank; in the references, {expected:,} are."
+            )
+    sides = [("hypothesis", written), *(("reference", lines) for lines in references)]
+    for name, lines in [] if tokenize == "none" else sides:  # "none" is for tokenised text
+        # sacrebleu warns from 100 such lines; most lines of a smaller file are as suspicious.
+        dots = sum(line.endswith(" .") for line in lines)
+        if dots >= 100 or (dots >= 3 and dots >= 0.8 * len(lines)):
+            warnings.append(
+                f"{dots:,} of {len(lines):,} {name} lines end in a tokenised full stop (' .'): "
+                "detokenise before scoring, or the scores are not comparable with others."
+            )
+        if moses := sum(bool(_MOSES.search(line)) for line in lines):
+            warnings.append(
+                f"{moses:,} of {len(lines):,} {name} lines contain marks of the Moses tokenizer "
+                "(such as &apos; or @-@): detokenise before scoring."
+            )
+    if not lowercase and written and not any(map(_has_capitals, written)):
+        capitals = sum(map(_has_capitals, references[0]))
+        if capitals > 0.5 * len(references[0]):
+            warnings.append(
+                f"no hypothesis line has a capital letter, but {capitals:,} of {len(references[0]):,} reference lines "
+                "have one; scores that ignore case say so in their signature."
+            )
+    if tokenize == "13a" and (fitting := fitting_tokenizer(references[0])) != "13a":
+        warnings.append(
+            "the tokenizer 13a splits the script of the references into a few long words; score with the tokenizer "
+            f"{fitting}."
+        )
+    if written and len(references) == 1 and list(hypotheses) == list(references[0]):
+        warnings.append("the hypothesis equals the reference in every line.")
+    return warnings
+
+
+def _has_capitals(line: str) -> bool:
+    return line != line.lower()
+
+
+def _metrics(names: Sequence[str], tokenize: str | None, fitting: str, lowercase: bool) -> list[Metric]:
+    """Returns the sacrebleu metrics with these names. BLEU has the tokenizer `fitting` unless another is given."""
+    if not names:
+        raise InputError(f"`metrics` must name at least one of {', '.join(METRICS)}, got none.")
+    if tokenize is not None and "bleu" not in names:
+        raise InputError(f"`tokenize` = {tokenize!r} affects BLEU only; add bleu to `metrics`, or leave it out.")
+    made: list[Metric] = []
+    for name in dict.fromkeys(names):
+        if name == "bleu":
+            # `force` silences a log message, which data_warnings replaces.
+            made.append(BLEU(lowercase=lowercase, tokenize=_checked_tokenizer(tokenize or fitting), force=True))
+        elif name == "chrf":
+            made.append(CHRF(lowercase=lowercase))
+        elif name == "chrf++":
+            made.append(CHRF(word_order=2, lowercase=lowercase))
+        elif name == "ter":
+            made.append(TER())
+        else:
+            raise InputError(f"`metrics` must be among {', '.join(METRICS)}, got {name!r}.")
+    return made
+
+
+def _checked_tokenizer(name: str) -> str:
+    """Returns the tokenizer's name. Raises InputError if sacrebleu does not have it or cannot use it here."""
+    known = list(BLEU.TOKENIZERS)
+    if name not in known:
+        raise InputError(f"`tokenize` must be one of {', '.join(known)}, got {name!r}.")
+    if name == "spm":
+        name = "flores101"  # another name for the same tokenizer; sacrebleu deprecates "spm"
+    try:
+        BLEU(tokenize=name)
+    except (RuntimeError, ImportError) as error:
+        raise InputError(f"the tokenizer {name} cannot be used here: {' '.join(str(error).split())}") from None
+    except OSError as error:
+        raise InputError(
+            f"the tokenizer {name} needs a model, which sacrebleu failed to download: {error}; connect to the network "
+            "once, or use a tokenizer without a model, such as 13a, intl or char."
+        ) from None
+    return name
+
+
+def _check(
+    hypotheses: Sequence[str], references: Sequence[Sequence[str]], hyp_name: str, ref_names: Sequence[str]
+) -> None:
+    names = [
+        ref_names[i] if i < len(ref_names) else ("the reference" if len(references) == 1 else f"reference {i + 1}")
+        for i in range(len(references))
+    ]
+    check_counts(hypotheses, references, hyp_name, names)
+    for number, line in enumerate(hypotheses, 1):
+        if _SENTENCEPIECE_MARK in line:
+            raise InputError(
+                f"{hyp_name}, line {number} contains SentencePiece's word mark '▁' (U+2581): "
+                "decode the subwords into text before scoring."
+            )
+        if mark := _BPE_MARK.search(line):
+            word = line[: mark.end()].split()[-1]
+            raise InputError(
+                f"{hyp_name}, line {number} contains the subword mark '@@' ({word!r}): "
+                "join the subwords (sed -E 's/@@( |$)//g') and detokenise before scoring."
+            )
+
+
+def check_counts(
+    hypotheses: Sequence[str], references: Sequence[Sequence[str]], hyp_name: str, names: Sequence[str]
+) -> None:
+    """Raises InputError if the texts differ in their number of lines, or have none."""
+    if not references:
+        raise InputError("`references` must hold at least one reference, got none.")
+    for lines, name in zip(references, names, strict=True):
+        if len(lines) != len(hypotheses):
+            raise InputError(
+                f"{hyp_name} has {len(hypotheses):,} lines, but {name} has {len(lines):,}; "
+                "the two must have the same number of lines."
+            )
+    if not hypotheses:
+        raise InputError(f"{hyp_name} has no lines to score.")
+
+
+def _comparison(name: str, results: Sequence[Any], signature: str) -> Comparison:
+    baseline, system = results
+    figures = [(float(result.score), float(result.mean), float(result.ci)) for result in (system, baseline)]
+    # sacrebleu counts the samples whose difference exceeds the observed one. For two equal systems both are 0, so that
+    # it reports p = 1 / (samples + 1).
+    p_value = 1.0 if figures[0] == figures[1] else float(system.p_value)
+    return Comparison(name, *figures[0], *figures[1], p_value, signature)

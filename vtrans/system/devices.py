@@ -1,0 +1,74 @@
+"""The device that a model runs on. Importing this module imports no torch."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vtrans.system.errors import InputError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+# A driver of a GPU makes one of them: NVIDIA's, AMD's, and that of Windows in its Linux.
+_DRIVERS = ("dev/nvidiactl", "dev/kfd", "dev/dxg")
+
+
+def on_cpu(name: str | None, root: Path = Path("/")) -> bool:
+    """Returns whether the device of that name is certainly the CPU. It is the default if torch is not installed or the
+    system has no driver of a GPU. `root` is where /dev is. Raises InputError for an invalid name."""
+    if name is not None:
+        check_device(name)
+        return name == "cpu"
+    if find_spec("torch") is None:
+        return True
+    if sys.platform == "darwin":
+        return platform.machine() != "arm64"
+    if sys.platform == "win32":
+        return not (Path(os.environ.get("SYSTEMROOT", "C:/Windows")) / "System32/nvcuda.dll").exists()
+    return not any((root / driver).exists() for driver in _DRIVERS)
+
+
+def check_device(name: str) -> None:
+    """Raises InputError for a name that no device has."""
+    if not re.fullmatch(r"cpu|mps|cuda(:\d{1,3})?", name):
+        raise InputError(f"`device` must be cpu, cuda, cuda:N or mps, got {name!r}.")
+
+
+def is_gpu(device: torch.device) -> bool:
+    """Returns whether the device has memory of its own, to which torch copies without waiting for it."""
+    return device.type not in ("cpu", "mps")
+
+
+def to_device(x: Tensor, device: torch.device) -> Tensor:
+    """Copies a tensor from main memory to a device, without waiting for what a GPU has left to do. `x` may change
+    afterwards, unless it is in page-locked memory."""
+    return x.to(device, non_blocking=is_gpu(device))
+
+
+def pick_device(name: str | None) -> torch.device:
+    """The device of that name, or the best available one if `name` is None: CUDA, then Apple's MPS, then the CPU."""
+    if name is not None:
+        check_device(name)
+    import torch
+
+    if torch.cuda.is_available():
+        # cuDNN's attention plans again for each shape of a batch, which takes longer than the attention itself.
+        torch.backends.cuda.enable_cudnn_sdp(False)
+    if name is None:
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    device = torch.device(name)
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).partition("\n")[0].rstrip(".")
+        raise InputError(f"`device` {name} cannot be used here: {reason}.") from None
+    return device

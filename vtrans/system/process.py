@@ -1,0 +1,59 @@
+"""Settings of the whole process, made before torch is loaded: its memory, and how OpenMP uses the processors."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections.abc import Mapping
+
+from vtrans.system.cores import cpu_quota, usable_cores
+from vtrans.system.errors import VtransError
+from vtrans.system.memory import manage_memory
+
+# Iterations of libgomp's loop around the pause instruction: 2 microseconds on Zen 5 (22 ns each), about 5 on Intel's
+# processors since Skylake (140 cycles each). libgomp's own 300,000 take milliseconds. On two Zen 5 cores, beside a busy
+# process in another session, a training keeps 0.04 of its idle speed with the default, 0.48 with 1,000 and 0.59 to 0.85
+# with 100 (docs/speed/training.md).
+SPINS = "100"
+_PAUSE_HARD = 2  # omp_pause_hard
+
+
+def configure_process() -> None:
+    """Configures memory and OpenMP for this process and those that it starts. Call it before torch is imported, as
+    the commands do. Environment variables that the user has set take precedence.
+
+    `manage_memory` describes the memory. OpenMP's threads spin only for a short time before they sleep, so that a busy
+    machine slows this process down by its share only. A CPU quota limits their number: torch itself respects affinity,
+    but no quota. Raises VtransError if torch is already loaded, because it would ignore the settings.
+    """
+    missing = {name: value for name, value in _openmp(os.environ).items() if name not in os.environ}
+    if missing and "torch" in sys.modules:
+        raise VtransError(
+            f"configure_process() must be called before torch is imported, which reads {', '.join(missing)} from the "
+            "environment only then; move the call to the start of the program."
+        )
+    os.environ.update(missing)
+    manage_memory()
+
+
+def end_openmp_threads() -> None:
+    """Ends the threads that torch keeps for its next computation in this thread. A fork would wait for them forever,
+    because it lacks them; both processes start new ones."""
+    if (torch := sys.modules.get("torch")) is not None:
+        # The function is looked up in the libraries that torch has loaded. OpenMP before 5.0 lacks it.
+        pause = getattr(ctypes.CDLL(torch._C.__file__), "omp_pause_resource_all", None)
+        if pause is not None:
+            pause(_PAUSE_HARD)
+
+
+def _openmp(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that the OpenMP libraries should find in such an environment."""
+    settings = {}
+    if "OMP_WAIT_POLICY" not in environment:  # every library reads it, but the next two take precedence
+        settings = {"GOMP_SPINCOUNT": SPINS, "KMP_BLOCKTIME": "1"}  # iterations; milliseconds
+    # Without a quota below the number of cores, torch chooses as many threads as the affinity allows cores. It also
+    # reads MKL_NUM_THREADS.
+    if (quota := cpu_quota()) == usable_cores() and "MKL_NUM_THREADS" not in environment:
+        settings["OMP_NUM_THREADS"] = str(quota)
+    return settings

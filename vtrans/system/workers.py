@@ -1,0 +1,270 @@
+"""Worker processes, which end when this process does, however it ends.
+
+`map_in_workers` starts new processes: it is `concurrent.futures.ProcessPoolExecutor` with a bounded number of items in
+flight. A `WorkerPool` has forks of this process, which share its memory. Nothing here imports torch, so that a worker
+whose function does not need it starts quickly and stays small.
+"""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import queue
+import signal
+import sys
+import threading
+import traceback
+import warnings
+from collections import deque
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
+from multiprocessing.reduction import recv_handle, send_handle
+from types import ModuleType
+from typing import Any, Generic, NoReturn, TypeVar
+
+from vtrans.system.errors import AbandonedError, VtransError
+from vtrans.system.process import end_openmp_threads
+from vtrans.system.signals import ENDING
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+_function: Callable[[Any], Any] | None = None  # of this worker
+
+
+def map_in_workers(
+    make: Callable[[], Callable[[Item], Result]], items: Iterable[Item], workers: int, doing: str, advice: str
+) -> Generator[Result, None, None]:
+    """Yields `function(item)` for each item, in order, computed by `workers` processes.
+
+    `function` is the result of `make()`, which each worker calls once; `make` and the items are pickled. At most
+    `workers` + 1 items are in flight, and closing the generator ends the processes. An exception of the function is
+    raised here. A worker that dies raises VtransError: it was `doing` its work, and `advice` says what to do.
+    """
+    # A fork would copy locks that another thread of this process may hold.
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _start_worker)
+    in_flight: deque[Future[Result]] = deque()
+    try:
+        for item in items:
+            with _blocked((signal.SIGINT,)), _anonymous_main():
+                in_flight.append(pool.submit(_apply, make, item))
+            if len(in_flight) > workers:
+                yield in_flight.popleft().result()
+        while in_flight:
+            yield in_flight.popleft().result()
+    except BrokenProcessPool:
+        raise VtransError(f"a worker process died while {doing}, perhaps because memory ran out; {advice}.") from None
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _start_worker() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """Ends this worker when the process that started it ends; an idle worker would not notice."""
+    if parent := multiprocessing.parent_process():
+        parent.join()
+    os._exit(1)
+
+
+def _apply(make: Callable[[], Callable[[Any], Any]], item: Any) -> Any:
+    # `make` comes with every item although a worker needs it once. As an argument of the initializer it would be
+    # written to the new process by Process.start, which blocks forever if that process dies before reading all of it.
+    global _function
+    if _function is None:
+        _function = make()
+    return _function(item)
+
+
+@contextmanager
+def _blocked(signals: Collection[signal.Signals]) -> Iterator[None]:
+    """Processes started in the block never receive these signals, not even before `_start_worker` ignores SIGINT."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _anonymous_main() -> Iterator[None]:
+    """Processes started in the block do not import this program's main module.
+
+    A script without `if __name__ == "__main__"` would otherwise run again in each of them.
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+# Copies of this process.
+
+Tell = Callable[[Any], None]
+"""Sends a part of an answer to the process that asks."""
+WATCH = 0.05  # seconds between two calls of `abandoned`
+_COPY = 0  # asks for a new copy, instead of a process id
+
+
+class DiedError(VtransError):
+    """A worker died, so there is no result."""
+
+
+class WorkerPool(Generic[Item, Result]):
+    """At most `number` copies of this process, each of which computes `answer(request, tell)` for a request at a time.
+
+    A copy is made by fork when a request finds none free: it starts within milliseconds, and shares the memory of this
+    process until either writes to it. The pool's own process forks the copies, so that threads of this process, whose
+    locks a copy would find taken, may start later than the pool; those of OpenMP end here.
+    Copies receive no ending signals; they end when the block ends, or this process does.
+    """
+
+    def __init__(self, answer: Callable[[Item, Tell], Result], number: int, doing: str, advice: str):
+        self.number, self._doing, self._advice = number, doing, advice
+        self._free: queue.SimpleQueue[tuple[int, Connection] | None] = queue.SimpleQueue()
+        for _ in range(number):
+            self._free.put(None)  # a copy that is still to be made
+        self._asking = threading.Lock()
+        self._maker, theirs = multiprocessing.Pipe()
+        context: Any = multiprocessing.get_context("fork")
+        self._process = context.Process(target=_make_copies, args=(theirs, self._maker, answer), daemon=True)
+        end_openmp_threads()
+        with theirs, _blocked(ENDING), warnings.catch_warnings():
+            # Python warns of any other thread. Those of numpy wait for work, and hold no lock.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self._process.start()
+
+    def __enter__(self) -> WorkerPool[Item, Result]:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Ends all copies at once."""
+        with self._asking, self._maker, suppress(OSError):  # the process that makes copies may have ended
+            self._maker.send(None)
+        self._process.join()
+
+    def call(
+        self,
+        request: Item,
+        hear: Callable[[Any], None] = lambda part: None,
+        abandoned: Callable[[], bool] | None = None,
+    ) -> Result:
+        """Returns the answer of the next copy that is free. Several threads may call.
+
+        `hear` is called with each part that `answer` gives to `tell`. Raises the exception of `answer`, AbandonedError
+        once `abandoned`, which is called again and again, returns True, or DiedError if the copy dies. A copy without
+        an answer is ended, and the next request gets a new one.
+        """
+        answer: Result
+        parts: list[Any]
+        copy = self._free.get()
+        try:
+            _, connection = copy = copy or self._copy()
+            connection.send(request)
+            while True:
+                while abandoned and not connection.poll(WATCH):
+                    if abandoned():
+                        raise AbandonedError("the request was abandoned.")
+                answer, error, *parts = connection.recv()
+                if not parts:
+                    break
+                hear(*parts)
+        except BaseException as failure:
+            self._free.put(None)
+            code = self._ask(copy[0]) if copy else 0
+            if not isinstance(failure, (EOFError, OSError)):
+                raise
+            end = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+            raise DiedError(
+                f"one of {self.number} worker processes died ({end}) while {self._doing}, perhaps because memory ran "
+                f"out; {self._advice}."
+            ) from None
+        self._free.put(copy)
+        if error:
+            raise error
+        return answer
+
+    def _copy(self) -> tuple[int, Connection]:
+        """Returns the process id of a new copy, and the connection to it."""
+        ours, theirs = multiprocessing.Pipe()
+        with theirs:
+            return self._ask(_COPY, theirs), ours
+
+    def _ask(self, pid: int, connection: Connection | None = None) -> int:
+        """Returns the process id of a new copy, which gets the connection, or ends copy `pid` and returns its exit
+        code. Raises DiedError if this is impossible."""
+        try:
+            with self._asking:
+                self._maker.send(pid)
+                if connection:
+                    send_handle(self._maker, connection.fileno(), 0)
+                reply = self._maker.recv()
+        except (EOFError, OSError) as error:
+            reply = error
+        if isinstance(reply, Exception):
+            raise DiedError(f"no worker process can be started for {self._doing} ({reply}); {self._advice}.")
+        return int(reply)
+
+
+def _make_copies(asked: Connection, other: Connection, answer: Callable[[Any, Tell], Any]) -> None:
+    """Forks and ends copies as it is asked to, until the process that asks ends; runs in a process with one thread."""
+    other.close()
+    # A collection writes to every object that it examines, and so takes the pages that hold them out of what is shared.
+    gc.freeze()
+    pids: set[int] = set()
+    with suppress(EOFError, OSError):  # the process that asks has ended
+        while (pid := asked.recv()) is not None:
+            reply: int | OSError
+            try:
+                if pid == _COPY:
+                    with Connection(recv_handle(asked)) as connection:
+                        if not (reply := os.fork()):
+                            asked.close()
+                            _serve(connection, answer)
+                    pids.add(reply)
+                else:
+                    reply = _ended(pid)
+                    pids.discard(pid)
+            except OSError as error:  # no memory, or too many processes
+                reply = error
+            asked.send(reply)
+    for pid in pids:
+        _ended(pid)
+
+
+def _ended(pid: int) -> int:
+    """Ends a child of this process, unless it has ended, and returns its exit code."""
+    os.kill(pid, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def _serve(connection: Connection, answer: Callable[[Any, Tell], Any]) -> NoReturn:
+    """Answers the requests that come through `connection`; runs in a copy."""
+    try:
+        with suppress(EOFError, OSError):  # the process that asks has ended
+            while True:
+                request = connection.recv()
+                reply: tuple[Any, Exception | None]
+                try:
+                    reply = answer(request, lambda part: connection.send((None, None, part))), None
+                except Exception as error:
+                    error.add_note(traceback.format_exc())
+                    reply = None, error
+                connection.send(reply)
+        os._exit(0)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(1)

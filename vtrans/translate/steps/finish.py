@@ -1,0 +1,59 @@
+"""Last step: undoes the changes of the other steps, and checks what users asked for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from vtrans.translate.steps.line import Line
+from vtrans.translate.translation import NO_TRANSLATION, TranslateOptions, Translation
+from vtrans.translate.wording.phrases import NO_WORDING
+
+# U+FFFD, which replaces bytes that are not UTF-8.
+_NO_CHARACTER = re.compile(r"(?<!\S)\ufffd+\s|\ufffd")
+
+
+class Finish:
+    """Turns translations of the model into translations of lines, without U+FFFD unless the line contains it."""
+
+    def __init__(self, options: TranslateOptions) -> None:
+        self._raw, self._least = options.raw, options.min_confidence
+        self._distinct = options.nbest > 1 and options.sampling is None
+
+    def __call__(self, lines: Sequence[Line]) -> None:
+        for line in lines:
+            if not self._raw and "\ufffd" not in line.model_text:
+                line.translations = [t.rewritten(_NO_CHARACTER.sub("", t.text)) for t in line.translations]
+            for undo in reversed(line.undo):
+                line.translations = [undo(translation) for translation in line.translations]
+            if self._distinct:
+                line.translations = _without_equal(line.translations)
+            if self._least and not line.counts.known:
+                line.counts.doubtful = int(self._is_doubtful(line.translations[0]))
+                line.translations = [t.blank() if self._is_doubtful(t) else t for t in line.translations]
+            self._check(line)
+
+    def _is_doubtful(self, translation: Translation) -> bool:
+        return (translation.confidence or 0.0) < self._least
+
+    def _check(self, line: Line) -> None:
+        """Counts a line whose best translation does not obey its constraints or lacks a term, and warns of it."""
+        if line.wording != NO_WORDING and (unmet := line.wording.unmet(line.translations[0].text)):
+            line.counts.unmet = 1
+            line.warnings.append(f"line {line.number}: its translation does not obey the constraint {unmet[0]!r}")
+
+
+def _without_equal(translations: Sequence[Translation]) -> list[Translation]:
+    """Returns translations without those whose text a better one has, and empty ones in their place at the end:
+    hypotheses may differ only in the case or the codes that steps have replaced."""
+    best, distinct = translations[0], dict[str, Translation]()
+    for translation in translations:
+        distinct.setdefault(translation.text, translation)
+    missing = len(translations) - len(distinct)
+    if not missing or not best.text:
+        return list(translations)
+    none = replace(NO_TRANSLATION, alignment=None if best.alignment is None else ())
+    if best.confidence is not None:
+        none = replace(none, confidence=0.0, word_confidences=())
+    return [*distinct.values(), *[none] * missing]

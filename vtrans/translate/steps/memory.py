@@ -1,0 +1,34 @@
+"""First step: reads what users ask for, and takes translations from a translation memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from vtrans.data.matches import Known, Match
+from vtrans.translate.steps.line import Line
+from vtrans.translate.translation import Translation
+from vtrans.translate.wording.phrases import NO_WORDING, wording_of
+
+
+class Remember:
+    """Takes the translations of lines without prefix and constraints from a memory. The model does not see such
+    lines. `find` returns the translation of a similar line, the fuzzy match that the model is given."""
+
+    def __init__(self, known: Known | None, find: Callable[[str], Match | None] | None) -> None:
+        self._known, self._find = known, find
+
+    def __call__(self, lines: Sequence[Line]) -> None:
+        for line in lines:
+            line.wording = wording_of(line.constraints, line.text, line.number)
+            asked = line.prefix or line.wording != NO_WORDING
+            if self._known and not asked and (known := self._known(line.text)) is not None:
+                line.model_text, line.counts.known = "", 1
+                line.undo.append(partial(_known, known))
+            elif self._find:
+                line.match = self._find(line.text) if line.text.strip() else None
+
+
+def _known(text: str, blank: Translation) -> Translation:
+    return replace(blank.copied(text), match=1.0, alignment=blank.alignment)

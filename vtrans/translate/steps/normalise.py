@@ -1,0 +1,100 @@
+"""Second step: writes lines as the text that models learn from."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+import regex
+
+from vtrans.text.case import capitalized, in_capitals, lower, upper
+from vtrans.text.normalization import source_text
+from vtrans.text.words import numbered, words_in
+from vtrans.translate.steps.characters import Characters
+from vtrans.translate.steps.line import Line
+from vtrans.translate.translation import Translation
+
+# Control and format characters, without those that join the characters of an emoji.
+_CONTROLS = regex.compile(r"(?<![\p{Extended_Pictographic}\ufe0f\U0001f3fb-\U0001f3ff\p{Cf}])[\p{Cc}\p{Cf}]+")
+_APOSTROPHE = regex.compile(r"(?<=\p{L})&(?:#39|#x27|apos|#8217|rsquo);(?=\p{L})")
+# A word that no mark joins to others, as in an address.
+_WORD = regex.compile(
+    r"(?<![^\s\p{Pi}\p{Ps}\"'\u00bf\u00a1])[\p{L}\p{M}\p{N}]+(?:['\u2019][\p{L}\p{M}]+)*(?=[\p{P}--@/\\_&&[^.]]*\.*(?:\s|$))",
+    regex.V1,
+)
+
+
+class Normalise:
+    """Changes lines so that a model reads what it has learned to read.
+
+    - All characters are those of `source_text` if the training text was; otherwise those that the vocabulary lacks are.
+    - Control and format characters that the vocabulary lacks, for which a model invents words, are left out; in emoji
+      and beside characters that are copied they stay.
+    - `&#39;` in a word becomes an apostrophe.
+    - Words get the spellings that lie beside the model.
+
+    A line with a prefix, phrases or a fuzzy match keeps its own words. With `raw`, a line has only its characters
+    changed, and only as the training text had.
+    """
+
+    def __init__(self, characters: Characters, spellings: Mapping[str, str], *, raw: bool = False) -> None:
+        self._characters, self._raw, as_source = characters, raw, characters.vocabs[0].as_source
+        self._spellings = {as_source(word): spelling for word, spelling in spellings.items()}
+
+    def __call__(self, lines: Sequence[Line]) -> None:
+        for line in lines:
+            as_source = self._characters.vocabs[0].as_source
+            if len(as_source(line.model_text).split()) != len(line.model_text.split()):
+                self._rewrite(line, as_source)
+            line.model_text = as_source(line.model_text)
+            if not self._raw:
+                self._normalise(line)
+
+    def _normalise(self, line: Line) -> None:
+        if _CONTROLS.search(line.model_text):
+            self._rewrite(line, partial(_CONTROLS.sub, self._kept))
+        if not self._characters.may_change(line.text):
+            return
+        if not self._characters.knows(line.model_text):
+            characters = (source_text(c) if self._characters.is_unknown(0, c) else c for c in line.model_text)
+            line.model_text = "".join(characters)
+        if not (line.prefix or line.wording.phrases or line.match):
+            line.model_text = _APOSTROPHE.sub("'", line.model_text)
+            if self._spellings:
+                self._rewrite(line, partial(_WORD.sub, self._spelled))
+
+    def _rewrite(self, line: Line, write: Callable[[str], str]) -> None:
+        """Changes the words of a line one by one, also to none or to several."""
+        words = line.model_text.split()
+        written = list(map(write, words))
+        rest = iter(written)
+        line.model_text = re.sub(r"\S+", lambda word: next(rest), line.model_text)
+        places = numbered(words, (range(len(words_in(text))) for text in written))
+        if places != list(range(len(places))):
+            line.undo.append(partial(_with_words, places))
+
+    def _spelled(self, match: regex.Match[str]) -> str:
+        """Returns a word as it is usually spelled, with its own capitals."""
+        word: str = match.group()
+        spelling = self._spellings.get(lower(word))
+        if spelling is None:
+            return word
+        if word == lower(word):
+            return spelling
+        return upper(spelling) if len(word) > 1 and in_capitals(word) else capitalized(spelling)
+
+    def _kept(self, run: regex.Match[str]) -> str:
+        """Returns what is left of control characters."""
+        around = run.string[max(0, run.start() - 1) : run.start()] + run.string[run.end() : run.end() + 1]
+        copied = any(self._characters.lacks(0, character) for character in around)
+        knows = self._characters.knows_control
+        return "".join(c for c in run.group() if (copied and unicodedata.category(c) == "Cf") or knows(c))
+
+
+def _with_words(places: Sequence[int], translation: Translation) -> Translation:
+    """Returns a translation with links to the words of a line, given the places of those that the model has seen."""
+    links = translation.alignment
+    return replace(translation, alignment=links and tuple(sorted({(places[i], j) for i, j in links})))

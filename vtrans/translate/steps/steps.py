@@ -1,0 +1,114 @@
+"""The steps that lines pass, which the command line, the server, documents and Python share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from vtrans.config import SearchConfig
+from vtrans.engines.engine import Engine
+from vtrans.text.languages import Languages
+from vtrans.text.normalization import NFC
+from vtrans.translate.steps.annotate import Annotate
+from vtrans.translate.steps.characters import Characters
+from vtrans.translate.steps.check import Check
+from vtrans.translate.steps.copied import CopiedText
+from vtrans.translate.steps.finish import Finish
+from vtrans.translate.steps.line import Line, Piece
+from vtrans.translate.steps.memory import Remember
+from vtrans.translate.steps.normalise import Normalise
+from vtrans.translate.steps.protect import Protect, both_marks
+from vtrans.translate.steps.reader import SourceReader
+from vtrans.translate.steps.recase import Recase
+from vtrans.translate.steps.search import SearchTwice, find_with
+from vtrans.translate.steps.split import Split
+from vtrans.translate.steps.terms import WriteTerms
+from vtrans.translate.translation import TranslateOptions
+from vtrans.translate.wording.glossary import NOTHING, Beside, Glossary
+from vtrans.translate.wording.protect import EVERYDAY, Protection
+
+Step = Callable[[Sequence[Line]], None]
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The eight steps of lines with these options: memory, normalise, protect, recase and split, then the search, then
+    annotate and finish."""
+
+    before: Sequence[Step]
+    """They give lines their pieces."""
+    search: Callable[[Sequence[Piece]], Iterator[Piece]]
+    after: Sequence[Step]
+    """They give lines their translations."""
+
+
+class StepsOfEngine:
+    """Makes the steps for an engine with these search settings. The other parameters are as for `Translator`."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        search: SearchConfig,
+        *,
+        retry: bool,
+        limit: Callable[[int], int] | None = None,
+        beside: Beside = NOTHING,
+    ) -> None:
+        self.reader, self._beside = SourceReader(engine, search, limit), beside
+        self._engine, self._search = engine, search
+        self._has_codes = all(model.codes for model in engine.models)
+        self._pair = next((model.pair for model in engine.models), None)
+        lengths = [model.usual_length for model in engine.models]
+        self._usual_length = max(lengths) if lengths and all(lengths) else 0
+        self._characters = Characters(engine.src_vocab, engine.tgt_vocab)
+        self._retries = retry and not search.no_repeat_ngram
+        self._last: tuple[TranslateOptions, Steps] | None = None
+
+    def __call__(self, options: TranslateOptions) -> Steps:
+        """Returns the steps for these options, and keeps them for the next window. Raises InputError if the model does
+        not translate into the language of the options."""
+        last = self._last
+        if last is None or last[0] is not options:
+            last = self._last = options, self._made(options)
+        return last[1]
+
+    def _made(self, options: TranslateOptions) -> Steps:
+        engine, search, reader, characters = self._engine, self._search, self.reader, self._characters
+        drawn, languages = options.sampling is not None, self._languages(options.to)
+        can_require, compares = search.can_require_phrases and not drawn, options.check_numbers and not options.raw
+        glossary = self._glossary(options, required=can_require)
+        before: list[Step] = [Remember(options.known, options.match)]
+        before.append(Normalise(characters, self._beside.spellings, raw=options.raw))
+        copied = None if options.raw else CopiedText(characters, self._pair if self._has_codes else None)
+        marks = None if options.raw else both_marks(languages, self._pair)
+        protection = self._protection(options)
+        before.append(Protect(protection, copied, glossary, marks, language=languages.src, required=can_require))
+        if not options.raw:
+            before.append(Recase(characters, languages))
+        before.append(Split(reader, engine.src_vocab, options, self._usual_length, languages.src))
+        terms = WriteTerms(engine, reader, search, options.nbest) if glossary and not options.mbr else None
+        retries, requires = self._retries and not drawn, compares and can_require
+        check = Check(engine, reader, retries=retries, compares=compares, requires=requires)
+        twice = SearchTwice(find_with(engine, search, options), check, terms)
+        return Steps(before, twice, [Annotate(engine, options, search.batch_tokens), Finish(options)])
+
+    def _protection(self, options: TranslateOptions) -> Protection | None:
+        if isinstance(options.protect, Protection):
+            return options.protect
+        usual = options.protect is None and not options.raw and self._has_codes
+        return EVERYDAY if usual else None
+
+    def _glossary(self, options: TranslateOptions, *, required: bool) -> Glossary | None:
+        """Returns the terms that the search must write: those of the user and, after them, those of the model."""
+        own = self._beside.glossary if required and not options.raw else None
+        both = own.with_terms(options.glossary) if own and options.glossary else own or options.glossary
+        vocab = self._engine.src_vocab
+        if both and vocab.normalization == NFC:
+            return Glossary(tuple((vocab.as_source(term), forms) for term, forms in both.pairs))
+        return both
+
+    def _languages(self, to: str | None) -> Languages:
+        """Returns the source and the target language, given `to`. One that the model leaves open is ""."""
+        pairs = [pair for pair in self._engine.languages if to in (None, pair.tgt)]
+        sides = {pair.src for pair in pairs}, {pair.tgt for pair in pairs}
+        return Languages(*(next(iter(codes)) if len(codes) == 1 else "" for codes in sides))

@@ -1,0 +1,229 @@
+"""Text that is copied from a line to its translation, such as addresses and placeholders.
+
+Protected text is replaced by a code such as `A1`, which models place well, and the codes of the translation are
+replaced by the text again. The search requires each code as often as it occurs in the source. Where it cannot, or if
+the length limit ended the translation, missing text is put at the end, so that it is never lost.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import regex
+
+from vtrans.system.errors import InputError
+from vtrans.text.words import CODE, WORD, codes_for, has_spaces, words_in
+from vtrans.translate.wording.patterns import EVERYDAY_PATTERNS, HINT, PATTERNS
+
+_MARKUP = re.compile(r"[\W_]+|</?[A-Za-z].*>|&.*;")
+"""Text that keeps the spacing of the source."""
+_GAP = (" ", "")
+_OPENING = regex.compile(r"[\p{Ps}\p{Pi}\p{Pf}\"'#*]+")  # brackets and quotation marks
+
+
+@dataclass(frozen=True)
+class Protection:
+    """Regular expressions for protected text, besides PATTERNS. Raises InputError for one that is not valid."""
+
+    more: tuple[str, ...] = ()
+    hint: str = ""
+    """A pattern that occurs in every line with protected text; other lines are not searched further."""
+
+    def __post_init__(self) -> None:
+        for pattern in self.more:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise InputError(
+                    f"`protect_patterns` must be regular expressions of Python, got {pattern!r}: {error.msg}."
+                ) from None
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        return re.compile("|".join(f"(?:{pattern})" for pattern in (*self.more, *PATTERNS.values())))
+
+    def spans(self, line: str) -> Iterator[Span]:
+        """Yields where a line has protected text."""
+        if not re.search(self.hint, line):
+            return iter(())
+        return (match.span() for match in self._pattern.finditer(line) if match.group().strip())
+
+    def masked(self, line: str) -> Masked:
+        """Returns a line with codes for its protected text."""
+        return masked(line, self.spans(line))
+
+
+EVERYDAY = Protection(tuple(EVERYDAY_PATTERNS.values()), HINT)
+"""The protection of models that have learned codes."""
+
+
+Span = tuple[int, int]
+"""Where a part of a line begins and ends."""
+
+
+def masked(
+    line: str,
+    spans: Iterable[Span],
+    known: Mapping[str, str] | None = None,
+    *,
+    asked: str = "",
+    within: Span | None = None,
+) -> Masked:
+    """Returns a line with codes for the text in these spans, which are in order and do not overlap. `known` are texts
+    that already have codes, and no code occurs in the text `asked`, which the translation may contain. What is not
+    `within` a span stays around the translation."""
+    code_of, (end, last) = dict(known or {}), within or (0, len(line))
+    codes, parts = codes_for(" ".join((line, asked, *code_of.values()))), [("", line[:end])]
+    for begin, stop in spans:
+        text = line[begin:stop]
+        if text not in code_of:
+            code_of[text] = next(codes)
+        before = line[end:begin]
+        parts.append((before, before))
+        # Spaces surround a code. One before a letter has a space already.
+        follows = not before and len(parts) > 2
+        if (follows or line[:begin][-1:].isalnum()) and not (follows and line[begin].isalnum()):
+            parts.append(_GAP)
+        parts.append((code_of[text], text))
+        if line[stop : stop + 1].isalnum():
+            parts.append(_GAP)
+        end = stop
+    own = line[end:last]
+    return Masked([*parts, (own, own), ("", line[last:])], {code: text for text, code in code_of.items()})
+
+
+def _edge(word: str, at: int) -> str:
+    """Returns a word, or only its first or last character if that is of a script without spaces."""
+    return word if has_spaces(word[at : at + 1 or None]) else word[at]
+
+
+@dataclass(frozen=True)
+class _Sides:
+    """The words or codes that touch protected text in a line; "" at a space."""
+
+    text: str
+    before: str
+    after: str
+
+    def joint(self, beside: str, other: str, at: int) -> Part | None:
+        """Returns what to change between the text and a word or code in a translation, before it if `at` is -1, after
+        it if `at` is 0: no space where they touch in the line, and one beside a letter that the model has joined to the
+        text, unless the line has the text in a word. `beside` is the character of the translation there."""
+        if beside == " " and other and self._touches(other, at):
+            return _GAP
+        is_inside_word = self.before[-1:].isalnum() or self.after[:1].isalnum()
+        return ("", " ") if beside.isalnum() and not is_inside_word else None
+
+    def _touches(self, other: str, at: int) -> bool:
+        side, other = _edge(self.before if at else self.after, at), _edge(other, at)
+        if not side or side == other:
+            return bool(side)
+        if _MARKUP.fullmatch(self.text):
+            return has_spaces(side[at]) and (side[at].isalnum() or not other[at].isalnum())
+        return at == -1 and all(map(_OPENING.fullmatch, (side[at], other)))
+
+
+Part = tuple[str, str]
+"""A part of a text, with and without codes."""
+
+
+@dataclass(frozen=True)
+class Masked:
+    """A text whose protected text is represented by codes."""
+
+    parts: Sequence[Part]
+    """The first and the last one have no codes."""
+    texts: Mapping[str, str]
+    """The text of each code."""
+
+    @property
+    def masked(self) -> str:
+        """The text with codes."""
+        return "".join(code for code, _ in self.parts)
+
+    @property
+    def own(self) -> list[str]:
+        """The text besides the protected text."""
+        return [text for code, text in self.parts if code == text]
+
+    @property
+    def text(self) -> str:
+        """The text without codes."""
+        return "".join(text for _, text in self.parts)
+
+    def counts(self) -> Counter[str]:
+        """Returns how often each code occurs."""
+        return Counter(code for code, text in self.parts if code in self.texts and code != text)
+
+    def restored(self, translation: str) -> Masked:
+        """Returns a translation of `masked`. Codes that occur too often are left out, and missing ones are added.
+
+        Spaces beside a code are those of the source (`_Sides.joint`).
+        """
+        left, parts, end, sides = self.counts(), list[Part](), 0, self._sides()
+        last: _Sides | None = None  # of the code that the text follows
+        for begin, code in (*self._codes_in(translation), (len(translation), "")):
+            between = translation[end:begin]
+            own = sides[code][-left[code]] if left[code] > 0 else None
+            words = between.split()
+            opening = last.joint(between[:1], words[0] if words else code, 0) if last else None
+            closing = own.joint(between[-1:], words[-1] if words else "", -1) if own else None
+            between = between[opening is _GAP : len(between) - (closing is _GAP)]
+            parts += [part for part in (opening, (between, between), closing) if part]
+            parts.append((code, own.text if own else ""))
+            left[code] -= 1
+            end, last = begin + len(code), own or (None if between else last)
+        for code in self.texts:
+            for _ in range(left[code]):
+                parts.append(("", " " if any(text for _, text in parts) else ""))
+                parts.append(("", self.texts[code]))
+        return Masked([self.parts[0], *parts, self.parts[-1]], self.texts)
+
+    def _sides(self) -> dict[str, list[_Sides]]:
+        """Returns what touches each occurrence of the protected text."""
+        sides: dict[str, list[_Sides]] = {}
+        parts = [("", ""), *(part for part in self.parts if part[0] and part != _GAP), ("", "")]
+        for (before, _), (code, text), (after, _) in zip(parts, parts[1:], parts[2:], strict=False):
+            if code != text:
+                first = "" if before[-1:].isspace() else before.split()[-1] if before else ""
+                last = "" if after[:1].isspace() else after.split()[0] if after else ""
+                sides.setdefault(code, []).append(_Sides(text, first, last))
+        return sides
+
+    def words_around(self) -> tuple[int, int]:
+        """Returns how many words of `text` are before and after `masked`."""
+        words = [word.span() for word in WORD.finditer(self.text)]
+        first, last = len(self.parts[0][1]), len(self.text) - len(self.parts[-1][1])
+        return sum(end <= first for _, end in words), sum(begin >= last for begin, _ in words)
+
+    def code_words(self) -> dict[str, list[int]]:
+        """Returns the words of `masked` that have each code."""
+        words: dict[str, list[int]] = {}
+        for k, word in enumerate(words_in(self.masked)):
+            for _, code in self._codes_in(word):
+                words.setdefault(code, []).append(k)
+        return words
+
+    def _codes_in(self, text: str) -> Iterator[tuple[int, str]]:
+        """Yields the codes in a text and where they are. Other digits may follow one."""
+        for match in CODE.finditer(text):
+            code = match.group()
+            while code and code not in self.texts:
+                code = code[:-1]
+            if code:
+                yield match.start(), code
+
+    def words(self) -> list[int]:
+        """Returns, for each word of `masked`, the word of `text` that it stands for or is a part of."""
+        begins = [match.start() for match in WORD.finditer(self.text)]
+        places, there = list[int](), 0  # for each character of `masked`, where it is in `text`
+        for code, text in self.parts:
+            places += [there + (i if code == text else 0) for i in range(len(code))]
+            there += len(text)
+        words = (bisect_right(begins, places[match.start()]) - 1 for match in WORD.finditer(self.masked))
+        return [max(0, word) for word in words]
