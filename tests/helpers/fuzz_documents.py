@@ -12,9 +12,9 @@ from starlette.requests import Request
 
 from vtrans.apps.documents.document import READERS, Translated
 from vtrans.apps.documents.files import open_file
-from vtrans.apps.documents.html import read_html
-from vtrans.apps.documents.office import docx_document, odt_document
-from vtrans.apps.documents.subtitles import SubtitleDocument
+from vtrans.apps.documents.formats.html import read_html
+from vtrans.apps.documents.formats.office import docx_document, odt_document
+from vtrans.apps.documents.formats.subtitles import SubtitleDocument
 from vtrans.apps.server.limits import Limits
 from vtrans.apps.server.parameters import Upload, file_request, parameters, translate_request
 from vtrans.apps.server.refusals import Refusal

@@ -13,9 +13,9 @@ import pytest
 from catalogues import Translate, filled, made_of, reverse, rotated, same, seen
 from hypothesis import given
 
-from vtrans.apps.documents.app_strings.android import android_document
 from vtrans.apps.documents.document import FilledDocument, Translated
 from vtrans.apps.documents.files import Filling, open_file
+from vtrans.apps.documents.formats.app_strings.android import android_document
 from vtrans.system.errors import DocumentError
 
 ANDROID = (

@@ -12,8 +12,8 @@ from office_files import BODY, docx, member, zipped
 
 from vtrans.apps.documents.document import Translated, html_document
 from vtrans.apps.documents.files import FORMATS, open_file
-from vtrans.apps.documents.subtitles import SubtitleDocument, broken
-from vtrans.apps.documents.tagged import Tags, tagged_document
+from vtrans.apps.documents.formats.subtitles import SubtitleDocument, broken
+from vtrans.apps.documents.formats.tagged import Tags, tagged_document
 from vtrans.apps.documents.translating import Answers, Groups, Lines
 from vtrans.system.errors import DocumentError, DocumentSizeError
 from vtrans.text.words import has_spaces

@@ -8,7 +8,7 @@ from catalogues import filled, reverse, rotated, same
 from hypothesis import example, given
 from markdown_it import MarkdownIt
 
-from vtrans.apps.documents.markdown_syntax import add_syntax
+from vtrans.apps.documents.formats.markdown_syntax import add_syntax
 
 
 def md(text: str) -> str:

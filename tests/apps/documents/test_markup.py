@@ -11,7 +11,7 @@ from catalogues import Translate, reverse, same
 from hypothesis import example, given
 
 from vtrans.apps.documents.document import Translated, html_document
-from vtrans.apps.documents.html import read_html
+from vtrans.apps.documents.formats.html import read_html
 
 
 def shout(line: str) -> Translated:

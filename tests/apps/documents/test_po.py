@@ -11,7 +11,7 @@ from catalogues import filled, reverse, rotated, same
 from hypothesis import given
 
 from vtrans.apps.documents.document import FilledDocument, Translated
-from vtrans.apps.documents.po import po_document, read_po
+from vtrans.apps.documents.formats.po import po_document, read_po
 from vtrans.system.errors import DocumentError
 
 HEADER = """msgid ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vtrans.apps.documents.document import Document, Translated
-from vtrans.apps.documents.tagged import Tags, tagged_document
+from vtrans.apps.documents.formats.tagged import Tags, tagged_document
 from vtrans.system.errors import DocumentError
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 
 from vtrans.apps.documents.document import FilledDocument, Translated
 from vtrans.apps.documents.files import Filling, open_file
-from vtrans.apps.documents.xliff import xliff_document, xliff_pairs
+from vtrans.apps.documents.formats.xliff import xliff_document, xliff_pairs
 from vtrans.system.errors import DocumentError
 from vtrans.text.languages import Languages
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from itertools import count, groupby, islice
 from typing import Protocol
 
-from vtrans.apps.documents.html import escape, read_html, with_direction
-from vtrans.apps.documents.markup import Item, Segment
+from vtrans.apps.documents.formats.html import escape, read_html, with_direction
+from vtrans.apps.documents.formats.markup import Item, Segment
 from vtrans.apps.documents.sentences import MARKS, Splitting, split_sentences
 from vtrans.data.matches import Kind, Known
 from vtrans.system.errors import DocumentError

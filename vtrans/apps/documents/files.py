@@ -12,20 +12,20 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import PurePath
 
-from vtrans.apps.documents.app_strings.android import android_document
-from vtrans.apps.documents.app_strings.apple_strings import strings_document, strings_encoding
-from vtrans.apps.documents.app_strings.json_files import arb_languages, json_document
-from vtrans.apps.documents.app_strings.qt import ts_document, ts_encoding, ts_languages
-from vtrans.apps.documents.app_strings.xcstrings import xcstrings_document, xcstrings_languages
 from vtrans.apps.documents.document import READERS, Document
-from vtrans.apps.documents.html import escape, html_encoding
-from vtrans.apps.documents.markdown import markdown_document
-from vtrans.apps.documents.office import docx_document, odt_document
-from vtrans.apps.documents.po import charset, po_document, po_languages
-from vtrans.apps.documents.subtitles import SubtitleDocument
-from vtrans.apps.documents.tmx import tmx_document
-from vtrans.apps.documents.xliff import xliff_document, xliff_languages
-from vtrans.apps.documents.xml import check, encoding
+from vtrans.apps.documents.formats.app_strings.android import android_document
+from vtrans.apps.documents.formats.app_strings.apple_strings import strings_document, strings_encoding
+from vtrans.apps.documents.formats.app_strings.json_files import arb_languages, json_document
+from vtrans.apps.documents.formats.app_strings.qt import ts_document, ts_encoding, ts_languages
+from vtrans.apps.documents.formats.app_strings.xcstrings import xcstrings_document, xcstrings_languages
+from vtrans.apps.documents.formats.html import escape, html_encoding
+from vtrans.apps.documents.formats.markdown import markdown_document
+from vtrans.apps.documents.formats.office import docx_document, odt_document
+from vtrans.apps.documents.formats.po import charset, po_document, po_languages
+from vtrans.apps.documents.formats.subtitles import SubtitleDocument
+from vtrans.apps.documents.formats.tmx import tmx_document
+from vtrans.apps.documents.formats.xliff import xliff_document, xliff_languages
+from vtrans.apps.documents.formats.xml import check, encoding
 from vtrans.system.errors import DocumentError, DocumentSizeError
 from vtrans.text.languages import base
 from vtrans.text.lines import converted, marked_encoding, unmarked_encoding

@@ -10,15 +10,15 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import PurePath
 
-from vtrans.apps.documents.app_strings.qt import ts_languages, ts_pairs
-from vtrans.apps.documents.app_strings.xcstrings import xcstrings_languages, xcstrings_pairs
 from vtrans.apps.documents.document import MarkedDocument, Paired
 from vtrans.apps.documents.files import open_file
-from vtrans.apps.documents.po import po_languages, po_pairs
+from vtrans.apps.documents.formats.app_strings.qt import ts_languages, ts_pairs
+from vtrans.apps.documents.formats.app_strings.xcstrings import xcstrings_languages, xcstrings_pairs
+from vtrans.apps.documents.formats.po import po_languages, po_pairs
+from vtrans.apps.documents.formats.tmx import tmx_languages, tmx_pairs
+from vtrans.apps.documents.formats.xliff import xliff_languages, xliff_pairs
 from vtrans.apps.documents.remembered import Remembered, TextPair, coded_pair
 from vtrans.apps.documents.sentences import PROTECTION, has_words
-from vtrans.apps.documents.tmx import tmx_languages, tmx_pairs
-from vtrans.apps.documents.xliff import xliff_languages, xliff_pairs
 from vtrans.system.errors import DocumentError
 from vtrans.text.languages import Languages, base
 

@@ -11,8 +11,8 @@ from functools import partial
 from typing import Any
 
 from vtrans.apps.documents.document import PlainDocument, html_document
+from vtrans.apps.documents.formats.tagged import Tags, tagged_document
 from vtrans.apps.documents.sentences import Splitting
-from vtrans.apps.documents.tagged import Tags, tagged_document
 from vtrans.apps.server.batching import RequestOptions
 from vtrans.apps.server.limits import Limits
 from vtrans.apps.server.parameters import check_texts, flag, required_text

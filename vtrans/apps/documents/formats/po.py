@@ -15,7 +15,7 @@ from functools import partial
 from polib import escape, unescape
 
 from vtrans.apps.documents.document import Document, FilledDocument, Paired, Slot, filled_slot
-from vtrans.apps.documents.icu import UnclearMessage, icu_strings
+from vtrans.apps.documents.formats.icu import UnclearMessage, icu_strings
 from vtrans.apps.documents.placeholders import Format, has_icu, placeholders
 from vtrans.apps.documents.program_strings import Message, ProgramString
 from vtrans.system.errors import DocumentError

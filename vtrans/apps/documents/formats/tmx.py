@@ -7,7 +7,7 @@ from functools import partial
 from xml.sax.saxutils import escape, quoteattr
 
 from vtrans.apps.documents.document import Document, FilledDocument, MarkedDocument, Paired, Slot
-from vtrans.apps.documents.xml import LANGUAGE, Element, inline_items, parse
+from vtrans.apps.documents.formats.xml import LANGUAGE, Element, inline_items, parse
 from vtrans.system.errors import DocumentError
 from vtrans.text.languages import Languages, base
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from vtrans.apps.documents.app_strings.copies import Copy, Found, Node, completed
 from vtrans.apps.documents.document import Document
+from vtrans.apps.documents.formats.app_strings.copies import Copy, Found, Node, completed
+from vtrans.apps.documents.formats.xml import encoding
 from vtrans.apps.documents.program_strings import ProgramString, format_flags, paired, slot_of
-from vtrans.apps.documents.xml import encoding
 from vtrans.system.errors import DocumentError
 
 _SPACE = r"(?:\s|/\*.*?\*/|//[^\n]*+)*+"

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from vtrans.apps.documents.app_strings.copies import Node
-from vtrans.apps.documents.app_strings.json_files import read_json
 from vtrans.apps.documents.document import Document, FilledDocument, Paired, Slot
+from vtrans.apps.documents.formats.app_strings.copies import Node
+from vtrans.apps.documents.formats.app_strings.json_files import read_json
 from vtrans.apps.documents.program_strings import ProgramString, format_flags, paired
 from vtrans.system.errors import DocumentError
 from vtrans.text.languages import Languages

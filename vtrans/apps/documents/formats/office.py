@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from xml.sax.saxutils import escape
 
 from vtrans.apps.documents.document import Document, MarkedDocument
-from vtrans.apps.documents.markup import Item
-from vtrans.apps.documents.xml import Element, parse
+from vtrans.apps.documents.formats.markup import Item
+from vtrans.apps.documents.formats.xml import Element, parse
 
 _WORD = (
     "http://schemas.openxmlformats.org/wordprocessingml/2006/main",

@@ -8,11 +8,11 @@ from functools import partial
 from xml.sax.saxutils import escape, quoteattr
 
 from vtrans.apps.documents.document import Document, FilledDocument, Paired, Slot, filled_slot
-from vtrans.apps.documents.icu import UnclearMessage, icu_strings
+from vtrans.apps.documents.formats.icu import UnclearMessage, icu_strings
+from vtrans.apps.documents.formats.xml import SPACE, Element, is_text, parse, unindented
 from vtrans.apps.documents.placeholders import has_icu
 from vtrans.apps.documents.program_strings import Message, XmlString
 from vtrans.apps.documents.sentences import MARKS
-from vtrans.apps.documents.xml import SPACE, Element, is_text, parse, unindented
 from vtrans.system.errors import DocumentError
 from vtrans.text.languages import Languages
 

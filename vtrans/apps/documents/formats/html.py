@@ -14,8 +14,8 @@ from typing import Any
 
 import turbohtml
 
-from vtrans.apps.documents.markup import Item
-from vtrans.apps.documents.xml import encoding
+from vtrans.apps.documents.formats.markup import Item
+from vtrans.apps.documents.formats.xml import encoding
 
 _PROTECTED = """
 audio canvas code iframe kbd math noscript object plaintext samp script style svg template textarea tt var video xmp

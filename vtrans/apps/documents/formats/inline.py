@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from vtrans.apps.documents.markup import DEEPEST, Item
+from vtrans.apps.documents.formats.markup import DEEPEST, Item
 from vtrans.apps.documents.sentences import PROTECTION
 from vtrans.translate.wording.patterns import ARGUMENT
 

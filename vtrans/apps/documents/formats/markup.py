@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import Literal
 
+from vtrans.apps.documents.formats.word_parts import Links, divided_words
 from vtrans.apps.documents.sentences import PROTECTION, Splitting, gaps, split_sentences
-from vtrans.apps.documents.word_parts import Links, divided_words
 from vtrans.text.words import WORD, unwrapped
 from vtrans.translate.wording.protect import Span
 

@@ -20,9 +20,9 @@ from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
 from vtrans.apps.documents.document import Document, FilledDocument, MarkedDocument, Slot
-from vtrans.apps.documents.html import VOID
-from vtrans.apps.documents.markdown_syntax import MARKER, add_syntax
-from vtrans.apps.documents.markup import Item
+from vtrans.apps.documents.formats.html import VOID
+from vtrans.apps.documents.formats.markdown_syntax import MARKER, add_syntax
+from vtrans.apps.documents.formats.markup import Item
 
 _LINE = re.compile(r"\r\n?|\n")
 _FRONT_MATTER = re.compile(r"---[ \t]*\r?\n.*?\n(?:---|\.\.\.)[ \t]*\r?(?=\n|\Z)", re.DOTALL)

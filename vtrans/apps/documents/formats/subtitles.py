@@ -11,8 +11,8 @@ from dataclasses import replace
 import regex
 
 from vtrans.apps.documents.document import FilledDocument, MarkedDocument, Slot
-from vtrans.apps.documents.html import read_html
-from vtrans.apps.documents.markup import Item
+from vtrans.apps.documents.formats.html import read_html
+from vtrans.apps.documents.formats.markup import Item
 from vtrans.system.errors import DocumentError
 from vtrans.text.words import unwrapped
 

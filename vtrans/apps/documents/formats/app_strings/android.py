@@ -8,13 +8,13 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from xml.sax.saxutils import escape
 
-from vtrans.apps.documents.app_strings.copies import Copy, Found, Node, completed
 from vtrans.apps.documents.document import Document
-from vtrans.apps.documents.inline import Span
-from vtrans.apps.documents.markup import Item
+from vtrans.apps.documents.formats.app_strings.copies import Copy, Found, Node, completed
+from vtrans.apps.documents.formats.inline import Span
+from vtrans.apps.documents.formats.markup import Item
+from vtrans.apps.documents.formats.xml import Element, inline_items, is_text, parse
 from vtrans.apps.documents.placeholders import CONVERSION
 from vtrans.apps.documents.program_strings import ProgramString, format_flags, paired, slot_of
-from vtrans.apps.documents.xml import Element, inline_items, is_text, parse
 from vtrans.system.errors import DocumentError
 
 _HTML = "a annotation b big cite dfn em font i s small span strike strong sub sup tt u"

@@ -7,8 +7,8 @@ from dataclasses import replace
 from functools import partial
 
 from vtrans.apps.documents.document import Document, FilledDocument, Paired, Slot, filled_slot
+from vtrans.apps.documents.formats.xml import Element, encoding, parse
 from vtrans.apps.documents.program_strings import XmlString
-from vtrans.apps.documents.xml import Element, encoding, parse
 from vtrans.system.errors import DocumentError
 from vtrans.text.languages import Languages
 

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 from functools import partial
 
-from vtrans.apps.documents.app_strings.copies import Copy, Found, Node, completed
 from vtrans.apps.documents.document import Document, filled_slot
-from vtrans.apps.documents.icu import IcuString, UnclearMessage, icu_strings
+from vtrans.apps.documents.formats.app_strings.copies import Copy, Found, Node, completed
+from vtrans.apps.documents.formats.icu import IcuString, UnclearMessage, icu_strings
 from vtrans.apps.documents.placeholders import has_icu
 from vtrans.apps.documents.program_strings import ProgramString, format_flags, paired, slot_of
 from vtrans.system.errors import DocumentError

@@ -8,9 +8,9 @@ from itertools import groupby
 from xml.sax.saxutils import escape
 
 from vtrans.apps.documents.document import Document, MarkedDocument
-from vtrans.apps.documents.markup import Item
+from vtrans.apps.documents.formats.markup import Item
+from vtrans.apps.documents.formats.xml import Element, is_text, parse
 from vtrans.apps.documents.sentences import Splitting
-from vtrans.apps.documents.xml import Element, is_text, parse
 
 _DECLARED = ("<?xml", "<!DOCTYPE")
 _ROOT = "<text>", "</text>"
