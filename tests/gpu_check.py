@@ -38,8 +38,9 @@ from vtrans.data.preparation.prepare import prepare
 from vtrans.data.store import DataFolder
 from vtrans.engines.incremental import IncrementalDecoder
 from vtrans.engines.torch_engine import TorchEngine
-from vtrans.model import Cache, Transformer
+from vtrans.model.cache import Cache
 from vtrans.model.checkpoint import load_model
+from vtrans.model.network import Transformer
 from vtrans.search.history import Ints
 from vtrans.storage.run_folder import RunFolder, RunLock
 from vtrans.system.console import Console

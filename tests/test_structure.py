@@ -37,14 +37,14 @@ LAYERS = (
     ("__main__",),
 )
 # An application may import the core, and those before it.
-APPLICATIONS = ("adapting", "analysis", "cleaning", "documents", "experiments", "interop", "server")
+APPLICATIONS = ("analysis", "cleaning", "documents", "adapting", "interop", "server")
 LAYER = {part: number for number, parts in enumerate(LAYERS) for part in parts}
 MODULES = {
     ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__"): path
     for path in PACKAGE.rglob("*.py")
     if "recipes" not in path.relative_to(PACKAGE).parts
 }
-SHARED = {"generated", "lines", "options", "texts"}  # what commands share
+SHARED = {"applications", "generated", "lines", "options", "texts"}  # what commands share
 # Modules that import no torch.
 LIGHT = (
     "system.errors", "system.files", "text.lines", "text.languages", "text.vocabulary", "config.keys", "config",

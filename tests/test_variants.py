@@ -21,8 +21,9 @@ from torch import Tensor, nn
 
 from vtrans.config import ModelConfig
 from vtrans.data.store import DataFolder
-from vtrans.model import Transformer, count_parameters, tensor_of
 from vtrans.model.checkpoint import aliases, load_model, weights_of
+from vtrans.model.network import Transformer, count_parameters
+from vtrans.model.positions import tensor_of
 from vtrans.model.rotary import sinusoidal
 from vtrans.system.errors import RecipeError
 from vtrans.training.average import average

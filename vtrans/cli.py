@@ -23,6 +23,7 @@ from typing import Annotated, Any
 import typer
 
 import vtrans
+from vtrans.commands import applications
 from vtrans.commands.lines import print_line
 from vtrans.config.keys import LONGEST_SHOWN
 from vtrans.system.console import Console
@@ -132,10 +133,21 @@ _PANELS: dict[str, tuple[str, ...]] = {
     "Exchange and speed": ("import_", "export", "shortlist"),
     "Service and machines": ("serve", "memory", "collect", "doctor"),
 }
-"""The commands by panel. Each is a function in the file of its name in commands/."""
+"""The commands by panel. Each is a function in the file of its name in commands/, of the core or of an application."""
+_APPLICATIONS: dict[str, tuple[str, ...]] = {
+    "adapting": ("adapt",),
+    "analysis": ("report", "inspect", "attend", "overlap", "calibrate", "doctor"),
+    "cleaning": ("clean",),
+    "documents": ("memory",),
+    "interop": ("import_", "export", "shortlist"),
+    "server": ("serve",),
+}
+for _application in ("analysis", "documents", "interop"):
+    getattr(applications, _application).package = f"vtrans.apps.{_application}"
+_PACKAGES = {_name: f"vtrans.apps.{_application}" for _application, _names in _APPLICATIONS.items() for _name in _names}
 for _panel, _names in _PANELS.items():
     for _name in _names:
-        _command = getattr(import_module(f"vtrans.commands.{_name}"), _name)
+        _command = getattr(import_module(f"{_PACKAGES.get(_name, 'vtrans')}.commands.{_name}"), _name)
         app.command(_name.replace("_", "-").strip("-"), cls=_Command, rich_help_panel=_panel)(_command)
 
 

@@ -28,9 +28,10 @@ from torch.profiler import ProfilerActivity, profile
 
 from vtrans.config import PRECISIONS, ModelConfig, TrainConfig
 from vtrans.data.batches import Batch, collate, plan_epoch
-from vtrans.model import Transformer, kernels
+from vtrans.model import kernels
 from vtrans.model.automatic import automatic_kernels
 from vtrans.model.kernels import Kernels
+from vtrans.model.network import Transformer
 from vtrans.model.products import linear
 from vtrans.system.memory import manage_memory
 from vtrans.training.optimization.loss import Objective, autocast

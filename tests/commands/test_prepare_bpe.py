@@ -70,8 +70,8 @@ def test_a_file_of_pairs_is_a_corpus_like_two_files(run_cli: Run, folder: Path) 
     with gzip.open("b.en-fr.csv.gz", "wt", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows(french)
     Path("valid.en-fr.tsv").write_bytes(b"a cat \xff\tun chat\n")
-    words = ("--pairs", "a.en-de.tsv", "--pairs", "b.en-fr.csv.gz", "--valid-pairs", "valid.en-fr.tsv")
-    words += ("--tag", ">>de<<", "--tag", ">>fr<<", "--on-bad-utf8", "replace", "--vocab-size", "400")
+    words = ["--pairs", "a.en-de.tsv", "--pairs", "b.en-fr.csv.gz", "--valid-pairs", "valid.en-fr.tsv"]
+    words += ["--tag", ">>de<<", "--tag", ">>fr<<", "--on-bad-utf8", "replace", "--vocab-size", "400"]
     done = run_cli("prepare-bpe", *words, "--json")
     assert done.code == 0, done.err
     assert "valid.en-fr.tsv: 1 pairs, with 1 U+FFFD" in done.err

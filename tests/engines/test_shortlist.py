@@ -32,8 +32,8 @@ from vtrans.engines.candidates import Candidates
 from vtrans.engines.compiled.decoder import compiled_decoder
 from vtrans.engines.compiled_engine import CompiledEngine
 from vtrans.engines.torch_engine import TorchEngine
-from vtrans.model import Transformer
 from vtrans.model.checkpoint import LoadedModel, add_shortlist, load_model
+from vtrans.model.network import Transformer
 from vtrans.search.options import Sampling
 from vtrans.storage.model_file import Shortlist, with_network
 from vtrans.storage.run_folder import RunFolder

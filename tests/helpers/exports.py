@@ -14,8 +14,8 @@ from vtrans.apps.interop.comparison import Comparison, Program
 from vtrans.apps.interop.ctranslate2 import exporter as exporting
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.data.store import DataFolder
-from vtrans.model import Transformer
 from vtrans.model.checkpoint import LoadedModel
+from vtrans.model.network import Transformer
 from vtrans.system.console import Console
 from vtrans.text.vocabulary import EOS_ID, PAD_ID
 

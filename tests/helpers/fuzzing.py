@@ -17,8 +17,8 @@ from pathlib import Path
 import torch
 
 from vtrans.config import ModelConfig, SearchConfig
-from vtrans.model import Transformer
 from vtrans.model.checkpoint import LoadedModel
+from vtrans.model.network import Transformer
 from vtrans.system.errors import VtransError
 from vtrans.text.piece_table import pack
 from vtrans.text.vocabulary import PAD_ID, Vocabulary

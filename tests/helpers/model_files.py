@@ -8,8 +8,8 @@ import torch
 
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.data.store import DataFolder
-from vtrans.model import Transformer
 from vtrans.model.checkpoint import LoadedModel
+from vtrans.model.network import Transformer
 from vtrans.text.vocabulary import PAD_ID
 
 SHAPE: dict[str, Any] = {"d_model": 16, "d_ff": 24, "heads": 2, "encoder_layers": 1, "decoder_layers": 2}

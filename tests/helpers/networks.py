@@ -15,8 +15,9 @@ from vtrans.config import ModelConfig
 from vtrans.engines.alignments import Links, links
 from vtrans.engines.attention import attention
 from vtrans.engines.incremental import IncrementalDecoder
-from vtrans.model import Cache, Transformer
+from vtrans.model.cache import Cache
 from vtrans.model.checkpoint import weights_of
+from vtrans.model.network import Transformer
 from vtrans.search.decoder import SubwordPair, logprobs_of
 from vtrans.storage.layout import layout_of
 from vtrans.storage.model_file import Weights

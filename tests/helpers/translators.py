@@ -19,8 +19,8 @@ from vtrans.data.preparation.learn_vocabulary import learn
 from vtrans.engines.alignments import Links
 from vtrans.engines.engine import Source
 from vtrans.engines.torch_engine import TorchEngine
-from vtrans.model import Transformer
 from vtrans.model.checkpoint import LoadedModel
+from vtrans.model.network import Transformer
 from vtrans.search.decoder import SubwordPair
 from vtrans.search.loop import Hypothesis
 from vtrans.storage.model_file import Model

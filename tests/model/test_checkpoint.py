@@ -17,8 +17,8 @@ from torch import Tensor
 from vtrans.config import TIE_FORMS
 from vtrans.data.store import DataFolder
 from vtrans.engines.torch_engine import TorchEngine
-from vtrans.model import Transformer
 from vtrans.model.checkpoint import aliases, load_model, load_weights, save_model
+from vtrans.model.network import Transformer
 from vtrans.storage.tensors import FORMAT
 from vtrans.translate.translator import Translator
 

@@ -13,7 +13,8 @@ from networks import BOS, PAD, SEQUENCES, SMALL, VARIANTS, V, make, padded, sequ
 from torch import Tensor, nn
 
 from vtrans.config import ModelConfig, resolve_tie
-from vtrans.model import Decoder, DecoderLayer, Transformer, count_parameters
+from vtrans.model.layers import DecoderLayer
+from vtrans.model.network import Decoder, Transformer, count_parameters
 from vtrans.training.recipe import load_recipe
 
 

@@ -10,7 +10,7 @@ import torch
 from networks import SEQUENCE, SMALL, V, make, padded, sequences
 from torch import Tensor
 
-from vtrans.model import Transformer
+from vtrans.model.network import Transformer
 from vtrans.model.positions import ComputedPositions, rotate
 from vtrans.system.errors import InputError
 

@@ -19,7 +19,7 @@ from recipes.studies.table import Found, table
 from recipes.work import Starter
 from vtrans import cli
 from vtrans.config import resolve_tie
-from vtrans.model import Transformer, count_parameters
+from vtrans.model.network import Transformer, count_parameters
 from vtrans.system.errors import InputError, VtransError
 from vtrans.training.recipe import load_recipe
 

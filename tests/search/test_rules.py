@@ -26,8 +26,8 @@ from translators import (
 from vtrans.config import SearchConfig
 from vtrans.engines.incremental import IncrementalDecoder
 from vtrans.engines.torch_engine import TorchEngine
-from vtrans.model import Transformer
 from vtrans.model.checkpoint import LoadedModel
+from vtrans.model.network import Transformer
 from vtrans.search.beam import beam_search
 from vtrans.search.decoder import Best, logprobs_of
 from vtrans.search.history import RowHistory

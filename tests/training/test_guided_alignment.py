@@ -18,8 +18,8 @@ from vtrans.config import ModelConfig, Recipe, TrainConfig, check_together
 from vtrans.data.batches import Batch, collate
 from vtrans.data.store import DataFolder
 from vtrans.engines.attention import cross_attention, mean_attention
-from vtrans.model import Transformer
 from vtrans.model.checkpoint import load_model
+from vtrans.model.network import Transformer
 from vtrans.system.errors import RecipeError
 from vtrans.text.vocabulary import EOS_ID
 from vtrans.text.words import words_of_line

@@ -18,8 +18,8 @@ from safetensors.torch import load_file
 
 from vtrans.config import SearchConfig
 from vtrans.data.store import DataFolder
-from vtrans.model import Transformer
 from vtrans.model.checkpoint import LoadedModel, load_model, save_model
+from vtrans.model.network import Transformer
 from vtrans.storage.layout import layout_of
 from vtrans.storage.run_folder import RunFolder
 from vtrans.storage.states import read_progress

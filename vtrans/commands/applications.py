@@ -7,12 +7,11 @@ from typing import Any
 
 
 class Application:
-    """The modules of an application, each of which is imported when it is first used."""
+    """Imports a module of an application when it is used: `documents("pairs")`."""
 
-    def __init__(self) -> None:
-        self.package = ""
+    package = ""
 
-    def __getattr__(self, module: str) -> Any:
+    def __call__(self, module: str) -> Any:
         return import_module(f"{self.package}.{module}")
 
 

@@ -18,6 +18,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
+from vtrans.commands.applications import interop
 from vtrans.config import DEFAULT_RUN
 from vtrans.config.keys import Key, check_value, keys_of
 from vtrans.system.errors import InputError
@@ -36,9 +37,7 @@ def _recipes(incomplete: str) -> list[str]:
 
 
 def _formats(incomplete: str) -> list[str]:
-    from vtrans.apps.interop.expressible import PROGRAMS
-
-    return _begun(PROGRAMS, incomplete)
+    return _begun(interop("expressible").PROGRAMS, incomplete)
 
 
 def _files(incomplete: str) -> list[str]:
@@ -122,7 +121,7 @@ class Models:
 def generated(command: Callable[..., None]) -> Callable[..., None]:
     """Returns the command with a parameter per option, as Typer reads them."""
     hints = get_type_hints(command, include_extras=True)
-    whole: dict[str, type[Any]] = {}
+    whole: dict[str, Any] = {}
     given: dict[str, Given] = {}
     named: dict[str, Models] = {}
     parameters: list[inspect.Parameter] = []
@@ -134,9 +133,9 @@ def generated(command: Callable[..., None]) -> Callable[..., None]:
         elif marks := [mark for mark in get_args(hint) if isinstance(mark, Given)]:
             given[name] = marks[0]
             parameters += _parameters(marks[0].kind, marks[0])
-        elif dataclasses.is_dataclass(hint) and isinstance(hint, type):
-            whole[name] = hint
-            parameters += _parameters(hint)
+        elif kinds := [kind for kind in (hint, *get_args(hint)) if dataclasses.is_dataclass(kind)]:
+            (whole[name],) = kinds
+            parameters += _parameters(whole[name])
         else:
             parameters.append(parameter.replace(annotation=hint, kind=inspect.Parameter.KEYWORD_ONLY))
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
+from vtrans.commands.applications import interop
 from vtrans.commands.generated import option, option_of
 from vtrans.commands.lines import check_equal
 from vtrans.config import DEFAULT_RUN, EngineConfig
@@ -87,7 +88,6 @@ def check_output(output: Path | None, inputs: list[tuple[str, Path | None]]) -> 
     flag and its file."""
     if output is None:
         return
-    from vtrans.apps.interop.ctranslate2.folder import is_exported
     from vtrans.storage.run_folder import run_of
 
     try:
@@ -96,7 +96,7 @@ def check_output(output: Path | None, inputs: list[tuple[str, Path | None]]) -> 
                 raise InputError(f"--out must not be the file of {option}, got {output} for both.")
         if run_of(output):
             raise InputError(f"--out must not be a file of `vtrans train` or `vtrans average`, got {output}.")
-        if is_exported(Path(os.path.realpath(output)).parent):
+        if interop("ctranslate2.folder").is_exported(Path(os.path.realpath(output)).parent):
             raise InputError(f"--out must not be in a folder that `vtrans export` made, got {output}.")
     except OSError:  # opening the file will raise the error
         return

@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
-from vtrans.apps.documents.command_line import check_packages, take
+from vtrans.commands.applications import documents
 from vtrans.commands.generated import generated, option
 from vtrans.commands.lines import print_line
 from vtrans.commands.options import Json, Quiet
@@ -21,7 +21,6 @@ from vtrans.text.languages import Languages, base
 from vtrans.text.lines import write_lines
 
 if TYPE_CHECKING:
-    from vtrans.apps.documents.pairs import Taken
     from vtrans.data.preparation.pair_files import PairFile
 
 VOCAB_FROM = "Use the vocabulary of this model, to fine-tune it, or of this data folder, instead of learning one."
@@ -57,16 +56,16 @@ def prepare_bpe(
 
     if vocab_from is not None:
         options = dataclasses.replace(options, vocabularies=_vocabularies_of(vocab_from))
-    console, documents, messages = Console(quiet=quiet), dict[str, Any](), list[str]()
+    console, counts, messages = Console(quiet=quiet), dict[str, Any](), list[str]()
     with ended_by_signals(), TemporaryDirectory(prefix="vtrans-") as folder:
         for part, files in (("train", pairs), ("valid", valid_pairs)):
             if files:
                 options, corpora = _with_pairs(options, part, files, Path(folder, part))
                 messages += [f"{file}: {taken}" for file, taken in zip(files, corpora, strict=True)]
-                documents[part] = [taken.counts for taken in corpora]
+                counts[part] = [taken.counts for taken in corpora]
         for message in messages:
             console.info(message)
-        report = prepare(options, console, dry_run=dry_run, documents=documents)
+        report = prepare(options, console, dry_run=dry_run, documents=counts)
     if as_json:
         print_line(json.dumps(report, ensure_ascii=False, indent=2, sort_keys=True))
 
@@ -86,14 +85,14 @@ def _vocabularies_of(path: Path) -> tuple[bytes, ...]:
 
 def _with_pairs(
     options: PrepareOptions, part: str, sources: Sequence[Path], folder: Path
-) -> tuple[PrepareOptions, list[PairFile | Taken]]:
+) -> tuple[PrepareOptions, list[PairFile | Any]]:
     """Returns the options with files of pairs, documents, or folders of documents, as further corpora of a part, whose
     files are written to `folder`. Returns also what was taken for each corpus."""
     from vtrans.data.preparation.pair_files import PairFile
 
     names = ("src", "tgt") if part == "train" else ("valid_src", "valid_tgt")
     files = [list(getattr(options, name)) for name in names]
-    corpora: list[PairFile | Taken] = []
+    corpora: list[PairFile | Any] = []
     for source in sources:
         number = len(files[0])
         languages = Languages(*(_language(codes, part, number) for codes in (options.src_lang, options.tgt_lang)))
@@ -109,13 +108,11 @@ def _with_pairs(
     return dataclasses.replace(options, **given), corpora
 
 
-def _taken(source: Path, languages: Languages) -> Taken:
+def _taken(source: Path, languages: Languages) -> Any:
     """Returns the pairs of a document, or of a folder of documents."""
-    check_packages("`pairs`")
-    from vtrans.apps.documents.pairs import Taken
-
-    taken = Taken(languages)
-    take(source, taken)
+    documents("command_line").check_packages("`pairs`")
+    taken = documents("pairs").Taken(languages)
+    documents("command_line").take(source, taken)
     return taken
 
 

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from vtrans.commands.applications import analysis, interop
 from vtrans.commands.generated import option
 from vtrans.commands.options import Device, Quiet, TrainProcesses, TrainThreads
 from vtrans.config import DEFAULT_RECIPE, DEFAULT_RUN
@@ -50,14 +51,14 @@ def train(
     """
     if dry_run and quiet:
         raise InputError("--dry-run prints an estimate; leave out --quiet.")
-    from vtrans.apps.interop.expressible import PROGRAMS, check_model
     from vtrans.data.store import DataFolder
     from vtrans.storage.run_folder import RunFolder
     from vtrans.training.setup import TrainOptions
     from vtrans.training.trainer import train as run_training
 
-    if export_to is not None and export_to not in PROGRAMS:
-        raise InputError(f"--for must be one of {', '.join(PROGRAMS)}, got {export_to!r}.")
+    programs = interop("expressible").PROGRAMS if export_to else {}
+    if export_to is not None and export_to not in programs:
+        raise InputError(f"--for must be one of {', '.join(programs)}, got {export_to!r}.")
     console = Console(quiet=quiet)
     options = TrainOptions(
         recipe=recipe,
@@ -69,7 +70,9 @@ def train(
         init_from=init_from,
         compile=compile_,
         dry_run=dry_run,
-        check=partial(check_model, program=PROGRAMS[export_to]) if export_to else lambda model: None,
+        check=partial(interop("expressible").check_model, program=programs[export_to])
+        if export_to
+        else lambda model: None,
         validated=partial(_write_report, RunFolder(out), data, console) if report else lambda: None,
     )
     run_training(DataFolder.open(data), RunFolder(out), console, options)
@@ -77,9 +80,8 @@ def train(
 
 def _write_report(run: RunFolder, data: Path, console: Console) -> None:
     """Writes the report of a run that is still training. A failure ends neither the training nor later reports."""
-    from vtrans.apps.analysis.report import ReportOptions, write_report
-
+    report = analysis("report")
     try:
-        write_report([run.path], run.report, ReportOptions(data=data))
+        report.write_report([run.path], run.report, report.ReportOptions(data=data))
     except (VtransError, OSError) as error:
         console.warn(f"the report was not written: {error}")

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from vtrans.apps.documents.command_line import Documents, Written, remembered, translate_files
+from vtrans.commands import applications
 from vtrans.commands.generated import Given, argument, generated, option
 from vtrans.commands.lines import many
 from vtrans.commands.options import GLOSSARY, SEARCH_PANEL, STORED, Ensemble, Processes, Quiet, Threads, To
@@ -94,9 +94,7 @@ class Reading:
         patterns = self.protect_patterns
         protection: Protection | Literal[False] | None = False if self.no_protect else None
         if documents:
-            from vtrans.apps.documents.sentences import PROTECTION
-
-            patterns += PROTECTION.more
+            patterns += applications.documents("sentences").PROTECTION.more
         if self.protect or patterns:
             protection = Protection(patterns)
         memory = _memory(self.memory, models, to, protection, console) if self.memory else {}
@@ -174,7 +172,7 @@ def translate(
     ] = False,
     sampling_options: Annotated[dict[str, Any], Given(Sampling)],
     mbr: Annotated[dict[str, Any], Given(Mbr)],
-    documents: Documents,
+    documents: Annotated[Any, applications.documents("command_line").Documents],
     quiet: Quiet = False,
 ) -> None:
     """Translate text: one line out for every line in. Or translate documents and write them in their format.
@@ -213,8 +211,12 @@ def translate(
         written = None
         if text.output and len(targets) > 1:
             settings = engine, search, no_retry, reading, sampling, sampling_options, mbr, documents, to
-            written = Written(text.output, _settings_of(models, reading, settings))
-        translate_files(load_model, targets, options, documents, division, console, written)
+            written = applications.documents("command_line").Written(
+                text.output, _settings_of(models, reading, settings)
+            )
+        applications.documents("command_line").translate_files(
+            load_model, targets, options, documents, division, console, written
+        )
         return
     common = {**decisive(engine), "weights": list(models.weights) or None, "no_retry": no_retry}
     translate_text(load_model, models.paths, common, options, text, division, console)
@@ -251,7 +253,6 @@ def _memory(
     path: Path, models: Ensemble, to: str | None, protection: Protection | Literal[False] | None, console: Console
 ) -> dict[str, Any]:
     """Returns the fields of a TranslateOptions for a memory."""
-    from vtrans.apps.documents.remembered import Lookup
     from vtrans.storage.model_file import read_blueprint
     from vtrans.translate.wording.protect import EVERYDAY
 
@@ -260,10 +261,13 @@ def _memory(
         protection = EVERYDAY
     pairs = [pair for pair in able[0].languages if to in (None, pair.tgt)]
     src, tgt = ({pair[side] for pair in pairs} for side in (0, 1))
-    memory = remembered(path, Languages(*(codes.pop() if len(codes) == 1 else "" for codes in (src, tgt))))
+    memory = applications.documents("command_line").remembered(
+        path, Languages(*(codes.pop() if len(codes) == 1 else "" for codes in (src, tgt)))
+    )
     console.info(many(len(memory), "text", f"in the memory {path}"))
     if all(model.matches for model in able):
-        return {"known": memory, "match": Lookup(memory.sentences(), protection or None)}
+        lookup = applications.documents("remembered").Lookup
+        return {"known": memory, "match": lookup(memory.sentences(), protection or None)}
     console.info("only exact matches are used: the model was trained without `prepare-bpe --fuzzy`")
     return {"known": memory}
 

@@ -15,7 +15,8 @@ from torch.nn import functional as F
 
 from vtrans.data.batches import Batch
 from vtrans.engines.forced import forced_batches
-from vtrans.model import Recorder, Transformer
+from vtrans.model.attention import Recorder
+from vtrans.model.network import Transformer
 from vtrans.search.decoder import SubwordPair
 from vtrans.text.vocabulary import PAD_ID
 

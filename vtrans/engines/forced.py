@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from vtrans.data.batches import Batch, collate
-from vtrans.model import Transformer
+from vtrans.model.network import Transformer
 from vtrans.search.decoder import SubwordPair, bad_logprobs
 
 # Logits that exist at once: 32 MB in float32. Larger blocks are not faster.

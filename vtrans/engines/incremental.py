@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vtrans.model import Cache, SourceCache, Transformer
+from vtrans.model.cache import Cache, SourceCache
+from vtrans.model.network import Transformer
 from vtrans.search.decoder import Best, LogprobBlock, Logprobs
 from vtrans.search.history import Ints
 from vtrans.search.ranking import checked

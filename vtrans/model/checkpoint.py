@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from vtrans.model import Transformer
+from vtrans.model.network import Transformer
 from vtrans.storage.model_file import (
     FREQUENT,
     JOINT,

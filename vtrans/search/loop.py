@@ -3,7 +3,8 @@
 Each step of the loop advances all sentences of the batch by one token. A sentence leaves when its search is finished,
 at the latest at its own length limit, and a waiting sentence takes its place (continuous batching). A sentence's result
 does not depend on the others in its batch. Rules change the log-probabilities of a step (rules.py), and a policy
-chooses its tokens: beam.py ranks them, sampling.py draws them. engines/compiled/plain_search.py does all of that by itself.
+chooses its tokens: beam.py ranks them, sampling.py draws them. engines/compiled/plain_search.py does all of that by
+itself.
 
 Legend: B sentences in the batch, K rows per sentence (the width of the beam, or the samples), r live rows among the
 B * K.

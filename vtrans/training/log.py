@@ -9,8 +9,9 @@ from typing import Any
 from vtrans.config import TrainConfig
 from vtrans.config.keys import idle_messages, keys_of
 from vtrans.data.store import DataFolder
-from vtrans.model import Transformer, count_parameters, kernels
+from vtrans.model import kernels
 from vtrans.model.automatic import emulates_bfloat16
+from vtrans.model.network import Transformer, count_parameters
 from vtrans.system.console import duration
 from vtrans.system.devices import is_gpu
 from vtrans.training.optimization.job import Job

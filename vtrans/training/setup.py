@@ -13,8 +13,9 @@ import torch
 
 from vtrans.config import ModelConfig, Recipe
 from vtrans.data.store import DataFolder
-from vtrans.model import Transformer, kernels
+from vtrans.model import kernels
 from vtrans.model.checkpoint import load_weights
+from vtrans.model.network import Transformer
 from vtrans.storage.run_folder import RunFolder, RunLock, choose_model
 from vtrans.system.console import Console
 from vtrans.system.errors import InputError

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from vtrans.config import ModelConfig
 from vtrans.config.keys import keys_of, toml_value
-from vtrans.model import Transformer
 from vtrans.model.checkpoint import load_model
+from vtrans.model.network import Transformer
 from vtrans.storage.run_folder import RunFolder
 from vtrans.system.errors import FileError, InputError
 from vtrans.system.files import file_sha256

@@ -23,8 +23,8 @@ from vtrans.apps.analysis.inspection import Inspection, part_rows, training_over
 from vtrans.apps.analysis.parts import Part, part_tree, shared_groups
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.data.store import DataFolder
-from vtrans.model import Transformer, count_parameters, module_list
 from vtrans.model.checkpoint import LoadedModel, load_model, save_model
+from vtrans.model.network import Transformer, count_parameters, module_list
 from vtrans.storage.run_folder import RunFolder
 from vtrans.system.console import Console
 

@@ -11,8 +11,8 @@ import polib
 import pytest
 from cli_runner import Done
 
+from vtrans.apps.documents import command_line
 from vtrans.apps.documents.memory import Memory
-from vtrans.commands import documents
 from vtrans.config import CACHE_VARIABLE
 from vtrans.model.checkpoint import load_model, save_model
 from vtrans.storage.model_file import read_blueprint
@@ -124,21 +124,21 @@ def test_what_is_no_memory_is_refused(
 
 def test_a_large_memory_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
-    monkeypatch.setattr(documents, "LEAST_KEPT", 1)
+    monkeypatch.setattr(command_line, "LEAST_KEPT", 1)
     (tmp_path / "pages").mkdir()
     (tmp_path / "pages" / "a.po").write_text(TRANSLATED, encoding="utf-8")
     pair = Languages("en", "de")
-    first = documents.remembered(tmp_path / "pages", pair)
+    first = command_line.remembered(tmp_path / "pages", pair)
     with monkeypatch.context() as patch:
         patch.delattr("vtrans.apps.documents.pairs.Taken.add")
-        again = documents.remembered(tmp_path / "pages", pair)
+        again = command_line.remembered(tmp_path / "pages", pair)
         assert again("The big <b>dog</b>.", "text", sure=True) == "Der <b>große</b> Hund."
         assert again("The big dog.") == first("The big dog.") == "Der große Hund."
         assert len(again) == len(first) > 0
         with pytest.raises(AttributeError):
-            documents.remembered(tmp_path / "pages", Languages("en", ""))
+            command_line.remembered(tmp_path / "pages", Languages("en", ""))
     (tmp_path / "pages" / "a.po").write_text(TRANSLATED.replace("Hund", "Köter"), encoding="utf-8")
-    assert documents.remembered(tmp_path / "pages", pair)("The big <b>dog</b>.", "text") == "Der <b>große</b> Köter."
+    assert command_line.remembered(tmp_path / "pages", pair)("The big <b>dog</b>.", "text") == "Der <b>große</b> Köter."
     for file in (tmp_path / "cache").iterdir():
         file.write_text("[damaged", encoding="utf-8")
-    assert len(documents.remembered(tmp_path / "pages", pair)) == len(first)
+    assert len(command_line.remembered(tmp_path / "pages", pair)) == len(first)

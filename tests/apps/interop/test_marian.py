@@ -21,8 +21,8 @@ from vtrans.apps.interop.imported import install
 from vtrans.apps.interop.marian import importer
 from vtrans.apps.interop.marian.files import Value, read_mapping
 from vtrans.apps.interop.marian.importer import EXPECTED, EXPECTED_OF_EARLIER, EXPECTED_OF_RNN, read
-from vtrans.model import Transformer
 from vtrans.model.checkpoint import LoadedModel
+from vtrans.model.network import Transformer
 from vtrans.system.errors import FileError
 from vtrans.text.vocabulary import BOS_ID, EOS_ID, UNK_ID
 

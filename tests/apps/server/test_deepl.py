@@ -208,7 +208,7 @@ def test_what_is_stored_survives_a_kill(tmp_path: Path) -> None:
         "from vtrans.apps.documents.database import Database\n"
         "from vtrans.apps.documents.memory import Memory\n"
         "from vtrans.apps.server.deepl.glossaries import Glossaries, StoredGlossary\n"
-        "from vtrans.apps.server.usage import Usage\n"
+        "from vtrans.apps.server.deepl.usage import Usage\n"
         "path, languages, n = Path(sys.argv[1]), Languages('en', 'de'), 0\n"
         "glossaries, usage = Glossaries(Database(path)), Usage(Database(path, durable=False), 0)\n"
         "memory = Memory(path)\n"

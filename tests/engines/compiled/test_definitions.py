@@ -39,8 +39,8 @@ OTHER = [
 def test_the_compiled_code_has_been_compared_with_these_files() -> None:
     changed = [name for name, (_, tree) in recorded().items() if digest_of_tree((PACKAGE / name).read_bytes()) != tree]
     assert not changed, (
-        f"{changed} differ from vtrans/engines/compiled/definitions.txt: make decoder.cpp compute the same, run the tests in "
-        "tests/compiled and tests/engines, and then `python -m vtrans.engines.compiled.definitions`, which writes that file."
+        f"{changed} differ from vtrans/engines/compiled/definitions.txt: make decoder.cpp compute the same, run the "
+        "tests in tests/engines, and then `python -m vtrans.engines.compiled.definitions`, which writes that file."
     )
 
 

@@ -19,7 +19,7 @@ from vtrans.engines.compiled import forced
 from vtrans.engines.compiled.decoder import CompiledDecoder, compiled_decoder
 from vtrans.engines.forced import forced_batches
 from vtrans.engines.forced import token_logprobs as in_torch
-from vtrans.model import Transformer
+from vtrans.model.network import Transformer
 from vtrans.search.decoder import SubwordPair
 from vtrans.system.errors import LogprobsError
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from vtrans.data.batches import Batch
 from vtrans.engines.attention import cross_attention, mean_attention, upper_half
 from vtrans.engines.forced import forced_batches
-from vtrans.model import Transformer
+from vtrans.model.network import Transformer
 from vtrans.system.console import STEERING, text_width
 from vtrans.system.errors import InputError
 from vtrans.text.lines import one_line

@@ -13,8 +13,8 @@ from typing import Any
 from vtrans.apps.analysis.parts import Part, SharedGroup, part_tree, shared_groups
 from vtrans.config import SearchConfig
 from vtrans.data.store import DataFolder
-from vtrans.model import count_parameters
 from vtrans.model.checkpoint import LoadedModel, load_model, weights_of
+from vtrans.model.network import count_parameters
 from vtrans.storage.model_file import VOCABULARIES
 from vtrans.storage.run_folder import choose_model
 from vtrans.storage.tensors import open_tensors

@@ -1,5 +1,5 @@
-"""The facts and problems that `vtrans doctor` reports. `python -m vtrans.apps.analysis.machine` prints those of torch, which
-may be missing or crash, so it runs in a process of its own."""
+"""The facts and problems that `vtrans doctor` reports. `python -m vtrans.apps.analysis.machine` prints those of torch,
+which may be missing or crash, so it runs in a process of its own."""
 
 from __future__ import annotations
 

@@ -11,8 +11,11 @@ from typing import Any
 
 from torch import nn
 
-from vtrans.model import SSRU, CrossAttention, DecoderOnly, FeedForward, SelfAttention
+from vtrans.model.attention import CrossAttention, SelfAttention
 from vtrans.model.checkpoint import aliases
+from vtrans.model.layers import FeedForward
+from vtrans.model.network import DecoderOnly
+from vtrans.model.ssru import SSRU
 
 # The paper's names for the weights of a sublayer, in the order in which a fused weight holds them.
 MATRICES: tuple[tuple[type[nn.Module], str, tuple[str, ...]], ...] = (

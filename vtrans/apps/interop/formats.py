@@ -30,8 +30,8 @@ from vtrans.apps.interop.expressible import BERGAMOT, PROGRAMS
 from vtrans.apps.interop.huggingface.multilingual import refuse_direction
 from vtrans.apps.interop.imported import Imported, install
 from vtrans.apps.interop.trimming import Keep, model_file, trimmed
-from vtrans.model import count_parameters
 from vtrans.model.checkpoint import LoadedModel, save_model
+from vtrans.model.network import count_parameters
 from vtrans.storage.model_file import training_of
 from vtrans.storage.run_folder import run_of
 from vtrans.system.console import Console

@@ -18,8 +18,8 @@ from vtrans.apps.interop.comparison import Program
 from vtrans.apps.interop.foreign_files import ForeignTensors, Read
 from vtrans.apps.interop.weight_names import Format, layer_weights
 from vtrans.config import ModelConfig, SearchConfig
-from vtrans.model import Transformer
 from vtrans.model.checkpoint import LoadedModel, Unfilled, weights_of
+from vtrans.model.network import Transformer
 from vtrans.storage.layout import Shape, layout_of
 from vtrans.storage.model_file import Shortlist, check_finite
 from vtrans.system.errors import FileError, InputError

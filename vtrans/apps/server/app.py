@@ -27,6 +27,7 @@ from vtrans.apps.server.admission import Call, host_check, no_sniff
 from vtrans.apps.server.answering import Admitted, Answering, Warn
 from vtrans.apps.server.batching import RequestOptions
 from vtrans.apps.server.deepl.endpoints import DeepL
+from vtrans.apps.server.deepl.usage import Usage
 from vtrans.apps.server.files import Results, attachment, translated_name, uploaded_file
 from vtrans.apps.server.limits import Limits
 from vtrans.apps.server.metrics import CONTENT_TYPE
@@ -44,7 +45,6 @@ from vtrans.apps.server.parameters import (
 )
 from vtrans.apps.server.refusals import Refusal
 from vtrans.apps.server.service import AUTO, Answer, Service
-from vtrans.apps.server.usage import Usage
 from vtrans.config.keys import Key
 from vtrans.text.detection import Detection, detector
 from vtrans.text.languages import Languages, language_name

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from vtrans.config import Recipe, TrainConfig
 from vtrans.data.batches import collate
 from vtrans.data.store import DataFolder
-from vtrans.model import Transformer
+from vtrans.model.network import Transformer
 from vtrans.storage.run_folder import RunFolder
 from vtrans.system.console import Console
 from vtrans.system.errors import InputError

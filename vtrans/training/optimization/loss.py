@@ -18,7 +18,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from vtrans.data.batches import Batch, Links
-from vtrans.model import Transformer
+from vtrans.model.network import Transformer
 from vtrans.model.products import (
     bfloat16_products,
     grad_input,

@@ -25,7 +25,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from vtrans.config import TrainConfig
 from vtrans.data.batches import collate
-from vtrans.model import SSRU, CrossAttention, FeedForward, SelfAttention
+from vtrans.model.attention import CrossAttention, SelfAttention
+from vtrans.model.layers import FeedForward
+from vtrans.model.ssru import SSRU
 from vtrans.system.errors import InputError
 from vtrans.system.local_ranks import share_memory
 from vtrans.system.ranks import Ranks

@@ -36,8 +36,8 @@ from vtrans.apps.interop.expressible import BERGAMOT, check_model, nearest_searc
 from vtrans.apps.interop.imported import ABSENT_BIAS, rows_of, rows_there
 from vtrans.apps.interop.marian.importer import CONFIG, EXPECTED, EXPECTED_OF_RNN, spm_table
 from vtrans.apps.interop.weight_names import MARIAN, layer_weights
-from vtrans.model import tensor_of
 from vtrans.model.checkpoint import LoadedModel
+from vtrans.model.positions import tensor_of
 from vtrans.model.rotary import marian
 from vtrans.system.console import Console
 from vtrans.system.errors import InputError

@@ -27,8 +27,8 @@ from vtrans.apps.interop.expressible import CTRANSLATE2, check_model
 from vtrans.apps.interop.weight_names import CTRANSLATE2 as WEIGHTS
 from vtrans.apps.interop.weight_names import layer_weights
 from vtrans.config.keys import toml_value
-from vtrans.model import ComputedPositions
 from vtrans.model.checkpoint import LoadedModel
+from vtrans.model.positions import ComputedPositions
 from vtrans.search.rules import suppressed_ids
 from vtrans.system.console import Console
 from vtrans.system.errors import InputError

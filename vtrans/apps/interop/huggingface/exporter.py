@@ -28,8 +28,8 @@ from vtrans.apps.interop.imported import ABSENT_BIAS, rows_there
 from vtrans.apps.interop.weight_names import HUGGING_FACE as WEIGHTS
 from vtrans.apps.interop.weight_names import STACKS, layer_weights
 from vtrans.config import ModelConfig, SearchConfig
-from vtrans.model import tensor_of
 from vtrans.model.checkpoint import LoadedModel
+from vtrans.model.positions import tensor_of
 from vtrans.model.rotary import sinusoidal
 from vtrans.search.rules import suppressed_ids
 from vtrans.storage.tensors import save_tensors
