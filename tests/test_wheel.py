@@ -81,5 +81,5 @@ def test_the_wheel_brings_compiled_code_for_each_instruction_set(tmp_path: Path)
     command = [sys.executable, "-c", LOADED, *names]
     done = subprocess.run(command, cwd=tmp_path / "dist", env=env, check=True, capture_output=True, text=True)
     loaded = [Path(line) for line in done.stdout.split("\n")[:-1]]
-    assert {path.parent for path in loaded} == {installed / "vtrans" / "compiled"}
+    assert {path.parent for path in loaded} == {installed / "vtrans" / "engines" / "compiled"}
     assert [path.name.split("-")[1] for path in loaded] == names

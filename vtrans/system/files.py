@@ -250,5 +250,5 @@ def check_path(path: str | Path) -> None:
 def shipped() -> Path:
     """Returns the folder of the recipes and models that ship with vtrans: in the installed package, or beside it in a
     checkout."""
-    installed = Path(__file__).parent / "recipes"
-    return installed if installed.is_dir() else Path(__file__).parents[1] / "recipes"
+    installed = Path(__file__).parents[1] / "recipes"
+    return installed if installed.is_dir() else Path(__file__).parents[2] / "recipes"

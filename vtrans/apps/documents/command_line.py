@@ -384,8 +384,8 @@ def _kept(path: Path, languages: Languages) -> Path | None:
         files = translated_in(path)
         if sum(file.stat().st_size for file in files) < LEAST_KEPT:
             return None
-        package = Path(__file__).parent.parent
-        parts = [package / part for part in ("documents", "wording", "text")]
+        package = Path(__file__).parents[2]
+        parts = [package / part for part in ("apps/documents", "translate/wording", "text")]
         code = sorted(file for part in parts for end in ("py", "txt") for file in part.rglob(f"*.{end}"))
         names = [str(file.relative_to(path.parent)) for file in files]
         read_by = [file_sha256(file) for file in code] + [version(name) for name in ("polib", "sentencex")]

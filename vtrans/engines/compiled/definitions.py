@@ -2,7 +2,7 @@
 
 definitions.txt has two digests of each file, as it was when the C++ was last compared with it: one of its bytes, which
 takes no time to compare, and one of its syntax tree without comments and docstrings. After a change, the tests in
-tests/compiled and tests/engines compare both, and `python -m vtrans.engines.compiled.definitions` writes the digests.
+tests/engines compare both, and `python -m vtrans.engines.compiled.definitions` writes the digests.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-PACKAGE = Path(__file__).parents[1]
+PACKAGE = Path(__file__).parents[2]
 DIGESTS = Path(__file__).with_suffix(".txt")
 
 
