@@ -20,13 +20,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vtrans.config import ModelConfig, SearchConfig
-from vtrans.system.errors import FileError, InputError
 from vtrans.apps.interop.foreign_files import ForeignTensors, Settings, file_in, open_safetensors, ordered, read_object
 from vtrans.apps.interop.huggingface import multilingual, names
 from vtrans.apps.interop.huggingface.original import TransformersModel
 from vtrans.apps.interop.imported import Imported, weights_in
 from vtrans.apps.interop.weight_names import HUGGING_FACE
+from vtrans.config import ModelConfig, SearchConfig
+from vtrans.system.errors import FileError, InputError
 from vtrans.text.languages import Languages, languages_from, tags_among
 from vtrans.text.vocabulary import EOS_ID, Vocabulary
 

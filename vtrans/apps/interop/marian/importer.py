@@ -12,8 +12,6 @@ from typing import Any
 
 import sentencepiece
 
-from vtrans.config import ModelConfig, SearchConfig
-from vtrans.system.errors import FileError, VtransError, need_packages
 from vtrans.apps.interop.comparison import IdPair, Outputs, Program
 from vtrans.apps.interop.foreign_files import (
     ForeignTensors,
@@ -27,11 +25,13 @@ from vtrans.apps.interop.foreign_files import (
 from vtrans.apps.interop.imported import Imported, weights_in
 from vtrans.apps.interop.marian.files import Value, open_npz, read_mapping
 from vtrans.apps.interop.weight_names import MARIAN, TIES
-from vtrans.translate.steps.reader import EXTRA_LENGTH
-from vtrans.model import tensor_of
+from vtrans.config import ModelConfig, SearchConfig
+from vtrans.model.positions import tensor_of
 from vtrans.model.rotary import marian
+from vtrans.system.errors import FileError, VtransError, need_packages
 from vtrans.text.piece_table import is_byte, pack
 from vtrans.text.vocabulary import EOS_ID, SPECIAL_PIECES, UNK_ID, Vocabulary, have_one_table
+from vtrans.translate.steps.reader import EXTRA_LENGTH
 
 CONFIG, DECODER = "special:model.yml", "decoder.yml"
 EPSILON = 1e-6  # of layer norms: `layerNorm` in layers/generic.h
