@@ -65,6 +65,9 @@ def score(
         logprobs = with_certain(reader.begin, target, logprobs)
         logprob = known.get(line, math.fsum(logprobs))
         line.counts.tgt_tokens = len(logprobs)
+        if logprob == 0.0 and not logprobs:  # the translation of a blank line
+            line.translations = [Translation("", 0.0, 0.0, True)]
+            continue
         line.translations = [
             Translation(
                 one_line(vocab.decode(target)),
@@ -76,8 +79,6 @@ def score(
                 tuple(logprobs),
             )
         ]
-        if logprob == 0.0 and not logprobs:  # the translation of a blank line
-            line.translations = [Translation("", 0.0, 0.0, True)]
 
 
 def checked_target(tokens: Sequence[int], number: int, size: int) -> list[int]:

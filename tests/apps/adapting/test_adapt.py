@@ -13,7 +13,7 @@ from cli_runner import Done
 from conftest import TRAIN_PAIRS, make_data, tiny_pairs, tiny_train, write_pairs
 
 import vtrans
-from vtrans import adapt as module
+from vtrans.apps.adapting import adapt as module
 from vtrans.apps.adapting.adapt import HELD_OUT, SEED, AdaptOptions, OldText, adapt
 from vtrans.apps.adapting.commands.adapt import KEPT
 from vtrans.data.options import PrepareOptions

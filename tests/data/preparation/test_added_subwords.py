@@ -11,10 +11,10 @@ from corpora import ALL, TRAIN, VALID, Pairs, made, options, refused
 from foreign import TARGET_TEXT, TEXT, hugging_face_folder, multilingual_folder
 from translators import learned
 
+from vtrans.apps.interop.huggingface.importer import read
+from vtrans.apps.interop.imported import install
 from vtrans.data.options import Subword
 from vtrans.data.store import DataFolder
-from vtrans.interop.huggingface.importer import read
-from vtrans.interop.imported import install
 from vtrans.text.piece_table import pack
 from vtrans.text.vocabulary import UNK_ID, Vocabulary, have_one_table
 

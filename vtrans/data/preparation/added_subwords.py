@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import sentencepiece
 
-from vtrans.console import Console
 from vtrans.data.options import PrepareOptions
 from vtrans.data.preparation.learn_vocabulary import SizeError, learn
 from vtrans.data.preparation.parallel_text import Sample, Split
-from vtrans.errors import InputError
+from vtrans.system.console import Console
+from vtrans.system.errors import InputError
 from vtrans.text.piece_table import SPECIAL_KINDS, is_language, pack, split_language
 from vtrans.text.spm import BPE, CONTROL, NORMAL, model_type, piece_field, pieces_of
 from vtrans.text.vocabulary import SPECIAL_PIECES, Vocabulary, have_one_table
