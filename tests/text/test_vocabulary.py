@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import sentencepiece
@@ -130,6 +130,18 @@ def test_no_sentence_is_skipped_silently() -> None:
     vocabulary = small(None, text=[*TEXT, *odd])
     pieces = {vocabulary.piece(i) for i in range(len(vocabulary))}
     assert {"q", "x", "y"} <= pieces
+
+
+@pytest.mark.parametrize("kind", get_args(Subword))
+@pytest.mark.parametrize("zero", "0٠۰०০๐០０")
+def test_each_digit_of_any_script_is_a_subword(zero: str, kind: Subword) -> None:
+    digits = {ord(digit): ord(zero) + int(digit) for digit in "0123456789"}
+    text = [f"year{number} 199{number % 10} 2,0{number}".translate(digits) for number in range(2000)]
+    vocab = learned(text, split_digits=True, subword=kind)
+    pieces = [vocab.text_of(i).strip() for i in range(len(vocab)) if vocab.is_subword(i)]
+    assert max(sum(map(str.isdecimal, piece)) for piece in pieces) == 1
+    assert all(len(piece) == 1 for piece in pieces if any(map(str.isdecimal, piece)))
+    assert [vocab.decode(vocab.encode(line)) for line in text] == text
 
 
 def test_foreign_and_damaged_models_are_refused() -> None:

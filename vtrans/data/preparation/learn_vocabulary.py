@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import regex
 import sentencepiece
 
 from vtrans.data.options import DEFAULT_VOCAB_SIZE, PrepareOptions
@@ -22,6 +23,9 @@ from vtrans.text.normalization import NFC, nfc_rules
 from vtrans.text.piece_table import is_byte
 from vtrans.text.spm import with_normalization
 from vtrans.text.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
+
+# What no subword that is learned goes across, and where it stands: beside digits that SentencePiece does not split.
+_EDGE, _DIGIT = "\uffff", regex.compile(r"(?<=[\p{Nd}--[0-9\uff10-\uff19]])|(?=[\p{Nd}--[0-9\uff10-\uff19]])", regex.V1)
 
 
 class SizeError(InputError):
@@ -108,6 +112,7 @@ def learn(
         "model_type": options.subword,
         "character_coverage": options.character_coverage,
         "split_digits": options.split_digits,
+        "pretokenization_delimiter": _EDGE if options.split_digits else "",
         "user_defined_symbols": list(options.symbols),
         "control_symbols": list(dict.fromkeys(tags)),
     }
@@ -141,7 +146,7 @@ def _normalization(rule: str) -> Iterator[dict[str, str]]:
 def _train(sentences: Iterable[str], size: int, settings: dict[str, Any], name: str) -> bytes | int:
     """Returns the bytes of the model, or the size that SentencePiece asks for instead of this one."""
     failure: list[BaseException] = []
-    unlearned = ["\u2585", *settings["control_symbols"]]
+    unlearned, edge = ["\u2585", _EDGE, *settings["control_symbols"]], settings["pretokenization_delimiter"]
 
     def guarded() -> Iterator[str]:
         # SentencePiece skips sentences that contain U+2585, its mark for unknown characters, and fails if it learns a
@@ -150,7 +155,7 @@ def _train(sentences: Iterable[str], size: int, settings: dict[str, Any], name: 
             for sentence in sentences:
                 for piece in unlearned:
                     sentence = sentence.replace(piece, " ")
-                yield sentence
+                yield _DIGIT.sub(edge, sentence)
         except BaseException as error:
             failure.append(error)
             raise
