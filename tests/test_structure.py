@@ -44,7 +44,7 @@ MODULES = {
     for path in PACKAGE.rglob("*.py")
     if "recipes" not in path.relative_to(PACKAGE).parts
 }
-SHARED = {"applications", "generated", "lines", "options", "texts"}  # what commands share
+SHARED = {"applications", "chunks", "generated", "lines", "options", "texts"}  # what commands share
 # Modules that import no torch.
 LIGHT = (
     "system.errors", "system.files", "text.lines", "text.languages", "text.vocabulary", "config.keys", "config",

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
+from vtrans.commands.chunks import RECORD
+from vtrans.commands.chunks import collect as collect_chunks
 from vtrans.commands.generated import argument
 from vtrans.commands.lines import many, writer
 from vtrans.commands.options import Output, Quiet, check_output
 from vtrans.system.console import Console
-from vtrans.translate.chunks import RECORD
-from vtrans.translate.chunks import collect as collect_chunks
 
 
 def collect(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from vtrans.commands.chunks import chunks_of, join, settings_of, translate_chunks
 from vtrans.commands.lines import many, progress, source_of, stdin_is_terminal, writer
 from vtrans.commands.options import BAD_UTF8, check_line_counts, check_output
 from vtrans.config.keys import flag, number, path, text
@@ -17,7 +18,6 @@ from vtrans.system.errors import InputError
 from vtrans.system.files import file_sha256
 from vtrans.system.signals import ended_by_signals
 from vtrans.text.lines import OnBadUtf8
-from vtrans.translate.chunks import chunks_of, join, settings_of, translate_chunks
 
 if TYPE_CHECKING:
     from vtrans.translate.division import Division

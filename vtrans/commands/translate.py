@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from vtrans.commands import applications
+from vtrans.commands.chunks import read_job
 from vtrans.commands.generated import Given, argument, generated, option
 from vtrans.commands.lines import many
 from vtrans.commands.options import GLOSSARY, SEARCH_PANEL, STORED, Ensemble, Processes, Quiet, Threads, To
@@ -19,7 +20,6 @@ from vtrans.search.options import Mbr, Sampling
 from vtrans.system.console import Console
 from vtrans.system.errors import InputError
 from vtrans.text.languages import Languages
-from vtrans.translate.chunks import read_job
 
 if TYPE_CHECKING:
     from vtrans.translate.translation import Form, TranslateOptions

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vtrans.apps.cleaning.alignment import FEWEST_PAIRS, doubts_of, id_of, unsound
+from vtrans.apps.cleaning.detection import is_known
 from vtrans.apps.cleaning.options import RULES, CleanOptions
 from vtrans.apps.cleaning.rules import PACKAGES, Rules, key_of, words_of
 from vtrans.config.keys import LONGEST_SHOWN
@@ -31,7 +32,6 @@ from vtrans.data.preparation.store_writer import Ragged, unfinished
 from vtrans.system.console import Console
 from vtrans.system.errors import FileError, InputError, install_command
 from vtrans.system.files import explained, overwritten, printable
-from vtrans.text.detection import is_known
 from vtrans.text.lines import write_line, writing
 
 FORMAT, REVISION = "vtrans clean", 1

@@ -10,10 +10,10 @@ from functools import cache, lru_cache
 
 import regex
 
+from vtrans.apps.cleaning.detection import probabilities
 from vtrans.apps.cleaning.options import CleanOptions
 from vtrans.data.preparation.encode import TextPair, hash_of
 from vtrans.data.preparation.writing_systems import script_of
-from vtrans.text.detection import probabilities
 from vtrans.text.languages import UNSPACED
 from vtrans.text.values import compare
 

@@ -18,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from vtrans.apps.cleaning.detection import Detection, detector
 from vtrans.apps.documents.database import Database
 from vtrans.apps.documents.document import READERS, PlainDocument
 from vtrans.apps.documents.files import FORMATS
@@ -46,7 +47,6 @@ from vtrans.apps.server.parameters import (
 from vtrans.apps.server.refusals import Refusal
 from vtrans.apps.server.service import AUTO, Answer, Service
 from vtrans.config.keys import Key
-from vtrans.text.detection import Detection, detector
 from vtrans.text.languages import Languages, language_name
 
 

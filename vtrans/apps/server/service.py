@@ -9,6 +9,7 @@ from functools import partial
 from threading import Lock
 from typing import TypeVar
 
+from vtrans.apps.cleaning.detection import Detection, detect
 from vtrans.apps.documents.document import Document, PlainDocument, Translated
 from vtrans.apps.documents.memory import Memory
 from vtrans.apps.documents.remembered import Lookup, pairs_of
@@ -19,7 +20,6 @@ from vtrans.apps.server.refusals import Refusal
 from vtrans.apps.server.threads import in_thread
 from vtrans.data.matches import Known
 from vtrans.system.errors import InputError
-from vtrans.text.detection import Detection, detect
 from vtrans.text.languages import Languages
 from vtrans.translate.steps.line import Line
 

@@ -14,12 +14,7 @@ import pytest
 from cli_runner import Done
 from translators import sentences, translator
 
-from vtrans.search.options import Mbr, Sampling
-from vtrans.storage.run_folder import RunFolder
-from vtrans.system.errors import FileError, InputError
-from vtrans.system.files import file_sha256
-from vtrans.text.lines import lines_in, write_line
-from vtrans.translate.chunks import (
+from vtrans.commands.chunks import (
     ChunkJob,
     chunks_of,
     collect,
@@ -28,6 +23,11 @@ from vtrans.translate.chunks import (
     settings_of,
     translate_chunks,
 )
+from vtrans.search.options import Mbr, Sampling
+from vtrans.storage.run_folder import RunFolder
+from vtrans.system.errors import FileError, InputError
+from vtrans.system.files import file_sha256
+from vtrans.text.lines import lines_in, write_line
 from vtrans.translate.steps.line import lines_of
 from vtrans.translate.stream import translate_stream
 from vtrans.translate.translation import TranslateOptions
