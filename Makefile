@@ -37,7 +37,7 @@ VERSIONS ?= --lowest
 TESTS ?=
 
 # What `make check-cpus` runs.
-NUMERICAL := tests/compiled tests/engines tests/model tests/numerics tests/search tests/training/optimization \
+NUMERICAL := tests/engines tests/model tests/search tests/training/optimization \
   tests/training/test_kernel_choice.py
 
 BIN := .venv/bin

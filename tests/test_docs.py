@@ -92,6 +92,14 @@ def test_the_files_of_the_code_that_a_page_names_exist() -> None:
         assert not [path for path in named if not (ROOT / path).exists()], page
 
 
+def test_the_reading_path_is_read_in_an_afternoon() -> None:
+    path = text_of(DOCS / "how-it-works.md").partition("## A reading path")[2].partition("##")[0]
+    rows = re.findall(r"`(vtrans/[\w/]+)` \| (.*) \|", path)
+    files = [ROOT / folder / name for folder, names in rows for name in re.findall(r"`([\w.]+)`", names)]
+    assert len(files) > 40
+    assert sum(file.read_text(encoding="utf-8").count("\n") for file in files) < 8000
+
+
 def test_the_drawings_name_every_package_and_only_files_that_exist() -> None:
     names = {
         drawing: re.findall(r'class="n"[^>]*>([^<]*)<', (DOCS / drawing).read_text(encoding="utf-8"))
