@@ -32,7 +32,7 @@ from torch import Tensor
 from vtrans import __version__
 from vtrans.apps.analysis.machine import torch_facts
 from vtrans.config import SearchConfig
-from vtrans.data.batches import ahead
+from vtrans.data.batches import prefetch
 from vtrans.data.options import PrepareOptions
 from vtrans.data.preparation.prepare import prepare
 from vtrans.data.store import DataFolder
@@ -265,7 +265,7 @@ def random_text(folder: Path, pairs: int) -> list[str]:
 def batches(trainer: Trainer) -> Generator[list[RankBatch], None, None]:
     """Yields the batch of each update, which a thread prepares, and puts the model in training mode."""
     trainer.learner.model.train()
-    with closing(ahead(trainer.loader.batches(Cursor()), 8)) as made:
+    with closing(prefetch(trainer.loader.batches(Cursor()), 8)) as made:
         for _, batch in made:
             yield [batch]
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import vtrans.data.batches
-from vtrans.data.batches import Mixture, ahead, collate, plan_epoch
+from vtrans.data.batches import Mixture, collate, plan_epoch, prefetch
 from vtrans.system.errors import RecipeError
 from vtrans.system.seeds import derived_seed
 from vtrans.text.vocabulary import BOS_ID, EOS_ID, PAD_ID
@@ -150,7 +150,7 @@ def test_items_made_in_advance_come_in_order_and_are_limited() -> None:
             made.append(i)
             yield i
 
-    stream = ahead(count(), 3)
+    stream = prefetch(count(), 3)
     assert next(stream) == 0
     time.sleep(0.2)
     assert made == [0, 1, 2, 3, 4]  # one taken, three waiting, one that the thread holds
@@ -163,7 +163,7 @@ def test_an_exception_is_raised_in_place_of_its_item() -> None:
         yield 2
         raise OSError("the disk went away")
 
-    stream = ahead(broken(), 8)
+    stream = prefetch(broken(), 8)
     assert (next(stream), next(stream)) == (1, 2)
     with pytest.raises(OSError, match="the disk went away"):
         next(stream)

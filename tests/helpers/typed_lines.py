@@ -74,7 +74,7 @@ class Echo(FakeEngine):
         super().__init__(WORDS)
 
     def answers(self, source: Source) -> list[str]:
-        terms = [self.tgt_vocab.decode(phrase.forms[0].tokens) for phrase in source.phrases if not phrase.exactly]
+        terms = [self.tgt_vocab.decode(phrase.variants[0].tokens) for phrase in source.phrases if not phrase.exactly]
         return [" ".join(["ein", *terms, self.src_vocab.decode(source.tokens[:-1])])]
 
 

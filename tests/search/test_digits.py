@@ -11,7 +11,7 @@ from drawn import seeded
 from translators import learned
 
 import vtrans
-from vtrans.search.avoid import Spelling
+from vtrans.search.avoid import VocabularyBytes
 from vtrans.search.digits import OnlyCodes, OnlyNumbers
 from vtrans.search.rules import Step
 from vtrans.text.piece_table import is_byte
@@ -32,15 +32,15 @@ def vocab() -> Vocabulary:
 
 def test_the_rule_forbids_what_begins_another_code(vocab: Vocabulary) -> None:
     """By definition: a word of letters and digits must be the beginning of a code that is allowed."""
-    spelling, numbers, forbidden = Spelling(vocab), seeded(3), 0
-    rule = OnlyCodes(spelling, ALLOWED)
+    vocab_bytes, numbers, forbidden = VocabularyBytes(vocab), seeded(3), 0
+    rule = OnlyCodes(vocab_bytes, ALLOWED)
     subwords = [i for i in range(EOS_ID + 1, len(vocab)) if not is_byte(vocab.text_of(i))]
     for _ in range(60):
         said = numbers.choices(subwords, k=numbers.randrange(1, 6))
         step = Step(np.zeros((1, len(vocab))), np.array([said]))
         rule.apply(step)
         for token in subwords:
-            before, text = (b"".join(spelling.bytes[i] for i in ids).decode() for ids in (said, (*said, token)))
+            before, text = (b"".join(vocab_bytes.bytes[i] for i in ids).decode() for ids in (said, (*said, token)))
             begun = [word for word in BEGUN.finditer(text) if word.end() > len(before)]
             wrong = any(not any(code.startswith(word[0]) for code in ALLOWED) for word in begun)
             assert (step.logprobs_nv[0, token] == -np.inf) == wrong, text
@@ -50,10 +50,10 @@ def test_the_rule_forbids_what_begins_another_code(vocab: Vocabulary) -> None:
 
 def test_letters_of_scripts_without_spaces_belong_to_no_code() -> None:
     vocab = learned(["\u7b2c3\u7ae0", "\u7b2c4\u7ae0 3 4"])
-    spelling, said = Spelling(vocab), vocab.encode("\u7b2c")
+    vocab_bytes, said = VocabularyBytes(vocab), vocab.encode("\u7b2c")
     digits = {digit: vocab.encode(f"\u7b2c{digit}")[-1] for digit in "34"}
-    assert not {*digits.values()} & {*OnlyCodes(spelling, set()).forbidden(said)}
-    forbidden = {*OnlyNumbers(spelling, [[("3",)]]).forbidden(said)}
+    assert not {*digits.values()} & {*OnlyCodes(vocab_bytes, set()).forbidden(said)}
+    forbidden = {*OnlyNumbers(vocab_bytes, [[("3",)]]).forbidden(said)}
     assert (digits["3"] in forbidden, digits["4"] in forbidden) == (False, True)
 
 
@@ -70,7 +70,7 @@ WAYS: list[list[tuple[str, ...]]] = [
 def test_the_rule_forbids_other_numbers(vocab: Vocabulary) -> None:
     """By definition: each run of digits is one of those given, no more often than it is given, and whole unless the
     text ends in it. A mark joins only runs that follow each other. Digits after a letter belong to no number."""
-    spelling, numbers, counts = Spelling(vocab), seeded(5), Counter[tuple[bool, bool]]()
+    vocab_bytes, numbers, counts = VocabularyBytes(vocab), seeded(5), Counter[tuple[bool, bool]]()
     subwords = [i for i in range(EOS_ID, len(vocab)) if not is_byte(vocab.text_of(i))]
     joined: set[tuple[str, ...]] = {runs for ways in WAYS for runs in ways if len(runs) == 2}
 
@@ -90,14 +90,14 @@ def test_the_rule_forbids_other_numbers(vocab: Vocabulary) -> None:
 
     for _ in range(300):
         given = numbers.choices(WAYS, k=4)
-        rule, said = OnlyNumbers(spelling, given), numbers.choices(subwords[1:], k=numbers.randrange(6))
-        before = b"".join(spelling.bytes[i] for i in said).decode()
+        rule, said = OnlyNumbers(vocab_bytes, given), numbers.choices(subwords[1:], k=numbers.randrange(6))
+        before = b"".join(vocab_bytes.bytes[i] for i in said).decode()
         if not may_begin(before, ended=False):
             continue
         step = Step(np.zeros((1, len(vocab))), np.array([said], dtype=np.int64))
         rule.apply(step)
         for token in subwords:
-            text = before + spelling.bytes[token].decode()
+            text = before + vocab_bytes.bytes[token].decode()
             forbidden = step.logprobs_nv[0, token] == -np.inf
             assert forbidden != may_begin(text, ended=token == EOS_ID), (given, text)
             counts[forbidden, JOINED.search(before) is not None] += 1

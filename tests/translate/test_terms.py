@@ -30,7 +30,7 @@ class Fake(FakeEngine):
         self.draft, self.links, self.disliked, self.noise = draft, links, disliked, noise
 
     def answers(self, source: Source) -> list[str]:
-        required = [self.tgt_vocab.decode(phrase.forms[0].tokens) for phrase in source.phrases]
+        required = [self.tgt_vocab.decode(phrase.variants[0].tokens) for phrase in source.phrases]
         return [" ".join(["cat", *required])] if required else self.draft.split("|")
 
     def align(self, pairs: Sequence[SubwordPair], words: Any, batch_tokens: int) -> list[Links]:

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from vtrans.data.batches import Mixture, ahead
+from vtrans.data.batches import Mixture, prefetch
 from vtrans.data.bpe_dropout import Dropout
 from vtrans.data.links import Rows, between_subwords, divided
 from vtrans.data.noise import Noise
@@ -114,7 +114,7 @@ class Augmentation:
         Each epoch has the pairs of the mixture, in an order that is a pure function of (seed, epoch). A thread draws
         one window in advance.
         """
-        with closing(ahead(self._shards(epoch, window * WINDOW), WINDOW)) as shards:
+        with closing(prefetch(self._shards(epoch, window * WINDOW), WINDOW)) as shards:
             number = -(-len(self.mixture) // SHARD)
             while True:
                 drawn = list(islice(shards, min(WINDOW, number - window * WINDOW)))

@@ -241,7 +241,7 @@ def _round_number(pairs: int) -> int:
 T = TypeVar("T")
 
 
-def ahead(items: Iterator[T], depth: int) -> Generator[T, None, None]:
+def prefetch(items: Iterator[T], depth: int) -> Generator[T, None, None]:
     """Yields the same items in the same order; a thread makes up to `depth` of them before they are requested.
 
     An exception of `items` is raised in its place. Closing or collecting the generator ends the thread, and closes

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from vtrans.config import SearchConfig
 from vtrans.engines.alignments import Links
 from vtrans.search.decoder import SubwordPair
-from vtrans.search.lexical import Phrase
+from vtrans.search.lexical import LexicalConstraint
 from vtrans.search.loop import Hypothesis
 from vtrans.search.options import Sampling
 from vtrans.search.rules import Rule
@@ -26,7 +26,7 @@ class Source:
     limit: int  # most target subwords, EOS included
     name: str  # "line/piece"; a sample is a function of this name and its seed
     prefix: tuple[int, ...] = ()  # the beginning of its translation, which one of the rules determines
-    phrases: tuple[Phrase, ...] = ()  # that its translation contains
+    phrases: tuple[LexicalConstraint, ...] = ()  # that its translation contains
     rules: tuple[Rule, ...] = ()  # of its translation alone
 
 

@@ -47,15 +47,15 @@ class SelfAttention(Module):
     def forward(
         self,
         x_BTD: Tensor,
-        turn_TD: Tensor | None,
+        rotary_TD: Tensor | None,
         mask: Tensor | None = None,
         cache: LayerSlots | Prefill | None = None,
         recorder: Recorder | None = None,
     ) -> Tensor:
         """Returns the output [B, T, D]. Without a mask, attention is causal, and padding needs no mask because it
         follows every real position. A cache adds earlier keys and values and has its own mask. Queries and keys are
-        turned by the rows `turn_TD`, if any."""
-        q_BHTd, k_BHnd, v_BHnd = self.queries_keys_values(x_BTD, turn_TD)
+        turned by the rows `rotary_TD`, if any."""
+        q_BHTd, k_BHnd, v_BHnd = self.queries_keys_values(x_BTD, rotary_TD)
         if cache is not None:
             k_BHnd, v_BHnd, mask = cache.append(k_BHnd, v_BHnd)
         if recorder is not None:
@@ -64,13 +64,13 @@ class SelfAttention(Module):
         dropout = self.dropout if self.training else 0.0
         return self.out(merge_heads(dot_product_attention(q_BHTd, k_BHnd, v_BHnd, mask, dropout)))
 
-    def queries_keys_values(self, x_BTD: Tensor, turn_TD: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    def queries_keys_values(self, x_BTD: Tensor, rotary_TD: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """Returns queries, keys and values, [B, H, T, d] each."""
         qkv_BT3D = self.qkv(x_BTD).view(*x_BTD.shape[:2], 3, -1)
-        if turn_TD is None:
+        if rotary_TD is None:
             q, k, v = qkv_BT3D.unbind(-2)
         else:
-            q, k = rotate(qkv_BT3D[..., :2, :], turn_TD.unsqueeze(-2)).unbind(-2)
+            q, k = rotate(qkv_BT3D[..., :2, :], rotary_TD.unsqueeze(-2)).unbind(-2)
             v = qkv_BT3D[..., 2, :]
         return split_heads(q, self.heads), split_heads(k, self.heads), split_heads(v, self.heads)
 

@@ -33,14 +33,16 @@ class EncoderLayer(Module):
     def forward(
         self,
         x_BSD: Tensor,
-        turn_SD: Tensor | None,
+        rotary_SD: Tensor | None,
         mask: Tensor | None = None,
         cache: LayerCache | None = None,
         recorder: Recorder | None = None,
     ) -> Tensor:
         """Returns the output [B, S, D]; the arguments are those of SelfAttention."""
         history = None if cache is None else cache.history
-        x_BSD = self.self_attention_residual(x_BSD, lambda x: self.self_attention(x, turn_SD, mask, history, recorder))
+        x_BSD = self.self_attention_residual(
+            x_BSD, lambda x: self.self_attention(x, rotary_SD, mask, history, recorder)
+        )
         return self.feed_forward_residual(x_BSD, self.feed_forward)
 
 
@@ -57,7 +59,7 @@ class DecoderLayer(Module):
     def forward(
         self,
         x_BTD: Tensor,
-        turn_TD: Tensor | None,
+        rotary_TD: Tensor | None,
         mask: Tensor | None = None,
         memory_BSD: Tensor | None = None,
         cache: LayerCache | None = None,
@@ -65,7 +67,7 @@ class DecoderLayer(Module):
     ) -> Tensor:
         """Returns the output [B, T, D]. `mask` is that of the memory; a cache takes the place of both."""
         history, memory = (None, None) if cache is None else cache
-        x_BTD = self.read_target(x_BTD, turn_TD, history)
+        x_BTD = self.read_target(x_BTD, rotary_TD, history)
         x_BTD = self.cross_attention_residual(
             x_BTD, lambda x: self.cross_attention(x, memory_BSD, mask, memory, recorder)
         )
@@ -74,9 +76,9 @@ class DecoderLayer(Module):
     def add_first(self, sublayers: Sublayers, number: int) -> None:
         self.self_attention, self.self_attention_residual = sublayers.self_attention(number)
 
-    def read_target(self, x_BTD: Tensor, turn_TD: Tensor | None, history: Any) -> Tensor:
+    def read_target(self, x_BTD: Tensor, rotary_TD: Tensor | None, history: Any) -> Tensor:
         """Returns the output of the first sublayer [B, T, D]."""
-        return self.self_attention_residual(x_BTD, lambda x: self.self_attention(x, turn_TD, None, history))
+        return self.self_attention_residual(x_BTD, lambda x: self.self_attention(x, rotary_TD, None, history))
 
 
 class SSRULayer(DecoderLayer):
@@ -85,7 +87,7 @@ class SSRULayer(DecoderLayer):
     def add_first(self, sublayers: Sublayers, number: int) -> None:
         self.ssru, self.ssru_residual = sublayers.ssru(number)
 
-    def read_target(self, x_BTD: Tensor, turn_TD: Tensor | None, history: Any) -> Tensor:
+    def read_target(self, x_BTD: Tensor, rotary_TD: Tensor | None, history: Any) -> Tensor:
         return self.ssru_residual(x_BTD, lambda x: self.ssru(x, history))
 
 

@@ -91,25 +91,25 @@ class Transformer(Module):
         of the layer `model.alignment_layer`."""
         recorder = Recorder((self.config.alignment_layer - 1,), heads=1)
         # The target comes first, so that dropout draws its masks in the order in which it always drew them.
-        x_BTD, turn_TD = self.embed_tgt(tgt_BT, keep_BS)
-        h_BTD = self.decoder(x_BTD, turn_TD, self.encode(src_BS, keep_BS), self.attended(keep_BS), recorder)
+        x_BTD, rotary_TD = self.embed_tgt(tgt_BT, keep_BS)
+        h_BTD = self.decoder(x_BTD, rotary_TD, self.encode(src_BS, keep_BS), self.attended(keep_BS), recorder)
         return h_BTD.flatten(0, 1).index_select(0, real_N), recorder.logprobs[0][:, 0]
 
     def encode(self, src_BS: Tensor, keep_BS: Tensor) -> Tensor:
         """Returns the encoder's output [B, S, D], the memory of cross-attention."""
-        x_BSD, turn_SD = self.src_positions.place(self.src_embedding(src_BS), self.src_positions(src_BS.shape[1]))
-        return self.encoder(self.dropout(x_BSD), turn_SD, self.attended(keep_BS))
+        x_BSD, rotary_SD = self.src_positions.place(self.src_embedding(src_BS), self.src_positions(src_BS.shape[1]))
+        return self.encoder(self.dropout(x_BSD), rotary_SD, self.attended(keep_BS))
 
     def decode(self, tgt_BT: Tensor, memory_BSD: Tensor, keep_BS: Tensor, recorder: Recorder | None = None) -> Tensor:
         """Returns the decoder's output [B, T, D], before the projection."""
-        x_BTD, turn_TD = self.embed_tgt(tgt_BT, keep_BS)
-        return self.decoder(x_BTD, turn_TD, memory_BSD, self.attended(keep_BS), recorder)
+        x_BTD, rotary_TD = self.embed_tgt(tgt_BT, keep_BS)
+        return self.decoder(x_BTD, rotary_TD, memory_BSD, self.attended(keep_BS), recorder)
 
     def embed_tgt(self, tgt_BT: Tensor, keep_BS: Tensor) -> tuple[Tensor, Tensor | None]:
         """Returns the decoder's input [B, T, D] and, with rotary positions, the rows that turn queries and keys."""
         rows_TD = self.decoder.positions(self.tgt_positions, keep_BS, tgt_BT.shape[1])
-        x_BTD, turn_TD = self.tgt_positions.place(self.tgt_embedding(tgt_BT), rows_TD)
-        return self.dropout(x_BTD), turn_TD
+        x_BTD, rotary_TD = self.tgt_positions.place(self.tgt_embedding(tgt_BT), rows_TD)
+        return self.dropout(x_BTD), rotary_TD
 
     def attended(self, keep_BS: Tensor) -> Tensor:
         """Returns which source positions are attended to: those of `keep_BS`, without `model.source_eos` except EOS,
@@ -127,14 +127,14 @@ class Transformer(Module):
     def source(self, src_BS: Tensor, keep_BS: Tensor, lengths: Sequence[int]) -> SourceCache:
         """Returns what a cache keeps of new sentences, for `Cache.admit`; `lengths` are those of the sources."""
         memory_BSD, attended_BS = self.encode(src_BS, keep_BS), self.attended(keep_BS)
-        turn_SD = self.tgt_positions(src_BS.shape[1]) if self.tgt_positions.turns else None
-        return SourceCache(self.decoder.source(memory_BSD, attended_BS, turn_SD), attended_BS, lengths)
+        rotary_SD = self.tgt_positions(src_BS.shape[1]) if self.tgt_positions.turns else None
+        return SourceCache(self.decoder.source(memory_BSD, attended_BS, rotary_SD), attended_BS, lengths)
 
     def step(self, tokens_BK: Tensor, cache: Cache) -> Tensor:
         """Returns the decoder's output [B, K, D] at the newest subword of each row, and adds it to the cache."""
         rows_B1D = self.tgt_positions(1 + max(cache.positions))[cache.position_B][:, None]
-        x_BKD, turn_B1D = self.tgt_positions.place(self.tgt_embedding(tokens_BK), rows_B1D)
-        return self.decoder.step(x_BKD, turn_B1D, cache.advance())
+        x_BKD, rotary_B1D = self.tgt_positions.place(self.tgt_embedding(tokens_BK), rows_B1D)
+        return self.decoder.step(x_BKD, rotary_B1D, cache.advance())
 
     def logits(self, h_D: Tensor) -> Tensor:
         """Returns h E^T, [..., D] to [..., V]. The logit of padding is -inf, so the softmax gives it no gradient."""
@@ -199,7 +199,7 @@ class Stack(Module, Generic[Layer]):
     def through(
         self,
         x_BTD: Tensor,
-        turn_TD: Tensor | None,
+        rotary_TD: Tensor | None,
         *source: Tensor,
         caches: Sequence[LayerCache] | None = None,
         recorder: Recorder | None = None,
@@ -209,12 +209,12 @@ class Stack(Module, Generic[Layer]):
         for number, layer in enumerate(self.layers):
             cache = None if caches is None else caches[number]
             recording = recorder if recorder is not None and number in recorder.layers else None
-            x_BTD = layer(x_BTD, turn_TD, *source, cache=cache, recorder=recording)
+            x_BTD = layer(x_BTD, rotary_TD, *source, cache=cache, recorder=recording)
         return x_BTD
 
-    def step(self, x_BKD: Tensor, turn_B1D: Tensor | None, caches: Sequence[LayerCache]) -> Tensor:
+    def step(self, x_BKD: Tensor, rotary_B1D: Tensor | None, caches: Sequence[LayerCache]) -> Tensor:
         """Returns the output [B, K, D] at the newest subword of each row."""
-        return self.final_norm(self.through(x_BKD, turn_B1D, caches=caches))
+        return self.final_norm(self.through(x_BKD, rotary_B1D, caches=caches))
 
 
 class Encoder(Stack[EncoderLayer]):
@@ -223,8 +223,8 @@ class Encoder(Stack[EncoderLayer]):
     def __init__(self, config: ModelConfig, sublayers: Sublayers) -> None:
         super().__init__(config, (EncoderLayer(sublayers, i) for i in range(config.encoder_layers)))
 
-    def forward(self, x_BSD: Tensor, turn_SD: Tensor | None, keep_BS: Tensor) -> Tensor:
-        return self.final_norm(self.through(x_BSD, turn_SD, keep_BS[:, None, None]))
+    def forward(self, x_BSD: Tensor, rotary_SD: Tensor | None, keep_BS: Tensor) -> Tensor:
+        return self.final_norm(self.through(x_BSD, rotary_SD, keep_BS[:, None, None]))
 
 
 class Decoder(Stack[DecoderLayer]):
@@ -241,15 +241,15 @@ class Decoder(Stack[DecoderLayer]):
     def forward(
         self,
         x_BTD: Tensor,
-        turn_TD: Tensor | None,
+        rotary_TD: Tensor | None,
         memory_BSD: Tensor,
         keep_BS: Tensor,
         recorder: Recorder | None = None,
     ) -> Tensor:
         """Returns the output [B, T, D]."""
-        return self.final_norm(self.through(x_BTD, turn_TD, keep_BS[:, None, None], memory_BSD, recorder=recorder))
+        return self.final_norm(self.through(x_BTD, rotary_TD, keep_BS[:, None, None], memory_BSD, recorder=recorder))
 
-    def source(self, memory_BSD: Tensor, keep_BS: Tensor, turn_SD: Tensor | None) -> Tensor:
+    def source(self, memory_BSD: Tensor, keep_BS: Tensor, rotary_SD: Tensor | None) -> Tensor:
         """Returns each layer's keys and values of the memory [L, 2, B, H, S, d]."""
         return torch.stack([torch.stack(layer.cross_attention.keys_values(memory_BSD)) for layer in self.layers])
 
@@ -278,20 +278,20 @@ class DecoderOnly(Stack[EncoderLayer]):
     def forward(
         self,
         x_BTD: Tensor,
-        turn_BnD: Tensor | None,
+        rotary_BnD: Tensor | None,
         memory_BSD: Tensor,
         keep_BS: Tensor,
         recorder: Recorder | None = None,
     ) -> Tensor:
         """Returns the output [B, T, D]. The attention recorded is that of the whole sequence [B, H, n, n]."""
         x_BnD, keep_B1nn = torch.cat((memory_BSD, x_BTD), 1), self.keep(keep_BS, x_BTD.shape[1])
-        x_BnD = self.through(x_BnD, turn_BnD, keep_B1nn, recorder=recorder)
+        x_BnD = self.through(x_BnD, rotary_BnD, keep_B1nn, recorder=recorder)
         return self.final_norm(x_BnD[:, keep_BS.shape[1] :])
 
-    def source(self, memory_BSD: Tensor, keep_BS: Tensor, turn_SD: Tensor | None) -> Tensor:
+    def source(self, memory_BSD: Tensor, keep_BS: Tensor, rotary_SD: Tensor | None) -> Tensor:
         """Returns each layer's keys and values of the source [L, 2, B, H, S, d]."""
         prefill = Prefill(self.keep(keep_BS, 0))
-        self.through(memory_BSD, turn_SD, caches=[LayerCache(prefill, None)] * len(self.layers))
+        self.through(memory_BSD, rotary_SD, caches=[LayerCache(prefill, None)] * len(self.layers))
         return torch.stack(prefill.layers)
 
     def keep(self, keep_BS: Tensor, T: int) -> Tensor:

@@ -26,7 +26,7 @@ _OF_NUMBERS = re.compile(rb" ?[\d.,]+")
 CHARACTER = 4  # the most bytes of a character
 
 
-class Spelling:
+class VocabularyBytes:
     """What each subword of a vocabulary spells, and which ones would complete a phrase."""
 
     def __init__(self, vocab: Vocabulary) -> None:
@@ -99,18 +99,18 @@ def _ends_in_word(text: bytes) -> bool:
 class Avoid:
     """A rule of the search: makes the subwords impossible that would complete a phrase."""
 
-    spelling: Spelling
+    vocab_bytes: VocabularyBytes
     phrases: tuple[str, ...]
     steps: float = math.inf
     most_forbidden: int | None = None
 
     def apply(self, step: Step) -> None:
-        for row, tokens in enumerate(step.said_nT.tolist()):
+        for row, tokens in enumerate(step.prefix_nT.tolist()):
             ids = np.array([*self.completing(tokens)], dtype=np.int64)
             step.forbid(np.full_like(ids, row), ids)
 
     def completing(self, tokens: Sequence[int]) -> Iterator[int]:
         """Yields the subwords that would complete a phrase after these tokens; -1 stands for none."""
-        tail = self.spelling.tail(tokens, max(len(phrase.encode()) for phrase in self.phrases) + CHARACTER)
+        tail = self.vocab_bytes.tail(tokens, max(len(phrase.encode()) for phrase in self.phrases) + CHARACTER)
         for phrase in self.phrases:
-            yield from self.spelling.completing(phrase, tail)
+            yield from self.vocab_bytes.completing(phrase, tail)

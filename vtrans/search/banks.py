@@ -1,12 +1,12 @@
 """What a beam search keeps so that translations contain given phrases.
 
 By definition, a sentence's hypotheses are in banks, by the tokens of its phrases that they still need
-(`lexical.Automaton`); EOS extends those that need none. In each step, the extensions of a row are its K + 1 best tokens
-and the tokens with which a phrase begins or continues. If the next token decides whether a phrase is a whole word, the
-best token that does not continue a word is another, and if that is EOS, so is the second best. The extensions of each
-bank are ranked as in beam.py. EOS among the first K of its bank finishes a hypothesis. The K best others of each bank
-are live, up to the sentence's W rows: first the best of each bank, beginning with the one that needs the fewest tokens,
-then the second best, and so on. The search is finished as in beam.py.
+(`lexical.ConstraintAutomaton`); EOS extends those that need none. In each step, the extensions of a row are its K + 1
+best tokens and the tokens with which a phrase begins or continues. If the next token decides whether a phrase is a
+whole word, the best token that does not continue a word is another, and if that is EOS, so is the second best. The
+extensions of each bank are ranked as in beam.py. EOS among the first K of its bank finishes a hypothesis. The K best
+others of each bank are live, up to the sentence's W rows: first the best of each bank, beginning with the one that
+needs the fewest tokens, then the second best, and so on. The search is finished as in beam.py.
 
 This is grid beam search (Hokamp and Liu 2017), with at least K rows for each bank as long as W has room for them. For
 longer phrases, the banks divide the W rows between them, as in dynamic beam allocation (Post and Vilar 2018; Hu et al.
@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from vtrans.search.decoder import Best, LogprobBlock, Logprobs
 from vtrans.search.history import Ints, RowHistory
-from vtrans.search.lexical import Automaton, Phrase, least_tokens
+from vtrans.search.lexical import ConstraintAutomaton, LexicalConstraint, least_tokens
 from vtrans.search.ranking import Ranked, best_tokens
 
 # Banks that get K rows each. 4 reach the BLEU of 16 to within 0.4 with one to three reference words per line, or three
@@ -37,13 +37,13 @@ from vtrans.search.ranking import Ranked, best_tokens
 MOST_BANKS = 4
 
 
-def width_of(phrases: Sequence[Phrase], beam: int) -> int:
+def width_of(phrases: Sequence[LexicalConstraint], beam: int) -> int:
     """Returns the rows W of a sentence: K for each bank, for at most MOST_BANKS banks. Their number is rounded up to a
     power of two, so that sentences with similar phrases share a batch."""
     return int(beam * min(MOST_BANKS, 2 ** math.ceil(math.log2(least_tokens(phrases) + 1))))
 
 
-class Banks:
+class DynamicBeamAllocation:
     """Chooses the live hypotheses of a beam search by the phrases of each sentence.
 
     All sentences must have the same `width_of` their phrases. `continues_V` says which tokens may continue a word.
@@ -54,16 +54,16 @@ class Banks:
     ranks: int | None = None
 
     def __init__(
-        self, phrases: Sequence[Sequence[Phrase]], continues_V: NDArray[np.bool_], beam: int, eos_id: int
+        self, phrases: Sequence[Sequence[LexicalConstraint]], continues_V: NDArray[np.bool_], beam: int, eos_id: int
     ) -> None:
         (self.width,) = {width_of(needed, beam) for needed in phrases}
         self._beam, self._eos_id = beam, eos_id
         self._phrases, self._continues_V, self._continues = phrases, continues_V, continues_V.tolist()
-        self._automata: dict[int, Automaton] = {}  # of the sentences in the batch
+        self._automata: dict[int, ConstraintAutomaton] = {}  # of the sentences in the batch
 
-    def _automaton(self, sentence: int) -> Automaton:
+    def _automaton(self, sentence: int) -> ConstraintAutomaton:
         if sentence not in self._automata:
-            self._automata[sentence] = Automaton(self._phrases[sentence], self._continues)
+            self._automata[sentence] = ConstraintAutomaton(self._phrases[sentence], self._continues)
         return self._automata[sentence]
 
     def _state(self, history: RowHistory, b: int, k: int) -> int:

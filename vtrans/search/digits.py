@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 import regex
 
-from vtrans.search.avoid import Spelling
+from vtrans.search.avoid import VocabularyBytes
 from vtrans.search.rules import Step
 from vtrans.text.languages import UNSPACED
 from vtrans.text.values import in_ascii
@@ -37,12 +37,12 @@ class OnlyAllowed:
     steps = math.inf
     most_forbidden = None
 
-    def __init__(self, spelling: Spelling) -> None:
-        self._spelling = spelling
+    def __init__(self, vocab_bytes: VocabularyBytes) -> None:
+        self._vocab_bytes = vocab_bytes
         self._known: dict[Hashable, list[int]] = {}
 
     def apply(self, step: Step) -> None:
-        for row, tokens in enumerate(step.said_nT.tolist()):
+        for row, tokens in enumerate(step.prefix_nT.tolist()):
             ids = np.array(self.forbidden(tokens), dtype=np.int64)
             step.forbid(np.full_like(ids, row), ids)
 
@@ -54,14 +54,14 @@ class OnlyAllowed:
 class OnlyCodes(OnlyAllowed):
     """Allows only these codes."""
 
-    def __init__(self, spelling: Spelling, codes: Set[str]) -> None:
-        super().__init__(spelling)
+    def __init__(self, vocab_bytes: VocabularyBytes, codes: Set[str]) -> None:
+        super().__init__(vocab_bytes)
         self._codes = codes
 
     def forbidden(self, tokens: Sequence[int]) -> list[int]:
-        match = _BEGUN.search(self._spelling.tail(tokens, LONGEST_CODE).decode(errors="replace"))
+        match = _BEGUN.search(self._vocab_bytes.tail(tokens, LONGEST_CODE).decode(errors="replace"))
         if (begun := match[0] if match else "") not in self._known:
-            texts = self._spelling.with_digits
+            texts = self._vocab_bytes.with_digits
             self._known[begun] = [i for i, text in texts if not self._are_codes(begun + text, len(begun))]
         return self._known[begun]
 
@@ -75,8 +75,8 @@ class OnlyNumbers(OnlyAllowed):
     """Allows only these numbers, each as often as it is given, and whole. A number is given by the runs of digits of
     each way to write it. Digits after letters are allowed: they belong to codes."""
 
-    def __init__(self, spelling: Spelling, numbers: Iterable[Sequence[tuple[str, ...]]]) -> None:
-        super().__init__(spelling)
+    def __init__(self, vocab_bytes: VocabularyBytes, numbers: Iterable[Sequence[tuple[str, ...]]]) -> None:
+        super().__init__(vocab_bytes)
         self.runs = Counter[str]()
         self._after = defaultdict[str, set[str]](set)  # the runs that a mark may join to a run
         for ways in numbers:
@@ -88,7 +88,7 @@ class OnlyNumbers(OnlyAllowed):
             self.runs += most
 
     def forbidden(self, tokens: Sequence[int]) -> list[int]:
-        text = in_ascii(self._spelling.tail(tokens, LONGEST_TEXT).decode(errors="replace"))
+        text = in_ascii(self._vocab_bytes.tail(tokens, LONGEST_TEXT).decode(errors="replace"))
         number = _OPEN_NUMBER.search(text)
         begun = number[0] if number else "x" if _ENDS_IN_WORD.search(text) else ""
         left = self.runs - Counter(RUN.findall(text[: number.start()] if number else text))
@@ -99,10 +99,10 @@ class OnlyNumbers(OnlyAllowed):
     def _forbidden_after(self, begun: str, left: Counter[str]) -> Iterator[int]:
         """Yields the subwords that are impossible after a number that has begun, a letter or nothing, if these runs of
         digits are left."""
-        with_digits = dict(self._spelling.with_digits)
+        with_digits = dict(self._vocab_bytes.with_digits)
         yield from (i for i, text in with_digits.items() if not self._may_begin(begun + text, left))
         if not self._may_begin(f"{begun} ", left):
-            yield from (i for i in range(len(self._spelling.bytes)) if not with_digits.get(i, "")[:1].isdigit())
+            yield from (i for i in range(len(self._vocab_bytes.bytes)) if not with_digits.get(i, "")[:1].isdigit())
 
     def _may_begin(self, text: str, left: Counter[str]) -> bool:
         """Returns whether a text has only runs of digits that are left. The last one may become longer at its end."""

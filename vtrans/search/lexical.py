@@ -1,8 +1,8 @@
 """Phrases that a translation must contain, as an automaton that the search steps through.
 
-A phrase has one or more forms, each a sequence of tokens; any of them will do. An occurrence is a form whose tokens
-follow each other, and whose last word ends there if the form is `whole`. Occurrences of one phrase do not overlap;
-those of different phrases may.
+A phrase has one or more variants, each a sequence of tokens; any of them will do. An occurrence is a variant whose
+tokens follow each other, and whose last word ends there if the variant is `whole`. Occurrences of one phrase do not
+overlap; those of different phrases may.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Form:
+class Variant:
     """Tokens of a phrase. If `whole`, the next token must not continue the last word."""
 
     tokens: tuple[int, ...]
@@ -20,56 +20,56 @@ class Form:
 
 
 @dataclass(frozen=True)
-class Phrase:
-    """A phrase required at least (or exactly) `times` times in a translation. A form of an `exactly` required one is
+class LexicalConstraint:
+    """A phrase required at least (or exactly) `times` times in a translation. A variant of an `exactly` required one is
     not `whole`."""
 
-    forms: tuple[Form, ...]
+    variants: tuple[Variant, ...]
     times: int = 1
     exactly: bool = False
 
     def __post_init__(self) -> None:
-        assert self.forms
-        assert all(form.tokens for form in self.forms)
+        assert self.variants
+        assert all(variant.tokens for variant in self.variants)
         assert self.times >= 1
-        assert not (self.exactly and any(form.whole for form in self.forms))
+        assert not (self.exactly and any(variant.whole for variant in self.variants))
 
 
-def least_tokens(phrases: Sequence[Phrase]) -> int:
+def least_tokens(phrases: Sequence[LexicalConstraint]) -> int:
     """Returns the fewest tokens that hold all phrases without overlap."""
-    return sum(phrase.times * min(len(form.tokens) for form in phrase.forms) for phrase in phrases)
+    return sum(phrase.times * min(len(variant.tokens) for variant in phrase.variants) for phrase in phrases)
 
 
-def phrase_tokens(phrases: Sequence[Phrase]) -> Iterator[int]:
+def phrase_tokens(phrases: Sequence[LexicalConstraint]) -> Iterator[int]:
     """Yields all tokens of the phrases."""
     for phrase in phrases:
-        for form in phrase.forms:
-            yield from form.tokens
+        for variant in phrase.variants:
+            yield from variant.tokens
 
 
 @dataclass(frozen=True)
 class _Place:
-    """How far a hypothesis is: the complete occurrences of each phrase, and the forms that its last tokens begin, as
-    (phrase, form, tokens). A whole form with all its tokens waits for the next token."""
+    """How far a hypothesis is: the complete occurrences of each phrase, and the variants that its last tokens begin, as
+    (phrase, variant, tokens). A whole variant with all its tokens waits for the next token."""
 
     counts: tuple[int, ...]
     begun: frozenset[tuple[int, int, int]] = frozenset()
 
 
-class Automaton:
+class ConstraintAutomaton:
     """Tells which tokens may follow a hypothesis and how many tokens the phrases still need.
 
     States are numbers; 0 is that of an empty hypothesis. They are made when a hypothesis first reaches them.
     `continues` says of each token whether it may continue a word.
     """
 
-    def __init__(self, phrases: Sequence[Phrase], continues: Sequence[bool]) -> None:
+    def __init__(self, phrases: Sequence[LexicalConstraint], continues: Sequence[bool]) -> None:
         self.phrases, self._continues = phrases, continues
-        forms = [form for phrase in phrases for form in phrase.forms]
-        self._letters = {token for form in forms for token in form.tokens}
+        variants = [variant for phrase in phrases for variant in phrase.variants]
+        self._letters = {token for variant in variants for token in variant.tokens}
         # Whether another token may have to end a word before the next phrase begins.
-        self._separate = int(any(continues[form.tokens[0]] for form in forms))
-        self._costs = [min(map(self._cost, phrase.forms)) for phrase in phrases]
+        self._separate = int(any(continues[variant.tokens[0]] for variant in variants))
+        self._costs = [min(map(self._cost, phrase.variants)) for phrase in phrases]
         self._places: list[_Place] = []
         self._numbers: dict[_Place, int] = {}
         self._next: list[dict[tuple[int, bool], int | None]] = []  # per state
@@ -100,15 +100,15 @@ class Automaton:
         return known[key]
 
     def _step(self, place: _Place, token: int, continues: bool) -> int | None:
-        ended = {c for c, f, n in place.begun if n == len(self.phrases[c].forms[f].tokens) and not continues}
+        ended = {c for c, f, n in place.begun if n == len(self.phrases[c].variants[f].tokens) and not continues}
         counts = [min(count + (c in ended), self.phrases[c].times) for c, count in enumerate(place.counts)]
-        begun = [(c, f, n) for c, f, n in place.begun if c not in ended and n < len(self.phrases[c].forms[f].tokens)]
-        begun += [(c, f, 0) for c, phrase in enumerate(self.phrases) for f in range(len(phrase.forms))]
-        begun = [(c, f, n + 1) for c, f, n in begun if self.phrases[c].forms[f].tokens[n] == token]
-        complete = {(c, f) for c, f, n in begun if n == len(self.phrases[c].forms[f].tokens)}
+        begun = [(c, f, n) for c, f, n in place.begun if c not in ended and n < len(self.phrases[c].variants[f].tokens)]
+        begun += [(c, f, 0) for c, phrase in enumerate(self.phrases) for f in range(len(phrase.variants))]
+        begun = [(c, f, n + 1) for c, f, n in begun if self.phrases[c].variants[f].tokens[n] == token]
+        complete = {(c, f) for c, f, n in begun if n == len(self.phrases[c].variants[f].tokens)}
         if any(self.phrases[c].exactly and counts[c] == self.phrases[c].times for c, _ in complete):
             return None
-        done = {c for c, f in complete if not self.phrases[c].forms[f].whole}
+        done = {c for c, f in complete if not self.phrases[c].variants[f].whole}
         counts = [min(count + (c in done), self.phrases[c].times) for c, count in enumerate(counts)]
         open_ = [self.phrases[c].exactly or count < self.phrases[c].times for c, count in enumerate(counts)]
         return self._number_of(
@@ -119,12 +119,12 @@ class Automaton:
         if place in self._numbers:
             return self._numbers[place]
         number = self._numbers[place] = len(self._places)
-        forms = [phrase.forms for phrase in self.phrases]
-        waiting = {c for c, f, n in place.begun if n == len(forms[c][f].tokens)}
+        variants = [phrase.variants for phrase in self.phrases]
+        waiting = {c for c, f, n in place.begun if n == len(variants[c][f].tokens)}
         needed = [p.times - place.counts[c] - (c in waiting) for c, p in enumerate(self.phrases)]
         going = [(c, f, n) for c, f, n in place.begun if needed[c] > 0 and c not in waiting]
-        wanted = {forms[c][f].tokens[n] for c, f, n in going}
-        wanted |= {form.tokens[0] for c, need in enumerate(needed) if need > 0 for form in forms[c]}
+        wanted = {variants[c][f].tokens[n] for c, f, n in going}
+        wanted |= {variant.tokens[0] for c, need in enumerate(needed) if need > 0 for variant in variants[c]}
         self._places.append(place)
         self._next.append({})
         self.remaining.append(self._least(needed, waiting, going))
@@ -141,11 +141,11 @@ class Automaton:
         counts = [afresh + (self._separate if waiting else 0)]
         # Only one of the phrases that have begun counts: its next token may end the others unfinished.
         for c, f, n in going:
-            form = self.phrases[c].forms[f]
-            lost = sum(self._costs[w] for w in waiting) if self._continues[form.tokens[n]] else 0
-            counts.append(afresh - self._costs[c] + self._cost(form) - n + lost)
+            variant = self.phrases[c].variants[f]
+            lost = sum(self._costs[w] for w in waiting) if self._continues[variant.tokens[n]] else 0
+            counts.append(afresh - self._costs[c] + self._cost(variant) - n + lost)
         return min(counts)
 
-    def _cost(self, form: Form) -> int:
-        """Returns the tokens of a form, and of what ends its last word."""
-        return len(form.tokens) + self._separate * form.whole
+    def _cost(self, variant: Variant) -> int:
+        """Returns the tokens of a variant, and of what ends its last word."""
+        return len(variant.tokens) + self._separate * variant.whole

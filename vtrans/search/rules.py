@@ -32,20 +32,20 @@ class Step:
     A row whose next token is determined by one rule is not changed by later ones.
     """
 
-    def __init__(self, block: LogprobBlock, said_nT: Ints) -> None:
+    def __init__(self, block: LogprobBlock, prefix_nT: Ints) -> None:
         self.logprobs_nv = logprobs_of(block)
         self.ids_nv: Ints | None = block.ids if isinstance(block, Best) else None
-        self.said_nT = said_nT
+        self.prefix_nT = prefix_nT
         """The tokens of each row so far, after -1 for those that it is younger than others."""
-        self.ages_n: Ints = (said_nT >= 0).sum(1)
+        self.ages_n: Ints = (prefix_nT >= 0).sum(1)
         """The number of tokens of each row so far."""
-        self._open_n = np.ones(len(said_nT), dtype=bool)  # rows that later rules may change
+        self._open_n = np.ones(len(prefix_nT), dtype=bool)  # rows that later rules may change
 
     def rows(self, begin: int, end: int) -> Step:
         """Returns a step of these rows, with the same memory."""
         logprobs_nv = self.logprobs_nv[begin:end]
         block = logprobs_nv if self.ids_nv is None else Best(logprobs_nv, self.ids_nv[begin:end])
-        part = Step(block, self.said_nT[begin:end])
+        part = Step(block, self.prefix_nT[begin:end])
         part._open_n = self._open_n[begin:end]
         return part
 
@@ -121,8 +121,8 @@ class RepetitionPenalty:
     most_forbidden: int | None = None
 
     def apply(self, step: Step) -> None:
-        rows_x, places_x = np.nonzero(step.said_nT >= 0)
-        step.multiply(rows_x, step.said_nT[rows_x, places_x], self.factor)
+        rows_x, places_x = np.nonzero(step.prefix_nT >= 0)
+        step.multiply(rows_x, step.prefix_nT[rows_x, places_x], self.factor)
 
 
 @dataclass(frozen=True)
@@ -135,11 +135,11 @@ class NoRepeatedNgram:
     most_forbidden: int | None = None
 
     def apply(self, step: Step) -> None:
-        said_nT, T = step.said_nT, step.said_nT.shape[1]
+        prefix_nT, T = step.prefix_nT, step.prefix_nT.shape[1]
         if self.n > T:  # no row is that long
             return
-        grams_nXG = np.lib.stride_tricks.sliding_window_view(said_nT, self.n, axis=1)
-        newest_nG = said_nT[:, T - self.n + 1 :]
+        grams_nXG = np.lib.stride_tricks.sliding_window_view(prefix_nT, self.n, axis=1)
+        newest_nG = prefix_nT[:, T - self.n + 1 :]
         alike_nX = (grams_nXG[:, :, :-1] == newest_nG[:, None]).all(2) & (grams_nXG[:, :, 0] >= 0)
         if self.free:
             alike_nX &= ~np.isin(grams_nXG[:, :, -1], self.free)

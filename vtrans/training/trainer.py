@@ -22,7 +22,7 @@ from pathlib import Path
 import torch
 
 from vtrans.config.threads import set_threads
-from vtrans.data.batches import ahead
+from vtrans.data.batches import prefetch
 from vtrans.data.store import DataFolder
 from vtrans.storage.run_folder import RunFolder, RunLock
 from vtrans.system.console import Console, Counter, duration
@@ -216,7 +216,7 @@ class Trainer:
         """Yields this rank's batches from the run's place in the data, and moves that place forward in `progress`."""
         progress = self.progress
         made = self.loader.batches(Cursor(progress.epoch, progress.drawn, progress.position))
-        with closing(ahead(made, BATCHES_AHEAD)) as batches:
+        with closing(prefetch(made, BATCHES_AHEAD)) as batches:
             for (progress.epoch, progress.drawn, progress.position), batch in batches:
                 yield batch
 

@@ -14,9 +14,9 @@ from translators import learned
 import vtrans
 from vtrans.config import RETRY_NGRAM
 from vtrans.engines.engine import Source
-from vtrans.search.avoid import Spelling
+from vtrans.search.avoid import VocabularyBytes
 from vtrans.search.digits import OnlyCodes, OnlyNumbers
-from vtrans.search.lexical import Form, Phrase
+from vtrans.search.lexical import LexicalConstraint, Variant
 from vtrans.search.loop import Hypothesis
 from vtrans.search.rules import NoRepeatedNgram
 from vtrans.text.vocabulary import EOS_ID, Vocabulary
@@ -72,7 +72,7 @@ class Twice:
         codes: bool = False,
     ) -> None:
         engine: Any = SimpleNamespace(src_vocab=vocab, tgt_vocab=vocab, models=[SimpleNamespace(codes=codes)])
-        reader: Any = SimpleNamespace(spelling=Spelling(vocab))
+        reader: Any = SimpleNamespace(vocab_bytes=VocabularyBytes(vocab))
         check = Check(engine, reader, retries=True, compares=numbers, requires=numbers and can_require)
         self._step = SearchTwice(self._find, check, None)
         self._vocab, self._answer = vocab, answer
@@ -120,12 +120,12 @@ def test_the_second_result_is_kept_if_its_numbers_are_better(vocab: Vocabulary) 
         *(first if text in kept or not second else second[0] for text in again for first, second in [SEARCHES[text]]),
     ]
     digits = tuple(i for i in range(len(vocab)) if vocab.decode([i]).strip(".,").isdigit())
-    words = NoRepeatedNgram(RETRY_NGRAM, free=Spelling(vocab).of_numbers)
+    words = NoRepeatedNgram(RETRY_NGRAM, free=VocabularyBytes(vocab).of_numbers)
     assert {*digits} < {*words.free}
     assert not any(map(str.isalpha, vocab.decode(words.free)))
     assert {text: piece.source for text, piece in pieces.items()} == plain
     for text, source in twice.searches[1]:
-        wanted = [[vocab.decode(form.tokens) for form in phrase.forms] for phrase in source.phrases]
+        wanted = [[vocab.decode(variant.tokens) for variant in phrase.variants] for phrase in source.phrases]
         assert wanted == {
             "17 dogs": [["17"]],
             "18 dogs": [["18"]],
@@ -158,12 +158,12 @@ def test_one_second_search_has_all_problems(vocab: Vocabulary, second: str, scor
     twice = Twice(vocab, [*zip(texts, (-1.0, score), strict=True)], codes=True)
     piece = piece_of(vocab, "17 dogs B7")
     piece.line.codes = {"B7": "Ana"}
-    code = Phrase((Form(tuple(vocab.encode("B7"))),), 1, exactly=True)
+    code = LexicalConstraint((Variant(tuple(vocab.encode("B7"))),), 1, exactly=True)
     piece.source = replace(piece.source, phrases=(code,))
     assert twice(piece) == [texts[kept == "second"]]
     ((_, first),), ((_, again),) = twice.searches
     assert (first.phrases, piece.source.phrases) == ((), (code,))
-    assert [vocab.decode(phrase.forms[0].tokens) for phrase in again.phrases] == ["B7", "17"]
+    assert [vocab.decode(phrase.variants[0].tokens) for phrase in again.phrases] == ["B7", "17"]
     assert [type(rule) for rule in again.rules] == [OnlyCodes, OnlyNumbers, NoRepeatedNgram]
     assert piece.line.counts.retried == 1
 
@@ -201,11 +201,11 @@ def test_digits_of_another_script_may_become_ascii() -> None:
     for codes in (False, True):
         source, _ = second_source(vocab, piece_of(vocab, "\u0661\u0669\u0669\u0660 dogs"), "Hunde", codes=codes)
         (phrase,) = source.phrases
-        assert [vocab.decode(form.tokens) for form in phrase.forms] == ["\u0661\u0669\u0669\u0660", "1990"]
+        assert [vocab.decode(variant.tokens) for variant in phrase.variants] == ["\u0661\u0669\u0669\u0660", "1990"]
 
 
 def test_numbers_that_are_asked_for_are_not_invented(vocab: Vocabulary) -> None:
-    piece, term = piece_of(vocab, "17 dogs"), Phrase((Form(tuple(vocab.encode("44 Katzen"))),))
+    piece, term = piece_of(vocab, "17 dogs"), LexicalConstraint((Variant(tuple(vocab.encode("44 Katzen"))),))
     piece.source = replace(piece.source, phrases=(term,))
     piece.line.prefix, piece.line.wording = "12", Wording(terms=(("44 Katzen",),))
     text = "12 17 Hunde und 44 Katzen"
@@ -276,8 +276,8 @@ def test_only_pieces_whose_codes_are_lost_or_repeated_are_searched_with_phrases(
 
     def piece(text: str, *, exactly: bool = True) -> Piece:
         codes = text.split()
-        forms = {code: (Form(tuple(vocab.encode(code))),) for code in codes}
-        phrases = tuple(Phrase(form, codes.count(code), exactly=exactly) for code, form in forms.items())
+        forms = {code: (Variant(tuple(vocab.encode(code))),) for code in codes}
+        phrases = tuple(LexicalConstraint(form, codes.count(code), exactly=exactly) for code, form in forms.items())
         return Piece(Line(1, text), Source([*vocab.encode(text), EOS_ID], 20, "line 1", phrases=phrases))
 
     pieces = [*map(piece, FREE), piece("A1", exactly=False)]

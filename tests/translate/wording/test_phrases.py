@@ -16,10 +16,10 @@ from translators import SMALL, loaded, sentences, translator, vocabulary
 
 from vtrans.config import SearchConfig
 from vtrans.engines.torch_engine import TorchEngine
-from vtrans.search.avoid import Spelling
-from vtrans.search.banks import Banks, width_of
+from vtrans.search.avoid import VocabularyBytes
+from vtrans.search.banks import DynamicBeamAllocation, width_of
 from vtrans.search.beam import beam_search
-from vtrans.search.lexical import Form, Phrase, least_tokens
+from vtrans.search.lexical import LexicalConstraint, Variant, least_tokens
 from vtrans.search.loop import Hypothesis, SearchTask
 from vtrans.search.options import Sampling
 from vtrans.storage.model_file import Shortlist
@@ -31,10 +31,10 @@ SOURCE: Ids = (2, EOS)
 WORDS = 5  # of the fakes
 
 
-def count(tokens: Sequence[int], phrase: Phrase, continues: set[int]) -> int:
+def count(tokens: Sequence[int], phrase: LexicalConstraint, continues: set[int]) -> int:
     """Returns how often a phrase occurs without overlap, by definition."""
     ends = []
-    for begin, form in itertools.product(range(len(tokens)), phrase.forms):
+    for begin, form in itertools.product(range(len(tokens)), phrase.variants):
         end = begin + len(form.tokens)
         goes_on = form.whole and end < len(tokens) and tokens[end] in continues
         if tuple(tokens[begin:end]) == form.tokens and not goes_on:
@@ -46,31 +46,35 @@ def count(tokens: Sequence[int], phrase: Phrase, continues: set[int]) -> int:
     return found
 
 
-def obeys(tokens: Sequence[int], phrases: Sequence[Phrase], continues: set[int]) -> bool:
+def obeys(tokens: Sequence[int], phrases: Sequence[LexicalConstraint], continues: set[int]) -> bool:
     counts = [count(tokens, phrase, continues) for phrase in phrases]
     return all(n == p.times if p.exactly else n >= p.times for n, p in zip(counts, phrases, strict=True))
 
 
-def random_phrases(numbers: random.Random, words: Sequence[int], *, exactly: float = 0.3) -> list[Phrase]:
+def random_phrases(numbers: random.Random, words: Sequence[int], *, exactly: float = 0.3) -> list[LexicalConstraint]:
     phrases = []
     for _ in range(numbers.randint(1, 2)):
         once = numbers.random() < exactly
         forms = {
-            Form(tuple(numbers.choices(words, k=numbers.randint(1, 3))), not once and numbers.random() < 0.5)
+            Variant(tuple(numbers.choices(words, k=numbers.randint(1, 3))), not once and numbers.random() < 0.5)
             for _ in range(numbers.randint(1, 2))
         }
-        phrases.append(Phrase(tuple(sorted(forms, key=str)), numbers.choice([1, 1, 2]), once))
+        phrases.append(LexicalConstraint(tuple(sorted(forms, key=str)), numbers.choice([1, 1, 2]), once))
     return phrases
 
 
 def search(
-    table: Any, phrases: Sequence[Sequence[Phrase]], sources: Sequence[Ids], limits: Sequence[int], **config: Any
+    table: Any,
+    phrases: Sequence[Sequence[LexicalConstraint]],
+    sources: Sequence[Ids],
+    limits: Sequence[int],
+    **config: Any,
 ) -> list[list[Hypothesis]]:
     continues_V = np.array(config.pop("continues"))
     nbest = config.pop("nbest", 1)
     decoder = FakeDecoder(table, limits=dict(zip(sources, limits, strict=True)))
     settings = SearchConfig(**config)
-    banks = Banks(phrases, continues_V, settings.beam, EOS)
+    banks = DynamicBeamAllocation(phrases, continues_V, settings.beam, EOS)
     task = SearchTask(sources, limits, settings, nbest, bos_id=BOS, eos_id=EOS)
     results = beam_search(decoder, task, banks)
     return [hypotheses for _, hypotheses in sorted(results, key=lambda pair: pair[0])]
@@ -183,7 +187,7 @@ def test_a_phrase_that_cannot_be_written_is_refused() -> None:
             encoded(wording_of({"constraints": [text]}, "", 3), vocab, (), 3)
     asked = wording_of({"constraints": [["park", "Hund"]]}, "", 3)
     (phrase,) = encoded(asked, vocab, vocab.encode("park"), 3)
-    assert [vocab.decode(form.tokens) for form in phrase.forms] == ["Hund"]
+    assert [vocab.decode(variant.tokens) for variant in phrase.variants] == ["Hund"]
     with pytest.raises(InputError, match="`suppress`"):
         encoded(asked, vocab, (*vocab.encode("park"), *vocab.encode("Hund")), 3)
     assert encoded(NO_WORDING, vocab, (), 3) == ()
@@ -192,7 +196,7 @@ def test_a_phrase_that_cannot_be_written_is_refused() -> None:
 def test_a_subword_is_impossible_if_it_would_complete_a_phrase() -> None:
     """Against the definition: the text after the subword is searched for the phrase."""
     vocab = vocabulary()
-    spelling = Spelling(vocab)
+    vocab_bytes = VocabularyBytes(vocab)
     numbers = seeded(1)
     seen = 0
     for _ in range(300):
@@ -200,12 +204,12 @@ def test_a_subword_is_impossible_if_it_would_complete_a_phrase() -> None:
         phrase = numbers.choice(["dog", "o", "ein Hund", "läuft", "Łódź", "5€", "€", "g c", "a"])
         if numbers.random() < 0.7:
             ids += vocab.encode(phrase)[: numbers.randrange(4)]
-        before = b"".join(spelling.bytes[i] for i in ids)
+        before = b"".join(vocab_bytes.bytes[i] for i in ids)
         if any(True for _ in occurrences(phrase, before.decode(errors="replace"), whole=False)):
             continue
-        found = set(spelling.completing(phrase, before[-len(phrase.encode()) - 4 :]))
+        found = set(vocab_bytes.completing(phrase, before[-len(phrase.encode()) - 4 :]))
         for i in range(4, len(vocab)):
-            text = (before + spelling.bytes[i]).decode(errors="replace")
+            text = (before + vocab_bytes.bytes[i]).decode(errors="replace")
             assert (i in found) == any(True for _ in occurrences(phrase, text, whole=False)), (before, phrase, i)
         seen += bool(found)
     assert seen > 100

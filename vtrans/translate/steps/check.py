@@ -27,7 +27,7 @@ import regex
 from vtrans.config import RETRY_NGRAM
 from vtrans.engines.engine import Engine, Source
 from vtrans.search.digits import ALNUM, LETTER, RUN, OnlyCodes, OnlyNumbers
-from vtrans.search.lexical import Form, Phrase, least_tokens
+from vtrans.search.lexical import LexicalConstraint, Variant, least_tokens
 from vtrans.search.loop import Hypothesis
 from vtrans.search.rules import NoRepeatedNgram, Rule
 from vtrans.text.values import Difference, compare, in_ascii, numbers_of
@@ -62,9 +62,9 @@ class Check:
     def __call__(self, piece: Piece) -> Problems:
         hypothesis, phrases, decode = piece.hypotheses[0], piece.source.phrases, self._tgt_vocab.decode
         best, own = decode(hypothesis.tokens), hypothesis.tokens[len(piece.source.prefix) :]
-        missing = [p for p in phrases if not p.exactly and not any(decode(form.tokens) in best for form in p.forms)]
+        missing = [p for p in phrases if not p.exactly and not any(decode(v.tokens) in best for v in p.variants)]
         words = Counter(_WORD.findall(best)) if phrases else Counter[str]()
-        misplaced = [p for p in phrases if p.exactly and words[decode(p.forms[0].tokens)] != p.times]
+        misplaced = [p for p in phrases if p.exactly and words[decode(p.variants[0].tokens)] != p.times]
         codes = (_IN_WORD if piece.line.codes else _CODE).findall(best)
         invented = set(codes) - self._allowed(piece) if codes else set()
         return Problems(
@@ -106,7 +106,8 @@ class Check:
         coded = CodedNumbers(with_codes, missing if self.has_codes else (), self._tgt_vocab, piece.line.asked)
         kept = numbers.kept if numbers else ()
         times = Counter(number for number in (*numbers.missing, *kept) if number not in coded.numbers)
-        found = [Phrase(forms, n) for number, n in times.items() if (forms := tuple(self._forms(number, text)))]
+        variants = {number: tuple(self._variants(number, text)) for number in times}
+        found = [LexicalConstraint(variants[number], n) for number, n in times.items() if variants[number]]
         phrases = (*source.phrases, *coded.phrases, *found[:MOST_PHRASES])
         if least_tokens(phrases) < source.limit - 1:
             source = replace(source, phrases=phrases)
@@ -117,19 +118,19 @@ class Check:
         return replace(source, rules=(*source.rules, *self._rules(piece, problems, text, coded))), coded
 
     def _rules(self, piece: Piece, problems: Problems, text: str, coded: CodedNumbers) -> Iterator[Rule]:
-        spelling, degenerates = self._reader.spelling, problems.loops or problems.unfinished
+        vocab_bytes, degenerates = self._reader.vocab_bytes, problems.loops or problems.unfinished
         only_numbers = problems.numbers or (self._requires and degenerates)
         if problems.codes or only_numbers:  # digits after letters belong to no number
-            yield OnlyCodes(spelling, self._allowed(piece) | coded.codes)
+            yield OnlyCodes(vocab_bytes, self._allowed(piece) | coded.codes)
         if only_numbers:
             numbers = [list(number.written()) for number in numbers_of(text)]
             numbers += [[tuple(RUN.findall(in_ascii(word)))] for word in piece.line.asked.split()]
-            yield OnlyNumbers(spelling, numbers)
+            yield OnlyNumbers(vocab_bytes, numbers)
         if degenerates or problems.numbers:
             # 5,000 and 10,000 have the same three zeros.
-            yield NoRepeatedNgram(RETRY_NGRAM, free=spelling.of_numbers if self._requires else ())
+            yield NoRepeatedNgram(RETRY_NGRAM, free=vocab_bytes.of_numbers if self._requires else ())
 
-    def _forms(self, number: str, text: str) -> Iterator[Form]:
+    def _variants(self, number: str, text: str) -> Iterator[Variant]:
         """Yields the subwords of a number as the text has it, in ASCII, and with points and commas exchanged."""
         match = re.search(rf"(\S*?)(?<!\d){re.escape(number)}(?!\d)(\S*)", text)
         before, after = match.groups() if match else ("", "")
@@ -139,7 +140,7 @@ class Check:
         for spelled in dict.fromkeys(written):
             tokens = tuple(self._tgt_vocab.encode(spelled))
             if tokens and self._tgt_vocab.decode(tokens) == spelled:
-                yield Form(tokens, whole=not after[:1].isalpha())
+                yield Variant(tokens, whole=not after[:1].isalpha())
 
 
 class CodedNumbers:
@@ -163,7 +164,8 @@ class CodedNumbers:
         self.codes = frozenset(read.texts)
         self.numbers = set(spans.values())
         """The numbers that have codes."""
-        self.phrases = [Phrase((Form(tokens[code]),), times, exactly=True) for code, times in read.counts().items()]
+        counts = read.counts().items()
+        self.phrases = [LexicalConstraint((Variant(tokens[code]),), n, exactly=True) for code, n in counts]
         """The codes, as phrases of the search."""
 
     def restored(self, hypothesis: Hypothesis) -> Hypothesis:

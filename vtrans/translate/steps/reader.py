@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from vtrans.config import SearchConfig
 from vtrans.engines.engine import Engine, Source
-from vtrans.search.avoid import Avoid, Spelling
+from vtrans.search.avoid import Avoid, VocabularyBytes
 from vtrans.search.lexical import least_tokens
 from vtrans.search.rules import Prefix, Rule, begin_ids, suppressed_ids
 from vtrans.system.errors import InputError
@@ -117,7 +117,7 @@ class SourceReader:
                 )
         rules: list[Rule] = [begun] if begun else []
         if wording.avoid:
-            rules.append(Avoid(self.spelling, wording.avoid))
+            rules.append(Avoid(self.vocab_bytes, wording.avoid))
         return replace(source, limit=limit, prefix=begun_tokens, phrases=phrases, rules=tuple(rules))
 
     def _prefix(self, text: str) -> Prefix | None:
@@ -133,9 +133,9 @@ class SourceReader:
         return np.array([i == EOS_ID or text.startswith(" ") for i, text in enumerate(texts)])
 
     @cached_property
-    def spelling(self) -> Spelling:
+    def vocab_bytes(self) -> VocabularyBytes:
         """The bytes of each target subword."""
-        return Spelling(self._tgt_vocab)
+        return VocabularyBytes(self._tgt_vocab)
 
     def max_target(self, length: int) -> int:
         """Returns the most target subwords, EOS included, that the engine and `min_length` allow for a source of

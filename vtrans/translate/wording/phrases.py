@@ -15,7 +15,7 @@ from typing import Any
 
 import regex
 
-from vtrans.search.lexical import Form, Phrase
+from vtrans.search.lexical import LexicalConstraint, Variant
 from vtrans.system.errors import FileError, InputError
 from vtrans.text.languages import UNSPACED
 from vtrans.text.vocabulary import Vocabulary
@@ -130,14 +130,16 @@ def _phrases(given: Mapping[str, Any], key: str, number: int, *, with_forms: boo
 # Subwords.
 
 
-def encoded(wording: Wording, vocab: Vocabulary, suppressed: Sequence[int], number: int) -> tuple[Phrase, ...]:
+def encoded(
+    wording: Wording, vocab: Vocabulary, suppressed: Sequence[int], number: int
+) -> tuple[LexicalConstraint, ...]:
     """Returns the phrases of line `number` in subwords. Raises InputError for a phrase that cannot be written."""
     needed = []
     for forms, times in Counter((*wording.phrases, *wording.terms)).items():
-        written = [form for text in forms if not wording.avoided(text) for form in _forms(text, vocab)]
-        usable = [form for form in written if not set(form.tokens) & set(suppressed)]
+        written = [each for text in forms if not wording.avoided(text) for each in _variants(text, vocab)]
+        usable = [variant for variant in written if not set(variant.tokens) & set(suppressed)]
         if usable:
-            needed.append(Phrase(tuple(dict.fromkeys(usable)), times))
+            needed.append(LexicalConstraint(tuple(dict.fromkeys(usable)), times))
         elif forms in wording.phrases:
             spelled = vocab.decode(vocab.encode(forms[0]))
             why = "is written with a subword that `suppress` names" if written else f"would be written {spelled!r}"
@@ -145,20 +147,23 @@ def encoded(wording: Wording, vocab: Vocabulary, suppressed: Sequence[int], numb
                 f"`constraints` of line {number} must be phrases that the model can write, but {forms[0]!r} {why}."
             )
     for code, times in wording.codes.items():
-        forms_of_code = (Form(form.tokens) for form in _forms(code, vocab) if not set(form.tokens) & set(suppressed))
-        needed += [Phrase((form,), times, exactly=True) for form in forms_of_code if not wording.avoided(code)]
+        if wording.avoided(code):
+            continue
+        for variant in _variants(code, vocab):
+            if not set(variant.tokens) & set(suppressed):
+                needed.append(LexicalConstraint((Variant(variant.tokens),), times, exactly=True))
     return tuple(needed)
 
 
-def _forms(text: str, vocab: Vocabulary) -> Iterator[Form]:
+def _variants(text: str, vocab: Vocabulary) -> Iterator[Variant]:
     """Yields the subwords of a phrase at the beginning of a word, and also directly after other characters if its
     script has no spaces; none if they spell another text."""
     tokens, whole = tuple(vocab.encode(text)), is_word(text[-1])
     if not tokens or vocab.decode(tokens) != text:
         return
-    yield Form(tokens, whole)
+    yield Variant(tokens, whole)
     if not has_spaces(text[0]) and (rest := without_space(tokens, vocab)):
-        yield Form(rest, whole)
+        yield Variant(rest, whole)
 
 
 def without_space(tokens: tuple[int, ...], vocab: Vocabulary) -> tuple[int, ...]:
