@@ -21,7 +21,6 @@ def test_the_simpler_text_of_any_character_has_the_words_of_the_line() -> None:
         simple = source_text(line)
         assert simple == source_text(simple) == f"a {word} b{word}c", ascii(character)
         assert len(simple.split()) == len(line.split()) - (not word and not character.isspace()), ascii(character)
-        assert len(word) < 5, ascii(character)
 
 
 @pytest.mark.parametrize(
@@ -31,7 +30,8 @@ def test_the_simpler_text_of_any_character_has_the_words_of_the_line() -> None:
         ("\ufb01nd \U0001d400\ufe8e", "find A\u0627"),
         ("\u201ea\u201c \u2019tis \u201ab\u2018", "\"a\" 'tis 'b'"),
         ("a\u00a0b\u2009c\u00add\u200be\ufefff\x85g", "a b cdef g"),
-        ("10\u2076 m\u00b2 \u00bd \u2460 \u2026 \u2122 \u338f", "10\u2076 m\u00b2 \u00bd \u2460 \u2026 \u2122 \u338f"),
+        ("10\u2076 m\u00b2 \u00bd \u2460 \u2122",) * 2,
+        ("so\u2026 5\u338f e\u2011mail \u2103", "so... 5kg e-mail \u00b0C"),
         ("\u06cc\u200c\u0627 \u0915\u094d\u200d\u0937 \u200fa \u2764\ufe0f \u0e19\u0e49\u0e33 \u300c\u6f22\u300d",) * 2,
         ("a\tb",) * 2,  # a tab separates cells
     ],

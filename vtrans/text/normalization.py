@@ -13,23 +13,26 @@ import regex
 NFC = "nfc"
 """The rule of a vocabulary that composes characters (Unicode's NFC) and changes nothing else but tabs and line ends."""
 
-# Characters in other shapes are wide and narrow ones, those of mathematical alphabets, ligatures, and Arabic letters by
-# their place in a word. Superscripts, fractions and circled numbers mean something else. Invisible are control
-# characters but the tab, soft hyphens, and marks of places where a line may break or must not.
+# Characters in other shapes are wide and narrow ones, those of mathematical alphabets, ligatures, Arabic letters by
+# their place in a word, and several characters in one, such as the ellipsis. Superscripts, fractions and circled
+# numbers mean something else. Invisible are control characters but the tab, soft hyphens, and marks of places where a
+# line may break or must not.
 _SIMPLIFIED = regex.compile(
-    r"(?P<single>[\u2018-\u201b])|(?P<double>[\u201c-\u201f])|(?P<space>[\p{White_Space}\x1c-\x1f--[\t\ ]])"
+    r"(?P<single>[\u2018-\u201b])|(?P<double>[\u201c-\u201f])|(?P<hyphen>[\u2010\u2011])"
+    r"|(?P<space>[\p{White_Space}\x1c-\x1f--[\t\ ]])"
     r"|(?P<invisible>[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u00ad\u200b\u2060\ufeff])"
-    r"|(?P<shape>[\p{dt=wide}\p{dt=narrow}\p{dt=small}\p{dt=vertical}\p{dt=font}"
-    r"\p{dt=initial}\p{dt=medial}\p{dt=final}\p{dt=isolated}\ufb00-\ufb4f])",
+    r"|(?P<shape>[\p{dt=wide}\p{dt=narrow}\p{dt=small}\p{dt=vertical}\p{dt=font}\p{dt=compat}\p{dt=square}"
+    r"\p{dt=initial}\p{dt=medial}\p{dt=final}\p{dt=isolated}])",
     regex.V1,
 )
-_FORMS = {"single": "'", "double": '"', "space": " ", "invisible": ""}
+_FORMS = {"single": "'", "double": '"', "hyphen": "-", "space": " ", "invisible": ""}
 
 
 def source_text(text: str) -> str:
     """Returns a text as models read sources: characters in other shapes, such as wide letters and ligatures, have the
-    usual one, curly quotation marks are straight, all spaces are equal, and control characters, soft hyphens and
-    zero-width spaces are left out. It adds no word, and takes away only those without a visible character."""
+    usual one, curly quotation marks are straight, all spaces and hyphens are equal, and control characters, soft
+    hyphens and zero-width spaces are left out. It adds no word, and takes away only those without a visible character.
+    """
     return text if text.isascii() and text.isprintable() else _SIMPLIFIED.sub(_simplified, text)
 
 
@@ -37,7 +40,9 @@ def _simplified(match: regex.Match[str]) -> str:
     if (form := _FORMS.get(match.lastgroup)) is not None:
         return form
     usual = unicodedata.normalize("NFKC", match[0])
-    return match[0] if " " in usual else usual
+    # Vowels such as that of Thai, which are several characters, are letters of their own.
+    is_split = " " in usual or (len(usual) > 1 and any(unicodedata.category(c).startswith("M") for c in usual))
+    return match[0] if is_split else usual
 
 
 def nfc_rules() -> dict[str, str]:

@@ -25,7 +25,7 @@ TEXT = "run \u201cgit log\u201d now"
         ("I don&#39;t know.", "I don't know."),
         ("'s Avonds l\u2019homme \u2018lit\u2019", "'s Avonds l'homme 'lit'"),
         ("She said \u201e Ja\u201c and \u201dno\u201d", 'She said " Ja" and "no"'),
-        ("\uff27\uff4f\u3000\ufb01nd\uff0c m\u00b2\u00a0\u2026", "Go find, m\u00b2 \u2026"),
+        ("\uff27\uff4f\u3000\ufb01nd\uff0c m\u00b2\u00a0\u2026", "Go find, m\u00b2 ..."),
         ("Don&#39;t: x.py, \u201ca\u201d l&#39;x, &#39;x", "Don't: x.py, \"a\" l'x, &#39;x"),
         ("\x00\x80", ""),
         ("a \x00 do\u00adg\u202e", "a  dog"),
