@@ -20,7 +20,7 @@ from pathlib import Path
 
 from vtrans.system.console import Console
 from vtrans.system.errors import InputError, VtransError
-from vtrans.system.files import aside, file_sha256
+from vtrans.system.files import atomic_path, file_sha256
 from vtrans.text.lines import lines_in, read_lines, write_lines
 
 from .running import run
@@ -45,7 +45,11 @@ def download(url: str, sha256: str | None, folder: Path, console: Console) -> Pa
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
         try:
-            with aside(path) as part, urllib.request.urlopen(url, timeout=60) as source, part.open("wb") as target:
+            with (
+                atomic_path(path) as part,
+                urllib.request.urlopen(url, timeout=60) as source,
+                part.open("wb") as target,
+            ):
                 total = int(source.headers.get("Content-Length") or 0)
                 with console.progress(url, total or None, "bytes") as counter:
                     while block := source.read(1 << 20):

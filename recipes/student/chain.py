@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vtrans.apps.interop.expressible import PROGRAMS, check_model
+from vtrans.apps.interop.capabilities import PROGRAMS, check_model
 from vtrans.config import DEFAULT_RECIPE, SECTIONS, Recipe, resolve_tie
 from vtrans.config.keys import choice, flag, number, numbers, text, texts, toml_value
 from vtrans.system.errors import InputError, VtransError

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from vtrans.apps.documents.memory import Memory
-from vtrans.apps.interop.formats import folder_aside
+from vtrans.apps.interop.formats import atomic_folder
 from vtrans.storage.tensors import write_tensors
 from vtrans.system.errors import FileError, VtransError, WriteError
-from vtrans.system.files import Content, destination, explained, replacing, write_atomically
+from vtrans.system.files import Content, destination, named_os_errors, replacing, write_atomically
 
 
 def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     ],
 )
 def test_a_disk_that_fails_is_not_the_fault_of_the_path(number: int, kind: type[VtransError], code: int) -> None:
-    with pytest.raises(kind, match="out") as caught, explained("out.de"):
+    with pytest.raises(kind, match="out") as caught, named_os_errors("out.de"):
         raise OSError(number, os.strerror(number))
     assert caught.value.exit_code == code
     assert os.strerror(number) in str(caught.value)
@@ -86,7 +86,7 @@ def test_models_and_folders_go_to_the_end_of_links(tmp_path: Path, there: bool) 
             real.write_bytes(b"old") if content == "model" else real.mkdir()
         assert destination(link, content) == real
     write_tensors(tmp_path / "m-link", {}, {"kind": "model"})
-    with folder_aside(tmp_path / "f-link") as folder:
+    with atomic_folder(tmp_path / "f-link") as folder:
         (folder / "new").write_bytes(b"new")
     assert (tmp_path / "m").read_bytes()[8:9] == b"{"
     assert (tmp_path / "f" / "new").read_bytes() == b"new"
@@ -113,7 +113,7 @@ def test_a_model_or_a_folder_replaces_nothing_of_another_kind(tmp_path: Path) ->
         with pytest.raises(FileError, match=name):
             Memory(tmp_path / name)
     for name in ("fifo", "file", "link", "loop"):
-        with pytest.raises(FileError, match=name), folder_aside(tmp_path / name):
+        with pytest.raises(FileError, match=name), atomic_folder(tmp_path / name):
             raise AssertionError
     assert kinds(tmp_path) == before
 

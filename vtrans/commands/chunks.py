@@ -21,9 +21,9 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from vtrans.config.keys import decisive
+from vtrans.config.keys import output_affecting
 from vtrans.system.errors import FileError, InputError, VtransError
-from vtrans.system.files import explained, reason, replacing, write_atomically
+from vtrans.system.files import named_os_errors, reason, replacing, write_atomically
 from vtrans.text.lines import count_lines, open_bytes
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def join(
     common = {"chunk_lines": chunk_lines, **{name: digest for name, (_, digest) in counted.items()}, **options}
     record = {"lines": counted["input"][0], "chunk_lines": chunk_lines, "output_lines": output_lines, "common": common}
     ours = ChunkJob(folder, **json.loads(json.dumps(record)))
-    with explained(folder):
+    with named_os_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         if read_job(folder) is None:
             if any(not path.name.startswith(".") for path in folder.iterdir()):
@@ -153,7 +153,7 @@ def _shown(value: Any) -> str:
 def settings_of(translator: Translator, options: TranslateOptions) -> dict[str, Any]:
     """Returns the settings that change the translations, apart from the model's, by the names of their options."""
     recorded = {name: value for name, value in asdict(options).items() if name != "abandoned"}  # no setting
-    return {**decisive(translator.search), **recorded, "engine": translator.engine.name}
+    return {**output_affecting(translator.search), **recorded, "engine": translator.engine.name}
 
 
 def translate_chunks(

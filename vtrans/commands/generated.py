@@ -37,7 +37,7 @@ def _recipes(incomplete: str) -> list[str]:
 
 
 def _formats(incomplete: str) -> list[str]:
-    return _begun(interop("expressible").PROGRAMS, incomplete)
+    return _begun(interop("capabilities").PROGRAMS, incomplete)
 
 
 def _files(incomplete: str) -> list[str]:

@@ -111,7 +111,7 @@ def _with_pairs(
 def _taken(source: Path, languages: Languages) -> Any:
     """Returns the pairs of a document, or of a folder of documents."""
     documents("command_line").check_packages("`pairs`")
-    taken = documents("pairs").Taken(languages)
+    taken = documents("pairs").PairCollector(languages)
     documents("command_line").take(source, taken)
     return taken
 

@@ -56,7 +56,7 @@ def train(
     from vtrans.training.setup import TrainOptions
     from vtrans.training.trainer import train as run_training
 
-    programs = interop("expressible").PROGRAMS if export_to else {}
+    programs = interop("capabilities").PROGRAMS if export_to else {}
     if export_to is not None and export_to not in programs:
         raise InputError(f"--for must be one of {', '.join(programs)}, got {export_to!r}.")
     console = Console(quiet=quiet)
@@ -70,7 +70,7 @@ def train(
         init_from=init_from,
         compile=compile_,
         dry_run=dry_run,
-        check=partial(interop("expressible").check_model, program=programs[export_to])
+        check=partial(interop("capabilities").check_model, program=programs[export_to])
         if export_to
         else lambda model: None,
         validated=partial(_write_report, RunFolder(out), data, console) if report else lambda: None,

@@ -15,7 +15,7 @@ from vtrans.commands.lines import many
 from vtrans.commands.options import GLOSSARY, SEARCH_PANEL, STORED, Ensemble, Processes, Quiet, Threads, To
 from vtrans.commands.texts import Text, translate_text
 from vtrans.config import DEFAULT_RUN, MBR_BEAM, RETRY_NGRAM, EngineConfig, SearchConfig
-from vtrans.config.keys import choice, decisive, flag, keys_of, number, path, texts
+from vtrans.config.keys import choice, flag, keys_of, number, output_affecting, path, texts
 from vtrans.search.options import Mbr, Sampling
 from vtrans.system.console import Console
 from vtrans.system.errors import InputError
@@ -218,7 +218,7 @@ def translate(
             load_model, targets, options, documents, division, console, written
         )
         return
-    common = {**decisive(engine), "weights": list(models.weights) or None, "no_retry": no_retry}
+    common = {**output_affecting(engine), "weights": list(models.weights) or None, "no_retry": no_retry}
     translate_text(load_model, models.paths, common, options, text, division, console)
 
 

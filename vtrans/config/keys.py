@@ -148,7 +148,7 @@ def keys_of(kind: type[Any]) -> dict[str, Key]:
     return {f.name: f.metadata["key"] for f in dataclasses.fields(kind) if "key" in f.metadata}
 
 
-def decisive(settings: Any) -> dict[str, Any]:
+def output_affecting(settings: Any) -> dict[str, Any]:
     """Returns the values of the keys of a dataclass that change results, not only the speed."""
     return {name: getattr(settings, name) for name, key in keys_of(type(settings)).items() if not key.speed_only}
 

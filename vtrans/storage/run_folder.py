@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from vtrans.storage.tensors import open_tensors
 from vtrans.system.errors import FileError, InputError
-from vtrans.system.files import aside, check_path, explained, locked, no_file, shipped
+from vtrans.system.files import atomic_path, check_path, locked, named_os_errors, no_file, shipped
 
 # Temporary files that training makes in a run folder (files.py).
 _TRAINING_FILE = re.compile(
@@ -78,7 +78,7 @@ class RunFolder:
     def link(self, step: int, name: Path) -> None:
         """Makes `name` (best or last) a hard link to the step's file, or a copy if the disk has no links."""
         file = self.step_file(step)
-        with aside(name) as temporary, explained(name):
+        with atomic_path(name) as temporary, named_os_errors(name):
             try:
                 os.link(file, temporary)
             except OSError:
@@ -150,7 +150,7 @@ class RunLock(ExitStack):
         """Takes the lock unless this object holds it. Raises InputError if another process does."""
         if self.taken:
             return
-        with explained(self.run.lock):
+        with named_os_errors(self.run.lock):
             file = self.enter_context(self.run.lock.open("ab"))
         self.taken = locked(file)
         if not self.taken:

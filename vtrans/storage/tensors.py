@@ -19,7 +19,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from vtrans.system.errors import FileError
-from vtrans.system.files import check_path, explained, no_file, replaced
+from vtrans.system.files import check_path, named_os_errors, no_file, replaced
 
 FORMAT = 2
 CHECKSUMS = "crc32"
@@ -95,7 +95,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Any], header: Mapping[str, A
     """Writes a file of tensors with this header and checksums. Raises what `files.unwritable` returns."""
     sums = {name: checksum(tensor) for name, tensor in tensors.items()}
     text = header_text({**header, CHECKSUMS: {"header": header_checksum(header), "tensors": sums}})
-    with replaced(path, "model") as temporary, explained(path):
+    with replaced(path, "model") as temporary, named_os_errors(path):
         save_tensors(temporary, tensors, {"vtrans": text})
 
 

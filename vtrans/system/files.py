@@ -32,7 +32,7 @@ _DISK_FAILURES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, None)
 
 
 @contextmanager
-def aside(path: Path) -> Iterator[Path]:
+def atomic_path(path: Path) -> Iterator[Path]:
     """Yields a temporary path to write to, which is flushed to disk and renamed to `path` when the context ends.
 
     If the context raises, the temporary file is removed and `path` stays as it was. A link is replaced; `replaced`
@@ -43,10 +43,10 @@ def aside(path: Path) -> Iterator[Path]:
     folder = path.with_name(f".{path.name}.{secrets.randbits(63)}.tmp")
     temporary = folder / path.name
     try:
-        with explained(path):
+        with named_os_errors(path):
             folder.mkdir()
         yield temporary
-        with explained(path):
+        with named_os_errors(path):
             with temporary.open("rb") as file:
                 os.fsync(file.fileno())
             temporary.replace(path)
@@ -64,7 +64,7 @@ def destination(path: str | Path, content: Content) -> Path:
     """
     if content in ("model", "folder"):
         check_path(path)
-    with explained(path):
+    with named_os_errors(path):
         try:
             mode = Path(path).stat().st_mode
         except FileNotFoundError:
@@ -80,19 +80,19 @@ def destination(path: str | Path, content: Content) -> Path:
 
 @contextmanager
 def replaced(path: str | Path, content: Content) -> Iterator[Path]:
-    """Yields a new, empty file that replaces the file `path` when the context ends, as `aside` does.
+    """Yields a new, empty file that replaces the file `path` when the context ends, as `atomic_path` does.
 
     It goes to the `destination` of the content, which must be no FIFO and no device, and gets the permissions of the
     file that it replaces.
     """
     target = destination(path, content)
-    with aside(target) as temporary:
-        with explained(path):
+    with atomic_path(target) as temporary:
+        with named_os_errors(path):
             temporary.touch()
             mode = stat.S_IMODE((target if target.exists() else temporary).stat().st_mode)
             temporary.chmod(mode | stat.S_IWUSR)
         yield temporary
-        with explained(path):
+        with named_os_errors(path):
             temporary.chmod(mode)
 
 
@@ -106,7 +106,7 @@ def replacing(path: str | Path) -> Iterator[BinaryIO]:
     with ExitStack() as stack:
         is_replaced = target.is_file() or not target.exists()
         written = stack.enter_context(replaced(target, "text")) if is_replaced else target
-        with explained(path):
+        with named_os_errors(path):
             stream = stack.enter_context(output(written, path))
         yield stream
 
@@ -123,7 +123,7 @@ class _Output(io.FileIO):
         if self._failed:
             return memoryview(data).nbytes
         try:
-            with explained(self._called):
+            with named_os_errors(self._called):
                 return super().write(data)
         except VtransError:
             self._failed = True
@@ -137,7 +137,7 @@ def output(file: Path | int, name: object) -> io.BufferedWriter:
 
 
 @contextmanager
-def explained(path: object) -> Iterator[None]:
+def named_os_errors(path: object) -> Iterator[None]:
     """Raises an OSError of the block as `unwritable` returns it, and a WriteError with the name `path`."""
     try:
         yield

@@ -15,7 +15,7 @@ from vtrans.model.kernels import Kernels
 from vtrans.storage.run_folder import RunFolder
 from vtrans.system.console import Console
 from vtrans.system.errors import FileError
-from vtrans.system.files import explained, write_atomically
+from vtrans.system.files import named_os_errors, write_atomically
 from vtrans.training.tensorboard import Events
 
 
@@ -98,7 +98,7 @@ class Metrics:
         if len(written) < self.progress.metrics_bytes:
             console.warn(f"{self.file} is shorter than it was; its lost lines cannot be restored")
             self.progress.metrics_bytes = written.rfind(b"\n") + 1
-        with explained(self.file), self.file.open("ab") as file:
+        with named_os_errors(self.file), self.file.open("ab") as file:
             file.truncate(self.progress.metrics_bytes)
         if self.events is not None:
             self.events.begin(self.records())
@@ -109,7 +109,7 @@ class Metrics:
         return list(records_of(written[: self.progress.metrics_bytes], self.file))
 
     def write(self, record: Mapping[str, Any]) -> None:
-        with explained(self.file), self.file.open("ab") as file:
+        with named_os_errors(self.file), self.file.open("ab") as file:
             file.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())

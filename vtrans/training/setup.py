@@ -19,7 +19,7 @@ from vtrans.model.network import Transformer
 from vtrans.storage.run_folder import RunFolder, RunLock, choose_model
 from vtrans.system.console import Console
 from vtrans.system.errors import InputError
-from vtrans.system.files import explained, overwritten, write_atomically
+from vtrans.system.files import named_os_errors, overwritten, write_atomically
 from vtrans.system.ranks import Ranks
 from vtrans.system.seeds import derived_seed
 from vtrans.text.vocabulary import PAD_ID
@@ -185,7 +185,7 @@ def prepare_folder(ready: SetUp, lock: RunLock, *, fresh: bool, finished: bool) 
     Raises InputError if another process has trained in the folder since the state was read.
     """
     run = ready.job.run
-    with explained(f"the run folder {run.path}"):
+    with named_os_errors(f"the run folder {run.path}"):
         run.states.mkdir(parents=True, exist_ok=True)
     lock.take()
     if fresh:

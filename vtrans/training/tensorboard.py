@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vtrans.system.errors import importing
-from vtrans.system.files import explained
+from vtrans.system.files import named_os_errors
 
 
 class Events:
@@ -29,7 +29,7 @@ class Events:
     def begin(self, records: Iterable[Mapping[str, Any]]) -> None:
         """Replaces the files by one with these records."""
         remove(self.folder)
-        with explained(self.folder):
+        with named_os_errors(self.folder):
             # `purge_step` tells a running TensorBoard to forget the old files.
             self._writer = self._module.SummaryWriter(str(self.folder), purge_step=0)
         for record in records:

@@ -22,7 +22,7 @@ from vtrans.score.metrics import corpus_scores, deciding_metric, fitting_tokeniz
 from vtrans.storage.run_folder import RunFolder
 from vtrans.system.console import Console, duration
 from vtrans.system.errors import LogprobsError
-from vtrans.system.files import explained, write_atomically
+from vtrans.system.files import named_os_errors, write_atomically
 from vtrans.system.memory import release_memory
 from vtrans.text.vocabulary import EOS_ID
 from vtrans.training.optimization.loss import Objective, autocast
@@ -223,7 +223,7 @@ class Validation:
     ) -> None:
         """Writes the translations and the lines that they belong to, for people and for reports."""
         run = self.run
-        with explained(run.validation):
+        with named_os_errors(run.validation):
             run.validation.mkdir(parents=True, exist_ok=True)
         texts = ((run.valid_src, sources), (run.valid_ref, references), (run.translations(step), hypotheses))
         for path, lines in texts:

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from vtrans.config import DECODING_PRECISIONS, EngineConfig, SearchConfig
-from vtrans.config.keys import decisive
+from vtrans.config.keys import output_affecting
 from vtrans.data.logistic import Floats, probability
 from vtrans.system.console import Console
 from vtrans.system.errors import FileError
@@ -130,7 +130,7 @@ def made_with(
 ) -> dict[str, Any]:
     """Returns the settings that change the log-probabilities of translations, as JSON has them."""
     run = {"precision": engine.precision or DECODING_PRECISIONS[0], "shortlist": engine.shortlist}
-    settings = {"sampling": sampling, **decisive(search), **run, "weights": weights}
+    settings = {"sampling": sampling, **output_affecting(search), **run, "weights": weights}
     return dict(json.loads(json.dumps(settings)))
 
 

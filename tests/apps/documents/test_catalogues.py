@@ -10,7 +10,7 @@ from catalogues import Translate, filled, reverse
 
 from vtrans.apps.documents.document import FilledDocument, Translated
 from vtrans.apps.documents.files import Filling, open_file
-from vtrans.apps.documents.pairs import Taken
+from vtrans.apps.documents.pairs import PairCollector
 from vtrans.apps.documents.remembered import Remembered
 from vtrans.apps.documents.translating import Lines
 from vtrans.system.errors import DocumentError
@@ -151,12 +151,12 @@ def test_the_forms_of_qt_translate_one_thing_and_several() -> None:
     ],
 )  # fmt: skip
 def test_checked_translations_are_pairs_and_a_memory(name: str, content: str, expected: dict[str, int]) -> None:
-    memory, taken = Remembered(), Taken(Languages("", ""))
-    for corpus in (taken, Taken(Languages("", ""), memory)):
+    memory, collector = Remembered(), PairCollector(Languages("", ""))
+    for corpus in (collector, PairCollector(Languages("", ""), memory)):
         corpus.add(name, content.encode(), 100_000)
-    assert {reason: n for reason, n in taken.counts[name].items() if n} == expected
-    assert list(taken.pairs) == [("a dog", "ein Hund"), ("A1 cat", "A1 Katze"), ("A1 cats", "A1 Katzen")]
-    assert taken.languages.src == "en"
+    assert {reason: n for reason, n in collector.counts[name].items() if n} == expected
+    assert list(collector.pairs) == [("a dog", "ein Hund"), ("A1 cat", "A1 Katze"), ("A1 cats", "A1 Katzen")]
+    assert collector.languages.src == "en"
     new = xcode({"a dog": {}}) if name == "a.xcstrings" else QT % message("a dog", f"{UNFINISHED}</translation>")
     opened = open_file(name, new.encode(), 10_000, Filling("de"))
     document = opened.read(opened.texts[0], "en")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vtrans.apps.documents.pairs import Taken
+from vtrans.apps.documents.pairs import PairCollector
 from vtrans.system.errors import DocumentError
 from vtrans.text.languages import Languages
 
@@ -15,13 +15,13 @@ HEADER = (
 TMX = '<tmx version="1.4"><header srclang="%s"/><body>%s</body></tmx>'
 
 
-def taken(name: str, content: str, src: str = "", tgt: str = "") -> Taken:
-    found = Taken(Languages(src, tgt))
+def taken(name: str, content: str, src: str = "", tgt: str = "") -> PairCollector:
+    found = PairCollector(Languages(src, tgt))
     found.add(name, content.encode(), 1_000_000)
     return found
 
 
-def po(body: str, plural: str = "(n != 1)", forms: int = 2) -> Taken:
+def po(body: str, plural: str = "(n != 1)", forms: int = 2) -> PairCollector:
     return taken("a.po", HEADER % (forms, plural) + body)
 
 
@@ -34,7 +34,7 @@ def tu(*variants: tuple[str, str]) -> str:
     return f"<tu>{texts}</tu>"
 
 
-def counts(found: Taken) -> dict[str, int]:
+def counts(found: PairCollector) -> dict[str, int]:
     (counted,) = found.counts.values()
     return {reason: n for reason, n in counted.items() if n}
 

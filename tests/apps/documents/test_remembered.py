@@ -10,7 +10,7 @@ from catalogues import Translate, reverse
 
 from vtrans.apps.documents.document import html_document
 from vtrans.apps.documents.memory import Memory
-from vtrans.apps.documents.pairs import Taken
+from vtrans.apps.documents.pairs import PairCollector
 from vtrans.apps.documents.remembered import Lookup, Remembered
 from vtrans.apps.documents.sentences import PROTECTION
 from vtrans.apps.documents.translating import Lines
@@ -29,7 +29,7 @@ def near(text: str, similarity: float) -> object:
 
 def remembered(content: str, name: str = "a.po") -> Remembered:
     memory = Remembered()
-    Taken(EN_DE, memory).add(name, content.encode(), 1_000_000)
+    PairCollector(EN_DE, memory).add(name, content.encode(), 1_000_000)
     return memory
 
 

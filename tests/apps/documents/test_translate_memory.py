@@ -130,7 +130,7 @@ def test_a_large_memory_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     pair = Languages("en", "de")
     first = command_line.remembered(tmp_path / "pages", pair)
     with monkeypatch.context() as patch:
-        patch.delattr("vtrans.apps.documents.pairs.Taken.add")
+        patch.delattr("vtrans.apps.documents.pairs.PairCollector.add")
         again = command_line.remembered(tmp_path / "pages", pair)
         assert again("The big <b>dog</b>.", "text", sure=True) == "Der <b>große</b> Hund."
         assert again("The big dog.") == first("The big dog.") == "Der große Hund."

@@ -14,7 +14,7 @@ from services import DE_EN, EN_DE, FORM, Client, serving
 
 from vtrans.apps.documents.document import Translated
 from vtrans.apps.documents.memory import Memory
-from vtrans.apps.documents.pairs import Taken
+from vtrans.apps.documents.pairs import PairCollector
 from vtrans.apps.server.batching import RequestOptions
 from vtrans.apps.server.limits import Keys, Limits
 from vtrans.system.errors import FileError
@@ -148,11 +148,11 @@ def test_a_memory_becomes_training_text(run_cli: Callable[..., Done], tmp_path: 
     memory.add(DE_EN, "Eine Katze.", "A cat.")
     done = run_cli("memory", tmp_path / "m", "--output", tmp_path / "m.tmx")
     assert done.code == 0, done.err
-    taken = Taken(Languages("en", "de"))
-    taken.add("m.tmx", (tmp_path / "m.tmx").read_bytes(), 10**6)
-    assert sorted(taken.pairs)[:1] == [("A cat.", "Eine Katze.")]
-    assert ("A dog.", "Ein Hund.") in taken.pairs
-    assert len(taken.pairs) == 3
+    collector = PairCollector(Languages("en", "de"))
+    collector.add("m.tmx", (tmp_path / "m.tmx").read_bytes(), 10**6)
+    assert sorted(collector.pairs)[:1] == [("A cat.", "Eine Katze.")]
+    assert ("A dog.", "Ein Hund.") in collector.pairs
+    assert len(collector.pairs) == 3
 
 
 @pytest.mark.parametrize("content", [b"no database", b"SQLite format 3\0" + bytes(500), None])

@@ -31,7 +31,7 @@ from vtrans.data.preparation.prepare import batches_of
 from vtrans.data.preparation.store_writer import Ragged, unfinished
 from vtrans.system.console import Console
 from vtrans.system.errors import FileError, InputError, install_command
-from vtrans.system.files import explained, overwritten, printable
+from vtrans.system.files import named_os_errors, overwritten, printable
 from vtrans.text.lines import write_line, writing
 
 FORMAT, REVISION = "vtrans clean", 1
@@ -58,7 +58,7 @@ def clean(options: CleanOptions, console: Console, scorer: Scorer | None = None)
     _check_folder(out, corpus.files[0], names, options.force)
     unapplied = _inapplicable(options, scorer)
     ours = (REPORT_FILE, DROPPED_FILE, *names)
-    with explained(out), staging_folder(out, ours) as staging:
+    with named_os_errors(out), staging_folder(out, ours) as staging:
         inputs = corpus.hashed(console)[0]
         survey = corpus.survey(console, "text", None)
         usable = (pair for pairs in corpus.by_corpus() for pair in pairs if all(map(str.strip, pair)))

@@ -21,14 +21,14 @@ from vtrans.config.keys import flag, keys_of, text
 from vtrans.engines.compiled.compiler import cache_folder, private_folder
 from vtrans.system.console import Console, Counter
 from vtrans.system.errors import DocumentError, FileError, InputError, VtransError, need_packages
-from vtrans.system.files import explained, file_sha256, no_file, write_atomically
+from vtrans.system.files import file_sha256, named_os_errors, no_file, write_atomically
 from vtrans.system.signals import ended_by_signals
 from vtrans.text.languages import Languages
 from vtrans.text.lines import open_bytes
 
 if TYPE_CHECKING:
     from vtrans.apps.documents.files import Opened
-    from vtrans.apps.documents.pairs import Taken
+    from vtrans.apps.documents.pairs import PairCollector
     from vtrans.apps.documents.remembered import Remembered
     from vtrans.apps.documents.translating import Answers, Groups, Nbest
     from vtrans.translate.division import Division
@@ -178,19 +178,19 @@ def translated_in(source: Path) -> list[Path]:
     return [*documents_in(source, ENDINGS)] if source.is_dir() else [source]
 
 
-def take(source: Path, taken: Taken) -> None:
+def take(source: Path, collector: PairCollector) -> None:
     """Takes the translations of a document, or of those in a folder. Raises FileError if there is none, and InputError
     if it has no translations that can be used."""
     from vtrans.apps.documents.pairs import ENDINGS
 
     for file in translated_in(source):
         with named(file):
-            taken.add(str(file.relative_to(source.parent)), content_of(file), LARGEST_DOCUMENT)
-    if not taken.counts:
+            collector.add(str(file.relative_to(source.parent)), content_of(file), LARGEST_DOCUMENT)
+    if not collector.counts:
         raise FileError(f"{source} has no file that ends in one of {', '.join(ENDINGS)}.")
-    if not taken:
-        languages = " to ".join(taken.languages)
-        raise InputError(f"{source} has no translated entry from {languages} that can be used ({taken}).")
+    if not collector:
+        languages = " to ".join(collector.languages)
+        raise InputError(f"{source} has no translated entry from {languages} that can be used ({collector}).")
 
 
 class Written:
@@ -286,7 +286,7 @@ def translate_files(
 def _write(target: Path | None, content: bytes) -> None:
     """Writes a document to a file, or to stdout."""
     if target:
-        with explained(target):
+        with named_os_errors(target):
             target.parent.mkdir(parents=True, exist_ok=True)
     with writer(target) as stream:
         stream.write(content)
@@ -356,7 +356,7 @@ def remembered(path: Path, languages: Languages) -> Remembered:
 
 def _of_documents(path: Path, languages: Languages) -> Remembered:
     """Returns the translations of a document, or of those in a folder. They are kept in the cache."""
-    from vtrans.apps.documents.pairs import Taken
+    from vtrans.apps.documents.pairs import PairCollector
     from vtrans.apps.documents.remembered import Remembered
 
     kept = _kept(path, languages)
@@ -366,7 +366,7 @@ def _of_documents(path: Path, languages: Languages) -> Remembered:
             os.utime(kept)
             return memory
     memory = Remembered()
-    take(path, Taken(languages, memory))
+    take(path, PairCollector(languages, memory))
     if kept:
         with suppress(OSError, VtransError):
             write_atomically(kept, memory.written())

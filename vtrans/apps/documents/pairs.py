@@ -45,7 +45,7 @@ ENDINGS = tuple(_FORMATS)
 """The endings of the names of documents that have translations."""
 
 
-class Taken:
+class PairCollector:
     """The pairs of a corpus of documents, without repetitions. An empty language is that which its documents name.
     With a memory, what has a translation is added to it instead."""
 

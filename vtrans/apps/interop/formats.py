@@ -16,6 +16,7 @@ import vtrans.apps.interop.ctranslate2.importer as ctranslate2_importer
 import vtrans.apps.interop.huggingface.exporter as huggingface_exporter
 import vtrans.apps.interop.huggingface.importer as huggingface_importer
 import vtrans.apps.interop.marian.importer as marian_importer
+from vtrans.apps.interop.capabilities import BERGAMOT, PROGRAMS
 from vtrans.apps.interop.comparison import (
     Comparison,
     Program,
@@ -26,7 +27,6 @@ from vtrans.apps.interop.comparison import (
     scorer,
 )
 from vtrans.apps.interop.ctranslate2.folder import is_exported
-from vtrans.apps.interop.expressible import BERGAMOT, PROGRAMS
 from vtrans.apps.interop.huggingface.multilingual import refuse_direction
 from vtrans.apps.interop.imported import Imported, install
 from vtrans.apps.interop.trimming import Keep, model_file, trimmed
@@ -36,7 +36,7 @@ from vtrans.storage.model_file import training_of
 from vtrans.storage.run_folder import run_of
 from vtrans.system.console import Console
 from vtrans.system.errors import FileError, InputError
-from vtrans.system.files import check_path, destination, explained, no_file, overwritten, replaced, sync_folder
+from vtrans.system.files import check_path, destination, named_os_errors, no_file, overwritten, replaced, sync_folder
 from vtrans.system.memory import release_memory
 
 MODEL_SUFFIX = ".safetensors"
@@ -132,12 +132,12 @@ def import_model(
         console.info(sentence)
     if loaded.tags:
         console.info(f"tags of {len(loaded.tags):,} target languages: {', '.join(loaded.tags)}")
-    with explained(out):
+    with named_os_errors(out):
         out.parent.mkdir(parents=True, exist_ok=True)
     program = _unless_refused(imported.original, "original", console) if imported.original else None
     comparison = None
     with replaced(out, "model") as temporary:
-        with explained(out):
+        with named_os_errors(out):
             save_model(temporary, loaded)
         if program:
             vocab = loaded.tgt_vocab
@@ -180,8 +180,8 @@ def export_model(
     if PROGRAMS[to] == BERGAMOT:  # it is tuned on them
         options["samples"] = samples
     comparison = None
-    with folder_aside(out) as folder:
-        with explained(out):
+    with atomic_folder(out) as folder:
+        with named_os_errors(out):
             expressed, load = WRITERS[to](loaded, folder, console, **options)
         if program := _unless_refused(load, "model", console):
             score = None if program.tolerance.lost is None else scorer(expressed)
@@ -196,7 +196,7 @@ def export_model(
 
 
 @contextmanager
-def folder_aside(path: Path) -> Iterator[Path]:
+def atomic_folder(path: Path) -> Iterator[Path]:
     """Yields a temporary folder, which is flushed and renamed to `path` on leaving, and removed on an error.
 
     It goes to the `destination`, where an export or an empty folder is replaced by two renames: a crash between them
@@ -208,14 +208,14 @@ def folder_aside(path: Path) -> Iterator[Path]:
             f"{path} exists, and only an earlier export for CTranslate2 is replaced; remove it, or choose another "
             "`out`."
         )
-    with explained(path):
+    with named_os_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        aside = tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent)
-    with aside:
-        folder, old = Path(aside.name) / "new", Path(aside.name) / "old"
+        holder = tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent)
+    with holder:
+        folder, old = Path(holder.name) / "new", Path(holder.name) / "old"
         folder.mkdir()
         yield folder
-        with explained(path):
+        with named_os_errors(path):
             for file in (path for path in folder.rglob("*") if path.is_file()):
                 with file.open("rb") as stream:
                     os.fsync(stream.fileno())

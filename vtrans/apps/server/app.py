@@ -25,7 +25,6 @@ from vtrans.apps.documents.files import FORMATS
 from vtrans.apps.documents.placeholders import placeholders
 from vtrans.apps.server.access import Access, url_at
 from vtrans.apps.server.admission import Call, host_check, no_sniff
-from vtrans.apps.server.answering import Admitted, Answering, Warn
 from vtrans.apps.server.batching import RequestOptions
 from vtrans.apps.server.deepl.endpoints import DeepL
 from vtrans.apps.server.deepl.usage import Usage
@@ -45,6 +44,7 @@ from vtrans.apps.server.parameters import (
     translate_request,
 )
 from vtrans.apps.server.refusals import Refusal
+from vtrans.apps.server.request_handler import Admitted, RequestHandler, Warn
 from vtrans.apps.server.service import AUTO, Answer, Service
 from vtrans.config.keys import Key
 from vtrans.text.languages import Languages, language_name
@@ -54,10 +54,10 @@ class Api:
     """LibreTranslate's endpoints."""
 
     def __init__(
-        self, service: Service, limits: Limits, access: Access, answering: Answering, usage: Usage, version: str
+        self, service: Service, limits: Limits, access: Access, handler: RequestHandler, usage: Usage, version: str
     ) -> None:
         self.service, self.limits, self.access = service, limits, access
-        self._answering, self._usage, self._results = answering, usage, Results()
+        self._handler, self._usage, self._results = handler, usage, Results()
         self._spec = specification(version, limits)
 
     async def languages(self, request: Request) -> Response:
@@ -99,7 +99,7 @@ class Api:
         )
 
     async def metrics(self, request: Request) -> Response:
-        return Response(self._answering.metrics.text(self.service), media_type=CONTENT_TYPE)
+        return Response(self._handler.metrics.text(self.service), media_type=CONTENT_TYPE)
 
     async def spec(self, request: Request) -> Response:
         return JSONResponse(self._spec)
@@ -186,11 +186,11 @@ def make_app(
 ) -> Starlette:
     """Returns the application. It has loaded what its requests need."""
     detector()
-    answering = Answering(service, limits, access, warn)
+    handler = RequestHandler(service, limits, access, warn)
     kept = Database(service.memory.path if service.memory is not None else None, durable=False)
     usage = Usage(kept, limits.month_characters, warn)
-    api = Api(service, limits, access, answering, usage, version)
-    deepl = DeepL(service, limits, answering, usage)
+    api = Api(service, limits, access, handler, usage, version)
+    deepl = DeepL(service, limits, handler, usage)
     text_bytes, file_bytes = limits.body_bytes, limits.file_bytes + FORM_BYTES
     posted: dict[str, tuple[Admitted, int]] = {
         "/detect": (api.detect, text_bytes),
@@ -205,10 +205,8 @@ def make_app(
         Route("/frontend/settings", api.settings),
         Route("/metrics", api.metrics),
         Route("/spec", api.spec),
-        *(Route(path, answering.admitted(path, *endpoint), methods=["POST"]) for path, endpoint in posted.items()),
-        Route(
-            "/download_file/{filename}", answering.answered("/download_file", api.download_file), name="download_file"
-        ),
+        *(Route(path, handler.admitted(path, *endpoint), methods=["POST"]) for path, endpoint in posted.items()),
+        Route("/download_file/{filename}", handler.answered("/download_file", api.download_file), name="download_file"),
         *deepl.routes(),
     ]
 

@@ -34,7 +34,7 @@ from vtrans.storage.pair_counts import PairCounts
 from vtrans.system.console import Console
 from vtrans.system.cores import usable_processors
 from vtrans.system.errors import InputError
-from vtrans.system.files import check_path, explained, write_atomically
+from vtrans.system.files import check_path, named_os_errors, write_atomically
 from vtrans.text.languages import languages_record
 from vtrans.text.vocabulary import JOINT_FILE, SRC_FILE, TGT_FILE, Vocabulary, have_one_table
 
@@ -69,7 +69,7 @@ def prepare(
         return report
     if dry_run:
         return estimate(options, inputs, began, console)
-    with explained(out), staging_folder(out) as staging:
+    with named_os_errors(out), staging_folder(out) as staging:
         if is_new:  # unless another process has made it meanwhile
             report = current_report(out, inputs.facts, options, console)
             if report is not None:

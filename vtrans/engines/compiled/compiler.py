@@ -27,7 +27,7 @@ from pathlib import Path
 from vtrans.config import CACHE_VARIABLE
 from vtrans.system.console import Console
 from vtrans.system.errors import FileError, VtransError, WriteError
-from vtrans.system.files import aside, locked, reason
+from vtrans.system.files import atomic_path, locked, reason
 
 # No option changes the results of arithmetic. The second line lets loops with exponentials and minima use vectors.
 OPTIONS = (
@@ -187,7 +187,7 @@ def _kept(path: Path, source: Path, command: Sequence[str], console: Console | N
     with _alone(path.parent):
         if library := _own(path, console):  # another process has compiled it meanwhile
             return library
-        with aside(path) as temporary:
+        with atomic_path(path) as temporary:
             _compile(temporary, source, command, console, f"kept as {path}")
     return ctypes.CDLL(str(path))
 

@@ -129,7 +129,7 @@ def _of_documents(files: list[Path], model: Path, wanted: Languages, console: Co
     """Returns the pairs of documents, in the languages of the model as far as it records them, and otherwise in those
     that are `wanted`."""
     check_packages("`pairs`")
-    from vtrans.apps.documents.pairs import Taken
+    from vtrans.apps.documents.pairs import PairCollector
     from vtrans.storage.model_file import read_blueprint
     from vtrans.storage.run_folder import choose_model
 
@@ -137,10 +137,10 @@ def _of_documents(files: list[Path], model: Path, wanted: Languages, console: Co
     named = [pair for pair in known if wanted.src in ("", pair.src) and wanted.tgt in ("", pair.tgt)]
     found: Pairs = []
     for file in files:
-        taken = Taken(named[0] if len(named) == 1 else wanted)
-        take(file, taken)
-        console.info(f"{file}: {taken}")
-        found += taken.pairs
+        collector = PairCollector(named[0] if len(named) == 1 else wanted)
+        take(file, collector)
+        console.info(f"{file}: {collector}")
+        found += collector.pairs
     return found
 
 

@@ -31,8 +31,8 @@ from vtrans.apps.interop.bergamot.files import (
     write_shortlist,
 )
 from vtrans.apps.interop.bergamot.quantization import LARGEST_INTEGER, PROJECTION, matrix, reference, tuned_alphas
+from vtrans.apps.interop.capabilities import BERGAMOT, check_model, nearest_search
 from vtrans.apps.interop.comparison import generated_sentences
-from vtrans.apps.interop.expressible import BERGAMOT, check_model, nearest_search
 from vtrans.apps.interop.imported import ABSENT_BIAS, rows_of, rows_there
 from vtrans.apps.interop.marian.importer import CONFIG, EXPECTED, EXPECTED_OF_RNN, spm_table
 from vtrans.apps.interop.weight_names import MARIAN, layer_weights

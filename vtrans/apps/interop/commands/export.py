@@ -44,7 +44,7 @@ def export(
     """
     console = Console(quiet=quiet)
     from vtrans.apps.interop.bergamot.engine import package
-    from vtrans.apps.interop.expressible import BERGAMOT, PROGRAMS
+    from vtrans.apps.interop.capabilities import BERGAMOT, PROGRAMS
 
     if to not in PROGRAMS:
         raise InputError(f"--to must be one of {', '.join(PROGRAMS)}, got {to!r}.")

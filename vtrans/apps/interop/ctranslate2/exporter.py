@@ -20,10 +20,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from vtrans.apps.interop.capabilities import CTRANSLATE2, check_model
 from vtrans.apps.interop.comparison import Program, Tolerance
 from vtrans.apps.interop.ctranslate2.folder import DESCRIPTION, FORMAT, KIND, ctranslate2
 from vtrans.apps.interop.ctranslate2.importer import CTranslate2Model
-from vtrans.apps.interop.expressible import CTRANSLATE2, check_model
 from vtrans.apps.interop.weight_names import CTRANSLATE2 as WEIGHTS
 from vtrans.apps.interop.weight_names import layer_weights
 from vtrans.config.keys import toml_value

@@ -20,8 +20,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vtrans.apps.interop.capabilities import HUGGING_FACE, check_model, nearest_search
 from vtrans.apps.interop.comparison import Program
-from vtrans.apps.interop.expressible import HUGGING_FACE, check_model, nearest_search
 from vtrans.apps.interop.huggingface import multilingual, names
 from vtrans.apps.interop.huggingface.original import TransformersModel
 from vtrans.apps.interop.imported import ABSENT_BIAS, rows_there

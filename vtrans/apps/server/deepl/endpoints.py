@@ -13,7 +13,6 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from vtrans.apps.server.admission import Call
-from vtrans.apps.server.answering import Admitted, Answering
 from vtrans.apps.server.batching import RequestOptions
 from vtrans.apps.server.deepl.documents import Documents
 from vtrans.apps.server.deepl.glossaries import Glossaries
@@ -24,6 +23,7 @@ from vtrans.apps.server.files import UploadedFile, attachment, translated_name, 
 from vtrans.apps.server.limits import Limits
 from vtrans.apps.server.parameters import FORM_BYTES, Upload
 from vtrans.apps.server.refusals import Refusal
+from vtrans.apps.server.request_handler import Admitted, RequestHandler
 from vtrans.apps.server.service import AUTO, Answer, Service
 from vtrans.apps.server.threads import in_thread
 from vtrans.text.languages import Languages, base, language_name
@@ -34,8 +34,8 @@ UNLIMITED = 10**12  # what DeepL says where there is no limit
 class DeepL:
     """The endpoints. Translating shares the service, its limits and its queue with LibreTranslate's."""
 
-    def __init__(self, service: Service, limits: Limits, answering: Answering, usage: Usage) -> None:
-        self._service, self._limits, self._answering, self._usage = service, limits, answering, usage
+    def __init__(self, service: Service, limits: Limits, handler: RequestHandler, usage: Usage) -> None:
+        self._service, self._limits, self._handler, self._usage = service, limits, handler, usage
         self._documents = Documents()
         self._glossaries = Glossaries(service.memory.file) if service.memory is not None else None
 
@@ -52,7 +52,7 @@ class DeepL:
         ]
         more = GlossaryEndpoints(self._service, self._glossaries).endpoints()
         for method, path, endpoint, limit in [*endpoints, *((*entry, files) for entry in more)]:
-            yield Route(path, self._answering.admitted(path, endpoint, limit), methods=[method])
+            yield Route(path, self._handler.admitted(path, endpoint, limit), methods=[method])
 
     async def close(self) -> None:
         await self._documents.close()
@@ -133,13 +133,13 @@ class DeepL:
 
     async def _document(self, file: UploadedFile, options: RequestOptions, owner: str) -> bytes | Refusal:
         """Returns a translated document, or what its owner is told if that fails."""
-        with self._answering.counted():
+        with self._handler.counted():
             try:
                 async with asyncio.timeout(self._limits.timeout) as timeout:
                     content = await file.translated(self._service, options, owner)
                 self._usage.add(owner, file.characters)
             except Exception as error:
-                return self._answering.refusal(error, timed_out=timeout.expired())
+                return self._handler.refusal(error, timed_out=timeout.expired())
         return content
 
     async def document_status(self, call: Call) -> Response:
@@ -151,7 +151,7 @@ class DeepL:
         elif document.task.done():
             status = {"status": "done", "billed_characters": document.characters}
         else:
-            status = {"status": "translating", "seconds_remaining": self._answering.seconds()}
+            status = {"status": "translating", "seconds_remaining": self._handler.seconds()}
         return JSONResponse({"document_id": id, **status})
 
     async def document_result(self, call: Call) -> Response:

@@ -14,7 +14,6 @@ from typing import Any
 from starlette.responses import JSONResponse, Response
 
 from vtrans.apps.server.admission import Call
-from vtrans.apps.server.answering import Admitted
 from vtrans.apps.server.batching import RequestOptions
 from vtrans.apps.server.deepl.glossaries import (
     FORMATS,
@@ -28,6 +27,7 @@ from vtrans.apps.server.deepl.glossaries import (
 from vtrans.apps.server.deepl.parameters import choice, language
 from vtrans.apps.server.parameters import required_text
 from vtrans.apps.server.refusals import Refusal
+from vtrans.apps.server.request_handler import Admitted
 from vtrans.apps.server.service import Service
 from vtrans.apps.server.threads import in_thread
 from vtrans.text.languages import Languages, base

@@ -25,7 +25,7 @@ Admitted = Callable[[Call], Awaitable[Response]]
 Warn = Callable[[str], None]
 
 
-class Answering:
+class RequestHandler:
     """What all endpoints share. `warn` receives failures, never the text of a request."""
 
     def __init__(self, service: Service, limits: Limits, access: Access, warn: Warn) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from vtrans.apps.interop.expressible import MODEL, SEARCH, check_model, nearest_search
+from vtrans.apps.interop.capabilities import MODEL, SEARCH, check_model, nearest_search
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.config.keys import check_value, keys_of, number
 from vtrans.system.console import Console
