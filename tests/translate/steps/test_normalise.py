@@ -10,6 +10,7 @@ from translators import learned
 from typed_lines import passed, undone, vocabulary_of
 
 from vtrans.text.vocabulary import Vocabulary
+from vtrans.text.words import words_in
 from vtrans.translate.steps.characters import Characters
 from vtrans.translate.steps.normalise import Normalise
 
@@ -51,6 +52,13 @@ def test_other_vocabularies_need_simpler_forms_of_what_they_lack(unknown: str, s
     )
     assert passed(tag + TEXT, Normalise(characters, {})).model_text == tag + (TEXT if tag else seen)
     assert passed(TEXT, Normalise(characters, {}, raw=True)).model_text == TEXT
+
+
+def test_links_count_characters_that_stand_for_several() -> None:
+    line = passed("\uff76\uff9e\u3060 \u200b \u337f\u3060", Normalise(Characters(VOCAB, VOCAB), {}))
+    assert words_in(line.model_text) == [*("\u30ab\u3099", "\u3060"), *"\u682a\u5f0f\u4f1a\u793e\u3060"]
+    links = tuple((i, i) for i in range(7))
+    assert undone(line, "a b c d e f g", links).alignment == ((0, 0), (1, 1), (3, 2), (4, 3), (4, 4), (4, 5), (4, 6))
 
 
 def test_links_count_the_words_that_the_model_does_not_see() -> None:

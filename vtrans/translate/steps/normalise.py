@@ -41,15 +41,16 @@ class Normalise:
     """
 
     def __init__(self, characters: Characters, spellings: Mapping[str, str], *, raw: bool = False) -> None:
-        self._characters, self._raw, as_source = characters, raw, characters.vocabs[0].as_source
-        self._spellings = {as_source(word): spelling for word, spelling in spellings.items()}
+        self._characters, self._raw, self._as_source = characters, raw, characters.vocabs[0].as_source
+        self._spellings = {self._as_source(word): spelling for word, spelling in spellings.items()}
 
     def __call__(self, lines: Sequence[Line]) -> None:
         for line in lines:
-            as_source = self._characters.vocabs[0].as_source
-            if len(as_source(line.model_text).split()) != len(line.model_text.split()):
-                self._rewrite(line, as_source)
-            line.model_text = as_source(line.model_text)
+            text = self._as_source(line.model_text)
+            if text != line.model_text and len(words_in(text)) != len(words_in(line.model_text)):
+                self._rewrite(line, self._as_source)
+                text = self._as_source(line.model_text)
+            line.model_text = text
             if not self._raw:
                 self._normalise(line)
 
