@@ -36,7 +36,7 @@ def made_of(line: Line, text: str, alignment: Links | None = None) -> Translated
 def _in_order(text: str, order: Callable[[int], list[int]], aligned: bool = True) -> Translated:
     """Returns a line with the words that a model would see in another order."""
     line = seen(text)
-    words = line.model_text.split()
+    words = line.model_input.split()
     places = order(len(words))
     links = tuple((i, j) for j, i in enumerate(places)) if aligned else None
     return made_of(line, " ".join(words[i] for i in places), links)

@@ -11,11 +11,11 @@ from vtrans.engines.alignments import Links
 from vtrans.engines.engine import Source
 from vtrans.text.languages import Languages
 from vtrans.text.vocabulary import Vocabulary
-from vtrans.translate.steps.characters import Characters
 from vtrans.translate.steps.copied import CopiedText
 from vtrans.translate.steps.line import Line
 from vtrans.translate.steps.protect import Protect
 from vtrans.translate.steps.recase import Recase
+from vtrans.translate.steps.vocabulary_coverage import VocabularyCoverage
 from vtrans.translate.translation import TranslateOptions, Translation
 from vtrans.translate.translator import Translator
 from vtrans.translate.wording.protect import Protection
@@ -48,9 +48,9 @@ class Reader:
     """The steps that read a line for a model with these vocabularies."""
 
     def __init__(self, src_vocab: Vocabulary, tgt_vocab: Vocabulary) -> None:
-        characters = Characters(src_vocab, tgt_vocab)
-        self.case = Recase(characters, Languages("en", "de"))
-        self._steps = Protect(Protection(), CopiedText(characters)), self.case
+        coverage = VocabularyCoverage(src_vocab, tgt_vocab)
+        self.case = Recase(coverage, Languages("en", "de"))
+        self._steps = Protect(Protection(), CopiedText(coverage)), self.case
 
     def __call__(self, text: str, prefix: str = "") -> Line:
         """Returns a line as the model sees it."""
@@ -60,7 +60,7 @@ class Reader:
         """Returns what the model sees of a line, with the protected text."""
         line = self(text, prefix)
         line.undo = line.undo[:1] if line.codes else []
-        return undone(line, line.model_text).text
+        return undone(line, line.model_input).text
 
 
 READ = Reader(LATIN, LATIN)

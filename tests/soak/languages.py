@@ -91,7 +91,7 @@ def letters(text: str) -> str:
 
 def is_recased(line: Line) -> bool:
     """Returns whether the model sees a line in another case."""
-    own = _CODE.sub(lambda code: line.codes.get(code[0], code[0]), line.model_text)
+    own = _CODE.sub(lambda code: line.codes.get(code[0], code[0]), line.model_input)
     seen, text = letters(own), letters(line.text)
     return seen not in text and seen.casefold() in text.casefold()
 
@@ -114,7 +114,7 @@ def report_of(texts: Sequence[str]) -> Report:
         for line, translations in zip(window, translator.translate_window(window, TranslateOptions()), strict=True):
             (translation,) = translations
             words += len(words_of(line.text))
-            codes = (line.codes.get(code, "") for code in _CODE.findall(line.model_text))
+            codes = (line.codes.get(code, "") for code in _CODE.findall(line.model_input))
             for text in [line.text] if line.counts.copied else codes:
                 report.protected.update(words_of(text))
             cut += len(line.pieces) > 1

@@ -243,7 +243,7 @@ FILES = {
 def foreign(text: str) -> Translated:
     """Returns a line in which nothing that a model sees is as it was."""
     line = seen(text)
-    made = line.model_text.upper().translate({ord(mark): "-" for mark in "%$:@{}."})
+    made = line.model_input.upper().translate({ord(mark): "-" for mark in "%$:@{}."})
     return made_of(line, f"x {made}")
 
 

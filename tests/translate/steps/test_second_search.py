@@ -258,7 +258,7 @@ def test_only_lines_with_invented_codes_are_searched_again() -> None:
     texts = {"Raum": "Raum", "Raum A12": "Raum A12", "room A-12": "Raum A1", "a place": "ein Pl4", "B7": "B7 Pl4"}
     vocab = learned([*texts, *texts.values()])
     pieces = [Piece(Line(i, text), Source([EOS_ID], 9, f"{i}/0")) for i, text in enumerate(texts, 1)]
-    pieces[-1].line.codes, pieces[-1].line.model_text = {"B7": "Ana"}, "B7 Raum"
+    pieces[-1].line.codes, pieces[-1].line.model_input = {"B7": "Ana"}, "B7 Raum"
     twice = Twice(vocab, lambda piece: ("Raum" if piece.source.rules else texts[piece.line.text], -1.0), numbers=False)
     assert twice(*pieces) == ["Raum", "Raum A12", "ein Pl4", "Raum", "Raum"]
     assert twice.searched == [[*texts], ["room A-12", "B7"]]  # without codes, "Pl4" may be right

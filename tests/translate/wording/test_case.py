@@ -12,10 +12,10 @@ from typed_lines import LATIN, Reader, passed, translated, undone, vocabulary_of
 from vtrans.text.case import SentenceCase, capitalized, in_capitals, lower, upper
 from vtrans.text.languages import Languages
 from vtrans.text.vocabulary import Vocabulary
-from vtrans.translate.steps.characters import Characters
 from vtrans.translate.steps.line import Line
 from vtrans.translate.steps.protect import Protect
 from vtrans.translate.steps.recase import Recase
+from vtrans.translate.steps.vocabulary_coverage import VocabularyCoverage
 from vtrans.translate.wording.glossary import Glossary, pair_of
 from vtrans.translate.wording.phrases import Wording
 from vtrans.translate.wording.protect import Protection
@@ -64,11 +64,11 @@ def test_a_sentence_is_written_in_capitals_and_back(language: str) -> None:
 def test_only_lines_in_capitals_are_recased_and_their_translations_get_capitals(language: str) -> None:
     text, capitals = SENTENCES[language]
     text = text.replace("ß", "ss")
-    step = Recase(Characters(*[knows(language)] * 2), Languages(language, language))
+    step = Recase(VocabularyCoverage(*[knows(language)] * 2), Languages(language, language))
     mixed = f"{text} {capitals}"
     for given, seen, written in ((text, text, text), (capitals, text, capitals), (mixed, mixed, text)):
         line = passed(given, step)
-        assert (line.model_text, undone(line, text).text) == (seen, written)
+        assert (line.model_input, undone(line, text).text) == (seen, written)
 
 
 def test_georgian_capitals_are_read_and_never_written() -> None:
@@ -88,7 +88,7 @@ def test_georgian_capitals_are_read_and_never_written() -> None:
 )
 def test_rare_short_words_may_be_acronyms(line: str, seen: str) -> None:
     vocab = learned([TEXT, "sour hour loud noun"] * 20 + [LETTERS, LETTERS.lower()])
-    assert passed(line, Recase(Characters(vocab, vocab), Languages("en", "de"))).model_text == seen
+    assert passed(line, Recase(VocabularyCoverage(vocab, vocab), Languages("en", "de"))).model_input == seen
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_a_line_is_given_to_the_model_in_capitals_if_the_user_says_so_or_how_it_
 
 
 def test_constraints_terms_and_protected_text_keep_their_form() -> None:
-    line, step = Line(1, "THE DOG"), Recase(Characters(LATIN, LATIN), Languages("en", "de"))
+    line, step = Line(1, "THE DOG"), Recase(VocabularyCoverage(LATIN, LATIN), Languages("en", "de"))
     line.wording = Wording((("DER HUND",), ("Dackel", "Der Dackel")), ("KATZE",), (("Köter",),))
     step([line])
     capitals, as_given = line.wording.phrases
@@ -167,7 +167,7 @@ def test_constraints_terms_and_protected_text_keep_their_form() -> None:
     written = undone(line, "der hund, Der Dackel, ein Köter A1").text
     assert written == "DER HUND, Der Dackel, EIN Köter A1"
     assert line.wording.unmet(written) == []
-    masked = Protection().masked("{Name} DOG %s").masked
+    masked = Protection().masked("{Name} DOG %s").model_input
     assert step.in_capitals(masked) == masked
 
 
@@ -201,5 +201,5 @@ def test_words_that_the_translation_has_come_back_with_their_capitals(
     given: str, known: str, seen: str, back: str
 ) -> None:
     vocab = vocabulary_of(known)
-    line = passed(given, Recase(Characters(vocab, vocab), Languages("", "")))
-    assert (line.model_text, undone(line, f"{seen} x").text) == (seen, back)
+    line = passed(given, Recase(VocabularyCoverage(vocab, vocab), Languages("", "")))
+    assert (line.model_input, undone(line, f"{seen} x").text) == (seen, back)

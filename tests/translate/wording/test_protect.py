@@ -102,9 +102,9 @@ def test_what_is_protected(line: str, protected: list[str]) -> None:
     masked = Protection().masked(line)
     assert [text for code, text in masked.parts if code in masked.texts] == protected
     assert masked.text == line
-    assert not any(text in masked.masked for text in protected)
+    assert not any(text in masked.model_input for text in protected)
     assert sum(masked.counts().values()) == len(protected)
-    assert masked.restored(masked.masked).text == line
+    assert masked.restored(masked.model_input).text == line
 
 
 def test_more_patterns_come_first_and_invalid_ones_are_refused() -> None:

@@ -7,15 +7,15 @@ import time
 import pytest
 from typed_lines import LATIN, READ, passed, translated, undone, vocabulary_of
 
-from vtrans.translate.steps.characters import Characters
 from vtrans.translate.steps.copied import CopiedText
 from vtrans.translate.steps.finish import Finish
 from vtrans.translate.steps.line import Line
 from vtrans.translate.steps.protect import Protect
+from vtrans.translate.steps.vocabulary_coverage import VocabularyCoverage
 from vtrans.translate.translation import TranslateOptions, Translation
 from vtrans.translate.wording.protect import Protection
 
-KNOWN = Characters(LATIN, LATIN)
+KNOWN = VocabularyCoverage(LATIN, LATIN)
 
 
 @pytest.mark.parametrize(
@@ -34,8 +34,8 @@ KNOWN = Characters(LATIN, LATIN)
 )
 def test_a_bullet_stays_before_its_line(line: str, bullet: str) -> None:
     vocab = vocabulary_of("the quick brown fox foxes The M 0 1 2 5 b . ( ) * > - \u2022 \u00ab \u00bb")
-    read = passed(line, Protect(None, CopiedText(Characters(vocab, vocab))))
-    assert bullet + read.model_text == line
+    read = passed(line, Protect(None, CopiedText(VocabularyCoverage(vocab, vocab))))
+    assert bullet + read.model_input == line
     assert undone(read, "Der Fuchs.").text == f"{bullet}Der Fuchs."
 
 
@@ -70,7 +70,7 @@ def test_what_the_vocabulary_lacks_is_copied(line: str, copied: list[str]) -> No
 @pytest.mark.parametrize("line", ["他跑了{}的路", "犬が{}を{}。", "เขาวิ่ง{}วัน", "он бежал {} раз"])
 def test_an_address_ends_beside_characters_of_scripts_without_spaces(line: str) -> None:
     vocab = vocabulary_of(line.replace("{}", " 5 6 a b "))
-    text, found = line.format(*["5/6", "a@b"][: line.count("{}")]), CopiedText(Characters(vocab, vocab))
+    text, found = line.format(*["5/6", "a@b"][: line.count("{}")]), CopiedText(VocabularyCoverage(vocab, vocab))
     spans = found.added_to([], text, (0, len(text)))
     assert [text[begin:end] for begin, end in spans] == ["5/6", "a@b"][: line.count("{}")]
 
@@ -80,7 +80,7 @@ def test_hostile_lines_are_read_in_linear_time() -> None:
     for line in (*(20_000 * piece for piece in pieces), f"a{40_000 * '%'}a"):
         began = time.process_time()
         read = READ(line)
-        READ.case.in_capitals(read.model_text, ("a",))
+        READ.case.in_capitals(read.model_input, ("a",))
         assert time.process_time() - began < 5, "20,000 pieces take milliseconds, and minutes if the time is quadratic"
 
 

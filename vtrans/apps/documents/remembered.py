@@ -99,7 +99,7 @@ def coded_pair(src: str, tgt: str, protection: Protection) -> tuple[str, str] | 
     """Returns a pair with the same codes for the same protected text; None if the sides differ in it."""
     read = protection.masked(src)
     answer = masked(tgt, protection.spans(tgt), {text: code for code, text in read.texts.items()})
-    return (read.masked, answer.masked) if read.counts() == answer.counts() else None
+    return (read.model_input, answer.model_input) if read.counts() == answer.counts() else None
 
 
 class Lookup:
@@ -116,7 +116,7 @@ class Lookup:
 
     def __call__(self, line: str) -> Match | None:
         """Returns the match of a line."""
-        return self._matches.best(self._protection.masked(line).masked if self._protection else line)
+        return self._matches.best(self._protection.masked(line).model_input if self._protection else line)
 
     def _coded(self, pair: tuple[str, ...]) -> TextPair | None:
         src, tgt = pair

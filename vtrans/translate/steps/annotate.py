@@ -90,13 +90,13 @@ class Annotate:
             found[line, rank].update(links)
         for line in lines:
             for rank, t in enumerate(line.translations):
-                links = spread(tuple(sorted(found[line, rank])), line.model_text, t.text)
+                links = spread(tuple(sorted(found[line, rank])), line.model_input, t.text)
                 line.translations[rank] = replace(t, alignment=links)
 
     def _parts(self, line: Line) -> Iterator[tuple[int, SubwordPair, tuple[list[int], list[int]]]]:
         """Yields the ranks, the subwords and the words of the pieces of a line and their translations."""
         vocab, tags = self._vocab, [NO_WORD] * len(line.before)
-        line_words = words_of_line(line.model_text, line.ids, self._engine.src_vocab)
+        line_words = words_of_line(line.model_input, line.ids, self._engine.src_vocab)
         for rank in range(min(len(piece.hypotheses) for piece in line.pieces)):
             hyps = [piece.hypotheses[rank].tokens for piece in line.pieces]
             firsts = first_words(map(vocab.decode, hyps), line.translations[rank].text)
@@ -112,7 +112,7 @@ class Annotate:
 
     def _rated(self, line: Line, translation: Translation, rate: Rate) -> Translation:
         """Returns a translation with its confidence, which is 0 if it is the best one and its numbers are wrong."""
-        value, words = rate(line.model_text, translation, self._vocab)
+        value, words = rate(line.model_input, translation, self._vocab)
         is_wrong = line.counts.numbers and translation is line.translations[0]
         return replace(translation, confidence=0.0 if is_wrong else value, word_confidences=words)
 

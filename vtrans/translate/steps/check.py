@@ -83,7 +83,7 @@ class Check:
 
     def _allowed(self, piece: Piece) -> frozenset[str]:
         """Returns the codes that a translation may have."""
-        texts = (piece.line.model_text, piece.line.asked, *(piece.line.match or ())[:1])
+        texts = (piece.line.model_input, piece.line.asked, *(piece.line.match or ())[:1])
         return frozenset(_LIKE_CODE.findall(" ".join(texts)))
 
     def _text(self, piece: Piece) -> str:
@@ -92,7 +92,7 @@ class Check:
     def _compared(self, piece: Piece, best: str) -> Difference:
         """Compares numbers, without codes. What is asked of the line may have others."""
         line = piece.line
-        if not self._compares or not any(map(str.isdecimal, line.model_text + best)):  # as in most lines
+        if not self._compares or not any(map(str.isdecimal, line.model_input + best)):  # as in most lines
             return Difference()
         return compare(line.without_codes(self._text(piece)), line.without_codes(best), line.asked)
 
@@ -160,7 +160,7 @@ class CodedNumbers:
             for known, form in self._numbers.items()
             if (inside := without_space(known, vocab)) and (written := without_space(form, vocab))
         }
-        self.text = read.masked
+        self.text = read.model_input
         self.codes = frozenset(read.texts)
         self.numbers = set(spans.values())
         """The numbers that have codes."""

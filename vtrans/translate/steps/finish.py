@@ -23,7 +23,7 @@ class Finish:
 
     def __call__(self, lines: Sequence[Line]) -> None:
         for line in lines:
-            if not self._raw and "\ufffd" not in line.model_text:
+            if not self._raw and "\ufffd" not in line.model_input:
                 line.translations = [t.rewritten(_NO_CHARACTER.sub("", t.text)) for t in line.translations]
             for undo in reversed(line.undo):
                 line.translations = [undo(translation) for translation in line.translations]

@@ -84,16 +84,16 @@ class Line:
     match: Match | None = None
     """The translation of a similar line, for a model that has learned to use it."""
 
-    model_text: str = field(init=False)
+    model_input: str = field(init=False)
     """The line as the model sees it; blank if it does not see it."""
     undo: list[Undo] = field(init=False, default_factory=list)
     """Functions that undo the changes of the steps in a translation; the last one is called first."""
     codes: Mapping[str, str] = field(init=False, default_factory=dict)
-    """The protected text that each code in `model_text` represents."""
+    """The protected text that each code in `model_input` represents."""
     wording: Wording = field(init=False, default=NO_WORDING)
     """Required and forbidden wording, as the model sees it."""
     terms: Sequence[Term] = field(init=False, default=())
-    """The terms of a glossary in `model_text`."""
+    """The terms of a glossary in `model_input`."""
     before: list[int] = field(init=False, default_factory=list)
     """Subwords that stand before each piece: a tag, and a fuzzy match."""
     ids: list[int] = field(init=False, default_factory=list)
@@ -104,7 +104,7 @@ class Line:
     warnings: list[str] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
-        self.model_text = self.text
+        self.model_input = self.text
         if not self.prefix.strip():
             self.prefix = ""
 

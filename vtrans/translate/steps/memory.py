@@ -24,7 +24,7 @@ class Remember:
             line.wording = wording_of(line.constraints, line.text, line.number)
             asked = line.prefix or line.wording != NO_WORDING
             if self._known and not asked and (known := self._known(line.text)) is not None:
-                line.model_text, line.counts.known = "", 1
+                line.model_input, line.counts.known = "", 1
                 line.undo.append(partial(_known, known))
             elif self._find:
                 line.match = self._find(line.text) if line.text.strip() else None

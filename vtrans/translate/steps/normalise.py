@@ -13,8 +13,8 @@ import regex
 from vtrans.text.case import capitalized, in_capitals, lower, upper
 from vtrans.text.normalization import source_text
 from vtrans.text.words import numbered, words_in
-from vtrans.translate.steps.characters import Characters
 from vtrans.translate.steps.line import Line
+from vtrans.translate.steps.vocabulary_coverage import VocabularyCoverage
 from vtrans.translate.translation import Translation
 
 # Control and format characters, without those that join the characters of an emoji.
@@ -40,39 +40,39 @@ class Normalise:
     changed, and only as the training text had.
     """
 
-    def __init__(self, characters: Characters, spellings: Mapping[str, str], *, raw: bool = False) -> None:
-        self._characters, self._raw, self._as_source = characters, raw, characters.vocabs[0].as_source
+    def __init__(self, coverage: VocabularyCoverage, spellings: Mapping[str, str], *, raw: bool = False) -> None:
+        self._coverage, self._raw, self._as_source = coverage, raw, coverage.vocabs[0].as_source
         self._spellings = {self._as_source(word): spelling for word, spelling in spellings.items()}
 
     def __call__(self, lines: Sequence[Line]) -> None:
         for line in lines:
-            text = self._as_source(line.model_text)
-            if text != line.model_text and len(words_in(text)) != len(words_in(line.model_text)):
+            text = self._as_source(line.model_input)
+            if text != line.model_input and len(words_in(text)) != len(words_in(line.model_input)):
                 self._rewrite(line, self._as_source)
-                text = self._as_source(line.model_text)
-            line.model_text = text
+                text = self._as_source(line.model_input)
+            line.model_input = text
             if not self._raw:
                 self._normalise(line)
 
     def _normalise(self, line: Line) -> None:
-        if _CONTROLS.search(line.model_text):
+        if _CONTROLS.search(line.model_input):
             self._rewrite(line, partial(_CONTROLS.sub, self._kept))
-        if not self._characters.may_change(line.text):
+        if not self._coverage.may_change(line.text):
             return
-        if not self._characters.knows(line.model_text):
-            characters = (source_text(c) if self._characters.is_unknown(0, c) else c for c in line.model_text)
-            line.model_text = "".join(characters)
+        if not self._coverage.knows(line.model_input):
+            characters = (source_text(c) if self._coverage.is_unknown(0, c) else c for c in line.model_input)
+            line.model_input = "".join(characters)
         if not (line.prefix or line.wording.phrases or line.match):
-            line.model_text = _APOSTROPHE.sub("'", line.model_text)
+            line.model_input = _APOSTROPHE.sub("'", line.model_input)
             if self._spellings:
                 self._rewrite(line, partial(_WORD.sub, self._spelled))
 
     def _rewrite(self, line: Line, write: Callable[[str], str]) -> None:
         """Changes the words of a line one by one, also to none or to several."""
-        words = line.model_text.split()
+        words = line.model_input.split()
         written = list(map(write, words))
         rest = iter(written)
-        line.model_text = re.sub(r"\S+", lambda word: next(rest), line.model_text)
+        line.model_input = re.sub(r"\S+", lambda word: next(rest), line.model_input)
         places = numbered(words, (range(len(words_in(text))) for text in written))
         if places != list(range(len(places))):
             line.undo.append(partial(_with_words, places))
@@ -90,8 +90,8 @@ class Normalise:
     def _kept(self, run: regex.Match[str]) -> str:
         """Returns what is left of control characters."""
         around = run.string[max(0, run.start() - 1) : run.start()] + run.string[run.end() : run.end() + 1]
-        copied = any(self._characters.lacks(0, character) for character in around)
-        knows = self._characters.knows_control
+        copied = any(self._coverage.lacks(0, character) for character in around)
+        knows = self._coverage.knows_control
         return "".join(c for c in run.group() if (copied and unicodedata.category(c) == "Cf") or knows(c))
 
 

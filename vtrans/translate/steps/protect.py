@@ -49,26 +49,26 @@ class Protect:
 
     def __call__(self, lines: Sequence[Line]) -> None:
         for line in lines:
-            text = line.model_text
+            text = line.model_input
             spans, within = list(self._protection.spans(text)) if self._protection else [], (0, len(text))
-            if reads := self._copied and self._copied.characters.may_change(line.text):
+            if reads := self._copied and self._copied.coverage.may_change(line.text):
                 within = within if line.prefix else self._copied.sentence_in(text, spans)
                 spans = self._copied.added_to(spans, text, within)
             coded = masked(text, spans, asked=f"{line.asked}\n{self._codes_of_terms}", within=within)
             if (reads or spans) and self._is_copied(line, coded):
-                line.model_text, line.counts.copied = "", 1
+                line.model_input, line.counts.copied = "", 1
                 line.undo.append(partial(Translation.copied, text=text))
                 continue
-            if coded.masked != text:
-                line.model_text, line.codes = coded.masked, coded.texts
+            if coded.model_input != text:
+                line.model_input, line.codes = coded.model_input, coded.texts
                 line.undo.append(partial(_restored, coded))
             if spans and self._required:
                 line.wording = replace(line.wording, codes=dict(islice(coded.counts().items(), MOST_PHRASES)))
-            if self._marks and any(map(str.isdecimal, line.model_text)):
-                line.undo.append(partial(with_marks, line.model_text, *self._marks))
+            if self._marks and any(map(str.isdecimal, line.model_input)):
+                line.undo.append(partial(with_marks, line.model_input, *self._marks))
             if self._glossary:
                 any_case = in_capitals("".join(coded.own))
-                found = self._glossary.terms_in(line.model_text, self._language, any_case=any_case)
+                found = self._glossary.terms_in(line.model_input, self._language, any_case=any_case)
                 line.terms = tuple(islice(found, MOST_PHRASES))
                 line.wording = replace(line.wording, terms=tuple(term.forms for term in line.terms))
 

@@ -14,8 +14,8 @@ import regex
 
 from vtrans.text.case import WORD, SentenceCase, in_capitals, lower, upper
 from vtrans.text.languages import Languages
-from vtrans.translate.steps.characters import Characters
 from vtrans.translate.steps.line import Line
+from vtrans.translate.steps.vocabulary_coverage import VocabularyCoverage
 from vtrans.translate.translation import Translation
 from vtrans.translate.wording.phrases import Forms
 
@@ -27,22 +27,22 @@ class Recase:
     has learned to correct, keeps its case. Other words with a capital that the vocabulary lacks are written in lower
     case, and come back in their own if the translation has them."""
 
-    def __init__(self, characters: Characters, languages: Languages) -> None:
-        self._characters, self._src, self._tgt = characters, languages.src, languages.tgt
-        src_vocab, tgt_vocab = characters.vocabs
+    def __init__(self, coverage: VocabularyCoverage, languages: Languages) -> None:
+        self._coverage, self._src, self._tgt = coverage, languages.src, languages.tgt
+        src_vocab, tgt_vocab = coverage.vocabs
         self._src_sentence = SentenceCase(src_vocab, self._src, acronyms=True)
         self._tgt_sentence = SentenceCase(tgt_vocab, self._tgt)
 
     def __call__(self, lines: Sequence[Line]) -> None:
         for line in lines:
-            if not self._characters.may_change(line.text):
+            if not self._coverage.may_change(line.text):
                 continue
-            given, kept = line.model_text, None
+            given, kept = line.model_input, None
             if not line.prefix and not (line.match and in_capitals(line.match[0])) and self._is_recased(line):
-                line.model_text, kept = self._src_sentence(given), self._ask(line)
-            if not self._characters.knows(line.model_text):
-                line.model_text = self._in_known_letters(line.model_text)
-            words = self._given_words(given, line, capitals=kept is not None) if line.model_text != given else {}
+                line.model_input, kept = self._src_sentence(given), self._ask(line)
+            if not self._coverage.knows(line.model_input):
+                line.model_input = self._in_known_letters(line.model_input)
+            words = self._given_words(given, line, capitals=kept is not None) if line.model_input != given else {}
             if words or kept is not None:
                 line.undo.append(partial(self._undone, kept, words))
 
@@ -59,7 +59,7 @@ class Recase:
     def _given_words(self, given: str, line: Line, *, capitals: bool) -> dict[str, str]:
         """Returns the words of a line that would otherwise lose capitals, if each has one form in the line. With
         `capitals`, its translation is written in capitals."""
-        pairs = {(match.group(), given[match.start() : match.end()]) for match in _CASED.finditer(line.model_text)}
+        pairs = {(match.group(), given[match.start() : match.end()]) for match in _CASED.finditer(line.model_input)}
         times = Counter(word for word, _ in pairs)
         if capitals:
             pairs = {(word, own) for word, own in pairs if upper(word, self._tgt) != upper(own, self._tgt)}
@@ -68,10 +68,10 @@ class Recase:
     def _is_recased(self, line: Line) -> bool:
         """Returns whether a line is in capitals, and not only a few acronyms. A single word may be one unless it has
         fewer subwords in lower case."""
-        own = line.without_codes(line.model_text)
+        own = line.without_codes(line.model_input)
         if not in_capitals(own) or self._src_sentence(own) == own:
             return False
-        words, vocab = WORD.findall(own), self._characters.vocabs[0]
+        words, vocab = WORD.findall(own), self._coverage.vocabs[0]
         small, given = (vocab.encode(text) for text in (lower(own, self._src), own))
         return len(words) > 1 or len(small) < len(given)
 
@@ -92,8 +92,8 @@ class Recase:
 
     def _in_known_letters(self, text: str) -> str:
         """Returns a text with words in lower case that have capitals that the source vocabulary lacks."""
-        characters = self._characters
-        lacking = {c for c in set(text) if characters.is_unknown(0, c) and not characters.lacks(0, c)}
+        coverage = self._coverage
+        lacking = {c for c in set(text) if coverage.is_unknown(0, c) and not coverage.lacks(0, c)}
         return _replaced(text, {word: lower(word, self._src) for word in _CASED.findall(text) if lacking & set(word)})
 
 

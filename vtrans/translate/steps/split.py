@@ -37,13 +37,13 @@ class Split:
     def __call__(self, lines: Sequence[Line]) -> None:
         longest = self._reader.max_source
         for line in lines:
-            line.ids = self._reader.encode(line.model_text, line.number, to=self._to)
+            line.ids = self._reader.encode(line.model_input, line.number, to=self._to)
             match = self._match(line.match[0], line) if line.match else []
             line.match = line.match if match else None
             line.before = [*self._beginning, *match]
             line.counts.matched = int(bool(match))
             is_whole = self._raw or line.prefix or line.match or line.wording.phrases or line.wording.terms
-            if line.model_text.strip():
+            if line.model_input.strip():
                 line.pieces = list(self._pieces(line, is_whole=bool(is_whole)))
             if len(line.ids) > longest:
                 line.counts.cut = 1
@@ -61,7 +61,7 @@ class Split:
     def _pieces(self, line: Line, *, is_whole: bool) -> Iterator[Piece]:
         """Yields the pieces of a line: one, or its cells, or its sentences if it has more subwords than usual. One that
         is whole has several only if the model cannot read it otherwise."""
-        most, text = self._reader.max_source if is_whole else self._usual, line.model_text
+        most, text = self._reader.max_source if is_whole else self._usual, line.model_input
         is_row = not is_whole and ("\t" in text or text.count("|") > 1)
         texts = _CELL.split(text.strip()) if is_row else [text]
         if len(line.ids) <= most and len(texts) == 1:

@@ -10,7 +10,6 @@ from vtrans.engines.engine import Engine
 from vtrans.text.languages import Languages
 from vtrans.text.normalization import NFC
 from vtrans.translate.steps.annotate import Annotate
-from vtrans.translate.steps.characters import Characters
 from vtrans.translate.steps.check import Check
 from vtrans.translate.steps.copied import CopiedText
 from vtrans.translate.steps.finish import Finish
@@ -23,6 +22,7 @@ from vtrans.translate.steps.recase import Recase
 from vtrans.translate.steps.search import SearchTwice, find_with
 from vtrans.translate.steps.split import Split
 from vtrans.translate.steps.terms import WriteTerms
+from vtrans.translate.steps.vocabulary_coverage import VocabularyCoverage
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.wording.glossary import NOTHING, Beside, Glossary
 from vtrans.translate.wording.protect import EVERYDAY, Protection
@@ -60,7 +60,7 @@ class StepsOfEngine:
         self._pair = next((model.pair for model in engine.models), None)
         lengths = [model.usual_length for model in engine.models]
         self._usual_length = max(lengths) if lengths and all(lengths) else 0
-        self._characters = Characters(engine.src_vocab, engine.tgt_vocab)
+        self._coverage = VocabularyCoverage(engine.src_vocab, engine.tgt_vocab)
         self._retries = retry and not search.no_repeat_ngram
         self._last: tuple[TranslateOptions, Steps] | None = None
 
@@ -73,18 +73,18 @@ class StepsOfEngine:
         return last[1]
 
     def _made(self, options: TranslateOptions) -> Steps:
-        engine, search, reader, characters = self._engine, self._search, self.reader, self._characters
+        engine, search, reader, coverage = self._engine, self._search, self.reader, self._coverage
         drawn, languages = options.sampling is not None, self._languages(options.to)
         can_require, compares = search.can_require_phrases and not drawn, options.check_numbers and not options.raw
         glossary = self._glossary(options, required=can_require)
         before: list[Step] = [Remember(options.known, options.match)]
-        before.append(Normalise(characters, self._beside.spellings, raw=options.raw))
-        copied = None if options.raw else CopiedText(characters, self._pair if self._has_codes else None)
+        before.append(Normalise(coverage, self._beside.spellings, raw=options.raw))
+        copied = None if options.raw else CopiedText(coverage, self._pair if self._has_codes else None)
         marks = None if options.raw else both_marks(languages, self._pair)
         protection = self._protection(options)
         before.append(Protect(protection, copied, glossary, marks, language=languages.src, required=can_require))
         if not options.raw:
-            before.append(Recase(characters, languages))
+            before.append(Recase(coverage, languages))
         before.append(Split(reader, engine.src_vocab, options, self._usual_length, languages.src))
         terms = WriteTerms(engine, reader, search, options.nbest) if glossary and not options.mbr else None
         retries, requires = self._retries and not drawn, compares and can_require

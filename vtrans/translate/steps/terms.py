@@ -91,7 +91,7 @@ class WriteTerms:
         """Returns the draft of a piece, or None if its line has several pieces, if spaces do not separate its words, or
         if a term covers only a part of a word."""
         line = piece.line
-        text, terms = line.model_text, []
+        text, terms = line.model_input, []
         if len(line.pieces) > 1 or not has_spaces(text):
             return None
         spans = [match.span() for match in regex.finditer(r"\S+", text)]

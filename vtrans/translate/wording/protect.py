@@ -142,7 +142,7 @@ class Masked:
     """The text of each code."""
 
     @property
-    def masked(self) -> str:
+    def model_input(self) -> str:
         """The text with codes."""
         return "".join(code for code, _ in self.parts)
 
@@ -161,7 +161,7 @@ class Masked:
         return Counter(code for code, text in self.parts if code in self.texts and code != text)
 
     def restored(self, translation: str) -> Masked:
-        """Returns a translation of `masked`. Codes that occur too often are left out, and missing ones are added.
+        """Returns a translation of `model_input`. Codes that occur too often are left out, and missing ones are added.
 
         Spaces beside a code are those of the source (`_Sides.joint`).
         """
@@ -196,15 +196,15 @@ class Masked:
         return sides
 
     def words_around(self) -> tuple[int, int]:
-        """Returns how many words of `text` are before and after `masked`."""
+        """Returns how many words of `text` are before and after `model_input`."""
         words = [word.span() for word in WORD.finditer(self.text)]
         first, last = len(self.parts[0][1]), len(self.text) - len(self.parts[-1][1])
         return sum(end <= first for _, end in words), sum(begin >= last for begin, _ in words)
 
     def code_words(self) -> dict[str, list[int]]:
-        """Returns the words of `masked` that have each code."""
+        """Returns the words of `model_input` that have each code."""
         words: dict[str, list[int]] = {}
-        for k, word in enumerate(words_in(self.masked)):
+        for k, word in enumerate(words_in(self.model_input)):
             for _, code in self._codes_in(word):
                 words.setdefault(code, []).append(k)
         return words
@@ -219,11 +219,11 @@ class Masked:
                 yield match.start(), code
 
     def words(self) -> list[int]:
-        """Returns, for each word of `masked`, the word of `text` that it stands for or is a part of."""
+        """Returns, for each word of `model_input`, the word of `text` that it stands for or is a part of."""
         begins = [match.start() for match in WORD.finditer(self.text)]
-        places, there = list[int](), 0  # for each character of `masked`, where it is in `text`
+        places, there = list[int](), 0  # for each character of `model_input`, where it is in `text`
         for code, text in self.parts:
             places += [there + (i if code == text else 0) for i in range(len(code))]
             there += len(text)
-        words = (bisect_right(begins, places[match.start()]) - 1 for match in WORD.finditer(self.masked))
+        words = (bisect_right(begins, places[match.start()]) - 1 for match in WORD.finditer(self.model_input))
         return [max(0, word) for word in words]

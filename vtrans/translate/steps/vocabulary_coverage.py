@@ -10,7 +10,7 @@ from vtrans.text.vocabulary import Vocabulary
 _INVISIBLE = ("Cc", "Cf", "Cs", "Zl", "Zp", "Zs")  # categories of control characters, surrogates and spaces
 
 
-class Characters:
+class VocabularyCoverage:
     """The characters that two vocabularies have."""
 
     def __init__(self, src_vocab: Vocabulary, tgt_vocab: Vocabulary) -> None:
