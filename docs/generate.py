@@ -46,7 +46,7 @@ def commands_page() -> str:
     group: Any = typer.main.get_command(cli.app)
     context = group.make_context("vtrans", ["--help"], resilient_parsing=True)
     parts = [
-        "# Commands\n\nThis page is generated from the program. `vtrans COMMAND --help` prints the same.\n",
+        "# Commands\n\nThis page is generated from the program. `vtrans COMMAND --help-all` prints the same.\n",
         "\n## vtrans\n",
         f"{group.help}\n",
         *_options(group.panels(context)["Options"]),

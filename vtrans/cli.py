@@ -17,6 +17,7 @@ import sys
 import textwrap
 import time
 import traceback
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -36,23 +37,27 @@ class _Grouped:
     """Prints help in plain text, with options and commands under the names of their panels (`rich_help_panel`). rich
     would draw boxes, even in a pipe, and takes a tenth of a second to import."""
 
-    def panels(self, ctx: Any) -> dict[str, list[tuple[str, str]]]:
-        """Returns the names and the help of all arguments, options and commands, by panel."""
+    advanced: Sequence[Any] = ()  # options that only `--help-all` shows
+
+    def panels(self, ctx: Any, omitted: Sequence[Any] = ()) -> dict[str, list[tuple[str, str]]]:
+        """Returns the names and the help of all arguments, options and commands but the omitted ones, by panel."""
         panels: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):  # type: ignore[attr-defined]  # of the class that this is mixed into
-            if record := parameter.get_help_record(ctx):
+            if parameter not in omitted and (record := parameter.get_help_record(ctx)):
                 default = "Arguments" if parameter.param_type_name == "argument" else "Options"
                 name, words = record
                 # Recent versions of Typer write the Python type of an argument after its name.
                 name, words = name.partition(" <")[0], _with_flags(words, self)
                 panels.setdefault(parameter.rich_help_panel or default, []).append((name, words))
         general = panels.pop("Options", [])
+        if omitted:
+            general.append(("--help-all", f"Show {len(omitted)} more options and exit."))
         for name, command in getattr(self, "commands", {}).items():
             panels.setdefault(command.rich_help_panel, []).append((name, command.get_short_help_str(limit=80)))
         return {**panels, "Options": general}
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        for panel, records in self.panels(ctx).items():
+        for panel, records in self.panels(ctx, self.advanced).items():
             with formatter.section(panel):
                 _write_records(records, formatter)
 
@@ -88,6 +93,15 @@ class _Command(_Grouped, typer.core.TyperCommand):
         for parameter in self.params:
             if parameter.name in ("out", "output"):
                 parameter.opts = ["--out", "--output", "-o"]
+        hidden: list[Any] = [parameter for parameter in self.params if getattr(parameter, "hidden", False)]
+        for option in hidden:
+            option.hidden = False  # Typer would not complete it
+        self.advanced = hidden if len(self.params) > FEW else ()
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if "--help-all" in args:
+            self.advanced, args = (), ["--help"]
+        return super().parse_args(ctx, args)
 
 
 app = typer.Typer(
@@ -104,6 +118,7 @@ app = typer.Typer(
 _UsageError: type[BaseException] = typer.BadParameter.__mro__[1]
 
 _ALLOWED = "(?:Input should be (?:(a) valid )?([^,]+)|Value error, .* is not (one of .*))"  # as Typer says it
+FEW = 25  # options and arguments; `--help` of a command with at most as many shows all
 REPORT_SECONDS = 5.0  # for which a rank waits before it reports an error that another one may report
 # What `Path.exists` and the like raise for a path that the user named, before anything opens it.
 _OF_PATHS = (errno.EACCES, errno.ENAMETOOLONG)

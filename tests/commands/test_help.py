@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -14,7 +15,8 @@ from cli_runner import Done
 
 from vtrans import cli
 
-COMMANDS = sorted(typer.main.get_command(cli.app).commands)  # type: ignore[attr-defined]  # a group has commands
+GROUP: Any = typer.main.get_command(cli.app)
+COMMANDS = sorted(GROUP.commands)
 
 
 @pytest.mark.parametrize("command", ["", *COMMANDS])
@@ -28,6 +30,37 @@ def test_help_is_plain_and_not_cut_off(command: str, run_cli: Callable[..., Done
     assert "help=" not in text, "a declaration is shown instead of its text"
     assert "..." not in text.replace("]...", "").replace("}...", ""), "a summary is cut off"
     assert set(re.findall(r"`(\w+)`", text)) <= {"auto", "serve"}, "a parameter is named instead of its flag"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_fits_on_a_screen_and_help_all_lists_every_option(
+    command: str, run_cli: Callable[..., Done], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    usual = run_cli(command, "--help").out.decode()
+    everything = run_cli(command, "--help-all").out.decode()
+    assert usual.count("\n") <= 60
+    options = [option for option in GROUP.commands[command].params if option.param_type_name == "option"]
+    declared = {name for option in options for name in option.opts if name.startswith("--")}
+    assert declared <= _options(everything)
+    omitted = declared - _options(usual)
+    more = re.search(r"--help-all +Show (\d+) more options and exit\.\n$", usual)
+    assert (int(more[1]) if more else 0) == len(omitted)
+
+
+def _options(help: str) -> set[str]:
+    """The options that a help lists."""
+    columns = re.findall(r"^  (-.+?)(?:  |$)", help, re.MULTILINE)
+    return {name for column in columns for name in re.findall(r"--[a-z0-9-]+", column)}
+
+
+def test_an_option_that_help_omits_works_and_is_suggested(run_cli: Callable[..., Done]) -> None:
+    assert "--max-length" not in run_cli("translate", "--help").out.decode()
+    context = GROUP.commands["translate"].make_context("translate", ["--max-length", "3"])
+    assert context.params["max_length"] == 3
+    done = run_cli("translate", "--max-lenght", "3")
+    assert (done.code, done.out) == (2, b"")
+    assert "--max-length?" in done.err
 
 
 def test_help_imports_nothing_heavy() -> None:
@@ -49,6 +82,7 @@ def test_help_imports_nothing_heavy() -> None:
     [
         ("tra", ["train", "translate"]),
         ("translate --len", ["--length-penalty"]),
+        ("translate --max-so", ["--max-source"]),
         ("train --recipe multi30k-t", ["multi30k-tiny"]),
         ("translate --model en-", ["en-de"]),
         ("inspect en-", ["en-de"]),

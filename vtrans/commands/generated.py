@@ -59,12 +59,12 @@ COMPLETIONS = {"MODEL": _models, "PATH": _models, "NAME|FILE": _recipes, "FORMAT
 METAVARS: dict[type, str] = {int: "N", float: "X", tuple: "X", Path: "FILE"}
 
 
-def option(help: str, metavar: str | None = None, panel: str | None = None, *, flag: str = "", **bounds: Any) -> Any:
+def option(help: str, metavar: str | None = None, panel: str | None = None, *, flag: str = "", **facts: Any) -> Any:
     """Returns an option that is declared in the signature of a command. `flag` is needed if the name of the parameter
-    does not give it, and for options without value. `bounds` are `min` and `max`."""
+    does not give it, and for options without value. `facts` are `min`, `max` and `hidden`, a Key's `advanced`."""
     complete = COMPLETIONS.get(metavar or "")
     return typer.Option(
-        *flag.split(), help=help, metavar=metavar, rich_help_panel=panel, autocompletion=complete, **bounds
+        *flag.split(), help=help, metavar=metavar, rich_help_panel=panel, autocompletion=complete, **facts
     )
 
 
@@ -191,6 +191,7 @@ def _option(kind: type[Any], key: Key, name: str, default: Any, given: Given | N
         metavar=key.metavar or METAVARS.get(key.item if key.kind is list else key.kind),
         rich_help_panel=panel,
         show_default=False,
+        hidden=key.advanced,
         autocompletion=complete,
     )
 

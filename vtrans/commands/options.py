@@ -47,8 +47,8 @@ TrainProcesses = Annotated[int | None, option(DIVIDE_BATCHES, "N", "Speed")]
 TO = "Target language, such as de. A model of several languages needs it."
 To = Annotated[str | None, option(TO, "CODE", "Text")]
 GLOSSARY = (
-    "File of terms and their translations, one pair per line, separated by a tab. `|` separates the forms of a "
-    "translation; the model chooses one of them."
+    "File of terms and their translations, one pair per line, separated by a tab. `|` separates forms of a "
+    "translation; the model chooses one."
 )
 BAD_UTF8: Any = field(default="error", metadata={"key": keys_of(PrepareOptions)["on_bad_utf8"]})
 BadUtf8 = Annotated[OnBadUtf8, option_of(PrepareOptions, "on_bad_utf8")]
@@ -67,6 +67,7 @@ class Ensemble:
         math.inf,
         "Weight of a model in the ensemble's average; one per `model`.",
         flag="--weight",
+        advanced=True,
         unset="equal",
         excluded=(0, math.inf),
     )

@@ -39,16 +39,18 @@ class Text:
         "Target prefixes, one per input line; a blank line means none. The last word may be continued unless a space "
         "follows it.",
         flag="--prefix",
+        advanced=True,
         panel="Terms and memory",
     )
     constraints: Path | None = path(
         None,
         "Phrases that translations must contain, and others that they must not: one JSON object per input line, such "
         'as {"constraints": ["red car"], "avoid": ["auto"]}; a blank line means none.',
+        advanced=True,
         panel="Terms and memory",
     )
     on_bad_utf8: OnBadUtf8 = BAD_UTF8
-    line_buffered: bool = flag(False, "Write each translation before reading the next line.")
+    line_buffered: bool = flag(False, "Write each translation before reading the next line.", advanced=True)
     chunk_lines: int | None = number(
         None,
         1,
@@ -56,11 +58,13 @@ class Text:
         "Make `output` a folder with one file per N lines, which `vtrans collect` joins. The same command resumes a "
         "job that was stopped, and several jobs may share the folder.",
         "lines",
+        advanced=True,
     )
     shard: str | None = text(
         None,
         "With `chunk_lines`, translate only every N-th chunk, beginning with chunk I, as job I of N.",
         metavar="I/N",
+        advanced=True,
         unset="1/1",
     )
 

@@ -36,14 +36,15 @@ class Reading:
     glossary: Path | None = path(None, GLOSSARY)
     protect: bool = flag(
         False,
-        "Copy URLs, e-mail addresses, tags and placeholders such as {name} and %s to the translation unchanged. Models "
-        "that have learned it (`vtrans inspect` says so) do it anyway.",
+        "Copy URLs, e-mail addresses, tags and placeholders ({name}, %s) unchanged. Models that have learned it "
+        "(`vtrans inspect` says so) do it anyway.",
     )
-    no_protect: bool = flag(False, "Do not copy them, although the model has learned it.")
+    no_protect: bool = flag(False, "Do not copy them, although the model has learned it.", advanced=True)
     protect_patterns: tuple[str, ...] = texts(
         "Also protect what matches this regular expression of Python. May be repeated.",
         flag="--protect-pattern",
         metavar="REGEX",
+        advanced=True,
     )
 
     formality: str | None = choice(
@@ -51,12 +52,14 @@ class Reading:
         {"more": "as with German Sie", "less": "as with du"},
         "Form of address, if the model has learned it (`vtrans inspect` says so).",
         panel="Text",
+        advanced=True,
     )
     check_numbers: bool = flag(
         True,
         "Search again for a line whose translation lacks a number, or has one that nobody wrote or one too often, with "
         "its numbers as constraints.",
         panel="Text",
+        advanced=True,
     )
     raw: bool = flag(
         False,
@@ -72,12 +75,12 @@ class Reading:
         "Leave a line blank, and an entry of a document without a translation, if its translation is less likely to be "
         "right. It needs what `vtrans calibrate` writes.",
         panel="Output",
+        advanced=True,
     )
     memory: Path | None = path(
         None,
-        "Memory of translations: a file that `vtrans serve --memory` wrote, a document with translations (PO, XLIFF, "
-        "TMX, Xcode or Qt), or a folder of these. What it has is not translated again. A model that has learned it "
-        "from `prepare-bpe --fuzzy` also uses similar translations.",
+        "Memory of translations to reuse: a file of `vtrans serve --memory`, a document (PO, XLIFF, TMX, Xcode or Qt), "
+        "or a folder of documents. A model that has learned it from `prepare-bpe --fuzzy` also uses similar ones.",
         metavar="FILE|FOLDER",
     )
 
@@ -118,7 +121,7 @@ class Output:
 
     nbest: int = number(1, 1, 10**6, "Number of different translations per line, best first.")
     scores: bool = flag(False, "Write the score before each translation.")
-    tsv: bool = flag(False, "Write the log-probability and the score before each translation.")
+    tsv: bool = flag(False, "Write the log-probability and the score before each translation.", advanced=True)
     confidence: bool = flag(
         False,
         "Write the probability that it is right before each translation, or add it and that of each word to `json`. "
@@ -165,10 +168,10 @@ def translate(
     threads: Threads = None,
     processes: Processes = None,
     search: Annotated[dict[str, Any], Given(SearchConfig, otherwise=STORED)],
-    no_retry: Annotated[bool, option(NO_RETRY, panel=SEARCH_PANEL, flag="--no-retry")] = False,
+    no_retry: Annotated[bool, option(NO_RETRY, panel=SEARCH_PANEL, flag="--no-retry", hidden=True)] = False,
     reading: Reading,
     sampling: Annotated[
-        bool, option("Sample translations instead of searching for the best.", panel="Sampling", flag="--sample")
+        bool, option("Sample translations instead of searching.", panel="Sampling", flag="--sample", hidden=True)
     ] = False,
     sampling_options: Annotated[dict[str, Any], Given(Sampling)],
     mbr: Annotated[dict[str, Any], Given(Mbr)],

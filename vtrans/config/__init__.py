@@ -57,13 +57,14 @@ class EngineConfig:
         "Program that runs the model.",
         metavar="NAME",
         panel="Model",
+        advanced=True,
         unset="compiled if possible, else torch",
     )
     device: str | None = text(
         None, "Device: cpu, cuda, cuda:N or mps.", metavar="NAME", unset="the best available", speed_only=True
     )
     shortlist: bool = flag(
-        False, "Restrict the output vocabulary to likely translations, as learned by `vtrans shortlist`."
+        False, "Restrict the output to likely subwords, as learned by `vtrans shortlist`.", advanced=True
     )
     precision: str | None = choice(
         None,

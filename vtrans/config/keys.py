@@ -59,6 +59,8 @@ class Key:
     """What stands for the value in the help of the command line."""
     panel: str = ""
     """The group of the option in the help, if it is not the PANEL of the dataclass."""
+    advanced: bool = False
+    """Whether `--help` of a command with many options omits the option, which `--help-all` shows."""
     unset: str = ""
     """What the help calls the default, if not by its value."""
     speed_only: bool = False

@@ -10,9 +10,10 @@ from typing import ClassVar
 from vtrans.config.keys import choice, number, texts
 
 # A resumed run may have other values of all keys.
-_number, _choice, _texts = (partial(field, may_change=True) for field in (number, choice, texts))
+_number, _choice, _texts = (partial(field, may_change=True, advanced=True) for field in (number, choice, texts))
 # These have no effect on sampling.
 _search_number, _search_choice = (partial(field, search_only=True) for field in (_number, _choice))
+_usual_number = partial(_search_number, advanced=False)
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class SearchConfig:
 
     PANEL: ClassVar[str] = "Search"
 
-    beam: int = _search_number(
+    beam: int = _usual_number(
         4, 1, 1000, "Number of hypotheses kept per sentence; 1 is greedy search.", "hypotheses", request=16, signed=True
     )
     beam_groups: int = _search_number(

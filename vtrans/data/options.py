@@ -23,6 +23,7 @@ identity: none."""
 SMALLEST_VOCAB_SIZE = 5  # the special ids and one subword; learning refuses it if the text needs more
 DEFAULT_VOCAB_SIZE = 8000  # fewer if the text does not have as many subwords
 LEARNING = "Vocabulary"  # the panel of the options for learning a vocabulary
+_RARE: dict[str, Any] = {"panel": LEARNING, "advanced": True}
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,8 @@ class PrepareOptions:
     )
     valid_tgt: tuple[str | Path, ...] = paths("Translation of `valid_src`.")
     alignments: tuple[str | Path, ...] = paths(
-        "Word alignment of each line, such as 0-0 1-2, for guided alignment. Give one file per `src`."
+        "Word alignment of each line, such as 0-0 1-2, for guided alignment. Give one file per `src`.",
+        advanced=True,
     )
     align: bool = flag(False, "Align the words of the training text, for guided alignment, instead of `alignments`.")
     src_lang: tuple[str, ...] = texts(
@@ -53,11 +55,13 @@ class PrepareOptions:
         "For a model of several target languages: the tag with which each source of a corpus begins, such as '>>de<<'. "
         "Give one per `src`. `vtrans translate --to de` then puts it before each line.",
         flag="--tag",
+        advanced=True,
         metavar="TEXT",
     )
     valid_tags: tuple[str, ...] = texts(
         "Tag of a `valid_src`. Give one per `valid_src`.",
         flag="--valid-tag",
+        advanced=True,
         metavar="TEXT",
         unset="the tag of the language that the name of `valid_tgt` ends in",
     )
@@ -66,6 +70,7 @@ class PrepareOptions:
         get_args(OnBadUtf8),
         "How to treat bytes that are not UTF-8: error, or replace (by U+FFFD, with a count).",
         metavar="HOW",
+        advanced=True,
     )
     vocabularies: tuple[bytes, ...] = ()
     """The vocabularies of the source and the target, each as `Vocabulary.proto`, instead of learning any."""
@@ -75,7 +80,7 @@ class PrepareOptions:
         1 << 24,
         "Add up to this many subwords to the vocabulary that `vocab_from` gives, for characters that it lacks.",
         "subwords",
-        panel=LEARNING,
+        **_RARE,
     )
     vocab_size: int | None = number(
         None,
@@ -95,7 +100,7 @@ class PrepareOptions:
         f"How characters are replaced: {NFC} composes them, and simplifies the source; "
         f"{', '.join(NORMALIZATIONS[1:])} are SentencePiece's rules for both sides.",
         metavar="RULE",
-        panel=LEARNING,
+        **_RARE,
     )
     character_coverage: float = number(
         0.9999,
@@ -103,18 +108,18 @@ class PrepareOptions:
         1.0,
         "Share of all characters of the text that subwords cover. Other characters are encoded as bytes.",
         metavar="SHARE",
-        panel=LEARNING,
+        **_RARE,
     )
-    split_digits: bool = flag(True, "Make each digit a subword, so that the model can copy any number.", panel=LEARNING)
+    split_digits: bool = flag(True, "Make each digit a subword, so that the model can copy any number.", **_RARE)
     symbols: tuple[str, ...] = texts(
         "Subword that is never split, such as the tag <BT> of back-translated text (Caswell et al. 2019). May be "
         "repeated.",
         flag="--symbol",
         metavar="TEXT",
-        panel=LEARNING,
+        **_RARE,
     )
     sample: int = number(
-        1_000_000, 1, 10**9, "Learn the vocabulary from at most this many random pairs.", "pairs", panel=LEARNING
+        1_000_000, 1, 10**9, "Learn the vocabulary from at most this many random pairs.", "pairs", **_RARE
     )
     fuzzy: bool = flag(
         False,

@@ -5,10 +5,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from vtrans.config import MBR_BEAM, MBR_METRICS, MBR_SAMPLES
 from vtrans.config.keys import check_fields, choice, number
+
+_number = partial(number, advanced=True)
 
 
 @dataclass(frozen=True)
@@ -19,9 +22,9 @@ class Sampling:
 
     PANEL: ClassVar[str] = "Sampling"
 
-    seed: int = number(1, -(2**63), 2**63 - 1, "Seed of the random numbers.")
-    top_k: int = number(0, 0, 10**9, "Sample only from the K most probable subwords.", metavar="K", unset="all")
-    top_p: float = number(
+    seed: int = _number(1, -(2**63), 2**63 - 1, "Seed of the random numbers.")
+    top_k: int = _number(0, 0, 10**9, "Sample only from the K most probable subwords.", metavar="K", unset="all")
+    top_p: float = _number(
         1.0,
         0.0,
         1.0,
@@ -29,7 +32,7 @@ class Sampling:
         excluded=(0.0,),
         metavar="P",
     )
-    epsilon: float = number(
+    epsilon: float = _number(
         0.0,
         0.0,
         1.0,
@@ -37,7 +40,7 @@ class Sampling:
         excluded=(1.0,),
         unset="all",
     )
-    temperature: float = number(
+    temperature: float = _number(
         1.0, 0.0, math.inf, "Translations vary less below 1 and more above 1.", excluded=(0.0, math.inf)
     )
 
@@ -61,9 +64,10 @@ class Mbr:
         "`sampling` the samples. The score of a translation is its mean similarity, from 0 to 100.",
         option="mbr",
         metavar="METRIC",
+        advanced=True,
         unset="off",
     )
-    samples: int | None = number(
+    samples: int | None = _number(
         None, 2, 1024, "Number of samples per line.", option="mbr_samples", unset=str(MBR_SAMPLES)
     )
 

@@ -52,6 +52,7 @@ class Limits:
         "Time limit for receiving a request, in seconds.",
         "seconds",
         metavar="SECONDS",
+        advanced=True,
         flag="--body-timeout",
     )
     file_bytes: int = number(10_000_000, 1, 10**9, "Maximum number of bytes in a file.", "bytes", flag="--file-limit")

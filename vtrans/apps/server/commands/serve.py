@@ -57,13 +57,13 @@ def serve(
     search: Annotated[dict[str, Any], Given(SearchConfig, otherwise=STORED)],
     host: Annotated[str, option(HOST, "ADDRESS", "Address")] = "127.0.0.1",
     port: Annotated[int, option("Port to listen on; 0 means any free port.", "N", "Address")] = 5000,
-    trusted_proxy: Annotated[list[str] | None, option(PROXY, "ADDRESS", "Address")] = None,
-    public_url: Annotated[str | None, option(PUBLIC, "URL", "Address")] = None,
+    trusted_proxy: Annotated[list[str] | None, option(PROXY, "ADDRESS", "Address", hidden=True)] = None,
+    public_url: Annotated[str | None, option(PUBLIC, "URL", "Address", hidden=True)] = None,
     allowed_hosts: Annotated[list[str] | None, option(HOSTS, "HOST", "Access")] = None,
     limits: Limits,
     api_keys: Annotated[Path | None, option(API_KEYS, "FILE", "Access")] = None,
     memory: Annotated[Path | None, option(MEMORY, "FILE", "Access")] = None,
-    cors: Annotated[list[str] | None, option(CORS, "ORIGIN", "Access")] = None,
+    cors: Annotated[list[str] | None, option(CORS, "ORIGIN", "Access", hidden=True)] = None,
     quiet: Quiet = False,
 ) -> None:
     """Serve models over HTTP, with LibreTranslate's and DeepL's interfaces.
