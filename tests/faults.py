@@ -44,7 +44,7 @@ class Fault(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What the tests said to a fault: the first test that failed, "" if none did."""
+    """The result of the tests for a fault: the first test that failed, "" if none did."""
 
     noticed_by: str
     seconds: float  # of processor time

@@ -40,7 +40,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Model:
-    """What the sections of models have in common. `resolved` is the recipe with the values of the section."""
+    """Settings common to all models of a chain. `resolved` is the recipe with the values of the section."""
 
     recipe: str = text(DEFAULT_RECIPE, "Recipe, or a file that ends in .toml, relative to the chain file.")
     text: tuple[str, ...] = texts("Monolingual files in the folder of the text that the model translates.")
@@ -74,7 +74,7 @@ class Student(Model):
 
 @dataclass(frozen=True)
 class Chain:
-    """What a chain file says."""
+    """The content of a chain file."""
 
     text: Text
     teachers: Teachers | None = None

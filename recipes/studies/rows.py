@@ -37,7 +37,7 @@ class Row:
 
 @dataclass(frozen=True)
 class StudyFile:
-    """What a study file says. `rows` are in the order of the file."""
+    """The content of a study file. `rows` are in the order of the file."""
 
     name: str
     rows: dict[str, Row]

@@ -33,7 +33,7 @@ MOST_STEPS = 10**9  # with a budget of minutes
 
 @dataclass(frozen=True)
 class Budget:
-    """What each row may use: a number of updates or, if that is 0, minutes of training with its validations."""
+    """The training budget of each row: a number of updates or, if that is 0, minutes, including validation."""
 
     steps: int = 0
     minutes: float = 0.0

@@ -25,7 +25,7 @@ _ENDS = '.!?"“'
 _CODES = re.compile(r"\b(?:A1|B2)\b")
 _SUBJECTS = {"I": "Ich", "He": "Er", "We": "Wir", "Tom": "Tom", "Mary": "Maria"}
 _NO_VERBS = {"und", "oder", "auch", "selbst", "allein", "alle", "beide"}
-"""What may follow a subject instead of a verb."""
+"""Words other than verbs that may follow a subject."""
 
 
 def joined(pairs: Sequence[Filled], count: int) -> list[Filled]:

@@ -27,7 +27,7 @@ Filled = tuple[str, str]
 """The English and the German of a slot."""
 
 Slot = Callable[[random.Random], Filled]
-"""What fills a slot."""
+"""Draws a filler for a slot."""
 
 SLOT = re.compile(r"<(\w+)>")
 _BEFORE_VOWEL = re.compile(r"\b([Aa])(?= (?:8|11|18)\b)")
@@ -197,7 +197,7 @@ SLOTS: dict[str, Slot] = {
     "label": one_of("labels"), "label2": one_of("labels"), "said": one_of("sayings"),
     "x": lambda _: ("A1", "A1"), "y": lambda _: ("B2", "B2"),
 }  # fmt: skip
-"""What fills each slot."""
+"""Draws a filler, by the name of the slot."""
 
 
 def templates() -> Iterator[Filled]:

@@ -35,7 +35,7 @@ HEAD = b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: applicatio
 
 @dataclass
 class Outcome:
-    """What the clients saw."""
+    """Measurements of the clients."""
 
     seconds: float = 0.0
     latencies: list[float] = field(default_factory=list)

@@ -94,7 +94,7 @@ class Work:
         return stream.getvalue()
 
     def whole(self, options: TranslateOptions = DEFAULT_OPTIONS, **search: Any) -> bytes:
-        """What a stream gives."""
+        """Returns the translations of the whole text as one stream."""
         stream = io.BytesIO()
         translate_stream(translator(**search), lines_of(*self.parts()), stream, options)
         return stream.getvalue()

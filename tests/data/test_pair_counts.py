@@ -1,4 +1,4 @@
-"""What the training text shows of a pair of languages: how it is counted and kept, and what follows."""
+"""Counts of a language pair in the training text: how they are made, stored and used."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ CONFIG = {
 
 @dataclass
 class Folder:
-    """What `write` writes. Arrays of uint16 are bfloat16."""
+    """A CTranslate2 folder for `write`. Arrays of uint16 are bfloat16."""
 
     variables: dict[str, Any]
     aliases: dict[str, str] = field(default_factory=dict)

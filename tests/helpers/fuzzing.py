@@ -1,4 +1,4 @@
-"""What a fuzzed reader is: a target, which the modules fuzz_* add to TARGETS.
+"""Targets of the fuzzing: readers that the modules fuzz_* add to TARGETS.
 
 An input consists of parts with CUT between them, one for each file that a reader reads; the last seed has all parts,
 and stands in for those that an input lacks.

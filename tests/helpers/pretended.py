@@ -220,7 +220,7 @@ def indexed(device: Any) -> torch.device:
 
 
 class Module:
-    """What torch asks the module of a device, as it asks torch.cuda."""
+    """The module of a device, with the functions of torch.cuda that torch calls."""
 
     def is_initialized(self) -> bool:
         return True

@@ -54,7 +54,7 @@ def lines(run: RunFolder) -> list[dict[str, Any]]:
 
 
 def story(run: RunFolder) -> dict[str, Any]:
-    """What two equal runs have in common: the bytes of all model files, and the metrics except for the time."""
+    """Returns the reproducible part of a run: the bytes of all model files, and the metrics except for the time."""
     files = {p.name: p.read_bytes() for p in run.path.iterdir() if p.suffix == ".safetensors"}
     others = {p.name for p in run.path.rglob("*")} - set(files)
     return {

@@ -30,7 +30,7 @@ SHAPES = {
     "first": "|".join(NAMES["first"]),
     "name": f"(?:{'|'.join(NAMES['first'])}) (?:{'|'.join(NAMES['last'])})",
 }
-"""What matches all that can fill a slot, where this is not one word or two."""
+"""Patterns of the fillers of slots that are not filled with one or two words."""
 
 
 @pytest.fixture(scope="module")

@@ -52,7 +52,7 @@ from vtrans.translate.translator import Translator
 
 @dataclass(frozen=True)
 class Case:
-    """What a search obeys, and what that means by definition. Even tokens begin a word."""
+    """Rules of a search, and their definition. Even tokens begin a word."""
 
     tokens: tuple[int, ...] = ()  # the prefix
     closed: bool = False

@@ -59,7 +59,7 @@ class Copier(FakeEngine):
 
 
 class Report(NamedTuple):
-    """What happened to the lines of a file."""
+    """Counters of the lines of a file."""
 
     lines: int
     words: int

@@ -54,7 +54,7 @@ CLOSE = {"float32": 1e-5, "bfloat16": 0.01, "int8": 0.05}
 
 
 class Target(NamedTuple):
-    """What compiles for a machine, what runs its programs here, or None if nothing does, and the options for its
+    """The compiler for a machine, the emulator that runs its programs here (None without one), and the options for its
     instruction set."""
 
     compiler: tuple[str, ...]
@@ -77,7 +77,7 @@ def targets() -> dict[str, Target]:
 
 
 class Case(NamedTuple):
-    """What machines.cpp reads. Of the arrays that it writes, the first `floats` are float32, the others float64."""
+    """The input of machines.cpp. Of the arrays that it writes, the first `floats` are float32, the others float64."""
 
     name: str
     precision: str

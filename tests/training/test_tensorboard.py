@@ -1,4 +1,4 @@
-"""What TensorBoard shows is what metrics.jsonl holds, also for a run that was cut back or resumed."""
+"""TensorBoard shows the values of metrics.jsonl, also for a run that was cut back or resumed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lies beside a model: a glossary and usual spellings."""
+"""The files beside a model: a glossary and usual spellings."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class ChunkJob:
     output_lines: int
     """Lines of output per line of input."""
     common: Mapping[str, Any]
-    """What all jobs that write to this folder must have in common, by the names of their options."""
+    """Values that must be equal in all jobs that write to this folder, by the names of their options."""
     seen: Mapping[Path, Any] = field(default_factory=dict)
     """The texts as they were before they were read. They are not recorded."""
 

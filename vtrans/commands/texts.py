@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Text:
-    """What is translated, and where the translations go; None: stdin, stdout, no prefixes, no constraints."""
+    """The input and output of a translation; None: stdin, stdout, no prefixes, no constraints."""
 
     PANEL: ClassVar[str] = "Text"
 

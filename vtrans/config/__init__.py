@@ -43,8 +43,8 @@ T = TypeVar("T", bound=ModelConfig | TrainConfig | SearchConfig)
 
 @dataclass(frozen=True)
 class EngineConfig:
-    """What runs a model, where and how: settings of `vtrans.load` that no file stores. None stands for a default that
-    depends on the model and the machine."""
+    """Engine and device settings of `vtrans.load`, which no file stores. None stands for a default that depends on the
+    model and the machine."""
 
     PANEL: ClassVar[str] = "Speed"
 
@@ -80,7 +80,7 @@ class EngineConfig:
 
 @dataclass(frozen=True)
 class Recipe:
-    """What `vtrans train` is asked to do."""
+    """The settings of `vtrans train`."""
 
     model: ModelConfig = field(default_factory=ModelConfig)
     train: TrainConfig = field(default_factory=TrainConfig)

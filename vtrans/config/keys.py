@@ -34,7 +34,7 @@ class Key:
     low: float = 0
     high: float = 0
     unit: str = ""
-    """What a whole number counts."""
+    """The unit of a whole number."""
     excluded: tuple[float, ...] = ()
     """Bounds that are not allowed themselves."""
     choices: Mapping[str, str] | None = None
@@ -56,13 +56,13 @@ class Key:
     flag: str = ""
     """The flag of the option on the command line, if its name does not give it."""
     metavar: str = ""
-    """What stands for the value in the help of the command line."""
+    """The placeholder of the value in the help of the command line."""
     panel: str = ""
     """The group of the option in the help, if it is not the PANEL of the dataclass."""
     advanced: bool = False
     """Whether `--help` of a command with many options omits the option, which `--help-all` shows."""
     unset: str = ""
-    """What the help calls the default, if not by its value."""
+    """The name of the default in the help, if it is not its value."""
     speed_only: bool = False
     """Whether the value changes the speed, but never a translation, except for rounding."""
     search_only: bool = False

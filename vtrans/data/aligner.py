@@ -176,7 +176,7 @@ def model_1(
 
 @dataclass
 class _Model:
-    """What has been learned. The last entry stands for ids that never met; it has probability 0."""
+    """The learned probabilities. The last entry stands for ids that never met; it has probability 0."""
 
     forward_E: Floats  # probability of the target subword, given the source subword
     backward_E: Floats

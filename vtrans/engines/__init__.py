@@ -1,1 +1,1 @@
-"""What runs the models: PyTorch, with or without compiled code."""
+"""Engines that run the models: PyTorch, with or without compiled code."""

@@ -1,4 +1,4 @@
-"""What both engines have in common: one model, or an ensemble, with all search settings, rules and shortlists."""
+"""The common base of both engines: one model, or an ensemble, with all search settings, rules and shortlists."""
 
 from __future__ import annotations
 

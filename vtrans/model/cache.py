@@ -26,7 +26,7 @@ SLOTS, MIN_SLOTS = 8, 16
 
 
 class SourceCache(NamedTuple):
-    """What a cache keeps of some sentences: the keys and values of their sources, per layer."""
+    """The source keys and values of some sentences, per layer."""
 
     kv_L2bHSd: Tensor
     keep_bS: Tensor  # True at the positions that are attended to

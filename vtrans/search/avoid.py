@@ -27,7 +27,7 @@ CHARACTER = 4  # the most bytes of a character
 
 
 class VocabularyBytes:
-    """What each subword of a vocabulary spells, and which ones would complete a phrase."""
+    """The bytes of each subword of a vocabulary; finds the subwords that would complete a phrase."""
 
     def __init__(self, vocab: Vocabulary) -> None:
         self.bytes = [_spelled(vocab, i) if i > EOS_ID else b"" for i in range(len(vocab))]

@@ -1,4 +1,4 @@
-"""What a beam search keeps so that translations contain given phrases.
+"""Dynamic beam allocation: a beam search whose translations contain given phrases.
 
 By definition, a sentence's hypotheses are in banks, by the tokens of its phrases that they still need
 (`lexical.ConstraintAutomaton`); EOS extends those that need none. In each step, the extensions of a row are its K + 1

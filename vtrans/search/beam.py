@@ -73,7 +73,7 @@ def beam_search(
 
 
 class Choice(Protocol):
-    """What a beam search chooses among the ranked extensions of a sentence, or of a group."""
+    """Chooses among the ranked extensions of a sentence, or of a group."""
 
     width: int  # W rows of a sentence
     reads: int | None  # as in `loop.Policy`

@@ -41,7 +41,7 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class SearchTask:
-    """What is searched for, or sampled."""
+    """Sentences to translate, with the settings of the search or sampling."""
 
     sources: Sequence[Sequence[int]]
     """Token ids with EOS, the longest first."""

@@ -95,7 +95,7 @@ class Step:
 
 
 class Rule(Protocol):
-    """What the translation of a sentence obeys."""
+    """A constraint on the translation of a sentence."""
 
     @property
     def steps(self) -> float:

@@ -1,4 +1,4 @@
-"""What the training text shows of a pair of languages: counts, and what follows from them.
+"""Counts of a language pair in the training text, and rules derived from them.
 
 data/preparation/counting.py counts, and the report of a data folder and the header of a model file keep the counts.
 """

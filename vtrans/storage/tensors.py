@@ -24,7 +24,7 @@ from vtrans.system.files import check_path, named_os_errors, no_file, replaced
 FORMAT = 2
 CHECKSUMS = "crc32"
 Framework = Literal["np", "pt"]
-"""What reads the tensors of a file: NumPy or torch."""
+"""The library that reads the tensors of a file: NumPy or torch."""
 # The most bytes of a header. A state of 2,000 layers has 26 MB; parsing 100 MB of JSON may take 2.6 GB of memory.
 MOST_HEADER = 1 << 25
 _COPY_AGAIN = "copy the file again, or make it again"

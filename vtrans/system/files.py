@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 Content = Literal["text", "file", "model", "memory", "folder"]
-"""What is written to a path, which decides what the path may be."""
+"""The kind of content written to a path, which decides what the path may be."""
 
 # If a write fails for one of these reasons, or the system names none, the path is not at fault.
 _DISK_FAILURES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, None)

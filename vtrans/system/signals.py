@@ -1,4 +1,4 @@
-"""What SIGINT (Ctrl-C), SIGTERM and SIGHUP (a terminal that closes) do to a command."""
+"""Handling of SIGINT (Ctrl-C), SIGTERM and SIGHUP (a terminal that closes) in commands."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from vtrans.text.vocabulary import EOS_ID, Vocabulary
 
 WORD = regex.compile(rf"(?=[{UNSPACED}])\X\p{{Cf}}*|[^\s\x1c-\x1f{UNSPACED}]+")
 SPACED = regex.compile(r"[^\s\x1c-\x1f]+")
-"""What stands between blanks, in any script."""
+"""Runs of characters without white space, in any script."""
 # Characters and marks of Chinese and Japanese, beside which no blank stands.
 _WIDE = rf"[[{UNSPACED}\p{{P}}]&&[\p{{Ea=W}}\p{{Ea=F}}]]"
 _WIDE_CHARACTER = regex.compile(_WIDE, regex.V1)

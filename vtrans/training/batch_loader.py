@@ -128,7 +128,7 @@ def _workers(device: torch.device) -> int:
 
 
 def _augmentation(data: DataFolder, recipe: Recipe, mixture: Mixture, workers: int) -> Augmentation | None:
-    """What draws pairs, or None if the recipe asks for neither noise nor BPE-dropout."""
+    """Returns the augmentation of the pairs, or None if the recipe has neither noise nor BPE-dropout."""
     config, model = recipe.train, recipe.model
     if config.noise == config.bpe_dropout == 0:
         return None

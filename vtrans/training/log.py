@@ -1,4 +1,4 @@
-"""What training tells the user: an introduction, and a line for every few updates."""
+"""Training messages for the user: an introduction, and a line for every few updates."""
 
 from __future__ import annotations
 

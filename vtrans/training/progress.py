@@ -21,7 +21,7 @@ from vtrans.training.tensorboard import Events
 
 @dataclass
 class Progress:
-    """What resuming needs besides the weights and the optimizer's tensors; a training state stores it as JSON."""
+    """The state for resuming besides the weights and the optimizer's tensors; a training state stores it as JSON."""
 
     data: str  # digest of the data folder
     recipe: dict[str, dict[str, Any]]  # with every value; recipe.toml is for people, who may edit it

@@ -121,7 +121,7 @@ def restore(job: Job, learner: Learner, progress: Progress, metrics: Metrics) ->
 
 
 def environment(job: Job, learner: Learner) -> dict[str, Any]:
-    """What has to be equal for a resumed run to end with equal bytes."""
+    """Returns the settings that must be equal for a resumed run to end with equal bytes."""
     return {
         "torch": torch.__version__.partition("+")[0],
         "threads": job.ranks.threads,

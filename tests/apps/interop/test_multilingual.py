@@ -151,7 +151,7 @@ def trained(loaded: LoadedModel) -> LoadedModel:
 
 
 def plain_translations(folder: Path, **given: Any) -> list[list[int]]:
-    """What `generate` gives without options; `given` is what a folder of several languages needs."""
+    """Returns the output of `generate` without options; `given` holds the options of a multilingual folder."""
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     if given:

@@ -18,7 +18,7 @@ from vtrans.system.errors import InputError
 
 
 def estimated(opts: PrepareOptions) -> tuple[dict[str, Any], str]:
-    """What a dry run returns and prints. It changes no file."""
+    """Returns the estimate and the output of a dry run, which changes no file."""
     folder, stream = Path(opts.out).parent, io.StringIO()
     before = snapshot(folder)
     estimate = prepare(opts, Console(stream=stream), dry_run=True)

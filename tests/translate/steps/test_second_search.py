@@ -265,7 +265,7 @@ def test_only_lines_with_invented_codes_are_searched_again() -> None:
 
 
 FREE = {"A1": "Raum A1", "A1 B2": "B2 und", "A1 A1": "A1 und A1 und A1", "A12": "Raum A1"}
-"""What the search finds without phrases."""
+"""The translation of each source by a search without phrases."""
 
 
 def test_only_pieces_whose_codes_are_lost_or_repeated_are_searched_with_phrases() -> None:

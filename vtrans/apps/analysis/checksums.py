@@ -14,7 +14,7 @@ from vtrans.system.errors import FileError
 
 @dataclass(frozen=True)
 class Check:
-    """What reading a whole file has found. `problem` is "" for a file that is whole."""
+    """The result of reading a whole file. `problem` is "" for a file that is whole."""
 
     file: str
     tensors: int = 0

@@ -46,7 +46,7 @@ CURVES = (
 
 @dataclass(frozen=True)
 class ReportOptions:
-    """What a report shows besides the records of the runs."""
+    """The content of a report besides the records of the runs."""
 
     sentences: int = 3
     """Validation sentences whose translations are followed through the training."""

@@ -1,4 +1,4 @@
-"""What a run folder tells about its training: curves, scores and translations."""
+"""The history of a run, read from its folder: curves, scores and translations."""
 
 from __future__ import annotations
 

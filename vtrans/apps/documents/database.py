@@ -1,4 +1,4 @@
-"""What a service keeps for its clients, in an SQLite file: corrections, glossaries, and how much was translated.
+"""The data of a service's clients in an SQLite file: corrections, glossaries, and how much was translated.
 
 A change survives a kill of the process and, if the file is `durable`, of the machine. All rows belong to an owner: the
 client that has added them, or everyone if the owner is empty.

@@ -39,7 +39,7 @@ _FORMATS: dict[str, tuple[Callable[[str], tuple[str, str]], Read]] = {
     ".xcstrings": (xcstrings_languages, xcstrings_pairs),
     ".ts": (ts_languages, ts_pairs),
 }
-"""What returns the languages that a document names, and what yields its strings, by the endings of names."""
+"""By the ending of the file name: the readers of a document's languages and of its strings."""
 XML = (".xlf", ".xliff", ".tmx", ".ts")
 ENDINGS = tuple(_FORMATS)
 """The endings of the names of documents that have translations."""

@@ -1,4 +1,4 @@
-"""What a memory has for one pair of languages: translations of strings and sentences, and fuzzy matches of lines."""
+"""The entries of a memory for one language pair: translations of strings and sentences, and fuzzy matches of lines."""
 
 from __future__ import annotations
 

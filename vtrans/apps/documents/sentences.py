@@ -22,7 +22,7 @@ MARKS = [chr(code) for code in range(0xE000, 0xF900)]
 
 MARKED = re.compile(r"(?P<mark>[\ue000-\uf8ff])[0-9]+(?P=mark)")
 PROTECTION = Protection((_WEBLATE, CODE, MARKED.pattern, PATH, _GROFF, PLACEHOLDERS))
-"""What is copied to translations."""
+"""The protection of text that is copied to translations."""
 
 _LINE_END = re.compile("([\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+)")
 _SPACE = re.compile("[\n\r\t\f]")  # white space in markup

@@ -39,7 +39,7 @@ class Imported:
 
     path: Path
     kind: str
-    """What was recognised, in words: "a Hugging Face Marian folder"."""
+    """The recognised format, in words: "a Hugging Face Marian folder"."""
     notes: tuple[str, ...]
     """Further facts for the user, one sentence each, without a full stop."""
     model: ModelConfig

@@ -41,7 +41,7 @@ _LINES = 10_000  # encoded at a time
 
 
 class Keep(NamedTuple):
-    """What a trimmed vocabulary is for."""
+    """The text that a trimmed vocabulary must encode, and the subwords that it keeps."""
 
     lines: Sequence[str]
     """Lines of both languages, which are encoded as before."""

@@ -34,7 +34,7 @@ SearchSettings = tuple[tuple[str, Any], ...]
 
 @dataclass(frozen=True)
 class RequestOptions:
-    """What a request asks of each line: the number of translations, whether with word alignments, the request's own
+    """Options of a request for each line: the number of translations, whether with word alignments, the request's own
     glossary, search settings, a form of address, and whether with the confidence of words. Only lines of requests with
     equal options are translated together."""
 
@@ -63,7 +63,7 @@ and raise any exception once the batch is abandoned."""
 
 @dataclass
 class Counts:
-    """What a worker has done."""
+    """Counters of a worker."""
 
     lines: int = 0
     batches: int = 0

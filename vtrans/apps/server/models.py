@@ -95,7 +95,7 @@ def workers_for(
 
 @dataclass(frozen=True)
 class _Requested:
-    """What requests ask for: the translators with their settings of the search, and their options."""
+    """The translators for requests, by their languages and search settings."""
 
     translators: Mapping[Languages, Translator]
     glossaries: Mapping[Languages, Glossary]

@@ -157,7 +157,7 @@ async def _multipart(request: Request, body: bytes) -> list[tuple[str, Any]]:
 
 @dataclass(frozen=True)
 class TranslateRequest:
-    """What a client asks /translate for."""
+    """A request to /translate."""
 
     texts: list[str]
     many: bool  # whether the client sent a list

@@ -26,7 +26,7 @@ Warn = Callable[[str], None]
 
 
 class RequestHandler:
-    """What all endpoints share. `warn` receives failures, never the text of a request."""
+    """Admits and answers the requests of all endpoints. `warn` receives failures, never the text of a request."""
 
     def __init__(self, service: Service, limits: Limits, access: Access, warn: Warn) -> None:
         self.limits, self.metrics = limits, Metrics()

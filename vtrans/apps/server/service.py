@@ -1,4 +1,4 @@
-"""What the service can do, without HTTP: its languages, and translating documents with the model of each pair."""
+"""The service without HTTP: its languages, and translating documents with the model of each pair."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ SAMPLE = 20_000
 
 @dataclass(frozen=True)
 class _Trial:
-    """What learning from and encoding `pairs` random training pairs took and gave."""
+    """Measurements of learning from and encoding `pairs` random training pairs."""
 
     pairs: int
     task: Task

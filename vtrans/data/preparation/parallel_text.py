@@ -32,7 +32,7 @@ HELD_OUT_SHARE = 0.05
 """Largest share of the pairs that is held out. At least one sentence always is."""
 
 FILES = ("src", "tgt", "alignments")
-"""What the files of a corpus hold; the last one may be missing."""
+"""The files of a corpus; the last one may be missing."""
 
 _HASHED_BYTES = 1 << 20  # bytes hashed at a time
 

@@ -1,4 +1,4 @@
-"""What a run trains, and the parts that every update changes."""
+"""The job of a run, and the parts that every update changes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from vtrans.training.optimization.parallel import make_parallel
 
 @dataclass(frozen=True)
 class Job:
-    """What is trained, by which recipe and where. It does not change during a run."""
+    """The data, recipe and device of a run, none of which changes during it."""
 
     data: DataFolder
     run: RunFolder

@@ -1,4 +1,4 @@
-"""What is copied although no pattern protects it, and what stays in place around a sentence."""
+"""Text that is copied although no pattern protects it, and text that stays in place around a sentence."""
 
 from __future__ import annotations
 

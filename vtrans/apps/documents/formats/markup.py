@@ -75,7 +75,7 @@ class Sentence:
 
 
 class Segment:
-    """What lies between two breaks. With `cover`, all words of a translation are put into elements, which the
+    """The text between two breaks. With `cover`, all words of a translation are put into elements, which the
     documents of word processors need. A line end in markup is white space, so that it usually splits nothing."""
 
     def __init__(

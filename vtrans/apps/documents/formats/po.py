@@ -77,7 +77,7 @@ class Entry:
 
     @property
     def key(self) -> tuple[str | None, ...]:
-        """What tells entries apart: the context and what is translated."""
+        """The identity of an entry: its context and its source strings."""
         names = "msgctxt", "msgid", "msgid_plural"
         return tuple(self.strings[name].text if name in self.strings else None for name in names)
 

@@ -1,4 +1,4 @@
-"""What sets M2M100 and NLLB apart from Marian's folders, for the import and the export: the language codes, the
+"""Differences of M2M100 and NLLB from Marian's folders, for the import and the export: the language codes, the
 tokenizer, the positions, and no bias of the projection.
 
 Read in transformers' `modeling_m2m_100.py`, `tokenization_m2m_100.py` and `tokenization_nllb.py`, version 5.23. A

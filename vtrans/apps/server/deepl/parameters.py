@@ -35,7 +35,7 @@ _VARIANTS = {"en": ("en-GB", "en-US"), "pt": ("pt-BR", "pt-PT")}  # which DeepL'
 
 @dataclass(frozen=True)
 class Asked:
-    """What a client asks of a translation besides its texts. Without a source language, it is detected."""
+    """Options of a translation request. Without a source language, it is detected."""
 
     source: str | None
     target: str
@@ -78,7 +78,7 @@ def asked_of(fields: Mapping[str, Any], service: Service) -> Asked:
 
 @dataclass(frozen=True)
 class TextRequest:
-    """What a client asks /v2/translate for."""
+    """A request to /v2/translate."""
 
     texts: list[str]
     read: Read

@@ -64,7 +64,7 @@ def _root(text: str) -> Element:
 
 
 Pairs = list[tuple[Element, Element]]
-"""What a message translates, and its forms."""
+"""The source of a message with each of its translated forms."""
 
 
 def _messages(element: Element, context: str = "") -> Iterator[tuple[tuple[str, ...], Element, Pairs]]:
