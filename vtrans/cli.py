@@ -288,7 +288,8 @@ def _usage_message(error: Any) -> str:
         value = error.__cause__.errors()[0]["input"]
         message = f"{wrong[1]} must be {allowed}, got {value}"
     message = message[:1].lower() + message[1:]
-    return f"{message}{' See' if message.endswith('?') else '; see'} `{path} --help`."
+    listing = "--help-all" if getattr(command, "advanced", ()) else "--help"
+    return f"{message}{' See' if message.endswith('?') else '; see'} `{path} {listing}`."
 
 
 def _failed(message: str, code: int, debug: bool) -> int:

@@ -61,6 +61,7 @@ def test_an_option_that_help_omits_works_and_is_suggested(run_cli: Callable[...,
     done = run_cli("translate", "--max-lenght", "3")
     assert (done.code, done.out) == (2, b"")
     assert "--max-length?" in done.err
+    assert "`vtrans translate --help-all`" in done.err
 
 
 def test_help_imports_nothing_heavy() -> None:
