@@ -30,7 +30,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from vtrans import __version__
-from vtrans.apps.analysis.machine import torch_facts
+from vtrans.apps.analysis.machine_facts import torch_facts
 from vtrans.config import SearchConfig
 from vtrans.data.batches import prefetch
 from vtrans.data.options import PrepareOptions
@@ -46,7 +46,7 @@ from vtrans.storage.run_folder import RunFolder, RunLock
 from vtrans.system.console import Console
 from vtrans.system.devices import pick_device
 from vtrans.system.errors import InputError
-from vtrans.system.memory import manage_memory, peak_memory
+from vtrans.system.process_memory import manage_memory, peak_memory
 from vtrans.system.ranks import Ranks
 from vtrans.training.batch_loader import Cursor, RankBatch
 from vtrans.training.setup import TrainOptions, set_up

@@ -44,14 +44,14 @@ MODULES = {
     for path in PACKAGE.rglob("*.py")
     if "recipes" not in path.relative_to(PACKAGE).parts
 }
-SHARED = {"applications", "chunks", "generated", "lines", "options", "texts"}  # what commands share
+SHARED = {"applications", "chunks", "generated", "lines", "shared_options", "texts"}  # what commands share
 # Modules that import no torch.
 LIGHT = (
     "system.errors", "system.files", "text.lines", "text.languages", "text.vocabulary", "config.keys", "config",
-    "system.console", "data.options", "system.cores", "system.memory", "system.process", "system.workers",
+    "system.console", "data.options", "system.cores", "system.process_memory", "system.process", "system.workers",
     "data.preparation.encode", "score.metrics", "storage.model_file", "storage.run_folder", "search.options",
-    "apps.analysis.machine", "apps.documents.files", "apps.server.app", "apps.server.running", "apps.server.models",
-    "apps.interop.ctranslate2.folder", "translate.loading", "translate.stream", "cli",
+    "apps.analysis.machine_facts", "apps.documents.files", "apps.server.app", "apps.server.running",
+    "apps.server.models", "apps.interop.ctranslate2.folder", "translate.loading", "translate.stream", "cli",
 )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ import torch
 
 from vtrans.engines import alignments
 from vtrans.engines.alignments import links
-from vtrans.engines.attention import attention
+from vtrans.engines.cross_attention import attention
 from vtrans.model.checkpoint import load_model
 from vtrans.search.decoder import SubwordPair
 from vtrans.storage.run_folder import choose_model

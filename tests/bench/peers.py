@@ -39,7 +39,7 @@ from vtrans.config import SearchConfig
 from vtrans.model.checkpoint import load_model
 from vtrans.storage.run_folder import choose_model
 from vtrans.system.console import Console
-from vtrans.system.memory import manage_memory
+from vtrans.system.process_memory import manage_memory
 from vtrans.text.lines import open_bytes, read_lines
 from vtrans.text.vocabulary import EOS_ID
 from vtrans.translate.division import Division

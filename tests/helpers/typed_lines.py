@@ -18,7 +18,7 @@ from vtrans.translate.steps.recase import Recase
 from vtrans.translate.steps.vocabulary_coverage import VocabularyCoverage
 from vtrans.translate.translation import TranslateOptions, Translation
 from vtrans.translate.translator import Translator
-from vtrans.translate.wording.protect import Protection
+from vtrans.translate.wording.protection import Protection
 
 
 def vocabulary_of(text: str) -> Vocabulary:

@@ -13,7 +13,7 @@ from recipes.tatoeba.joined import FEWEST_WORDS, MOST_WORDS, after_adverbial, jo
 from recipes.tatoeba.phrases import NAMES, pairs, templates
 from vtrans.text.values import compare
 from vtrans.text.words import codes_for
-from vtrans.translate.wording.protect import EVERYDAY as PROTECTION
+from vtrans.translate.wording.protection import EVERYDAY as PROTECTION
 
 EVERYDAY = Path(__file__).parents[2] / "recipes/everyday"
 CODES = r"\b(?:A1|B2)\b"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from vtrans.system.memory import available_memory, manage_memory, total_memory
+from vtrans.system.process_memory import available_memory, manage_memory, total_memory
 
 
 def test_environment_variables_of_the_user_take_precedence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,8 +21,8 @@ def test_environment_variables_of_the_user_take_precedence(monkeypatch: pytest.M
             calls.append((parameter, value))
             return 1
 
-    monkeypatch.setattr("vtrans.system.memory.ctypes.CDLL", lambda name: Library())
-    monkeypatch.setattr("vtrans.system.memory.platform.libc_ver", lambda: ("glibc", "2.36"))
+    monkeypatch.setattr("vtrans.system.process_memory.ctypes.CDLL", lambda name: Library())
+    monkeypatch.setattr("vtrans.system.process_memory.platform.libc_ver", lambda: ("glibc", "2.36"))
     monkeypatch.delenv("MALLOC_TRIM_THRESHOLD_", raising=False)
     monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", "1000")
     monkeypatch.setenv("LRU_CACHE_CAPACITY", "7")
@@ -32,7 +32,7 @@ def test_environment_variables_of_the_user_take_precedence(monkeypatch: pytest.M
     assert calls == [(-1, 1 << 30)]
     assert os.environ["LRU_CACHE_CAPACITY"] == "7"
     assert 64 <= int(os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"]) < 1024
-    monkeypatch.setattr("vtrans.system.memory.platform.libc_ver", lambda: ("", ""))
+    monkeypatch.setattr("vtrans.system.process_memory.platform.libc_ver", lambda: ("", ""))
     manage_memory()
     assert len(calls) == 1
 
@@ -74,9 +74,9 @@ def test_products_of_many_shapes_take_bounded_memory() -> None:
     """Without the limit, a kernel of half a megabyte per shape stays in memory."""
     code = """
 import os, sys
-import vtrans.system.memory
+import vtrans.system.process_memory
 if sys.argv[1] == "managed":
-    vtrans.system.memory.manage_memory()
+    vtrans.system.process_memory.manage_memory()
 import torch
 from vtrans.model.products import linear
 torch.set_num_threads(1)

@@ -16,7 +16,7 @@ from vtrans.apps.analysis.calibration import FEWEST_SENTENCES, auroc, calibrate,
 from vtrans.system.errors import FileError
 from vtrans.translate.confidence import FILE, Calibration
 from vtrans.translate.translation import TranslateOptions
-from vtrans.translate.wording.protect import Protection
+from vtrans.translate.wording.protection import Protection
 
 
 def calibration_of(files: list[Path], **search: Any) -> Calibration:

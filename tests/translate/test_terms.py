@@ -15,7 +15,7 @@ from vtrans.search.options import Mbr
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator
 from vtrans.translate.wording.glossary import Glossary, pair_of
-from vtrans.translate.wording.protect import Protection
+from vtrans.translate.wording.protection import Protection
 
 LINE = "a dog runs"
 

@@ -9,7 +9,7 @@ from vtrans.commands.chunks import RECORD
 from vtrans.commands.chunks import collect as collect_chunks
 from vtrans.commands.generated import argument
 from vtrans.commands.lines import many, writer
-from vtrans.commands.options import Output, Quiet, check_output
+from vtrans.commands.shared_options import Output, Quiet, check_output
 from vtrans.system.console import Console
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from vtrans.commands.generated import Given, Models, argument, generated, option
 from vtrans.commands.lines import many, progress, source_of, writer
-from vtrans.commands.options import (
+from vtrans.commands.shared_options import (
     STORED,
     BadUtf8,
     Device,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from vtrans.commands.applications import documents
 from vtrans.commands.generated import generated, option
 from vtrans.commands.lines import print_line
-from vtrans.commands.options import Json, Quiet
+from vtrans.commands.shared_options import Json, Quiet
 from vtrans.data.options import PrepareOptions
 from vtrans.system.console import Console
 from vtrans.system.errors import InputError

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from vtrans.commands.chunks import chunks_of, join, settings_of, translate_chunks
 from vtrans.commands.lines import many, progress, source_of, stdin_is_terminal, writer
-from vtrans.commands.options import BAD_UTF8, check_line_counts, check_output
+from vtrans.commands.shared_options import BAD_UTF8, check_line_counts, check_output
 from vtrans.config.keys import flag, number, path, text
 from vtrans.system.console import Console
 from vtrans.system.errors import InputError

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from vtrans.commands.applications import analysis, interop
 from vtrans.commands.generated import option
-from vtrans.commands.options import Device, Quiet, TrainProcesses, TrainThreads
+from vtrans.commands.shared_options import Device, Quiet, TrainProcesses, TrainThreads
 from vtrans.config import DEFAULT_RECIPE, DEFAULT_RUN
 from vtrans.data.options import PrepareOptions
 from vtrans.system.console import Console

@@ -12,7 +12,7 @@ from vtrans.commands import applications
 from vtrans.commands.chunks import read_job
 from vtrans.commands.generated import Given, argument, generated, option
 from vtrans.commands.lines import many
-from vtrans.commands.options import GLOSSARY, SEARCH_PANEL, STORED, Ensemble, Processes, Quiet, Threads, To
+from vtrans.commands.shared_options import GLOSSARY, SEARCH_PANEL, STORED, Ensemble, Processes, Quiet, Threads, To
 from vtrans.commands.texts import Text, translate_text
 from vtrans.config import DEFAULT_RUN, MBR_BEAM, RETRY_NGRAM, EngineConfig, SearchConfig
 from vtrans.config.keys import choice, flag, keys_of, number, output_affecting, path, texts
@@ -24,7 +24,7 @@ from vtrans.text.languages import Languages
 if TYPE_CHECKING:
     from vtrans.translate.translation import Form, TranslateOptions
     from vtrans.translate.translator import Translator
-    from vtrans.translate.wording.protect import Protection
+    from vtrans.translate.wording.protection import Protection
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Reading:
         """Returns the fields of a TranslateOptions. Raises FileError for a file that is missing or damaged."""
         from vtrans.translate.confidence import Calibration
         from vtrans.translate.wording.glossary import read_glossary
-        from vtrans.translate.wording.protect import Protection
+        from vtrans.translate.wording.protection import Protection
 
         if self.protect and self.no_protect:
             raise InputError("`protect` and `no_protect` exclude each other; leave out one of them.")
@@ -257,7 +257,7 @@ def _memory(
 ) -> dict[str, Any]:
     """Returns the fields of a TranslateOptions for a memory."""
     from vtrans.storage.model_file import read_blueprint
-    from vtrans.translate.wording.protect import EVERYDAY
+    from vtrans.translate.wording.protection import EVERYDAY
 
     able = [read_blueprint(file) for file in models.files]
     if protection is None and all(model.codes for model in able):

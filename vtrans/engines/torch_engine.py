@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 
 from vtrans.config import DECODING_PRECISIONS
-from vtrans.engines.attention import Attention, attention
 from vtrans.engines.candidates import Candidates, Listing
 from vtrans.engines.common import ModelEngine
+from vtrans.engines.cross_attention import Attention, attention
 from vtrans.engines.forced import token_logprobs
 from vtrans.engines.incremental import IncrementalDecoder
 from vtrans.engines.listed import Shortlisted

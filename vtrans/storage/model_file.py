@@ -58,7 +58,7 @@ class Model(Generic[N]):
     `training` records how it was made: `step`, or `average_of` with the steps averaged. `languages` are the pairs that
     it translates, if known. `tags` are the subwords with which its sources begin, by target language. `matches` says
     whether it has learned to use fuzzy matches (data/matches.py), and `codes` whether it has learned to copy the codes
-    of protected text (translate/wording/protect.py). Nine of ten sources of its training had at most `usual_length`
+    of protected text (translate/wording/protection.py). Nine of ten sources of its training had at most `usual_length`
     subwords; 0 if unknown. `pair` is what its training text showed of its pair of languages, or None.
     """
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from vtrans.system.cores import cpu_quota, usable_cores
 from vtrans.system.errors import VtransError
-from vtrans.system.memory import manage_memory
+from vtrans.system.process_memory import manage_memory
 
 # Iterations of libgomp's loop around the pause instruction: 2 microseconds on Zen 5 (22 ns each), about 5 on Intel's
 # processors since Skylake (140 cycles each). libgomp's own 300,000 take milliseconds. On two Zen 5 cores, beside a busy

@@ -23,7 +23,7 @@ from vtrans.storage.run_folder import RunFolder
 from vtrans.system.console import Console, duration
 from vtrans.system.errors import LogprobsError
 from vtrans.system.files import named_os_errors, write_atomically
-from vtrans.system.memory import release_memory
+from vtrans.system.process_memory import release_memory
 from vtrans.text.vocabulary import EOS_ID
 from vtrans.training.optimization.loss import Objective, autocast
 from vtrans.translate.steps.line import Line

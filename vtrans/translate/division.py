@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from vtrans.config.threads import check_processes, default_processes, set_threads, why_not_forked
 from vtrans.config.threads import threads as usual_threads
 from vtrans.engines.engine import Engine
-from vtrans.system.memory import available_memory
+from vtrans.system.process_memory import available_memory
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from vtrans.text.lines import one_line
 from vtrans.text.vocabulary import Formality, Vocabulary
 from vtrans.text.words import WORD, words_in
 from vtrans.translate.wording.glossary import Glossary
-from vtrans.translate.wording.protect import Protection
+from vtrans.translate.wording.protection import Protection
 
 Form = Literal["text", "scores", "tsv", "confidence", "json"]
 """How a translation is written: its text; its score, its log-probability and score, or its confidence before the text,

@@ -11,7 +11,7 @@ import pytest
 import torch
 from cli_runner import Done
 
-from vtrans.apps.analysis.machine import packages
+from vtrans.apps.analysis.machine_facts import packages
 
 
 @pytest.mark.parametrize(

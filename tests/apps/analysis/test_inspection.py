@@ -20,7 +20,7 @@ from torch import nn
 
 from vtrans.apps.analysis.checksums import checks
 from vtrans.apps.analysis.inspection import Inspection, part_rows, training_overlap
-from vtrans.apps.analysis.parts import Part, part_tree, shared_groups
+from vtrans.apps.analysis.model_parts import Part, part_tree, shared_groups
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.data.store import DataFolder
 from vtrans.model.checkpoint import LoadedModel, load_model, save_model

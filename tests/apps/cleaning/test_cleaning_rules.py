@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from vtrans.apps.cleaning.options import RULES, CleanOptions
+from vtrans.apps.cleaning.clean_options import RULES, CleanOptions
 from vtrans.apps.cleaning.rules import Rules, key_of
 from vtrans.system.errors import InputError
 

@@ -12,8 +12,8 @@ from services import FORM, JSON, serving
 
 from vtrans.apps.documents.memory import Memory
 from vtrans.apps.server import parameters
+from vtrans.apps.server.client_threads import CLIENT, in_thread
 from vtrans.apps.server.deepl import glossary_endpoints
-from vtrans.apps.server.threads import CLIENT, in_thread
 
 
 def test_an_abandoned_call_holds_up_its_client_only() -> None:

@@ -13,8 +13,8 @@ from services import Client, Reply, serving
 
 from vtrans.apps.documents.document import Translated
 from vtrans.apps.server.batching import RequestOptions
-from vtrans.apps.server.files import KEPT_SECONDS, MOST_KEPT, Results, safe_name
 from vtrans.apps.server.limits import Limits
+from vtrans.apps.server.uploads import KEPT_SECONDS, MOST_KEPT, Results, safe_name
 from vtrans.system.errors import InputError
 from vtrans.translate.steps.line import Line
 

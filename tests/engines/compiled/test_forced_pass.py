@@ -14,9 +14,9 @@ from networks import EOS, SEQUENCES, SMALL, VARIANTS, V, arrays_of, make
 from test_decoder import WIDE
 
 from vtrans.config import ModelConfig
-from vtrans.engines.attention import mean_attention
 from vtrans.engines.compiled import forced
 from vtrans.engines.compiled.decoder import CompiledDecoder, compiled_decoder
+from vtrans.engines.cross_attention import mean_attention
 from vtrans.engines.forced import forced_batches
 from vtrans.engines.forced import token_logprobs as in_torch
 from vtrans.model.network import Transformer

@@ -17,7 +17,7 @@ from vtrans.text.words import words_in
 from vtrans.translate.confidence import FEATURES, Calibration, Logistic
 from vtrans.translate.translation import TranslateOptions, Translation
 from vtrans.translate.translator import Translator
-from vtrans.translate.wording.protect import Protection
+from vtrans.translate.wording.protection import Protection
 
 LINES = {
     "am": "ውሻው በ2019 ይሮጣል። ድመቷ ትተኛለች።",

@@ -27,7 +27,7 @@ from vtrans.translate.steps.search import SearchTwice
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator
 from vtrans.translate.wording.phrases import Wording, without_space
-from vtrans.translate.wording.protect import Protection
+from vtrans.translate.wording.protection import Protection
 
 SEARCHES = {  # the translation of the first search, and that of the second one with its score
     "12 dogs": ("12 Hunde", None),

@@ -18,7 +18,7 @@ from vtrans.translate.steps.recase import Recase
 from vtrans.translate.steps.vocabulary_coverage import VocabularyCoverage
 from vtrans.translate.wording.glossary import Glossary, pair_of
 from vtrans.translate.wording.phrases import Wording
-from vtrans.translate.wording.protect import Protection
+from vtrans.translate.wording.protection import Protection
 
 SENTENCES = {
     "az": ("Qız işıqda oxuyur. İndi isti.", "QIZ İŞIQDA OXUYUR. İNDİ İSTİ."),

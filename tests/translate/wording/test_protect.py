@@ -23,7 +23,7 @@ from vtrans.translate.steps.steps import StepsOfEngine
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.wording.glossary import Glossary, pair_of, read_glossary
 from vtrans.translate.wording.phrases import occurrences
-from vtrans.translate.wording.protect import EVERYDAY, Protection
+from vtrans.translate.wording.protection import EVERYDAY, Protection
 
 PAIRS = {"dog": "Hund|Hunde", "big": "groß", "big dog": "Bernhardiner", "march": "Marsch", "March": "März"}
 TERMS = Glossary(tuple(pair_of(*pair) for pair in (PAIRS | {"NATO": "Nato", "c++": "C++", "犬": "Hund"}).items()))

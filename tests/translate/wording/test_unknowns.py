@@ -13,7 +13,7 @@ from vtrans.translate.steps.line import Line
 from vtrans.translate.steps.protect import Protect
 from vtrans.translate.steps.vocabulary_coverage import VocabularyCoverage
 from vtrans.translate.translation import TranslateOptions, Translation
-from vtrans.translate.wording.protect import Protection
+from vtrans.translate.wording.protection import Protection
 
 KNOWN = VocabularyCoverage(LATIN, LATIN)
 

@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 from vtrans.data.batches import Batch
-from vtrans.engines.attention import cross_attention, mean_attention, upper_half
+from vtrans.engines.cross_attention import cross_attention, mean_attention, upper_half
 from vtrans.engines.forced import forced_batches
 from vtrans.model.network import Transformer
 from vtrans.system.console import STEERING, text_width

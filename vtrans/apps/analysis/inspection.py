@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from vtrans.apps.analysis.parts import Part, SharedGroup, part_tree, shared_groups
+from vtrans.apps.analysis.model_parts import Part, SharedGroup, part_tree, shared_groups
 from vtrans.config import SearchConfig
 from vtrans.data.store import DataFolder
 from vtrans.model.checkpoint import LoadedModel, load_model, weights_of

@@ -19,7 +19,7 @@ from typing import Any
 from vtrans.apps.analysis.attention_map import as_svg, attention_map
 from vtrans.apps.analysis.charts import Series, line_chart
 from vtrans.apps.analysis.inspection import Inspection, shared_rows
-from vtrans.apps.analysis.parts import shared_groups
+from vtrans.apps.analysis.model_parts import shared_groups
 from vtrans.apps.analysis.run_history import Point, RunHistory, histories
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.score.metrics import compare

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vtrans.apps.cleaning.alignment import FEWEST_PAIRS, doubts_of, id_of, unsound
+from vtrans.apps.cleaning.clean_options import RULES, CleanOptions
 from vtrans.apps.cleaning.detection import is_known
-from vtrans.apps.cleaning.options import RULES, CleanOptions
 from vtrans.apps.cleaning.rules import PACKAGES, Rules, key_of, words_of
 from vtrans.config.keys import LONGEST_SHOWN
 from vtrans.data.aligner import Ints

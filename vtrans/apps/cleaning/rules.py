@@ -10,8 +10,8 @@ from functools import cache, lru_cache
 
 import regex
 
+from vtrans.apps.cleaning.clean_options import CleanOptions
 from vtrans.apps.cleaning.detection import probabilities
-from vtrans.apps.cleaning.options import CleanOptions
 from vtrans.data.preparation.encode import TextPair, hash_of
 from vtrans.data.preparation.writing_systems import script_of
 from vtrans.text.languages import UNSPACED

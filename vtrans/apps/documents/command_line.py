@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from vtrans.commands.lines import many, writer
-from vtrans.commands.options import check_output
+from vtrans.commands.shared_options import check_output
 from vtrans.commands.texts import report
 from vtrans.config.keys import flag, keys_of, text
 from vtrans.engines.compiled.compiler import cache_folder, private_folder

@@ -11,7 +11,7 @@ from vtrans.apps.documents.placeholders import placeholders
 from vtrans.apps.documents.sentences import MARKED, has_words, split_sentences
 from vtrans.data.matches import Kind, Match, Matches
 from vtrans.text.languages import Languages
-from vtrans.translate.wording.protect import Protection, masked
+from vtrans.translate.wording.protection import Protection, masked
 
 TextPair = tuple[str, str]
 

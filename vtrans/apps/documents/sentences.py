@@ -13,7 +13,7 @@ from typing import Literal
 
 from vtrans.text.sentences import gap, sentences
 from vtrans.translate.wording.patterns import CODE, PATH, PLACEHOLDERS
-from vtrans.translate.wording.protect import Protection
+from vtrans.translate.wording.protection import Protection
 
 _GROFF = r"\\(?:\(\w\w|f(?:\[\w*\]|\(\w\w|[BIPR])(?!\w)|\*?\[\w+\])"  # characters and fonts of man pages
 _WEBLATE = r"\[X\d+X\]"  # what Weblate sends LibreTranslate in place of a placeholder

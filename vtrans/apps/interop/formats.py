@@ -37,7 +37,7 @@ from vtrans.storage.run_folder import run_of
 from vtrans.system.console import Console
 from vtrans.system.errors import FileError, InputError
 from vtrans.system.files import check_path, destination, named_os_errors, no_file, overwritten, replaced, sync_folder
-from vtrans.system.memory import release_memory
+from vtrans.system.process_memory import release_memory
 
 MODEL_SUFFIX = ".safetensors"
 FEW = 6  # samples of the text to keep, and generated sentences of a comparison whose translations must be equal

@@ -23,7 +23,7 @@ from vtrans.model.network import Transformer
 from vtrans.storage.layout import Shape, layout_of
 from vtrans.storage.model_file import Shortlist, check_finite
 from vtrans.system.errors import FileError, InputError
-from vtrans.system.memory import release_memory
+from vtrans.system.process_memory import release_memory
 from vtrans.text.languages import Languages, tags_among
 from vtrans.text.vocabulary import BOS_ID, PAD_ID, Vocabulary, have_one_table
 

@@ -13,10 +13,10 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vtrans.apps.server.access import Access
+from vtrans.apps.server.client_threads import CLIENT, in_thread
 from vtrans.apps.server.limits import Keys, Limits, RateLimit
 from vtrans.apps.server.parameters import CLOSE, api_key, parameters, read_body
 from vtrans.apps.server.refusals import Refusal, is_deepl, retry_after
-from vtrans.apps.server.threads import CLIENT, in_thread
 
 UNFINISHED = 64  # requests of one client that are arriving
 LARGE = 50_000  # bytes of a request that is read in a thread, as a form of many fields takes seconds

@@ -28,7 +28,6 @@ from vtrans.apps.server.admission import Call, host_check, no_sniff
 from vtrans.apps.server.batching import RequestOptions
 from vtrans.apps.server.deepl.endpoints import DeepL
 from vtrans.apps.server.deepl.usage import Usage
-from vtrans.apps.server.files import Results, attachment, translated_name, uploaded_file
 from vtrans.apps.server.limits import Limits
 from vtrans.apps.server.metrics import CONTENT_TYPE
 from vtrans.apps.server.page import page_routes
@@ -46,6 +45,7 @@ from vtrans.apps.server.parameters import (
 from vtrans.apps.server.refusals import Refusal
 from vtrans.apps.server.request_handler import Admitted, RequestHandler, Warn
 from vtrans.apps.server.service import AUTO, Answer, Service
+from vtrans.apps.server.uploads import Results, attachment, translated_name, uploaded_file
 from vtrans.config.keys import Key
 from vtrans.text.languages import Languages, language_name
 

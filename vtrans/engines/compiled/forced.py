@@ -1,5 +1,5 @@
 """Forced decoding with compiled code: the log-probabilities of given translations and the attention that aligns them,
-which engines/forced.py and engines/attention.py compute with torch.
+which engines/forced.py and engines/cross_attention.py compute with torch.
 
 A pass computes all positions of a pair at once. Threads divide the pairs and do not change the result. The vocabulary
 is the whole one, also with a shortlist.

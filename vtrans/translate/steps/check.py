@@ -2,8 +2,8 @@
 
 The best hypothesis has a problem if it reaches its length limit without EOS, if it loops, if it lacks a phrase or a
 term, if it lacks a code of protected text, repeats one or has another, or if its numbers are not the numbers of its
-source (text/values.py). A model that has learned to place codes (translate/wording/protect.py) also writes codes where
-a line has something like them: `room A-12` becomes `Raum A1`.
+source (text/values.py). A model that has learned to place codes (translate/wording/protection.py) also writes codes
+where a line has something like them: `room A-12` becomes `Raum A1`.
 
 A hypothesis loops if an n-gram of 1 to LOOP_NGRAM subwords occurs at least LOOP_TIMES times in a row, unless a string
 of up to SOURCE_STRETCH characters occurs at least half as many times in a row in the source: "ha ha ha ha ha", dot
@@ -35,7 +35,7 @@ from vtrans.text.vocabulary import EOS_ID, Vocabulary
 from vtrans.translate.steps.line import MOST_PHRASES, Piece, Problems
 from vtrans.translate.steps.reader import SourceReader
 from vtrans.translate.wording.phrases import without_space
-from vtrans.translate.wording.protect import masked
+from vtrans.translate.wording.protection import masked
 
 LOOP_NGRAM, LOOP_TIMES = 4, 5
 SOURCE_STRETCH = 50

@@ -11,7 +11,7 @@ from vtrans.storage.pair_counts import IDENTIFIER, NAME, PairCounts
 from vtrans.text.languages import UNSPACED
 from vtrans.text.words import has_spaces
 from vtrans.translate.steps.vocabulary_coverage import VocabularyCoverage
-from vtrans.translate.wording.protect import Span
+from vtrans.translate.wording.protection import Span
 
 FEWEST_SUBWORDS = 3  # of a rare name: the vocabulary has words that are usual in the training text
 _NAME_INSIDE = regex.compile(rf"(?<=[\p{{Ll}}\p{{N}},;]\s){NAME.pattern}")

@@ -19,7 +19,7 @@ from vtrans.translate.steps.copied import CopiedText
 from vtrans.translate.steps.line import MOST_PHRASES, Line
 from vtrans.translate.translation import Translation
 from vtrans.translate.wording.glossary import Glossary
-from vtrans.translate.wording.protect import Masked, Protection, masked
+from vtrans.translate.wording.protection import Masked, Protection, masked
 
 _LETTER = regex.compile(r"[\p{L}\p{Cs}]")
 _VISIBLE = regex.compile(r"[^\p{C}\p{Z}\s\u2581]")

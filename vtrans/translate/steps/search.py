@@ -5,7 +5,7 @@ with the higher score; the first, if they are equal. The first is also kept if o
 of the second is lower by FAR_WORSE: a mere list of the numbers would have none of these problems. The other hypotheses
 do not decide, so that the best one is the same however many are asked for.
 
-A model that has learned to place codes (translate/wording/protect.py) mostly places them by itself, and phrases take
+A model that has learned to place codes (translate/wording/protection.py) mostly places them by itself, and phrases take
 several times as long, so the first search has no phrases if a piece needs nothing but codes. It has no terms of a
 glossary, either, where these may be written in the places of the words that translate them (terms.py).
 """

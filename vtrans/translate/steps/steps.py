@@ -25,7 +25,7 @@ from vtrans.translate.steps.terms import WriteTerms
 from vtrans.translate.steps.vocabulary_coverage import VocabularyCoverage
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.wording.glossary import NOTHING, Beside, Glossary
-from vtrans.translate.wording.protect import EVERYDAY, Protection
+from vtrans.translate.wording.protection import EVERYDAY, Protection
 
 Step = Callable[[Sequence[Line]], None]
 

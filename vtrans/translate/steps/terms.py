@@ -27,7 +27,7 @@ from vtrans.text.words import has_spaces, words_of_ids, words_of_line
 from vtrans.translate.steps.line import Piece
 from vtrans.translate.steps.reader import SourceReader
 from vtrans.translate.wording.phrases import Forms
-from vtrans.translate.wording.protect import Span
+from vtrans.translate.wording.protection import Span
 
 _TIE = 1e-4
 """Scores that differ by less count as equal: their rounding errors depend on the batch."""

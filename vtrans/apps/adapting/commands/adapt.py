@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from vtrans.apps.documents.command_line import check_packages, take
 from vtrans.commands.generated import Models, generated, option
 from vtrans.commands.lines import print_line, read_all, read_both
-from vtrans.commands.options import BadUtf8, Device, Json, Quiet, To, TrainProcesses, TrainThreads
+from vtrans.commands.shared_options import BadUtf8, Device, Json, Quiet, To, TrainProcesses, TrainThreads
 from vtrans.system.console import Console
 from vtrans.system.errors import InputError
 from vtrans.system.signals import ended_by_signals

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from vtrans.commands.generated import Models, argument, generated, option
 from vtrans.commands.lines import print_json, print_line, terminal_width
-from vtrans.commands.options import Json, Quiet, To, check_output
+from vtrans.commands.shared_options import Json, Quiet, To, check_output
 from vtrans.system.console import Console
 from vtrans.system.errors import InputError
 from vtrans.system.files import destination, write_atomically

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from vtrans.commands.generated import Given, Models, argument, generated
 from vtrans.commands.lines import read_both
-from vtrans.commands.options import STORED, BadUtf8, Ensemble, Quiet, Threads, To
+from vtrans.commands.shared_options import STORED, BadUtf8, Ensemble, Quiet, Threads, To
 from vtrans.config import EngineConfig, SearchConfig
 from vtrans.config.threads import set_threads
 from vtrans.system.console import Console

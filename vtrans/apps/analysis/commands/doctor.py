@@ -8,12 +8,12 @@ import typer
 
 import vtrans
 from vtrans.commands.lines import print_json, result_console
-from vtrans.commands.options import Json
+from vtrans.commands.shared_options import Json
 
 
 def doctor(as_json: Json = False) -> None:
     """Report on the installation and this machine. The exit code is 1 if vtrans cannot be used."""
-    from vtrans.apps.analysis.machine import examine
+    from vtrans.apps.analysis.machine_facts import examine
 
     facts, problems = examine(metadata.requires("vtrans-nmt") or ())
     if as_json:

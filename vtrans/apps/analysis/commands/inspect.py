@@ -8,7 +8,7 @@ from typing import Annotated
 
 from vtrans.commands.generated import Models, generated, option
 from vtrans.commands.lines import print_json, print_line, result_console, terminal_width
-from vtrans.commands.options import Json, To
+from vtrans.commands.shared_options import Json, To
 from vtrans.config import NEAREST, NEAREST_OF_STEP
 from vtrans.system.errors import FileError, InputError
 from vtrans.text.lines import one_line

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from vtrans.commands.generated import argument, option
 from vtrans.commands.lines import print_json, result_console, terminal_width
-from vtrans.commands.options import BadUtf8, Json, Quiet
+from vtrans.commands.shared_options import BadUtf8, Json, Quiet
 from vtrans.data.options import DEFAULT_VOCAB_SIZE, PrepareOptions
 from vtrans.system.console import Console
 from vtrans.system.errors import InputError

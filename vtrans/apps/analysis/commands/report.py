@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from vtrans.commands.generated import argument, option
-from vtrans.commands.options import Quiet, check_output
+from vtrans.commands.shared_options import Quiet, check_output
 from vtrans.config import DEFAULT_RUN
 from vtrans.system.console import Console
 from vtrans.system.errors import InputError

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from vtrans.apps.cleaning.options import CleanOptions
+from vtrans.apps.cleaning.clean_options import CleanOptions
 from vtrans.commands.generated import generated, option
 from vtrans.commands.lines import print_json
-from vtrans.commands.options import Json, Quiet
+from vtrans.commands.shared_options import Json, Quiet
 from vtrans.system.console import Console
 from vtrans.system.errors import InputError
 from vtrans.text.languages import Languages, base

@@ -9,7 +9,7 @@ from typing import Annotated
 import vtrans
 from vtrans.commands.generated import argument
 from vtrans.commands.lines import many, writer
-from vtrans.commands.options import Output, Quiet, check_output
+from vtrans.commands.shared_options import Output, Quiet, check_output
 from vtrans.system.console import Console
 from vtrans.system.errors import FileError
 from vtrans.text.lines import write_line

@@ -20,7 +20,7 @@ from typing import Literal
 from vtrans.apps.documents.formats.word_parts import Links, divided_words
 from vtrans.apps.documents.sentences import PROTECTION, Splitting, gaps, split_sentences
 from vtrans.text.words import WORD, unwrapped
-from vtrans.translate.wording.protect import Span
+from vtrans.translate.wording.protection import Span
 
 DEEPEST = 50  # nested elements; deeper tags count as single tags
 PASSES = 10  # over the elements, to join sentences; what is still crossed then is one sentence
@@ -32,7 +32,7 @@ _END_PUNCTUATION, _PUNCTUATION = re.compile(r"(?<![^\w\s])[^\w\s]+$"), re.compil
 class Item:
     """A part of a document: `raw` as it was written, `text` that it stands for. An opening and a closing tag match if
     they have the same name. An atom stands for words, such as a placeholder or an image: the model sees a code for it
-    (`vtrans.translate.wording.protect`) and places it, while a point follows the word before it."""
+    (`vtrans.translate.wording.protection`) and places it, while a point follows the word before it."""
 
     kind: Literal["text", "open", "close", "point", "atom", "break"]
     raw: str

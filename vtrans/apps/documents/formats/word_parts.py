@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from vtrans.text.words import WORD
-from vtrans.translate.wording.protect import Span
+from vtrans.translate.wording.protection import Span
 
 Links = Sequence[tuple[int, int]]  # (word of the source, word of the translation)
 Claims = dict[int, list[tuple[Span, Span]]]  # for words of the translation: parts of the source, and their places

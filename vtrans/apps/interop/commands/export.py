@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from vtrans.commands.generated import Models, generated, option
 from vtrans.commands.lines import print_json, read_all
-from vtrans.commands.options import BadUtf8, Json, Quiet
+from vtrans.commands.shared_options import BadUtf8, Json, Quiet
 from vtrans.system.console import Console
 from vtrans.system.errors import InputError
 from vtrans.system.files import destination

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from vtrans.commands.generated import Models, generated, option
 from vtrans.commands.lines import print_json, read_all
-from vtrans.commands.options import BadUtf8, Json, Quiet, check_output
+from vtrans.commands.shared_options import BadUtf8, Json, Quiet, check_output
 from vtrans.system.console import Console
 from vtrans.system.errors import InputError
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from vtrans.commands.generated import Models, generated, option
-from vtrans.commands.options import Quiet
+from vtrans.commands.shared_options import Quiet
 from vtrans.config import DEFAULT_FREQUENT, DEFAULT_TRANSLATIONS
 from vtrans.data.options import PrepareOptions
 from vtrans.system.console import Console

@@ -10,7 +10,7 @@ import vtrans
 from vtrans.apps.documents.command_line import NEEDED as DOCUMENT_PACKAGES
 from vtrans.apps.server.limits import Keys, Limits
 from vtrans.commands.generated import Given, Models, generated, option
-from vtrans.commands.options import GLOSSARY, STORED, Processes, Quiet, Threads
+from vtrans.commands.shared_options import GLOSSARY, STORED, Processes, Quiet, Threads
 from vtrans.config import DEFAULT_RUN, EngineConfig, SearchConfig
 from vtrans.system.console import Console
 from vtrans.system.errors import FileError, InputError, need_packages

@@ -9,8 +9,8 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from vtrans.apps.server.files import KEPT_SECONDS, Results
 from vtrans.apps.server.refusals import Refusal
+from vtrans.apps.server.uploads import KEPT_SECONDS, Results
 
 WAIT = 2.0  # seconds that a question about a document waits for its end, so that clients need not ask again
 

@@ -14,18 +14,18 @@ from starlette.routing import Route
 
 from vtrans.apps.server.admission import Call
 from vtrans.apps.server.batching import RequestOptions
+from vtrans.apps.server.client_threads import in_thread
 from vtrans.apps.server.deepl.documents import Documents
 from vtrans.apps.server.deepl.glossaries import Glossaries
 from vtrans.apps.server.deepl.glossary_endpoints import GlossaryEndpoints
 from vtrans.apps.server.deepl.parameters import Asked, TextRequest, asked_of, text_request, variants
 from vtrans.apps.server.deepl.usage import Usage
-from vtrans.apps.server.files import UploadedFile, attachment, translated_name, uploaded_file
 from vtrans.apps.server.limits import Limits
 from vtrans.apps.server.parameters import FORM_BYTES, Upload
 from vtrans.apps.server.refusals import Refusal
 from vtrans.apps.server.request_handler import Admitted, RequestHandler
 from vtrans.apps.server.service import AUTO, Answer, Service
-from vtrans.apps.server.threads import in_thread
+from vtrans.apps.server.uploads import UploadedFile, attachment, translated_name, uploaded_file
 from vtrans.text.languages import Languages, base, language_name
 
 UNLIMITED = 10**12  # what DeepL says where there is no limit

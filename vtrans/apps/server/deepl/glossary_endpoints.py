@@ -15,6 +15,7 @@ from starlette.responses import JSONResponse, Response
 
 from vtrans.apps.server.admission import Call
 from vtrans.apps.server.batching import RequestOptions
+from vtrans.apps.server.client_threads import in_thread
 from vtrans.apps.server.deepl.glossaries import (
     FORMATS,
     Entries,
@@ -29,7 +30,6 @@ from vtrans.apps.server.parameters import required_text
 from vtrans.apps.server.refusals import Refusal
 from vtrans.apps.server.request_handler import Admitted
 from vtrans.apps.server.service import Service
-from vtrans.apps.server.threads import in_thread
 from vtrans.text.languages import Languages, base
 from vtrans.translate.wording.glossary import Glossary
 

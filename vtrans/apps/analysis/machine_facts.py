@@ -1,5 +1,5 @@
-"""The facts and problems that `vtrans doctor` reports. `python -m vtrans.apps.analysis.machine` prints those of torch,
-which may be missing or crash, so it runs in a process of its own."""
+"""The facts and problems that `vtrans doctor` reports. `python -m vtrans.apps.analysis.machine_facts` prints those of
+torch, which may be missing or crash, so it runs in a process of its own."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ import tempfile
 from collections.abc import Sequence
 
 from vtrans.system.cores import usable_cores, usable_processors
-from vtrans.system.memory import available_memory
+from vtrans.system.process_memory import available_memory
 
-TORCH = (sys.executable, "-P", "-m", "vtrans.apps.analysis.machine")
+TORCH = (sys.executable, "-P", "-m", "vtrans.apps.analysis.machine_facts")
 # Variables that change what vtrans, torch or their libraries do.
 VARIABLES = re.compile("CUDA|CXX|KMP|LD_PRELOAD|MALLOC|MKL|OMP|ONEDNN|PYTHONPATH|RANK|TMPDIR|VTRANS|WORLD_SIZE")
 

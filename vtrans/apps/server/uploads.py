@@ -18,11 +18,11 @@ from starlette.responses import Response
 
 from vtrans.apps.documents.files import Filling, Opened, open_file
 from vtrans.apps.server.batching import RequestOptions
+from vtrans.apps.server.client_threads import in_thread
 from vtrans.apps.server.limits import Limits
 from vtrans.apps.server.parameters import Upload
 from vtrans.apps.server.refusals import Refusal
 from vtrans.apps.server.service import AUTO, Service
-from vtrans.apps.server.threads import in_thread
 
 NAME_CHARACTERS = 80  # of the name of a result
 KEPT_SECONDS, MOST_KEPT = 3600.0, 256 << 20  # how long, and how many bytes of, results wait to be fetched
