@@ -92,7 +92,7 @@ def test_a_file_of_pairs_is_a_corpus_like_two_files(run_cli: Run, folder: Path) 
         ("--pairs a.txt", r"a\.txt: .*\.tmx"),
         ("--pairs none.po", r"none\.po .*1 untranslated"),
         ("--pairs good.po --src-lang en --tgt-lang fr", r"good\.po.* fr.* de"),
-        ("--pairs one.tsv", r"one\.tsv: line 2 .*tab.* 1 columns"),
+        ("--pairs one.tsv", r"one\.tsv: line 2 .*tab.* 1 column;"),
         ("--pairs three.csv", r"three\.csv: line 1 .*comma.* 3 columns"),
         ("--pairs open.csv", r"open\.csv: line 2 "),
         ("--pairs blank.tsv", r"blank\.tsv "),

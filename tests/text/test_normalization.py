@@ -64,3 +64,8 @@ def test_rules_that_a_new_vocabulary_can_have_are_its_own() -> None:
     again = learned(["The quick brown fox jumps over the lazy dog."] * 20)
     assert again.proto == NFC_VOCAB.proto
     assert b".tsv" not in again.proto
+
+
+def test_single_letters_of_korean_stay_single() -> None:
+    for text in ("\u314b\u314b", "\u3131\u314f", "\uffa1\uffc2"):
+        assert source_text(text) == text

@@ -15,14 +15,14 @@ NFC = "nfc"
 
 # Characters in other shapes are wide and narrow ones, those of mathematical alphabets, ligatures, Arabic letters by
 # their place in a word, and several characters in one, such as the ellipsis. Superscripts, fractions and circled
-# numbers mean something else. Invisible are control characters but the tab, soft hyphens, and marks of places where a
-# line may break or must not.
+# numbers mean something else, and single letters of Korean would join. Invisible are control characters but the tab,
+# soft hyphens, and marks of places where a line may break or must not.
 _SIMPLIFIED = regex.compile(
     r"(?P<single>[\u2018-\u201b])|(?P<double>[\u201c-\u201f])|(?P<hyphen>[\u2010\u2011])"
     r"|(?P<space>[\p{White_Space}\x1c-\x1f--[\t\ ]])"
     r"|(?P<invisible>[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u00ad\u200b\u2060\ufeff])"
-    r"|(?P<shape>[\p{dt=wide}\p{dt=narrow}\p{dt=small}\p{dt=vertical}\p{dt=font}\p{dt=compat}\p{dt=square}"
-    r"\p{dt=initial}\p{dt=medial}\p{dt=final}\p{dt=isolated}])",
+    r"|(?P<shape>[[\p{dt=wide}\p{dt=narrow}\p{dt=small}\p{dt=vertical}\p{dt=font}\p{dt=compat}\p{dt=square}"
+    r"\p{dt=initial}\p{dt=medial}\p{dt=final}\p{dt=isolated}]--[\u3131-\u318e\uffa0-\uffdc]])",
     regex.V1,
 )
 _FORMS = {"single": "'", "double": '"', "hyphen": "-", "space": " ", "invisible": ""}

@@ -58,7 +58,9 @@ def test_links_count_characters_that_stand_for_several() -> None:
     line = passed("\uff76\uff9e\u3060 \u200b \u337f\u3060", Normalise(VocabularyCoverage(VOCAB, VOCAB), {}))
     assert words_in(line.model_input) == [*("\u30ab\u3099", "\u3060"), *"\u682a\u5f0f\u4f1a\u793e\u3060"]
     links = tuple((i, i) for i in range(7))
-    assert undone(line, "a b c d e f g", links).alignment == ((0, 0), (1, 1), (3, 2), (4, 3), (4, 4), (4, 5), (4, 6))
+    assert undone(line, "a b c d e f g", links).alignment == ((0, 0), (1, 1), (3, 2), (3, 3), (3, 4), (3, 5), (4, 6))
+    line = passed("\u200b\u6211\u4eec", Normalise(VocabularyCoverage(VOCAB, VOCAB), {}))
+    assert undone(line, "a b", ((0, 0), (1, 1))).alignment == ((1, 0), (2, 1))
 
 
 def test_links_count_the_words_that_the_model_does_not_see() -> None:

@@ -11,6 +11,7 @@ from vtrans.text.languages import Languages, languages_in
 from vtrans.text.lines import LineReport, OnBadUtf8, lines_in
 
 ENDINGS = (".tsv", ".csv")
+LONGEST_FIELD = 1 << 30  # characters
 
 
 class PairFile:
@@ -39,24 +40,26 @@ class PairFile:
         not a pair, and if no pair has text on both sides."""
         path, report, number, usable = self._path, LineReport(), 0, 0
         is_tsv = _unpacked(path).suffix.lower() == ".tsv"
-        lines = (f"{line}\n" for line in lines_in(path, self._on_bad_utf8, report))
-        if is_tsv:
-            rows = csv.reader(lines, strict=True, delimiter="\t", quoting=csv.QUOTE_NONE)
-        else:
-            rows = csv.reader(lines, strict=True)
+        lines = lines_in(path, self._on_bad_utf8, report)
+        csv.field_size_limit(LONGEST_FIELD)
+        reader = csv.reader((f"{line}\n" for line in lines), strict=True)
+        rows = (line.split("\t") for line in lines) if is_tsv else reader
         try:
-            for row in rows:
-                if row and len(row) != 2:
+            for line, row in enumerate(rows, 1):
+                place = line if is_tsv else reader.line_num
+                if len(row) != 2 and any(map(str.strip, row)):
                     raise InputError(
-                        f"{path}: line {rows.line_num} must be a source, a {'tab' if is_tsv else 'comma'} and its "
-                        f"translation, got {len(row)} columns; correct the line."
+                        f"{path}: line {place} must be a source, a {'tab' if is_tsv else 'comma'} and its translation, "
+                        f"got {len(row)} column{'s' if len(row) > 1 else ''}; correct the line."
                     )
-                src, tgt = row or ("", "")
+                if any("\0" in text for text in row):
+                    raise InputError(f"{path}: line {place} contains a NUL byte; give a text file in UTF-8.")
+                src, tgt = row if len(row) == 2 else ("", "")
                 number += 1
                 usable += bool(src.strip() and tgt.strip())
                 yield src, tgt
         except csv.Error as error:
-            raise InputError(f"{path}: line {rows.line_num} cannot be read: {error}; correct the line.") from None
+            raise InputError(f"{path}: line {reader.line_num} cannot be read: {error}; correct the line.") from None
         if not usable:
             raise InputError(f"{path} has no pair with text on both sides; give a file with one pair per line.")
         self.counts[path.name] = {"pairs": number, "replacements": report.replacements}

@@ -311,12 +311,13 @@ class Split:
             yield (self._read(pair) for pair in pairs if self.valid or self._is_held_out(pair))
 
     def _read(self, pair: TextPair) -> TextPair:
-        """Returns a pair as the model reads it. A source whose words the links of the pair count keeps them all."""
+        """Returns a pair as the model reads it. A source whose words the links of the pair count keeps them all, and a
+        target of invisible characters is blank."""
         if not self.simplifies:
             return pair
-        src, *rest = pair
-        text = source_text(src)
-        return pair if len(rest) > 1 and len(text.split()) != len(src.split()) else (text, *rest)
+        src, tgt, *links = pair
+        text, target = source_text(src), tgt if source_text(tgt).strip() else ""
+        return (src if links and len(text.split()) != len(src.split()) else text, target, *links)
 
     def _is_held_out(self, pair: TextPair) -> bool:
         # A pair with a blank target stays in the training text, where it is counted as empty and dropped.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,7 +13,7 @@ import regex
 
 from vtrans.text.case import capitalized, in_capitals, lower, upper
 from vtrans.text.normalization import source_text
-from vtrans.text.words import numbered, words_in
+from vtrans.text.words import WORD, numbered, words_in
 from vtrans.translate.steps.line import Line
 from vtrans.translate.steps.vocabulary_coverage import VocabularyCoverage
 from vtrans.translate.translation import Translation
@@ -46,11 +47,8 @@ class Normalise:
 
     def __call__(self, lines: Sequence[Line]) -> None:
         for line in lines:
-            text = self._as_source(line.model_input)
-            if text != line.model_input and len(words_in(text)) != len(words_in(line.model_input)):
-                self._rewrite(line, self._as_source)
-                text = self._as_source(line.model_input)
-            line.model_input = text
+            if self._as_source(line.model_input) != line.model_input:
+                _write_characters(line, self._as_source)
             if not self._raw:
                 self._normalise(line)
 
@@ -60,8 +58,7 @@ class Normalise:
         if not self._coverage.may_change(line.text):
             return
         if not self._coverage.knows(line.model_input):
-            characters = (source_text(c) if self._coverage.is_unknown(0, c) else c for c in line.model_input)
-            line.model_input = "".join(characters)
+            _write_characters(line, lambda c: source_text(c) if self._coverage.is_unknown(0, c) else c)
         if not (line.prefix or line.wording.phrases or line.match):
             line.model_input = _APOSTROPHE.sub("'", line.model_input)
             if self._spellings:
@@ -93,6 +90,18 @@ class Normalise:
         copied = any(self._coverage.lacks(0, character) for character in around)
         knows = self._coverage.knows_control
         return "".join(c for c in run.group() if (copied and unicodedata.category(c) == "Cf") or knows(c))
+
+
+def _write_characters(line: Line, write: Callable[[str], str]) -> None:
+    """Changes the characters of a line one by one, also to none or to several."""
+    written = list(map(write, line.model_input))
+    text = "".join(written)
+    begins = [match.start() for match in WORD.finditer(line.model_input)]
+    origins = [place for place, characters in enumerate(written) for _ in characters]
+    places = [max(0, bisect_right(begins, origins[match.start()]) - 1) for match in WORD.finditer(text)]
+    line.model_input = text
+    if places != list(range(len(begins))):
+        line.undo.append(partial(_with_words, places))
 
 
 def _with_words(places: Sequence[int], translation: Translation) -> Translation:

@@ -104,7 +104,8 @@ class StepsOfEngine:
         both = own.with_terms(options.glossary) if own and options.glossary else own or options.glossary
         vocab = self._engine.src_vocab
         if both and vocab.normalization == NFC:
-            return Glossary(tuple((vocab.as_source(term), forms) for term, forms in both.pairs))
+            pairs = ((vocab.as_source(term).strip(), forms) for term, forms in both.pairs)
+            return Glossary(tuple(pair for pair in pairs if pair[0]))
         return both
 
     def _languages(self, to: str | None) -> Languages:
