@@ -44,7 +44,7 @@ class Covering:
     """Finds how well a vocabulary covers lines. What it replaces by an equal character (Unicode's NFC) is unchanged."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
-        self._vocabulary, self._loses = vocabulary, {" ": (False, False)}
+        self._vocabulary, self._loses = vocabulary, dict.fromkeys(" \t", (False, False))
         self._composes = vocabulary.encode("\u00e9") == vocabulary.encode("e\u0301")
 
     def __call__(self, lines: Sequence[str]) -> Coverage:
