@@ -69,7 +69,7 @@ def test_each_row_attends_to_its_own_history(config: ModelConfig, reuse_slots: b
                 histories += [[] for _ in range(len(fresh) - len(empty))]
                 for b, source in zip([b for b, s in enumerate(batch) if s is None], fresh, strict=True):
                     batch[b], histories[b] = source, [[] for _ in range(width)]
-    assert min(calls["select"], calls["admit"], calls["append"]) >= 2, calls
+    assert min(calls["select"], calls["admit"], calls["append"]) >= 1, calls
 
 
 def test_slots_outside_every_rows_history_are_reused() -> None:
