@@ -7,21 +7,19 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from vtrans.commands.applications import documents
 from vtrans.commands.generated import generated, option
 from vtrans.commands.lines import print_line
 from vtrans.commands.shared_options import Json, Quiet
 from vtrans.data.options import PrepareOptions
+from vtrans.data.preparation.pair_files import ENDINGS, PairFile
 from vtrans.system.console import Console
 from vtrans.system.errors import InputError
 from vtrans.system.signals import ended_by_signals
 from vtrans.text.languages import Languages, base
 from vtrans.text.lines import write_lines
-
-if TYPE_CHECKING:
-    from vtrans.data.preparation.pair_files import PairFile
 
 VOCAB_FROM = "Use the vocabulary of this model, to fine-tune it, or of this data folder, instead of learning one."
 PAIRS = (
@@ -88,8 +86,6 @@ def _with_pairs(
 ) -> tuple[PrepareOptions, list[PairFile | Any]]:
     """Returns the options with files of pairs, documents, or folders of documents, as further corpora of a part, whose
     files are written to `folder`. Returns also what was taken for each corpus."""
-    from vtrans.data.preparation.pair_files import PairFile
-
     names = ("src", "tgt") if part == "train" else ("valid_src", "valid_tgt")
     files = [list(getattr(options, name)) for name in names]
     corpora: list[PairFile | Any] = []
@@ -110,6 +106,9 @@ def _with_pairs(
 
 def _taken(source: Path, languages: Languages) -> Any:
     """Returns the pairs of a document, or of a folder of documents."""
+    known = documents("pairs").ENDINGS
+    if source.is_file() and not source.name.lower().endswith(known):
+        raise InputError(f"{source}: the file name must end in one of {', '.join((*ENDINGS, *known))}.")
     documents("command_line").check_packages("`pairs`")
     taken = documents("pairs").PairCollector(languages)
     documents("command_line").take(source, taken)

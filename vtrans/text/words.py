@@ -38,7 +38,8 @@ def is_word(character: str) -> bool:
 
 
 def joins(before: str, after: str) -> bool:
-    """Returns whether a word, or a character with its marks, goes on from one text to the next."""
+    """Returns whether the end of one text and the beginning of the next are parts of one word, or of one character
+    with its marks."""
     return (is_word(before[-1:]) and is_word(after[:1])) or _MARK.match(after) is not None
 
 

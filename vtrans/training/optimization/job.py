@@ -26,7 +26,7 @@ from vtrans.training.optimization.parallel import make_parallel
 
 @dataclass(frozen=True)
 class Job:
-    """The data, recipe and device of a run, none of which changes during it."""
+    """The data, recipe and device of a run. They stay as they are until it ends."""
 
     data: DataFolder
     run: RunFolder
