@@ -20,14 +20,13 @@ from vtrans.apps.interop import comparison
 from vtrans.apps.interop.comparison import Comparison, Program, encoded, outputs, scorer
 from vtrans.apps.interop.ctranslate2 import exporter as exporting
 from vtrans.apps.interop.ctranslate2.folder import is_exported
-from vtrans.apps.interop.ctranslate2.importer import read
-from vtrans.apps.interop.formats import export_model
+from vtrans.apps.interop.formats import export_model, read_model
 from vtrans.data.store import DataFolder
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.model.checkpoint import LoadedModel, load_model
 from vtrans.storage.run_folder import RunFolder
 from vtrans.system.console import Console
-from vtrans.system.errors import FileError, InputError, VtransError
+from vtrans.system.errors import InputError, VtransError
 from vtrans.text.vocabulary import PAD_ID
 from vtrans.translate.steps.reader import EXTRA_LENGTH
 from vtrans.translate.translator import Translator
@@ -180,7 +179,7 @@ def test_the_commands_name_the_problem(run_cli: Run, run_copy: RunFolder, monkey
     for name in ("model.bin", "vtrans.json", "new"):
         done = run_cli("translate", "--model", run_copy.path, "--output", exported / name, stdin=b"a\n")
         assert (done.code, str(exported / name) in done.err) == (2, True)
-    read(exported)
+    read_model(exported)
     assert run_cli("export", run_copy.path, "--quiet").code == 0  # replaces its own
     shutil.rmtree(exported)
     monkeypatch.setattr(exporting, "specification", damaged(_bias))
@@ -199,7 +198,7 @@ def test_suppressed_subwords_are_left_out_of_the_softmax(bias: bool, tiny_data: 
     before = {name: weight.clone() for name, weight in loaded.model.state_dict().items()}
     found = export(loaded, tmp_path / "out", QUIET, samples=LINES)
     assert found.largest < 2e-4
-    assert read(tmp_path / "out").search.suppress == ()
+    assert read_model(tmp_path / "out").search.suppress == ()
     _, program = written(loaded, tmp_path / "again")
     translations = program.translate(encoded(loaded, LINES))
     assert translations is not None
@@ -220,14 +219,14 @@ def test_a_damaged_folder_is_refused(ending_run: RunFolder, tmp_path: Path) -> N
         ("vtrans.json", b"{", "vtrans.json"),
         ("vtrans.json", b"[]", "vtrans.json"),
         ("vtrans.json", json.dumps(description | {"format": 2}).encode(), "format must be 1"),
-        ("vtrans.json", json.dumps(description | {"model": []}).encode(), "model must be"),
+        ("vtrans.json", json.dumps(description | {"model": []}).encode(), "section model is missing"),
     ]
     for name, content, named in changes:
         whole = (folder / name).read_bytes()
         (folder / name).unlink()
         if content is not None:
             (folder / name).write_bytes(content)
-        with pytest.raises(FileError, match=named):
-            read(folder)
+        with pytest.raises(InputError, match=named):
+            read_model(folder)
         (folder / name).write_bytes(whole)
-    read(folder)
+    read_model(folder)

@@ -17,8 +17,8 @@ from drawn import seeded_arrays, some
 from exports import random_model
 
 from vtrans.apps.interop.comparison import compare, outputs
-from vtrans.apps.interop.ctranslate2.importer import DEFAULTS, read
-from vtrans.apps.interop.formats import export_model
+from vtrans.apps.interop.ctranslate2.original import DEFAULTS
+from vtrans.apps.interop.formats import export_model, read_model
 from vtrans.apps.interop.imported import Imported, install
 from vtrans.config import SearchConfig
 from vtrans.data.store import DataFolder
@@ -152,14 +152,14 @@ needs_ctranslate2 = pytest.mark.skipif(
 @needs_ctranslate2
 @pytest.mark.parametrize("name", some(FOLDERS, 9))
 def test_an_import_computes_what_ctranslate2_computes(name: str, tmp_path: Path) -> None:
-    imported = read(folder_of(name, tmp_path))
+    imported = read_model(folder_of(name, tmp_path))
     assert largest_difference(imported, install(imported)) < 1e-5
 
 
 @pytest.mark.parametrize("name", ["version 3, revision 3", "float16", "int8", "int16", "bfloat16", "version 1"])
 def test_every_version_and_type_gives_the_same_weights_except_for_rounding(name: str, tmp_path: Path) -> None:
-    plain = install(read(Folder(transformer()).write(tmp_path / "plain")))
-    other = install(read(folder_of(name, tmp_path)))
+    plain = install(read_model(Folder(transformer()).write(tmp_path / "plain")))
+    other = install(read_model(folder_of(name, tmp_path)))
     allowed = {"version 3, revision 3": 0.0, "float16": 1e-3, "bfloat16": 1e-2}.get(name, 2e-2)
     weights = weights_of(plain.model)
     for key, weight in weights_of(other.model).items():
@@ -180,7 +180,7 @@ def test_sentencepiece_models_of_the_folder_or_the_user_split_the_text(tmp_path:
             (path / name).write_bytes(spm)
         given = tmp_path / "given"
         given.write_bytes(spm)
-        imported = read(path) if names else read(path, given, given)
+        imported = read_model(path, {} if names else {"src_spm": given, "tgt_spm": given})
         assert imported.src_vocab is imported.tgt_vocab
         line = "ab ba a"
         ids = imported.src_vocab.encode(line)
@@ -188,7 +188,7 @@ def test_sentencepiece_models_of_the_folder_or_the_user_split_the_text(tmp_path:
         assert imported.tgt_vocab.decode(ids) == line
     (path / "source.spm").write_bytes(spm)
     with pytest.raises(FileError, match="`tgt_spm`"):
-        read(path)
+        read_model(path)
 
 
 @needs_ctranslate2
@@ -209,10 +209,10 @@ def test_an_export_of_ours_gives_the_model_and_its_search_back(
     loaded = random_model(tiny_data, search, **changes)
     save_model(tmp_path / "before", loaded)
     export_model(loaded, "ctranslate2", tmp_path / "folder", Console(quiet=True))
-    imported = read(tmp_path / "folder")
+    imported = read_model(tmp_path / "folder")
     installed = install(imported)
     save_model(tmp_path / "after", installed)
     assert (tmp_path / "before").read_bytes() == (tmp_path / "after").read_bytes()
     assert largest_difference(imported, installed) < 1e-4
     with pytest.raises(InputError, match="`src_spm`"):  # the folder has the vocabularies of the model
-        read(tmp_path / "folder", tmp_path / "other.spm", tmp_path / "other.spm")
+        read_model(tmp_path / "folder", {"src_spm": tmp_path / "other.spm"})

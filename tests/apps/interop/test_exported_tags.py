@@ -15,7 +15,7 @@ from exports import random_model, written
 
 import vtrans.apps.interop.huggingface.exporter as huggingface_exporter
 from vtrans.apps.interop.comparison import Outputs
-from vtrans.apps.interop.ctranslate2.importer import DEFAULTS
+from vtrans.apps.interop.ctranslate2.original import DEFAULTS
 from vtrans.apps.interop.formats import read_model
 from vtrans.apps.interop.imported import install
 from vtrans.config import SearchConfig

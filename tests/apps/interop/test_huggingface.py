@@ -115,7 +115,7 @@ def test_a_comparison_finds_what_differs(tmp_path: Path) -> None:
     assert compare(right, original, vocab).problem() is None
     wrong = install(imported)
     with torch.no_grad():
-        wrong.model.encoder.layers[0].feed_forward.inner.bias[0] += 0.1
+        wrong.model.encoder.layers[0].feed_forward.inner.bias[0] += 0.01
 
     def refused(changed: Outputs) -> str:
         with pytest.raises(VtransError, match="transformers") as caught:

@@ -49,7 +49,7 @@ def direction(settings: dict[str, Any]) -> dict[str, str]:
 def test_an_import_equals_its_original(name: str, tmp_path: Path) -> None:
     settings = VARIANTS[name]
     folder, out = multilingual_folder(tmp_path / "hf", **settings), tmp_path / "model.safetensors"
-    comparison = import_model(folder, out, QUIET, LINES, direction=direction(settings))
+    comparison = import_model(folder, out, QUIET, LINES, options=direction(settings))
     assert_equal(comparison, 2e-5)
 
 
@@ -57,7 +57,7 @@ def test_an_import_equals_its_original(name: str, tmp_path: Path) -> None:
 def test_both_engines_begin_with_the_language_and_do_not_show_it(m2m100: bool, tmp_path: Path) -> None:
     folder, out = multilingual_folder(tmp_path / "hf", m2m100=m2m100), tmp_path / "model.safetensors"
     wanted = direction({"m2m100": m2m100})
-    import_model(folder, out, QUIET, LINES, direction=wanted)
+    import_model(folder, out, QUIET, LINES, options=wanted)
     tag = f">>{wanted['to']}<<"
     found = []
     for engine in ("torch", "compiled"):
@@ -81,7 +81,7 @@ def test_languages_are_required_and_must_be_known(tmp_path: Path, run_cli: Calla
     folder = multilingual_folder(tmp_path / "hf")
     for wrong in ({}, {"from": "eng_Latn"}, {"from": "eng_Latn", "to": "xxx_Latn"}):
         with pytest.raises(InputError, match="deu_Latn"):
-            read_model(folder, direction=wrong)
+            read_model(folder, options=wrong)
     marian = foreign.hugging_face_folder(tmp_path / "marian")
     done = run_cli("import", marian, "--from", "en", "--to", "de", "--out", tmp_path / "x.safetensors")
     assert (done.code, done.err.count("\n")) == (2, 1)
@@ -92,10 +92,10 @@ def test_a_folder_that_lacks_files_is_not_taken_for_a_model_without_languages(tm
     folder = multilingual_folder(tmp_path / "hf")
     (folder / "tokenizer.json").unlink()
     with pytest.raises(FileError, match=r"vocab.json for M2M100, or tokenizer.json for NLLB"):
-        read_model(folder, direction=NLLB)
+        read_model(folder, options=NLLB)
     (folder / "config.json").unlink()
     with pytest.raises(FileError, match="Hugging Face folder"):
-        read_model(folder, direction=NLLB)
+        read_model(folder, options=NLLB)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_merges_that_sentencepiece_does_not_have_are_refused(change: Callable[[A
     change(content["model"])
     (folder / "tokenizer.json").write_text(json.dumps(content))
     with pytest.raises(FileError, match=r"lacks the file sentencepiece\.bpe\.model.* copy"):
-        read_model(folder, direction=NLLB)
+        read_model(folder, options=NLLB)
 
 
 def test_languages_that_a_folder_does_not_list_need_transformers(
@@ -121,10 +121,10 @@ def test_languages_that_a_folder_does_not_list_need_transformers(
     settings = json.loads((folder / "tokenizer_config.json").read_text())
     (folder / "tokenizer_config.json").write_text(json.dumps(settings | {"language_codes": "m2m1000"}))
     with pytest.raises(FileError, match=r"language_codes must be 'm2m100' or 'wmt21' .*'m2m1000'"):
-        read_model(folder, direction=M2M100)
+        read_model(folder, options=M2M100)
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(InputError, match=r"languages.*\[huggingface\]"):
-        read_model(folder, direction=M2M100)
+        read_model(folder, options=M2M100)
 
 
 # Exports.
@@ -137,7 +137,7 @@ EXPORTED = ["NLLB", "NLLB with separate matrices", "M2M100"]
 def imported(folder: Path, keep: Keep | None = None, **settings: Any) -> LoadedModel:
     """The import of a folder with random weights, which is written."""
     multilingual_folder(folder, **settings)
-    model = read_model(folder, direction=direction(settings))
+    model = read_model(folder, options=direction(settings))
     return install(trimmed(model, keep) if keep else model)
 
 
@@ -176,7 +176,7 @@ def test_an_import_is_exported_with_the_weights_and_translations_of_the_original
     assert plain_translations(tmp_path / "out") == plain_translations(tmp_path / "hf", src_lang=code, forced=forced)
     files = [tmp_path / "first.safetensors", tmp_path / "second.safetensors"]
     save_model(files[0], loaded)
-    save_model(files[1], install(read_model(tmp_path / "out", direction=direction(settings))))
+    save_model(files[1], install(read_model(tmp_path / "out", options=direction(settings))))
     assert files[0].read_bytes() == files[1].read_bytes()
 
 
@@ -191,4 +191,4 @@ def test_a_trained_or_trimmed_model_is_exported_and_imported_again(
     assert comparison is not None
     assert comparison.largest < 2e-5
     wanted, out = direction({"m2m100": m2m100}), tmp_path / "again.safetensors"
-    assert import_model(tmp_path / "out", out, QUIET, EXPORTED_LINES[:1], direction=wanted) is not None
+    assert import_model(tmp_path / "out", out, QUIET, EXPORTED_LINES[:1], options=wanted) is not None

@@ -97,8 +97,8 @@ def test_a_trimmed_import_equals_its_original_among_the_kept_subwords(name: str,
     else:
         foreign.hugging_face_folder(folder, separate="two" in name)
     lines = [foreign.TEXT[0], foreign.TARGET_TEXT[0]]
-    comparison = import_model(folder, out, QUIET, direction=direction, keep=Keep(lines, 0))
-    import_model(folder, whole, QUIET, foreign.TEXT[:2], direction=direction)
+    comparison = import_model(folder, out, QUIET, options=direction, keep=Keep(lines, 0))
+    import_model(folder, whole, QUIET, foreign.TEXT[:2], options=direction)
     assert comparison is not None
     assert comparison.largest < 2e-5
     assert (comparison.split, comparison.sentences) == ([], 2)

@@ -11,7 +11,7 @@ from corpora import ALL, TRAIN, VALID, Pairs, made, options, refused
 from foreign import TARGET_TEXT, TEXT, hugging_face_folder, multilingual_folder
 from translators import learned
 
-from vtrans.apps.interop.huggingface.importer import read
+from vtrans.apps.interop.formats import read_model
 from vtrans.apps.interop.imported import install
 from vtrans.data.options import Subword
 from vtrans.data.store import DataFolder
@@ -63,7 +63,7 @@ def test_a_vocabulary_of_ours_learns_a_script(tmp_path: Path, kind: Subword) -> 
 @pytest.mark.parametrize("separate", [False, True])
 def test_the_table_of_an_import_gets_rows(tmp_path: Path, separate: bool) -> None:
     folder = hugging_face_folder(tmp_path / "hf", separate=separate)
-    model = install(read(folder))
+    model = install(read_model(folder))
     pairs = list(zip(TEXT[:4], TARGET_TEXT[:4], strict=True))
     data = extended(tmp_path, pairs, model.src_vocab, model.tgt_vocab)
     check(data.tgt_vocab, model.tgt_vocab, TARGET_TEXT[:4], [*map(cherokee, TARGET_TEXT[:4])])
@@ -75,7 +75,7 @@ def test_the_table_of_an_import_gets_rows(tmp_path: Path, separate: bool) -> Non
 def test_tags_of_languages_follow_the_new_subwords(tmp_path: Path, m2m100: bool) -> None:
     pytest.importorskip("transformers")
     codes = {"from": "en", "to": "de"} if m2m100 else {"from": "eng_Latn", "to": "deu_Latn"}
-    old = install(read(multilingual_folder(tmp_path / "hf", m2m100=m2m100), codes)).tgt_vocab
+    old = install(read_model(multilingual_folder(tmp_path / "hf", m2m100=m2m100), codes)).tgt_vocab
     new = extended(tmp_path, list(zip(TEXT[:4], TARGET_TEXT[:4], strict=True)), old).tgt_vocab
     check(new, old, [*TEXT, f">>{codes['to']}<< {TEXT[0]}"], [*map(cherokee, TARGET_TEXT[:4])])
     assert new.tags == old.tags

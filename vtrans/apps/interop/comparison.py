@@ -6,12 +6,11 @@ calls as its users do: without settings. Only one of the two models is in memory
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,7 +29,6 @@ LOGITS = 1 << 21  # of a step of a search, which has several copies of them in m
 FORCED_TOKENS = 16  # padded subwords scored at a time; their logits are in memory at once
 TIE = 1e-4  # largest difference of the scores of two translations that counts as a tie
 LONGEST = 2048  # most positions that are compared
-GENERATED = 100  # sentences
 # Everyday sentences by language, some with what models get wrong: names, numbers, quotation marks, capitals, one word.
 REAL: dict[str, list[str]] = json.loads(Path(__file__).with_name("samples.json").read_text(encoding="utf-8"))
 
@@ -45,7 +43,7 @@ class Tolerance(NamedTuple):
 
     token: float = 1e-4
     """In the log-probability of any subword of a given translation."""
-    mean: float = 1e-4
+    mean: float = 1e-5
     """In log-probabilities, as the mean of the absolute differences."""
     lost: float | None = None
     """Decrease of the mean score of the translations; None: all translations must be equal, except ties and those that
@@ -82,9 +80,9 @@ class Program:
         """Returns the ids of each source line with EOS; None if the program does not split text."""
         return None
 
-    def logprobs(self, pairs: Sequence[IdPair]) -> Sequence[Sequence[float]] | None:
-        """Returns the log-probabilities of each target's tokens; None if the program does not score."""
-        return None
+    def logprobs(self, pairs: Sequence[IdPair]) -> Sequence[Sequence[float]]:
+        """Returns the log-probabilities of each target's tokens; [] if the program does not score."""
+        return []
 
     def translate(self, ours: Outputs) -> list[list[int]] | None:
         """Returns the translation of each source without EOS, limited as ours; None if it cannot be compared."""
@@ -131,7 +129,7 @@ class Comparison:
     """None if the translations cannot be compared."""
 
     def as_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self) | {"tolerance": self.tolerance.token}
+        return asdict(self) | {"tolerance": self.tolerance.token}
 
     def problem(self) -> str | None:
         """Returns the first difference that is larger than the tolerance, in words, or None."""
@@ -172,9 +170,6 @@ class Comparison:
             )
 
 
-# Sentences.
-
-
 def real_sentences(loaded: LoadedModel) -> list[str]:
     """Returns the sentences in the model's source languages; those in all languages if none of them is here. They begin
     with a tag if the model needs one."""
@@ -184,45 +179,26 @@ def real_sentences(loaded: LoadedModel) -> list[str]:
     return [f"{tag} {line}".strip() for line in lines]
 
 
-def generated_sentences(vocab: Vocabulary, count: int = GENERATED) -> list[str]:
-    """Returns sentences of 1 to 30 words of the vocabulary, the same in each call; frequent words are likelier.
-
-    They mean nothing but reach all parts of a network; a file of real sentences is a better sample.
-    """
-    subwords = _subwords(vocab)
-    words = [i for i in subwords if len(vocab.piece(i)) > 1 and vocab.piece(i).startswith("\u2581")] or subwords
-    numbers = random.Random("samples")
-    lengths = [1 + 30 * k // count for k in range(count)]
-    # Pieces are sorted by falling frequency; a rank on a logarithmic scale follows Zipf's law.
-    return [vocab.decode(words[int(len(words) ** numbers.random()) - 1] for _ in range(n)) for n in lengths]
-
-
-def _subwords(vocab: Vocabulary) -> list[int]:
-    return [i for i in range(len(vocab)) if vocab.is_subword(i)]
-
-
 def encoded(loaded: LoadedModel, lines: Sequence[str]) -> Outputs:
     """Returns the lines that are neither blank nor translated in pieces, without translations. Raises InputError if
     there are none."""
-    search, encoded = loaded.search, {}
+    search = loaded.search
     if search.begin:  # the first subword is that of the target language, and sources begin with their own
         tag = next(iter(loaded.tags.values()), "")
         lines = [f"{tag} {line}".strip() for line in lines if line.strip()]
     reach = _reach(loaded)
     longest = min(search.max_source, reach - 1)
-    for line, ids in zip(lines, loaded.src_vocab.encode_batch(list(lines)), strict=True):
-        if 0 < len(ids) <= longest:
-            encoded[line] = [*ids, EOS_ID]
-    if not encoded:
+    ids = zip(lines, loaded.src_vocab.encode_batch(list(lines)), strict=True)
+    sources = {line: [*tokens, EOS_ID] for line, tokens in ids if 0 < len(tokens) <= longest}
+    if not sources:
         raise InputError(
             f"all sample sentences are blank or have more than {longest:,} subwords; give others to compare the two "
             "programs on."
         )
-    sources = list(encoded.values())
     # EOS is scored after an unfinished translation, and needs a position, too.
-    limit = min(max(map(len, sources)) + EXTRA_LENGTH, reach - 1, search.max_length or reach)
-    limits = [min(limit, math.ceil(search.max_ratio * len(ids)) or limit) for ids in sources]
-    return Outputs(list(encoded), sources, limits, search)
+    limit = min(max(map(len, sources.values())) + EXTRA_LENGTH, reach - 1, search.max_length or reach)
+    limits = [min(limit, math.ceil(search.max_ratio * len(ids)) or limit) for ids in sources.values()]
+    return Outputs(list(sources), list(sources.values()), limits, search)
 
 
 def _reach(loaded: LoadedModel) -> int:
@@ -230,27 +206,23 @@ def _reach(loaded: LoadedModel) -> int:
     return min(loaded.model.config.max_length or loaded.search.max_source + EXTRA_LENGTH, LONGEST)
 
 
-# Translations and scores.
-
-
 def outputs(loaded: LoadedModel, lines: Sequence[str], program: Program) -> Outputs:
     """Translates and scores lines by the search of a program on the CPU in float32, those that `encoded` returns.
 
     If translations may differ, it also scores a random pair that reaches the end of the position table.
     """
-    search = loaded.search
-    if program.search:
-        search = dataclasses.replace(program.search, max_source=search.max_source)
-    given = encoded(dataclasses.replace(loaded, search=search), lines)
+    search = replace(program.search or loaded.search, max_source=loaded.search.max_source)
+    given = encoded(replace(loaded, search=search), lines)
     translations = translated(loaded, given)
     targets = [[*tokens, EOS_ID] for tokens in translations]
     pairs: list[IdPair] = list(zip(given.sources, targets, strict=True))
     if program.tolerance.lost is not None:
         numbers, reach = random.Random("longest"), _reach(loaded)
-        sides = ((loaded.src_vocab, min(loaded.search.max_source, reach - 1)), (loaded.tgt_vocab, reach - 1))
-        src, tgt = ([*numbers.choices(_subwords(vocab), k=length), EOS_ID] for vocab, length in sides)
+        sides = ((loaded.src_vocab, min(search.max_source, reach - 1)), (loaded.tgt_vocab, reach - 1))
+        subwords = [(list(filter(vocab.is_subword, range(len(vocab)))), length) for vocab, length in sides]
+        src, tgt = ([*numbers.choices(ids, k=length), EOS_ID] for ids, length in subwords)
         pairs.append((src, tgt))
-    return dataclasses.replace(given, translations=translations, pairs=pairs, logprobs=scorer(loaded)(pairs))
+    return replace(given, translations=translations, pairs=pairs, logprobs=scorer(loaded)(pairs))
 
 
 def scorer(loaded: LoadedModel) -> Score:
@@ -262,18 +234,12 @@ def scorer(loaded: LoadedModel) -> Score:
 def translated(loaded: LoadedModel, given: Outputs) -> list[list[int]]:
     """Returns our best translation of each source, on the CPU in float32, with the shortlist if there is one."""
     loaded.model.cpu().eval()
-    sources, search = given.sources, given.search
-    order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
+    search, asked = given.search, [Source(*each, "") for each in zip(given.sources, given.limits, strict=True)]
     at_a_time = max(1, LOGITS // (len(loaded.tgt_vocab) * search.beam))  # the memory is then that of the model
-    most = at_a_time * len(sources[order[0]])
-    search = dataclasses.replace(search, batch_tokens=min(most, search.batch_tokens))
-    asked = [Source(sources[i], given.limits[i], "") for i in order]
+    tokens = min(at_a_time * max(map(len, given.sources)), search.batch_tokens)
     engine = TorchEngine([loaded], shortlist=loaded.shortlist is not None)
-    best = {order[i]: list(hyps[0].tokens) for i, hyps in engine.search(asked, search)}
-    return [best[i] for i in range(len(sources))]
-
-
-# The comparison.
+    found = dict(engine.search(asked, replace(search, batch_tokens=tokens)))
+    return [list(found[i][0].tokens) for i in range(len(asked))]
 
 
 def compare(ours: Outputs, program: Program, tgt: Vocabulary, score: Score | None = None) -> Comparison:
@@ -284,9 +250,9 @@ def compare(ours: Outputs, program: Program, tgt: Vocabulary, score: Score | Non
     split = None
     if rows := program.encode(ours.lines):  # before the weights are in memory, because a tokenizer may be large
         split = [line for line, ids, row in zip(ours.lines, ours.sources, rows, strict=True) if ids != row]
-    theirs, gaps, found = program.logprobs(ours.pairs), [], None
-    for mine, other in zip(ours.logprobs, theirs or (), strict=theirs is not None):
-        gaps += [abs(a - b) for a, b in zip(mine, other, strict=True)]
+    theirs, found = program.logprobs(ours.pairs), None
+    rows_of_both = zip(ours.logprobs, theirs, strict=True) if theirs else ()
+    gaps = [abs(a - b) for both in rows_of_both for a, b in zip(*both, strict=True)]
     largest = max(gaps, key=lambda gap: math.inf if math.isnan(gap) else gap, default=0.0)
     mean = math.fsum(gaps) / max(1, len(gaps))
     if (translations := program.translate(ours)) is not None:
@@ -296,7 +262,7 @@ def compare(ours: Outputs, program: Program, tgt: Vocabulary, score: Score | Non
 
 
 def differences(
-    score: Callable[..., Any],
+    score: Score,
     ours: Outputs,
     theirs: Sequence[list[int]],
     decode: Callable[[Sequence[int]], str],

@@ -57,17 +57,9 @@ def read_bytes(path: Path, limit: int = LONGEST_JSON) -> bytes:
 
 
 def read_object(path: Path, kind: type[Any] = dict) -> Any:
-    """Returns the value of a JSON file in UTF-8, which is an object or of another kind. A name that occurs twice in an
-    object is an error."""
-
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        members = dict(pairs)
-        if len(members) < len(pairs):
-            raise ValueError("a name occurs twice")
-        return members
-
+    """Returns the value of a JSON file in UTF-8, which is an object or of another kind."""
     try:
-        value = json.loads(read_bytes(path).decode("utf-8-sig"), object_pairs_hook=once)
+        value = json.loads(read_bytes(path).decode("utf-8-sig"))
     except RecursionError:
         raise FileError(f"{path} is nested too deeply.") from None
     except ValueError as error:
@@ -161,8 +153,8 @@ class ForeignTensors:
 
     def __init__(self, path: Path, shapes: Mapping[str, Sequence[int]], read: Callable[[str], Tensor]) -> None:
         """`read` is called at most once per name."""
-        self.path, self.shapes, self.read = path, shapes, read
-        self._asked: set[str] = set()
+        self.path, self.shapes, self.read = path, dict(shapes), read
+        self.asked = set[str]()
 
     def __contains__(self, name: str) -> bool:
         return name in self.shapes
@@ -170,7 +162,7 @@ class ForeignTensors:
     def get(self, name: str, *shape: int) -> Read:
         """Returns a function that reads a tensor in float32, and raises FileError for a type other than a
         floating-point one. Raises FileError if the tensor is missing or has another shape."""
-        self._asked.add(name)
+        self.asked.add(name)
         if name not in self.shapes:
             raise FileError(f"{self.path} lacks the weight {name}.")
         if tuple(self.shapes[name]) != shape:
@@ -186,7 +178,7 @@ class ForeignTensors:
 
     def refuse_others(self, ignored: Collection[str] = ()) -> None:
         """Raises FileError if a tensor was not asked for and is not `ignored`."""
-        if others := sorted(self.shapes.keys() - self._asked - set(ignored)):
+        if others := sorted(self.shapes.keys() - self.asked - set(ignored)):
             raise FileError(f"{self.path} has the weight {others[0][:80]!r}, which this architecture does not have.")
 
 

@@ -21,13 +21,11 @@ from vtrans.apps.interop.comparison import (
     Comparison,
     Program,
     compare,
-    generated_sentences,
     outputs,
     real_sentences,
     scorer,
 )
 from vtrans.apps.interop.ctranslate2.folder import is_exported
-from vtrans.apps.interop.huggingface.multilingual import refuse_direction
 from vtrans.apps.interop.imported import Imported, install
 from vtrans.apps.interop.trimming import Keep, model_file, trimmed
 from vtrans.model.checkpoint import LoadedModel, save_model
@@ -40,7 +38,7 @@ from vtrans.system.files import check_path, destination, named_os_errors, no_fil
 from vtrans.system.process_memory import release_memory
 
 MODEL_SUFFIX = ".safetensors"
-FEW = 6  # samples of the text to keep, and generated sentences of a comparison whose translations must be equal
+FEW = 6  # samples of the text to keep
 T = TypeVar("T")
 ADVICE = {"ctranslate2": "choose another `quantization`, or translate with the model itself"}
 # Each writes files into an empty folder, and returns the model with the nearest search that they express and what loads
@@ -53,41 +51,33 @@ WRITERS: dict[str, Callable[..., tuple[LoadedModel, Callable[[], Program]]]] = {
 }
 
 
-def read_model(
-    path: Path,
-    src_spm: Path | None = None,
-    tgt_spm: Path | None = None,
-    direction: Mapping[str, str] = MappingProxyType({}),
-) -> Imported:
+def read_model(path: Path, options: Mapping[str, Any] = MappingProxyType({})) -> Imported:
     """Returns the model in a file or folder of another program.
 
-    `src_spm` and `tgt_spm` are SentencePiece models for a folder of CTranslate2, which may have none. `direction` has
-    the languages `from` and `to` of a model of M2M100 or NLLB. Raises FileError if no reader recognises the path.
+    The options are `src_spm` and `tgt_spm`, SentencePiece models for a folder of CTranslate2, which may have none, and
+    the languages `from` and `to` of a model of M2M100 or NLLB. Raises InputError for an option that the model does not
+    take, and FileError if no reader recognises the path.
     """
     check_path(path)
     if not path.exists():
         raise no_file(path, "model", advice="name its file or folder")
+    left = dict(options)  # each reader takes out the options that it knows
     if ctranslate2_importer.recognises(path):  # its folder may have the tokenizer's files of Hugging Face as well
-        refuse_direction(path, direction)
-        return ctranslate2_importer.read(path, src_spm, tgt_spm)
-    if src_spm or tgt_spm:
-        raise InputError(
-            f"`src_spm` and `tgt_spm` must be left out, because {path} is not a folder of CTranslate2; other models "
-            "have their SentencePiece models."
+        imported = ctranslate2_importer.read(path, left)
+    elif huggingface_importer.recognises(path):
+        imported = huggingface_importer.read(path, left)
+    elif path.suffix == MODEL_SUFFIX:
+        imported = model_file(path)
+    elif marian_importer.recognises(path):
+        imported = marian_importer.read(path)
+    else:
+        raise FileError(
+            f"{path} is not a model that vtrans can import: it must be a Hugging Face folder of Marian, M2M100 or "
+            "NLLB, a CTranslate2 folder, an .npz model of Marian or its folder, or a model file of vtrans."
         )
-    if huggingface_importer.recognises(path):
-        return huggingface_importer.read(path, direction)
-    for recognised, read in (
-        (path.suffix == MODEL_SUFFIX, model_file),
-        (marian_importer.recognises(path), marian_importer.read),
-    ):
-        if recognised:
-            refuse_direction(path, direction)
-            return read(path)
-    raise FileError(
-        f"{path} is not a model that vtrans can import: it must be a Hugging Face folder of Marian, M2M100 or NLLB, a "
-        "CTranslate2 folder, an .npz model of Marian or its folder, or a model file of vtrans."
-    )
+    if left:
+        raise InputError(f"`{min(left)}` must be left out, because {path} is {imported.kind}, which takes none.")
+    return imported
 
 
 def import_model(
@@ -95,14 +85,12 @@ def import_model(
     out: Path,
     console: Console,
     samples: Sequence[str] | None = None,
-    src_spm: Path | None = None,
-    tgt_spm: Path | None = None,
-    direction: Mapping[str, str] = MappingProxyType({}),
+    options: Mapping[str, Any] = MappingProxyType({}),
     keep: Keep | None = None,
 ) -> Comparison | None:
     """Writes the model of another program as a model file, and returns how it compares with the original.
 
-    `read_model` explains the SentencePiece models and `direction`. `keep` trims the vocabulary, also that of a model
+    `read_model` explains the options. `keep` trims the vocabulary, also that of a model
     file of vtrans. The two programs are compared if the other one is installed; its model is loaded after ours is
     released. With `keep`, it is limited to the subwords that stay, and the samples are some of the lines. Raises
     FileError for a model that cannot be imported, InputError for an `out` that is a file of training, and VtransError,
@@ -114,7 +102,7 @@ def import_model(
     parts = [file for file in path.iterdir() if training_of(file) is None] if path.is_dir() else [path]
     if any(overwritten(file, [out]) for file in parts):
         raise InputError(f"`out` must not be a file of the model {path}, got {out}.")
-    imported = read_model(path, src_spm, tgt_spm, direction)
+    imported = read_model(path, options)
     if keep:
         imported = trimmed(imported, keep._replace(lines=[*keep.lines, *(samples or [])]))
         texts = [line for line in keep.lines if line.strip()]
@@ -171,8 +159,8 @@ def export_model(
 ) -> Comparison | None:
     """Writes a folder for a program. Returns how the program differs from the model, or None if it is not installed.
 
-    `to` is one of WRITERS, whose `write` has the options. Both programs translate and score `samples`, or generated
-    sentences. An earlier export for CTranslate2 in `out` is replaced. Raises InputError for a model that cannot be
+    `to` is one of WRITERS, whose `write` has the options. Both programs translate and score `samples`, or sentences of
+    vtrans. An earlier export for CTranslate2 in `out` is replaced. Raises InputError for a model that cannot be
     exported or an `out` that is something else, and VtransError, leaving `out` as it was, if the two differ by more
     than the program's tolerance.
     """
@@ -184,10 +172,8 @@ def export_model(
         with named_os_errors(out):
             expressed, load = WRITERS[to](loaded, folder, console, **options)
         if program := _unless_refused(load, "model", console):
-            score = None if program.tolerance.lost is None else scorer(expressed)
-            if samples is None:
-                samples = generated_sentences(loaded.src_vocab, *[] if score else [FEW])
-            comparison = compare(outputs(expressed, samples, program), program, expressed.tgt_vocab, score)
+            ours = outputs(expressed, real_sentences(loaded) if samples is None else samples, program)
+            comparison = compare(ours, program, expressed.tgt_vocab, scorer(expressed))
             comparison.refuse(out, ADVICE.get(to, ""))
     console.info(f"wrote {out}")
     if comparison:

@@ -32,7 +32,7 @@ from vtrans.apps.interop.bergamot.files import (
 )
 from vtrans.apps.interop.bergamot.quantization import LARGEST_INTEGER, PROJECTION, matrix, reference, tuned_alphas
 from vtrans.apps.interop.capabilities import BERGAMOT, check_model, nearest_search
-from vtrans.apps.interop.comparison import generated_sentences
+from vtrans.apps.interop.comparison import real_sentences
 from vtrans.apps.interop.imported import ABSENT_BIAS, rows_of, rows_there
 from vtrans.apps.interop.marian.importer import CONFIG, EXPECTED, EXPECTED_OF_RNN, spm_table
 from vtrans.apps.interop.weight_names import MARIAN, layer_weights
@@ -76,10 +76,8 @@ def write(
     if engine:
         package(engine)
     if samples is None:
-        console.warn(
-            "the alphas are tuned on generated sentences; give a sample file of some hundred sentences of real text"
-        )
-        samples = generated_sentences(loaded.src_vocab)
+        console.warn("the alphas are tuned on a few sentences of vtrans; give a sample file of some hundred sentences")
+        samples = real_sentences(loaded)
     search = nearest_search(loaded.search, BERGAMOT, console, max_ratio=RATIO)
     # Scores are those of a subword.
     search = replace(search, alpha=1.0, length_penalty="length", max_source=min(search.max_source, LONGEST))

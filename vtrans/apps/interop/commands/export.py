@@ -16,7 +16,7 @@ TO = "Format to write: ctranslate2, huggingface, bergamot or web."
 QUANTIZATION = "Type of the weights for CTranslate2: float32, float16 or int8."
 SAMPLES = (
     "Text to compare the export with the model on, and to tune the quantization for Bergamot with.  [default: "
-    "generated sentences]"
+    "sentences of vtrans]"
 )
 ENGINE = (
     "Folder of the npm package @browsermt/bergamot-translator: the engine that an export to Bergamot is compared with, "

@@ -59,10 +59,11 @@ def import_(
     from vtrans.apps.interop.trimming import Keep
     from vtrans.storage.run_folder import shipped_models
 
-    direction = {side: code for side, code in (("from", from_), ("to", to)) if code is not None}
+    given = {"from": from_, "to": to, "src_spm": src_spm, "tgt_spm": tgt_spm}
     if not model.exists():
         model = shipped_models().get(str(model), model)
     keep = Keep(kept, FREQUENT_PIECES if keep_frequent is None else keep_frequent) if keep_text else None
-    comparison = import_model(model, out, console, samples, src_spm, tgt_spm, direction, keep)
+    options = {name: value for name, value in given.items() if value is not None}
+    comparison = import_model(model, out, console, samples, options, keep)
     if as_json:
         print_json(comparison.as_dict() if comparison else None)

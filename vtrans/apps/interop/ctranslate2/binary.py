@@ -8,7 +8,7 @@ reader, which knows the older versions, is `Model::load` in its `src/models/mode
 from __future__ import annotations
 
 import math
-import re
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -17,105 +17,123 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vtrans.apps.interop.foreign_files import AGAIN
+from vtrans.apps.interop.foreign_files import AGAIN, ForeignTensors, wrong
 from vtrans.system.errors import FileError
 from vtrans.system.files import reason
 
-VERSION = 6  # the newest one
-MOST_VARIABLES = 200_000  # a Transformer of a thousand layers has 50,000
+VERSION, REVISION = 6, 7  # the newest ones of the file and of a specification
+# The specifications of encoder-decoder Transformers, and the heads of their models before revision 3.
+SPECIFICATIONS = {"TransformerSpec": 8, "TransformerBase": 8, "TransformerBig": 16, "": 8}
+# Revision 1 has the names of OpenNMT-tf. Each is replaced once, in this order.
+OPENNMT_TF = {
+    "transformer/": "", ":0": "", "w_embs": "embeddings/weight", "kernel": "weight", "LayerNorm": "layer_norm",
+    "dense": "projection", "conv1d_": "linear_", "conv1d": "linear_0", "masked_multi_head": "self_attention",
+}  # fmt: skip
 # By type id. NumPy lacks bfloat16, which is the upper half of float32, and has the place of uint16 here.
 TYPES = tuple(map(np.dtype, ("<f4", "<i1", "<i2", "<i4", "<f2", "<u2")))
 TYPE_OF_WIDTH = {4: 0, 2: 2, 1: 1}  # versions 1 to 3 have the width of a value instead of its type
 INT16_SCALE = 1000.0  # of int16 variables without one, as in version 1
 SCALE = "_scale"  # a quantised variable's scale has its name and this
-_NAME = re.compile(rb"[A-Za-z0-9_.:/]+\0")
 
 
-class Binary:
-    """The variables of a model.bin, whose values are read when they are used.
+class Binary(ForeignTensors):
+    """The variables of a model.bin under the names of the newest revision. Their values are read when they are used.
 
-    The constructor reads the list of variables. Raises FileError unless it describes the whole file.
+    Raises FileError for a file that is damaged, or that is not a Transformer with encoder and decoder.
     """
 
     def __init__(self, path: Path) -> None:
-        self.path, self._at = path, 0
+        super().__init__(path, {}, self.weight)
         self.variables: dict[str, NDArray[Any]] = {}
         self.aliases: dict[str, str] = {}
-        self.read = set[str]()  # the names of the numbers and texts that were asked for
+        self._at = 0
         try:
             self._data = np.memmap(path, np.uint8, "r")
             self._read_list()
         except OSError as error:
             raise FileError(f"{path} cannot be read: {reason(error)}.") from None
-        except ValueError as error:
+        except (ValueError, struct.error) as error:
             raise FileError(f"{path} is not a model of CTranslate2, or damaged: {error}; {AGAIN}.") from None
 
     def _read_list(self) -> None:
-        self.version = self._number(4)
+        (self.version,) = self._take("I")
         if not 1 <= self.version <= VERSION:
             raise ValueError(f"the binary version must be from 1 to {VERSION}, got {self.version}")
-        self.specification, self.revision = (self._name(), self._number(4)) if self.version >= 2 else ("", 1)
-        for _ in range(min(self._number(4), MOST_VARIABLES)):
-            name = self._name()
-            if name in self.variables:
-                raise ValueError(f"it has the variable {name[:80]} twice")
-            self.variables[name] = self._variable(name)
-        for _ in range(min(self._number(4), MOST_VARIABLES) if self.version >= 3 else 0):
-            alias, name = self._name(), self._name()
-            if alias in self.variables or name not in self.variables:
+        self.specification, self.revision = (self._name(), *self._take("I")) if self.version >= 2 else ("", 1)
+        name, revision = self.specification, self.revision
+        if name not in SPECIFICATIONS:
+            wanted = "TransformerSpec, a Transformer with encoder and decoder"
+            raise wrong(self.path, "the specification", wanted, name)
+        if not 1 <= revision <= REVISION:
+            advice = "convert the model with CTranslate2 4"
+            raise wrong(self.path, f"the revision of {name}", f"from 1 to {REVISION}", revision, advice)
+        for _ in range(*self._take("I")):
+            self.add(self._renamed(self._name()), self._values())
+        for _ in range(*self._take("I") if self.version >= 3 else (0,)):
+            alias, name = (self._renamed(self._name()) for _ in range(2))
+            if name not in self.variables:
                 raise ValueError(f"it has the alias {alias[:80]} of {name[:80]}")
-            self.variables[alias], self.aliases[alias] = self.variables[name], name
+            self.add(alias, self.variables[name])
+            self.aliases[alias] = name
         if self._at < len(self._data):
             raise ValueError(f"it has {len(self._data) - self._at:,} bytes after its last variable")
 
-    def _bytes(self, length: int) -> bytes:
-        data = self._data[self._at : self._at + length].tobytes()
-        if len(data) < length:
-            raise ValueError("it ends within its variables")
-        self._at += length
-        return data
+    def add(self, name: str, values: NDArray[Any]) -> None:
+        """Adds a variable. Raises ValueError if there is one of this name."""
+        if name in self.variables:
+            raise ValueError(f"the name {name[:80]} occurs twice")
+        self.variables[name] = values
+        self.shapes[name] = values.shape
 
-    def _number(self, size: int) -> int:
-        return int.from_bytes(self._bytes(size), "little")
+    def _take(self, format: str) -> tuple[Any, ...]:
+        values = struct.unpack_from(f"<{format}", self._data.data, self._at)
+        self._at += struct.calcsize(f"<{format}")
+        return values
 
     def _name(self) -> str:
         """Reads a name: the number of its bytes with a final NUL, and the bytes."""
-        data = self._bytes(self._number(2))
-        if not _NAME.fullmatch(data):
-            raise ValueError(f"a name must be of letters, digits and _.:/, got {data[:80]!r}")
-        return data[:-1].decode("ascii")
+        (length,) = self._take("H")
+        (data,) = self._take(f"{length}s")
+        return bytes(data).removesuffix(b"\0").decode("ascii", "backslashreplace")
 
-    def _variable(self, name: str) -> NDArray[Any]:
-        shape = [self._number(4) for _ in range(self._number(1))]
-        type_id, length = self._number(1), self._number(4)
+    def _renamed(self, name: str) -> str:
+        """Returns the newest name of a variable. A single embedding needs no number."""
+        if self.revision > 1:
+            return name.replace("encoder/embeddings_0/", "encoder/embeddings/", 1)
+        for old, new in OPENNMT_TF.items():
+            name = name.replace(old, new, 1)
+        return name.replace("multi_head", "self_attention" if "encoder" in name else "attention", 1)
+
+    def _values(self) -> NDArray[Any]:
+        shape = self._take(f"{self._take('B')[0]}I")
+        type_id, length = self._take("BI")
         if self.version < 4:  # the width of a value, and the number of values
             type_id, length = TYPE_OF_WIDTH.get(type_id, len(TYPES)), length * type_id
         if type_id >= len(TYPES) or length != math.prod(shape) * TYPES[type_id].itemsize:
-            raise ValueError(f"{name[:80]} has an unknown type, or {length:,} bytes, which do not fit its shape")
+            raise ValueError(f"a variable has an unknown type, or {length:,} bytes, which do not fit its shape")
         values = np.frombuffer(self._data, TYPES[type_id], math.prod(shape), self._at).reshape(shape)
         self._at += length
         return values
 
     def number(self, name: str, default: float) -> float:
         """Returns the value of a variable that is one number, or `default` if there is no such variable."""
-        self.read.add(name)
-        values = self.variables.get(name)
-        if values is None:
-            return default
-        value = float(values.item()) if values.size == 1 else math.nan
-        if not math.isfinite(value):
+        self.asked.add(name)
+        values = self.variables.get(name, np.array(default))
+        if values.size != 1 or not math.isfinite(values.item()):
             raise FileError(f"{self.path}: {name[:80]} must be one number; {AGAIN}.")
-        return value
+        return float(values.item())
 
     def text(self, name: str, default: str) -> str:
         """Returns the value of a variable that is a text, or `default` if there is no such variable."""
-        self.read.add(name)
+        self.asked.add(name)
         return self.variables[name].tobytes().decode(errors="replace") if name in self.variables else default
 
     def same(self, name: str, other: str) -> bool:
         """Returns whether two variables have equal values. Versions before 3 have no aliases, but write both."""
-        one, two = self.variables[name], self.variables[other]
-        return one is two or (one.shape == two.shape and torch.equal(self.weight(name), self.weight(other)))
+        one, two = self.variables.get(name), self.variables.get(other)
+        if one is None or two is None or one.shape != two.shape:
+            return False
+        return one is two or torch.equal(self.weight(name), self.weight(other))
 
     def weight(self, name: str) -> Tensor:
         """Returns a variable in float32, or int32 as it is; one in int8 or int16 is divided by its scale."""
@@ -131,8 +149,6 @@ class Binary:
         if stored not in self.variables and values.dtype == np.int16:
             return tensor / INT16_SCALE
         scale = self.variables.get(stored, np.zeros(0))  # one number, or one for each row of an int8 variable
-        if scale.dtype.kind != "f" or scale.size not in (1, values.shape[0]):
-            raise FileError(
-                f"{self.path}: {stored[:80]} must be a number, or one for each row of {name[:80]}; {AGAIN}."
-            )
+        if scale.dtype.kind != "f" or scale.size not in (1, *values.shape[:1]):
+            raise wrong(self.path, stored[:80], f"a number, or one for each row of {name[:80]}", scale.shape, AGAIN)
         return tensor / self.weight(stored).reshape(-1, *[1] * (values.ndim - 1))

@@ -11,7 +11,6 @@ import dataclasses
 import json
 from collections.abc import Callable
 from functools import partial
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +21,8 @@ from torch import Tensor, nn
 
 from vtrans.apps.interop.capabilities import CTRANSLATE2, check_model
 from vtrans.apps.interop.comparison import Program, Tolerance
-from vtrans.apps.interop.ctranslate2.folder import DESCRIPTION, FORMAT, KIND, ctranslate2
-from vtrans.apps.interop.ctranslate2.importer import CTranslate2Model
+from vtrans.apps.interop.ctranslate2.folder import DESCRIPTION, FORMAT
+from vtrans.apps.interop.ctranslate2.original import CTranslate2Model, ctranslate2
 from vtrans.apps.interop.weight_names import CTRANSLATE2 as WEIGHTS
 from vtrans.apps.interop.weight_names import layer_weights
 from vtrans.config.keys import toml_value
@@ -77,7 +76,7 @@ def write(
     spec.save(str(folder))
     for name, vocabulary in ({JOINT_FILE: src} if src is tgt else {SRC_FILE: src, TGT_FILE: tgt}).items():
         (folder / name).write_bytes(vocabulary.proto)
-    description = {**loaded.record(), "format": FORMAT, "kind": KIND, "quantization": quantization}
+    description = {**loaded.record(), "format": FORMAT, "quantization": quantization}
     text = json.dumps(description, sort_keys=True, ensure_ascii=False, indent=2)
     (folder / DESCRIPTION).write_bytes(text.encode() + b"\n")
     pieces = [src.piece(i) for i in range(len(src))], [tgt.piece(i) for i in range(len(tgt))]
@@ -119,10 +118,6 @@ def specification(loaded: LoadedModel, positions: int) -> Any:
     activation = getattr(common_spec.Activation, config.activation.upper())
     options: dict[str, Any] = {"pre_norm": config.norm == "pre", "activation": activation}
     if config.positions == "rotary":
-        if "rotary_dim" not in signature(transformer_spec.TransformerEncoderSpec.__init__).parameters:
-            raise InputError(
-                "the export of rotary positions needs ctranslate2 4.6.3; run `pip install -U ctranslate2`."
-            )
         options |= ROTARY
     spec = transformer_spec.TransformerSpec(
         transformer_spec.TransformerEncoderSpec(config.encoder_layers, config.heads, **options),

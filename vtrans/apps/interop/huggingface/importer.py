@@ -10,11 +10,10 @@ our `<pad>` is a separate row that nothing uses.
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -71,8 +70,8 @@ def recognises(path: Path) -> bool:
     )
 
 
-def read(folder: Path, direction: Mapping[str, str] = MappingProxyType({})) -> Imported:
-    """Returns the model of a folder. `direction` has the languages of multilingual.py, and is empty for other models.
+def read(folder: Path, options: MutableMapping[str, Any]) -> Imported:
+    """Returns the model of a folder. For M2M100 and NLLB, it takes the languages `from` and `to` from the options.
     Raises FileError if the folder is damaged or vtrans does not support it."""
     path = file_in(folder, names.CONFIG)
     given = {"model_type": "marian", **read_object(path)}
@@ -84,9 +83,8 @@ def read(folder: Path, direction: Mapping[str, str] = MappingProxyType({})) -> I
     wanted = None
     if is_multilingual:
         src = tgt = multilingual.vocabulary(folder, config, tokenizer)
-        wanted = multilingual.languages_of(src, direction)
+        wanted = multilingual.languages_of(src, options.pop("from", None), options.pop("to", None))
     else:
-        multilingual.refuse_direction(folder, direction)
         src, tgt = _vocabularies(folder, config)
     model = _model_config(config)
     search, left_out = _search_config(folder, config, tokenizer, tgt, model)

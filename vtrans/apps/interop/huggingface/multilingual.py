@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from vtrans.apps.interop.foreign_files import Settings, file_in, read_bytes, read_object
+from vtrans.apps.interop.foreign_files import Settings, file_in, read_bytes, read_object, shown
 from vtrans.apps.interop.huggingface import names
 from vtrans.apps.interop.huggingface.original import transformers
 from vtrans.apps.interop.sentencepiece_models import bpe_model, normalization_table
@@ -66,24 +66,16 @@ class Direction(NamedTuple):
     """The source language and the id of the forced token in transformers."""
 
 
-def refuse_direction(path: Path, direction: Mapping[str, str]) -> None:
-    """Raises InputError if languages are given for a model that has no codes of languages."""
-    if direction:
-        raise InputError(f"`from` and `to` must be left out, because {path} is not a model of M2M100 or NLLB.")
-
-
-def languages_of(vocab: Vocabulary, direction: Mapping[str, str]) -> Direction:
-    """Returns the direction between the languages `from` and `to`. Raises InputError unless both are known."""
+def languages_of(vocab: Vocabulary, src: str | None, tgt: str | None) -> Direction:
+    """Returns the direction between two languages. Raises InputError unless both are known."""
     codes = {tag[2:-2]: tag for tag in vocab.tags}
-    for side in ("from", "to"):
-        if (code := direction.get(side)) not in codes:
+    for side, code in (("from", src), ("to", tgt)):
+        if code not in codes:
             known = ", ".join(codes)
-            raise InputError(
-                f"`{side}` must be one of the model's languages, {known}, got {'none' if code is None else repr(code)}."
-            )
-    src, tgt = direction["from"], direction["to"]
-    place = vocab.order[vocab.id_of(codes[tgt]) or 0]
-    assert place is not None, "a tag is a piece of the table"
+            raise InputError(f"`{side}` must be one of the model's languages, {known}, got {shown(code)}.")
+    assert src is not None
+    assert tgt is not None
+    place = vocab.pieces.index(codes[tgt])
     return Direction(Languages(src, tgt), codes[src], codes[tgt], (src, place))
 
 
@@ -209,7 +201,7 @@ def direction_of(loaded: LoadedModel) -> Direction:
         table = positions(config.max_positions, config.d_model, vocab.pieces.index("<pad>"))
         stored = [loaded.model.get_buffer(f"{side}_positions.weight") for side in ("src", "tgt")]
         if all(torch.allclose(table, other, atol=1e-6) for other in stored):
-            return languages_of(vocab, {"from": tags[1][2:-2], "to": tags[0][2:-2]})
+            return languages_of(vocab, tags[1][2:-2], tags[0][2:-2])
     raise InputError(
         f"a model that stores search.begin = {toml_value(begin)} can be exported to Hugging Face only if it was "
         "imported from M2M100 or NLLB; translate with the model itself."
