@@ -42,10 +42,7 @@ def test_it_learns_text_templates_and_long_lines_with_forms_of_address(commands:
     prepare = commands[0]
     assert "--pairs" not in prepare
     assert {"--align", "<formal>", "<informal>"} <= set(prepare)
-    trained = [command for command in commands if command[1] == "train"]
-    assert all("train.seed=2" in command for command in trained)
-    begun = [command[command.index("--init-from") + 1 :][:1] for command in trained if "--init-from" in command]
-    results = ["run", "second", "third-mean", "fourth-mean", "fifth-mean", "sixth-mean", "seventh-mean"]
-    assert begun == [[str(text / "work" / f"{name}.safetensors")] for name in results[:-1]]
+    [trained] = [command for command in commands if command[1] == "train"]
+    assert "train.seed=2" in trained
     stored = next(command for command in commands if "--float16" in command)
-    assert stored[2] == str(text / "work" / "seventh-mean.safetensors")
+    assert stored[2] == trained[trained.index("--out") + 1]

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import re
+from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,6 +20,7 @@ from vtrans.translate.wording.protection import EVERYDAY as PROTECTION
 
 EVERYDAY = Path(__file__).parents[2] / "recipes/everyday"
 CODES = r"\b(?:A1|B2)\b"
+GAP = "\0"
 
 SHAPES = {
     "x": "A1",
@@ -75,6 +79,62 @@ def test_no_line_of_the_everyday_suite_is_learned() -> None:
     assert len(lines) == 1000
     seen = [PROTECTION.masked(line).model_input for line in lines]
     assert [line for line in seen if any(pattern.fullmatch(line) for pattern in some_of_them)] == []
+
+
+def test_no_template_shares_a_frame_or_a_sentence_with_the_everyday_suite() -> None:
+    """A frame is a template without what fills its slots, without marks and without case."""
+    rows = [
+        row.split("\t")[0]
+        for name in ("templates.tsv", "held-out.tsv")
+        for row in (EVERYDAY / name).read_text("utf-8").splitlines()
+        if row and not row.startswith("#")
+    ]
+    suite = {frame for row in rows if (frame := _frame(row))}
+    assert len(suite) > 350
+    assert _same_frame(_frame("Is <first> here, <first>?"), _frame("Is it here"))
+    assert not _same_frame(_frame("Where is <first>?"), _frame("Where are <few> <things>?"))
+    by_word: dict[str, list[tuple[str, ...]]] = {}
+    for frame in suite:
+        for word in {*frame} - {GAP}:
+            by_word.setdefault(word, []).append(frame)
+    frames = [(src, _frame(src)) for src, _ in templates()]
+    similar = {
+        (src, frame): Counter(other for word in {*frame} for other in by_word.get(word, [])) for src, frame in frames
+    }
+    found = [
+        src
+        for (src, frame), others in similar.items()
+        if any(count >= 0.6 * len({*frame} - {GAP}) and _same_frame(frame, other) for other, count in others.items())
+    ]
+    assert found == []
+
+
+def _frame(template: str) -> tuple[str, ...]:
+    """Returns the lowercased words of a template, with GAP for each slot and number; empty if it has no others."""
+    words = re.sub(rf"[^\w\s'{GAP}]", " ", re.sub(r"<[^>]+>|\d+", GAP, template.lower())).split()
+    return tuple(words) if {*words} != {GAP} else ()
+
+
+def _same_frame(first: tuple[str, ...], second: tuple[str, ...]) -> bool:
+    """Returns whether one line fits both frames, a gap being up to two words, and most of the words of each are words
+    of the other."""
+    words = [{*frame} - {GAP} for frame in (first, second)]
+    enough = 0.6 * max(map(len, words))
+    if not words[0] & words[1]:
+        return False
+
+    @cache
+    def shared(i: int, j: int) -> float:
+        """The most equal words of the rests from i and j on; -inf if no line fits both."""
+        if i == len(first) and j == len(second):
+            return 0
+        word, other = first[i : i + 1], second[j : j + 1]
+        same = shared(i + 1, j + 1) + (word != (GAP,)) if word == other else -math.inf
+        gaps = [(1, k) for k in range(3) if word == (GAP,) and j + k <= len(second)]
+        gaps += [(k, 1) for k in range(3) if other == (GAP,) and i + k <= len(first)]
+        return max([same, *(shared(i + a, j + b) for a, b in gaps)])
+
+    return shared(0, 0) >= enough
 
 
 def _slot(slot: re.Match[str]) -> str:
