@@ -1,7 +1,7 @@
 """The meaning of `auto` for kernels and precision: rules by the kind of processor.
 
 Nothing is measured when a program starts. Noise would decide between kernels that are nearly equally fast, and the same
-command would give other bytes each time. docs/speed compares the rules with the fastest choice.
+command would give other bytes each time. docs/benchmarks.md compares the rules with the fastest choice.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from vtrans.system.process_memory import manage_memory
 # Iterations of libgomp's loop around the pause instruction: 2 microseconds on Zen 5 (22 ns each), about 5 on Intel's
 # processors since Skylake (140 cycles each). libgomp's own 300,000 take milliseconds. On two Zen 5 cores, beside a busy
 # process in another session, a training keeps 0.04 of its idle speed with the default, 0.48 with 1,000 and 0.59 to 0.85
-# with 100 (docs/speed/training.md).
+# with 100 (docs/benchmarks.md#speed-of-training).
 SPINS = "100"
 _PAUSE_HARD = 2  # omp_pause_hard
 
