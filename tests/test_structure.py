@@ -170,9 +170,7 @@ def test_the_functions_that_the_readme_calls_exist() -> None:
     subprocess.run([sys.executable, "-c", "; ".join(("import vtrans", *called))], check=True, timeout=60)
 
 
-@pytest.mark.parametrize(
-    ("page", "least"), [("tests/README.md", 27), ("tests/faults.md", 27), ("docs/systems.md", 8)]
-)
+@pytest.mark.parametrize(("page", "least"), [("tests/README.md", 27), ("tests/faults.md", 27), ("docs/systems.md", 8)])
 def test_the_tests_that_a_page_names_exist(page: str, least: int) -> None:
     tests = Path(__file__).parent
     named = re.findall(r"`([\w/]+\.py)::(\w+)`", (tests.parent / page).read_text(encoding="utf-8"))
