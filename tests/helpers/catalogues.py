@@ -10,6 +10,7 @@ from vtrans.apps.documents.remembered import Remembered
 from vtrans.apps.documents.sentences import PROTECTION
 from vtrans.apps.documents.translating import Lines
 from vtrans.engines.alignments import Links
+from vtrans.text.words import CODE
 from vtrans.translate.steps.line import Line
 from vtrans.translate.steps.protect import Protect
 from vtrans.translate.translation import Translation
@@ -48,6 +49,14 @@ def reverse(line: str) -> Translated:
 
 def same(line: str) -> Translated:
     return _in_order(line, lambda n: list(range(n)))
+
+
+def loud(line: str) -> Translated:
+    """In capitals."""
+    line_seen = seen(line)
+    words = line_seen.model_input.split()
+    upper = " ".join(word if CODE.fullmatch(word.strip(".")) else word.upper() for word in words)
+    return made_of(line_seen, upper, tuple((n, n) for n in range(len(words))))
 
 
 def rotated(line: str) -> Translated:

@@ -100,7 +100,7 @@ def test_nested_elements_stay_nested(document: str, translate: Translate) -> Non
         ("<pre>a b\n  c d</pre>", "<pre>b a\n  d c</pre>"),
         ("<pre>a b\r\nc d\re f</pre>", "<pre>b a\r\nd c\rf e</pre>"),
         ("a b\r\nc\r<b>d</b>\re", "e <b>d</b> c b a"),
-        ("x <img alt='a b'> y", "y x <img alt='a b'>"),
+        ("x <img src='a b'> y", "y <img src='a b'> x"),
         ("</b> a b", "</b> b a"),
         ("a b <b", "b a <b"),
         ("<p>a b<br", "<p>b a<br"),

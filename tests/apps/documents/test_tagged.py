@@ -26,7 +26,7 @@ def raised(document: Document) -> str:
         ("<b>a</b> <i>c</i>", Tags(joining={"b", "i"}), 1, "<b>A</b> <i>C</i>"),
         ("<b>a</b> <i>c</i>", Tags(outline=False), 1, "<b>A</b> <i>C</i>"),
         ("a <s>b</s> c", Tags(splitting={"s"}), 3, "A <s>B</s> C"),
-        ("a <!-- no --> b <p:q r='1'>c</p:q>", Tags(), 1, "A <!-- no -->B <p:q r='1'>C</p:q>"),
+        ("a <!-- no --> b <p:q r='1'>c</p:q>", Tags(), 1, "A <!-- no --> B <p:q r='1'>C</p:q>"),
         ("<![CDATA[a < b]]>", Tags(), 1, "A &lt; B"),
         ('<?xml version="1.0"?>\n<r>a b</r>\n', Tags(), 1, '<?xml version="1.0"?>\n<r>A B</r>\n'),
         (" <b> </b> ", Tags(), 0, " <b> </b> "),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count, groupby, islice
 from typing import Protocol
 
@@ -144,6 +144,9 @@ class MarkedDocument:
     """Text with tags. The items' `raw` parts are the document. `label` is the text with its accelerator, if it has
     one."""
 
+    lines: list[str]
+    aligned: list[bool]
+
     def __init__(
         self,
         items: Sequence[Item],
@@ -156,25 +159,30 @@ class MarkedDocument:
     ) -> None:
         self.label = label
         self.raw = "".join(item.raw for item in items)
-        self.atoms = [item.raw for item in items if item.kind == "atom"]
-        self.mark = _free_mark(items) if self.atoms else ""
-        # The text of an atom is its number between two marks.
-        texts = (f"{self.mark}{number}{self.mark}" for number in count())
-        items = [Item("text", item.raw, next(texts)) if item.kind == "atom" else item for item in items]
-        with_atoms = self._with_atoms(escape)
+        held = [item for item in items if item.kind == "atom" or item.inner]
+        self.atoms = [item.raw for item in held]
+        self.mark = _free_mark(items) if held else ""
+        # The text of an atom is its number between two marks, which also stands for the tags of a part with a text of
+        # its own.
+        marks = (f"{self.mark}{number}{self.mark}" for number in count())
+        items = [_with_mark(item, next(marks)) if item.kind == "atom" or item.inner else item for item in items]
         self._parts = [
             "".join(item.raw for item in part)
             if is_break
-            else Segment(list(part), language, with_atoms, cover=cover, splitting=splitting)
+            else Segment(list(part), language, escape, cover=cover, splitting=splitting)
             for is_break, part in groupby(items, lambda item: item.kind == "break")
         ]
+        self._inner = {
+            number: MarkedDocument(item.inner, language, escape, cover=cover, splitting=splitting)
+            for number, item in enumerate(held)
+            if item.inner
+        }
         sentences = [sentence for part in self._parts if not isinstance(part, str) for sentence in part.sentences]
         self.lines = [sentence.line for sentence in sentences]
         self.aligned = [bool(sentence.nodes) for sentence in sentences]
-
-    def _with_atoms(self, escape: Callable[[str], str]) -> Callable[[str], str]:
-        """Returns `escape` for text with marks, which become the atoms."""
-        return lambda text: self.replaced(escape(text), self.atoms)
+        for inner in self._inner.values():
+            self.lines += inner.lines
+            self.aligned += inner.aligned
 
     def replaced(self, text: str, atoms: Sequence[str]) -> str:
         """Returns a text with these strings in place of its numbers between marks."""
@@ -218,12 +226,20 @@ class MarkedDocument:
                 continue
             sentences = islice(rest, len(part.sentences))
             written.append(part.joined([(t.text, t.alignment or ()) for t in sentences]))
-        return "".join(written)
+        atoms = list(self.atoms)
+        for number, inner in self._inner.items():
+            atoms[number] = inner.joined(list(islice(rest, len(inner.lines))))
+        return self.replaced("".join(written), atoms)
+
+
+def _with_mark(item: Item, mark: str) -> Item:
+    """Returns an atom as the text of its mark, or a part with a text of its own whose raw text is its mark."""
+    return Item("text", mark, mark) if item.kind == "atom" else replace(item, raw=mark, inner=())
 
 
 def _free_mark(items: Sequence[Item]) -> str:
-    """Returns a character for private use that the text of the items lacks."""
-    text = "".join(item.text for item in items)
+    """Returns a character for private use that the items lack."""
+    text = "".join(item.raw + item.text for item in items)
     mark = next((sign for sign in MARKS if sign not in text), None)
     if mark is None:
         raise DocumentError("A text must not contain all characters for private use.")

@@ -230,7 +230,7 @@ FORMATS: dict[str, Open] = {
     ".srt": _text(SubtitleDocument, _utf8),
     ".vtt": _text(partial(SubtitleDocument, escape=escape), _utf8),
     ".docx": _zipped(_WORD_PARTS.fullmatch, docx_document),
-    ".odt": _zipped(lambda name: name == "content.xml", odt_document),
+    ".odt": _zipped({"content.xml", "styles.xml"}.__contains__, odt_document),
     **dict.fromkeys(
         (".po", ".pot"),
         # A PO file names no source language.

@@ -27,6 +27,7 @@ menu meta nav ol optgroup option p param pre search section select source summar
 tr track ul
 """
 _VOID = "area base br col embed hr img input link meta param source track wbr"
+_WORDLIKE = {"embed", "img", "input"}  # stand in a line as a word does
 PRESCAN = 1024  # bytes that must name the encoding
 PROTECTED, BLOCKS, VOID = (frozenset(names.split()) for names in (_PROTECTED, _BLOCKS, _VOID))
 _CHARSET = re.compile(rb"""<meta\b[^>]*?\bcharset\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
@@ -82,7 +83,7 @@ def read_html(document: str, ignored: Collection[str] = ()) -> list[Item]:
             items.append(Item("break", raw))
             pre = max(0, pre + (starts - ends) * (name == "pre"))
         elif single or not (starts or ends):
-            items.append(Item("point", raw))
+            items.append(Item("atom" if name in _WORDLIKE else "point", raw))
         else:
             items.append(Item("open" if starts else "close", raw, name=name))
     return items

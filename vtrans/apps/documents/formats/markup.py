@@ -18,11 +18,12 @@ from itertools import accumulate, pairwise
 from typing import Literal
 
 from vtrans.apps.documents.formats.word_parts import Links, divided_words
-from vtrans.apps.documents.sentences import PROTECTION, Splitting, gaps, split_sentences
+from vtrans.apps.documents.sentences import MARKED, PROTECTION, Splitting, gaps, split_sentences
 from vtrans.text.words import WORD, unwrapped
 from vtrans.translate.wording.protection import Span
 
 DEEPEST = 50  # nested elements; deeper tags count as single tags
+RUN = "run "  # with which the names of elements begin that have text only, in a document with `cover`
 PASSES = 10  # over the elements, to join sentences; what is still crossed then is one sentence
 
 _END_PUNCTUATION, _PUNCTUATION = re.compile(r"(?<![^\w\s])[^\w\s]+$"), re.compile(r"[^\w\s]+")
@@ -32,12 +33,14 @@ _END_PUNCTUATION, _PUNCTUATION = re.compile(r"(?<![^\w\s])[^\w\s]+$"), re.compil
 class Item:
     """A part of a document: `raw` as it was written, `text` that it stands for. An opening and a closing tag match if
     they have the same name. An atom stands for words, such as a placeholder or an image: the model sees a code for it
-    (`vtrans.translate.wording.protection`) and places it, while a point follows the word before it."""
+    (`vtrans.translate.wording.protection`) and places it, while a point follows the word before it. `inner` are the
+    items of a part that is a text of its own, such as a note."""
 
     kind: Literal["text", "open", "close", "point", "atom", "break"]
     raw: str
     text: str = ""
     name: str = ""
+    inner: tuple[Item, ...] = ()
 
 
 @dataclass
@@ -75,8 +78,9 @@ class Sentence:
 
 
 class Segment:
-    """The text between two breaks. With `cover`, all words of a translation are put into elements, which the
-    documents of word processors need. A line end in markup is white space, so that it usually splits nothing."""
+    """The text between two breaks. With `cover`, all words of a translation are put into elements, and atoms between
+    these, which the documents of word processors need. A line end in markup is white space, so that it usually splits
+    nothing."""
 
     def __init__(
         self,
@@ -90,6 +94,7 @@ class Segment:
         self.text = "".join(item.text for item in items)
         self._raw = "".join(item.raw for item in items)
         self._escape, self._cover = escape, cover
+        self._spelt = _spelt(items, escape)
         self._nodes = _forest(items)
         for node in _all(self._nodes):
             node.first, node.last = _trimmed(self.text, node.begin, node.end)
@@ -138,25 +143,38 @@ class Segment:
         parts: list[str | int] = []  # text and tags as they are written, and numbers of sentences
         place, number, depth = 0, 0, 0
         around = [["", ""] for _ in self.sentences]  # white space that goes into the elements of a sentence
-        characters = list(self.text)
+        dropped = set[int]()  # places of characters
         for k, (given, new) in enumerate(self._gaps([text for text, _ in translations])):
             around[k][1] = new[len(given) :]
             if len(new) < len(given):
-                characters[self.sentences[k].end] = ""
+                dropped.add(self.sentences[k].end)
         for mark, tag, change in [*self._marks, (len(self.text), "", 0)]:
             while number < len(self.sentences) and self.sentences[number].end <= mark:
-                self._add(parts, "".join(characters[place : self.sentences[number].begin]), depth, around)
+                self._add(parts, place + (place in dropped), self.sentences[number].begin, depth, around)
                 parts.append(number)
                 place, number = self.sentences[number].end, number + 1
-            self._add(parts, "".join(characters[place:mark]), depth, around)
+            self._add(parts, place + (place in dropped), mark, depth, around)
             parts.append(tag)
             place, depth = max(place, mark), depth + change
         made = []
         for sentence, (a, b), (text, links) in zip(self.sentences, around, translations, strict=True):
-            # What stays as it is keeps its white space.
-            new = self.text[sentence.begin : sentence.end] if text == sentence.line else text
+            stays = text == sentence.line  # with its white space, and as it is spelt
+            if stays and not (sentence.nodes or a or b):
+                made.append(self._source(sentence.begin, sentence.end))
+                continue
+            new = self.text[sentence.begin : sentence.end] if stays else text
             made.append(self._placed(sentence, f"{a}{new}{b}", links))
         return "".join(made[part] if isinstance(part, int) else part for part in parts)
+
+    def _source(self, begin: int, end: int) -> str:
+        """Returns a part of the source as it is written."""
+        parts = list[str]()
+        for at, text, raw in self._spelt[bisect_left(self._spelt, (begin,)) :]:
+            if at + len(text) > end:
+                break
+            parts += [self._escape(self.text[begin:at]), raw]
+            begin = at + len(text)
+        return "".join([*parts, self._escape(self.text[begin:end])])
 
     def _gaps(self, texts: Sequence[str]) -> Iterator[tuple[str, str]]:
         """Yields what is between neighbouring sentences, and what is between their translations."""
@@ -164,15 +182,15 @@ class Segment:
         lines = [sentence.line for sentence in self.sentences]
         return zip(given, gaps(lines, given, texts), strict=True)
 
-    def _add(self, parts: list[str | int], text: str, depth: int, around: list[list[str]]) -> None:
+    def _add(self, parts: list[str | int], begin: int, end: int, depth: int, around: list[list[str]]) -> None:
         """Adds text between sentences. If all text must be inside elements and none is open, it goes into those of the
         sentence before or, at the beginning, of the one after."""
         if depth or not self._cover:
-            parts.append(self._escape(text))
+            parts.append(self._source(begin, end))
             return
         before = next((part for part in reversed(parts) if isinstance(part, int)), None)
         if around:
-            around[before or 0][0 if before is None else 1] += text
+            around[before or 0][0 if before is None else 1] += self.text[begin:end]
 
     def _placed(self, sentence: Sentence, text: str, links: Links) -> str:
         if not sentence.nodes:
@@ -207,31 +225,50 @@ class _Placement:
     def rendered(self) -> Iterator[str]:
         return self._render(self.sentence.nodes, 0, len(self.words), 0, len(self.text))
 
-    def _render(self, nodes: Sequence[Node], low: int, high: int, begin: int, end: int) -> Iterator[str]:
+    def _render(
+        self, nodes: Sequence[Node], low: int, high: int, begin: int, end: int, parent: Node | None = None
+    ) -> Iterator[str]:
         """Yields the words from `low` to `high`, with the elements among them. They are the text from `begin` to
         `end`."""
         place = begin
         layout = self._layout(nodes, low, high)
-        filled = [self.words[first][0] for first, last, _ in layout if first < last]  # where elements with words begin
-        for first, last, node in layout:
+        filled = [(first, node) for first, last, node in layout if first < last]
+        for number, (first, last, node) in enumerate(layout):
             if first == last:
                 at = place if self.cover else min(max(self._outside(self._place_of(node, first, end), 1), place), end)
                 space = " " if at == end > begin and self._spaced(node) and not self.cover else ""
-                yield self._escape(self.text[place:at]) + space + node.raw
+                yield self._written(self.text[place:at], parent) + space + node.raw
+                is_last = all(other.begin != node.begin for _, _, other in layout[number + 1 : number + 2])
+                spaced = self.source[node.end : node.end + 1].isspace() and not self.text[at : at + 1].isspace()
+                if is_last and spaced and at < end and not self.cover:
+                    yield " "
                 place = at
                 continue
             if self.cover:
                 filled.pop(0)
-                start, stop = place, filled[0] if filled else end
+                start, stop = place, self._border(node, last, *filled[0]) if filled else end
             else:
                 start, stop = self._without_punctuation(node, max(self.words[first][0], place), self.words[last - 1][1])
                 start = max(self._outside(start, 0), place)
                 stop = min(max(self._outside(stop, 1), start), end)
-            yield self._escape(self.text[place:start]) + node.opening
-            yield from self._render(node.children, first, last, start, stop)
-            yield node.closing
+            made = "".join([node.opening, *self._render(node.children, first, last, start, stop, node), node.closing])
+            yield self._written(self.text[place:start], parent)
+            yield made.replace(node.opening + node.closing, "") if node.name.startswith(RUN) else made
             place = stop
-        yield self._escape(self.text[place:end])
+        yield self._written(self.text[place:end], parent)
+
+    def _border(self, node: Node, last: int, first: int, following: Node) -> int:
+        """Returns where an element ends that ends with the word before `last`, and the `following` one begins, with the
+        word `first`. The white space between them is in the one that has some at its ends in the source."""
+        inside, outside = ((one.first, one.last) == (one.begin, one.end) for one in (node, following))
+        return self.words[last - 1][1] if inside and not outside else self.words[first][0]
+
+    def _written(self, text: str, parent: Node | None) -> str:
+        """Returns text as it is written in an element. Where all words are in elements, atoms are outside them."""
+        text = self._escape(text)
+        if parent is None or not self.cover or not parent.name.startswith(RUN):
+            return text
+        return MARKED.sub(rf"{parent.closing}\g<0>{parent.opening}", text)
 
     def _layout(self, nodes: Sequence[Node], low: int, high: int) -> list[tuple[int, int, Node]]:
         """Returns where each element goes: the words that it surrounds, or the gap before a word, in order."""
@@ -361,6 +398,13 @@ def _forest(items: Sequence[Item]) -> list[Node]:
     while stack:
         make_single()
     return lists[0]
+
+
+def _spelt(items: Sequence[Item], escape: Callable[[str], str]) -> list[tuple[int, str, str]]:
+    """Returns the texts that are not written as `escape` writes them: where each is, itself, and how it is written."""
+    places = accumulate((len(item.text) for item in items if item.kind == "text"), initial=0)
+    texts = zip(places, (item for item in items if item.kind == "text"), strict=False)
+    return [(at, item.text, item.raw) for at, item in texts if item.text and escape(item.text) != item.raw]
 
 
 def _all(nodes: Sequence[Node]) -> Iterator[Node]:

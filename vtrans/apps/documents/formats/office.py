@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from xml.sax.saxutils import escape
 
 from vtrans.apps.documents.document import Document, MarkedDocument
-from vtrans.apps.documents.formats.markup import Item
+from vtrans.apps.documents.formats.markup import RUN, Item
 from vtrans.apps.documents.formats.xml import Element, parse
 
 _WORD = (
@@ -14,61 +15,91 @@ _WORD = (
     "http://purl.oclc.org/ooxml/wordprocessingml/main",
 )
 _TEXT = ("urn:oasis:names:tc:opendocument:xmlns:text:1.0",)
+_PARAGRAPHS = {"p", "h"}
 # Elements of a Word paragraph around runs, and those that only note what the spelling checker found.
-_AROUND_RUNS, _NOTES = frozenset({"hyperlink", "ins", "smartTag", "sdt", "sdtContent", "fldSimple"}), {"proofErr"}
+_AROUND_RUNS = {"hyperlink", "ins", "moveTo", "smartTag", "customXml", "sdt", "sdtContent", "dir", "bdo", "fldSimple"}
+_NOTES = {"proofErr"}
+_AROUND_TEXT = {"span", "a", "meta", "meta-field"}  # of an OpenDocument paragraph
+_RESULT_IS_TEXT = re.compile(r"\s*(?:HYPERLINK|REF|TOC)\b", re.IGNORECASE)  # of the document, unlike a page number
+# What stands in a line as a word does: an image, a formula, an object or a symbol.
+_WORDLIKE = re.compile(r"""<\w+:(?:inline|oMath|object|sym)\b|\btext:anchor-type=["']as-char""")
+
+Inside = Callable[[Element], Iterator[Item]]
+"""Yields the items of a child of a paragraph."""
 
 
 def docx_document(xml: str, language: str) -> Document:
-    """Returns a part of a .docx file, such as word/document.xml. Text boxes inside a paragraph stay as they are."""
-    items = _merged(_items(parse(xml, _WORD), {"p"}, _word_paragraph))
-    return MarkedDocument(items, language, escape, cover=True)
+    """Returns a part of a .docx file, such as word/document.xml."""
+    return MarkedDocument(list(_items(parse(xml, _WORD), _word_child)), language, escape, cover=True)
 
 
 def odt_document(xml: str, language: str) -> Document:
-    """Returns content.xml of an .odt file. Notes and frames inside a paragraph stay as they are."""
-    return MarkedDocument(list(_items(parse(xml, _TEXT), {"p", "h"}, _text_paragraph)), language, escape)
+    """Returns content.xml or styles.xml of an .odt file."""
+    return MarkedDocument(list(_items(parse(xml, _TEXT), _text_child)), language, escape)
 
 
-def _items(node: Element, paragraphs: set[str], inside: Callable[[Element], Iterator[Item]]) -> Iterator[Item]:
+def _items(node: Element, inside: Inside) -> Iterator[Item]:
     """Yields the items of a document, whose paragraphs `inside` reads."""
     yield Item("break", node.opening)
-    for child in node.children:
-        yield from inside(child) if node.name in paragraphs else _items(child, paragraphs, inside)
+    if node.name in _PARAGRAPHS:
+        yield from _merged(_with_fields([item for child in node.children for item in inside(child)]))
+    else:
+        for child in node.children:
+            yield from _items(child, inside)
     yield Item("break", node.closing)
 
 
-def _text_paragraph(node: Element) -> Iterator[Item]:
+def _single(node: Element, inside: Inside, around: tuple[str, str] = ("", ""), *, is_word: bool = False) -> Item:
+    """Returns an element inside a paragraph, between two tags. Paragraphs in it, such as those of a note, are a text of
+    their own."""
+    raw = node.raw.join(around)
+    inner = list(_items(node, inside)) if _has_paragraphs(node) else []
+    parts = [Item("break", around[0]), *inner, Item("break", around[1])] if inner else []
+    return Item("atom" if is_word or _WORDLIKE.search(node.raw) else "point", raw, inner=tuple(parts))
+
+
+def _has_paragraphs(node: Element) -> bool:
+    return any(child.name in _PARAGRAPHS or _has_paragraphs(child) for child in node.children)
+
+
+def _text_child(node: Element) -> Iterator[Item]:
     """Yields the items of a part of an OpenDocument paragraph."""
     if not node.name:
         yield Item("text", node.raw, node.text)
-    elif node.name in ("span", "a"):
+    elif node.name in _AROUND_TEXT:
         yield Item("open", node.opening, name=node.name)
         for child in node.children:
-            yield from _text_paragraph(child)
+            yield from _text_child(child)
         yield Item("close", node.closing, name=node.name)
     elif node.name == "s":
         yield Item("text", node.raw, " ")
+    elif node.name in ("tab", "line-break"):
+        yield Item("break", node.raw)
     else:
-        yield Item("break" if node.name in ("tab", "line-break") else "point", node.raw)
+        has_text = any(child.text.strip() for child in node.children)
+        yield _single(node, _text_child, is_word=has_text and node.name != "?")
 
 
-def _word_paragraph(node: Element) -> Iterator[Item]:
+def _word_child(node: Element) -> Iterator[Item]:
     """Yields the items of a part of a Word paragraph."""
+    code = _attribute(node, "instr")
     if node.name == "r":
         yield from _run(node)
-    elif node.name in _AROUND_RUNS:
+    elif node.name in _AROUND_RUNS and (not code or _RESULT_IS_TEXT.match(code)):
         yield Item("open", node.opening, name=node.name)
         for child in node.children:
-            yield from _word_paragraph(child)
+            yield from _word_child(child)
         yield Item("close", node.closing, name=node.name)
+    elif node.name == "pPr":
+        yield Item("break", node.raw)
     elif node.name not in _NOTES:
-        yield Item("break" if node.name == "pPr" else "point", node.raw)
+        yield _single(node, _word_child, is_word=bool(code))
 
 
 def _run(run: Element) -> Iterator[Item]:
     """Yields an element for each text of a run. Whatever else it has becomes a run of its own."""
     properties = "".join(child.raw for child in run.children if child.name == "rPr")
-    opening, name = run.opening + properties, f"run {properties}"
+    opening, name = run.opening + properties, f"{RUN}{properties}"
     for child in run.children:
         if child.name == "t":
             tag = child.prefix + child.name
@@ -76,16 +107,62 @@ def _run(run: Element) -> Iterator[Item]:
             yield Item("open", f'{opening}<{tag} xml:space="preserve">', name=name)
             yield Item("text", "".join(p.raw for p in child.children), "".join(p.text for p in child.children))
             yield Item("close", f"</{tag}>{run.closing}", name=name)
+        elif child.name in ("tab", "br", "cr"):
+            yield Item("break", opening + child.raw + run.closing)
+        elif child.name in ("fldChar", "instrText"):
+            part = _attribute(child, "fldCharType") or f"code {''.join(part.text for part in child.children)}"
+            yield Item("point", opening + child.raw + run.closing, name=part)
         elif child.name not in ("rPr", ""):
-            space = child.name in ("tab", "br", "cr")
-            yield Item("break" if space else "point", opening + child.raw + run.closing)
+            yield _single(child, _word_child, (opening, run.closing))
+
+
+def _attribute(node: Element, name: str) -> str:
+    return next((value for key, value in node.attributes.items() if key.endswith(f" {name}")), "")
+
+
+def _with_fields(items: Sequence[Item]) -> Iterator[Item]:
+    """Yields the items with fields as atoms, such as a page number. The result of a link is text."""
+    ends, place = _field_ends(items), 0
+    while place < len(items):
+        end = ends.get(place)
+        if end is None:
+            yield items[place]
+            place += 1
+            continue
+        parts = [item.raw for item in items[place:end]]
+        code = "".join(item.name.removeprefix("code ") for item in items[place:end] if item.name.startswith("code "))
+        result = next((n for n in range(place, end) if items[n].name == "separate"), end - 1) + 1
+        if result < end and _RESULT_IS_TEXT.match(code):
+            yield Item("open", "".join(parts[: result - place]), name=f"field {place}")
+            yield from items[result : end - 1]
+            yield Item("close", parts[-1], name=f"field {place}")
+        else:
+            yield Item("atom", "".join(parts))
+        place = end
+
+
+def _field_ends(items: Sequence[Item]) -> dict[int, int]:
+    """Returns where the fields begin and end that are within one paragraph, and nested with its elements."""
+    opened, ends = list[int](), dict[int, int]()
+    for n, item in enumerate(items):
+        if item.kind == "open" or item.name == "begin":
+            opened.append(n)
+        elif item.kind == "close" or item.name == "end":
+            first = opened.pop() if opened else n
+            if (item.kind == "close") != (items[first].kind == "open"):
+                opened.clear()
+            elif item.name == "end":
+                ends[first] = n + 1
+        elif item.kind == "break":
+            opened.clear()
+    return ends
 
 
 def _merged(items: Iterable[Item]) -> list[Item]:
     """Returns the items with neighbouring runs of the same properties as one. Word begins a new run at each edit."""
     merged: list[Item] = []
     for item in items:
-        if item.kind == "open" and item.name and merged and merged[-1].kind == "close" and merged[-1].name == item.name:
+        if item.kind == "open" and item.name.startswith(RUN) and merged and merged[-1].name == item.name:
             merged.pop()
         else:
             merged.append(item)

@@ -16,6 +16,7 @@ Claims = dict[int, list[tuple[Span, Span]]]  # for words of the translation: par
 
 MOST_PARTS = 20  # of a word; others stay whole
 
+_INNER = re.compile(r"\w(?:\S*\w)?")  # a word without the punctuation around it
 _AROUND = re.compile(r"^[^\w\s]+|(?<![^\w\s])[^\w\s]+$")
 
 
@@ -25,7 +26,8 @@ def divided_words(
     """Returns the words of a source and of its translation, divided where tags are, and the links between them.
 
     `edges` are where elements begin or end in the source, and `covered` is what the outermost ones cover. A word is
-    divided if all its parts inside elements are also in one of its linked words, which is divided likewise. Words with
+    divided if all its parts inside elements are also in one of its linked words, which is divided likewise, and so are
+    words of which only the punctuation before or after them is a part of its own. Words with
     parts inside elements that the translation has as often as the source are linked to each other alone.
     """
     targets = [match.span() for match in WORD.finditer(text)]
@@ -49,6 +51,10 @@ def divided_words(
         if places := _places(source, words[i], inside, text, others, claims):
             parts[i] = pieces_of[i]
             for piece, (j, place) in zip(inside, places, strict=True):
+                claims[j].append((piece, place))
+        elif found := _around(source, words[i], inside, text, {j: span for j, span in others.items() if not claims[j]}):
+            parts[i] = pieces_of[i]
+            for piece, j, place in found:
                 claims[j].append((piece, place))
     return _renumbered(words, parts, targets, claims, links)
 
@@ -94,6 +100,26 @@ def _places(
             return []
         found.append((left[0][0], place))
         after = place[1]
+    return found
+
+
+def _around(
+    source: str, whole: Span, pieces: Sequence[Span], text: str, others: dict[int, Span]
+) -> list[tuple[Span, int, Span]]:
+    """Returns parts of a word of the source, the numbers of words of the translation and where the parts are in them,
+    if all parts but one are punctuation, as in `(word).`"""
+    cores = [piece for piece in pieces if any(map(str.isalnum, source[slice(*piece)]))]
+    if len(cores) != 1 or cores == [whole]:
+        return []
+    (core,), found, numbers = cores, list[tuple[Span, int, Span]](), list(others)
+    for j, (begin, end) in others.items():
+        inner = _INNER.search(text, begin, end)
+        first, last = inner.span() if inner else (begin, end)
+        first = first if j == numbers[0] and core[0] > whole[0] else begin
+        last = last if j == numbers[-1] and core[1] < whole[1] else end
+        found.append((core, j, (first, last)))
+        found += [(pieces[0], j, (begin, first))] if first > begin and pieces[0] != core else []
+        found += [(pieces[-1], j, (last, end))] if last < end and pieces[-1] != core else []
     return found
 
 
