@@ -14,6 +14,7 @@ from vtrans.apps.documents.document import Translated, html_document
 from vtrans.apps.documents.files import FORMATS, open_file
 from vtrans.apps.documents.formats.subtitles import SubtitleDocument, broken
 from vtrans.apps.documents.formats.tagged import Tags, tagged_document
+from vtrans.apps.documents.formats.xliff import XLIFF_ENDINGS
 from vtrans.apps.documents.translating import Answers, Groups, Lines
 from vtrans.system.errors import DocumentError, DocumentSizeError
 from vtrans.text.words import has_spaces
@@ -150,7 +151,7 @@ XML = {
     ".ts": "<TS><context><message><source>A dog</source><translation/></message></context></TS>",
     ".tmx": '<tmx><body><tu><tuv xml:lang="en"><seg>A dog</seg></tuv></tu></body></tmx>',
     **dict.fromkeys(
-        (".xlf", ".xliff"),
+        XLIFF_ENDINGS,
         "<xliff><file><body><trans-unit><source>A dog</source></trans-unit></body></file></xliff>",
     ),
 }

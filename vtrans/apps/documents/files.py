@@ -24,7 +24,7 @@ from vtrans.apps.documents.formats.office import docx_document, odt_document
 from vtrans.apps.documents.formats.po import charset, po_document, po_languages
 from vtrans.apps.documents.formats.subtitles import SubtitleDocument
 from vtrans.apps.documents.formats.tmx import tmx_document
-from vtrans.apps.documents.formats.xliff import xliff_document, xliff_languages
+from vtrans.apps.documents.formats.xliff import XLIFF_ENDINGS, xliff_document, xliff_languages
 from vtrans.apps.documents.formats.xml import check, encoding
 from vtrans.system.errors import DocumentError, DocumentSizeError
 from vtrans.text.languages import base
@@ -35,7 +35,7 @@ MOST_TAGS = 10**6  # of the text in a zip file; each needs about 1 kB of memory
 MOST_MEMBERS = 1000  # of a zip file
 ROOTS = {".xml": b"<resources", ".ts": b"<TS"}  # what a file must have, if others with its ending have another format
 # Endings of files of strings, whose existing translations are completed.
-COMPLETED = (".json", ".arb", ".xml", ".strings", ".po", ".pot", ".xlf", ".xliff", ".ts")
+COMPLETED = (".json", ".arb", ".xml", ".strings", ".po", ".pot", *XLIFF_ENDINGS, ".ts")
 MARK = "\ufeff"  # the byte order mark
 # An encoding that is declared must read it likewise, as the declaration was read as ASCII. `idna` and `unicode_escape`,
 # which only Python has, do not.
@@ -237,7 +237,7 @@ FORMATS: dict[str, Open] = {
         _text(po_document, charset, entries=True, completes=True, named=lambda text: [("", po_languages(text)[1])]),
     ),
     **dict.fromkeys(
-        (".xlf", ".xliff"),
+        XLIFF_ENDINGS,
         _text(xliff_document, encoding, "xml", entries=True, completes=True, named=xliff_languages),
     ),
     ".tmx": _text(tmx_document, encoding, "xml", entries=True),

@@ -16,7 +16,7 @@ from vtrans.apps.documents.formats.app_strings.qt import ts_languages, ts_pairs
 from vtrans.apps.documents.formats.app_strings.xcstrings import xcstrings_languages, xcstrings_pairs
 from vtrans.apps.documents.formats.po import po_languages, po_pairs
 from vtrans.apps.documents.formats.tmx import tmx_languages, tmx_pairs
-from vtrans.apps.documents.formats.xliff import xliff_languages, xliff_pairs
+from vtrans.apps.documents.formats.xliff import XLIFF_ENDINGS, xliff_languages, xliff_pairs
 from vtrans.apps.documents.remembered import Remembered, TextPair, coded_pair
 from vtrans.apps.documents.sentences import PROTECTION, has_words
 from vtrans.system.errors import DocumentError
@@ -34,13 +34,13 @@ REASONS = {
 Read = Callable[[str, Languages], Iterator[Paired]]
 _FORMATS: dict[str, tuple[Callable[[str], tuple[str, str]], Read]] = {
     ".po": (po_languages, po_pairs),
-    **dict.fromkeys((".xlf", ".xliff"), (lambda text: next(iter(xliff_languages(text)), ("", "")), xliff_pairs)),
+    **dict.fromkeys(XLIFF_ENDINGS, (lambda text: next(iter(xliff_languages(text)), ("", "")), xliff_pairs)),
     ".tmx": (tmx_languages, tmx_pairs),
     ".xcstrings": (xcstrings_languages, xcstrings_pairs),
     ".ts": (ts_languages, ts_pairs),
 }
 """By the ending of the file name: the readers of a document's languages and of its strings."""
-XML = (".xlf", ".xliff", ".tmx", ".ts")
+XML = (*XLIFF_ENDINGS, ".tmx", ".ts")
 ENDINGS = tuple(_FORMATS)
 """The endings of the names of documents that have translations."""
 

@@ -17,6 +17,13 @@ from vtrans.system.errors import DocumentError
 from vtrans.text.languages import Languages
 
 _NAMESPACES = ("", *(f"urn:oasis:names:tc:xliff:document:{version}" for version in ("1.1", "1.2", "2.0", "2.1", "2.2")))
+XLIFF_ENDINGS = (
+    ".xlf",
+    ".xliff",
+    ".sdlxliff",
+    ".mqxliff",
+    ".mxliff",
+)  # the last three are those of Trados, memoQ, Phrase
 # The states of new segments in XLIFF 2.
 _REVIEW, _MEMORY = ({"state": "translated", "subState": f"vtrans:{name}"} for name in ("review", "memory"))
 _DONE = {"final", "signed-off"}  # states of targets that even `overwrite` leaves

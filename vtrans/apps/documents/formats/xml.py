@@ -22,6 +22,8 @@ LANGUAGE, SPACE = (f"http://www.w3.org/XML/1998/namespace {name}" for name in ("
 _ENCODING = re.compile(rb"""\s*<\?xml[^>]*?encoding\s*=\s*["']([\w.-]+)""")
 _PAIRS, _OPENING, _CLOSING = {"g", "mrk", "pc", "hi"}, {"bpt", "bx", "sc"}, {"ept", "ex", "ec"}
 
+_HALF = re.compile(r"(START|CLOSE)_(\w+?)(?:_\d+)?")  # of a pair of tags, as Angular names them
+
 Words = Callable[[str], Iterator[Item]]
 
 
@@ -58,8 +60,11 @@ class Element:
 
     @property
     def is_blank(self) -> bool:
-        """Whether there is neither text nor an inline element."""
-        return all(not child.name and not child.text.strip() for child in self.children)
+        """Whether there is neither text nor an inline element, except for those that surround nothing."""
+        return all(
+            child.is_blank if child.name in _PAIRS else not child.name and not child.text.strip()
+            for child in self.children
+        )
 
     def tag(self, **attributes: str | None) -> str:
         """Returns the opening tag with these attributes; None removes one."""
@@ -188,6 +193,8 @@ def _inline(node: Element, words: Words, pairs: Collection[str]) -> Iterator[Ite
         yield Item("open", node.opening, name=f"{node.begin}")
         yield from inline_items(node, words, pairs)
         yield Item("close", node.closing, name=f"{node.begin}")
+    elif half := _HALF.fullmatch(given.get("equiv") or given.get("id", "")):
+        yield Item("open" if half[1] == "START" else "close", node.raw, name=f"half {half[2]}")
     elif node.name in _OPENING | _CLOSING:
         pair = given.get("startRef") or given.get("rid") or given.get("i") or given.get("id", "")
         yield Item("open" if node.name in _OPENING else "close", node.raw, name=f"pair {pair}")
