@@ -35,7 +35,6 @@ from vtrans.search.loop import SearchTask, length_penalty
 from vtrans.search.options import Sampling
 from vtrans.search.rules import (
     NO_RULES,
-    ActiveRules,
     MinimumLength,
     NoRepeatedNgram,
     Prefix,
@@ -135,7 +134,7 @@ def test_a_constrained_beam_as_wide_as_the_space_equals_enumeration(name: str, a
     expected = sorted(scored, reverse=True)[:nbest]
     config = SearchConfig(beam=5 * 4 ** (limit - 1), alpha=alpha, stop="exhaustive")  # so that EOS is always within
     with torch.inference_mode():
-        rules = RuleSet(case.common(), [case.own(V)])
+        rules = RuleSet(case.common(), {0: case.own(V)})
         task = SearchTask([[*source, EOS_ID]], [limit], config, nbest, rules)
         ((_, found),) = beam_search(IncrementalDecoder(model), task)
     assert [h.tokens for h in found] == [tokens for _, tokens in expected]
@@ -150,7 +149,7 @@ def test_a_rule_changes_the_best_tokens_as_it_changes_the_whole_vocabulary() -> 
         numbers, random_nV = seeded(seed), seeded_arrays(seed)
         said = random_nV.integers(4, V, (5, 4))
         case = Case(suppressed=tuple(numbers.sample(range(V), 2)), min_length=numbers.choice((0, 9)))
-        rules = ActiveRules(case.common()[2:], {})
+        rules = RuleSet(case.common()[2:])
         logprobs_nV = np.log(random_nV.dirichlet(np.ones(V), 5))
         order_nV = (-logprobs_nV).argsort(1)[:, : best + (rules.most_forbidden or 0)]
         few = Step(Best(np.take_along_axis(logprobs_nV, order_nV, 1), order_nV), said)
@@ -168,7 +167,7 @@ def test_a_rule_changes_the_best_tokens_as_it_changes_the_whole_vocabulary() -> 
 def test_only_rules_that_still_matter_are_active() -> None:
     history = RowHistory(1, BOS_ID)
     history.enter([0, 1])
-    rules = RuleSet([MinimumLength(1), Suppressed((7,))], [[Prefix((4, 5))], []])
+    rules = RuleSet([MinimumLength(1), Suppressed((7,))], {0: [Prefix((4, 5))]})
     for newest, active, forbidden in ((4, 2, None), (5, 1, None), (6, 1, 1)):
         now = rules.now(history)
         assert (len(now.common), now.most_forbidden) == (active, forbidden)

@@ -15,7 +15,7 @@ from vtrans.config import SearchConfig
 from vtrans.engines.alignments import Links, links
 from vtrans.engines.candidates import Candidates
 from vtrans.engines.engine import Engine, Source
-from vtrans.search.banks import DynamicBeamAllocation, width_of
+from vtrans.search.banks import banked_search, width_of
 from vtrans.search.beam import beam_search
 from vtrans.search.decoder import Decoder, Ensemble, SubwordPair
 from vtrans.search.lexical import phrase_tokens
@@ -93,17 +93,17 @@ class ModelEngine(Engine, ABC):
             groups.setdefault(width_of(source.phrases, config.beam) if source.phrases else 0, []).append(i)
         for width, indices in groups.items():
             members = [sources[i] for i in indices]
-            phrases = [source.phrases for source in members]
-            banks = DynamicBeamAllocation(phrases, self._continues_V, config.beam, EOS_ID) if width else None
+            own = {i: source.rules for i, source in enumerate(members) if source.rules}
             tokens, limits = [source.tokens for source in members], [source.limit for source in members]
-            own = [source.rules for source in members]
-            rules = RuleSet(rules_of(config, self.tgt_vocab), own if any(own) else ())
+            rules = RuleSet(rules_of(config, self.tgt_vocab), own)
             decoder, task = self.decoder(members), SearchTask(tokens, limits, config, nbest, rules, abandoned)
-            if sampling is None:
-                found = self.beam_search(decoder, task, banks)
-            else:
+            if sampling is not None:
                 seeds = [derived_seed("sample", sampling.seed, source.name) for source in members]
                 found = sample(decoder, task, sampling, seeds)
+            elif width:
+                found = banked_search(decoder, task, [source.phrases for source in members], self._continues_V)
+            else:
+                found = self.beam_search(decoder, task)
             for i, hypotheses in found:
                 yield indices[i], hypotheses
 

@@ -23,13 +23,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vtrans.search.decoder import Best, LogprobBlock, Logprobs
-from vtrans.search.history import Ints, RowHistory
+from vtrans.search.beam import Beam
+from vtrans.search.decoder import Best, Decoder, LogprobBlock, Logprobs, State
+from vtrans.search.history import Ints
 from vtrans.search.lexical import ConstraintAutomaton, LexicalConstraint, least_tokens
+from vtrans.search.loop import Hypothesis, SearchTask, run
 from vtrans.search.ranking import Ranked, best_tokens
 
 # Banks that get K rows each. 4 reach the BLEU of 16 to within 0.4 with one to three reference words per line, or three
@@ -43,77 +46,92 @@ def width_of(phrases: Sequence[LexicalConstraint], beam: int) -> int:
     return int(beam * min(MOST_BANKS, 2 ** math.ceil(math.log2(least_tokens(phrases) + 1))))
 
 
-class DynamicBeamAllocation:
-    """Chooses the live hypotheses of a beam search by the phrases of each sentence.
+def banked_search(
+    decoder: Decoder[State],
+    task: SearchTask,
+    phrases: Sequence[Sequence[LexicalConstraint]],
+    continues_V: NDArray[np.bool_],
+) -> Iterator[tuple[int, list[Hypothesis]]]:
+    """As `beam_search`, but finished hypotheses contain the phrases of their sentence, which all sentences must have
+    the same `width_of`. `continues_V` says which tokens may continue a word."""
+    return run(DynamicBeamAllocation(decoder, task, phrases, continues_V))
 
-    All sentences must have the same `width_of` their phrases. `continues_V` says which tokens may continue a word.
-    Implements `beam.Choice`.
-    """
 
-    reads: int | None = None
-    ranks: int | None = None
+class DynamicBeamAllocation(Beam):
+    """Beam search that chooses the live hypotheses by the phrases of each sentence."""
 
     def __init__(
-        self, phrases: Sequence[Sequence[LexicalConstraint]], continues_V: NDArray[np.bool_], beam: int, eos_id: int
+        self,
+        decoder: Decoder[State],
+        task: SearchTask,
+        phrases: Sequence[Sequence[LexicalConstraint]],
+        continues_V: NDArray[np.bool_],
     ) -> None:
-        (self.width,) = {width_of(needed, beam) for needed in phrases}
-        self._beam, self._eos_id = beam, eos_id
+        (width,) = {width_of(needed, task.config.beam) for needed in phrases}
+        super().__init__(decoder, task, width)
+        self.reads = self.ranks = None
         self._phrases, self._continues_V, self._continues = phrases, continues_V, continues_V.tolist()
         self._automata: dict[int, ConstraintAutomaton] = {}  # of the sentences in the batch
 
-    def _automaton(self, sentence: int) -> ConstraintAutomaton:
-        if sentence not in self._automata:
-            self._automata[sentence] = ConstraintAutomaton(self._phrases[sentence], self._continues)
-        return self._automata[sentence]
+    def enter(self, sentences: Sequence[int]) -> None:
+        super().enter(sentences)
+        self._automata |= {i: ConstraintAutomaton(self._phrases[i], self._continues) for i in sentences}
 
-    def _state(self, history: RowHistory, b: int, k: int) -> int:
-        """Returns the state of an automaton after a row."""
-        return self._automaton(history.sentence(b)).state_of(tuple(map(int, history.path(b, k)[0])))
+    def leave(self, b: int) -> list[Hypothesis]:
+        del self._automata[self.history.sentence(b)]
+        return super().leave(b)
 
-    def candidates(self, blocks: Iterable[LogprobBlock], history: RowHistory, live_r: Ints) -> tuple[Logprobs, Ints]:
-        """Returns the log-probabilities and ids of the tokens by which rows may be extended, the best ones first; fewer
-        for some rows than for others, and then -inf."""
-        self._automata = {i: a for i, a in self._automata.items() if i in history.sentences}
-        wanted: list[tuple[int, ...]] = []
-        waiting: list[int] = []
-        for r, row in enumerate(live_r.tolist()):
-            b, k = divmod(row, history.width)
-            automaton, state = self._automaton(history.sentence(b)), self._state(history, b, k)
-            wanted.append(automaton.wanted[state])
+    def _state(self, b: int, k: int) -> tuple[ConstraintAutomaton, int]:
+        """Returns the automaton of a sentence and its state after a row."""
+        automaton = self._automata[self.history.sentence(b)]
+        return automaton, automaton.state_of(tuple(map(int, self.history.path(b, k)[0])))
+
+    def candidates(self, blocks: Iterable[LogprobBlock], live_r: Ints) -> tuple[Logprobs, Ints]:
+        """As in Beam; there are fewer for some rows than for others, and then -inf."""
+        rows, found = iter(live_r.tolist()), list[tuple[list[float], list[int]]]()
+        for block in blocks:
+            assert not isinstance(block, Best)
+            found += self._candidates(block, list(islice(rows, len(block))))
+        m = max(len(values) for values, _ in found)
+        values_rm, tokens_rm = np.full((len(found), m), -math.inf), np.zeros((len(found), m), dtype=np.int64)
+        for r, (values, tokens) in enumerate(found):
+            values_rm[r, : len(values)], tokens_rm[r, : len(values)] = values, tokens
+        return values_rm, tokens_rm
+
+    def _candidates(self, block_nV: Logprobs, rows: Sequence[int]) -> Iterator[tuple[list[float], list[int]]]:
+        """Yields the log-probabilities and ids of each row's best tokens, and of others that the phrases need, best
+        first."""
+        best_nm = best_tokens([block_nV], self.beam + 1)
+        for n, (row, values, tokens) in enumerate(zip(rows, *(each.tolist() for each in best_nm), strict=True)):
+            automaton, state = self._state(*divmod(row, self.history.width))
+            extras = {token: float(block_nV[n, token]) for token in automaton.wanted[state]}
             if automaton.waits[state]:
-                waiting.append(r)
-        extras = _Extras(wanted, waiting, self._continues_V, self._eos_id)
-        values_rm, tokens_rm = best_tokens(extras.read(blocks), self._beam + 1)
-        # The other tokens rank below the best ones.
-        more = [
-            sorted((-value, token) for token, value in row.items() if token not in tokens)
-            for row, tokens in zip(extras.values, tokens_rm.tolist(), strict=True)
-        ]
-        m, most = values_rm.shape[1], max(map(len, more))
-        values = np.pad(values_rm.astype(np.float64), ((0, 0), (0, most)), constant_values=-math.inf)
-        tokens_rx = np.pad(tokens_rm, ((0, 0), (0, most)))
-        for r, row_extras in enumerate(more):
-            for x, (minus_value, token) in enumerate(row_extras):
-                values[r, m + x], tokens_rx[r, m + x] = -minus_value, token
-        return values, tokens_rx
+                others_1V = np.where(self._continues_V, -math.inf, block_nV[[n]])
+                (logprobs,), (others,) = (each.tolist() for each in best_tokens([others_1V], 2))
+                # A hypothesis that EOS does not extend needs another possible token.
+                kept = 2 if others[0] == self.task.eos_id else 1
+                extras |= zip(others[:kept], logprobs[:kept], strict=True)
+            # The other tokens rank below the best ones.
+            more = sorted((-value, token) for token, value in extras.items() if token not in tokens)
+            yield [*values, *(-minus_value for minus_value, _ in more)], [*tokens, *(token for _, token in more)]
 
-    def choose(self, best: Ranked, history: RowHistory) -> tuple[Ranked, list[tuple[int, int]]]:
-        K = self._beam
-        columns_BW = np.full((len(best.sums), self.width), -1)  # of the live extensions, best first
+    def choose(self, best: Ranked) -> tuple[Ranked, list[tuple[int, int]]]:
+        K = self.beam
+        columns_BW = np.full((len(best.sums), self.history.width), -1)  # of the live extensions, best first
         ends: list[tuple[int, int]] = []
         possible_B = (best.sums > -math.inf).sum(1).tolist()
         for b, possible in enumerate(possible_B):
             if not possible:
                 continue
-            automaton, states = self._automaton(history.sentence(b)), dict[int, int]()
+            automaton, states = self._automata[self.history.sentence(b)], dict[int, int]()
             live: list[tuple[int, int, int]] = []  # rank among the live of its bank, bank, column
             others = [0] * (automaton.remaining[0] + 1)  # per bank, the extensions so far that do not finish
             ended = 0
             parents, tokens = best.parents[b, :possible].tolist(), best.tokens[b, :possible].tolist()
             for column, (parent, token) in enumerate(zip(parents, tokens, strict=True)):
                 if parent not in states:
-                    states[parent] = self._state(history, b, parent)
-                if token == self._eos_id:
+                    _, states[parent] = self._state(b, parent)
+                if token == self.task.eos_id:
                     if automaton.remaining[states[parent]] == 0:
                         if others[0] + ended < K:
                             ends.append((b, column))
@@ -127,41 +145,13 @@ class DynamicBeamAllocation:
                     live.append((others[bank], bank, column))
                 others[bank] += 1
             live.sort()
-            kept = sorted(column for _, _, column in live[: self.width])
+            kept = sorted(column for _, _, column in live[: self.history.width])
             columns_BW[b, : len(kept)] = kept
         live_BW = best.at(columns_BW)
         live_BW.sums[columns_BW < 0] = -math.inf
         return live_BW, ends
 
-    def best_row(self, rows: Sequence[tuple[int, float]], history: RowHistory, b: int) -> tuple[int, float]:
-        """Returns the first of a sentence's rows that need the fewest tokens."""
-        automaton = self._automaton(history.sentence(b))
-        return min(rows, key=lambda row: automaton.remaining[self._state(history, b, row[0])])
-
-
-class _Extras:
-    """Reads the log-probabilities of certain tokens from the blocks of a step: for each row the `wanted` tokens, and
-    for the `waiting` rows the best token that does not continue a word."""
-
-    def __init__(
-        self, wanted: Sequence[Sequence[int]], waiting: Sequence[int], continues_V: NDArray[np.bool_], eos_id: int
-    ) -> None:
-        self.values: list[dict[int, float]] = []  # per row
-        self._eos_id = eos_id
-        self._wanted, self._waiting, self._continues_V = wanted, set(waiting), continues_V
-
-    def read(self, blocks: Iterable[LogprobBlock]) -> Iterator[LogprobBlock]:
-        """Yields the blocks after reading them."""
-        for block in blocks:
-            assert not isinstance(block, Best)
-            begin, end = len(self.values), len(self.values) + len(block)
-            for row, r in enumerate(range(begin, end)):
-                wanted = list(self._wanted[r])
-                self.values.append(dict(zip(wanted, block[row, wanted].tolist(), strict=True)))
-            if waiting := [r - begin for r in range(begin, end) if r in self._waiting]:
-                values_n2, tokens_n2 = best_tokens([np.where(self._continues_V, -math.inf, block[waiting])], 2)
-                for n, tokens, values in zip(waiting, tokens_n2.tolist(), values_n2.tolist(), strict=True):
-                    # A hypothesis that EOS does not extend needs another possible token.
-                    kept = 2 if tokens[0] == self._eos_id else 1
-                    self.values[begin + n].update(zip(tokens[:kept], values[:kept], strict=True))
-            yield block
+    def best_unfinished(self, i: int, hypotheses: Sequence[Hypothesis]) -> Hypothesis:
+        """Returns the first of the hypotheses that need the fewest tokens."""
+        automaton = self._automata[i]
+        return min(hypotheses, key=lambda hypothesis: automaton.remaining[automaton.state_of(hypothesis.tokens)])

@@ -1,4 +1,4 @@
-"""The tokens so far of every row of a batch, and their log-probabilities.
+"""The rows of a batch: the tokens of each so far, their log-probabilities, and the sum of these.
 
 All histories end in the newest column of one table, whatever the age of their sentence. The search adds a column per
 step, and rules and results read it.
@@ -8,6 +8,7 @@ Legend: B places of sentences in the batch, K rows per sentence, N = B * K rows,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -20,14 +21,17 @@ ROOM = 32  # columns of a new table
 
 
 class RowHistory:
-    """The hypotheses of all rows. BOS, which every row is fed first, does not belong to them."""
+    """The hypotheses of all rows. BOS, which every row is fed first, does not belong to them. Of the rows of a new
+    sentence, which are all equal, every `apart`-th is live."""
 
-    def __init__(self, width: int, bos_id: int) -> None:
-        self.width, self.bos_id = width, bos_id
+    def __init__(self, width: int, bos_id: int, apart: int = 1) -> None:
+        self.width, self.bos_id, self._apart = width, bos_id, apart
         self.sentences: list[int | None] = []
         """The sentence in each place, as an index into the sources; None: an empty place."""
         self.newest_BK: Ints = np.empty((0, width), dtype=np.int64)
         """The token that each row is fed next."""
+        self.sums_BK: Floats = np.empty((0, width))
+        """The summed log-probability of each row; -inf: the row is not live."""
         self._begins: list[int] = []  # the column in which each place's sentence begins
         self._columns = 0
         # Tokens, -1 before the sentence begins, and log-probabilities. Token ids are exact in floating point.
@@ -42,6 +46,9 @@ class RowHistory:
         self._begins += [0] * added
         self.newest_BK = np.concatenate((self.newest_BK, np.empty((added, self.width), dtype=np.int64)))
         self.newest_BK[places] = self.bos_id
+        self.sums_BK = np.concatenate((self.sums_BK, np.empty((added, self.width))))
+        self.sums_BK[places] = -math.inf
+        self.sums_BK[places, :: self._apart] = 0.0
         new_N2T = np.empty((added * self.width, *self._table_N2T.shape[1:]))
         self._table_N2T = np.concatenate((self._table_N2T, new_N2T))
         for b, i in zip(places, sentences, strict=True):
@@ -51,9 +58,9 @@ class RowHistory:
 
     def select(self, places: Sequence[int]) -> None:
         """Keeps only the sentences in these places."""
-        self.sentences = [self.sentences[b] for b in places]
+        self.sentences[:] = [self.sentences[b] for b in places]
         self._begins = [self._begins[b] for b in places]
-        self.newest_BK = self.newest_BK[list(places)]
+        self.newest_BK, self.sums_BK = self.newest_BK[list(places)], self.sums_BK[list(places)]
         _, _, T = self._table_N2T.shape
         self._table_N2T = self._table_N2T.reshape(-1, self.width, 2, T)[list(places)].reshape(-1, 2, T)
 
@@ -79,6 +86,10 @@ class RowHistory:
             self._begins = [max(0, begin - oldest) for begin in self._begins]
         else:
             self._table_N2T = np.concatenate((self._table_N2T, np.empty_like(self._table_N2T)), 2)
+
+    def live(self) -> Ints:
+        """Returns the live rows [r], increasing indices into N."""
+        return (self.sums_BK > -math.inf).ravel().nonzero()[0]
 
     def sentence(self, b: int) -> int:
         """Returns the sentence in a place that is not empty."""

@@ -1,10 +1,13 @@
-"""The common parts of beam search and sampling: hypotheses, and the loop that batches sentences.
+"""The search of many sentences: hypotheses, batches, and the loop that fills these.
 
-Each step of the loop advances all sentences of the batch by one token. A sentence leaves when its search is finished,
-at the latest at its own length limit, and a waiting sentence takes its place (continuous batching). A sentence's result
-does not depend on the others in its batch. Rules change the log-probabilities of a step (rules.py), and a policy
-chooses its tokens: beam.py ranks them, sampling.py draws them. engines/compiled/plain_search.py does all of that by
-itself.
+- The state of a search is a batch of sentences: the decoder's state and, for each row, its tokens so far and their sum
+  of log-probabilities (history.py).
+- A step feeds each live row its newest token. The decoder returns the log-probabilities of the next one, rules change
+  them (rules.py), and the search chooses: beam.py ranks extensions, banks.py ranks them by the phrases that they still
+  need, sampling.py draws them. engines/compiled/plain_search.py does all of that by itself.
+- EOS ends a hypothesis if the search chooses it. A sentence leaves the batch when none of its rows is live, at the
+  latest at its own length limit, and a waiting sentence takes its place (continuous batching). Its result does not
+  depend on the others in its batch.
 
 Legend: B sentences in the batch, K rows per sentence (the width of the beam, or the samples), r live rows among the
 B * K.
@@ -12,9 +15,11 @@ B * K.
 
 from __future__ import annotations
 
+import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from vtrans.config import SearchConfig
 from vtrans.search.decoder import Decoder, LogprobBlock, State
@@ -66,101 +71,91 @@ def length_penalty(length: int, alpha: float, kind: str) -> float:
     return float(((5 + length) / 6 if kind == "gnmt" else length) ** alpha)
 
 
-class Policy(Protocol):
-    """Chooses the tokens of each step, by beam search or sampling, and extends the histories of all rows by them."""
+class SearchBatch(ABC):
+    """The sentences of a task that are searched together, each in a place. It begins empty.
 
-    history: RowHistory
-    parents_BK: Ints | None  # the old row that each row continues after a step; None if each row continues itself
-    reads: int | None  # the most probable tokens of a row that a step reads; None: all tokens
+    `batch_tokens` bounds their padded source tokens.
+    """
 
-    def live(self) -> Ints:
-        """Returns the live rows [r], increasing indices into the flattened B * K rows."""
-
-    def enter(self, places: Sequence[int]) -> None:
-        """Starts the new sentences in these places of the history."""
-
-    def advance(self, blocks: Iterable[LogprobBlock]) -> list[int]:
-        """Takes a step with the log-probabilities of the live rows; returns the sentences (indices into B) whose
-        search is finished."""
-
-    def leave(self, b: int) -> list[Hypothesis]:
-        """Returns the hypotheses of sentence `b`, whose search is finished."""
-
-    def select(self, places: Sequence[int]) -> None:
-        """Keeps only the sentences in these places."""
-
-
-class SearchBatch(Protocol):
-    """The sentences that are searched together, each in a place."""
-
-    @property
-    def sentences(self) -> list[int | None]:
+    def __init__(self, task: SearchTask, batch_tokens: int) -> None:
+        self.task, self.batch_tokens = task, batch_tokens
+        self.sentences: list[int | None] = []
         """The sentence in each place, as an index into the sources; None: an empty place."""
 
+    @abstractmethod
     def select(self, places: Sequence[int]) -> None:
         """Keeps only the sentences in these places."""
 
+    @abstractmethod
     def enter(self, sentences: Sequence[int]) -> None:
         """Starts new sentences in the empty places, and the others after the last place."""
 
+    @abstractmethod
     def step(self) -> list[int]:
         """Advances all sentences by one token. Returns the places of those whose search is finished."""
 
+    @abstractmethod
     def leave(self, b: int) -> list[Hypothesis]:
         """Returns the hypotheses of the sentence in a place, whose search is finished."""
 
 
-class StepBatch:
-    """The sentences of a search whose steps are those of a decoder, rules and a policy."""
+class StepBatch(SearchBatch):
+    """The sentences of a search whose steps are those of a decoder and rules. A subclass chooses the tokens."""
 
-    def __init__(self, decoder: Decoder[State], task: SearchTask, policy: Policy) -> None:
-        self.decoder, self.policy = decoder, policy
-        self.sources, self.rules = task.sources, task.rules
-        self.leave = policy.leave
+    reads: int | None = None
+    """The most probable tokens of a row that a step reads; None: all tokens."""
+
+    def __init__(self, decoder: Decoder[State], task: SearchTask, width: int, apart: int = 1) -> None:
+        # Wider sentences take fewer places of a batch.
+        super().__init__(task, task.config.batch_tokens * task.config.beam // max(width, task.config.beam))
+        self.decoder = decoder
+        self.history = RowHistory(width, task.bos_id, apart)
+        self.sentences = self.history.sentences
         self.state: Any = None  # None: the batch is empty
-
-    @property
-    def sentences(self) -> list[int | None]:
-        return self.policy.history.sentences
 
     def select(self, places: Sequence[int]) -> None:
         if places:
             self.decoder.select(self.state, places)
         else:
             self.state = None
-        self.policy.history.select(places)
-        self.policy.select(places)
+        self.history.select(places)
 
     def enter(self, sentences: Sequence[int]) -> None:
-        entering = [self.sources[i] for i in sentences]
+        entering = [self.task.sources[i] for i in sentences]
         if self.state is None:
-            self.state = self.decoder.start(entering, self.policy.history.width)
+            self.state = self.decoder.start(entering, self.history.width)
         else:
             self.decoder.admit(self.state, entering, [b for b, i in enumerate(self.sentences) if i is None])
-        self.policy.enter(self.policy.history.enter(sentences))
+        self.history.enter(sentences)
 
     def step(self) -> list[int]:
-        policy, history = self.policy, self.policy.history
-        live_r = policy.live()
-        active = self.rules.now(history)
+        history, live_r = self.history, self.history.live()
+        active = self.task.rules.now(history)
         more = active.most_forbidden
-        best = None if policy.reads is None or more is None else policy.reads + more
+        best = None if self.reads is None or more is None else self.reads + more
         blocks = self.decoder.step(self.state, history.newest_BK, live_r, best)
-        finished = policy.advance(active.applied(blocks, history, live_r))
-        if len(finished) < sum(i is not None for i in history.sentences):
-            if policy.parents_BK is not None:
-                self.decoder.reorder(self.state, policy.parents_BK)
+        parents_BK = self.extend(active.applied(blocks, history, live_r), live_r)
+        tops = history.sums_BK.max(1).tolist()
+        finished = [b for b, i in enumerate(self.sentences) if i is not None and tops[b] == -math.inf]
+        if max(tops) > -math.inf:
+            if parents_BK is not None:
+                self.decoder.reorder(self.state, parents_BK)
             if finished:
                 self.decoder.drop(self.state, finished)
         return finished
 
+    @abstractmethod
+    def extend(self, blocks: Iterable[LogprobBlock], live_r: Ints) -> Ints | None:
+        """Extends all rows of the history by a token, given the log-probabilities of the live ones. Returns the old row
+        [B, K] that each row continues, or None if each continues itself."""
 
-def run(batch: SearchBatch, task: SearchTask, batch_tokens: int) -> Iterator[tuple[int, list[Hypothesis]]]:
+
+def run(batch: SearchBatch) -> Iterator[tuple[int, list[Hypothesis]]]:
     """Yields (index of a source, hypotheses) as sentences finish, in no fixed order.
 
-    `batch` is empty. `batch_tokens` bounds the padded source tokens of a batch. Sources enter in the order given.
-    Raises AbandonedError at the first step before which the task has been abandoned.
+    Sources enter in the order given. Raises AbandonedError at the first step before which the task has been abandoned.
     """
+    task = batch.task
     assert task.nbest >= 1, task.nbest
     assert len(task.sources) == len(task.limits), (len(task.sources), len(task.limits))
     assert all(task.sources), "a source is empty; it must end in EOS"
@@ -172,7 +167,7 @@ def run(batch: SearchBatch, task: SearchTask, batch_tokens: int) -> Iterator[tup
         if changed:
             live = [b for b, i in enumerate(batch.sentences) if i is not None]
             places = len(batch.sentences)
-            fresh = _fresh(lengths, [i for i in batch.sentences if i is not None], waiting, batch_tokens)
+            fresh = _fresh(lengths, [i for i in batch.sentences if i is not None], waiting, batch.batch_tokens)
             empty = places - len(live)
             if not live and not fresh:
                 return

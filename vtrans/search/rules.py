@@ -11,9 +11,9 @@ Legend: n rows of a block, T tokens so far, V vocabulary, v columns of a block, 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import groupby
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby, islice
 from typing import Protocol
 
 import numpy as np
@@ -261,28 +261,18 @@ class RuleSet:
     """The rules of a search: those of all sentences, and those of each sentence, which are applied first."""
 
     common: Sequence[Rule] = ()
-    own: Sequence[Sequence[Rule]] = ()  # per sentence; none: no sentence has any
+    own: Mapping[int, Sequence[Rule]] = field(default_factory=dict)  # by sentence
 
-    def now(self, history: RowHistory) -> ActiveRules:
+    def now(self, history: RowHistory) -> RuleSet:
         """Returns the rules that matter in the next step."""
         if not self.common and not self.own:
-            return NONE_ACTIVE
+            return self
         ages = {i: history.age(b) for b, i in enumerate(history.sentences) if i is not None}
         youngest = min(ages.values())
-        common = [rule for rule in self.common if youngest < rule.steps]
-        own: dict[int, list[Rule]] = {}
-        for i, age in ages.items() if self.own else ():
-            if rules := [rule for rule in self.own[i] if age < rule.steps]:
-                own[i] = rules
-        return ActiveRules(common, own)
-
-
-@dataclass(frozen=True)
-class ActiveRules:
-    """The rules that matter in a step."""
-
-    common: Sequence[Rule]
-    own: dict[int, list[Rule]]  # by sentence
+        own = {i: [rule for rule in self.own[i] if age < rule.steps] for i, age in ages.items() if i in self.own}
+        return RuleSet(
+            [rule for rule in self.common if youngest < rule.steps], {i: rules for i, rules in own.items() if rules}
+        )
 
     @property
     def most_forbidden(self) -> int | None:
@@ -298,14 +288,12 @@ class ActiveRules:
 
     def applied(self, blocks: Iterable[LogprobBlock], history: RowHistory, live_r: Ints) -> Iterator[LogprobBlock]:
         """Yields the log-probabilities of the live rows after all rules."""
-        if not self.common and not self.own:
-            yield from blocks
-            return
-        rows = live_r.tolist()
-        done = 0
+        rows = iter(live_r.tolist())
         for block in blocks:
-            here = rows[done : done + len(logprobs_of(block))]
-            done += len(here)
+            if not self.common and not self.own:
+                yield block
+                continue
+            here = list(islice(rows, len(logprobs_of(block))))
             step, begin = Step(block, history.tokens(here)), 0
             for b, of_sentence in groupby(here, lambda row: row // history.width):
                 end = begin + len(list(of_sentence))
@@ -317,5 +305,4 @@ class ActiveRules:
             yield step.block()
 
 
-NONE_ACTIVE = ActiveRules((), {})
 NO_RULES = RuleSet()

@@ -13,7 +13,7 @@ from itertools import islice
 import numpy as np
 
 from vtrans.search.decoder import Best, Decoder, LogprobBlock, State, bad_logprobs
-from vtrans.search.history import Floats, Ints, RowHistory
+from vtrans.search.history import Floats, Ints
 from vtrans.search.loop import Hypothesis, SearchTask, StepBatch, run
 from vtrans.search.options import Sampling
 from vtrans.search.ranking import LOWEST
@@ -34,58 +34,41 @@ def sample(
     the rules leave no token possible. Raises VtransError if the decoder returns NaN.
     """
     assert len(seeds) == len(task.sources), (len(seeds), len(task.sources))
-    config = task.config
-    # Many samples fill a batch with few sentences: it gets no more rows than in a search.
-    batch_tokens = config.batch_tokens * config.beam // max(task.nbest, config.beam)
-    return run(StepBatch(decoder, task, _Sampler(task, sampling, seeds)), task, batch_tokens)
+    return run(_Sampler(decoder, task, sampling, seeds))
 
 
-class _Sampler:
+class _Sampler(StepBatch):
     """The samples of all sentences. A complete sample is fed BOS until all of its sentence's samples are complete."""
 
-    parents_BK: Ints | None = None
-    reads: int | None = None
+    def __init__(self, decoder: Decoder[State], task: SearchTask, sampling: Sampling, seeds: Sequence[int]) -> None:
+        # Many samples fill a batch with few sentences: it gets no more rows than in a search.
+        super().__init__(decoder, task, task.nbest)
+        self.sampling, self.seeds = sampling, seeds
+        self.generators: dict[int, list[random.Random]] = {}  # by sentence, of each row
+        self.samples: dict[int, dict[int, Hypothesis]] = {}  # by sentence, the complete ones by row
 
-    def __init__(self, task: SearchTask, sampling: Sampling, seeds: Sequence[int]) -> None:
-        self.limits, self.sampling, self.seeds = task.limits, sampling, seeds
-        self.bos_id, self.eos_id = task.bos_id, task.eos_id
-        self.history = RowHistory(task.nbest, task.bos_id)
-        self.growing_BK = np.empty((0, task.nbest), dtype=np.bool_)
-        self.generators: list[list[random.Random]] = []  # per place, of each row
-        self.samples: list[dict[int, Hypothesis]] = []  # per place, the complete ones by row
-
-    def enter(self, places: Sequence[int]) -> None:
-        added, K = len(self.history.sentences) - len(self.samples), self.history.width
-        self.growing_BK = np.concatenate((self.growing_BK, np.empty((added, K), dtype=np.bool_)))
-        self.growing_BK[places] = True
-        self.generators += [[] for _ in range(added)]
-        self.samples += [{} for _ in range(added)]
-        for b in places:
-            seed = self.seeds[self.history.sentence(b)]
+    def enter(self, sentences: Sequence[int]) -> None:
+        super().enter(sentences)
+        for i in sentences:
             # Python promises that a text seed gives the same numbers in every version.
-            self.generators[b], self.samples[b] = [random.Random(f"{seed} {k}") for k in range(K)], {}
+            self.generators[i] = [random.Random(f"{self.seeds[i]} {k}") for k in range(self.history.width)]
+            self.samples[i] = {}
 
-    def live(self) -> Ints:
-        return np.flatnonzero(self.growing_BK)
-
-    def advance(self, blocks: Iterable[LogprobBlock]) -> list[int]:
-        rows = [divmod(row, self.history.width) for row in self.live().tolist()]
-        places = (self.generators[b][k].random() for b, k in rows)
+    def extend(self, blocks: Iterable[LogprobBlock], live_r: Ints) -> None:
+        history = self.history
+        rows = [divmod(row, history.width) for row in live_r.tolist()]
+        places = (self.generators[history.sentence(b)][k].random() for b, k in rows)
         drawn = [self._draw(block, places) for block in blocks]
         tokens_r, logprobs_r = (np.concatenate(parts) for parts in zip(*drawn, strict=True))
-        ends_r, stuck_r = tokens_r == self.eos_id, logprobs_r == -math.inf
-        tokens_BK, logprobs_BK = np.full(self.growing_BK.shape, self.bos_id), np.zeros(self.growing_BK.shape)
-        tokens_BK[self.growing_BK] = np.where(ends_r | stuck_r, self.bos_id, tokens_r)
-        logprobs_BK[self.growing_BK] = logprobs_r
-        self.history.extend(None, tokens_BK, logprobs_BK)
-        finished = []
+        ends_r, stuck_r = tokens_r == self.task.eos_id, logprobs_r == -math.inf
+        tokens_N, logprobs_N = np.full(history.sums_BK.size, self.task.bos_id), np.zeros(history.sums_BK.size)
+        tokens_N[live_r], logprobs_N[live_r] = np.where(ends_r | stuck_r, self.task.bos_id, tokens_r), logprobs_r
+        history.extend(None, tokens_N.reshape(-1, history.width), logprobs_N.reshape(-1, history.width))
         for (b, k), end, stuck in zip(rows, ends_r.tolist(), stuck_r.tolist(), strict=True):
-            if end or stuck or self.history.age(b) == self.limits[self.history.sentence(b)]:
-                self.growing_BK[b, k] = False
-                self.samples[b][k] = _hypothesis(self.history.path(b, k), end=end, stuck=stuck)
-                if len(self.samples[b]) == self.history.width:
-                    finished.append(b)
-        return finished
+            i = history.sentence(b)
+            if end or stuck or history.age(b) == self.task.limits[i]:
+                history.sums_BK[b, k] = -math.inf
+                self.samples[i][k] = _hypothesis(history.path(b, k), end=end, stuck=stuck)
 
     def _draw(self, block: LogprobBlock, places: Iterator[float]) -> tuple[Ints, Floats]:
         """Draws one token for each row of a block; returns the tokens and their log-probabilities [n]."""
@@ -98,12 +81,9 @@ class _Sampler:
         return tokens_n, logprobs_nV[np.arange(len(block)), tokens_n]
 
     def leave(self, b: int) -> list[Hypothesis]:
-        return [hypothesis for _, hypothesis in sorted(self.samples[b].items())]
-
-    def select(self, places: Sequence[int]) -> None:
-        self.growing_BK = self.growing_BK[list(places)]
-        self.generators = [self.generators[b] for b in places]
-        self.samples = [self.samples[b] for b in places]
+        i = self.history.sentence(b)
+        del self.generators[i]
+        return [hypothesis for _, hypothesis in sorted(self.samples.pop(i).items())]
 
 
 def _hypothesis(path_2T: Floats, *, end: bool, stuck: bool) -> Hypothesis:

@@ -17,8 +17,7 @@ from translators import SMALL, loaded, sentences, translator, vocabulary
 from vtrans.config import SearchConfig
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.search.avoid import VocabularyBytes
-from vtrans.search.banks import DynamicBeamAllocation, width_of
-from vtrans.search.beam import beam_search
+from vtrans.search.banks import banked_search, width_of
 from vtrans.search.lexical import LexicalConstraint, Variant, least_tokens
 from vtrans.search.loop import Hypothesis, SearchTask
 from vtrans.search.options import Sampling
@@ -74,9 +73,8 @@ def search(
     nbest = config.pop("nbest", 1)
     decoder = FakeDecoder(table, limits=dict(zip(sources, limits, strict=True)))
     settings = SearchConfig(**config)
-    banks = DynamicBeamAllocation(phrases, continues_V, settings.beam, EOS)
     task = SearchTask(sources, limits, settings, nbest, bos_id=BOS, eos_id=EOS)
-    results = beam_search(decoder, task, banks)
+    results = banked_search(decoder, task, phrases, continues_V)
     return [hypotheses for _, hypotheses in sorted(results, key=lambda pair: pair[0])]
 
 

@@ -16,10 +16,10 @@ import numpy as np
 
 from vtrans.config.threads import threads
 from vtrans.engines.compiled.decoder import CompiledDecoder, CompiledState, memory
-from vtrans.search.beam import Choice, beam_search
+from vtrans.search.beam import beam_search
 from vtrans.search.decoder import Decoder, bad_logprobs
 from vtrans.search.history import Floats
-from vtrans.search.loop import Hypothesis, SearchTask, run
+from vtrans.search.loop import Hypothesis, SearchBatch, SearchTask, run
 from vtrans.search.rules import Begin, MinimumLength, Suppressed
 
 STOPS = ("count", "current", "exhaustive", "shrink")
@@ -55,13 +55,11 @@ def is_plain(task: SearchTask) -> bool:
     return task.config.beam_groups == 1 and not task.rules.own and simple
 
 
-def search(
-    decoder: Decoder[Any], task: SearchTask, choice: Choice | None = None
-) -> Iterator[tuple[int, list[Hypothesis]]]:
+def search(decoder: Decoder[Any], task: SearchTask) -> Iterator[tuple[int, list[Hypothesis]]]:
     """As `beam_search`, which it calls for other decoders and for searches that are not plain."""
-    if isinstance(decoder, CompiledDecoder) and choice is None and is_plain(task):
+    if isinstance(decoder, CompiledDecoder) and is_plain(task):
         return plain_search(decoder, task)
-    return beam_search(decoder, task, choice)
+    return beam_search(decoder, task)
 
 
 def plain_search(decoder: CompiledDecoder, task: SearchTask) -> Iterator[tuple[int, list[Hypothesis]]]:
@@ -83,19 +81,18 @@ def plain_search(decoder: CompiledDecoder, task: SearchTask) -> Iterator[tuple[i
         bos=task.bos_id,
         eos=task.eos_id,
     )
-    return run(_PlainBatch(decoder, task, request), task, min(config.batch_tokens, THREAD_TOKENS * threads()))
+    return run(_PlainBatch(decoder, task, request))
 
 
-class _PlainBatch:
-    """Implements `loop.SearchBatch`."""
+class _PlainBatch(SearchBatch):
+    """The sentences of a plain search, whose steps are calls of the compiled code."""
 
     pointer: int | None = None
 
     def __init__(self, decoder: CompiledDecoder, task: SearchTask, request: Request) -> None:
+        super().__init__(task, min(task.config.batch_tokens, THREAD_TOKENS * threads()))
         self.decoder, self.library = decoder, decoder.library
-        self.sources, self.limits = task.sources, task.limits
         self.request = request  # the search refers to its array
-        self.sentences: list[int | None] = []
         self.state = CompiledState(decoder.compiled, request.beam)
         self.endings = (Ending * request.nbest)()
         self.pointer = self.library.new_search(self.state.pointer, ctypes.byref(request))
@@ -109,8 +106,10 @@ class _PlainBatch:
 
     def enter(self, sentences: Sequence[int]) -> None:
         empty = [b for b, i in enumerate(self.sentences) if i is None]
-        self.decoder.admit(self.state, [self.sources[i] for i in sentences], empty)
-        self.library.search_enter(self.pointer, memory(np.array([self.limits[i] for i in sentences], dtype=np.int64)))
+        self.decoder.admit(self.state, [self.task.sources[i] for i in sentences], empty)
+        self.library.search_enter(
+            self.pointer, memory(np.array([self.task.limits[i] for i in sentences], dtype=np.int64))
+        )
         for b, i in zip(empty, sentences, strict=False):
             self.sentences[b] = i
         self.sentences += sentences[len(empty) :]
@@ -125,7 +124,7 @@ class _PlainBatch:
     def leave(self, b: int) -> list[Hypothesis]:
         number = self.sentences[b]
         assert number is not None
-        paths_n2T = np.empty((len(self.endings), 2, self.limits[number]))
+        paths_n2T = np.empty((len(self.endings), 2, self.task.limits[number]))
         count = self.library.search_leave(self.pointer, b, self.endings, memory(paths_n2T))
         return [_hypothesis(self.endings[n], *paths_n2T[n]) for n in range(count)]
 
