@@ -15,9 +15,8 @@ from vtrans.apps.documents.files import open_file
 from vtrans.apps.documents.formats.html import read_html
 from vtrans.apps.documents.formats.office import docx_document, odt_document
 from vtrans.apps.documents.formats.subtitles import SubtitleDocument
-from vtrans.apps.server.limits import Limits
-from vtrans.apps.server.parameters import Upload, file_request, parameters, translate_request
-from vtrans.apps.server.refusals import Refusal
+from vtrans.apps.server.libretranslate import FileRequest, TranslateRequest
+from vtrans.apps.server.requests import Refusal, Upload, fields_of
 from vtrans.system.errors import DocumentError
 
 W, R = "http://schemas.openxmlformats.org/wordprocessingml/2006/main", "urn:oasis:names:tc:opendocument:xmlns:text:1.0"
@@ -47,13 +46,13 @@ def request(parts: Sequence[bytes], folder: Path) -> None:
     """The content type, the query string and the body."""
     kind, query, body = parts[0], parts[1], CUT.join(parts[2:])
     scope = {"type": "http", "method": "POST", "headers": [(b"content-type", kind)], "query_string": query, "app": None}
-    fields = asyncio.run(parameters(Request(scope), body))
+    fields = asyncio.run(fields_of(Request(scope), body))
     if isinstance(fields.get("file"), Upload):
-        upload, _, _ = file_request(fields)
+        upload = FileRequest.of(fields).file
         open_file(upload.name, upload.content, 100_000)
     else:
-        asked = translate_request(fields, Limits())
-        for given in asked.texts:
+        asked = TranslateRequest.of(fields)
+        for given in asked.q if isinstance(asked.q, list) else [asked.q]:
             READERS[asked.format](given, asked.source)
 
 

@@ -16,7 +16,7 @@ from vtrans.apps.documents.document import Translated
 from vtrans.apps.documents.memory import Memory
 from vtrans.apps.server.access import Access
 from vtrans.apps.server.app import make_app
-from vtrans.apps.server.batching import Ready, RequestOptions, Worker
+from vtrans.apps.server.batching import Batch, RequestOptions, Worker
 from vtrans.apps.server.limits import Limits
 from vtrans.apps.server.running import listen, make_server
 from vtrans.apps.server.service import Service
@@ -46,7 +46,7 @@ class Blocked:
     def __init__(self) -> None:
         self.busy, self.ended = threading.Event(), threading.Event()
 
-    def __call__(self, lines: Sequence[Line], options: RequestOptions, ready: Ready) -> list[list[Translated]]:
+    def __call__(self, lines: Sequence[Line], options: RequestOptions, ready: Batch) -> list[list[Translated]]:
         if any(line.text == "never" for line in lines):
             self.busy.set()
             until = time.monotonic() + 30

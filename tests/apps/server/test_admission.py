@@ -17,8 +17,8 @@ from services import FORM, JSON, Blocked, Client, serving
 from starlette.requests import Request
 
 from vtrans.apps.documents.memory import Memory
-from vtrans.apps.server.admission import UNFINISHED, WRONG_KEYS, client_of
 from vtrans.apps.server.limits import Keys, Limits
+from vtrans.apps.server.request_handler import UNFINISHED, WRONG_KEYS, client_of
 
 BODY = json.dumps({"q": "a b", "source": "en", "target": "de"}).encode()
 PROXY = ["127.0.0.1"]

@@ -13,7 +13,7 @@ from services import Blocked, reversed_words
 from translators import window
 
 from vtrans.apps.documents.document import Translated
-from vtrans.apps.server.batching import LONG_LINE, WINDOW, Ready, RequestOptions, Slots, Worker
+from vtrans.apps.server.batching import LONG_LINE, WINDOW, Batch, RequestOptions, Slots, Worker
 from vtrans.translate.steps.line import Line
 
 ONE = RequestOptions()
@@ -26,7 +26,7 @@ class Gated:
         self.batches: list[list[str]] = []
         self.busy, self.gate = threading.Event(), threading.Semaphore(0)
 
-    def __call__(self, lines: Sequence[Line], options: RequestOptions, ready: Ready) -> list[list[Translated]]:
+    def __call__(self, lines: Sequence[Line], options: RequestOptions, ready: Batch) -> list[list[Translated]]:
         self.batches.append([line.text for line in lines])
         self.busy.set()
         assert self.gate.acquire(timeout=30)
@@ -132,7 +132,7 @@ async def test_a_cancelled_request_leaves_the_queue() -> None:
 
 @with_event_loop
 async def test_only_the_request_that_fails_gets_the_error() -> None:
-    def picky(lines: Sequence[Line], options: RequestOptions, ready: Ready) -> list[list[Translated]]:
+    def picky(lines: Sequence[Line], options: RequestOptions, ready: Batch) -> list[list[Translated]]:
         if any(line.text == "bad" for line in lines):
             raise ValueError("bad")
         return reversed_words(lines, options)
@@ -167,7 +167,7 @@ async def test_slots_bound_the_batches_that_several_workers_translate_at_a_time(
 @with_event_loop
 async def test_a_request_is_answered_when_its_own_lines_are_ready() -> None:
     class Early(Gated):
-        def __call__(self, lines: Sequence[Line], options: RequestOptions, ready: Ready) -> list[list[Translated]]:
+        def __call__(self, lines: Sequence[Line], options: RequestOptions, ready: Batch) -> list[list[Translated]]:
             for k, found in enumerate(reversed_words(lines, options)):
                 if "early" in lines[k].text:
                     ready(k, found)
@@ -206,7 +206,7 @@ async def test_a_batch_ends_when_nobody_waits_for_it_any_more() -> None:
 @with_event_loop
 async def test_long_lines_leave_a_slot_to_others() -> None:
     class GatedIfLong(Gated):
-        def __call__(self, lines: Sequence[Line], options: RequestOptions, ready: Ready) -> list[list[Translated]]:
+        def __call__(self, lines: Sequence[Line], options: RequestOptions, ready: Batch) -> list[list[Translated]]:
             return (
                 super().__call__(lines, options, ready)
                 if len(lines[0].text) > LONG_LINE

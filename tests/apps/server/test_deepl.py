@@ -22,7 +22,7 @@ from vtrans.apps.server.batching import RequestOptions
 from vtrans.apps.server.deepl import glossaries
 from vtrans.apps.server.deepl.glossaries import MOST_CHARACTERS, Glossaries, entries_of
 from vtrans.apps.server.limits import Keys, Limits
-from vtrans.apps.server.refusals import Refusal
+from vtrans.apps.server.requests import Refusal
 from vtrans.translate.steps.line import Line
 
 ONE, TWO = "DeepL-Auth-Key one", "DeepL-Auth-Key two"
@@ -208,14 +208,15 @@ def test_what_is_stored_survives_a_kill(tmp_path: Path) -> None:
         "from vtrans.apps.documents.database import Database\n"
         "from vtrans.apps.documents.memory import Memory\n"
         "from vtrans.apps.server.deepl.glossaries import Glossaries, StoredGlossary\n"
-        "from vtrans.apps.server.deepl.usage import Usage\n"
+        "from vtrans.apps.server.limits import Usage\n"
         "path, languages, n = Path(sys.argv[1]), Languages('en', 'de'), 0\n"
         "glossaries, usage = Glossaries(Database(path)), Usage(Database(path, durable=False), 0)\n"
         "memory = Memory(path)\n"
         "entries = {'a': 'b'}\n"
         "while True:\n"
         "    entries[f't{n}'] = 'x'\n"
-        "    glossaries.put('me', StoredGlossary('id', f'{n}', 'now', {languages: entries})); usage.add('me', 1)\n"
+        "    glossaries.put('me', StoredGlossary('id', f'{n}', 'now', {languages: entries}))\n"
+        "    with usage.counted('me', ['x']): pass\n"
         "    memory.add(languages, f'{n}', f'x{n}')\n"
         "    n += 1; print(n, flush=True)\n"
     )

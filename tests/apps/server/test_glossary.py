@@ -11,8 +11,8 @@ from translators import translator
 
 from vtrans.apps.documents.document import Translated
 from vtrans.apps.server.batching import RequestOptions
+from vtrans.apps.server.libretranslate import GLOSSARY_CHARACTERS, GLOSSARY_TERMS
 from vtrans.apps.server.models import workers_for
-from vtrans.apps.server.parameters import GLOSSARY_CHARACTERS, GLOSSARY_TERMS
 from vtrans.system.errors import InputError
 from vtrans.translate.division import Division
 from vtrans.translate.steps.line import Line

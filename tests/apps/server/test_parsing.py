@@ -11,9 +11,9 @@ import pytest
 from services import FORM, JSON, serving
 
 from vtrans.apps.documents.memory import Memory
-from vtrans.apps.server import parameters
+from vtrans.apps.server import requests
 from vtrans.apps.server.client_threads import CLIENT, in_thread
-from vtrans.apps.server.deepl import glossary_endpoints
+from vtrans.apps.server.deepl import glossaries
 
 
 def test_an_abandoned_call_holds_up_its_client_only() -> None:
@@ -50,8 +50,8 @@ GLOSSARY = {"name": "a", "source_lang": "en", "target_lang": "de", "entries": "a
 @pytest.mark.parametrize(
     ("module", "name", "path", "body", "kind"),
     [
-        (glossary_endpoints, "entries_of", "/v2/glossaries", json.dumps(GLOSSARY).encode(), JSON),
-        (parameters, "parse_qsl", "/translate", b"a=1&" * 20_000, FORM),
+        (glossaries, "entries_of", "/v2/glossaries", json.dumps(GLOSSARY).encode(), JSON),
+        (requests, "parse_qsl", "/translate", b"a=1&" * 20_000, FORM),
     ],
     ids=["a glossary", "a form"],
 )

@@ -6,7 +6,6 @@ import asyncio
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -177,14 +176,6 @@ def test_the_memory_is_closed_when_the_server_stops(
     for memory in made:
         with pytest.raises(FileError):
             len(memory)
-
-
-def test_no_two_servers_share_a_port_of_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    # There, SO_REUSEADDR lets them; here, another option of sockets shows that it was not set.
-    monkeypatch.setattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_KEEPALIVE, raising=False)
-    with listen("127.0.0.1", 0) as made:
-        assert made.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR) == 0
-        assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
 
 
 def test_the_engine_of_the_models_can_be_chosen(

@@ -12,8 +12,8 @@ from translators import sentences, translator, window
 
 from vtrans.apps.documents.document import Translated
 from vtrans.apps.server.batching import RequestOptions
+from vtrans.apps.server.libretranslate import SEARCH_KEYS
 from vtrans.apps.server.models import workers_for
-from vtrans.apps.server.parameters import SEARCH_KEYS
 from vtrans.translate.division import Division
 from vtrans.translate.steps.line import Line
 
@@ -26,8 +26,9 @@ def settings(lines: Sequence[Line], options: RequestOptions, ready: object) -> l
 @pytest.mark.parametrize("name", SEARCH_KEYS)
 def test_a_request_may_have_any_allowed_value_of_a_setting_and_no_other(name: str) -> None:
     key = SEARCH_KEYS[name]
-    largest: Any = list(key.choices)[-1] if key.choices else ["a"] if key.kind is list else key.kind(key.high)
-    wrong: Any = "never" if key.choices else ["a"] * (int(key.request or 0) + 1) if key.kind is list else key.high + 1
+    most = int(key.request or 0)
+    largest: Any = list(key.choices)[-1] if key.choices else ["a"] if key.kind is list else key.kind(most)
+    wrong: Any = "never" if key.choices else ["a"] * (most + 1) if key.kind is list else most + 1
     with serving(translate=settings) as client:
         said = client.translate("x", **{name: largest}).json["translatedText"]
         assert said == repr(({name: tuple(largest) if key.kind is list else largest}, 1))

@@ -8,7 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
 from vtrans.apps.server.limits import Keys
+from vtrans.apps.server.requests import CLOSE, Refusal
 from vtrans.system.errors import InputError
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -106,3 +110,26 @@ def _origin(text: str) -> str | None:
 def url_at(host: str, port: int) -> str:
     """Returns the URL of a server at an address."""
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def guarded(app: ASGIApp, access: Access) -> ASGIApp:
+    """Refuses requests for hosts that the server must not answer for, and tells browsers to trust the type of each
+    answer, so that they never run a translated text as a script.
+
+    A page of another site whose name resolves to this machine (DNS rebinding) could otherwise use the server as if it
+    were its own.
+    """
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_typed(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message)["X-Content-Type-Options"] = "nosniff"
+            await send(message)
+
+        answered_by, host = app, Headers(scope=scope).get("host", "") if scope["type"] == "http" else ""
+        if not access.serves_host(host):
+            sentence = f"The host {host[:100]!r} is not served; the option --allowed-hosts adds it."
+            answered_by = Refusal(403, sentence, CLOSE).response(scope["path"])
+        await answered_by(scope, receive, send_typed)
+
+    return answer

@@ -13,8 +13,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from vtrans.apps.documents.document import Translated
 from vtrans.apps.documents.translating import Nbest
@@ -46,17 +48,7 @@ class RequestOptions:
     confidence: bool = False
 
 
-class Ready(Protocol):
-    """Receives the translations of a batch, and tells whether they are still needed."""
-
-    def __call__(self, k: int, translations: Sequence[Translated], /) -> None:
-        """Takes the translations of line `k`."""
-
-    def abandoned(self) -> bool:
-        """Returns whether every line that is not ready belongs to a request whose client has gone."""
-
-
-Translate = Callable[[Sequence[Line], RequestOptions, Ready], Sequence[Sequence[Translated]]]
+Translate = Callable[[Sequence[Line], RequestOptions, "Batch"], Sequence[Sequence[Translated]]]
 """Returns the translations of lines. It may call the last argument with a line's translations as soon as it has them,
 and raise any exception once the batch is abandoned."""
 
@@ -71,53 +63,48 @@ class Counts:
 
 
 class _Request:
-    """The lines of one request."""
+    """The lines of one request. Its answer is done once all are translated, one has failed, or the client has gone."""
 
     def __init__(self, lines: Sequence[Line], options: RequestOptions) -> None:
         self.lines, self.options = lines, options
-        self.loop = asyncio.get_running_loop()
-        self.answer: asyncio.Future[list[Nbest]] = self.loop.create_future()
+        self.answer: Future[list[Nbest]] = Future()
         self.left: dict[bool, deque[int]] = {False: deque(), True: deque()}  # the lines that wait, by whether long
         for i, line in enumerate(lines):
             self.left[len(line.text) > LONG_LINE].append(i)
         self.translations: dict[int, Nbest] = {}
-        self.error: Exception | None = None
-        self.gone = False  # whether it was answered or cancelled
 
     @property
     def waiting(self) -> int:
         return sum(map(len, self.left.values()))
 
-    def set_answer(self) -> None:
-        """Answers the request, in the thread of its event loop."""
-        if self.answer.done():
-            return
-        if self.error is not None:
-            self.answer.set_exception(self.error)
-        else:
-            self.answer.set_result([self.translations[i] for i in range(len(self.lines))])
+    def wants(self, i: int) -> bool:
+        """Returns whether the translations of line `i` are still needed."""
+        return not self.answer.done() and i not in self.translations
+
+    def add(self, i: int, translations: Sequence[Translated]) -> None:
+        """Adds the translations of line `i`."""
+        if self.wants(i):
+            self.translations[i] = list(translations)
+            if len(self.translations) == len(self.lines):
+                with suppress(InvalidStateError):  # another thread was as fast
+                    self.answer.set_result([self.translations[k] for k in range(len(self.lines))])
 
 
 @dataclass
-class _Batch:
+class Batch:
     """Lines that are translated together: short ones of several requests with the same options, or a long one."""
 
     lines: list[tuple[_Request, int]]
     long: bool = False
 
     def __call__(self, k: int, translations: Sequence[Translated], /) -> None:
+        """Takes the translations of line `k`."""
         request, i = self.lines[k]
-        if i not in request.translations:
-            request.translations[i] = list(translations)
-            if len(request.translations) == len(request.lines):
-                request.loop.call_soon_threadsafe(request.set_answer)
+        request.add(i, translations)
 
     def abandoned(self) -> bool:
-        return not any(self._is_wanted(request, i) for request, i in self.lines)
-
-    @staticmethod
-    def _is_wanted(request: _Request, i: int) -> bool:
-        return not request.gone and i not in request.translations
+        """Returns whether every line that is not ready belongs to a request whose client has gone."""
+        return not any(request.wants(i) for request, i in self.lines)
 
     def translate(self, translate: Translate) -> None:
         """Translates the lines, or each request's part of them by itself if that fails."""
@@ -126,14 +113,14 @@ class _Batch:
             for k, translations in enumerate(translate([request.lines[i] for request, i in self.lines], options, self)):
                 self(k, translations)
         except Exception as error:
-            left = [(request, i) for request, i in self.lines if self._is_wanted(request, i)]
-            requests = list(dict.fromkeys(request for request, _ in left))
+            left = [(request, i) for request, i in self.lines if request.wants(i)]
+            requests = dict.fromkeys(request for request, _ in left)
             if len(requests) == 1:
-                requests[0].error = error
-                requests[0].loop.call_soon_threadsafe(requests[0].set_answer)
+                with suppress(InvalidStateError):  # its client has just gone
+                    left[0][0].answer.set_exception(error)
                 return
             for request in requests:
-                _Batch([line for line in left if line[0] is request]).translate(translate)
+                Batch([line for line in left if line[0] is request]).translate(translate)
 
 
 class Slots:
@@ -144,7 +131,7 @@ class Slots:
         self.number = number
         self.changed = threading.Condition()  # a slot or the lines that wait; guards all of them
         self.used = {False: 0, True: 0}  # by batches of short lines, and by long lines
-        self._last = False  # whether the last batch was a long line
+        self.last = False  # whether the last batch was a long line
 
     @property
     def idle(self) -> int:
@@ -154,18 +141,8 @@ class Slots:
         """Returns whether the next batch is a long line, given the lines that wait; None if there must be none now.
         Short and long lines take turns."""
         free = {False: self.idle > 0, True: self.idle > 0 and self.used[True] < max(1, self.number // 2)}
-        kinds = [long for long in (not self._last, self._last) if waiting[long] and free[long]]
+        kinds = [long for long in (not self.last, self.last) if waiting[long] and free[long]]
         return kinds[0] if kinds else None
-
-    def take(self, long: bool) -> None:
-        """Counts a batch that begins."""
-        self.used[long] += 1
-        self._last = long
-
-    def give_back(self, long: bool) -> None:
-        """Counts a batch that ends."""
-        self.used[long] -= 1
-        self.changed.notify_all()
 
 
 class Worker:
@@ -209,10 +186,10 @@ class Worker:
             self._requests.append(request)
             self._changed.notify_all()
         try:
-            return await request.answer
+            return await asyncio.wrap_future(request.answer)
         finally:
+            request.answer.cancel()
             with self._changed:
-                request.gone = True
                 if request in self._requests:
                     self._requests.remove(request)
 
@@ -243,12 +220,13 @@ class Worker:
             began = time.monotonic()
             batch.translate(self._translate)
             with self._changed:
-                self._slots.give_back(batch.long)
+                self._slots.used[batch.long] -= 1
+                self._changed.notify_all()
                 self.counts.seconds += time.monotonic() - began
                 self.counts.lines += len(batch.lines)
                 self.counts.batches += 1
 
-    def _next(self) -> _Batch | None:
+    def _next(self) -> Batch | None:
         """Waits for lines, a moment for more of them, and for a slot. Returns None once the worker is closed and no
         lines are left."""
         with self._changed:
@@ -262,15 +240,16 @@ class Worker:
                 else:
                     # Idle slots share the lines, so that none idles while another has all of them.
                     batch = self._take(long, 1 if long else min(WINDOW, math.ceil(waiting[long] / self._slots.idle)))
-                    self._slots.take(long)
+                    self._slots.used[long] += 1
+                    self._slots.last = long
                     return batch
             return None
 
-    def _take(self, long: bool, most: int) -> _Batch:
+    def _take(self, long: bool, most: int) -> Batch:
         """Returns up to `most` of the waiting lines, all with the same options, in turns of one from each request."""
         requests = [request for request in self._requests if request.left[long]]
         turns = deque(request for request in requests if request.options == requests[0].options)
-        batch, size = _Batch([], long), 0
+        batch, size = Batch([], long), 0
         while turns and len(batch.lines) < most and size < CHARACTERS:
             request = turns.popleft()
             i = request.left[long].popleft()

@@ -1,16 +1,20 @@
-"""Limits of requests: their sizes, their number per minute, and API keys."""
+"""Limits of requests: their sizes, their number per minute, API keys, and the characters of a month."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import ClassVar
 
+from vtrans.apps.documents.database import Database
+from vtrans.apps.server.requests import QUOTA_EXCEEDED, Refusal
 from vtrans.config.keys import number
 from vtrans.system.errors import FileError, InputError
 from vtrans.system.files import reason
@@ -25,12 +29,7 @@ class Limits:
     PANEL: ClassVar[str] = "Limits"
 
     characters: int = number(
-        50_000,
-        1,
-        10**9,
-        "Maximum number of characters in all texts of a request.",
-        "characters",
-        flag="--char-limit",
+        50_000, 1, 10**9, "Maximum number of characters in all texts of a request.", "characters", flag="--char-limit"
     )
     texts: int = number(1000, 1, 10**6, "Maximum number of texts in a request.", "texts", flag="--batch-limit")
     per_minute: int = number(
@@ -57,12 +56,7 @@ class Limits:
     )
     file_bytes: int = number(10_000_000, 1, 10**9, "Maximum number of bytes in a file.", "bytes", flag="--file-limit")
     file_characters: int = number(
-        1_000_000,
-        1,
-        10**9,
-        "Maximum number of characters in a file's text.",
-        "characters",
-        flag="--file-char-limit",
+        1_000_000, 1, 10**9, "Maximum number of characters in a file's text.", "characters", flag="--file-char-limit"
     )
     month_characters: int = number(
         0,
@@ -77,6 +71,15 @@ class Limits:
     def body_bytes(self) -> int:
         """The largest body of a request without a file. In JSON and in a form, a character takes up to 12 bytes."""
         return 12 * self.characters + 100 * self.texts + 10_000
+
+    def check(self, texts: Sequence[str]) -> None:
+        """Raises a Refusal if there are no texts, too many for a request, or too long ones."""
+        if not texts:
+            raise Refusal(400, "A request must have at least one text.")
+        size = sum(map(len, texts))
+        for count, most, unit in ((len(texts), self.texts, "texts"), (size, self.characters, "characters")):
+            if count > most:
+                raise Refusal(400, f"A request must have at most {most:,} {unit}, got {count:,}.")
 
 
 class RateLimit:
@@ -137,3 +140,46 @@ class Keys:
 
 def _digest(key: str) -> bytes:
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
+
+
+class Usage:
+    """Counts characters in a file, and refuses requests above a limit per month; 0 means no limit. `warn` is called
+    when something cannot be counted."""
+
+    def __init__(self, file: Database, limit: int, warn: Callable[[str], None] = lambda text: None) -> None:
+        self._file, self.limit, self._warn = file, limit, warn
+
+    def count(self, owner: str) -> int:
+        """Returns the number of characters in this month."""
+        query = "SELECT CAST(number AS TEXT) FROM characters WHERE owner = ? AND month = ?"
+        return sum(int(number) for (number,) in self._file.rows(query, owner, _month()))
+
+    def check(self, owner: str, texts: Sequence[str]) -> int:
+        """Returns the number of characters of texts. Raises a Refusal if an owner must not translate so many more."""
+        size = sum(map(len, texts))
+        if self.limit and (used := self.count(owner)) + size > self.limit:
+            raise Refusal(
+                QUOTA_EXCEEDED,
+                f"Quota exceeded: at most {self.limit:,} characters per month are allowed, {used:,} were used, and "
+                f"the request has {size:,}.",
+            )
+        return size
+
+    @contextmanager
+    def counted(self, owner: str, texts: Sequence[str]) -> Iterator[None]:
+        """Checks texts, and counts them once the block has translated them. If the disk is full, they are translated
+        nonetheless."""
+        size = self.check(owner, texts)
+        yield
+        statement = (
+            "INSERT INTO characters VALUES (?, ?, ?) "
+            "ON CONFLICT (owner, month) DO UPDATE SET number = number + excluded.number"
+        )
+        try:
+            self._file.change(statement, owner, _month(), size)
+        except FileError as error:
+            self._warn(str(error))
+
+
+def _month() -> str:
+    return datetime.now(UTC).strftime("%Y-%m")

@@ -10,7 +10,7 @@ from functools import partial
 from vtrans.apps.documents.document import Translated
 from vtrans.apps.documents.sentences import PROTECTION
 from vtrans.apps.documents.translating import Nbest
-from vtrans.apps.server.batching import Ready, RequestOptions, SearchSettings, Slots, Worker
+from vtrans.apps.server.batching import Batch, RequestOptions, SearchSettings, Slots, Worker
 from vtrans.config.threads import set_threads
 from vtrans.system.errors import InputError
 from vtrans.system.workers import DiedError, Tell, WorkerPool
@@ -69,7 +69,7 @@ def workers_for(
         slots = Slots(max(number, 1))
 
         def worker(pair: Languages, translator: Translator) -> Worker:
-            def translate(lines: Sequence[Line], options: RequestOptions, ready: Ready) -> list[Nbest]:
+            def translate(lines: Sequence[Line], options: RequestOptions, ready: Batch) -> list[Nbest]:
                 request = pair, lines, options
                 if copies is None or not numbers[pair]:
                     return translated(request, ready, ready.abandoned)

@@ -1,51 +1,173 @@
-"""Answers requests: those that are admitted, within limits, and with an error if answering fails."""
+"""Answers requests: those that arrive, have a valid key, and are within limits; and with an error if it fails."""
 
 from __future__ import annotations
 
 import asyncio
+import inspect
+import ipaddress
 import time
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.routing import Route
 
 from vtrans.apps.server.access import Access
-from vtrans.apps.server.admission import Admission, Call
-from vtrans.apps.server.limits import Limits
+from vtrans.apps.server.client_threads import CLIENT, in_thread
+from vtrans.apps.server.endpoints import Call, Endpoint
+from vtrans.apps.server.limits import Keys, Limits, RateLimit
 from vtrans.apps.server.metrics import Metrics
-from vtrans.apps.server.parameters import unless_gone
-from vtrans.apps.server.refusals import Refusal, retry_after
+from vtrans.apps.server.requests import CLOSE, FORM_BYTES, Refusal, fields_of, is_deepl, read_body, retry_after
 from vtrans.apps.server.service import Service
 from vtrans.system.errors import DocumentError, DocumentSizeError
 
-Endpoint = Callable[[Request], Awaitable[Response]]
-Admitted = Callable[[Call], Awaitable[Response]]
-"""Answers a request that was admitted."""
 Warn = Callable[[str], None]
+UNFINISHED = 64  # requests of one client that are arriving
+LARGE = 50_000  # bytes of a request that is read and checked in a thread: a form of many fields takes seconds
+WRONG_KEYS = 10  # of one client, at once and again per minute
+
+
+class Admission:
+    """Reads requests and refuses those that must not be answered.
+
+    A request that has not arrived, or has no valid key, takes nothing from other clients.
+    """
+
+    def __init__(self, limits: Limits, access: Access) -> None:
+        self._limits, self._access = limits, access
+        # The time limits of the requests of each client that are arriving, the oldest first.
+        self._arriving: defaultdict[str, dict[asyncio.Timeout, None]] = defaultdict(dict)
+        self._rate = RateLimit(limits.per_minute)
+        self._wrong_keys = RateLimit(WRONG_KEYS)
+
+    async def read(self, request: Request, limit: int) -> Call:
+        """Returns a request with at most `limit` bytes. Limits count its API key if it must have one, otherwise its
+        address. Raises a Refusal unless it arrives in time and has a valid key."""
+        client, owner = client_of(request), ""
+        body = await self._body(request, client, limit)
+        CLIENT.set(client)
+        if len(body) < LARGE:
+            fields = await fields_of(request, body)
+        else:
+            fields = await in_thread(lambda: asyncio.run(fields_of(request, body)))
+        key, deepl = fields.get("api_key") or "", is_deepl(request.url.path)
+        if deepl:
+            scheme, _, key = request.headers.get("authorization", "").partition(" ")
+            key = key.strip() if scheme == "DeepL-Auth-Key" else ""
+        if not isinstance(key, str):
+            raise Refusal(400, "api_key must be a string.")
+        if self._access.keys is not None:
+            owner = self._owner(self._access.keys, client, key)
+            client = f"key {owner}"
+        elif deepl and not key:  # no page of another site can send the header
+            raise Refusal(403, "The header Authorization must be DeepL-Auth-Key and a key; without --api-keys, any.")
+        CLIENT.set(client)
+        return Call(request, fields, len(body), client, owner)
+
+    async def _body(self, request: Request, client: str, limit: int) -> bytes:
+        """Returns the body of a request, which must arrive in time. One request too many of a client replaces its
+        oldest one, so that a program that opens connections and sends nothing cannot lock out others at its address."""
+        timeout = asyncio.timeout(self._limits.body_seconds)
+        try:
+            async with timeout:
+                arriving = self._arriving[client]
+                arriving[timeout] = None
+                if len(arriving) > UNFINISHED:
+                    oldest = next(iter(arriving))
+                    del arriving[oldest]
+                    if not oldest.expired():
+                        oldest.reschedule(0)
+                return await read_body(request, limit)
+        except TimeoutError:
+            if timeout in self._arriving[client]:
+                sentence = f"The request did not arrive within {self._limits.body_seconds:g} seconds."
+                raise Refusal(408, sentence, CLOSE) from None
+            sentence = f"Slowdown: more than {UNFINISHED} requests of this address have not arrived completely."
+            raise Refusal(429, sentence, {**CLOSE, **retry_after(1)}) from None
+        finally:
+            self._arriving[client].pop(timeout, None)
+            if not self._arriving[client]:
+                del self._arriving[client]
+
+    def count(self, client: str) -> None:
+        """Counts a request of this client. Raises a Refusal if it is one too many."""
+        if seconds := self._rate.take(client):
+            sentence = f"Slowdown: at most {self._limits.per_minute:,} requests per minute are allowed."
+            raise Refusal(429, sentence, retry_after(seconds))
+
+    def _owner(self, keys: Keys, client: str, key: str) -> str:
+        """Returns the owner that a valid key names. A client that has sent many wrong keys must wait before another one
+        is compared, so that it cannot guess one."""
+        if not key:
+            raise Refusal(403, "The API key is missing.")
+        if seconds := self._wrong_keys.seconds(client):
+            sentence = "Slowdown: too many wrong API keys have come from this address."
+            raise Refusal(429, sentence, retry_after(seconds))
+        owner = keys.owner(key)
+        if owner is None:
+            self._wrong_keys.take(client)
+            raise Refusal(403, "Invalid API key")
+        return owner
+
+
+def client_of(request: Request) -> str:
+    """Returns whom limits count: the address of a client, or the first 64 bits of an IPv6 address, as whoever has one
+    has all addresses that begin like it. A trusted proxy has named the client."""
+    host = request.client.host if request.client else ""
+    try:
+        address = ipaddress.IPv6Address(host)
+    except ValueError:
+        return host
+    return str(address.ipv4_mapped or address.packed[:8].hex())
 
 
 class RequestHandler:
     """Admits and answers the requests of all endpoints. `warn` receives failures, never the text of a request."""
 
     def __init__(self, service: Service, limits: Limits, access: Access, warn: Warn) -> None:
-        self.limits, self.metrics = limits, Metrics()
+        self.limits, self.metrics = limits, Metrics(service)
         self._service, self._warn, self._admission = service, warn, Admission(limits, access)
 
-    def admitted(self, path: str, endpoint: Admitted, limit: int) -> Endpoint:
-        """Returns an endpoint for requests of at most `limit` bytes. It refuses those above the limit of concurrent
-        requests, which counts only requests that have arrived and may be answered."""
+    def route(self, endpoint: Endpoint) -> Route:
+        """Returns the route of an endpoint."""
 
         async def answer(request: Request) -> Response:
-            call = await self._admission.read(request, limit)
-            if self.metrics.answering >= self.limits.requests:
-                sentence = f"The server is answering {self.limits.requests:,} requests; try again later."
-                raise Refusal(503, sentence, retry_after(self.seconds()))
-            self._admission.count(call.client)
-            with self.counted():
-                return await unless_gone(request, endpoint(call))
+            began = time.monotonic()
+            try:
+                async with asyncio.timeout(self.limits.timeout) as timeout:
+                    answer = await (endpoint.answer(request) if endpoint.open else self._admitted(endpoint, request))
+                response = endpoint.response(answer)
+            except ClientDisconnect:
+                response = Response(status_code=499)  # nobody reads it
+            except Exception as error:
+                response = self.refusal(error, timed_out=timeout.expired()).response(request.url.path)
+            self.metrics.answered(endpoint.path, response.status_code, time.monotonic() - began)
+            return response
 
-        return self.answered(path, answer)
+        return Route(endpoint.path, answer, methods=[endpoint.method])
+
+    async def _admitted(self, endpoint: Endpoint, request: Request) -> Any:
+        """Returns the answer to a request that may be answered. The limit of concurrent requests counts only those that
+        have arrived and have a valid key."""
+        most = self.limits.file_bytes + FORM_BYTES if endpoint.large else self.limits.body_bytes
+        call = await self._admission.read(request, most)
+        if self.metrics.answering >= self.limits.requests:
+            sentence = f"The server is answering {self.limits.requests:,} requests; try again later."
+            raise Refusal(503, sentence, retry_after(self.seconds()))
+        self._admission.count(call.client)
+        with self.counted():
+            return await unless_gone(request, self._answer(endpoint, call))
+
+    async def _answer(self, endpoint: Endpoint, call: Call) -> Any:
+        answer = partial(endpoint.answer, call)
+        if endpoint.asks is not None:
+            check = partial(endpoint.asks.of, call.fields)
+            answer = partial(answer, await in_thread(check) if call.size >= LARGE else check())
+        return await (answer() if inspect.iscoroutinefunction(endpoint.answer) else in_thread(answer))
 
     @contextmanager
     def counted(self) -> Iterator[None]:
@@ -55,26 +177,6 @@ class RequestHandler:
             yield
         finally:
             self.metrics.answering -= 1
-
-    def answered(self, path: str, endpoint: Endpoint) -> Endpoint:
-        """Returns an endpoint that answers every request, with an error if it fails."""
-
-        async def answer(request: Request) -> Response:
-            began = time.monotonic()
-            response = await self._answer(endpoint, request)
-            self.metrics.answered(path, response.status_code, time.monotonic() - began)
-            return response
-
-        return answer
-
-    async def _answer(self, endpoint: Endpoint, request: Request) -> Response:
-        try:
-            async with asyncio.timeout(self.limits.timeout) as timeout:
-                return await endpoint(request)
-        except ClientDisconnect:
-            return Response(status_code=499)  # nobody reads it
-        except Exception as error:
-            return self.refusal(error, timed_out=timeout.expired()).response(request.url.path)
 
     def refusal(self, error: Exception, *, timed_out: bool) -> Refusal:
         """Returns what a client is told about an exception."""
@@ -91,6 +193,27 @@ class RequestHandler:
         """Returns about how long it takes until the lines that wait now are translated."""
         workers = self._service.workers.values()
         return max(1, round(max(worker.waiting * worker.seconds_per_line for worker in workers)))
+
+
+async def unless_gone(request: Request, work: Awaitable[Any]) -> Any:
+    """Returns the result of `work`, which is cancelled if the client goes away first. Then raises ClientDisconnect.
+
+    The body must have been read.
+    """
+
+    async def gone() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(gone())
+    try:
+        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientDisconnect
+        return working.result()
+    finally:
+        working.cancel()
+        leaving.cancel()
 
 
 def _place(error: Exception) -> str:

@@ -69,32 +69,17 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
 
-def _alone() -> int:
-    """Returns the option with which a port is free for one server at once, and again when it has ended. On Windows,
-    SO_REUSEADDR would let two servers share it."""
-    exclusive: int | None = getattr(socket, "SO_EXCLUSIVEADDRUSE", None)
-    return socket.SO_REUSEADDR if exclusive is None else exclusive
-
-
 def listen(host: str, port: int) -> socket.socket:
     """Returns a socket that listens. Raises InputError if the address cannot be used."""
     if not 0 <= port <= 65535:
         raise InputError(f"`port` must be from 0 to 65535, got {port}.")
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        made = socket.socket(family, kind, protocol)
-        try:
-            made.setsockopt(socket.SOL_SOCKET, _alone(), 1)
-            made.bind(address)
-            made.listen(BACKLOG)
-        except BaseException:
-            made.close()
-            raise
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
         raise InputError(
             f"cannot listen at {host}, port {port}: {error.strerror}; choose another `host` or `port`."
         ) from None
-    return made
 
 
 def url_of(made: socket.socket) -> str:

@@ -17,7 +17,7 @@ from vtrans.apps.documents.sentences import PROTECTION
 from vtrans.apps.documents.translating import Lines, Nbest
 from vtrans.apps.server.batching import RequestOptions, Worker
 from vtrans.apps.server.client_threads import in_thread
-from vtrans.apps.server.refusals import Refusal
+from vtrans.apps.server.requests import Refusal
 from vtrans.data.matches import Known
 from vtrans.system.errors import InputError
 from vtrans.text.languages import Languages
@@ -79,9 +79,11 @@ class Service:
         """Returns the likeliest of the served languages."""
         return (await _computed([partial(detect, text, self.codes)], [text]))[0]
 
-    async def sources(self, texts: Sequence[str], target: str, read: Read) -> list[Detection]:
-        """Returns the language of each text among those that are translated into `target`, and `target` itself. Only
-        the lines of a document count, not its markup."""
+    async def sources(self, asked: str, texts: Sequence[str], target: str, read: Read) -> list[Detection]:
+        """Returns the language of each text: the one asked for, or if that is `auto`, one of those that are translated
+        into `target`, and `target` itself. Only the lines of a document count, not its markup."""
+        if asked != AUTO:
+            return [Detection(asked, 100.0)] * len(texts)
         codes = [*(pair.src for pair in self.workers if pair.tgt == target), target]
 
         def source(text: str) -> Detection:
@@ -117,17 +119,23 @@ class Service:
             return False
         return True
 
+    def worker(self, languages: Languages) -> Worker:
+        """Returns the worker of a pair of languages. Raises a Refusal if there is none."""
+        if languages not in self.workers:
+            raise Refusal(400, f"{languages.tgt} is not available as a target language from {languages.src}")
+        return self.workers[languages]
+
     async def translate(
         self,
         texts: Sequence[str],
         sources: Sequence[str],
         target: str,
         read: Read,
-        asked: RequestOptions = RequestOptions(),  # noqa: B008 - it does not change
-        owner: str = "",
+        options: Mapping[str, RequestOptions],
+        owner: str,
     ) -> list[Answer]:
-        """Returns the translation of each text from its language; there may be fewer alternatives than `asked`. The
-        memory of the owner is used.
+        """Returns the translation of each text from its language, with the options for that language; there may be
+        fewer alternatives than asked for. The memory of the owner is used.
 
         `read` makes documents of the texts. A text that is in the target language already stays as it is. The k-th
         alternative consists of the k-th alternatives of the sentences. The glossary of a request adds to that of the
@@ -135,38 +143,37 @@ class Service:
         """
         answers = [Answer(text, [], [], []) for text in texts]
         for source in dict.fromkeys(sources):
-            if source == target:
-                continue
-            pair = Languages(source, target)
-            worker = self.workers.get(pair)
-            if worker is None:
-                raise Refusal(400, f"{target} is not available as a target language from {source}")
-            options = replace(asked, nbest=min(asked.nbest, dict(asked.search).get("beam", worker.nbest)))
-            if asked.glossary or asked.search or asked.formality or asked.confidence:
-                _check(worker, options)
-            known = partial(self.memory.get, pair, owner=owner) if self.memory is not None else None
-            places = [i for i, code in enumerate(sources) if code == source]
-            made = await _computed([partial(read, texts[i], source) for i in places], texts)
-            documents = dict(zip(places, made, strict=True))
-            for i in places:
-                if known and isinstance(documents[i], PlainDocument) and (corrected := known(texts[i])) is not None:
-                    answers[i] = Answer(corrected, [], [], [])
-                    del documents[i]
-            matches = await asyncio.to_thread(self._lookup, pair, owner) if pair in self._fuzzy else None
-            lines = await _translated([*documents.values()], worker, options, known, matches)
-            parts = zip(documents.values(), lines, strict=True)
-            joined = await _computed([partial(_answer, *part, options.nbest) for part in parts], texts)
-            for i, answer in zip(documents, joined, strict=True):
-                answers[i] = answer
+            if source != target:
+                places = [i for i, code in enumerate(sources) if code == source]
+                pair, part = Languages(source, target), [texts[i] for i in places]
+                made = await self._translated(pair, part, read, options[source], owner)
+                for i, answer in zip(places, made, strict=True):
+                    answers[i] = answer
         return answers
 
-
-def _check(worker: Worker, options: RequestOptions) -> None:
-    """Raises a Refusal for a request that the model does not support."""
-    try:
-        worker.check(options)
-    except InputError as error:
-        raise Refusal(400, str(error).replace("`", "")) from None
+    async def _translated(
+        self, pair: Languages, texts: Sequence[str], read: Read, options: RequestOptions, owner: str
+    ) -> list[Answer]:
+        worker = self.worker(pair)
+        options = replace(options, nbest=min(options.nbest, dict(options.search).get("beam", worker.nbest)))
+        if options != RequestOptions(options.nbest):
+            try:
+                worker.check(options)
+            except InputError as error:
+                raise Refusal(400, str(error).replace("`", "")) from None
+        known = partial(self.memory.get, pair, owner=owner) if self.memory is not None else None
+        documents = dict(enumerate(await _computed([partial(read, text, pair.src) for text in texts], texts)))
+        answers: dict[int, Answer] = {}
+        for i, text in enumerate(texts):
+            if known and isinstance(documents[i], PlainDocument) and (corrected := known(text)) is not None:
+                answers[i] = Answer(corrected, [], [], [])
+                del documents[i]
+        matches = await asyncio.to_thread(self._lookup, pair, owner) if pair in self._fuzzy else None
+        lines = await _translated([*documents.values()], worker, options, known, matches)
+        parts = zip(documents.values(), lines, strict=True)
+        joined = await _computed([partial(_answer, *part, options.nbest) for part in parts], texts)
+        answers |= zip(documents, joined, strict=True)
+        return [answers[i] for i in range(len(texts))]
 
 
 async def _computed(calls: Sequence[Callable[[], T]], texts: Sequence[str]) -> list[T]:

@@ -20,8 +20,7 @@ from vtrans.apps.documents.files import Filling, Opened, open_file
 from vtrans.apps.server.batching import RequestOptions
 from vtrans.apps.server.client_threads import in_thread
 from vtrans.apps.server.limits import Limits
-from vtrans.apps.server.parameters import Upload
-from vtrans.apps.server.refusals import Refusal
+from vtrans.apps.server.requests import Refusal, Upload
 from vtrans.apps.server.service import AUTO, Service
 
 NAME_CHARACTERS = 80  # of the name of a result
@@ -86,15 +85,11 @@ class UploadedFile:
     source: str
     target: str
 
-    @property
-    def characters(self) -> int:
-        return sum(map(len, self.opened.texts))
-
     async def translated(self, service: Service, options: RequestOptions, owner: str) -> bytes:
         """Returns the content of the translated file."""
         texts = self.opened.texts
-        sources = [self.source] * len(texts)
-        answers = await service.translate(texts, sources, self.target, self.opened.read, options, owner)
+        sources, by_source = [self.source] * len(texts), {self.source: options}
+        answers = await service.translate(texts, sources, self.target, self.opened.read, by_source, owner)
         return await in_thread(partial(self.opened.written, [answer.text for answer in answers]))
 
 
@@ -107,7 +102,7 @@ async def uploaded_file(service: Service, limits: Limits, upload: Upload, source
     if size > limits.file_characters:
         raise Refusal(413, f"A file must have at most {limits.file_characters:,} characters, got {size:,}.")
     if source == AUTO:
-        detected = await service.sources(opened.texts, target, opened.read)
+        detected = await service.sources(AUTO, opened.texts, target, opened.read)
         longest = max(range(len(detected)), key=lambda i: len(opened.texts[i]))
         source = detected[longest].language
     return UploadedFile(opened, source, target)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from vtrans.translate.translator import Translator
     from vtrans.translate.wording.glossary import Glossary
 
-NEEDED = (*DOCUMENT_PACKAGES, "starlette", "uvicorn", "python_multipart", "py3langid")  # the extra `serve`
+NEEDED = (*DOCUMENT_PACKAGES, "pydantic", "starlette", "uvicorn", "python_multipart", "py3langid")  # the extra `serve`
 MODELS = "Run folders or model files that record their languages."
 PAIRS = "Model and its languages, such as en-de=run. May be repeated."
 GLOSSARIES = f"{GLOSSARY} May be repeated, once for each pair of languages."

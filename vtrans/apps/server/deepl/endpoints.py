@@ -1,34 +1,213 @@
-"""The endpoints of DeepL's interface: texts, documents, languages and usage, and those of glossaries."""
+"""DeepL's interface: what requests may have, what is answered, and the endpoints; glossaries.py has those of
+glossaries."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from dataclasses import replace
+import hmac
+import secrets
+import time
+from collections.abc import Awaitable
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import PurePath
-from typing import Any
+from typing import Annotated, Any, ClassVar, Literal
 
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
+from starlette.responses import Response
 
-from vtrans.apps.server.admission import Call
+from vtrans.apps.documents.document import PlainDocument, html_document
+from vtrans.apps.documents.formats.tagged import Tags, tagged_document
+from vtrans.apps.documents.sentences import Splitting
 from vtrans.apps.server.batching import RequestOptions
 from vtrans.apps.server.client_threads import in_thread
-from vtrans.apps.server.deepl.documents import Documents
-from vtrans.apps.server.deepl.glossaries import Glossaries
-from vtrans.apps.server.deepl.glossary_endpoints import GlossaryEndpoints
-from vtrans.apps.server.deepl.parameters import Asked, TextRequest, asked_of, text_request, variants
-from vtrans.apps.server.deepl.usage import Usage
-from vtrans.apps.server.limits import Limits
-from vtrans.apps.server.parameters import FORM_BYTES, Upload
-from vtrans.apps.server.refusals import Refusal
-from vtrans.apps.server.request_handler import Admitted, RequestHandler
-from vtrans.apps.server.service import AUTO, Answer, Service
-from vtrans.apps.server.uploads import UploadedFile, attachment, translated_name, uploaded_file
+from vtrans.apps.server.deepl.glossaries import Glossaries, GlossaryEndpoints, Source, Target, language
+from vtrans.apps.server.endpoints import Call, Endpoint
+from vtrans.apps.server.limits import Limits, Usage
+from vtrans.apps.server.request_handler import RequestHandler
+from vtrans.apps.server.requests import Fields, File, Refusal, Text, Texts
+from vtrans.apps.server.service import AUTO, Read, Service
+from vtrans.apps.server.uploads import KEPT_SECONDS, Results, UploadedFile, attachment, translated_name, uploaded_file
 from vtrans.text.languages import Languages, base, language_name
+from vtrans.text.vocabulary import Formality
 
 UNLIMITED = 10**12  # what DeepL says where there is no limit
+WAIT = 2.0  # seconds that a question about a document waits for its end, so that clients need not ask again
+_VARIANTS = {"en": ("en-GB", "en-US"), "pt": ("pt-BR", "pt-PT")}  # which DeepL's clients want to name
+SPLITTING: dict[str, Splitting] = {"1": "lines", "nonewlines": "sentences", "0": "nothing"}
+FORMALITY: dict[str, Formality] = {"more": "more", "less": "less", "prefer_more": "more", "prefer_less": "less"}
+
+
+def _unsupported(value: Any) -> None:
+    if value:
+        raise ValueError("must be left out: this server has no such feature")
+
+
+def _as_text(value: Any) -> Any:
+    """Returns the text of a number, which JSON may have."""
+    return str(int(value)) if isinstance(value, (bool, int)) else value
+
+
+Unsupported = Annotated[Any, AfterValidator(_unsupported), Field(description="Not supported.")]
+Ignored = Annotated[Text, Field(description="Changes nothing.")]
+TagNames = Annotated[Text | Texts, Field(description="A list, or names that commas separate.")]
+
+
+class LanguagesRequest(Fields):
+    type: Literal["source", "target"] = "source"
+
+
+class Asked(Fields):
+    """The fields of texts and documents. Without a source language, it is detected."""
+
+    target_lang: Target
+    source_lang: Source | None = None
+    formality: Literal["default", "more", "less", "prefer_more", "prefer_less"] = "default"
+    glossary_id: Annotated[Text | None, Field(description="It needs source_lang.")] = None
+    style_id: Unsupported = None
+    custom_instructions: Unsupported = None
+    translation_memory_id: Unsupported = None
+    glossary_ids: Unsupported = None
+
+    def languages(self, service: Service) -> tuple[str | None, str]:
+        """Returns the served source language, if there is one, and the target language."""
+        target = language("target_lang", self.target_lang, [pair.tgt for pair in service.workers])
+        if self.source_lang:
+            return language("source_lang", self.source_lang, [pair.src for pair in service.workers]), target
+        if self.glossary_id:
+            raise Refusal(400, "Parameter 'source_lang' not specified: a glossary needs it.")
+        return None, target
+
+    def options(self, service: Service, languages: Languages) -> RequestOptions:
+        """Returns the options for these languages. Raises a Refusal for a form of address that the model has not
+        learned, unless it is only preferred."""
+        options = RequestOptions(formality=FORMALITY.get(self.formality))
+        if options.formality and languages in service.workers and not service.supports(languages, options):
+            if not self.formality.startswith("prefer_"):
+                raise Refusal(
+                    400,
+                    f"Target language {languages.tgt.upper()} does not support formality {self.formality!r}; use "
+                    "'default', 'prefer_more' or 'prefer_less'.",
+                )
+            options = RequestOptions()
+        return options
+
+
+class TextRequest(Asked):
+    MAY_BE_EMPTY: ClassVar = ("text",)
+    text: Text | Texts
+    split_sentences: Annotated[Literal["1", "nonewlines", "0"] | None, BeforeValidator(_as_text)] = None
+    tag_handling: Literal["xml", "html"] | None = None
+    ignore_tags: TagNames = ""
+    splitting_tags: TagNames = ""
+    non_splitting_tags: TagNames = ""
+    outline_detection: bool = True
+    show_billed_characters: bool = False
+    preserve_formatting: Annotated[bool, Field(description="Changes nothing.")] = False
+    context: Ignored = ""
+    model_type: Ignored = ""
+
+    @property
+    def read(self) -> Read:
+        """How the texts are read."""
+        splitting = SPLITTING[self.split_sentences or ("nonewlines" if self.tag_handling == "html" else "1")]
+        ignored, dividing, joining = map(_names, (self.ignore_tags, self.splitting_tags, self.non_splitting_tags))
+        if self.tag_handling == "html":
+            return partial(html_document, ignored=frozenset(map(str.lower, ignored)), splitting=splitting)
+        if self.tag_handling == "xml":
+            tags = Tags(ignored, dividing, joining, self.outline_detection)
+            return partial(tagged_document, tags=tags, splitting=splitting)
+        return partial(PlainDocument, splitting=splitting)
+
+
+class DocumentRequest(Asked):
+    file: File
+    filename: Text | None = None
+    output_format: Annotated[Text | None, Field(description="The ending of the file's name.")] = None
+
+
+class DocumentKey(Fields):
+    document_key: Text = ""
+
+
+def _names(value: str | list[str]) -> frozenset[str]:
+    """Returns the names of tags."""
+    texts = value if isinstance(value, list) else [value]
+    return frozenset(name.strip() for text in texts for name in text.split(",")) - {""}
+
+
+class Translation(BaseModel):
+    detected_source_language: str
+    text: str
+    billed_characters: int | None = None
+    model_type_used: str | None = None
+
+
+class DeepLLanguage(BaseModel):
+    language: str
+    name: str
+    supports_formality: bool | None = None
+
+
+class DocumentStatus(BaseModel):
+    document_id: str
+    status: Literal["translating", "done", "error"]
+    seconds_remaining: int | None = None
+    billed_characters: int | None = None
+    error_message: str | None = None
+
+
+@dataclass(frozen=True)
+class Document:
+    """A document, which `task` translates; it returns the name of the result, or why there is none."""
+
+    key: str
+    owner: str
+    characters: int
+    since: float
+    task: asyncio.Task[str | Refusal]
+
+    @property
+    def made(self) -> str | Refusal | None:
+        return self.task.result() if self.task.done() else None
+
+
+class Documents:
+    """The documents by their names, with the content of those that are translated in memory, for an hour."""
+
+    def __init__(self) -> None:
+        self.results = Results()
+        self._documents: dict[str, Document] = {}
+
+    def add(self, owner: str, name: str, characters: int, work: Awaitable[bytes | Refusal]) -> tuple[str, str]:
+        """Begins to translate a document of this file name. Returns the name of the document and its secret key."""
+        now = time.monotonic()
+        for id, document in list(self._documents.items()):
+            if document.made and now - document.since > KEPT_SECONDS:
+                del self._documents[id]
+
+        async def translated() -> str | Refusal:
+            made = await work
+            return made if isinstance(made, Refusal) else self.results.add(name, made)
+
+        id, key = secrets.token_hex(16).upper(), secrets.token_hex(32).upper()
+        task = asyncio.get_running_loop().create_task(translated())
+        self._documents[id] = Document(key, owner, characters, now, task)
+        return id, key
+
+    def get(self, call: Call, key: str) -> Document:
+        """Returns a document. Raises a Refusal unless it is there, belongs to the owner, and has this key."""
+        document = self._documents.get(call.id)
+        if not document or not hmac.compare_digest(document.key.encode(), key.encode()) or document.owner != call.owner:
+            raise Refusal(404, "Document not found.")
+        return document
+
+    async def close(self) -> None:
+        """Ends all translations."""
+        tasks = [document.task for document in self._documents.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class DeepL:
@@ -39,135 +218,119 @@ class DeepL:
         self._documents = Documents()
         self._glossaries = Glossaries(service.memory.file) if service.memory is not None else None
 
-    def routes(self) -> Iterator[Route]:
-        """Yields the routes of all endpoints."""
-        texts, files = self._limits.body_bytes, self._limits.file_bytes + FORM_BYTES
-        endpoints: list[tuple[str, str, Admitted, int]] = [
-            ("POST", "/v2/translate", self.translate, texts),
-            ("GET", "/v2/languages", self.languages, texts),
-            ("GET", "/v2/usage", self.usage, texts),
-            ("POST", "/v2/document", self.upload, files),
-            ("POST", "/v2/document/{id}", self.document_status, texts),
-            ("POST", "/v2/document/{id}/result", self.document_result, texts),
+    def endpoints(self) -> list[Endpoint]:
+        return [
+            Endpoint("POST", "/v2/translate", self.translate),
+            Endpoint("GET", "/v2/languages", self.languages),
+            Endpoint("GET", "/v2/usage", self.usage),
+            Endpoint("POST", "/v2/document", self.upload, large=True),
+            Endpoint("POST", "/v2/document/{id}", self.document_status),
+            Endpoint("POST", "/v2/document/{id}/result", self.document_result),
+            *GlossaryEndpoints(self._service, self._glossaries).endpoints(),
         ]
-        more = GlossaryEndpoints(self._service, self._glossaries).endpoints()
-        for method, path, endpoint, limit in [*endpoints, *((*entry, files) for entry in more)]:
-            yield Route(path, self._handler.admitted(path, endpoint, limit), methods=[method])
 
     async def close(self) -> None:
         await self._documents.close()
 
-    async def translate(self, call: Call) -> Response:
-        request = text_request(call.fields, self._service, self._limits)
-        size = sum(map(len, request.texts))
-        self._usage.check(call.owner, size)
-        answers = await self._translated(request, call.owner)
-        self._usage.add(call.owner, size)
-        return JSONResponse({"translations": answers})
+    async def translate(self, call: Call, asked: TextRequest) -> dict[Literal["translations"], list[Translation]]:
+        """Translates texts."""
+        texts = asked.text if isinstance(asked.text, list) else [asked.text]
+        self._limits.check(texts)
+        source, target = asked.languages(self._service)
+        with self._usage.counted(call.owner, texts):
+            detected = await self._service.sources(source or AUTO, texts, target, asked.read)
+            sources = [one.language for one in detected]
+            options = {
+                code: await self._options(call.owner, asked, Languages(code, target)) for code in dict.fromkeys(sources)
+            }
+            answers = await self._service.translate(texts, sources, target, asked.read, options, call.owner)
+        return {
+            "translations": [
+                Translation(
+                    detected_source_language=base(code).upper(),
+                    text=answer.text,
+                    billed_characters=len(text) if asked.show_billed_characters else None,
+                    model_type_used=asked.model_type.removeprefix("prefer_") or None,
+                )
+                for code, text, answer in zip(sources, texts, answers, strict=True)
+            ]
+        }
 
-    async def _translated(self, request: TextRequest, owner: str) -> list[dict[str, Any]]:
-        texts, asked = request.texts, request.asked
-        if asked.source:
-            sources = [asked.source] * len(texts)
-        else:
-            detected = await self._service.sources(texts, asked.target, request.read)
-            sources = [detection.language for detection in detected]
-        answers: dict[int, Answer] = {}
-        for source in dict.fromkeys(sources):
-            places = [i for i, code in enumerate(sources) if code == source]
-            part, codes = [texts[i] for i in places], [source] * len(places)
-            options = await self._options(owner, asked, source)
-            made = await self._service.translate(part, codes, asked.target, request.read, options, owner)
-            answers |= zip(places, made, strict=True)
-        return [
-            {"detected_source_language": base(source).upper(), "text": answers[i].text}
-            | ({"billed_characters": len(texts[i])} if request.billed else {})
-            | ({"model_type_used": request.model_type} if request.model_type else {})
-            for i, source in enumerate(sources)
-        ]
-
-    async def _options(self, owner: str, asked: Asked, source: str) -> RequestOptions:
+    async def _options(self, owner: str, asked: Asked, languages: Languages) -> RequestOptions:
         """Returns the options of a request from this language, with its glossary."""
-        options = asked.options(self._service, source)
+        options = asked.options(self._service, languages)
         if not asked.glossary_id:
             return options
         if self._glossaries is None:
             raise Refusal(404, "Glossary not found.")
         stored = await in_thread(partial(self._glossaries.get, owner, asked.glossary_id))
         terms = await in_thread(lambda: stored.terms)
-        if (languages := Languages(base(source), base(asked.target))) not in terms:
-            raise Refusal(404, f"Glossary has no dictionary from {languages.src} to {languages.tgt}.")
-        return replace(options, glossary=terms[languages])
+        if (plain := Languages(*map(base, languages))) not in terms:
+            raise Refusal(404, f"Glossary has no dictionary from {plain.src} to {plain.tgt}.")
+        return replace(options, glossary=terms[plain])
 
-    async def languages(self, call: Call) -> Response:
-        kind = call.fields.get("type") or "source"
-        if kind not in ("source", "target"):
-            raise Refusal(400, "Value for 'type' not supported: it must be source or target.")
+    async def languages(self, call: Call, asked: LanguagesRequest) -> list[DeepLLanguage]:
+        """Lists the languages."""
         pairs = list(self._service.workers)
-        if kind == "source":
-            codes = dict.fromkeys(base(pair.src) for pair in pairs)
-            return JSONResponse([{"language": code.upper(), "name": language_name(code)} for code in codes])
-        formality = RequestOptions(formality="more")
-        able = {pair.tgt for pair in pairs if self._service.supports(pair, formality)}
-        targets = {code: pair.tgt in able for pair in pairs for code in variants(pair.tgt)}
-        return JSONResponse(
-            [
-                {"language": code.upper(), "name": language_name(code), "supports_formality": formal}
-                for code, formal in targets.items()
-            ]
-        )
+        formal: dict[str, bool | None] = {}
+        if asked.type == "source":
+            formal = dict.fromkeys(base(pair.src) for pair in pairs)
+        for pair in pairs if asked.type == "target" else ():
+            for code in _VARIANTS.get(pair.tgt, (pair.tgt,)):
+                able = self._service.supports(pair, RequestOptions(formality="more"))
+                formal[code] = bool(formal.get(code)) or able
+        return [
+            DeepLLanguage(language=code.upper(), name=language_name(code), supports_formality=able)
+            for code, able in formal.items()
+        ]
 
-    async def usage(self, call: Call) -> Response:
-        count = self._usage.count(call.owner)
-        return JSONResponse({"character_count": count, "character_limit": self._usage.limit or UNLIMITED})
+    async def usage(self, call: Call) -> dict[Literal["character_count", "character_limit"], int]:
+        """Tells how much was translated this month."""
+        limit = self._usage.limit or UNLIMITED
+        return {"character_count": self._usage.count(call.owner), "character_limit": limit}
 
-    async def upload(self, call: Call) -> Response:
-        asked, upload = asked_of(call.fields, self._service), _upload(call.fields)
-        file = await uploaded_file(self._service, self._limits, upload, asked.source or AUTO, asked.target)
-        self._usage.check(call.owner, file.characters)
-        options = await self._options(call.owner, asked, file.source)
+    async def upload(self, call: Call, asked: DocumentRequest) -> dict[Literal["document_id", "document_key"], str]:
+        """Translates a file, which keeps its format."""
+        source, target = asked.languages(self._service)
+        upload = replace(asked.file, name=asked.filename or asked.file.name)
+        ending = PurePath(upload.name.lower()).suffix
+        if asked.output_format not in (None, ending.removeprefix(".")):
+            raise Refusal(400, f"Value for 'output_format' not supported: the file stays in the format {ending}.")
+        file = await uploaded_file(self._service, self._limits, upload, source or AUTO, target)
+        characters = self._usage.check(call.owner, file.opened.texts)
+        options = await self._options(call.owner, asked, Languages(file.source, target))
         work = self._document(file, options, call.owner)
-        name = translated_name(upload.name, file.source, asked.target)
-        id, key = self._documents.add(call.owner, name, file.characters, work)
-        return JSONResponse({"document_id": id, "document_key": key})
+        name = translated_name(upload.name, file.source, target)
+        id, key = self._documents.add(call.owner, name, characters, work)
+        return {"document_id": id, "document_key": key}
 
     async def _document(self, file: UploadedFile, options: RequestOptions, owner: str) -> bytes | Refusal:
         """Returns a translated document, or what its owner is told if that fails."""
         with self._handler.counted():
             try:
                 async with asyncio.timeout(self._limits.timeout) as timeout:
-                    content = await file.translated(self._service, options, owner)
-                self._usage.add(owner, file.characters)
+                    with self._usage.counted(owner, file.opened.texts):
+                        return await file.translated(self._service, options, owner)
             except Exception as error:
                 return self._handler.refusal(error, timed_out=timeout.expired())
-        return content
 
-    async def document_status(self, call: Call) -> Response:
-        id = call.request.path_params["id"]
-        document = self._documents.get(call.owner, id, call.fields.get("document_key"))
-        failure = await self._documents.failure(document)
-        if failure:
-            status: dict[str, Any] = {"status": "error", "error_message": failure.sentence}
-        elif document.task.done():
-            status = {"status": "done", "billed_characters": document.characters}
-        else:
-            status = {"status": "translating", "seconds_remaining": self._handler.seconds()}
-        return JSONResponse({"document_id": id, **status})
+    async def document_status(self, call: Call, asked: DocumentKey) -> DocumentStatus:
+        """Tells whether a file is translated."""
+        document, status = self._documents.get(call, asked.document_key), partial(DocumentStatus, document_id=call.id)
+        await asyncio.wait([document.task], timeout=WAIT)
+        if isinstance(document.made, Refusal):
+            return status(status="error", error_message=document.made.sentence)
+        if document.made:
+            return status(status="done", billed_characters=document.characters)
+        return status(status="translating", seconds_remaining=self._handler.seconds())
 
-    async def document_result(self, call: Call) -> Response:
-        id = call.request.path_params["id"]
-        document = self._documents.get(call.owner, id, call.fields.get("document_key"))
-        return attachment(*self._documents.result(document))
-
-
-def _upload(fields: dict[str, Any]) -> Upload:
-    """Returns the file of a request, whose name may be a parameter of its own. It keeps its format."""
-    upload, name, form = (fields.get(field) for field in ("file", "filename", "output_format"))
-    if not isinstance(upload, Upload):
-        raise Refusal(400, "Parameter 'file' not specified.")
-    if isinstance(name, str) and name:
-        upload = replace(upload, name=name)
-    ending = PurePath(upload.name.lower()).suffix
-    if form and form != ending.removeprefix("."):
-        raise Refusal(400, f"Value for 'output_format' not supported: the file stays in the format {ending}.")
-    return upload
+    async def document_result(self, call: Call, asked: DocumentKey) -> Response:
+        """Sends a translated file, for an hour."""
+        made = self._documents.get(call, asked.document_key).made
+        if made is None:
+            raise Refusal(503, "Document is not translated yet.")
+        if isinstance(made, Refusal):
+            raise Refusal(404, f"Document not found: {made.sentence}")
+        if result := self._documents.results.get(made):
+            return attachment(*result)
+        raise Refusal(404, "Document not found: results are removed after an hour.")

@@ -1,0 +1,184 @@
+"""Requests: how one is read, within a limit of size, what its fields may be, and why it is refused."""
+
+from __future__ import annotations
+
+import codecs
+import math
+import re
+import sys
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Self
+from urllib.parse import parse_qsl
+
+from pydantic import AfterValidator, BaseModel, Field, InstanceOf, ValidationError, WithJsonSchema, model_validator
+from pydantic_core import from_json
+from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+JSON, FORM, MULTIPART = "application/json", "application/x-www-form-urlencoded", "multipart/form-data"
+FORM_BYTES = 10_000  # of a form besides its file
+CLOSE = {"Connection": "close"}  # the rest of the request is not read
+QUOTA_EXCEEDED = 456  # DeepL's own status
+_NO_TEXT = re.compile("[\0\ud800-\udfff]")
+
+
+def is_deepl(path: str) -> bool:
+    """Returns whether a path belongs to DeepL's interface."""
+    return path.startswith(("/v2/", "/v3/"))
+
+
+class Refusal(Exception):
+    """A request that is refused with this status, sentence and headers."""
+
+    def __init__(self, status: int, sentence: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(sentence)
+        self.status, self.sentence, self.headers = status, sentence, dict(headers or {})
+
+    def response(self, path: str) -> JSONResponse:
+        """Returns what a client of this path gets."""
+        return JSONResponse({"message" if is_deepl(path) else "error": self.sentence}, self.status, self.headers)
+
+
+def retry_after(seconds: float) -> dict[str, str]:
+    """Returns the headers that ask the client to try again after some seconds."""
+    return {"Retry-After": str(max(1, round(seconds)))}
+
+
+# How a request is read.
+
+
+@dataclass(frozen=True)
+class Upload:
+    """A file in a form."""
+
+    name: str
+    content: bytes
+
+
+class _InMemory(MultiPartParser):
+    spool_max_size = sys.maxsize  # no file of a client is written to the disk
+
+
+async def read_body(request: Request, limit: int) -> bytes:
+    """Returns the body of a request. Raises a Refusal if it is larger than `limit` bytes.
+
+    What exceeds the limit is received and dropped, because a client reads the answer only after it has sent all.
+    """
+    body, size = bytearray(), 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size <= limit:
+            body += chunk
+        else:
+            body.clear()
+    if size > limit:
+        raise Refusal(413, f"The request must have at most {limit:,} bytes, got {size:,}.", CLOSE)
+    return bytes(body)
+
+
+def media_type(request: Request) -> str:
+    """Returns the type of a request's body, without parameters; every kind of JSON is `application/json`."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return JSON if kind.endswith("+json") else kind
+
+
+async def fields_of(request: Request, body: bytes) -> dict[str, Any]:
+    """Returns the fields of a JSON body, or those of a form and the query string. One that is repeated is a list."""
+    kind = media_type(request)
+    if kind == JSON:
+        return _json(body)
+    pairs = _pairs(bytes(request.scope["query_string"]))
+    if kind == FORM:
+        pairs += _pairs(body)
+    elif kind == MULTIPART:
+        pairs += await _multipart(request, body)
+    fields: dict[str, list[Any]] = {}
+    for name, value in pairs:
+        # Browsers send forms with these line ends.
+        fields.setdefault(name, []).append(value.replace("\r\n", "\n") if isinstance(value, str) else value)
+    return {name: values if len(values) > 1 else values[0] for name, values in fields.items()}
+
+
+def _json(body: bytes) -> dict[str, Any]:
+    try:
+        value = from_json(body.removeprefix(codecs.BOM_UTF8), allow_inf_nan=False)
+    except ValueError as error:
+        raise Refusal(400, f"Invalid JSON: {error}.") from None
+    if not isinstance(value, dict):
+        raise Refusal(400, "Invalid JSON: the body must be an object.")
+    return value
+
+
+def _pairs(query: bytes) -> list[tuple[str, Any]]:
+    try:
+        text = query.decode()  # programs such as curl leave out the percent-encoding
+        return list(parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=None))
+    except UnicodeDecodeError:
+        raise Refusal(400, "Invalid form: the values must be UTF-8.") from None
+
+
+async def _multipart(request: Request, body: bytes) -> list[tuple[str, Any]]:
+    async def stream() -> AsyncGenerator[bytes, None]:
+        yield body
+
+    # The size of the body limits the number of fields.
+    parser = _InMemory(request.headers, stream(), max_files=1, max_fields=math.inf, max_part_size=len(body))
+    try:
+        form = await parser.parse()
+    except MultiPartException as error:
+        raise Refusal(400, f"Invalid form: {error.message.rstrip('.')}.") from None
+    pairs: list[tuple[str, Any]] = []
+    for name, value in form.multi_items():
+        pairs.append((name, value if isinstance(value, str) else Upload(value.filename or "", await value.read())))
+    await form.close()
+    return pairs
+
+
+# What the fields may be.
+
+
+def _text(value: str) -> str:
+    if _NO_TEXT.search(value):
+        raise ValueError("must not contain the NUL character or an unpaired surrogate")
+    return value
+
+
+Text = Annotated[str, AfterValidator(_text)]
+Texts = Annotated[list[Text], Field(fail_fast=True)]
+"""As in all lists of requests, only the first wrong one is reported: a client could send millions."""
+File = Annotated[InstanceOf[Upload], WithJsonSchema({"type": "string", "format": "binary"})]
+
+
+class Fields(BaseModel):
+    """The fields of a request. An empty field counts as missing, and unknown ones are ignored."""
+
+    MAY_BE_EMPTY: ClassVar[tuple[str, ...]] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _given(cls, fields: Any) -> Any:
+        if not isinstance(fields, dict):
+            return fields
+        return {k: v for k, v in fields.items() if v is not None and (v != "" or k in cls.MAY_BE_EMPTY)}
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Self:
+        """Returns the checked fields. Raises a Refusal, which names the first wrong one."""
+        try:
+            return cls.model_validate(fields)
+        except ValidationError as error:
+            raise Refusal(400, _sentence(error)) from None
+
+
+def _sentence(error: ValidationError) -> str:
+    """Returns what is wrong with the first of the fields, as deep in its value as can be said. The sentence for a
+    missing one is LibreTranslate's."""
+    errors = error.errors(include_url=False, include_context=False, include_input=False)
+    name = errors[0]["loc"][0]
+    worst = max((one for one in errors if one["loc"][0] == name), key=lambda one: len(one["loc"]))
+    if worst["type"] == "missing" and isinstance(worst["loc"][-1], str):
+        return f"Invalid request: missing {worst['loc'][-1]} parameter"
+    message = re.sub("^[A-Z][a-z]+ should", "must", worst["msg"].removeprefix("Value error, "))
+    return f"{name} {message}."
