@@ -12,7 +12,8 @@ from office_files import BODY, docx, member, zipped
 
 from vtrans.apps.documents.document import Translated, html_document
 from vtrans.apps.documents.files import FORMATS, open_file
-from vtrans.apps.documents.formats.subtitles import SubtitleDocument, broken
+from vtrans.apps.documents.formats.flow import divided
+from vtrans.apps.documents.formats.subtitles import SubtitleDocument
 from vtrans.apps.documents.formats.tagged import Tags, tagged_document
 from vtrans.apps.documents.formats.xliff import XLIFF_ENDINGS
 from vtrans.apps.documents.translating import Answers, Groups, Lines
@@ -35,7 +36,7 @@ def test_subtitles_of_the_web_keep_notes_settings_and_tags() -> None:
     for source, expected in (
         ("<v Anna Bell>a b &amp; c", "<v Anna Bell>c &amp; b a"),
         ("a <c.red.big>b c</c> d", "d <c.red.big>c b</c> a"),
-        ("<v Anna Bell>a b\nc d", "<v Anna Bell>d\nc b a"),
+        ("<v Anna Bell>a b\nc d", "<v Anna Bell>d c\nb a"),
         ("- a b\n- c <00:02.000>d", "- b a\n- d c <00:02.000>"),
     ):
         assert filled("a.vtt", (head + source).encode()).decode() == head + expected
@@ -57,7 +58,7 @@ def test_subtitles_of_the_web_keep_notes_settings_and_tags() -> None:
 )
 def test_captions_are_read_and_broken_where_their_script_has_blanks_or_lines_may_end(lines: str) -> None:
     text = lines.replace("|", " " if has_spaces(lines) or lines.startswith("ภ") else "")
-    assert broken(text, 2) == lines.replace("|", "\n")
+    assert divided(text, [1, 1]) == lines.split("|")
     (speech,) = SubtitleDocument("00:00:01,000 --> 00:00:02,000\n" + lines.replace("|", "\n"), "").lines
     assert speech == re.sub("<[^<>]*>", "", text)
 

@@ -18,6 +18,7 @@ from vtrans.apps.documents.formats.app_strings.apple_strings import strings_docu
 from vtrans.apps.documents.formats.app_strings.json_files import arb_languages, json_document
 from vtrans.apps.documents.formats.app_strings.qt import ts_document, ts_encoding, ts_languages
 from vtrans.apps.documents.formats.app_strings.xcstrings import xcstrings_document, xcstrings_languages
+from vtrans.apps.documents.formats.flow import text_document
 from vtrans.apps.documents.formats.html import escape, html_encoding
 from vtrans.apps.documents.formats.markdown import markdown_document
 from vtrans.apps.documents.formats.office import docx_document, odt_document
@@ -116,9 +117,7 @@ def _text(
                     _check_languages(theirs, filling, "existing translation")
                 reader = partial(reader, existing=existing)
             return Opened([text], reader, lambda texts: encoded(texts[0]))
-        newline = "\r\n" if "\r\n" in text else "\n"
-        plain = text.replace("\r\n", "\n")
-        return Opened([plain], read, lambda texts: encoded(texts[0].replace("\n", newline)))
+        return Opened([text], read, lambda texts: encoded(texts[0]))
 
     return opened
 
@@ -225,7 +224,7 @@ def _utf8(content: bytes) -> str:
 
 
 FORMATS: dict[str, Open] = {
-    ".txt": _text(READERS["text"], _utf8),
+    ".txt": _text(text_document, _utf8),
     **dict.fromkeys((".html", ".htm"), _text(READERS["html"], html_encoding, "html")),
     ".srt": _text(SubtitleDocument, _utf8),
     ".vtt": _text(partial(SubtitleDocument, escape=escape), _utf8),

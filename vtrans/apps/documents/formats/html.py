@@ -18,12 +18,12 @@ from vtrans.apps.documents.formats.markup import Item
 from vtrans.apps.documents.formats.xml import encoding
 
 _PROTECTED = """
-audio canvas code iframe kbd math noscript object plaintext samp script style svg template textarea tt var video xmp
+audio canvas code iframe kbd math noscript object plaintext pre samp script style svg template textarea tt var video xmp
 """
 _BLOCKS = """
 address article aside base blockquote body br button caption center col colgroup dd details dialog dir div dl dt
 fieldset figcaption figure footer form frame frameset h1 h2 h3 h4 h5 h6 head header hgroup hr html legend li link main
-menu meta nav ol optgroup option p param pre search section select source summary table tbody td tfoot th thead title
+menu meta nav ol optgroup option p param search section select source summary table tbody td tfoot th thead title
 tr track ul
 """
 _VOID = "area base br col embed hr img input link meta param source track wbr"
@@ -38,6 +38,9 @@ _DIRECTION = re.compile(r"""\sdir\s*=\s*(?:"[^"]*"|'[^']*'|[^\s>]*)""", re.IGNOR
 # The tokenizer counts lines by these, and reads each as \n, as the HTML standard says.
 _LINE_END = re.compile("\r\n?|\n")
 _DROPPED = r"</>|(?s:<[/?]?[A-Za-z].*)"  # the tokenizer drops an empty tag, and an unfinished one at the end
+
+# A character reference, as html.unescape reads it, a line end, or a space that `escape` writes as a reference.
+_SPELT = r"&(?:#[0-9]+;?|#[xX][0-9a-fA-F]+;?|[^\t\n\f <&#;]{1,32};?)|\r\n?|\u00a0"
 
 
 def html_encoding(content: bytes) -> str:
@@ -64,7 +67,7 @@ def read_html(document: str, ignored: Collection[str] = ()) -> list[Item]:
     """Returns the items of an HTML document. Their `raw` parts make up the document again. Elements of the ignored
     names, in small letters, are atoms."""
     items: list[Item] = []
-    guarded, depth, pre = "", 0, 0  # the protected element that is open, those of its name inside it
+    guarded, depth = "", 0  # the protected element that is open, those of its name inside it
     for token, raw in _tokens(document):
         kind = token.type if token is not None else None
         name = (token.tag or "") if token is not None else ""
@@ -78,10 +81,9 @@ def read_html(document: str, ignored: Collection[str] = ()) -> list[Item]:
             items.append(Item("atom" if name in ignored else "break", raw))
             guarded, depth = ("", 0) if single else (name, 1)
         elif token is None or kind == turbohtml.TokenType.TEXT:
-            items += _text(raw, (token and token.data) or "", pre > 0)
+            items += _text(raw, (token and token.data) or "")
         elif name in BLOCKS or kind == turbohtml.TokenType.DOCTYPE:
             items.append(Item("break", raw))
-            pre = max(0, pre + (starts - ends) * (name == "pre"))
         elif single or not (starts or ends):
             items.append(Item("atom" if name in _WORDLIKE else "point", raw))
         else:
@@ -96,16 +98,17 @@ def _is_protected(token: Any) -> bool:
     return token.tag in PROTECTED or (translate or "").strip().lower() == "no" or "notranslate" in classes
 
 
-def _text(raw: str, data: str, pre: bool) -> Iterator[Item]:
-    """Yields the items of text that the tokenizer reads as `data`. In <pre>, each line is a segment."""
+def _text(raw: str, data: str) -> Iterator[Item]:
+    """Yields the items of text that the tokenizer reads as `data`. What can be written in several ways is an item."""
     dropped = _DROPPED if _read(raw) != data else "(?!)"
-    parts = re.split(f"({dropped}|{_LINE_END.pattern})" if pre else f"({dropped})", raw)
+    parts = re.split(f"({dropped}|{_SPELT})", raw)
     texts = [_read(part) if number % 2 == 0 or part[0] != "<" else "" for number, part in enumerate(parts)]
     if "".join(texts) != data:
         yield Item("break", raw)
         return
-    for number, (part, text) in enumerate(zip(parts, texts, strict=True)):
-        yield Item("text" if number % 2 == 0 else "point" if part == "</>" else "break", part, text)
+    for part, text in zip(parts, texts, strict=True):
+        if part:
+            yield Item("text" if text else "point" if part == "</>" else "break", part, text)
 
 
 def _read(text: str) -> str:

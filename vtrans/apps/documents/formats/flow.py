@@ -1,0 +1,167 @@
+"""Text that goes on across captions or lines: it is translated as one, and the translation is divided again."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
+
+import regex
+
+from vtrans.apps.documents.document import Document, FilledDocument, MarkedDocument, PlainDocument, Slot
+from vtrans.apps.documents.formats.markup import Item
+from vtrans.apps.documents.sentences import MARKS
+from vtrans.text.sentences import sentences
+from vtrans.text.words import unwrapped
+
+MOST_PARTS = 6  # captions or lines of one sentence; text that goes on longer lacks the marks that end sentences
+NARROWEST = 40  # characters of the longest line of a text that somebody has wrapped
+FULL = 0.85  # of that length, which a line that goes on has at least, with the first word of the next one
+NEAR = 6  # gaps between words on each side of the best place that are tried
+MARK_BONUS = 4  # characters that a part may be longer or shorter if it ends at a mark
+
+_LINE_END = re.compile(r"\r?\n|\\N")
+# A space that is not inside a tag, and a place where a line of Chinese or Japanese may end (Unicode's Line_Break).
+_GAP = regex.compile(
+    r"<[^<>]*>(*SKIP)(*FAIL)| +|(?<=[^\s\u200d>\p{Line_Break=Open_Punctuation}])(?=\p{Line_Break=Ideographic})"
+)
+_TAG = re.compile(r"<(/?)[A-Za-z][^<>]*>")
+_MARK = regex.compile(r"[\p{P}--[\p{Ps}\p{Pi}]]", regex.V1)
+_ITEM = re.compile(r"[ \t]*(?:[-*\u2022>#+|]|\d{1,3}[.)])[ \t]")  # of a list
+
+Span = tuple[int, int]
+
+
+def chains(text: str, parts: Iterable[tuple[Span, bool]], language: str) -> Iterator[list[Span]]:
+    """Yields the parts of a text, those together in which a sentence goes on. The second value of a part says whether
+    it may continue the part before."""
+    chain, length = list[Span](), 1
+    for part, may_continue in parts:
+        if chain and may_continue and length < MOST_PARTS:
+            before = text[slice(*chain[-1])].strip()
+            both = sentences(f"{before} {text[slice(*part)].strip()}", language)
+            ends = [*accumulate(map(len, both))][:-1]
+            if not any(len(before) <= end <= len(before) + 1 for end in ends):
+                chain.append(part)
+                length = 1 if ends and ends[-1] > len(before) else length + 1
+                continue
+        if chain:
+            yield chain
+        chain, length = [part], 1
+    if chain:
+        yield chain
+
+
+def slot_across(
+    text: str,
+    parts: Sequence[Span],
+    language: str,
+    read: Callable[[str], Iterator[Item]],
+    escape: Callable[[str], str] = str,
+    *,
+    repeats: bool = False,
+) -> Slot:
+    """Returns a slot for the parts of a text that belong together. `read` yields the items of a part, in one line. A
+    translation with too few words fills fewer parts, or with `repeats` the last part again."""
+    (begin, _), (_, end) = parts[0], parts[-1]
+    raws = [text[slice(*part)] for part in parts]
+    mark = next((sign for sign in MARKS if sign not in text[begin:end]), "")
+    items = list[Item]()
+    for n, raw in enumerate(raws):
+        if n:
+            space = unwrapped(f"{raws[n - 1][-1:]}\n{raw[:1]}")[1:-1]
+            items += [Item("point", mark), Item("text", space, space)]
+        items += read(unwrapped(_LINE_END.sub("\n", raw)))
+    document = MarkedDocument(items, language, escape)
+
+    def written(texts: list[str]) -> str | None:
+        if texts[0] == document.unchanged():
+            return text[begin:end]
+        made = divided(texts[0], [len(raw) for raw in raws], mark)
+        made += made[-1:] * (len(raws) - len(made)) if repeats else []
+        result = ""
+        for n, (raw, part) in enumerate(zip(raws, made, strict=False)):
+            ends = _LINE_END.findall(raw)
+            lines = divided(part, [1] * (len(ends) + 1))
+            result += text[parts[n - 1][1] : parts[n][0]] if n else ""
+            result += lines[0] + "".join(f"{line_end}{line}" for line_end, line in zip(ends, lines[1:], strict=False))
+        return result
+
+    return Slot(begin, end, [document], written)
+
+
+def divided(text: str, shares: Sequence[int], mark: str = "") -> list[str]:
+    """Returns a text in as many parts as there are shares, or fewer if it has fewer words. Their lengths are like the
+    shares, they end at marks of punctuation rather than elsewhere, and near the `mark`s in the text, which are left
+    out."""
+    pieces = text.split(mark) if mark else [text]
+    wanted, text = [*accumulate(map(len, pieces))][:-1], "".join(pieces)
+    left = [*accumulate(reversed(shares))][::-1]
+    gaps = _gaps(text)
+    begins, made, place = sorted(gaps), list[str](), 0
+    for n in range(len(shares) - 1):
+        last = len(begins) - (len(shares) - 2 - n)  # gaps for the other parts
+        ideal = place + (len(text) - place) * shares[n] / max(left[n], 1)
+        goals = [ideal, *([wanted[n]] * 2 if len(wanted) == len(shares) - 1 else [])]
+        near = (begins[max(0, k - NEAR) : min(k + NEAR, last)] for k in (bisect_left(begins, goal) for goal in goals))
+        candidates = {begin for few in near for begin in few if begin > place}
+        if not candidates:
+            continue
+
+        def cost(begin: int, goals: Sequence[float] = goals) -> tuple[float, int]:
+            bonus = MARK_BONUS if _MARK.match(text, begin - 1) else 0
+            return sum(abs(begin - goal) for goal in goals) - bonus * len(goals), begin
+
+        gap = min(candidates, key=cost)
+        made.append(text[place:gap])
+        place = gaps[gap]
+    return [*made, text[place:]]
+
+
+def _gaps(text: str) -> dict[int, int]:
+    """Returns where the gaps between words begin and end, without those inside elements if there are others."""
+    gaps = dict(match.span() for match in _GAP.finditer(text) if match.start())
+    depths, depth = [(0, 0)], 0
+    for tag in _TAG.finditer(text):
+        depth += -1 if tag[1] else 1
+        depths.append((tag.end(), depth))
+    outside = {begin: end for begin, end in gaps.items() if not depths[bisect_left(depths, (begin + 1,)) - 1][1]}
+    return outside or gaps
+
+
+def text_document(text: str, language: str) -> Document:
+    """Returns plain text. The lines of a paragraph that somebody has wrapped belong together."""
+    lines = [match.span() for match in re.finditer(r"[^\r\n]*\S[^\r\n]*", text)]
+    paragraphs = list[list[Span]]()
+    for line in lines:
+        is_next = paragraphs and text[paragraphs[-1][-1][1] : line[0]] in ("\n", "\r\n")
+        if is_next and not _ITEM.match(text, *line):
+            paragraphs[-1].append(line)
+        else:
+            paragraphs.append([line])
+    if not any(_is_wrapped(text, paragraph) for paragraph in paragraphs):
+        return PlainDocument(text, language)
+    slots = list[Slot]()
+    for paragraph in paragraphs:
+        wrapped = _is_wrapped(text, paragraph)
+        parts = [(trimmed(text, *line), wrapped and n > 0) for n, line in enumerate(paragraph)]
+        for chain in chains(text, parts, language):
+            slots.append(slot_across(text, chain, language, lambda part: iter([Item("text", part, part)])))
+    return FilledDocument(text, slots)
+
+
+def _is_wrapped(text: str, lines: Sequence[Span]) -> bool:
+    """Returns whether the first word of each line but the first would hardly fit into the line before. Two lines are
+    only taken for one sentence if the second one does not begin with a capital."""
+    width = max(end - begin for begin, end in lines)
+    words = [text[slice(*line)].split()[0] for line in lines[1:]]
+    if not words or width < NARROWEST or (len(words) == 1 and words[0][0].isupper()):
+        return False
+    return all(end - begin + len(word) >= FULL * width for (begin, end), word in zip(lines, words, strict=False))
+
+
+def trimmed(text: str, begin: int, end: int) -> Span:
+    """Returns where a part of a text begins and ends without the white space around it."""
+    part = text[begin:end]
+    return end - len(part.lstrip()), begin + len(part.rstrip())
