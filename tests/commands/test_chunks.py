@@ -15,12 +15,14 @@ from cli_runner import Done
 from translators import sentences, translator
 
 from vtrans.commands.chunks import (
-    ChunkJob,
-    chunks_of,
+    Chunks,
     collect,
     join,
+    missing,
     read_job,
     settings_of,
+    shard_of,
+    size_and_time,
     translate_chunks,
 )
 from vtrans.search.options import Mbr, Sampling
@@ -58,11 +60,14 @@ class Work:
         self.prefixes: Path | None = None
         self.constraints: Path | None = None
 
-    def join(self, options: TranslateOptions = DEFAULT_OPTIONS, **search: Any) -> ChunkJob:
+    def join(self, options: TranslateOptions = DEFAULT_OPTIONS, **search: Any) -> Chunks:
         named = {"input": self.text, "prefixes": self.prefixes, "constraints": self.constraints}
         texts = {name: path for name, path in named.items() if path}
         settings = {"model": file_sha256(self.model), **settings_of(translator(**search), options)}
         return join(self.out, texts, self.chunk_lines, options.lines, settings)
+
+    def seen(self) -> dict[Path, object]:
+        return {path: size_and_time(path) for path in (self.text, self.prefixes, self.constraints) if path}
 
     def parts(self) -> tuple[Any, ...]:
         prefixes, asked = (lines_in(path) if path else None for path in (self.prefixes, self.constraints))
@@ -77,15 +82,15 @@ class Work:
         **search: Any,
     ) -> int:
         """Translates a shard, or stops after that many lines. Returns the number of lines translated."""
-        job, own = self.join(options, **search), translator(**search)
-
+        seen, chunks, own = self.seen(), self.join(options, **search), translator(**search)
         lines = itertools.count(1)
 
         def advance(size: int) -> None:
             if next(lines) > stop_after:
                 raise Stopped
 
-        translate_chunks(own, job, job.missing(chunks_of(shard)), self.parts(), options, advance=advance)
+        wanted = missing(chunks, shard_of(shard))
+        translate_chunks(own, chunks, wanted, self.parts(), seen, options, advance=advance)
         return own.counts.lines
 
     def result(self) -> bytes:
@@ -145,7 +150,7 @@ def test_a_job_that_was_stopped_anywhere_resumes(tmp_path: Path) -> None:
 
 def test_what_a_killed_job_left_is_removed_when_the_chunks_are_collected(tmp_path: Path) -> None:
     work = Work(tmp_path)
-    leftover = work.out / f".{work.join().file(0).name}.123.tmp"
+    leftover = work.out / f".{next(iter(work.join())).name}.123.tmp"
     leftover.mkdir()
     (leftover / "half").write_text("half")
     work.run()
@@ -202,7 +207,7 @@ def test_jobs_have_the_engine_with_which_the_first_began(
     assert run_cli(*command, "--engine", "torch").code == 0
     job = read_job(out)
     assert job
-    assert job.common["engine"] == "torch"
+    assert job["common"]["engine"] == "torch"
     record = json.loads((out / "job.json").read_bytes())
     for engine in ("compiled", None):
         record["common"]["engine"] = engine
@@ -214,7 +219,7 @@ def test_jobs_have_the_engine_with_which_the_first_began(
 @pytest.mark.parametrize("change", ["longer", "gone", "edited"])
 def test_a_text_that_changes_under_way_is_refused(tmp_path: Path, change: str) -> None:
     work = Work(tmp_path)
-    job = work.join()
+    seen, chunks = work.seen(), work.join()
 
     def advance(size: int) -> None:
         if change == "gone":
@@ -223,7 +228,7 @@ def test_a_text_that_changes_under_way_is_refused(tmp_path: Path, change: str) -
             written(work.text, [*LINES, "more"] if change == "longer" else [line.upper() for line in LINES])
 
     with pytest.raises(InputError, match="text"):
-        translate_chunks(translator(), job, job.missing(), work.parts(), DEFAULT_OPTIONS, advance=advance)
+        translate_chunks(translator(), chunks, [*chunks], work.parts(), seen, DEFAULT_OPTIONS, advance=advance)
     assert work.names() == {"job.json"}
 
 

@@ -14,9 +14,8 @@ import json
 import re
 import shutil
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -30,11 +29,13 @@ if TYPE_CHECKING:
     from vtrans.translate.translation import TranslateOptions
     from vtrans.translate.translator import Translator
 
-RECORD = "job.json"
-FORMAT = 3
+RECORD, FORMAT = "job.json", 3
+
+Chunks = dict[Path, range]
+"""The numbers of the lines of each chunk, by its file. The first line of a text is line 1."""
 
 
-def chunks_of(shard: str) -> slice:
+def shard_of(shard: str) -> slice:
     """Returns the chunks of job I of N, every N-th from the I-th. Raises InputError unless `shard` is I/N."""
     parts = re.fullmatch(r"(\d{1,9})/(\d{1,9})", shard, re.ASCII)
     if parts is None or not 1 <= int(parts[1]) <= int(parts[2]):
@@ -45,87 +46,52 @@ def chunks_of(shard: str) -> slice:
     return slice(int(parts[1]) - 1, None, int(parts[2]))
 
 
-@dataclass(frozen=True)
-class ChunkJob:
-    """A folder with the chunks of a translation, which count from 0, and the content of its `job.json`."""
-
-    folder: Path
-    lines: int
-    chunk_lines: int
-    output_lines: int
-    """Lines of output per line of input."""
-    common: Mapping[str, Any]
-    """Values that must be equal in all jobs that write to this folder, by the names of their options."""
-    seen: Mapping[Path, Any] = field(default_factory=dict)
-    """The texts as they were before they were read. They are not recorded."""
-
-    @cached_property
-    def chunks(self) -> range:
-        return range(-(-self.lines // self.chunk_lines))
-
-    @cached_property
-    def _key(self) -> str:
-        return hashlib.sha256(json.dumps(self.common, sort_keys=True).encode()).hexdigest()[:12]
-
-    def file(self, chunk: int) -> Path:
-        return self.folder / f"chunk-{chunk:08}.{self._key}"
-
-    def lines_of(self, chunk: int) -> range:
-        """The numbers of the lines of a chunk; the first line of the text is line 1."""
-        first = chunk * self.chunk_lines + 1
-        return range(first, min(first + self.chunk_lines, self.lines + 1))
-
-    def missing(self, shard: slice = slice(None)) -> list[int]:
-        """The chunks of a shard that are not there yet."""
-        return [chunk for chunk in self.chunks[shard] if not self.file(chunk).exists()]
-
-    def check_texts(self) -> None:
-        """Raises InputError if a text has changed since this process began."""
-        for path, seen in self.seen.items():
-            if _size_and_time(path) != seen:
-                raise InputError(f"{path} was changed during the translation; all chunks need the same text.")
-
-
-def _size_and_time(path: Path) -> tuple[int, int] | None:
-    try:
-        return path.stat().st_size, path.stat().st_mtime_ns
-    except OSError:
-        return None
-
-
-def read_job(folder: Path) -> ChunkJob | None:
-    """Returns the job that a folder belongs to, or None if it has none. Raises FileError for a damaged record."""
+def read_job(folder: Path) -> dict[str, Any] | None:
+    """Returns the record of the job that a folder belongs to, or None if it has none. Raises FileError if the record is
+    damaged."""
     path = folder / RECORD
     try:
         record = json.loads(path.read_bytes())
-        if record.pop("format") != FORMAT:
+        if record["format"] != FORMAT:
             raise FileError(f"{path} is of another version of vtrans; use that version, or translate to a new folder.")
-        return ChunkJob(folder, **record)
+        return {name: record[name] for name in ("lines", "chunk_lines", "output_lines", "common")}
     except FileNotFoundError:
         return None
     except OSError as error:
         raise FileError(f"{path} cannot be read: {reason(error)}.") from None
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError):
         raise FileError(f"{path} is damaged; restore it, or translate into another folder.") from None
+
+
+def chunks_of(folder: Path, job: Mapping[str, Any]) -> Chunks:
+    """Returns the chunks of a job, in order."""
+    key = hashlib.sha256(json.dumps(job["common"], sort_keys=True).encode()).hexdigest()[:12]
+    stop, size = job["lines"] + 1, job["chunk_lines"]
+    ranges = (range(first, min(first + size, stop)) for first in range(1, stop, size))
+    return {folder / f"chunk-{number:08}.{key}": lines for number, lines in enumerate(ranges)}
+
+
+def missing(chunks: Chunks, shard: slice = slice(None)) -> list[Path]:
+    """Returns the chunks of a shard that are not there yet."""
+    return [file for file in [*chunks][shard] if not file.exists()]
 
 
 def join(
     folder: Path, texts: Mapping[str, Path], chunk_lines: int, output_lines: int, options: Mapping[str, Any]
-) -> ChunkJob:
-    """Returns the job of the folder, which it begins if the folder is new or empty.
+) -> Chunks:
+    """Returns the chunks of the folder's job, which it begins if the folder is new or empty.
 
-    `texts` are files by the names of their options: `input`, and perhaps `prefixes` and `constraints`. `options` are
-    values for JSON by the names of their options: all others that change the translations. Raises InputError if these
-    are not those of the job, and FileError if a text is not a regular file.
+    `texts` are files by the names of their options: `input`, and perhaps `prefixes` and `constraints`. A line of input
+    gives `output_lines`. `options` are values for JSON by the names of their options: all others that change the
+    translations. Raises InputError if these are not those of the job, and FileError if a text is not a regular file.
     """
-    seen = {path: _size_and_time(path) for path in texts.values()}
-    for path in seen:
+    for path in texts.values():
         if path.exists() and not path.is_file():
             raise FileError(f"{path} must be a regular file, because jobs read it again; write the text to a file.")
     counted = {name: count_lines(path) for name, path in texts.items()}
     common = {"chunk_lines": chunk_lines, **{name: digest for name, (_, digest) in counted.items()}, **options}
     record = {"lines": counted["input"][0], "chunk_lines": chunk_lines, "output_lines": output_lines, "common": common}
-    ours = ChunkJob(folder, **json.loads(json.dumps(record)))
+    ours = json.loads(json.dumps(record))
     with named_os_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         if read_job(folder) is None:
@@ -133,16 +99,16 @@ def join(
                 raise InputError(
                     f"`output` must be a new or empty folder, or one with chunks of the same job, got {folder}."
                 )
-            write_atomically(folder / RECORD, json.dumps({"format": FORMAT, **record}, sort_keys=True).encode() + b"\n")
+            write_atomically(folder / RECORD, json.dumps({"format": FORMAT, **ours}, sort_keys=True).encode() + b"\n")
     job = read_job(folder) or ours  # perhaps that of another job, which began at the same time
-    for name in {**ours.common, **job.common}:
-        here, there = (each.common.get(name) for each in (ours, job))
+    for name in {**ours["common"], **job["common"]}:
+        here, there = (each["common"].get(name) for each in (ours, job))
         if here != there:
             raise InputError(
                 f"the chunks in {folder} were made with another `{name}` ({_shown(there)}, not {_shown(here)}); use "
                 "the same for all jobs, or choose another `output`."
             )
-    return replace(job, seen=seen)
+    return chunks_of(folder, job)
 
 
 def _shown(value: Any) -> str:
@@ -156,33 +122,44 @@ def settings_of(translator: Translator, options: TranslateOptions) -> dict[str, 
     return {**output_affecting(translator.search), **recorded, "engine": translator.engine.name}
 
 
+def size_and_time(path: Path) -> tuple[int, int] | None:
+    """Returns what tells that a file has changed."""
+    return (path.stat().st_size, path.stat().st_mtime_ns) if path.exists() else None
+
+
 def translate_chunks(
     translator: Translator,
-    job: ChunkJob,
-    chunks: Sequence[int],
+    chunks: Chunks,
+    wanted: Collection[Path],
     parts: Sequence[Iterator[Any] | None],
+    texts: Mapping[Path, object],
     options: TranslateOptions,
     **settings: Any,
 ) -> None:
-    """Translates these chunks, in order. Raises InputError if a text changes.
+    """Translates the wanted chunks, in order. Raises InputError if one of the `texts` no longer has this
+    `size_and_time`, which it had before it was read.
 
     `parts` are the first arguments of `lines_of`, and the settings those of `translate_windows`.
     """
     from vtrans.translate.steps.line import lines_of
     from vtrans.translate.stream import translate_stream
 
-    for chunk in range(max(chunks, default=-1) + 1):
-        numbers, before = job.lines_of(chunk), translator.counts.lines
+    last = max((lines.stop for file, lines in chunks.items() if file in wanted), default=0)
+    for file, numbers in chunks.items():
         parts_of_chunk: list[Any] = [part and islice(part, len(numbers)) for part in parts]
-        if chunk not in chunks:
+        if numbers.stop > last:
+            return
+        if file not in wanted:
             for part in parts_of_chunk:
                 deque(part or (), maxlen=0)  # reads it to its end
             continue
-        with replacing(job.file(chunk)) as stream:
+        before = translator.counts.lines
+        with replacing(file) as stream:
             translate_stream(translator, lines_of(*parts_of_chunk, first=numbers.start), stream, options, **settings)
-            job.check_texts()
+            if changed := [path for path, seen in texts.items() if size_and_time(path) != seen]:
+                raise InputError(f"{changed[0]} was changed during the translation; all chunks need the same text.")
             if (written := translator.counts.lines - before) != len(numbers):
-                raise VtransError(f"chunk {chunk} has {len(numbers):,} lines, but {written:,} were translated.")
+                raise VtransError(f"{file} needs {len(numbers):,} lines, but {written:,} were translated.")
 
 
 def collect(folder: Path, stream: BinaryIO) -> int:
@@ -194,26 +171,23 @@ def collect(folder: Path, stream: BinaryIO) -> int:
     job = read_job(folder)
     if job is None:
         raise FileError(f"{folder} has no {RECORD}; give a folder that a translation in chunks has written.")
-    again = "run the job again, which translates what is missing"
-    if missing := job.missing():
-        lines = job.lines_of(missing[0])
+    chunks, again = chunks_of(folder, job), "run the job again, which translates what is missing"
+    if absent := missing(chunks):
+        lines = chunks[absent[0]]
         raise InputError(
-            f"{len(missing):,} of {len(job.chunks):,} chunks are not in {folder}, the first of them lines "
+            f"{len(absent):,} of {len(chunks):,} chunks are not in {folder}, the first of them lines "
             f"{lines.start:,} to {lines.stop - 1:,}; {again}."
         )
-    for chunk in job.chunks:
-        expected = len(job.lines_of(chunk)) * job.output_lines
-        actual = sum(block.count(b"\n") for block in _blocks(job.file(chunk)))
+    for file, lines in chunks.items():
+        expected, actual = len(lines) * job["output_lines"], sum(block.count(b"\n") for block in _blocks(file))
         if actual != expected:
-            raise FileError(
-                f"{job.file(chunk)} must have {expected:,} lines, but has {actual:,}; delete it and {again}."
-            )
-    for chunk in job.chunks:
-        stream.writelines(_blocks(job.file(chunk)))
+            raise FileError(f"{file} must have {expected:,} lines, but has {actual:,}; delete it and {again}.")
+    for file in chunks:
+        stream.writelines(_blocks(file))
     stream.flush()
     for leftover in folder.glob(".chunk-*.tmp"):
         shutil.rmtree(leftover, ignore_errors=True)
-    return job.lines
+    return int(job["lines"])
 
 
 def _blocks(file: Path) -> Iterator[bytes]:

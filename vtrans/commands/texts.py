@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from vtrans.commands.chunks import chunks_of, join, settings_of, translate_chunks
+from vtrans.commands.chunks import join, missing, settings_of, shard_of, size_and_time, translate_chunks
 from vtrans.commands.lines import many, progress, source_of, stdin_is_terminal, writer
 from vtrans.commands.shared_options import BAD_UTF8, check_line_counts, check_output
 from vtrans.config.keys import flag, number, path, text
@@ -88,7 +88,7 @@ class Text:
             raise InputError("`chunk_lines` needs `input`, a file, and `output`, a folder.")
         if self.chunk_lines and self.line_buffered:
             raise InputError("`line_buffered` is for input that arrives line by line; leave it or `chunk_lines` out.")
-        chunks_of(self.shard or "1/1")
+        shard_of(self.shard or "1/1")
         inputs = [("--input", self.input), ("--prefix", self.prefixes), ("--constraints", self.constraints)]
         check_output(self.output, [*inputs, *others])
         for option, file in inputs[1:]:
@@ -146,13 +146,14 @@ def translate_text(
         if text.chunk_lines and text.output:
             common = {"model": [file_sha256(choose_model(path).file) for path in models], **settings}
             common |= {**settings_of(translator, options), "on_bad_utf8": text.on_bad_utf8}
-            job = join(text.output, text.files, text.chunk_lines, options.lines, common)
-            chunks = job.missing(chunks_of(text.shard or "1/1"))
-            whole = many(len(job.chunks), "chunk", f"of at most {job.chunk_lines:,} lines")
-            console.info(f"{many(len(chunks), 'chunk', 'to translate')}; {job.folder} will hold {whole}")
-            total = sum(len(job.lines_of(chunk)) for chunk in chunks)
+            seen = {path: size_and_time(path) for path in text.files.values()}
+            chunks = join(text.output, text.files, text.chunk_lines, options.lines, common)
+            wanted = missing(chunks, shard_of(text.shard or "1/1"))
+            whole = many(len(chunks), "chunk", f"of at most {text.chunk_lines:,} lines")
+            console.info(f"{many(len(wanted), 'chunk', 'to translate')}; {text.output} will hold {whole}")
+            total = sum(len(chunks[file]) for file in wanted)
             counter = stack.enter_context(console.progress("translated", total, unit="sentences"))
-            translate_chunks(translator, job, chunks, parts, options, advance=advance, workers=workers)
+            translate_chunks(translator, chunks, wanted, parts, seen, options, advance=advance, workers=workers)
         else:
             stream = stack.enter_context(writer(text.output))
             counter = stack.enter_context(progress(console, stream, shown=not text.typed))

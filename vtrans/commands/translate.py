@@ -208,7 +208,7 @@ def translate(
         to=to,
     )
     job = read_job(text.output) if text.chunk_lines and text.output else None
-    begun = job.common["engine"] if job else None  # others round differently, and some machines lack a compiler
+    begun = job["common"]["engine"] if job else None  # others round differently, and some machines lack a compiler
     load_model = partial(_loaded, models, engine, begun, search, options, console, not no_retry)
     if targets:
         written = None
