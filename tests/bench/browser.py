@@ -4,8 +4,6 @@ translation, and words per second. The server is stopped before the first transl
     python tests/bench/browser.py FOLDER TEXT [--screenshot FILE]
 """
 
-from __future__ import annotations
-
 import argparse
 import functools
 import http.server

@@ -4,8 +4,6 @@ It imports nothing of vtrans, so that it judges the check of numbers from outsid
 same digits in any order and with any marks, whole numbers or runs of digits.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

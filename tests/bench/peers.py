@@ -12,8 +12,6 @@ products assumes 2 FLOPs per weight and row of the search, at the mean of two ma
 measured before and after.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import io

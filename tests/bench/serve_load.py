@@ -2,8 +2,6 @@
 
     python tests/bench/serve_load.py MODEL LINES                 throughput, latency, memory with 1, 8, 64 clients
     python tests/bench/serve_load.py MODEL LINES --soak 100000   memory, and whether each answer is the right one
-    python tests/bench/serve_load.py RUN LINES --plain           the same load on a plain server of 30 lines, which runs
-                                                                 RUN/ctranslate2, an export of `vtrans export`
 
 LINES is a file of source sentences. The reference is `vtrans translate` on the same lines: its speed before and after,
 and its text, with which every answer is compared. Answers may differ at near-ties, which depend on the batch; they are
@@ -11,11 +9,8 @@ counted, and none may be the translation of another line. Memory is that of all 
 share counts once (PSS).
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
-import http.server
 import json
 import re
 import statistics
@@ -27,7 +22,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 LEVELS = (1, 8, 64)
 HEAD = b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
@@ -122,36 +116,6 @@ def timed_translation(model: str, lines: list[str]) -> tuple[list[str], float]:
     return done.stdout.split("\n")[:-1], float(match[1].replace(",", ""))
 
 
-def plain(model: str) -> None:
-    """Serves an exported model with what a first program would have: a thread per request, a call per sentence."""
-    import ctranslate2
-    import sentencepiece
-
-    subwords = sentencepiece.SentencePieceProcessor(model_file=f"{model}/vocab.model")
-    translator = ctranslate2.Translator(model)
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True  # otherwise the body waits 40 ms for the acknowledgement of the head
-
-        def do_POST(self) -> None:
-            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            (found,) = translator.translate_batch([subwords.encode(asked["q"], out_type=str)], beam_size=4)
-            text = subwords.decode(found.hypotheses[0])
-            body = json.dumps({"translatedText": text}).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    made = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    print(f"http://127.0.0.1:{made.server_port}", file=sys.stderr, flush=True)
-    made.serve_forever()
-
-
 def soak(port: int, pid: int, lines: list[str], references: list[str], requests: int) -> None:
     """Prints memory through a long load, in twenty parts."""
     total = 0
@@ -170,18 +134,12 @@ def main() -> None:
     parser.add_argument("lines", type=Path)
     parser.add_argument("--requests", type=int, default=2000, help="requests per number of clients")
     parser.add_argument("--soak", type=int, default=0, metavar="REQUESTS")
-    parser.add_argument("--plain", action="store_true", help="serve the exported model with a plain server instead")
-    parser.add_argument("--serve-plain", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args()
-    if asked.serve_plain:
-        plain(asked.model)
-        return
     lines = [line for line in asked.lines.read_text(encoding="utf-8").split("\n") if line.strip()]
     references, speed = timed_translation(asked.model, lines)
     print(f"vtrans translate: {speed:.1f} lines/s")
     ours = ["-m", "vtrans", "serve", "--pair", f"en-de={asked.model}", "--port", "0", "--char-limit", "1000000"]
-    theirs = [__file__, f"{asked.model}/ctranslate2", str(asked.lines), "--serve-plain"]
-    with server(theirs if asked.plain else ours) as (port, pid):
+    with server(ours) as (port, pid):
         asyncio.run(clients(port, lines, references, 8, 200))
         if asked.soak:
             soak(port, pid, lines, references, asked.soak)

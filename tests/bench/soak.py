@@ -8,8 +8,6 @@ network. Linux only (/proc). The exit code is 1 if the second half of the input 
 were lost.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import subprocess

@@ -13,8 +13,6 @@ loading the model. Quote medians and shares, never a single absolute time: machi
 time of a pass goes, on one thread.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import statistics
