@@ -3,8 +3,6 @@
 Fixtures of session scope are read-only. Copy a folder before writing to it.
 """
 
-from __future__ import annotations
-
 import gc
 import itertools
 import os

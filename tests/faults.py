@@ -8,8 +8,6 @@ A fault that no test notices is a missing test; the exit code is then 1. So is i
 its file, and if the tests fail without a fault.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

@@ -6,8 +6,6 @@ It needs no data: it trains on random words. On a GPU it uses the base model of 
 figures say little. docs/gpus.md explains the parts of the file. A part that fails is recorded with its error.
 """
 
-from __future__ import annotations
-
 import argparse
 import io
 import json

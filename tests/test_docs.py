@@ -1,7 +1,5 @@
 """The documentation: its generated pages, its links, and what only some pages may contain. `make docs` builds it."""
 
-from __future__ import annotations
-
 import calendar
 import re
 import runpy

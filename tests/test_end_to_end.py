@@ -1,7 +1,5 @@
 """The main job as a user does it: five commands from text to a score."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The readers, with the inputs that fuzzing found: they accept an input, or raise what they may."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

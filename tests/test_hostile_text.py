@@ -1,7 +1,5 @@
 """The commands with text of any bytes and of any kind of file: every line is there, or one sentence says why not."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The files around the package: workflows, images and metadata agree with the package."""
 
-from __future__ import annotations
-
 import re
 import runpy
 import shutil

@@ -1,7 +1,5 @@
 """The model that comes with vtrans."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

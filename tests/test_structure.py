@@ -1,7 +1,5 @@
 """The structure of the package: which part may import which, and what must not import torch."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Every variant of weight sharing: shared modules are one module, and are counted, trained and saved once."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Iterator

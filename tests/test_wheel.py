@@ -1,7 +1,5 @@
 """The package that users install: built as a wheel, its files listed, its compiled code loaded."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

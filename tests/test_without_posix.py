@@ -4,8 +4,6 @@ There, a file that this process has open can be neither renamed, replaced nor re
 the console nor a file that is opened without an encoding has UTF-8.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

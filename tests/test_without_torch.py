@@ -1,7 +1,5 @@
 """Translating needs no torch: neither is it imported where it is installed, nor missed where it is not."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

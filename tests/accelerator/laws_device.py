@@ -1,7 +1,5 @@
 """The pretended device is as strict as a GPU. test_pretended.py runs this file."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pretended

@@ -1,7 +1,5 @@
 """Searching and scoring on a pretended device give what they give on the CPU. test_pretended.py runs this file."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Training on a pretended device gives what training on the CPU gives. test_pretended.py runs this file."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Callable, Iterator

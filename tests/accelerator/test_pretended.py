@@ -1,7 +1,5 @@
 """vtrans on a pretended accelerator: the laws of this folder, in a process that has the device."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """config: unknown keys, ranges, types, overrides, shipped recipes, file errors."""
 
-from __future__ import annotations
-
 import dataclasses
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Batches are complete and within the budget; their order is a function of (seed, epoch)."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterator

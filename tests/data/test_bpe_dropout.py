@@ -1,7 +1,5 @@
 """BPE-dropout: other subwords for the same text, and the same ones again from any point."""
 
-from __future__ import annotations
-
 import multiprocessing
 from collections import Counter
 from contextlib import closing

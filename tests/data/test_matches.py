@@ -1,7 +1,5 @@
 """Fuzzy matches: the index finds what comparing with every text finds."""
 
-from __future__ import annotations
-
 import pytest
 from drawn import seeded
 from rapidfuzz.distance import Levenshtein

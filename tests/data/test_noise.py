@@ -1,7 +1,5 @@
 """Training noise: what is changed, that links stay right, and that the same changes are made again from any point."""
 
-from __future__ import annotations
-
 import io
 import unicodedata
 from contextlib import closing

@@ -1,7 +1,5 @@
 """Counts of a language pair in the training text: how they are made, stored and used."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import random

@@ -1,7 +1,5 @@
 """How pairs are divided into those to train on and those that are held out."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

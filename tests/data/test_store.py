@@ -1,7 +1,5 @@
 """Data folders and token stores: what is read, and what is refused."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """Translates files without a model or a server, for tests of document formats."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from vtrans.apps.documents.document import Translated

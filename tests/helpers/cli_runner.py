@@ -1,7 +1,5 @@
 """Runs commands for tests: `run_cli` in this process, `start` in another one; `terminal` makes a pseudo-terminal."""
 
-from __future__ import annotations
-
 import os
 import pty
 import re

@@ -1,7 +1,5 @@
 """Small corpora and their data folders, for the tests of prepare-bpe."""
 
-from __future__ import annotations
-
 import io
 import itertools
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Writes CTranslate2 folders with random weights, in every version of the format, without CTranslate2."""
 
-from __future__ import annotations
-
 import json
 import struct
 from collections.abc import Callable, Mapping

@@ -4,8 +4,6 @@ Every draw depends on VTRANS_SEED, which pytest prints. Its default is a constan
 the same cases; `make soak` sets others. With VTRANS_SEED=all there are all cases.
 """
 
-from __future__ import annotations
-
 import os
 import random
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """Small models and their exports, shared by the tests of exports."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ They check every call against the decoder's protocol, so that a search which fee
 sentence or exceeds a limit fails at that call.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Folders of other programs with small random models, shared by the tests of imports and exports."""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path

@@ -3,8 +3,6 @@
 `start_python` returns a Popen. Run as a program, this file is the server.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import ctypes

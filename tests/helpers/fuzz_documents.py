@@ -1,7 +1,5 @@
 """Fuzzed readers of requests to the server and of documents."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path

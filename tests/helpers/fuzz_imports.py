@@ -1,7 +1,5 @@
 """Fuzzed readers of the models of other programs."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import io

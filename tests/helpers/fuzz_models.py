@@ -1,7 +1,5 @@
 """Fuzzed readers of model files, recipes and data folders."""
 
-from __future__ import annotations
-
 import functools
 import json
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Fuzzed readers of text, constraints and glossaries."""
 
-from __future__ import annotations
-
 import gzip
 import io
 from collections.abc import Sequence

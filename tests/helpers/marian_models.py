@@ -1,7 +1,5 @@
 """Marian models for tests, and Marian's network in NumPy, both written from Marian's own definitions."""
 
-from __future__ import annotations
-
 import functools
 import io
 from collections.abc import Callable, Iterator, Sequence

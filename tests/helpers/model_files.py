@@ -1,7 +1,5 @@
 """Models with random weights for tests of model files."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

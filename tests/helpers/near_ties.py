@@ -9,8 +9,6 @@ The size of a step is the distance of neighbouring float32 numbers at the larges
 largest logit of the row, or the log-probability of the whole translation, to which a step is added.
 """
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Small random models for tests, and the input that they are given."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from typing import Any

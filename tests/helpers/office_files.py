@@ -1,7 +1,5 @@
 """Makes and reads zip files with XML inside, such as Word files."""
 
-from __future__ import annotations
-
 import io
 import zipfile
 

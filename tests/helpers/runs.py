@@ -1,7 +1,5 @@
 """Helpers for tests of training: they train, interrupt and compare runs, in this process or in others."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import json

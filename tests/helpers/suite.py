@@ -1,7 +1,5 @@
 """Hooks of pytest, which conftest.py imports: a quick choice of the tests, and what is said about a whole suite."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

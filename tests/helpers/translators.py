@@ -1,7 +1,5 @@
 """Small random models, lines for them, and translators made of both, shared by the tests of several packages."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

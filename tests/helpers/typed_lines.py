@@ -1,7 +1,5 @@
 """The steps that read lines as people type them, and an engine that repeats what it is given."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

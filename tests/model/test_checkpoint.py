@@ -1,7 +1,5 @@
 """One matrix in memory and in the file; model files that are whole, equal and complete."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Dropout: its masks come from 16 random bits per element, four elements per draw."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from drawn import seed_of

@@ -1,7 +1,5 @@
 """The choice of kernels: what it looks up, what `auto` chooses, and that every way computes the same."""
 
-from __future__ import annotations
-
 import platform
 from pathlib import Path
 

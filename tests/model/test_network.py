@@ -1,7 +1,5 @@
 """The model, compared with independent implementations, and the laws of its masks, positions and ties."""
 
-from __future__ import annotations
-
 import dataclasses
 import warnings
 from typing import Any

@@ -1,7 +1,5 @@
 """Rotary positions: the turned pairs, what attention makes of them, and models that cannot have them."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

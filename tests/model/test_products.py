@@ -1,7 +1,5 @@
 """The product of oneDNN equals torch's own product, gradients included."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from drawn import seeded_tensors

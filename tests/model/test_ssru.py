@@ -1,7 +1,5 @@
 """The SSRU, compared with its formula in a plain loop."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from drawn import seed_of

@@ -1,7 +1,5 @@
 """The text of `make demo`: what recipes/demo/excerpt.py chooses, and what the excerpt that comes with vtrans holds."""
 
-from __future__ import annotations
-
 import pytest
 
 from recipes.demo.demo import SENTENCES

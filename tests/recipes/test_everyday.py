@@ -1,7 +1,5 @@
 """recipes/everyday: the suite is frozen; the judge accepts right German translations and names what is wrong."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tests of the program that trains the model to try: what its commands get."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

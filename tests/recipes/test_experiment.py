@@ -1,7 +1,5 @@
 """recipes/experiment.py: downloads from archives made by the tests, and the files of a data folder."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import zipfile

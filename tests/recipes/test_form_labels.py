@@ -1,7 +1,5 @@
 """Tests of the program that labels forms of address."""
 
-from __future__ import annotations
-
 import pytest
 
 from recipes.formality import forms_in, label_of, labelled

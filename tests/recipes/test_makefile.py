@@ -1,7 +1,5 @@
 """The Makefile passes the values of its variables to the programs unchanged."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import shutil

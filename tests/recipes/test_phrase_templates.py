@@ -1,7 +1,5 @@
 """Tests of the programs that make pairs of ordinary words, numbers and codes from templates, and join short pairs."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """recipes/running.py: commands end the program if they fail, and a signal ends each once."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

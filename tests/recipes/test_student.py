@@ -1,8 +1,6 @@
 """recipes/student: chain files are checked, stages run once per content, and a chain that was killed, moved and resumed
 makes the same bytes."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json

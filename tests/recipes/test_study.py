@@ -1,7 +1,5 @@
 """recipes/studies: the shipped studies are valid, files are checked, rows are trained once, alike, and tabulated."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import sys

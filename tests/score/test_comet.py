@@ -1,8 +1,6 @@
 """COMET: what its package is given and what becomes of the answer. The package here is a fake with its interface
 (unbabel-comet 2.2.7); the real one needs older versions of numpy and transformers than the tests do."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """score: goldens from sacrebleu's own command line, refusals, warnings, significance."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Any

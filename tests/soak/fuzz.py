@@ -9,8 +9,6 @@ not supposed to raise, more than SECONDS of processor time for an input, or more
 ends the run; the input is then in WORK. A copy of it in tests/fuzz/TARGET makes it a test.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import resource

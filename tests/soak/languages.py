@@ -8,8 +8,6 @@ changed. Below the table are the protected words that are the most frequent, and
 The exit code is 1 if more than 2% of the words of a file are protected, or more than 0.1% of its lines change.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import unicodedata

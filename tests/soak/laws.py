@@ -5,8 +5,6 @@ VTRANS_SEED, and starts no further round after the given minutes. It prints a co
 exit code is then 1. Make what it finds an example of the test.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

@@ -13,8 +13,6 @@ as much as one operand that is rounded the other way changes them. The exit code
 Legend: N rows, I inputs and O outputs of a product.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import os

@@ -10,8 +10,6 @@ python3-torch. The other dependencies are the newest ones, or with --lowest thos
 What cannot be installed has a row with the reason. The exit code is 1 if a test fails.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

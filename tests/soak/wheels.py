@@ -9,8 +9,6 @@ auditwheel checks the wheels for Linux and names the oldest distributions that t
 installed in a new environment with no compiler on the path, and translates a line with the compiled decoder.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import platform

@@ -1,7 +1,5 @@
 """Model files and states that are damaged, foreign or false are refused."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import sys

@@ -1,7 +1,5 @@
 """The layout of a model file is that of the network."""
 
-from __future__ import annotations
-
 import random
 import typing
 

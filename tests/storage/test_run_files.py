@@ -1,7 +1,5 @@
 """The files of a run folder: links, what is removed, and which model is chosen."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from pathlib import Path

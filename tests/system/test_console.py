@@ -1,7 +1,5 @@
 """console: plain lines without a terminal, rich with one; no text and no stream breaks it."""
 
-from __future__ import annotations
-
 import io
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The number of processors that a process may use, read from made-up /proc and /sys folders."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """files: writing to a temporary name, flushing and renaming."""
 
-from __future__ import annotations
-
 import errno
 import os
 import stat

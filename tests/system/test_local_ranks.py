@@ -1,7 +1,5 @@
 """Ranks that are forks of this process."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """Settings of the C library and oneDNN for memory."""
 
-from __future__ import annotations
-
 import math
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Settings that a process makes before it loads torch."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The processes of one command."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Signals end a command tidily, wait for the end of a block, or set a flag."""
 
-from __future__ import annotations
-
 import signal
 
 import pytest

@@ -1,7 +1,5 @@
 """Numbers of a translation get the marks of its language, and nothing else changes."""
 
-from __future__ import annotations
-
 import json
 import random
 import time

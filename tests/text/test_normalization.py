@@ -1,7 +1,5 @@
 """The rule NFC of a vocabulary, and the simpler text of sources, over all characters of Unicode."""
 
-from __future__ import annotations
-
 import sys
 import unicodedata
 

@@ -3,8 +3,6 @@
 `python tests/text/test_number_marks.py` writes the table. Review its changes before they are committed.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import unicodedata

@@ -1,7 +1,5 @@
 """Vocabularies of other programs: SentencePiece splits the text, a table gives the ids."""
 
-from __future__ import annotations
-
 import pytest
 import sentencepiece
 from foreign import pieces_of, sentencepiece_model

@@ -1,7 +1,5 @@
 """Where sentences of any language begin and end."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

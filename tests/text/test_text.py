@@ -1,7 +1,5 @@
 """The newline and encoding law of vtrans/text/lines.py, as properties and as a table of cases."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import hashlib

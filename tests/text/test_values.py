@@ -1,7 +1,5 @@
 """The numbers of a text: what keeps one, what loses one, and what was invented."""
 
-from __future__ import annotations
-
 import unicodedata
 
 import pytest

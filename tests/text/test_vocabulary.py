@@ -1,7 +1,5 @@
 """Vocabularies of a small text: no character is unknown, and sizes are exact or refused."""
 
-from __future__ import annotations
-
 import io
 from typing import Any, get_args
 

@@ -1,7 +1,5 @@
 """Word alignments: reading them, taking them over to subwords, and making them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import closing
 from itertools import islice

@@ -1,7 +1,5 @@
 """Averages of checkpoints: plain means that count a tied matrix once. What cannot be averaged is refused."""
 
-from __future__ import annotations
-
 import dataclasses
 import shutil
 import weakref

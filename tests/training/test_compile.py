@@ -1,7 +1,5 @@
 """Training with compiled layers."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import warnings

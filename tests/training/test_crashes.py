@@ -1,7 +1,5 @@
 """A crash, a failure or a full disk at any moment loses no update."""
 
-from __future__ import annotations
-
 import errno
 import itertools
 import math

@@ -1,7 +1,5 @@
 """A dry run estimates and writes nothing."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Guided alignment: a head learns the word alignments of the data."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The kernels and the precision of a run: fixed, automatic or recorded, and the same again in every process."""
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 from pathlib import Path

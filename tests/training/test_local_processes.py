@@ -1,7 +1,5 @@
 """Training by several processes of one machine, which share memory."""
 
-from __future__ import annotations
-
 import functools
 import io
 import os

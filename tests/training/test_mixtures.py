@@ -1,7 +1,5 @@
 """BPE-dropout and weighted corpora: what an epoch consists of."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Training by several processes."""
 
-from __future__ import annotations
-
 import re
 import signal
 import sys

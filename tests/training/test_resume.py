@@ -1,7 +1,5 @@
 """Resuming is exact: a run that was stopped and resumed ends with the same bytes as one that was not."""
 
-from __future__ import annotations
-
 import random
 import re
 import signal

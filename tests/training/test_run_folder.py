@@ -1,7 +1,5 @@
 """The run folder: one process trains in it, and nothing is written before everything is checked."""
 
-from __future__ import annotations
-
 import errno
 import re
 from collections.abc import Callable

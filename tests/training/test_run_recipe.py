@@ -1,7 +1,5 @@
 """The recipe of a run: what resuming may change, and whose recipe.toml it is."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path

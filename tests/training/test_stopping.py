@@ -1,7 +1,5 @@
 """Signals: the first one saves the state and stops, the second one ends the process at once."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """TensorBoard shows the values of metrics.jsonl, also for a run that was cut back or resumed."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import sys

@@ -1,7 +1,5 @@
 """A whole training: its log, its metrics and what it learns."""
 
-from __future__ import annotations
-
 import math
 import re
 from pathlib import Path

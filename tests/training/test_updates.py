@@ -1,7 +1,5 @@
 """Updates: their gradients, their sums, skipped ones and the moving average of the weights."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

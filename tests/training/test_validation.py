@@ -1,7 +1,5 @@
 """Validation, the ranking of checkpoints by it, and which checkpoints are kept."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import re

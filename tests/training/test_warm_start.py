@@ -1,8 +1,6 @@
 """A new run that begins with the weights of a model: which rows it copies under each form of tying. The run
 resumes without that model."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import json

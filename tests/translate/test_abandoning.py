@@ -1,7 +1,5 @@
 """A search ends within a step of the moment at which nobody waits for it any more."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """The files beside a model: a glossary and usual spellings."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The probability that a translation and its words are right."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

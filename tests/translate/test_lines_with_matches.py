@@ -1,7 +1,5 @@
 """Fuzzy matches beside lines: where the model sees them, and that nothing else changes."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Loading a translator: models, precisions, devices."""
 
-from __future__ import annotations
-
 import pytest
 
 import vtrans

@@ -1,7 +1,5 @@
 """Minimum Bayes risk decoding: the utilities are sacrebleu's, and the choice is that of the definition."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from typing import Any

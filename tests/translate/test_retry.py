@@ -1,7 +1,5 @@
 """Searching a line again: what is a loop, which result is kept, and that nothing else changes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

@@ -1,7 +1,5 @@
 """Several threads with one translator: each gets what it would get alone."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Long lines in pieces, and the limits of translations."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Tags of target languages and symbols of forms of address, which are put before each source."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 from functools import cache, partial

@@ -1,7 +1,5 @@
 """The terms of a glossary replace the words that translate them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

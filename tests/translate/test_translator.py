@@ -1,7 +1,5 @@
 """Translators: the laws of the search with real networks, and one line out for every line in."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import json

@@ -1,7 +1,5 @@
 """`vtrans adapt`: how pairs are divided, which model is kept, models with tags, and that a repeated call goes on."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

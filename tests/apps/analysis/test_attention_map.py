@@ -1,7 +1,5 @@
 """Attention maps: the shares by definition, and what the command prints and writes."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """`vtrans calibrate`, and what `vtrans translate` does with its result."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`vtrans doctor`: what it complains about, and two real runs."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 Counts add up however weights are shared, every kind of sharing is found, and so is damage in any file of a run.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import json

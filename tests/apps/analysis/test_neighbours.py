@@ -1,7 +1,5 @@
 """Nearest embeddings in the steps of a translation: they are consistent with the search."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

@@ -1,7 +1,5 @@
 """The overlap of two sides and their scripts: cases by hand, the figures of prepare-bpe, and other alphabets."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The report of runs as an HTML page."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from html import escape

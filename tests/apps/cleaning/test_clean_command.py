@@ -1,7 +1,5 @@
 """`vtrans clean` on the command line."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """`vtrans clean` as a whole: what it drops from a text, and the folder that it writes."""
 
-from __future__ import annotations
-
 import random
 import shutil
 from collections.abc import Sequence

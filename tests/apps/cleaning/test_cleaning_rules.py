@@ -1,7 +1,5 @@
 """The rules of `vtrans clean` that look at one pair: what each drops, and what is like it and stays."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Strings of apps in files of one language: JSON, ARB, Android and iOS. Their copies differ in translations only."""
 
-from __future__ import annotations
-
 import html
 import json
 import re

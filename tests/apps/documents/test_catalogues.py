@@ -1,7 +1,5 @@
 """Catalogues of Xcode and Qt, which have a translation beside its source: what is filled and how, and what stays."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

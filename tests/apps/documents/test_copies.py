@@ -1,7 +1,5 @@
 """Earlier translations of strings of apps: what they have stays byte for byte, and what they lack is added."""
 
-from __future__ import annotations
-
 import json
 import re
 from xml.etree import ElementTree

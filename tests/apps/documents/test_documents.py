@@ -1,7 +1,5 @@
 """`vtrans translate FILE`: what is read, written and refused."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

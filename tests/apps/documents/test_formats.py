@@ -1,7 +1,5 @@
 """Files: each format is translated and otherwise unchanged."""
 
-from __future__ import annotations
-
 import io
 import re
 import zipfile

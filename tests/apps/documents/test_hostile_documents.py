@@ -1,7 +1,5 @@
 """Hostile documents are read and written in linear time, in encodings that are supported."""
 
-from __future__ import annotations
-
 import encodings.aliases
 import json
 import sys

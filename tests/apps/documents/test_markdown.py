@@ -1,7 +1,5 @@
 """Markdown: what is translated, that all else stays, and that its markup is read as before."""
 
-from __future__ import annotations
-
 import hypothesis.strategies as st
 import pytest
 from catalogues import filled, reverse, rotated, same

@@ -1,7 +1,5 @@
 """Tags in translations: laws for any HTML, and where tags go."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """Training pairs from documents: what is taken, what is left out, and that models see what they will translate."""
 
-from __future__ import annotations
-
 import pytest
 
 from vtrans.apps.documents.pairs import PairCollector

@@ -1,7 +1,5 @@
 """PO files: what is filled and how, that all else stays, and what is refused."""
 
-from __future__ import annotations
-
 import re
 
 import hypothesis.strategies as st

@@ -1,7 +1,5 @@
 """A memory: which translations it gives to strings and lines, and how documents mark them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import catalogues

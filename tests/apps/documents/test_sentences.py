@@ -1,7 +1,5 @@
 """Sentences and what lies between them."""
 
-from __future__ import annotations
-
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given

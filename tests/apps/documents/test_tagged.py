@@ -1,7 +1,5 @@
 """Texts with XML tags: what is ignored, what divides sentences, and what is no XML."""
 
-from __future__ import annotations
-
 import pytest
 
 from vtrans.apps.documents.document import Document, Translated

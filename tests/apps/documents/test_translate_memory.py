@@ -1,7 +1,5 @@
 """`vtrans translate --memory`: what is taken from a memory, and what is refused."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Callable

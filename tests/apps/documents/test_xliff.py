@@ -1,7 +1,5 @@
 """XLIFF and TMX: what is filled and how, that all else stays, and what is refused."""
 
-from __future__ import annotations
-
 import re
 
 import hypothesis.strategies as st

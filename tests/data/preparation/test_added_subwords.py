@@ -1,8 +1,6 @@
 """`prepare-bpe --vocab-add`: a vocabulary gets subwords for characters that it lacks, and encodes all other text as
 before."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

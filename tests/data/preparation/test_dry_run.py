@@ -1,7 +1,5 @@
 """A dry run estimates what preparing takes, and writes nothing."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import shutil

@@ -1,7 +1,5 @@
 """Encoding: what is dropped, and the same result in this process and in workers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """`prepare-bpe --fuzzy`: pairs with fuzzy matches follow the pairs of their corpus."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Whether a data folder is up to date, and what an interrupted run leaves."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from typing import Any

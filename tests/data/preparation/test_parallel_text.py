@@ -1,7 +1,5 @@
 """Reading parallel text: bad files, held-out pairs, random samples."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """prepare-bpe from end to end: what the data folder holds, what is dropped, and what the report says."""
 
-from __future__ import annotations
-
 import dataclasses
 import gzip
 import re

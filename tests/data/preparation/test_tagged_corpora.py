@@ -1,7 +1,5 @@
 """Corpora of several target languages: a tag before each source, which no text contains."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The fused projection and label-smoothed loss against the plain formula."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Muon: its updates, skipped ones, and exact resume."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from drawn import seeded_tensors

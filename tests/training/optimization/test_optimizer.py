@@ -1,7 +1,5 @@
 """The learning rate as a function of the step, and weight decay."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 

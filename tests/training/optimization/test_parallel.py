@@ -5,8 +5,6 @@ Three groups of processes, of three, two and one, run all commands once; the tes
 are trained by three ranks only, which divide nothing evenly that two divide unevenly. Two of these rows are drawn.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """All steps with text of many languages, by an engine that copies its source."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Numbers of translations get the marks of their language, and words that a pair copies become codes."""
 
-from __future__ import annotations
-
 import pytest
 from typed_lines import undone, vocabulary_of
 

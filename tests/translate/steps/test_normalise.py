@@ -1,7 +1,5 @@
 """Lines are read as the text that models learn from."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

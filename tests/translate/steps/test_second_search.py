@@ -1,7 +1,5 @@
 """Pieces whose translations have problems are searched again, once, with everything that they need."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Lines in capitals, in any language."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

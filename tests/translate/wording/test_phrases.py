@@ -1,7 +1,5 @@
 """Phrases that translations must contain or avoid: the search equals enumeration, and its translations obey."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import random

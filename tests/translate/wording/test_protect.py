@@ -1,7 +1,5 @@
 """Glossaries and protected text: where terms occur, and that protected text is copied byte for byte."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections import Counter

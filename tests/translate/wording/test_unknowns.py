@@ -1,7 +1,5 @@
 """Characters that the vocabulary cannot write, and what stays around a sentence."""
 
-from __future__ import annotations
-
 import time
 
 import pytest
