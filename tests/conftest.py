@@ -11,6 +11,7 @@ import shutil
 import signal
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 # Several suites run on two cores, and equal bytes need equal thread counts on every processor. Set another value to run
 # the suite with several threads.
@@ -23,6 +24,7 @@ import hypothesis
 import pytest
 import torch
 from cli_runner import children, run_cli  # noqa: F401 - a fixture for all tests
+from corpora import made, options, write
 from drawn import seed_of
 from suite import (  # noqa: F401 - hooks of pytest
     pytest_addoption,
@@ -33,8 +35,6 @@ from suite import (  # noqa: F401 - hooks of pytest
     pytest_sessionfinish,
 )
 
-from vtrans.data.options import PrepareOptions, Subword
-from vtrans.data.preparation.prepare import prepare
 from vtrans.data.store import DataFolder
 from vtrans.model import kernels
 from vtrans.model.kernels import Kernels
@@ -119,41 +119,22 @@ EVERY_STEP = (
 )
 
 
-def write_pairs(folder: Path, name: str, pairs: Sequence[Sequence[str]]) -> tuple[Path, Path]:
-    """Writes these pairs to two files, `name`.en and `name`.de."""
-    paths = (folder / f"{name}.en", folder / f"{name}.de")
-    for side, path in enumerate(paths):
-        path.write_bytes("".join(pair[side] + "\n" for pair in pairs).encode())
-    return paths
+write_pairs = write
 
 
 def make_data(
     folder: Path,
     *,
-    separate: bool = False,
-    subword: Subword = "bpe",
-    vocab_size: int | None = 320,
     train: Sequence[tuple[str, str]] = tuple(TRAIN_PAIRS),
+    vocab_size: int | None = 320,
     linked: bool = False,
+    **values: Any,
 ) -> DataFolder:
-    """Makes the data folder `folder`/data from the tiny corpus."""
-    src, tgt = write_pairs(folder, "train", train)
-    alignments = folder / "train.align"
-    alignments.write_text("".join(f"{tiny_links(english)}\n" for english, _ in train))
-    valid_src, valid_tgt = write_pairs(folder, "valid", VALID_PAIRS)
-    options = PrepareOptions(
-        (src,),
-        (tgt,),
-        (valid_src,),
-        (valid_tgt,),
-        out=folder / "data",
-        vocab_size=vocab_size,
-        separate=separate,
-        subword=subword,
-        threads=1,
-        alignments=(alignments,) if linked else (),
-    )
-    prepare(options, Console(quiet=True))
+    """Makes the data folder `folder`/data from the tiny corpus, with its word alignments if it is to be linked."""
+    if linked:
+        values["alignments"] = (folder / "train.align",)
+        (folder / "train.align").write_text("".join(f"{tiny_links(english)}\n" for english, _ in train))
+    made(options(folder, train, VALID_PAIRS, vocab_size=vocab_size, **values))
     return DataFolder.open(folder / "data")
 
 
@@ -245,11 +226,9 @@ def tiny_run(tmp_path_factory: pytest.TempPathFactory, tiny_data: DataFolder) ->
 def two_corpora(tmp_path_factory: pytest.TempPathFactory) -> DataFolder:
     """The tiny corpus as two corpora, the first 40 pairs and the rest."""
     folder = tmp_path_factory.mktemp("two")
-    files = [write_pairs(folder, n, part) for n, part in (("a", TRAIN_PAIRS[:40]), ("b", TRAIN_PAIRS[40:]))]
-    valid_src, valid_tgt = write_pairs(folder, "valid", VALID_PAIRS)
+    files = [write(folder, name, part) for name, part in (("a", TRAIN_PAIRS[:40]), ("b", TRAIN_PAIRS[40:]))]
     src, tgt = zip(*files, strict=True)
-    options = PrepareOptions(src, tgt, (valid_src,), (valid_tgt,), out=folder / "data", vocab_size=320, threads=1)
-    prepare(options, Console(quiet=True))
+    made(options(folder, TRAIN_PAIRS, VALID_PAIRS, src=src, tgt=tgt, vocab_size=320))
     return DataFolder.open(folder / "data")
 
 

@@ -67,9 +67,7 @@ def lines_in(content: bytes) -> int:
 
 @FEW
 @given(pair=LINES)
-def test_a_score_counts_every_line_of_any_bytes_or_is_refused_in_a_sentence(
-    pair: tuple[bytes, bytes], run_cli: Run
-) -> None:
+def test_a_score_counts_every_line_of_any_bytes_or_is_refused(pair: tuple[bytes, bytes], run_cli: Run) -> None:
     counts = [lines_in(content) for content in pair]
     with files(*pair) as (hyp, ref):
         done = run_cli("score", ref, "--hyp", hyp, "--on-bad-utf8", "replace", "--json", "--quiet")

@@ -206,9 +206,7 @@ TRAINED = {name: VARIANTS[name] for name in some([name for name in VARIANTS if n
 
 
 @pytest.mark.parametrize("variant", TRAINED.values(), ids=TRAINED)
-def test_a_variant_trains_stops_resumes_averages_and_translates(
-    variant: Variant, tmp_path: Path, tiny_data: DataFolder
-) -> None:
+def test_a_variant_trains_resumes_and_translates(variant: Variant, tmp_path: Path, tiny_data: DataFolder) -> None:
     """A resumed run ends with equal bytes, including the moving average and Adam's state, and every file holds each
     shared tensor once."""
     settings = [f"model.{key}={json.dumps(value)}" for key, value in dataclasses.asdict(variant.config).items()]

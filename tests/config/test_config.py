@@ -172,9 +172,7 @@ IDLE = [
 
 
 @pytest.mark.parametrize(("section", "overrides", "key", "because"), IDLE)
-def test_a_key_without_effect_is_named_with_the_key_that_disables_it(
-    section: str, overrides: list[str], key: str, because: str
-) -> None:
+def test_a_key_without_effect_is_explained(section: str, overrides: list[str], key: str, because: str) -> None:
     if section == "model":  # refused: the model would not be the one asked for
         with pytest.raises(RecipeError, match=rf"model\.{key} .*model\.{because}\b"):
             load_recipe("small", overrides)
@@ -191,9 +189,7 @@ def test_a_key_without_effect_is_named_with_the_key_that_disables_it(
     st.sampled_from(("post", "pre")),
     st.booleans(),
 )
-def test_any_values_survive_a_round_trip_through_toml(
-    dropout: float, seed: int, epsilon: float, norm: str, share: bool
-) -> None:
+def test_any_values_survive_toml(dropout: float, seed: int, epsilon: float, norm: str, share: bool) -> None:
     recipe = Recipe(
         ModelConfig(dropout=dropout, norm=norm, share_positions=share, positions="learned"),
         TrainConfig(seed=seed, epsilon=epsilon, corpus_weights=(2.0, 0.125)),

@@ -24,9 +24,7 @@ def lengths(pairs: list[tuple[int, int]]) -> tuple[Tensor, Tensor]:
 
 
 @given(LENGTHS, st.integers(41, 300), st.integers(1, 5))
-def test_an_epoch_holds_every_pair_once_within_the_budget(
-    pairs: list[tuple[int, int]], budget: int, epoch: int
-) -> None:
+def test_an_epoch_has_every_pair_once_within_the_budget(pairs: list[tuple[int, int]], budget: int, epoch: int) -> None:
     src, tgt = lengths(pairs)
     plan = plan_epoch(src, tgt, budget, 1, epoch)
     assert sorted(torch.cat(plan).tolist()) == list(range(len(pairs)))

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+from typed_lines import passed, undone
+
 from vtrans.apps.documents.document import Translated
 from vtrans.apps.documents.files import Filling, open_file
 from vtrans.apps.documents.remembered import Remembered
@@ -11,7 +13,6 @@ from vtrans.engines.alignments import Links
 from vtrans.text.words import CODE
 from vtrans.translate.steps.line import Line
 from vtrans.translate.steps.protect import Protect
-from vtrans.translate.translation import Translation
 
 Translate = Callable[[str], Translated]
 PROTECT = Protect(PROTECTION, None)
@@ -19,16 +20,12 @@ PROTECT = Protect(PROTECTION, None)
 
 def seen(text: str) -> Line:
     """Returns a line as a model would see it."""
-    line = Line(1, text)
-    PROTECT([line])
-    return line
+    return passed(text, PROTECT)
 
 
 def made_of(line: Line, text: str, alignment: Links | None = None) -> Translated:
     """Returns this translation of a line as a Translator makes it."""
-    made = Translation(text, 0.0, 0.0, True, alignment=alignment)
-    for undo in reversed(line.undo):
-        made = undo(made)
+    made = undone(line, text, alignment)
     return Translated(made.text, made.alignment)
 
 

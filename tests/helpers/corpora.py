@@ -1,4 +1,4 @@
-"""Small corpora and their data folders, for the tests of prepare-bpe."""
+"""Small corpora and their data folders."""
 
 import io
 import itertools
@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import write_pairs
 
 from vtrans.data.options import PrepareOptions
 from vtrans.data.preparation.prepare import prepare
@@ -28,7 +27,14 @@ ALL = [(sentence(ENGLISH, *c), sentence(GERMAN, *c)) for c in CHOICES]
 VALID = ALL[::29]
 TRAIN = [pair for pair in ALL if pair not in VALID]
 Pairs = Sequence[Sequence[str]]
-write = write_pairs
+
+
+def write(folder: Path, name: str, pairs: Pairs) -> tuple[Path, Path]:
+    """Writes these pairs to two files, `name`.en and `name`.de."""
+    paths = (folder / f"{name}.en", folder / f"{name}.de")
+    for side, path in enumerate(paths):
+        path.write_bytes("".join(pair[side] + "\n" for pair in pairs).encode())
+    return paths
 
 
 def options(folder: Path, train: Pairs = TRAIN, valid: Pairs | None = VALID, **values: Any) -> PrepareOptions:

@@ -7,17 +7,17 @@ from typing import Any
 import torch
 from conftest import VALID_PAIRS
 from safetensors.torch import load_file
+from translators import SMALL
 
 from vtrans.apps.interop.comparison import Comparison, Program
 from vtrans.apps.interop.ctranslate2 import exporter as exporting
-from vtrans.config import ModelConfig, SearchConfig
+from vtrans.config import SearchConfig
 from vtrans.data.store import DataFolder
 from vtrans.model.checkpoint import LoadedModel
 from vtrans.model.network import Transformer
 from vtrans.system.console import Console
 from vtrans.text.vocabulary import EOS_ID, PAD_ID
 
-SMALL = ModelConfig(d_model=16, d_ff=24, heads=2, encoder_layers=2, decoder_layers=1, tie="src-tgt-softmax")
 SHORT = SearchConfig(max_source=40)  # for a short position table
 LINES = [pair[0] for pair in VALID_PAIRS]
 

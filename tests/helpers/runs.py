@@ -90,11 +90,6 @@ def alike(run: RunFolder, reference: RunFolder, *, rel: float = 1e-4, atol: floa
     assert configs[0] == configs[1]
 
 
-def contents(folder: Path) -> dict[Path, bytes]:
-    """The bytes of every file in a folder."""
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 class Stopper(Console):
     """Sends this process a signal when the log reaches a step."""
 

@@ -121,9 +121,7 @@ def test_the_table_has_the_mean_and_the_range_over_the_seeds() -> None:
         ([(29.0, ())], (False, False)),
     ],
 )
-def test_a_star_marks_what_all_seeds_find_significant(
-    seeds: list[tuple[float, tuple[float, ...]]], stars: tuple[bool, bool]
-) -> None:
+def test_a_star_needs_all_seeds(seeds: list[tuple[float, tuple[float, ...]]], stars: tuple[bool, bool]) -> None:
     found = [figures("a", n, bleu, p=p) for n, (bleu, p) in enumerate(seeds, 1)]
     cells = table(found, "").split("\n")[2].split(" | ")[-2:]
     assert tuple("*" in cell for cell in cells) == stars

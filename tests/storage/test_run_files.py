@@ -14,9 +14,7 @@ from vtrans.storage.run_folder import RunFolder, choose_model
 from vtrans.system.errors import FileError
 
 
-def test_a_shipped_model_is_found_by_its_name_and_a_file_of_that_name_comes_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_comes_before_a_shipped_model_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shipped = tmp_path / "recipes" / "fr" / "fr-en.safetensors"
     shipped.parent.mkdir(parents=True)
     shipped.touch()

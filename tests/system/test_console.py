@@ -85,9 +85,7 @@ def test_without_a_terminal_lines_are_plain() -> None:
 
 
 @pytest.mark.parametrize("width", [60, 80, 110, 160])
-def test_a_narrow_terminal_shows_the_share_and_the_beginning_of_the_note(
-    monkeypatch: pytest.MonkeyPatch, clock: list[float], width: int
-) -> None:
+def test_a_narrow_terminal_shows_the_note(monkeypatch: pytest.MonkeyPatch, clock: list[float], width: int) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
     out = Terminal()
     with Console(stream=out).live("training") as counter:

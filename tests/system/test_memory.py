@@ -54,9 +54,7 @@ FILES = {
         (5, 0, 700),
     ],
 )
-def test_memory_is_that_of_the_system_or_the_container(
-    files: int, available: float, total: float, tmp_path: Path
-) -> None:
+def test_system_and_container_limit_the_memory(files: int, available: float, total: float, tmp_path: Path) -> None:
     for name in list(FILES)[:files]:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(FILES[name])

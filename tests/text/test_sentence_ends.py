@@ -32,9 +32,7 @@ def test_no_sentence_ends_after_a_short_number_or_a_single_letter(texts: list[st
 
 @pytest.mark.parametrize("line", ["A dog runs. ", "«a. ", '"', "word ", "1. ", "「犬。", "a\u0301. "])
 @pytest.mark.parametrize("count", [WINDOW // 10, WINDOW])
-def test_sentencex_sees_few_characters_at_a_time_and_few_twice(
-    line: str, count: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sentencex_reads_short_windows_and_little_twice(line: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     seen, segment = [0], sentencex.segment
 
     def counted(language: str, text: str) -> list[str]:

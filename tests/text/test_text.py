@@ -208,9 +208,7 @@ def test_utf16_without_a_byte_order_mark_is_refused_and_with_one_it_is_counted(t
 
 
 @pytest.mark.parametrize(("suffix", "compress"), COMPRESSIONS)
-def test_a_truncated_or_foreign_compressed_file_is_named(
-    tmp_path: Path, suffix: str, compress: Callable[[bytes], bytes]
-) -> None:
+def test_a_damaged_compressed_file_is_named(tmp_path: Path, suffix: str, compress: Callable[[bytes], bytes]) -> None:
     path = tmp_path / f"text{suffix}"
     whole = compress(os.urandom(10_000) + b"\n")
     damaged = whole[:5000] + bytes(200) + whole[5200:]
@@ -222,9 +220,7 @@ def test_a_truncated_or_foreign_compressed_file_is_named(
 
 
 @pytest.mark.parametrize(("suffix", "compress"), COMPRESSIONS)
-def test_every_compressed_stream_in_a_file_is_read(
-    tmp_path: Path, suffix: str, compress: Callable[[bytes], bytes]
-) -> None:
+def test_every_compressed_stream_is_read(tmp_path: Path, suffix: str, compress: Callable[[bytes], bytes]) -> None:
     path = tmp_path / f"text{suffix}"
     path.write_bytes(compress(b"a\nb") + compress(b"c\n") + bytes(8) + compress(b"d") + bytes(600_000))
     with open_bytes(path) as stream:

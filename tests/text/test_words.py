@@ -102,9 +102,7 @@ def test_all_subwords_of_a_word_have_its_links(pairs: list[tuple[list[int], list
         (lambda lines: [], r"is empty"),
     ],
 )
-def test_malformed_alignments_are_refused(
-    tmp_path: Path, change: Callable[[list[str]], list[str]], message: str
-) -> None:
+def test_bad_alignments_are_refused(tmp_path: Path, change: Callable[[list[str]], list[str]], message: str) -> None:
     path = tmp_path / "train.align"
     path.write_text("".join(line + "\n" for line in change(["0-0"] * len(TRAIN))))
     refused(options(tmp_path, alignments=(path,)), message)
@@ -131,9 +129,7 @@ def test_links_of_another_number_of_pairs_are_refused(linked_data: DataFolder) -
 
 
 @pytest.mark.parametrize("longest", [1000, 14])
-def test_drawn_segmentations_link_the_same_words(
-    linked_data: DataFolder, monkeypatch: pytest.MonkeyPatch, longest: int
-) -> None:
+def test_dropout_links_the_same_words(linked_data: DataFolder, monkeypatch: pytest.MonkeyPatch, longest: int) -> None:
     monkeypatch.setattr(vtrans.data.augmentation, "SHARD", 32)
     data, store = linked_data, linked_data.train
     drawing = Augmentation(store, data.src_vocab, data.tgt_vocab, 1, longest, dropout=0.3, with_links=True)

@@ -37,9 +37,7 @@ def test_without_a_compiler_training_continues_with_one_warning(
     same(RunFolder(tmp_path / "run"), every_step_run)
 
 
-def test_compiled_layers_are_used_in_training_only(
-    tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_training_is_compiled(tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 
     def fake(function: Callable[..., Any], *, dynamic: bool) -> Callable[..., Any]:

@@ -146,9 +146,7 @@ def after_crash(moment: Moment, folder: Path) -> RunFolder:
 
 
 @pytest.mark.parametrize("kind", some(["averaged", "best", "step"], 1))
-def test_a_run_that_starts_over_from_its_model_never_loses_that_model(
-    tmp_path: Path, tiny_data: DataFolder, tiny_run: RunFolder, kind: str
-) -> None:
+def test_starting_over_keeps_its_model(tmp_path: Path, tiny_data: DataFolder, tiny_run: RunFolder, kind: str) -> None:
     run = RunFolder(shutil.copytree(tiny_run.path, tmp_path / "run"))
     shutil.copyfile(run.step_file(20), run.averaged)
     source = {"averaged": run.averaged, "best": run.best, "step": run.step_file(20)}[kind]
@@ -264,9 +262,7 @@ def test_a_disk_that_is_full_at_any_operation_loses_nothing(tmp_path: Path, tiny
         same(tiny_train(tiny_data, run.path, *CRASHING), whole)
 
 
-def test_an_error_names_a_file_outside_the_run_folder(
-    tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_names_a_foreign_file(tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     file = str(tiny_data.path / "train.safetensors")
 
     def lost(*_: Any) -> None:
@@ -279,9 +275,7 @@ def test_an_error_names_a_file_outside_the_run_folder(
     assert "Input/output error" in str(caught.value)
 
 
-def test_nothing_is_saved_that_was_learned_from_changed_data(
-    tmp_path: Path, tiny_data: DataFolder, every_step_run: RunFolder
-) -> None:
+def test_changed_data_is_never_learned(tmp_path: Path, tiny_data: DataFolder, every_step_run: RunFolder) -> None:
     path = shutil.copytree(tiny_data.path, tmp_path / "data")
     store, write = path / "train.safetensors", Metrics.write
 
@@ -300,9 +294,7 @@ def test_nothing_is_saved_that_was_learned_from_changed_data(
     same(tiny_train(tiny_data, run.path, *EVERY_STEP), every_step_run)
 
 
-def test_too_little_memory_is_answered_with_advice(
-    tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_little_memory_gets_advice(tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(updates: Updates, group: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 

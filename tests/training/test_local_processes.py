@@ -44,9 +44,7 @@ SETTINGS = (*SMOOTH, "train.max_steps=4", "train.warmup=5", "train.accumulate=2"
 
 
 @pytest.mark.parametrize(("name", "counts"), [(name, (3,)) for name in some(ROWS, 4)] + [("plain", (2, 3))])
-def test_several_processes_train_the_model_of_one(
-    name: str, counts: tuple[int, ...], tmp_path: Path, linked_data: DataFolder
-) -> None:
+def test_processes_train_as_one(name: str, counts: tuple[int, ...], tmp_path: Path, linked_data: DataFolder) -> None:
     settings = (*SETTINGS, *ROWS[name])
     one = tiny_train(linked_data, tmp_path / "one", *settings)
     for count in counts:
@@ -118,9 +116,7 @@ def test_a_process_that_ends_ends_the_run_which_can_resume(tmp_path: Path, tiny_
     same(tiny_train(tiny_data, tmp_path / "run", *settings), whole)
 
 
-def test_a_process_that_hangs_ends_the_run_even_after_a_signal(
-    tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hanging_process_ends_the_run(tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     def hang() -> None:
         os.kill(os.getppid(), signal.SIGTERM)
         os.kill(os.getpid(), signal.SIGSTOP)

@@ -24,9 +24,7 @@ from vtrans.system.errors import FileError, InputError
 from vtrans.system.ranks import Ranks
 
 
-def test_a_run_stopped_after_any_step_ends_with_equal_bytes(
-    tmp_path: Path, tiny_data: DataFolder, every_step_run: RunFolder
-) -> None:
+def test_a_run_stopped_at_any_step_ends_equal(tmp_path: Path, tiny_data: DataFolder, every_step_run: RunFolder) -> None:
     store = tiny_data.train
     epoch = len(plan_epoch(store.src_lengths, store.tgt_lengths, 240, 1, 1))
     assert 10 < epoch < 21, "the end of an epoch must be among the steps below"
@@ -40,9 +38,7 @@ def test_a_run_stopped_after_any_step_ends_with_equal_bytes(
         same(tiny_train(tiny_data, run.path, *EVERY_STEP), every_step_run)
 
 
-def test_a_run_with_every_option_resumes_exactly(
-    tmp_path: Path, two_corpora: DataFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_option_resumes_exactly(tmp_path: Path, two_corpora: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     # With several windows per epoch, some stops come inside a window and others between two.
     monkeypatch.setattr(vtrans.data.augmentation, "SHARD", 8)
     monkeypatch.setattr(vtrans.data.augmentation, "WINDOW", 3)
@@ -105,9 +101,7 @@ def test_a_command_that_was_killed_and_terminated_resumes_exactly(tmp_path: Path
     same(run, tiny_train(tiny_data, tmp_path / "whole", *LONG))
 
 
-def test_if_the_newest_checkpoint_is_damaged_the_one_before_it_is_used(
-    tmp_path: Path, tiny_data: DataFolder, tiny_run: RunFolder
-) -> None:
+def test_the_last_undamaged_checkpoint_is_resumed(tmp_path: Path, tiny_data: DataFolder, tiny_run: RunFolder) -> None:
     settings = ("train.checkpoint_every=10",)
     run = tiny_train(tiny_data, tmp_path / "run", *settings, "train.max_steps=10")
     keep = run.state_file(10).read_bytes()
@@ -166,9 +160,7 @@ def test_threads_are_restored_on_a_machine_of_the_same_kind_and_a_warning_names_
     assert ("threads: 1" in said) == (threads == 1)
 
 
-def test_ranks_that_read_different_states_are_refused(
-    run_copy: RunFolder, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ranks_must_read_one_state(run_copy: RunFolder, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     def without_the_run(ranks: Ranks, own: str) -> list[str]:
         return [own, re.sub("step 30", "step 0", own)]
 

@@ -76,9 +76,7 @@ def test_a_run_that_another_process_started_is_not_overwritten(tmp_path: Path, t
     assert story(run) == before
 
 
-def test_a_disk_without_file_locks_works(
-    tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_may_lack_file_locks(tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown(*_: object) -> None:
         raise OSError(errno.ENOTSUP, "Operation not supported")
 

@@ -7,22 +7,18 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import TINY, tiny_train
-from runs import contents, heard, lines, story
+from corpora import snapshot
+from runs import heard, lines, story
 from safetensors.torch import load_file
 
 from vtrans.data.store import DataFolder
 from vtrans.model.checkpoint import load_model
 from vtrans.storage.run_folder import RunFolder
-from vtrans.system.console import Console
 from vtrans.system.errors import InputError
 from vtrans.training.recipe import load_recipe
-from vtrans.training.setup import TrainOptions
-from vtrans.training.trainer import train
 
 
-def test_resuming_with_another_recipe_is_refused_with_every_difference(
-    run_copy: RunFolder, tiny_data: DataFolder
-) -> None:
+def test_a_refusal_of_another_recipe_names_every_difference(run_copy: RunFolder, tiny_data: DataFolder) -> None:
     before, recipe = story(run_copy), run_copy.recipe.read_bytes()
     changes = {
         "model.d_ff=64": "model.d_ff 48 -> 64",
@@ -45,7 +41,7 @@ def test_resuming_with_another_recipe_is_refused_with_every_difference(
     # An edited recipe.toml is compared with the recipe in the training state, like any other recipe.
     run_copy.recipe.write_text(recipe.decode().replace("seed = 1", "seed = 5"))
     with pytest.raises(InputError, match=r"train\.seed 1 -> 5"):
-        train(tiny_data, run_copy, Console(quiet=True), TrainOptions(device="cpu"))
+        heard(tiny_data, run_copy.path)
 
 
 ALLOWED = (
@@ -94,21 +90,20 @@ def test_a_recipe_that_the_user_wrote_is_never_overwritten(
         run = RunFolder(folder)
         folder.mkdir(exist_ok=True)
         run.recipe.write_text(text)
-        before = contents(folder)
+        before = snapshot(folder)
         for name in (str(run.recipe), None, "small"):
             for dry_run in (False, True):
                 with pytest.raises(InputError, match=re.escape(str(run.recipe))):
                     heard(tiny_data, folder, *TINY, recipe=name, fresh=fresh, dry_run=dry_run)
-        assert contents(folder) == before
+        assert snapshot(folder) == before
 
 
 def test_the_recipe_that_training_wrote_repeats_the_run(run_copy: RunFolder, tiny_data: DataFolder) -> None:
     own, wanted = str(run_copy.recipe), story(run_copy)
     for fresh in (False, True):
-        train(tiny_data, run_copy, Console(quiet=True), TrainOptions(recipe=own, fresh=fresh, device="cpu"))
+        heard(tiny_data, run_copy.path, recipe=own, fresh=fresh)
         assert story(run_copy) == wanted
-    longer = TrainOptions(recipe=own, overrides=["train.max_steps=40"], device="cpu")
-    train(tiny_data, run_copy, Console(quiet=True), longer)
+    heard(tiny_data, run_copy.path, "train.max_steps=40", recipe=own)
     assert load_recipe(own).train.max_steps == 40
     # A crash before the first state leaves only the recipe and the metrics.
     shutil.rmtree(run_copy.states)

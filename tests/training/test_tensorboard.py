@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from conftest import tiny_train
+from runs import lines
 
 from vtrans.data.store import DataFolder
 from vtrans.storage.run_folder import RunFolder
@@ -51,10 +52,9 @@ def points(run: RunFolder) -> list[Point]:
 
 
 def expected(run: RunFolder) -> list[Point]:
-    records = [json.loads(line) for line in run.metrics.read_bytes().split(b"\n")[:-1]]
     return [
         (f"{record['kind']}/{key}", value, record["step"])
-        for record in records
+        for record in lines(run)
         for key, value in record.items()
         if isinstance(value, (int, float)) and key != "step"
     ]
@@ -77,9 +77,7 @@ def test_tensorboard_gets_the_figures_of_the_metrics(tmp_path: Path, tiny_data: 
     assert "tensorboard = true" in run.recipe.read_text()
 
 
-def test_without_tensorboard_the_error_names_the_extra(
-    tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_error_names_the_extra(tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "torch.utils.tensorboard", raising=False)
     monkeypatch.setitem(sys.modules, "tensorboard", None)
     with pytest.raises(InputError) as caught:

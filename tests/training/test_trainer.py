@@ -77,9 +77,7 @@ def test_the_loss_is_told_after_the_first_update_of_each_command(tmp_path: Path,
 @pytest.mark.parametrize(
     ("steps", "minutes", "share"), [(40, 0, 0.5), (40, 100, 0.5), (40, 5, 0.8), (10**9, 5, 0.8), (20, 4, 1.0)]
 )
-def test_the_share_done_follows_the_nearer_limit(
-    tmp_path: Path, tiny_data: DataFolder, steps: int, minutes: int, share: float
-) -> None:
+def test_the_nearer_limit_counts(tmp_path: Path, tiny_data: DataFolder, steps: int, minutes: int, share: float) -> None:
     settings = (f"train.max_steps={steps}", f"train.max_minutes={minutes}")
     trainer = Trainer(set_up_run(tiny_data, tmp_path, *settings))
     trainer.progress.step, trainer.progress.seconds = 20, 240

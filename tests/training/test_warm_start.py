@@ -2,7 +2,6 @@
 resumes without that model."""
 
 import dataclasses
-import io
 import json
 import shutil
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 import torch
 from conftest import TINY, make_data, tiny_pairs, tiny_train
 from drawn import seed_of
+from runs import heard
 from safetensors.torch import load_file
 
 from vtrans.config import SearchConfig
@@ -21,12 +21,9 @@ from vtrans.model.network import Transformer
 from vtrans.storage.layout import layout_of
 from vtrans.storage.run_folder import RunFolder
 from vtrans.storage.states import read_progress
-from vtrans.system.console import Console
 from vtrans.system.errors import FileError, InputError
 from vtrans.text.vocabulary import PAD_ID
 from vtrans.training.recipe import load_recipe
-from vtrans.training.setup import TrainOptions
-from vtrans.training.trainer import train
 from vtrans.training.warm_start import warm_start
 
 
@@ -39,11 +36,7 @@ def other_data(tmp_path_factory: pytest.TempPathFactory) -> DataFolder:
 
 def begin(data: DataFolder, run: Path, model: Path, *overrides: str, fresh: bool = False) -> str:
     """Trains with --init-from; what was said."""
-    said = io.StringIO()
-    console = Console(stream=said)
-    options = TrainOptions(overrides=(*TINY, *overrides), device="cpu", init_from=model, fresh=fresh)
-    train(data, RunFolder(run), console, options)
-    return said.getvalue()
+    return heard(data, run, *TINY, *overrides, init_from=model, fresh=fresh)
 
 
 def made(data: DataFolder, tie: str, **other: Any) -> Transformer:
@@ -81,44 +74,35 @@ def test_each_tensor_with_a_row_per_subword_is_matched_by_subword(
     assert f"{shared} of {size} rows of src_embedding" in str(taken)
 
 
-def test_every_form_of_tying_can_start_from_every_other(
-    tmp_path: Path, tiny_data: DataFolder, tiny_data_separate: DataFolder
-) -> None:
+def rows_of(model: Transformer, role: str, data: DataFolder) -> dict[str, torch.Tensor]:
+    """The row of each subword in a matrix."""
+    vocabulary = data.src_vocab if role == "src_embedding" else data.tgt_vocab
+    return {vocabulary.piece(i): row for i, row in enumerate(getattr(model, role).weight)}
+
+
+def test_any_tie_starts_from_any_other(tmp_path: Path, tiny_data: DataFolder, tiny_data_separate: DataFolder) -> None:
     files = {}
     for data, tie in ((tiny_data, "src-tgt-softmax"), (tiny_data, "src-tgt"), (tiny_data_separate, "none")):
         settings = ("train.max_steps=2", "train.checkpoint_every=2", f"model.tie={tie}")
         files[tie] = tiny_train(data, tmp_path / tie, *settings).last
-
-    def row(model: Transformer, role: str, data: DataFolder, piece: str) -> torch.Tensor:
-        vocabulary = data.src_vocab if role == "src_embedding" else data.tgt_vocab
-        place = next(i for i in range(len(vocabulary)) if vocabulary.piece(i) == piece)
-        weight: torch.Tensor = getattr(model, role).weight
-        return weight[place]
-
     # From one matrix to three, with two vocabularies: each takes the row of its subword.
-    one = load_model(files["src-tgt-softmax"]).model
+    one = rows_of(load_model(files["src-tgt-softmax"]).model, "src_embedding", tiny_data)
     three = made(tiny_data_separate, "none")
     taken = warm_start(three, tiny_data_separate.src_vocab, tiny_data_separate.tgt_vocab, files["src-tgt-softmax"])
     assert set(taken.rows) == {"src_embedding", "tgt_embedding", "projection"}
     assert taken.rows["tgt_embedding"] == taken.rows["projection"]
     for role in taken.rows:
-        expected = row(one, "src_embedding", tiny_data, "e")
-        assert torch.equal(row(three, role, tiny_data_separate, "e"), expected)
+        assert torch.equal(rows_of(three, role, tiny_data_separate)["e"], one["e"])
     # From three matrices to one: the projection's row, or the source's if the target lacks the subword.
     apart = load_model(files["none"]).model
+    given = {role: rows_of(apart, role, tiny_data_separate) for role in taken.rows}
+    only_source = next(iter(one.keys() & given["src_embedding"].keys() - given["projection"].keys()))
     for tie, first in (("src-tgt-softmax", "projection"), ("src-tgt", "tgt_embedding")):
         joint = made(tiny_data, tie)
         warm_start(joint, tiny_data.src_vocab, tiny_data.tgt_vocab, files["none"])
-        assert torch.equal(row(joint, "src_embedding", tiny_data, "e"), row(apart, first, tiny_data_separate, "e"))
-        only_source = next(
-            piece
-            for piece in map(tiny_data.src_vocab.piece, range(len(tiny_data.src_vocab)))
-            if piece in _pieces(tiny_data_separate, 0) - _pieces(tiny_data_separate, 1)
-        )
-        assert torch.equal(
-            row(joint, "src_embedding", tiny_data, only_source),
-            row(apart, "src_embedding", tiny_data_separate, only_source),
-        )
+        found = rows_of(joint, "src_embedding", tiny_data)
+        assert torch.equal(found["e"], given[first]["e"])
+        assert torch.equal(found[only_source], given["src_embedding"][only_source])
     # Matrices that are no longer tied start with equal weights.
     loose = made(tiny_data, "none")
     warm_start(loose, tiny_data.src_vocab, tiny_data.tgt_vocab, files["src-tgt"])
@@ -126,11 +110,6 @@ def test_every_form_of_tying_can_start_from_every_other(
     assert torch.equal(loose.projection.weight, tied.projection.weight)
     assert torch.equal(loose.src_embedding.weight, loose.tgt_embedding.weight)
     assert not torch.equal(loose.projection.weight, loose.tgt_embedding.weight)
-
-
-def _pieces(data: DataFolder, side: int) -> set[str]:
-    vocabulary = (data.src_vocab, data.tgt_vocab)[side]
-    return {vocabulary.piece(i) for i in range(len(vocabulary))}
 
 
 def test_a_longer_position_table_starts_with_the_shorter_one(tmp_path: Path, tiny_data: DataFolder) -> None:

@@ -59,9 +59,7 @@ def test_auroc_is_the_probability_that_a_right_example_is_above_a_wrong_one(seed
 
 
 @pytest.mark.parametrize("options", [{}, {"nbest": 3}, {"alignments": True}, {"protect": Protection()}])
-def test_every_translation_and_each_of_its_words_has_a_confidence(
-    calibration: Calibration, options: dict[str, Any]
-) -> None:
+def test_every_translation_and_word_has_a_confidence(calibration: Calibration, options: dict[str, Any]) -> None:
     lines = [*sentences(20), "A DOG RUNS", "a dog 😀 {x} 🎉", "%s", "", " ".join(["a dog runs"] * 20)]
     made = translator(max_source=20, beam=3)
     plain = made.translate_window(window(lines), TranslateOptions(**options))

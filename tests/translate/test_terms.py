@@ -67,9 +67,7 @@ def translated(engine: Fake, term: str = "dog", target: str = "park", line: str 
         ("ein Hund läuft", ((1, 0), (0, 1), (2, 2)), "dog runs", "park", "cat park"),
     ],
 )
-def test_a_term_replaces_its_words_or_is_required(
-    draft: str, links: Links, term: str, target: str, expected: str
-) -> None:
+def test_a_term_replaces_words_or_is_required(draft: str, links: Links, term: str, target: str, expected: str) -> None:
     assert translated(Fake(draft, links), term, target) == expected
 
 

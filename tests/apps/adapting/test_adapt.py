@@ -58,9 +58,7 @@ def pretend_scores(monkeypatch: pytest.MonkeyPatch, model: Path, tuned: Bleu, ha
     )
 
 
-def test_the_adapted_model_is_kept_if_the_new_pairs_gain_and_a_repeated_call_changes_nothing(
-    model: Path, tmp_path: Path
-) -> None:
+def test_an_adapted_model_is_kept_if_it_gains_and_a_second_call_changes_nothing(model: Path, tmp_path: Path) -> None:
     made = adapt(options(model, tmp_path), NEW, OLD, QUIET)
     before, after = made.scores["new"]
     assert made.kept == "adapted"
@@ -141,9 +139,7 @@ def test_the_command_prints_what_was_measured(
     assert run_cli(*words, "--tgt", tgt).code == 2
 
 
-def test_a_model_of_several_languages_is_adapted_in_one_direction_and_keeps_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_direction_is_adapted_and_the_others_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     english, german = write_pairs(tmp_path, "train", TRAIN_PAIRS)
     both = PrepareOptions(
         (english, german), (german, english), tags=(">>de<<", ">>en<<"), vocab_size=320, out=tmp_path / "both"
@@ -168,9 +164,7 @@ def test_a_model_of_several_languages_is_adapted_in_one_direction_and_keeps_the_
     assert (after.languages, after.tags) == (before.languages, before.tags)
 
 
-def test_a_model_with_forms_of_address_also_learns_its_own_translations_in_each(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_own_translations_keep_both_forms_of_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     english, german = write_pairs(tmp_path, "train", TRAIN_PAIRS)
     symbols = tuple(FORMALITY.values())
     prepare(PrepareOptions((english,), (german,), vocab_size=320, symbols=symbols, out=tmp_path / "symbols"), QUIET)

@@ -73,9 +73,7 @@ def test_an_invalid_parameter_is_refused_by_name(options: dict[str, int | str], 
         attention_map(translator(DEEP), "a dog", **options)  # type: ignore[arg-type]  # of the right types
 
 
-def test_the_command_prints_characters_or_json_or_writes_svg(
-    tiny_run: RunFolder, tmp_path: Path, run_cli: Callable[..., Done]
-) -> None:
+def test_output_is_characters_json_or_svg(tiny_run: RunFolder, tmp_path: Path, run_cli: Callable[..., Done]) -> None:
     done = run_cli("attend", tiny_run.path, "The big dog sees me today.")
     assert done.code == 0
     assert "mean of 2 heads of layer 1" in done.out.decode()

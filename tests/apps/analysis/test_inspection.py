@@ -64,9 +64,7 @@ def leaves(part: Part) -> list[Part]:
 
 
 @pytest.mark.parametrize(("sharing", "tie"), each_with(SHARINGS, ["src-tgt-softmax", "tgt-softmax", "src-tgt", "none"]))
-def test_counts_add_up_however_weights_are_shared(
-    sharing: tuple[Recipe, Callable[[Transformer], None]], tie: str
-) -> None:
+def test_counts_add_up_with_any_weight_sharing(sharing: tuple[Recipe, Callable[[Transformer], None]], tie: str) -> None:
     recipe, share = sharing
     model = build(tie=tie, **recipe)
     share(model)
@@ -136,9 +134,7 @@ def notes(model: Transformer, *, full: bool = False) -> list[tuple[str, str, str
         ),
     ],
 )
-def test_each_shared_part_names_all_the_places_that_use_it(
-    config: dict[str, object], expected: set[tuple[str, str]]
-) -> None:
+def test_each_shared_part_names_all_its_places(config: dict[str, object], expected: set[tuple[str, str]]) -> None:
     model = build(**config)
     assert {(name, note) for name, _, note in notes(model)} >= expected
     full = notes(model, full=True)
@@ -177,9 +173,7 @@ def test_the_overlap_comes_from_the_data_folder(tiny_run: RunFolder, tiny_data: 
     assert line not in without
 
 
-def test_the_command_prints_tables_or_json(
-    tiny_run: RunFolder, tiny_data: DataFolder, run_cli: Callable[..., Done]
-) -> None:
+def test_output_is_tables_or_json(tiny_run: RunFolder, tiny_data: DataFolder, run_cli: Callable[..., Done]) -> None:
     done = run_cli("inspect", tiny_run.path)
     assert done.code == 0
     text = done.out.decode()

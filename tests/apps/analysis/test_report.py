@@ -116,9 +116,7 @@ def test_damaged_records_are_named(run_copy: RunFolder, line: str) -> None:
         histories([run_copy.path])
 
 
-def test_training_keeps_the_report_up_to_date(
-    tiny_data: DataFolder, run_copy: RunFolder, run_cli: Callable[..., Done]
-) -> None:
+def test_training_updates_the_report(tiny_data: DataFolder, run_copy: RunFolder, run_cli: Callable[..., Done]) -> None:
     args = ("train", "--data", tiny_data.path, "--out", run_copy.path, "--quiet")
     done = run_cli(*args, "--set", "train.max_steps=40", "--report")
     assert done == Done(0, b"", "")

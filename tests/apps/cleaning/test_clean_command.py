@@ -32,9 +32,7 @@ def test_a_text_is_cleaned_and_can_be_prepared(run_cli: Callable[..., Done], tmp
     assert json.loads(done.out) == json.loads((folder / "clean.json").read_text(encoding="utf-8"))
 
 
-def test_a_model_of_several_languages_scores_in_the_languages_of_the_text(
-    run_cli: Callable[..., Done], tmp_path: Path
-) -> None:
+def test_a_multilingual_model_scores_in_the_languages_of_the_text(run_cli: Callable[..., Done], tmp_path: Path) -> None:
     english, german = write_pairs(tmp_path, "train", TRAIN_PAIRS)
     tags, sides = (">>de<<", ">>en<<"), ((english, german), (german, english))
     prepare(PrepareOptions(*sides, tags=tags, vocab_size=320, out=tmp_path / "both"), Console(quiet=True))

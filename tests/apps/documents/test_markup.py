@@ -144,9 +144,7 @@ def test_tags_follow_their_words(document: str, expected: str) -> None:
         ("สุนัข<b>วิ่ง</b>", "A dog runs", [(0, 1), (1, 1), (2, 1), (3, 2), (4, 2)], "A dog <b>runs</b>"),
     ],
 )
-def test_each_element_surrounds_its_words(
-    document: str, translation: str, links: list[tuple[int, int]], expected: str
-) -> None:
+def test_tags_enclose_their_words(document: str, translation: str, links: list[tuple[int, int]], expected: str) -> None:
     assert translated(document, lambda line: Translated(translation, tuple(links))) == expected
 
 

@@ -185,9 +185,7 @@ PARTS = st.lists(
 
 
 @given(PARTS, st.sampled_from([same, reverse, rotated]))
-def test_every_tag_and_placeholder_is_there_once_and_polib_reads_what_is_written(
-    source: str, translate: object
-) -> None:
+def test_every_tag_and_placeholder_is_there_once_and_polib_reads_the_file(source: str, translate: object) -> None:
     file = polib.POFile(check_for_duplicates=False)
     file.metadata = {"Content-Type": "text/plain; charset=UTF-8"}
     file.append(polib.POEntry(msgid=source or "x", msgctxt="c"))

@@ -85,9 +85,7 @@ TRANSLATIONS = {
         ("ABC。 犬。", "ja", "ABC。 犬。"),  # it stays as it is
     ],
 )
-def test_sentences_are_separated_as_the_script_of_the_translation_separates_them(
-    text: str, language: str, written: str
-) -> None:
+def test_sentences_are_separated_as_in_the_script_of_the_translation(text: str, language: str, written: str) -> None:
     plain = PlainDocument(text, language)
     translations = [Translated(TRANSLATIONS.get(line, line)) for line in plain.lines]
     assert plain.joined(translations) == written

@@ -100,9 +100,7 @@ def test_a_model_that_has_not_learned_it_gets_no_match(translate: Run, run_cli: 
         ("none", (), "en to de"),
     ],
 )
-def test_what_is_no_memory_is_refused(
-    translate: Run, file: str, content: str | tuple[str, ...] | None, named: str
-) -> None:
+def test_bad_memories_are_refused(translate: Run, file: str, content: str | tuple[str, ...] | None, named: str) -> None:
     path = Path(file)
     path.parent.mkdir(exist_ok=True)
     if isinstance(content, str):

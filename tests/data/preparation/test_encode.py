@@ -23,9 +23,7 @@ def test_pairs_are_dropped_by_length_and_ratio(src: int, tgt: int, reason: str |
     assert reason_to_drop(src, tgt, 30, 4.0) == reason
 
 
-def test_a_data_folder_does_not_depend_on_the_number_of_workers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_number_of_workers_changes_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vtrans.data.preparation.encode, "PAIRS_PER_WORKER", 1)
     monkeypatch.setattr(vtrans.data.preparation.prepare, "_BATCH_PAIRS", 16)
     for threads in (1, 3):

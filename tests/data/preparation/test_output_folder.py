@@ -85,9 +85,7 @@ STEPS = [
 
 
 @pytest.mark.parametrize(("step", "old"), each_with(STEPS, [False, True]))
-def test_an_interrupted_run_leaves_no_folder_that_looks_complete(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, old: bool
-) -> None:
+def test_a_stopped_run_changes_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, old: bool) -> None:
     opts = options(tmp_path, force=True)
     if old:
         made(dataclasses.replace(opts, max_tokens=77))
@@ -110,9 +108,7 @@ def test_an_interrupted_run_leaves_no_folder_that_looks_complete(
     assert len(DataFolder.open(tmp_path / "data").train) == len(TRAIN)
 
 
-def test_a_second_process_is_refused_while_one_writes_to_the_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_processes_never_write_to_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opts = options(tmp_path)
     make = vtrans.data.preparation.prepare._make
 

@@ -195,9 +195,7 @@ def test_terms_are_found_in_a_line_in_capitals(line: str, forms: list[str]) -> N
         ("MAẞE UND FUẞ", "maße und fuß", "maße und fuß", "MAẞE UND FUẞ X"),
     ],
 )
-def test_words_that_the_translation_has_come_back_with_their_capitals(
-    given: str, known: str, seen: str, back: str
-) -> None:
+def test_words_in_the_translation_get_their_capitals_back(given: str, known: str, seen: str, back: str) -> None:
     vocab = vocabulary_of(known)
     line = passed(given, Recase(VocabularyCoverage(vocab, vocab), Languages("", "")))
     assert (line.model_input, undone(line, f"{seen} x").text) == (seen, back)

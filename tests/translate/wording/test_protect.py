@@ -151,9 +151,7 @@ def test_codes_that_are_lost_or_repeated_are_put_right() -> None:
         ("先，编辑{a}好", "先,编辑 A1 好", "先,编辑{a}好"),
     ],
 )
-def test_words_are_joined_to_protected_text_only_if_they_are_in_the_source(
-    line: str, translation: str, expected: str
-) -> None:
+def test_words_join_protected_text_only_as_in_the_source(line: str, translation: str, expected: str) -> None:
     assert Protection().masked(line).restored(translation).text == expected
 
 
