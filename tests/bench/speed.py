@@ -1,16 +1,14 @@
-"""Print training and decoding speed, and the machine's matrix-product rate before and after.
+"""Print training speed, and the machine's matrix-product rate before and after.
 
     python tests/bench/speed.py train [--shape base|tiny|ssru] [--batch-tokens 4096] [--updates 30]
         [--profile [--precision float32|bfloat16]]
-    python tests/bench/speed.py decode --model RUN|FILE --input TEXT [--beam 4] [--batch-tokens 2048] [--profile]
 
-Training uses random ids with the length distribution of captions, three-way tying and 8,000 subwords. For float32 with
-BLAS (MKL), with oneDNN and with the kernels that `vtrans train` chooses, and for bfloat16, the latter two with Adam and
-with Muon, it prints real target tokens per second, the medians of updates in turns, and their share of the limit: 6
-FLOPs per weight and token at the matrix-product rate of torch's `@` or of vtrans.model.products in float32,
-whichever is faster on this machine. Decoding uses a real model and text and prints the median of three passes, without
-loading the model. Quote medians and shares, never a single absolute time: machines are noisy. --profile shows where the
-time of a pass goes, on one thread.
+It uses random ids with the length distribution of captions, three-way tying and 8,000 subwords. For float32 with BLAS
+(MKL), with oneDNN and with the kernels that `vtrans train` chooses, and for bfloat16, the latter two with Adam and with
+Muon, it prints real target tokens per second, the medians of updates in turns, and their share of the limit: 6 FLOPs
+per weight and token at the matrix-product rate of torch's `@` or of vtrans.model.products in float32, whichever is
+faster on this machine. Quote medians and shares, never a single absolute time: machines are noisy. --profile shows
+where the time of the updates goes, on one thread.
 """
 
 import argparse
@@ -18,8 +16,6 @@ import dataclasses
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
-from typing import TypeVar
 
 import torch
 from torch.profiler import ProfilerActivity, profile
@@ -35,7 +31,6 @@ from vtrans.system.process_memory import manage_memory
 from vtrans.training.optimization.loss import Objective, autocast
 from vtrans.training.optimization.optimizer import begin, make_optimizer
 
-Result = TypeVar("Result")
 CPU = torch.device("cpu")
 VOCAB, PAD = 8000, 0
 SHAPES = {
@@ -48,15 +43,10 @@ SHAPES["ssru"] = dataclasses.replace(SHAPES["tiny"], autoregression="ssru")
 
 
 def matrix_rate(seconds: float = 2.0) -> float:
-    """Return the larger of `matrix_rates`; a limit computed from the smaller one could be exceeded."""
-    return max(matrix_rates(seconds))
-
-
-def matrix_rates(seconds: float = 2.0) -> tuple[float, float]:
-    """Return FLOPs per second of [4096, 256] x [256, 1024] in float32, with torch's `@` and with
-    vtrans.model.products: the medians over about `seconds`."""
+    """Return FLOPs per second of [4096, 256] x [256, 1024] in float32, measured for about `seconds`: the larger median
+    of torch's `@` and of vtrans.model.products. A limit computed from the smaller one could be exceeded."""
     a, b = torch.randn(4096, 256), torch.randn(1024, 256)
-    return _rate(lambda: a @ b.t(), seconds / 2), _rate(lambda: linear(a, b), seconds / 2)
+    return max(_rate(lambda: a @ b.t(), seconds / 2), _rate(lambda: linear(a, b), seconds / 2))
 
 
 def _rate(product: Callable[[], object], seconds: float) -> float:
@@ -69,20 +59,12 @@ def _rate(product: Callable[[], object], seconds: float) -> float:
     return statistics.median(rates)
 
 
-def between_rates(measure: Callable[[], Result]) -> tuple[Result, float]:
-    """Return the value of `measure`, and the mean of the matrix-product rates before and after it."""
-    before = matrix_rate()
-    value = measure()
-    return value, (before + matrix_rate()) / 2
-
-
 # Kinds of operators, by parts of their names; the first match counts.
 KINDS = {
     "optimizer": ("_fused_adam", "_foreach", "baddbmm"),
     "products of layers": ("linear", "addmm", "::mm"),
     "products of attention": ("bmm", "attention"),
     "softmax": ("softmax", "exp", "amax"),
-    "the best subwords": ("topk", "argsort", "::sort"),
     "random masks": ("random_", "::ge", "bernoulli"),
     "layer norm": ("layer_norm",),
     "copies": ("copy_", "cat", "index", "gather", "stack", "embedding", "scatter", "clone"),
@@ -109,6 +91,15 @@ def print_profile(work: Callable[[], object]) -> None:
     print(f"{'Python and call overhead':30} {rest:7.2f} s {rest / total:5.1%}; total {total:.2f} s")
 
 
+def random_batches(batch_tokens: int, number: int) -> list[Batch]:
+    """Return batches of random ids."""
+    src = (torch.randn(20_000) * 4 + 14).clamp(3, 45).long()
+    tgt = (src + torch.randn(20_000) * 2).clamp(3, 50).long()
+    plan = plan_epoch(src, tgt, batch_tokens, 1, 2)[:number]
+    sides = ([[torch.randint(4, VOCAB, (int(side[i]),)) for i in numbers] for numbers in plan] for side in (src, tgt))
+    return [collate(sources, targets) for sources, targets in zip(*sides, strict=True)]
+
+
 def train_speed(shape: str, batch_tokens: int, updates: int, precision: str, profiled: bool) -> None:
     torch.manual_seed(0)
     model = Transformer(SHAPES[shape], VOCAB, VOCAB, joint=True, pad_id=PAD).train()
@@ -122,16 +113,7 @@ def train_speed(shape: str, batch_tokens: int, updates: int, precision: str, pro
     }
     for made in optimizers.values():
         begin(made, model.parameters())
-    src = (torch.randn(20_000) * 4 + 14).clamp(3, 45).long()
-    tgt = (src + torch.randn(20_000) * 2).clamp(3, 50).long()
-    plan = plan_epoch(src, tgt, batch_tokens, 1, 2)
-    batches = [
-        collate(
-            [torch.randint(4, VOCAB, (int(src[i]),)) for i in numbers],
-            [torch.randint(4, VOCAB, (int(tgt[i]),)) for i in numbers],
-        )
-        for numbers in plan[: updates + 3]
-    ]
+    batches = random_batches(batch_tokens, updates + 3)
 
     def update(batch: Batch, precision: str, name: str = "adam") -> float:
         """Return target tokens per second."""
@@ -158,15 +140,14 @@ def train_speed(shape: str, batch_tokens: int, updates: int, precision: str, pro
         "bfloat16, chosen, Muon": (chosen, "bfloat16", "muon"),
     }
 
-    def updates_a_second() -> dict[str, float]:
-        rates: dict[str, list[float]] = {way: [] for way in ways}
-        for batch in batches:
-            for way, (choice, kind, name) in ways.items():
-                kernels.use(choice)
-                rates[way].append(update(batch, kind, name))
-        return {way: statistics.median(found[3:]) for way, found in rates.items()}
-
-    speeds, rate = between_rates(updates_a_second)
+    before = matrix_rate()
+    rates: dict[str, list[float]] = {way: [] for way in ways}
+    for batch in batches:
+        for way, (choice, kind, name) in ways.items():
+            kernels.use(choice)
+            rates[way].append(update(batch, kind, name))
+    speeds = {way: statistics.median(found[3:]) for way, found in rates.items()}
+    rate = (before + matrix_rate()) / 2
     # A source token passes the encoder, a target token the rest; there are about as many of either.
     limit = rate / (6 * sum(p.numel() for p in model.parameters() if p.ndim == 2))
     print(
@@ -177,56 +158,19 @@ def train_speed(shape: str, batch_tokens: int, updates: int, precision: str, pro
         print(f"{speed:8,.0f} target tokens/s, {speed / limit:.0%} of the limit: {way}")
 
 
-def decode_speed(model: str, text: Path, beam: int, batch_tokens: int, profiled: bool) -> None:
-    from vtrans.text.lines import open_bytes, read_lines
-    from vtrans.translate.loading import load
-
-    translator = load(model, device="cpu", engine="torch", beam=beam, batch_tokens=batch_tokens, retry=False)
-    with open_bytes(text) as stream:
-        lines = list(read_lines(stream, str(text)))
-    list(translator.translate(lines[:50]))
-
-    def lines_a_second() -> float:
-        rates = []
-        for _ in range(3):
-            began = time.perf_counter()
-            count = len(list(translator.translate(lines)))
-            rates.append(count / (time.perf_counter() - began))
-        return statistics.median(rates)
-
-    if profiled:
-        print_profile(lambda: list(translator.translate(lines)))
-        return
-    speed, rate = between_rates(lines_a_second)
-    print(
-        f"{model}: {speed:.0f} lines/s, beam {beam}, batches of {batch_tokens:,} source tokens "
-        f"({rate / 1e9:.0f} GFLOP/s, {torch.get_num_threads()} threads, torch {torch.__version__})"
-    )
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(dest="command", required=True)
-    training = commands.add_parser("train")
-    training.add_argument("--shape", choices=sorted(SHAPES), default="base")
-    training.add_argument("--batch-tokens", type=int, default=4096)
-    training.add_argument("--updates", type=int, default=30)
-    decoding = commands.add_parser("decode")
-    decoding.add_argument("--model", required=True)
-    decoding.add_argument("--input", type=Path, required=True)
-    decoding.add_argument("--beam", type=int, default=4)
-    decoding.add_argument("--batch-tokens", type=int, default=2048)
-    training.add_argument("--precision", choices=PRECISIONS, default=PRECISIONS[0])
-    for command in (training, decoding):
-        command.add_argument("--profile", action="store_true", help="show where the time goes, on one thread")
+    parser.add_argument("command", choices=["train"])
+    parser.add_argument("--shape", choices=sorted(SHAPES), default="base")
+    parser.add_argument("--batch-tokens", type=int, default=4096)
+    parser.add_argument("--updates", type=int, default=30)
+    parser.add_argument("--precision", choices=PRECISIONS, default=PRECISIONS[0])
+    parser.add_argument("--profile", action="store_true", help="show where the time goes, on one thread")
     options = parser.parse_args()
     manage_memory()
     if options.profile:
         torch.set_num_threads(1)
-    if options.command == "train":
-        train_speed(options.shape, options.batch_tokens, options.updates, options.precision, options.profile)
-    else:
-        decode_speed(options.model, options.input, options.beam, options.batch_tokens, options.profile)
+    train_speed(options.shape, options.batch_tokens, options.updates, options.precision, options.profile)
 
 
 if __name__ == "__main__":

@@ -126,8 +126,6 @@ def test_a_pair_that_would_become_too_long_keeps_its_segmentation(tiny_data: Dat
     assert 0 < kept < len(store)
 
 
-# One side
-
 LINES = (
     "The big dog sees me again today.",
     "Der große Hund sieht mich heute wieder.",

@@ -52,15 +52,9 @@ def test_a_part_of_a_text_begins_in_the_word_that_contains_its_first_character(p
         assert first == number or not part
 
 
-# Reading.
-
-
 def test_a_line_in_pharaoh_format_is_read() -> None:
     assert read_pharaoh("0-0 12-3\t4-5 ").tolist() == [[0, 0], [12, 3], [4, 5]]
     assert read_pharaoh(" ").shape == (0, 2)
-
-
-# From words to subwords.
 
 
 @given(
@@ -125,9 +119,6 @@ def test_links_of_another_number_of_pairs_are_refused(linked_data: DataFolder) -
         TokenStore(linked_data.train.path, shorter)
 
 
-# BPE-dropout.
-
-
 @pytest.mark.parametrize("longest", [1000, 14])
 def test_dropout_links_the_same_words(linked_data: DataFolder, monkeypatch: pytest.MonkeyPatch, longest: int) -> None:
     monkeypatch.setattr(vtrans.data.augmentation, "SHARD", 32)
@@ -151,9 +142,6 @@ def test_dropout_links_the_same_words(linked_data: DataFolder, monkeypatch: pyte
     assert grown or longest < 1000
     first = window.links(0)
     assert [tuple(link) for link in first.tolist()] == sorted(map(tuple, first.tolist()))
-
-
-# The aligner.
 
 
 def error_rate(data: DataFolder) -> float:

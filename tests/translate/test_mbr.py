@@ -85,8 +85,6 @@ def test_the_ranking_is_that_of_the_definition_and_does_not_depend_on_the_order(
     assert ranked([own[i] for i in order], [texts[i] for i in order], UTILITIES[metric]) == hyps
 
 
-# Translators.
-
 LINES = ["a dog runs", "", "the cat sleeps in the park", "ein Hund läuft", "dog " * 40]
 
 

@@ -16,9 +16,6 @@ from vtrans.translate.translation import Translation
 LINES = [line for line in sentences(40, seed=5) if times_in_a_row(line.split(), LOOP_NGRAM) < LOOP_TIMES / 2]
 
 
-# The rule.
-
-
 @given(st.lists(st.integers(0, 1), max_size=24), st.integers(1, 5))
 def test_times_in_a_row_are_those_of_enumeration(items: list[int], longest: int) -> None:
     expected = 1
@@ -51,9 +48,6 @@ def test_times_in_a_row_are_those_of_enumeration(items: list[int], longest: int)
 def test_loops(target: str, source: str, looping: bool) -> None:
     words = target.split()
     assert loops([sorted(set(words)).index(word) for word in words], lambda: source) == looping
-
-
-# The translator.
 
 
 Rank = tuple[bool, bool]

@@ -112,8 +112,6 @@ def test_lines_for_a_foreign_vocabulary_name_their_language_or_get_its_tag() -> 
     assert vocab.decode([vocab.id_of(">>fr<<") or 0, *vocab.encode("a dog")]) == "a dog"
 
 
-# Forms of address.
-
 PLAIN_LINES = [line for line in sentences(12, seed=5) if line.strip()]
 
 

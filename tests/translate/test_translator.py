@@ -58,9 +58,6 @@ def test_no_translation_depends_on_its_batch(name: str) -> None:
     assert {t.finished for t in met} == {True, False}
 
 
-# Sampling.
-
-
 def test_samples_depend_only_on_seed_and_line() -> None:
     lines = sentences(20)
     draws = list(translator().nbest(lines, 2, Sampling(seed=7)))
@@ -71,9 +68,6 @@ def test_samples_depend_only_on_seed_and_line() -> None:
     assert list(translator().translate(lines, Sampling(seed=8))) != [best[0].text for best in draws]
     assert any(a.text != b.text for a, b in draws)
     assert len(set(translator().translate(["a dog runs"] * 20, Sampling()))) > 5
-
-
-# One line out for every line in.
 
 
 class Same(FakeEngine):
@@ -134,9 +128,6 @@ def test_a_lost_line_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert out.getvalue() == b""
 
 
-# n-best.
-
-
 def test_places_without_a_hypothesis_are_empty_and_counted() -> None:
     made = Translator(Same(""), SEARCH)
     (found,) = made.nbest(["a dog runs"], 3)
@@ -165,9 +156,6 @@ def test_a_piece_that_came_out_empty_is_counted() -> None:
         assert "dog" in line.translations[0].text
         assert line.counts.empty == times
     assert joined([dog, empty]).counts.empty == 0  # only the best translation counts
-
-
-# Long lines.
 
 
 def test_a_long_line_is_cut_with_a_warning_that_names_it() -> None:

@@ -24,8 +24,8 @@ NO_WORD = -1
 
 # Each target word is linked to the source word that it attends to most. Each source word is linked to the target word
 # that attends to it most, if this attention is at least ENOUGH: a translation need not render every word. On generated
-# text with gold links (docs/speed/translating.md), the error rates of values from 0 to 0.2 differ by a point, and those
-# of larger ones are 3 points higher. `mean_attention` was chosen on such text, too.
+# text with gold links, the error rates of values from 0 to 0.2 differ by a point, and those of larger ones are 3 points
+# higher. `mean_attention` was chosen on such text, too.
 ENOUGH = 0.1
 
 

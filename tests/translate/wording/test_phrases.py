@@ -135,9 +135,6 @@ def test_a_search_with_phrases_does_not_depend_on_its_batch() -> None:
         assert search(table, phrases, sources, limits, batch_tokens=batch_tokens, **settings) == alone
 
 
-# Texts.
-
-
 @pytest.mark.parametrize(
     ("phrase", "text", "places", "begun"),
     [
@@ -210,8 +207,6 @@ def test_a_subword_is_impossible_if_it_would_complete_a_phrase() -> None:
         seen += bool(found)
     assert seen > 100
 
-
-# Through the translator.
 
 LINES = sentences(14, seed=8)
 PHRASES = ("dog", "Łódź läuft", "ein", "5€", "park", "the cat in the park", "Hun", "x-y {name}", "läu", "東京")

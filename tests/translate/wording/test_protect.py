@@ -162,8 +162,6 @@ def test_links_are_those_of_the_words_that_a_reader_counts() -> None:
     assert (made.text, made.alignment) == ("Hund New York", ((0, 1), (2, 0)))
 
 
-# Through the translator.
-
 PLACEHOLDERS = ("{name}", "%s", "https://x.org/?a=1", "me@x.org", "<b>", "{{ two words }}")
 
 
