@@ -28,7 +28,7 @@ def md(text: str) -> str:
         ("a ~~b~~ __c__\n", "__c__ ~~b~~ a\n"),
         ('see [the link](http://x/y_z "t") now\n', 'now [link the](http://x/y_z "t") see\n'),
         ("see [the link][r] now\n\n[r]: http://x\n", "now [link the][r] see\n\n[r]: http://x\n"),
-        ("a `b c` d ![e f](g) h\n", "h ![e f](g) d `b c` a\n"),
+        ("a `b c` d ![e f](g) h\n", "h ![f e](g) d `b c` a\n"),
         ("a <http://x.y> b\n", "b <http://x.y> a\n"),
         ("a <b>c d</b> e <br> f\n", "f <br> e <b>d c</b> a\n"),
         ("a\\*b \\_c d\n", "d \\_c a\\*b\n"),

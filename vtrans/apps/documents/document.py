@@ -7,9 +7,9 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, groupby, islice
-from typing import Protocol
+from typing import Any, Protocol
 
-from vtrans.apps.documents.formats.html import escape, read_html, with_direction
+from vtrans.apps.documents.formats.html import escape, escape_value, read_html, with_direction
 from vtrans.apps.documents.formats.markup import Item, Segment
 from vtrans.apps.documents.sentences import MARKS, Splitting, split_sentences
 from vtrans.data.matches import Kind, Known
@@ -18,6 +18,7 @@ from vtrans.text.languages import is_right_to_left
 from vtrans.text.words import WORD, words_in
 
 _HTML = re.compile(r"""<html\b(?:"[^"]*"|'[^']*'|[^'">])*>""", re.IGNORECASE)
+_LANGUAGE = re.compile(r"""(\s(?:xml:)?lang\s*=\s*["']?)[A-Za-z][\w-]*(["'\s/>])""", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,7 @@ class FilledDocument:
 
 class MarkedDocument:
     """Text with tags. The items' `raw` parts are the document. `label` is the text with its accelerator, if it has
-    one."""
+    one. `escape_inner` writes the texts inside tags, such as attributes, if not as other text."""
 
     lines: list[str]
     aligned: list[bool]
@@ -156,6 +157,7 @@ class MarkedDocument:
         cover: bool = False,
         label: str = "",
         splitting: Splitting = "sentences",
+        escape_inner: Callable[[str], str] | None = None,
     ) -> None:
         self.label = label
         self.raw = "".join(item.raw for item in items)
@@ -173,7 +175,7 @@ class MarkedDocument:
             for is_break, part in groupby(items, lambda item: item.kind == "break")
         ]
         self._inner = {
-            number: MarkedDocument(item.inner, language, escape, cover=cover, splitting=splitting)
+            number: MarkedDocument(item.inner, language, escape_inner or escape, cover=cover, splitting=splitting)
             for number, item in enumerate(held)
             if item.inner
         }
@@ -247,14 +249,20 @@ def _free_mark(items: Sequence[Item]) -> str:
 
 
 class HtmlDocument(MarkedDocument):
-    """HTML. Its element <html>, if there is one, gets the direction of the translation where this is another one."""
+    """HTML. Its element <html>, if there is one, gets the direction of the translation where this is another one, and
+    its attribute `lang`, if it has one, the target language, if this is known."""
+
+    target = ""
 
     def joined(self, translations: Sequence[Translated]) -> str:
         page = super().joined(translations)
         texts = (self.lines, [translation.text for translation in translations])
         before, after = (is_right_to_left("".join(lines)) for lines in texts)
-        tag = _HTML.search(page) if before != after else None
-        return page.replace(tag[0], with_direction(tag[0], right_to_left=after), 1) if tag else page
+        if tag := _HTML.search(page):
+            new = with_direction(tag[0], right_to_left=after) if before != after else tag[0]
+            new = _LANGUAGE.sub(rf"\g<1>{self.target}\2", new) if self.target else new
+            page = page[: tag.start()] + new + page[tag.end() :]
+        return page
 
 
 Paired = tuple[MarkedDocument, MarkedDocument] | str
@@ -263,9 +271,16 @@ Paired = tuple[MarkedDocument, MarkedDocument] | str
 
 def html_document(
     text: str, language: str, ignored: Collection[str] = (), splitting: Splitting = "sentences"
-) -> Document:
+) -> HtmlDocument:
     """Returns HTML, a document or a part of one, in which the elements of the ignored names stay as they are."""
-    return HtmlDocument(read_html(text, ignored), language, escape, splitting=splitting)
+    return HtmlDocument(read_html(text, ignored), language, escape, splitting=splitting, escape_inner=escape_value)
+
+
+def html_file(text: str, language: str, *, target: str = "", **_: Any) -> Document:
+    """Returns an HTML file."""
+    document = html_document(text, language)
+    document.target = target
+    return document
 
 
 READERS: dict[str, Callable[[str, str], Document]] = {"text": PlainDocument, "html": html_document}

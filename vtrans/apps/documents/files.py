@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import PurePath
 
-from vtrans.apps.documents.document import READERS, Document
+from vtrans.apps.documents.document import Document, html_file
 from vtrans.apps.documents.formats.app_strings.android import android_document
 from vtrans.apps.documents.formats.app_strings.apple_strings import strings_document, strings_encoding
 from vtrans.apps.documents.formats.app_strings.json_files import arb_languages, json_document
@@ -225,7 +225,7 @@ def _utf8(content: bytes) -> str:
 
 FORMATS: dict[str, Open] = {
     ".txt": _text(text_document, _utf8),
-    **dict.fromkeys((".html", ".htm"), _text(READERS["html"], html_encoding, "html")),
+    **dict.fromkeys((".html", ".htm"), _text(html_file, html_encoding, "html", entries=True)),
     ".srt": _text(SubtitleDocument, _utf8),
     ".vtt": _text(partial(SubtitleDocument, escape=escape), _utf8),
     ".docx": _zipped(_WORD_PARTS.fullmatch, docx_document),
@@ -240,7 +240,7 @@ FORMATS: dict[str, Open] = {
         _text(xliff_document, encoding, "xml", entries=True, completes=True, named=xliff_languages),
     ),
     ".tmx": _text(tmx_document, encoding, "xml", entries=True),
-    **dict.fromkeys((".md", ".markdown"), _text(markdown_document, _utf8, entries=True)),
+    **dict.fromkeys((".md", ".markdown", ".mdx"), _text(markdown_document, _utf8, entries=True)),
     ".json": _text(json_document, _utf8, completes=True),
     ".arb": _text(partial(json_document, arb=True), _utf8, completes=True, named=arb_languages),
     ".xml": _text(android_document, encoding, "xml", completes=True),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from itertools import islice, pairwise
 from typing import Any
 
@@ -28,6 +29,13 @@ tr track ul
 """
 _VOID = "area base br col embed hr img input link meta param source track wbr"
 _WORDLIKE = {"embed", "img", "input"}  # stand in a line as a word does
+_IMAGE = "\ufffc"  # stands for one of them
+_APART = re.compile(rf"(?<![\w{_IMAGE}]){_IMAGE}(?![\w{_IMAGE}])")
+_TEXTS = {"alt", "title", "placeholder", "aria-label"}  # attributes
+_IS_TEXT = re.compile(r"(?:(?:og:|twitter:)?(?:description|title))")  # names of <meta>
+_ATTRIBUTE = re.compile(r"""(?P<name>[^\s"'<>/=]+)(?:\s*=\s*(?:(?P<text>"[^"]*"|'[^']*')|[^\s"'=<>`]+))?""")
+_MARK = re.compile(r"[^\w\s]\Z")
+LONGEST_REFERENCE = 6  # tags and texts
 PRESCAN = 1024  # bytes that must name the encoding
 PROTECTED, BLOCKS, VOID = (frozenset(names.split()) for names in (_PROTECTED, _BLOCKS, _VOID))
 _CHARSET = re.compile(rb"""<meta\b[^>]*?\bcharset\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
@@ -58,6 +66,11 @@ def escape(text: str) -> str:
     return html.escape(text, quote=False).replace("\u00a0", "&nbsp;")
 
 
+def escape_value(text: str) -> str:
+    """Returns text as HTML between quotation marks."""
+    return escape(text).replace('"', "&quot;").replace("'", "&#39;")
+
+
 def with_direction(tag: str, *, right_to_left: bool) -> str:
     """Returns an opening tag with this direction of text."""
     return re.sub(r"^<\w+", rf'\g<0> dir="{"rtl" if right_to_left else "ltr"}"', _DIRECTION.sub("", tag))
@@ -83,12 +96,56 @@ def read_html(document: str, ignored: Collection[str] = ()) -> list[Item]:
         elif token is None or kind == turbohtml.TokenType.TEXT:
             items += _text(raw, (token and token.data) or "")
         elif name in BLOCKS or kind == turbohtml.TokenType.DOCTYPE:
-            items.append(Item("break", raw))
+            items.append(Item("break", raw, inner=_attributes(token, raw)))
         elif single or not (starts or ends):
-            items.append(Item("atom" if name in _WORDLIKE else "point", raw))
+            items.append(Item("point", raw, name=name if name in _WORDLIKE else "", inner=_attributes(token, raw)))
         else:
-            items.append(Item("open" if starts else "close", raw, name=name))
-    return items
+            items.append(Item("open" if starts else "close", raw, name=name, inner=_attributes(token, raw)))
+    return _with_references(_with_images(items))
+
+
+def _attributes(token: Any, raw: str) -> tuple[Item, ...]:
+    """Returns the items of a tag with attributes that are text."""
+    attributes = dict(token.attrs or ()) if token.type == turbohtml.TokenType.START_TAG else {}
+    names = _TEXTS | ({"content"} if token.tag == "meta" and _IS_TEXT.fullmatch(_meta(attributes)) else set())
+    items, place = list[Item](), 0
+    for value in _ATTRIBUTE.finditer(raw) if names & attributes.keys() else ():
+        if value["name"].lower() in names and value["text"]:
+            begin, end = value.start("text") + 1, value.end("text") - 1
+            items += [Item("break", raw[place:begin]), *_text(raw[begin:end], _read(raw[begin:end]))]
+            place = end
+    return (*items, Item("break", raw[place:])) if items else ()
+
+
+def _meta(attributes: dict[str, str | None]) -> str:
+    return (attributes.get("name") or attributes.get("property") or "").lower()
+
+
+def _with_images(items: list[Item]) -> list[Item]:
+    """Returns the items, those images and fields as atoms that touch neither a word nor each other."""
+    texts = (_IMAGE if item.name in _WORDLIKE else item.text.replace(_IMAGE, " ") or "\n" for item in items)
+    text = "".join(text for text, item in zip(texts, items, strict=True) if item.kind not in ("open", "close"))
+    apart = iter([_APART.match(text, place) is not None for place, sign in enumerate(text) if sign == _IMAGE])
+    return [replace(item, kind="atom") if item.name in _WORDLIKE and next(apart) else item for item in items]
+
+
+def _with_references(items: list[Item]) -> list[Item]:
+    """Returns the items, each number in <sup> after a mark of punctuation as a single tag: it refers to a note, and
+    would hide the end of a sentence."""
+    made, place = list[Item](), 0
+    while place < len(items):
+        end, item = place, items[place]
+        if item.kind == "open" and item.name == "sup" and made and _MARK.search(made[-1].text):
+            near = range(place, min(place + LONGEST_REFERENCE, len(items)))
+            end = next((n for n in near if items[n].kind == "close" and items[n].name == "sup"), place)
+        parts = items[place : end + 1]
+        if len(parts) > 1 and not any(any(map(str.isalpha, part.text)) or part.kind == "break" for part in parts):
+            item = Item("point", "".join(part.raw for part in parts))
+        else:
+            end = place
+        made.append(item)
+        place = end + 1
+    return made
 
 
 def _is_protected(token: Any) -> bool:

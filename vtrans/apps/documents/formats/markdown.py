@@ -25,7 +25,17 @@ from vtrans.apps.documents.formats.markdown_syntax import MARKER, add_syntax
 from vtrans.apps.documents.formats.markup import Item
 
 _LINE = re.compile(r"\r\n?|\n")
-_FRONT_MATTER = re.compile(r"---[ \t]*\r?\n.*?\n(?:---|\.\.\.)[ \t]*\r?(?=\n|\Z)", re.DOTALL)
+_FRONT_MATTER = re.compile(
+    r"(?:---[ \t]*\r?\n.*?\n(?:---|\.\.\.)|\+\+\+[ \t]*\r?\n.*?\n\+\+\+)[ \t]*\r?(?=\n|\Z)", re.DOTALL
+)
+# A text in it, in YAML or TOML, without escapes.
+_TITLE = re.compile(
+    r"""^(?:title|subtitle|description|summary)[ \t]*[:=][ \t]*(?!.*[ \t]\#|'.*'.*')"""
+    r"""(?P<quote>["']?)(?P<text>\w[^\\"\r\n]*?)(?P=quote)[ \t]*\r?$""",
+    re.MULTILINE,
+)
+_IMAGE = re.compile(r"""(!\[)([^\[\]\\`*_<>&]*)(\]\([^\s"'()]*(?:\s+"(?=[^"\\&]*"\))|\)))([^"\\&]*)("\))?""")
+_LINK_END = re.compile(r"""(\]\([^\s"'()]*\s+")([^"\\&]*)("\))""")
 _TAG = re.compile(r"<(/?)([A-Za-z][\w-]*)(?:\s[^<>]*)?(?<!/)>")
 _TASK = re.compile(r"\[[ xX]\][ \t]+")
 _UNMARKED = ("text", "text_special", "softbreak")
@@ -84,12 +94,28 @@ def markdown_document(text: str, language: str, **_: Any) -> Document:
     env: dict[str, Any] = {}
     tokens = _PARSER.parse("\n" * hidden + "\n".join(line for _, line in lines[hidden:]), env)
     slots, ends = list[Slot](), dict[int, int]()  # where the last cell in a line ends
+    slots += [_title(text, title, language) for title in _TITLE.finditer(text, 0, matter.end() if matter else 0)]
     for opening, token in pairwise(tokens):
         if token.type == "inline" and token.map and token.content:
             places = _places(opening, token, lines, ends)
             if places is not None:
                 slots.append(_slot(text, token, places, language, env))
     return FilledDocument(text, sorted(slots, key=lambda slot: slot.begin))
+
+
+def _title(text: str, title: re.Match[str], language: str) -> Slot:
+    """Returns the slot for a text in the front matter. Without quotation marks, it gets some if YAML would read it as
+    something else."""
+    begin, end = title.span("text")
+    document = MarkedDocument([Item("text", title["text"], title["text"])], language, str)
+
+    def written(texts: list[str]) -> str | None:
+        new = texts[0].replace("'", "''") if title["quote"] == "'" else texts[0]
+        if title["quote"] != "'" and re.search(r'["\\]', new):
+            return None
+        return f'"{new}"' if not title["quote"] and re.search(r"^\W|: | #|:$", new) else new
+
+    return Slot(begin, end, [document], written)
 
 
 def _places(
@@ -132,7 +158,13 @@ def _slot(text: str, token: Token, places: list[tuple[int, int]], language: str,
     escaped = {
         child.content for child in token.children or () if child.type == "text_special" and child.info == "escape"
     }
-    document = MarkedDocument(list(_items(token, text, there)), language, partial(_written, escaped, between))
+    written_text = partial(_written, escaped, between)
+    document = MarkedDocument(
+        list(_items(token, text, there)),
+        language,
+        written_text,
+        escape_inner=lambda inner: re.sub(r'([\[\]"])', r"\\\1", written_text(inner)),
+    )
     marks = _marks(token)
 
     def written(texts: list[str]) -> str | None:
@@ -159,9 +191,20 @@ def _blocks(content: str) -> list[str]:
 
 
 def _marks(token: Token) -> Counter[tuple[str, str, str, str]]:
-    """Returns the markup in a block of text."""
-    inline = [child for child in token.children or () if child.type not in _UNMARKED]
-    return Counter((child.type, child.markup, child.content, repr(child.attrs)) for child in inline)
+    """Returns the markup in a block of text, without the texts and titles of images and links."""
+    marks = Counter[tuple[str, str, str, str]]()
+    for child in token.children or ():
+        if child.type not in _UNMARKED:
+            attributes = [value for name, value in child.attrs.items() if name not in ("alt", "title")]
+            content = "" if child.type == "image" else child.content
+            marks[child.type, child.markup, content, repr(attributes)] += 1
+    return marks
+
+
+def _inner(parts: re.Match[str] | None) -> tuple[Item, ...]:
+    """Returns the items of an image or of the end of a link, of which every second part is text."""
+    groups = parts.groups(default="") if parts else ()
+    return tuple(Item("text" if n % 2 else "break", part, part if n % 2 else "") for n, part in enumerate(groups))
 
 
 def _items(token: Token, text: str, there: Callable[[int], int]) -> Iterator[Item]:
@@ -202,8 +245,10 @@ def _items(token: Token, text: str, there: Callable[[int], int]) -> Iterator[Ite
         elif tag and tag[2].lower() not in VOID:
             yield Item("close" if tag[1] else "open", raw, name=f"<{tag[2]}>")
         elif child.nesting and not auto:
-            yield Item("open" if child.nesting > 0 else "close", raw, name=name)
+            inner = _inner(_LINK_END.fullmatch(raw)) if child.type == "link_close" else ()
+            yield Item("open" if child.nesting > 0 else "close", raw, name=name, inner=inner)
         else:
-            yield Item("point" if child.type == "after" else "atom", raw)
+            inner = _inner(_IMAGE.fullmatch(raw)) if child.type == "image" else ()
+            yield Item("point" if child.type == "after" else "atom", raw, inner=inner)
     if place < len(content):
         yield Item("text", content[place:], content[place:])

@@ -13,19 +13,24 @@ MARKER = "marker_open"
 """The type of the token before the title in the line of a mark."""
 INDENT = 4  # spaces before the text of an admonition or a footnote
 
-# `!!! note "A title"` and `=== "A tab"`, `[^1]: A note.`, `::: note A title`, `[!NOTE]` and `{% include a.md %}`.
+# `!!! note "A title"` and `=== "A tab"`, `[^1]: A note.`, `: A definition`, `import` and `export` of MDX,
+# `::: note A title`, `[!NOTE]`, and `{% include a.md %}` and `{{% note %}}`.
 _MARK = re.compile(
     r"(?P<indented>(?:!!!|\?\?\?\+?)[ \t]+[\w-]+(?:[ \t]+[\w-]+)*[ \t]*(?=\"|$)|===[!+]?[ \t]+(?=\"))(?P<title>.*)"
-    r"|(?P<note>\[\^[^\s\]]+\]:[ \t]*)"
+    r"|(?P<note>\[\^[^\s\]]+\]:[ \t]*|:[ \t]+(?=\S))"
+    r"|(?P<code>import[ \t]+(?:[\w*{][^'\"]*[ \t]from[ \t]+)?['\"][^'\"]+['\"];?$"
+    r"|export[ \t]+(?:const|let|var|default|(?:async[ \t]+)?function)\b.*$)"
     r"|(?::{3,}[ \t]*(?:\{[^{}]*\}|[\w.-]*)|\[![\w-]+\][-+]?)[ \t]*(?P<other>.*)"
-    r"|(?:\{%(?:[^%]|%(?!\}))*%\}[ \t]*)+$"
+    r"|(?:(?:\{%(?:[^%]|%(?!\}))*%\}|\{\{[%<].*?[%>]\}\})[ \t]*)+$"
 )
 # A dollar before a blank or after one, or before a digit, is no formula, as in pandoc: `$5 and $6`.
 _INLINE = re.compile(
-    r"\$\$.{1,2000}?\$\$|\$(?=[^\s$])(?:[^$\\]|\\.){0,1000}(?<=\S)\$(?!\d)|\{%.{0,1000}?%\}"
+    r"\$\$.{1,2000}?\$\$|\$(?=[^\s$])(?:[^$\\]|\\.){0,1000}(?<=\S)\$(?!\d)|\{%.{0,1000}?%\}|\{\{[%<].{0,1000}?[%>]\}\}"
     r"|(?P<after>\[\^[^\s\]]{1,100}\]|\{[#:.][^{}\n]*\})",
     re.DOTALL,
 )
+SIGN = "=="
+_MARKED = re.compile(rf"{SIGN}(?=[^\s=]).{{1,1000}}?(?<=[^\s=]){SIGN}(?!=)")
 _QUOTES = ('""', "[]")
 
 
@@ -45,6 +50,8 @@ def _mark(state: StateBlock, begin_line: int, end_line: int, silent: bool) -> bo
     token.content, token.map, token.children = title, [begin_line, begin_line + 1], []
     state.push("marker_close", "", -1)
     state.line = begin_line + 1
+    while found["code"] and state.line < end_line and not state.isEmpty(state.line):
+        state.line += 1
     if found["indented"] or found["note"]:
         _read_indented(state, begin_line, end_line, begin + found.end() if found["note"] else None)
     return True
@@ -82,7 +89,24 @@ def _inline(state: StateInline, silent: bool) -> bool:
     return True
 
 
+def _marked(state: StateInline, silent: bool) -> bool:
+    """Reads `==marked==` text."""
+    found = _MARKED.match(state.src, state.pos, state.posMax)
+    if not found:
+        return False
+    if not silent:
+        begin, end, last = state.pos, found.end(), state.posMax
+        state.push("mark_open", "mark", 1).meta["span"] = begin, begin + len(SIGN)
+        state.pos, state.posMax = begin + len(SIGN), end - len(SIGN)
+        state.md.inline.tokenize(state)
+        state.posMax = last
+        state.push("mark_close", "mark", -1).meta["span"] = end - len(SIGN), end
+    state.pos = found.end()
+    return True
+
+
 def add_syntax(parser: MarkdownIt) -> None:
     """Adds the rules to a parser."""
     parser.block.ruler.before("blockquote", "mark", _mark, {"alt": ["paragraph", "reference", "blockquote", "list"]})
     parser.inline.ruler.before("link", "syntax", _inline)
+    parser.inline.ruler.before("link", "marked", _marked)

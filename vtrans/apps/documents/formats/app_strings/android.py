@@ -26,6 +26,9 @@ _TAG = r"</?[A-Za-z](?:[^<>\\]|\\.)*>"
 _PIECES = re.compile(rf'(?P<mark>{_TAG}|")|(?:[^"\\<]|\\.?|(?!{_TAG})<)+', re.DOTALL)
 _ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|(.))", re.DOTALL)
 _CDATA = "<![CDATA["
+# Android drops a blank at an end that is not written in one of these ways.
+_EDGE = r"((?:\\u0020|\\u00[aA]0|&#(?:32|160|x20|x[aA]0);)*)"
+_EDGES, _BLANKS = re.compile(rf"{_EDGE}(.*?){_EDGE}", re.DOTALL), " \u00a0"
 _LETTERS = {"n": "\n", "t": "\t"}
 _WRITTEN = str.maketrans({"\\": "\\\\", '"': '\\"', "'": "\\'", "\n": "\\n", "\t": "\\t"})
 
@@ -128,6 +131,8 @@ class _AndroidString(ProgramString):
         """Returns the translation. An `@` or `?` at its beginning would refer to another resource."""
         text = super().finished(text)
         text = f"\\{text}" if text[:1] in ("@", "?") else text
+        if text and (edges := _EDGES.fullmatch(self._text)) and (edges[1] or edges[3]):
+            text = edges[1] + text.strip(_BLANKS) + edges[3]
         return _flat(text, _CDATA) if text and _CDATA in self._text else text
 
 

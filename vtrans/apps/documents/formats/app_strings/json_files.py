@@ -17,8 +17,9 @@ from vtrans.system.errors import DocumentError
 DEEPEST = 200  # nested values
 
 _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]]|[^\s{}\[\],:"]+')
-# i18next refers to other texts with $t(key), and Vue with @:key. Vue separates plural forms with a bar.
-_ATOMS = re.compile(r"\$t\([^()]*\)|@(?:\.\w+)?:(?:\([^()]*\)|[\w.]*\w)|\{\s*[\w.-]+\s*,[^{}]*\}")
+# i18next refers to other texts with $t(key), and Vue with @:key; browser extensions have $NAME$. Vue separates plural
+# forms with a bar.
+_ATOMS = re.compile(r"\$[A-Za-z_@][\w@]*\$|\$t\([^()]*\)|@(?:\.\w+)?:(?:\([^()]*\)|[\w.]*\w)|\{\s*[\w.-]+\s*,[^{}]*\}")
 _BAR = re.compile(r"(\s\|\s)")
 
 
@@ -74,7 +75,7 @@ def json_document(
 def _strings(text: str, language: str, target: str, arb: bool) -> Iterator[Found]:
     root, escaped = read_json(text), text.isascii() and "\\u" in text
     named = json.dumps(target.replace("-", "_"))
-    for node in root.members if arb else root.strings():
+    for node in root.members if arb else _messages(root) or root.strings():
         if arb and node.key[:1] == "@":
             if node.key == "@@locale" and target:
                 yield node.begin, filled_slot(node.begin, node.end, named)
@@ -84,6 +85,13 @@ def _strings(text: str, language: str, target: str, arb: bool) -> Iterator[Found
                 yield node.begin, slot_of(node.begin, text[node.begin : node.end], parts, encoded)
             except UnclearMessage:
                 yield node.begin, None
+
+
+def _messages(root: Node) -> list[Node]:
+    """Returns the messages of a browser extension, or nothing for other files. Descriptions and examples stay."""
+    messages = [node.get("message") for node in root.members if node.kind == "{"]
+    found = [message for message in messages if message and not message.kind]
+    return found if len(found) == len(root.members) else []
 
 
 def arb_languages(text: str) -> list[tuple[str, str]]:

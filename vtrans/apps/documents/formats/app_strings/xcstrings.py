@@ -15,6 +15,8 @@ from vtrans.apps.documents.program_strings import ProgramString, format_flags, p
 from vtrans.system.errors import DocumentError
 from vtrans.text.languages import Languages
 
+_SUBSTITUTED = re.compile(r"%#@\w+@|%arg\b")
+
 Value = dict[str, Any]
 """An object of JSON."""
 
@@ -37,8 +39,7 @@ def xcstrings_document(text: str, language: str, *, target: str = "", overwrite:
         texts = "".join(unit["value"] for unit in _units(localization).values())
         if not texts.strip() or not in_use or (done and not overwrite):
             continue
-        # The texts of substitutions are parts of one sentence.
-        if "substitutions" in localization or paired(texts) is None:
+        if paired(texts) is None:
             left += 1
         else:
             slots.append(_slot(text, node, localization, target, language))
@@ -99,7 +100,9 @@ def _units(value: Any, path: str = "") -> dict[str, Value]:
 
 
 def _string(unit: Value, language: str) -> ProgramString:
-    return ProgramString(unit["value"], format_flags(unit["value"], "objc-format"), language)
+    text = unit["value"]
+    flags = format_flags(_SUBSTITUTED.sub("", text), "objc-format")
+    return ProgramString(text, flags, language, atoms=_SUBSTITUTED)
 
 
 def _slot(text: str, node: Node, localization: Value, target: str, language: str) -> Slot:
