@@ -1,9 +1,7 @@
 """The model that comes with vtrans."""
 
-from collections.abc import Callable
-
 import pytest
-from cli_runner import Done
+from cli_runner import Run
 
 import vtrans
 from vtrans.storage.run_folder import shipped_models
@@ -36,7 +34,7 @@ def test_the_model_translates_text_as_people_type_it(line: str, parts: list[str]
 
 
 @pytest.mark.parametrize(("options", "warned"), [((), False), (("--beam", "2"), True)])
-def test_the_model_has_its_calibration(run_cli: Callable[..., Done], options: tuple[str, ...], warned: bool) -> None:
+def test_the_model_has_its_calibration(run_cli: Run, options: tuple[str, ...], warned: bool) -> None:
     words = ("--model", NAME, "--confidence", "--threads", "1", *options)
     done = run_cli("translate", *words, stdin=b"Where is the train station?\n")
     assert done.code == 0, done.err

@@ -1,4 +1,4 @@
-"""Decoding speed compared with CTranslate2 and Hugging Face's Transformers: one model, one text, one beam, in turns.
+"""Decoding speed compared with CTranslate2: one model, one text, one beam, in turns.
 
     vtrans export RUN --to ctranslate2 --out exported
     python tests/bench/peers.py --model RUN --exported exported --input TEXT [--rounds 3] [--beam 4]
@@ -7,9 +7,7 @@ Prints sentences per second, without loading the model: the median over the roun
 its turn, and the ratio to CTranslate2 in float32 (with its faster arrangement of threads). For systems that are one
 process, it prints the processor time, and the median of its ratios to CTranslate2 in float32 on one thread.
 
-All systems use the same subwords, stop by count, and divide by |Y| ** 1, whatever the model stores. The limit of the
-products assumes 2 FLOPs per weight and row of the search, at the mean of two matrix-product rates of the machine,
-measured before and after.
+All systems use the same subwords, stop by count, and divide by |Y| ** 1, whatever the model stores.
 """
 
 import argparse
@@ -18,9 +16,7 @@ import io
 import math
 import multiprocessing
 import os
-import re
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -29,23 +25,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from speed import matrix_rate
-from torch.nn.utils.rnn import pad_sequence
 
-from vtrans.apps.interop.huggingface import exporter
 from vtrans.config import SearchConfig
-from vtrans.model.checkpoint import load_model
-from vtrans.storage.run_folder import choose_model
-from vtrans.system.console import Console
 from vtrans.system.process_memory import manage_memory
 from vtrans.text.lines import open_bytes, read_lines
-from vtrans.text.vocabulary import EOS_ID
 from vtrans.translate.division import Division
 from vtrans.translate.loading import load
 from vtrans.translate.steps.line import lines_of
 from vtrans.translate.stream import translate_stream, workers_for
 from vtrans.translate.translation import TranslateOptions
-from vtrans.translate.translator import Translator
 
 BEAM, EXTRA = 4, 50
 SEARCH: dict[str, Any] = dataclasses.asdict(SearchConfig(beam=BEAM, alpha=1.0, length_penalty="length"))
@@ -89,32 +77,6 @@ def ctranslate2_run(
             min_decoding_length=0,
             max_input_length=0,
         )
-
-    return run
-
-
-def transformers_run(model: str, size: int, beam: int = BEAM) -> Run:
-    """The model as `vtrans export --to huggingface` writes it."""
-    loaded = dataclasses.replace(load_model(choose_model(Path(model))[0]), search=SearchConfig(**SEARCH))
-    with tempfile.TemporaryDirectory() as folder:
-        theirs: Any = exporter.write(loaded, Path(folder), Console(quiet=True))[1]()
-
-    def run(lines: Sequence[str]) -> object:
-        ids = [[theirs.src_places[i] for i in (*ids, EOS_ID)] for ids in loaded.src_vocab.encode_batch(lines)]
-        sources = sorted(map(torch.tensor, ids), key=len, reverse=True)
-        with torch.inference_mode():
-            for at in range(0, len(sources), size):
-                src = pad_sequence(sources[at : at + size], batch_first=True, padding_value=theirs.pad)
-                theirs.model.generate(
-                    input_ids=src,
-                    attention_mask=(src != theirs.pad).long(),
-                    num_beams=beam,
-                    early_stopping=beam > 1,
-                    length_penalty=1.0,
-                    max_new_tokens=src.shape[1] + EXTRA,
-                    do_sample=False,
-                )
-        return None
 
     return run
 
@@ -177,19 +139,6 @@ class Bench:
             jobs.put("")
 
 
-def flops_of(translator: Translator, lines: Sequence[str]) -> float:
-    """Returns the FLOPs of the matrix products of this search, with the projection of every row."""
-    arrays = translator.engine.models[0].model.arrays
-    sources = sum(len(ids) + 1 for ids in translator.src_vocab.encode_batch(lines))
-    encoder, decoder, kv = (
-        sum(array.size for name, array in arrays.items() if array.ndim == 2 and re.match(pattern, name))
-        for pattern in (r"encoder\.", r"decoder\.", r"decoder\..*kv\.weight")
-    )
-    steps = sum(len(found[0].tokens) for found in translator.nbest(lines))
-    per_row = decoder - kv + len(translator.tgt_vocab) * translator.engine.models[0].model.config.d_model
-    return float(2 * (sources * (encoder + kv) + steps * translator.search.beam * per_row))
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True)
@@ -206,8 +155,7 @@ def main() -> None:
     with open_bytes(options.input) as stream:
         lines = [line for line in read_lines(stream, str(options.input)) if line.strip()]
     threads = torch.get_num_threads()
-    rates = [matrix_rate()]
-    print(f"{threads} threads, {rates[0] / 1e9:.0f} GFLOP/s in matrix products, torch {torch.__version__}")
+    print(f"{threads} threads, torch {torch.__version__}")
     for title, text in (("in batches", lines), ("one at a time", lines[:: max(1, len(lines) // 100)])):
         systems = [s for s in every_system(options, title, threads) if not s.name.startswith(tuple(options.without))]
         bench = Bench(systems, text)
@@ -232,12 +180,6 @@ def main() -> None:
         for name, values in alone.items() if reference in alone else ():
             ratio = statistics.median(theirs / ours for ours, theirs in zip(values, alone[reference], strict=True))
             print(f"{title:14} {name:38} {statistics.median(values):7.2f} s of processor time {ratio:6.2f}")
-    rates.append(matrix_rate())
-    flops, rate = (
-        flops_of(load(options.model, device="cpu", **{**SEARCH, "beam": options.beam}), lines),
-        statistics.mean(rates),
-    )
-    print(f"the limit of the products is {len(lines) * rate / flops:,.0f} sentences/s ({rate / 1e9:.0f} GFLOP/s)")
 
 
 def every_system(options: argparse.Namespace, title: str, threads: int) -> Iterator[System]:
@@ -269,9 +211,6 @@ def every_system(options: argparse.Namespace, title: str, threads: int) -> Itera
                 arguments = {"exported": options.exported, "model": options.model, "compute": compute}
                 arguments |= {"intra": intra, "inter": inter, "size": 1 if alone else 64, **beam}
                 yield System(f"CTranslate2 {compute}, {inter} x {intra} threads", ctranslate2_run, arguments)
-    yield System(
-        "transformers.generate", transformers_run, {"model": options.model, "size": 1 if alone else 64, **beam}
-    )
 
 
 if __name__ == "__main__":

@@ -59,38 +59,6 @@ def _rate(product: Callable[[], object], seconds: float) -> float:
     return statistics.median(rates)
 
 
-# Kinds of operators, by parts of their names; the first match counts.
-KINDS = {
-    "optimizer": ("_fused_adam", "_foreach", "baddbmm"),
-    "products of layers": ("linear", "addmm", "::mm"),
-    "products of attention": ("bmm", "attention"),
-    "softmax": ("softmax", "exp", "amax"),
-    "random masks": ("random_", "::ge", "bernoulli"),
-    "layer norm": ("layer_norm",),
-    "copies": ("copy_", "cat", "index", "gather", "stack", "embedding", "scatter", "clone"),
-    "sums, products, activations": ("add", "mul", "relu", "threshold", "clamp", "sum", "div", "sub", "fill"),
-}
-
-
-def print_profile(work: Callable[[], object]) -> None:
-    """Print where the time of `work` goes on this thread: the operators by kind, and the rest, which is Python and call
-    overhead. Profiling itself adds to the rest."""
-    work()
-    with profile(activities=[ProfilerActivity.CPU]) as recorded:
-        began = time.perf_counter()
-        work()
-        total = time.perf_counter() - began
-    seconds, calls = dict.fromkeys([*KINDS, "other operators"], 0.0), dict.fromkeys([*KINDS, "other operators"], 0)
-    for event in recorded.key_averages():
-        kind = next((k for k, words in KINDS.items() if any(word in event.key for word in words)), "other operators")
-        seconds[kind] += event.self_cpu_time_total / 1e6
-        calls[kind] += event.count
-    for kind in sorted(seconds, key=lambda k: -seconds[k]):
-        print(f"{kind:30} {seconds[kind]:7.2f} s {seconds[kind] / total:5.1%} {calls[kind]:8,} calls")
-    rest = total - sum(seconds.values())
-    print(f"{'Python and call overhead':30} {rest:7.2f} s {rest / total:5.1%}; total {total:.2f} s")
-
-
 def random_batches(batch_tokens: int, number: int) -> list[Batch]:
     """Return batches of random ids."""
     src = (torch.randn(20_000) * 4 + 14).clamp(3, 45).long()
@@ -129,7 +97,11 @@ def train_speed(shape: str, batch_tokens: int, updates: int, precision: str, pro
     chosen = automatic_kernels()
     if profiled:
         kernels.use(chosen)
-        print_profile(lambda: [update(batch, precision) for batch in batches])
+        update(batches[0], precision)
+        with profile(activities=[ProfilerActivity.CPU]) as recorded:
+            for batch in batches:
+                update(batch, precision)
+        print(recorded.key_averages().table("self_cpu_time_total", row_limit=30))
         return
     ways = {
         "float32, BLAS": (Kernels("blas"), "float32", "adam"),

@@ -31,10 +31,11 @@ class Done:
     err: str
 
 
+Run = Callable[..., Done]
+
+
 @pytest.fixture
-def run_cli(
-    monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path
-) -> Callable[..., Done]:
+def run_cli(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path) -> Run:
     """Returns a function that runs a command in this process, with `stdin` as a file on its standard input."""
 
     def run(*words: str | Path, stdin: bytes = b"") -> Done:

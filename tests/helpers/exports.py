@@ -6,17 +6,16 @@ from typing import Any
 
 import torch
 from conftest import VALID_PAIRS
+from model_files import make
 from safetensors.torch import load_file
-from translators import SMALL
 
 from vtrans.apps.interop.comparison import Comparison, Program
 from vtrans.apps.interop.ctranslate2 import exporter as exporting
 from vtrans.config import SearchConfig
 from vtrans.data.store import DataFolder
 from vtrans.model.checkpoint import LoadedModel
-from vtrans.model.network import Transformer
 from vtrans.system.console import Console
-from vtrans.text.vocabulary import EOS_ID, PAD_ID
+from vtrans.text.vocabulary import EOS_ID
 
 SHORT = SearchConfig(max_source=40)  # for a short position table
 LINES = [pair[0] for pair in VALID_PAIRS]
@@ -24,18 +23,17 @@ LINES = [pair[0] for pair in VALID_PAIRS]
 
 def random_model(data: DataFolder, search: SearchConfig | None = None, **changes: Any) -> LoadedModel:
     """Returns an untrained model with enlarged weights, so that its decisions are not close."""
-    config = dataclasses.replace(SMALL, **changes)
-    torch.manual_seed(5)
-    sizes = len(data.src_vocab), len(data.tgt_vocab)
-    model = Transformer(config, *sizes, joint=data.joint, pad_id=PAD_ID)
+    shape: dict[str, Any] = {"tie": "src-tgt-softmax", "encoder_layers": 2, "decoder_layers": 1}
+    loaded = make(data, **shape | changes)
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
+        for name, parameter in loaded.model.named_parameters():
             if parameter.dim() == 1:  # at their initial values, 0 and 1, biases and norms would not be tested
                 parameter.add_(torch.randn_like(parameter) * 0.2)
             elif "embedding" in name or "projection" in name:
                 parameter.mul_(1.5)
                 parameter[EOS_ID] += 0.2
-    return LoadedModel(model.eval(), data.src_vocab, data.tgt_vocab, search or SHORT, {"step": 0})
+    loaded.model.eval()
+    return dataclasses.replace(loaded, search=search or SHORT, training={"step": 0})
 
 
 def written(loaded: LoadedModel, folder: Path, quantization: str = "float32") -> tuple[LoadedModel, Program]:

@@ -3,11 +3,10 @@
 
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cli_runner import Done
+from cli_runner import Run
 
 from vtrans.score.comet import comet_score
 from vtrans.system.errors import FileError, InputError
@@ -82,7 +81,7 @@ def test_what_cannot_be_scored_is_refused(model: Path, monkeypatch: pytest.Monke
 
 
 def test_the_command_prints_it_after_the_other_metrics(
-    model: Path, tmp_path: Path, run_cli: Callable[..., Done], monkeypatch: pytest.MonkeyPatch
+    model: Path, tmp_path: Path, run_cli: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for name, lines in {"src": SRC, "hyp": HYP, "ref": REF}.items():

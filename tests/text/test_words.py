@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import TRAIN_PAIRS, make_data, tiny_links
+from conftest import TRAIN_PAIRS, tiny_links
 from corpora import TRAIN, made, options, refused
 from hypothesis import given
 from hypothesis import strategies as st
@@ -155,11 +155,8 @@ def error_rate(data: DataFolder) -> float:
 
 def aligned_data(folder: Path) -> DataFolder:
     folder.mkdir()
-    data = make_data(folder)
-    opts = options(folder, TRAIN_PAIRS, align=True, out=folder / "aligned", vocab_size=320)
-    made(opts)
-    assert data.path != folder / "aligned"
-    return DataFolder.open(folder / "aligned")
+    made(options(folder, TRAIN_PAIRS, align=True, vocab_size=320))
+    return DataFolder.open(folder / "data")
 
 
 def test_the_aligner_finds_the_words_that_belong_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

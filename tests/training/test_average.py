@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from cli_runner import Done
+from cli_runner import Run
 from drawn import seed_of
 from model_files import make
 from safetensors.torch import load_file
@@ -153,7 +153,7 @@ def test_an_average_never_replaces_a_checkpoint(run_copy: RunFolder, tmp_path: P
 
 
 @pytest.mark.parametrize("which", ["last", "best"])
-def test_few_checkpoints_get_a_warning(run_copy: RunFolder, run_cli: Callable[..., Done], which: str) -> None:
+def test_few_checkpoints_get_a_warning(run_copy: RunFolder, run_cli: Run, which: str) -> None:
     advice = f"a larger train.keep_{which} keeps more"
     assert advice in run_cli("average", run_copy.path, f"--{which}", "9").err
     run_copy.recipe.write_text(f"[train]\nkeep_{which} = 9\n")  # training has not made as many yet
@@ -200,7 +200,7 @@ def test_last_and_best_choose_checkpoints(tmp_path: Path, tiny_data: DataFolder)
     ],
 )
 def test_the_end_of_a_falling_rate_is_averaged(
-    tmp_path: Path, tiny_data: DataFolder, run_cli: Callable[..., Done], settings: dict[str, Any], expected: list[int]
+    tmp_path: Path, tiny_data: DataFolder, run_cli: Run, settings: dict[str, Any], expected: list[int]
 ) -> None:
     run = run_with(tmp_path, tiny_data, [], 0, 60, 80, 94, 95, 100)
     config = TrainConfig(**{"max_steps": 100, "warmup": 10} | settings)
@@ -210,7 +210,7 @@ def test_the_end_of_a_falling_rate_is_averaged(
     assert load_model(run.averaged).training["average_of"] == expected
 
 
-def test_a_run_without_recipe_has_that_of_its_state(run_copy: RunFolder, run_cli: Callable[..., Done]) -> None:
+def test_a_run_without_recipe_has_that_of_its_state(run_copy: RunFolder, run_cli: Run) -> None:
     run_copy.recipe.unlink()
     run_copy.step_file(7).write_bytes(run_copy.step_file(20).read_bytes())
     assert run_cli("average", run_copy.path).code == 0

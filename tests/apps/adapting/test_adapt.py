@@ -2,12 +2,11 @@
 
 import json
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from cli_runner import Done
+from cli_runner import Run
 from conftest import TRAIN_PAIRS, make_data, tiny_pairs, tiny_train, write_pairs
 
 import vtrans
@@ -111,7 +110,7 @@ def test_what_cannot_be_adapted_is_refused_before_anything_is_written(model: Pat
 
 
 def test_the_command_prints_what_was_measured(
-    run_cli: Callable[..., Done], model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run_cli: Run, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     src, tgt = write_pairs(tmp_path, "new", NEW)
     words = ("adapt", model, "--src", src, "--out", tmp_path / "out", "--device", "cpu", "--processes", "1")

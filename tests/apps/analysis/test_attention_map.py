@@ -2,18 +2,14 @@
 
 import dataclasses
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_runner import Done
+from cli_runner import Run
 from translators import SMALL, sentences, translator, window
 
-from vtrans.apps.analysis.attention_map import (
-    EOS,
-    attention_map,
-)
+from vtrans.apps.analysis.attention_map import EOS, attention_map
 from vtrans.storage.run_folder import RunFolder
 from vtrans.system.errors import InputError
 from vtrans.translate.translation import TranslateOptions
@@ -73,7 +69,7 @@ def test_an_invalid_parameter_is_refused_by_name(options: dict[str, int | str], 
         attention_map(translator(DEEP), "a dog", **options)  # type: ignore[arg-type]  # of the right types
 
 
-def test_output_is_characters_json_or_svg(tiny_run: RunFolder, tmp_path: Path, run_cli: Callable[..., Done]) -> None:
+def test_output_is_characters_json_or_svg(tiny_run: RunFolder, tmp_path: Path, run_cli: Run) -> None:
     done = run_cli("attend", tiny_run.path, "The big dog sees me today.")
     assert done.code == 0
     assert "mean of 2 heads of layer 1" in done.out.decode()

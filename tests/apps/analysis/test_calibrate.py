@@ -1,9 +1,8 @@
 """`vtrans calibrate`, and what `vtrans translate` does with its result."""
 
-from collections.abc import Callable
 from pathlib import Path
 
-from cli_runner import SENTENCE, Done
+from cli_runner import SENTENCE, Run
 from conftest import TRAIN_PAIRS
 
 from vtrans.apps.documents.memory import Memory
@@ -13,7 +12,7 @@ from vtrans.text.languages import Languages
 PO = 'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=UTF-8\\n"\n\nmsgid "a dog"\nmsgstr ""\n'
 
 
-def test_the_confidence_of_translations(run_cli: Callable[..., Done], run_copy: RunFolder, tmp_path: Path) -> None:
+def test_the_confidence_of_translations(run_cli: Run, run_copy: RunFolder, tmp_path: Path) -> None:
     words = ("--model", run_copy.path, "--device", "cpu")
     src, ref, po, text = (tmp_path / name for name in ("src", "ref", "a.po", "a.txt"))
     src.write_text("".join(f"{pair[0]}\n" for pair in TRAIN_PAIRS * 2), encoding="utf-8")

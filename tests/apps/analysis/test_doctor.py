@@ -2,12 +2,11 @@
 
 import importlib.metadata
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-from cli_runner import Done
+from cli_runner import Run
 
 from vtrans.apps.analysis.machine_facts import packages
 
@@ -38,7 +37,7 @@ def test_a_package_that_is_missing_or_too_old_is_named_with_the_remedy(
     assert [f"torch>={bound}" in problem for problem in problems] == [True] * wrong
 
 
-def test_it_reports_this_machine(run_cli: Callable[..., Done], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_it_reports_this_machine(run_cli: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "torch.py").write_text("raise ImportError('the wrong torch')")
     monkeypatch.setenv("CXX", "no-such-compiler")

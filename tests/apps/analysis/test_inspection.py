@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 import torch
-from cli_runner import Done
+from cli_runner import Run
 from drawn import each_with
 from torch import nn
 
@@ -173,7 +173,7 @@ def test_the_overlap_comes_from_the_data_folder(tiny_run: RunFolder, tiny_data: 
     assert line not in without
 
 
-def test_output_is_tables_or_json(tiny_run: RunFolder, tiny_data: DataFolder, run_cli: Callable[..., Done]) -> None:
+def test_output_is_tables_or_json(tiny_run: RunFolder, tiny_data: DataFolder, run_cli: Run) -> None:
     done = run_cli("inspect", tiny_run.path)
     assert done.code == 0
     text = done.out.decode()
@@ -199,7 +199,7 @@ def flip(path: Path, place: int) -> None:
     path.write_bytes(raw)
 
 
-def test_every_file_of_a_run_is_checked(tiny_run: RunFolder, run_cli: Callable[..., Done]) -> None:
+def test_every_file_of_a_run_is_checked(tiny_run: RunFolder, run_cli: Run) -> None:
     found = list(checks(tiny_run.path))
     assert {Path(check.file).resolve() for check in found} == set(tiny_run.path.resolve().rglob("*.safetensors"))
     assert all(check.tensors and not check.problem for check in found)
@@ -207,7 +207,7 @@ def test_every_file_of_a_run_is_checked(tiny_run: RunFolder, run_cli: Callable[.
     assert (done.code, done.err, done.out.count(b"\n")) == (0, "", len(found))
 
 
-def test_damage_is_named(run_copy: RunFolder, run_cli: Callable[..., Done]) -> None:
+def test_damage_is_named(run_copy: RunFolder, run_cli: Run) -> None:
     flip(run_copy.step_file(20), -1)
     flip(run_copy.state_file(30), -1)
     done = run_cli("inspect", run_copy.path, "--verify", "--json")

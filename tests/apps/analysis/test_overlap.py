@@ -1,11 +1,10 @@
 """The overlap of two sides and their scripts: cases by hand, the figures of prepare-bpe, and other alphabets."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cli_runner import Done
+from cli_runner import Run
 from conftest import TRAIN_PAIRS, make_data
 
 from vtrans.apps.analysis.overlap import Overlap, Side, Vocabularies, learn_joint, overlap_of_data, overlap_of_files
@@ -63,7 +62,7 @@ def test_the_most_shared_pieces_are_frequent_on_both_sides() -> None:
 
 
 def test_the_command_prints_tables_or_json(
-    tmp_path: Path, tiny_data: DataFolder, run_cli: Callable[..., Done], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, tiny_data: DataFolder, run_cli: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     src, tgt = files(tiny_data.path.parent)
     done = run_cli("overlap", src, tgt, "--vocab-size", "320")

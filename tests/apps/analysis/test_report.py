@@ -1,13 +1,12 @@
 """The report of runs as an HTML page."""
 
 import re
-from collections.abc import Callable
 from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from cli_runner import Done
+from cli_runner import Done, Run
 
 from vtrans.apps.analysis.report import POLICY, ReportOptions, marked, report
 from vtrans.apps.analysis.run_history import histories
@@ -116,7 +115,7 @@ def test_damaged_records_are_named(run_copy: RunFolder, line: str) -> None:
         histories([run_copy.path])
 
 
-def test_training_updates_the_report(tiny_data: DataFolder, run_copy: RunFolder, run_cli: Callable[..., Done]) -> None:
+def test_training_updates_the_report(tiny_data: DataFolder, run_copy: RunFolder, run_cli: Run) -> None:
     args = ("train", "--data", tiny_data.path, "--out", run_copy.path, "--quiet")
     done = run_cli(*args, "--set", "train.max_steps=40", "--report")
     assert done == Done(0, b"", "")
@@ -133,7 +132,7 @@ def test_training_updates_the_report(tiny_data: DataFolder, run_copy: RunFolder,
     assert max(run_copy.steps()) == 50
 
 
-def test_the_command_writes_one_page(tiny_run: RunFolder, tmp_path: Path, run_cli: Callable[..., Done]) -> None:
+def test_the_command_writes_one_page(tiny_run: RunFolder, tmp_path: Path, run_cli: Run) -> None:
     out = tmp_path / "report.html"
     assert run_cli("report", tiny_run.path, "--out", out, "--quiet") == Done(0, b"", "")
     assert "img" in Page(out.read_text()).tags

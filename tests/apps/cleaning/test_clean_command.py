@@ -2,10 +2,9 @@
 
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 
-from cli_runner import Done
+from cli_runner import Run
 from conftest import TRAIN_PAIRS, tiny_train, write_pairs
 
 from vtrans.apps.cleaning.commands.clean import scorer_of
@@ -17,7 +16,7 @@ from vtrans.system.console import Console
 from vtrans.translate.loading import load
 
 
-def test_a_text_is_cleaned_and_can_be_prepared(run_cli: Callable[..., Done], tmp_path: Path) -> None:
+def test_a_text_is_cleaned_and_can_be_prepared(run_cli: Run, tmp_path: Path) -> None:
     bad = [("A dog runs.", "A dog runs."), ("", "Hund"), ("A dog runs in 2001.", "Ein Hund läuft 2010.")]
     src, tgt = write_pairs(tmp_path, "train", [*TRAIN_PAIRS, *bad])
     folder = tmp_path / "clean"
@@ -32,7 +31,7 @@ def test_a_text_is_cleaned_and_can_be_prepared(run_cli: Callable[..., Done], tmp
     assert json.loads(done.out) == json.loads((folder / "clean.json").read_text(encoding="utf-8"))
 
 
-def test_a_multilingual_model_scores_in_the_languages_of_the_text(run_cli: Callable[..., Done], tmp_path: Path) -> None:
+def test_a_multilingual_model_scores_in_the_languages_of_the_text(run_cli: Run, tmp_path: Path) -> None:
     english, german = write_pairs(tmp_path, "train", TRAIN_PAIRS)
     tags, sides = (">>de<<", ">>en<<"), ((english, german), (german, english))
     prepare(PrepareOptions(*sides, tags=tags, vocab_size=320, out=tmp_path / "both"), Console(quiet=True))

@@ -1,12 +1,11 @@
 """`vtrans translate FILE`: what is read, written and refused."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import polib
 import pytest
-from cli_runner import Done
+from cli_runner import Run
 
 from vtrans.apps.documents.memory import Memory
 from vtrans.storage.run_folder import RunFolder
@@ -14,8 +13,6 @@ from vtrans.text.languages import Languages
 
 HEADER = 'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=UTF-8\\n"\n\n'
 PO = HEADER + 'msgid "The big <b>dog</b> sees %s."\nmsgstr ""\n'
-
-Run = Callable[..., Done]
 
 
 @pytest.fixture

@@ -2,12 +2,11 @@
 
 import dataclasses
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import polib
 import pytest
-from cli_runner import Done
+from cli_runner import Run
 
 from vtrans.apps.documents import command_line
 from vtrans.apps.documents.memory import Memory
@@ -20,8 +19,6 @@ from vtrans.text.languages import Languages
 HEADER = 'msgid ""\nmsgstr "Language: {}\\nContent-Type: text/plain; charset=UTF-8\\n"\n\n'
 ENTRY = 'msgid "{}"\nmsgstr "{}"\n\n'
 TRANSLATED = HEADER.format("de") + ENTRY.format("The big <b>dog</b>.", "Der <b>große</b> Hund.")
-
-Run = Callable[..., Done]
 
 
 @pytest.fixture
