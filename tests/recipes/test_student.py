@@ -137,9 +137,7 @@ def run(commands: Commands, *words: object) -> list[str]:
     return [command[1] for command in commands[before:]]
 
 
-def test_a_stage_runs_again_only_if_its_commands_or_contents_change(
-    tmp_path: Path, chain: Path, text: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_changed_stages_run_again(tmp_path: Path, chain: Path, text: Path, capsys: pytest.CaptureFixture[str]) -> None:
     commands, work = Commands(), tmp_path / "work"
     every = run(commands, chain, "--work", work)
     assert every[1:3] == ["prepare-bpe", "prepare-bpe"]

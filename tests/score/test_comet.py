@@ -80,9 +80,7 @@ def test_what_cannot_be_scored_is_refused(model: Path, monkeypatch: pytest.Monke
         comet_score(Path("nowhere"), SRC, HYP, [REF])
 
 
-def test_the_command_prints_it_after_the_other_metrics(
-    model: Path, tmp_path: Path, run_cli: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_follows_other_metrics(model: Path, tmp_path: Path, run_cli: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name, lines in {"src": SRC, "hyp": HYP, "ref": REF}.items():
         Path(name).write_text("".join(f"{line}\n" for line in lines))

@@ -109,9 +109,7 @@ def test_what_cannot_be_adapted_is_refused_before_anything_is_written(model: Pat
     assert not out.exists()
 
 
-def test_the_command_prints_what_was_measured(
-    run_cli: Run, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_prints_its_measurements(run_cli: Run, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     src, tgt = write_pairs(tmp_path, "new", NEW)
     words = ("adapt", model, "--src", src, "--out", tmp_path / "out", "--device", "cpu", "--processes", "1")
     refused = run_cli(*words)

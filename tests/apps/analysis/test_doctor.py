@@ -23,7 +23,7 @@ from vtrans.apps.analysis.machine_facts import packages
         (None, "2.6", True),
     ],
 )
-def test_a_package_that_is_missing_or_too_old_is_named_with_the_remedy(
+def test_a_bad_package_is_named(
     monkeypatch: pytest.MonkeyPatch, installed: str | None, bound: str, wrong: bool
 ) -> None:
     def version(name: str) -> str:
