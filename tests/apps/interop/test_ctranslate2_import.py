@@ -181,11 +181,12 @@ def test_sentencepiece_models_of_the_folder_or_the_user_split_the_text(tmp_path:
         given = tmp_path / "given"
         given.write_bytes(spm)
         imported = read_model(path, {} if names else {"src_spm": given, "tgt_spm": given})
-        assert imported.src_vocab is imported.tgt_vocab
+        vocab = imported.model.src_vocab
+        assert vocab is imported.model.tgt_vocab
         line = "ab ba a"
-        ids = imported.src_vocab.encode(line)
-        assert [imported.src_vocab.piece(i) for i in ids] == [pieces[i] for i in tiny_data.src_vocab.encode(line)]
-        assert imported.tgt_vocab.decode(ids) == line
+        ids = vocab.encode(line)
+        assert [vocab.piece(i) for i in ids] == [pieces[i] for i in tiny_data.src_vocab.encode(line)]
+        assert vocab.decode(ids) == line
     (path / "source.spm").write_bytes(spm)
     with pytest.raises(FileError, match="`tgt_spm`"):
         read_model(path)

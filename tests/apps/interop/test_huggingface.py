@@ -110,7 +110,7 @@ def test_a_comparison_finds_what_differs(tmp_path: Path) -> None:
     pytest.importorskip("transformers", reason="transformers is not installed: pip install transformers")
     imported = read_model(hugging_face_folder(tmp_path / "hf"))
     assert imported.original
-    original, vocab = imported.original(), imported.tgt_vocab
+    original, vocab = imported.original(), imported.model.tgt_vocab
     right = outputs(install(imported), LINES[:-1], original)
     assert compare(right, original, vocab).problem() is None
     wrong = install(imported)

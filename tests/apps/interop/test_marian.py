@@ -18,7 +18,7 @@ from drawn import each_with
 
 from vtrans.apps.interop.comparison import compare, outputs
 from vtrans.apps.interop.imported import install
-from vtrans.apps.interop.marian import importer
+from vtrans.apps.interop.marian import original
 from vtrans.apps.interop.marian.files import Value, read_mapping
 from vtrans.apps.interop.marian.importer import EXPECTED, EXPECTED_OF_EARLIER, EXPECTED_OF_RNN, read
 from vtrans.model.checkpoint import LoadedModel
@@ -177,7 +177,7 @@ def test_marian_itself_gives_the_same(tmp_path: Path, kind: str) -> None:
 def test_the_command_says_what_it_found_or_ends_with_one_sentence(
     tmp_path: Path, run_cli: Callable[..., Done], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(importer, "_MODULE", "no_such_module")
+    monkeypatch.setattr(original, "MODULE", "no_such_module")
     monkeypatch.setattr("vtrans.apps.interop.formats.outputs", None)  # nothing is translated to compare it with nothing
     path, out = marian.folder(tmp_path / "m"), tmp_path / "out.safetensors"
     done = run_cli("import", path, "--out", out)

@@ -18,10 +18,11 @@ from drawn import some
 
 from vtrans import load
 from vtrans.apps.interop.formats import import_model
-from vtrans.apps.interop.imported import Imported
+from vtrans.apps.interop.imported import Imported, Sources
 from vtrans.apps.interop.trimming import Keep, trimmed
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.model.checkpoint import load_model, save_model
+from vtrans.storage.model_file import Model
 from vtrans.storage.run_folder import RunFolder
 from vtrans.system.console import Console
 from vtrans.text.piece_table import pack
@@ -63,8 +64,8 @@ def random_vocabulary(numbers: Law, kind: str, letters: str, known: list[str]) -
 
 def only_vocabulary(vocab: Vocabulary) -> Imported:
     """A model of which only the vocabulary is trimmed."""
-    shape = ModelConfig(tie="src-tgt-softmax")
-    return Imported(Path("model"), "", (), shape, SearchConfig(), vocab, vocab, {}, None)
+    sources = Sources(ModelConfig(tie="src-tgt-softmax"), {})
+    return Imported(Path("model"), "", (), Model(sources, vocab, vocab, SearchConfig(), {}))
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
@@ -77,7 +78,7 @@ def test_the_text_has_the_same_subwords(kind: str, seed: int) -> None:
     others = [*known, *words(numbers, 80, letters + "xyz\u2603")]  # with unknown characters
     numbers.shuffle(others)
     lines = random_lines(numbers, numbers.choice([3, 10, 30]), others)
-    smaller = trimmed(only_vocabulary(vocab), Keep(lines, numbers.choice([0, 20]))).src_vocab
+    smaller = trimmed(only_vocabulary(vocab), Keep(lines, numbers.choice([0, 20]))).model.src_vocab
     assert len(smaller) < len(vocab)
     assert [smaller.piece(id) for id in range(4)] == list(SPECIAL_PIECES)
     assert (smaller.symbols, smaller.tags) == (vocab.symbols, vocab.tags)

@@ -1,4 +1,4 @@
-"""Reads files, settings and weights of other programs, and checks sizes, shapes and names before it allocates memory.
+"""Reads and writes files of other programs, and checks sizes, shapes and names before it allocates memory.
 
 Nothing here executes code from a file. Every error is a FileError that names the file; one about a setting also has the
 key and the value.
@@ -67,6 +67,11 @@ def read_object(path: Path, kind: type[Any] = dict) -> Any:
     if not isinstance(value, kind):
         raise FileError(f"{path} must hold a JSON {kind.__name__}, got {type(value).__name__}.")
     return value
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Writes a JSON file for another program."""
+    path.write_bytes(json.dumps(value, ensure_ascii=False, indent=2).encode() + b"\n")
 
 
 def ordered(ids: Mapping[str, Any], count: Any, name: object) -> list[str]:

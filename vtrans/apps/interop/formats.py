@@ -111,7 +111,8 @@ def import_model(
         raise InputError(f"{path} is a model of vtrans already; give `keep_text` to trim its vocabulary.")
     loaded = install(imported)
     release_memory()
-    console.info(f"{path} is {imported.kind}: {count_parameters(loaded.model):,} parameters, {imported.model.summary}")
+    size, summary = count_parameters(loaded.model), loaded.model.config.summary
+    console.info(f"{path} is {imported.kind}: {size:,} parameters, {summary}")
     src_size, tgt_size = f"{len(loaded.src_vocab):,}", f"{len(loaded.tgt_vocab):,}"
     console.info(
         f"one vocabulary of {src_size} pieces" if loaded.joint else f"vocabularies of {src_size} and {tgt_size}"

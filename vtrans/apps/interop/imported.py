@@ -6,10 +6,9 @@ The `read` of each program's importer returns an Imported; `install` makes a mod
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,14 +16,13 @@ from torch import Tensor
 from vtrans.apps.interop.comparison import Program
 from vtrans.apps.interop.foreign_files import ForeignTensors, Read
 from vtrans.apps.interop.weight_names import Format, layer_weights
-from vtrans.config import ModelConfig, SearchConfig
+from vtrans.config import ModelConfig
 from vtrans.model.checkpoint import LoadedModel, Unfilled, weights_of
 from vtrans.model.network import Transformer
 from vtrans.storage.layout import Shape, layout_of
-from vtrans.storage.model_file import Shortlist, check_finite
+from vtrans.storage.model_file import Model, check_finite, with_network
 from vtrans.system.errors import FileError, InputError
 from vtrans.system.process_memory import release_memory
-from vtrans.text.languages import Languages, tags_among
 from vtrans.text.vocabulary import BOS_ID, PAD_ID, Vocabulary, have_one_table
 
 _LARGE = 1 << 28  # bytes
@@ -33,31 +31,27 @@ ABSENT_BIAS = -1e4
 
 
 @dataclass(frozen=True)
+class Sources:
+    """An architecture, and a function for each weight that reads it in our shape, so that the checks before need no
+    weight in memory."""
+
+    config: ModelConfig
+    weights: Mapping[str, Read]
+
+
+@dataclass(frozen=True)
 class Imported:
-    """A model of another program. `weights` has a function for each weight of our model that reads it in our shape, so
-    that the checks before need no weight in memory."""
+    """A model of another program."""
 
     path: Path
     kind: str
     """The recognised format, in words: "a Hugging Face Marian folder"."""
     notes: tuple[str, ...]
     """Further facts for the user, one sentence each, without a full stop."""
-    model: ModelConfig
-    search: SearchConfig
-    src_vocab: Vocabulary
-    tgt_vocab: Vocabulary
-    weights: Mapping[str, Read]
-    original: Callable[[], Program] | None
+    model: Model[Sources]
+    original: Callable[[], Program] | None = None
     """Returns the other program with the model, to compare with it; it loads that when it is used. Raises InputError
     without the program. None for a model of vtrans."""
-    training: Mapping[str, Any] = field(default_factory=dict)
-    """Where the model comes from, for the header of its file."""
-    languages: Sequence[Languages] = ()
-    tags: Mapping[str, str] | None = None
-    """The tags of target languages; None: those that the pieces of the vocabulary name, such as `>>de<<`."""
-    shortlist: Shortlist | None = None
-    learned: Mapping[str, Any] = field(default_factory=dict)
-    """`matches`, `codes`, `usual_length` and `pair` of a model of vtrans."""
 
 
 def install(imported: Imported) -> LoadedModel:
@@ -66,30 +60,24 @@ def install(imported: Imported) -> LoadedModel:
     Memory holds the model and one weight of the source. Raises FileError if names or shapes of the weights are not
     exactly those of the architecture, or a value is not finite.
     """
-    src, tgt = imported.src_vocab, imported.tgt_vocab
-    wanted = shapes_of(imported.path, imported.model, src, tgt)
-    if wanted.keys() != imported.weights.keys():
-        odd = min(wanted.keys() ^ imported.weights.keys())
-        what = "lacks" if odd in wanted else "has the unknown weight"
-        raise FileError(f"{imported.path} {what} {odd}; its weights must be exactly those of its architecture.")
+    path, given = imported.path, imported.model
+    config, weights = given.model.config, given.model.weights
+    wanted = shapes_of(path, config, given.src_vocab, given.tgt_vocab)
+    if odd := wanted.keys() ^ weights.keys():
+        what = "lacks" if min(odd) in wanted else "has the unknown weight"
+        raise FileError(f"{path} {what} {min(odd)}; its weights must be exactly those of its architecture.")
     with Unfilled():
-        model = Transformer(imported.model, len(src), len(tgt), joint=have_one_table(src, tgt), pad_id=PAD_ID)
+        model = Transformer(config, len(given.src_vocab), len(given.tgt_vocab), joint=given.joint, pad_id=PAD_ID)
     for name, weight in weights_of(model).items():
-        value = imported.weights[name]()
+        value = weights[name]()
         if value.shape != weight.shape:
-            raise FileError(
-                f"{imported.path}: {name} must have the shape {list(weight.shape)}, got {list(value.shape)}."
-            )
-        check_finite(imported.path, name, value.numpy())
+            raise FileError(f"{path}: {name} must have the shape {list(weight.shape)}, got {list(value.shape)}.")
+        check_finite(path, name, value.numpy())
         weight.data.copy_(value)
         del value
         if weight.nbytes > _LARGE:
             release_memory()
-    tags = tags_among(src.tags) if imported.tags is None else imported.tags
-    training, languages = dict(imported.training), imported.languages
-    return LoadedModel(
-        model.eval(), src, tgt, imported.search, training, imported.shortlist, languages, tags, **imported.learned
-    )  # fmt: skip
+    return with_network(given, model.eval())
 
 
 def shapes_of(path: Path, config: ModelConfig, src: Vocabulary, tgt: Vocabulary) -> dict[str, Shape]:
@@ -120,18 +108,18 @@ def weights_in(
     for ours, theirs, shape in layer_weights(config, names):
         stored = ((1, *shape) if len(shape) == 1 else shape[::-1]) if transposed else shape
         weights[ours] = partial(_joined, [tensors.get(name, *stored) for name in theirs], transposed, len(shape))
+    sizes = [len(vocab) if is_ours else len(vocab.pieces) for vocab in vocabs]
     for name, table in names.of_tables(config.tie).items():
-        vocab = vocabs[not name.startswith("src")]
-        read = tensors.get(table, len(vocab) if is_ours else len(vocab.pieces), config.d_model)
-        row = start if not name.startswith("src") or config.tie.startswith("src-tgt") else None
-        weights[name] = read if is_ours else partial(_in_our_order, read, vocab, row)
+        side = not name.startswith("src")
+        read = tensors.get(table, sizes[side], config.d_model)
+        row = start if side or config.tie.startswith("src-tgt") else None
+        weights[name] = read if is_ours else partial(_in_our_order, read, vocabs[side], row)
     if config.projection_bias:
-        bias, tgt = names.tables["projection.bias"], vocabs[1]
-        size = len(tgt) if is_ours else len(tgt.pieces)
+        bias, size = names.tables["projection.bias"], sizes[1]
         read = partial(torch.zeros, size)
         if bias in tensors:  # a vector, or a matrix with one row
             read = tensors.get(bias, *[1] * (len(tensors.shapes[bias]) - 1), size)
-        weights["projection.bias"] = partial(_bias_in_our_order, read, None if is_ours else tgt)
+        weights["projection.bias"] = partial(_bias_in_our_order, read, None if is_ours else vocabs[1])
     return weights
 
 
@@ -141,8 +129,7 @@ def _joined(parts: Sequence[Read], transposed: bool, rank: int) -> Tensor:
 
 
 def _in_our_order(read: Read, vocab: Vocabulary, start: int | None) -> Tensor:
-    weight = read()
-    return rows_of(vocab, weight, None if start is None else weight[start])
+    return rows_of(vocab, read(), start)
 
 
 def _bias_in_our_order(read: Read, vocab: Vocabulary | None) -> Tensor:
@@ -159,13 +146,13 @@ def rows_there(weight_VD: Tensor, order: Sequence[int | None], count: int) -> Te
     return weight_VD.index_select(0, torch.tensor([ids[place] for place in range(count)]))
 
 
-def rows_of(vocab: Vocabulary, weight_VD: Tensor, start: Tensor | None = None, *, absent: float = 0.0) -> Tensor:
+def rows_of(vocab: Vocabulary, weight_VD: Tensor, start: int | None = None, *, absent: float = 0.0) -> Tensor:
     """Reorders an embedding [V, D], or a bias [V], from the other program's vocabulary to ours.
 
-    `start` is the row of the start of a sentence, if the table lacks it. Other rows that it lacks are `absent`.
+    `start` is the row there of the start of a sentence, if the table lacks it. Other rows that it lacks are `absent`.
     """
     rows = weight_VD.index_select(0, torch.tensor([place or 0 for place in vocab.order]))
     for id, place in enumerate(vocab.order):
         if place is None:
-            rows[id] = absent if start is None or id != BOS_ID else start
+            rows[id] = absent if start is None or id != BOS_ID else weight_VD[start]
     return rows

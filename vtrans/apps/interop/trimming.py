@@ -26,10 +26,10 @@ from torch import Tensor
 
 from vtrans.apps.interop.comparison import Program
 from vtrans.apps.interop.foreign_files import Read
-from vtrans.apps.interop.imported import Imported, shapes_of
+from vtrans.apps.interop.imported import Imported, Sources, shapes_of
 from vtrans.apps.interop.sentencepiece_models import ordinary_pieces, with_pieces
 from vtrans.data.preparation.writing_systems import script_of
-from vtrans.storage.model_file import check_model
+from vtrans.storage.model_file import check_model, with_network
 from vtrans.storage.tensors import open_tensors
 from vtrans.system.errors import FileError, InputError
 from vtrans.text.piece_table import SPECIAL_KINDS, is_byte, is_language, pack, split_language
@@ -55,34 +55,37 @@ def trimmed(imported: Imported, keep: Keep) -> Imported:
     subwords."""
     if not any(map(str.strip, keep.lines)):
         raise InputError("`keep_text` must name files with some text, got only blank lines.")
-    src, tgt = imported.src_vocab, imported.tgt_vocab
+    model, config = imported.model, imported.model.model.config
+    src, tgt = model.src_vocab, model.tgt_vocab
     scripts = _scripts(keep.lines)
     sides = [src] if src is tgt else [src, tgt]
-    kept = set(imported.search.begin).union(*(_needed(vocab, keep, scripts) for vocab in sides))
+    kept = set(model.search.begin).union(*(_needed(vocab, keep, scripts) for vocab in sides))
     smaller = [_with_pieces(vocab, kept) for vocab in sides]
     ids = [_old_ids(*pair) for pair in zip(smaller, sides, strict=True)]
     for vocab, old, places in zip(smaller, sides, ids, strict=True):
         _check(imported.path, vocab, old, places, keep.lines)
-    suppress = tuple(piece for piece in imported.search.suppress if smaller[-1].id_of(piece) is not None)
-    before = shapes_of(imported.path, imported.model, src, tgt)
-    after = shapes_of(imported.path, imported.model, smaller[0], smaller[-1])
+    suppress = tuple(piece for piece in model.search.suppress if smaller[-1].id_of(piece) is not None)
+    before = shapes_of(imported.path, config, src, tgt)
+    after = shapes_of(imported.path, config, smaller[0], smaller[-1])
     weights = {
         name: read
         if before.get(name) == after.get(name)
         else partial(_rows, read, ids[0 if name.startswith("src") else -1])
-        for name, read in imported.weights.items()
+        for name, read in model.model.weights.items()
     }
     sizes = [sum(map(prod, shapes.values())) for shapes in (before, after)]
     note = (
         f"kept {len(smaller[-1]):,} of {len(tgt):,} subwords: {sizes[1]:,} of {sizes[0]:,} weights, "
         f"{1 - sizes[1] / sizes[0]:.0%} less"
     )
-    lost = ["the shortlist is left out; make another one with `vtrans shortlist`"] if imported.shortlist else []
-    return replace(
-        imported, notes=(*imported.notes, note, *lost), search=replace(imported.search, suppress=suppress),
-        src_vocab=smaller[0], tgt_vocab=smaller[-1], weights=weights, shortlist=None,
-        original=imported.original and partial(_limited, imported.original, ids),
+    lost = ["the shortlist is left out; make another one with `vtrans shortlist`"] if model.shortlist else []
+    search = replace(model.search, suppress=suppress)
+    model = replace(
+        model, model=Sources(config, weights), search=search, shortlist=None,
+        src_vocab=smaller[0], tgt_vocab=smaller[-1],
     )  # fmt: skip
+    original = imported.original and partial(_limited, imported.original, ids)
+    return replace(imported, notes=(*imported.notes, note, *lost), model=model, original=original)
 
 
 def model_file(path: Path) -> Imported:
@@ -95,12 +98,8 @@ def model_file(path: Path) -> Imported:
             tensor: Tensor = file.get_tensor(name)
             return tensor.float()
 
-    weights: dict[str, Read] = {name: partial(read, name) for name in model.model.layout.shapes}
-    learned = {name: getattr(model, name) for name in ("matches", "codes", "usual_length", "pair")}
-    return Imported(
-        path, "a model file of vtrans", (), model.model.config, model.search, model.src_vocab, model.tgt_vocab,
-        weights, None, model.training, model.languages, model.tags, model.shortlist, learned,
-    )  # fmt: skip
+    sources = Sources(model.model.config, {name: partial(read, name) for name in model.model.layout.shapes})
+    return Imported(path, "a model file of vtrans", (), with_network(model, sources))
 
 
 def _scripts(lines: Sequence[str]) -> set[str]:

@@ -34,7 +34,7 @@ from vtrans.apps.interop.bergamot.quantization import LARGEST_INTEGER, PROJECTIO
 from vtrans.apps.interop.capabilities import BERGAMOT, check_model, nearest_search
 from vtrans.apps.interop.comparison import real_sentences
 from vtrans.apps.interop.imported import ABSENT_BIAS, rows_of, rows_there
-from vtrans.apps.interop.marian.importer import CONFIG, EXPECTED, EXPECTED_OF_RNN, spm_table
+from vtrans.apps.interop.marian.importer import CONFIG, EXPECTED, EXPECTED_OF_RNN, NORMS, OPERATIONS, SIZES, spm_table
 from vtrans.apps.interop.weight_names import MARIAN, layer_weights
 from vtrans.model.checkpoint import LoadedModel
 from vtrans.model.positions import tensor_of
@@ -184,10 +184,9 @@ def settings_of(loaded: LoadedModel) -> dict[str, Any]:
     ssru, joint = config.autoregression == "ssru", config.tie == "src-tgt-softmax"
     return {
         **{key: allowed[0] for key, allowed in (EXPECTED | (EXPECTED_OF_RNN if ssru else {})).items()},
-        "dec-depth": config.decoder_layers,
-        "dim-emb": config.d_model,
+        **{theirs: getattr(config, ours) for ours, theirs in SIZES.items()},
+        **dict(zip(OPERATIONS, NORMS["post"], strict=True)),
         "dim-vocabs": [_padded(len(vocab.pieces)) for vocab in (loaded.src_vocab, loaded.tgt_vocab)],
-        "enc-depth": config.encoder_layers,
         "factors-combine": "sum",
         "lemma-dependency": "",
         "output-omit-bias": False,
@@ -196,13 +195,8 @@ def settings_of(loaded: LoadedModel) -> dict[str, Any]:
         "tied-embeddings": not joint,
         "transformer-decoder-autoreg": "rnn" if ssru else "self-attention",
         "transformer-decoder-dim-ffn": 0,
-        "transformer-dim-ffn": config.d_ff,
         "transformer-ffn-activation": config.activation,
         "transformer-guided-alignment-layer": "last",
-        "transformer-heads": config.heads,
-        "transformer-postprocess": "dan",
-        "transformer-postprocess-top": "",
-        "transformer-preprocess": "",
         "version": _VERSION,
     }
 

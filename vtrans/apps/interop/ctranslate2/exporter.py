@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -23,6 +22,7 @@ from vtrans.apps.interop.capabilities import CTRANSLATE2, check_model
 from vtrans.apps.interop.comparison import Program, Tolerance
 from vtrans.apps.interop.ctranslate2.folder import DESCRIPTION, FORMAT
 from vtrans.apps.interop.ctranslate2.original import CTranslate2Model, ctranslate2
+from vtrans.apps.interop.foreign_files import write_json
 from vtrans.apps.interop.weight_names import CTRANSLATE2 as WEIGHTS
 from vtrans.apps.interop.weight_names import layer_weights
 from vtrans.config.keys import toml_value
@@ -76,9 +76,7 @@ def write(
     spec.save(str(folder))
     for name, vocabulary in ({JOINT_FILE: src} if src is tgt else {SRC_FILE: src, TGT_FILE: tgt}).items():
         (folder / name).write_bytes(vocabulary.proto)
-    description = {**loaded.record(), "format": FORMAT, "quantization": quantization}
-    text = json.dumps(description, sort_keys=True, ensure_ascii=False, indent=2)
-    (folder / DESCRIPTION).write_bytes(text.encode() + b"\n")
+    write_json(folder / DESCRIPTION, {**loaded.record(), "format": FORMAT, "quantization": quantization})
     pieces = [src.piece(i) for i in range(len(src))], [tgt.piece(i) for i in range(len(tgt))]
     load = partial(CTranslate2Model, folder, pieces, (), quantization, TOLERANCES[quantization])
     return dataclasses.replace(loaded, shortlist=None), load

@@ -11,7 +11,7 @@ encoder and decoder were common to both; before binary version 6, the settings o
 from __future__ import annotations
 
 import math
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -25,15 +25,15 @@ from vtrans.apps.interop.ctranslate2.binary import SCALE, SPECIFICATIONS, Binary
 from vtrans.apps.interop.ctranslate2.folder import DESCRIPTION, FORMAT, is_exported
 from vtrans.apps.interop.ctranslate2.original import DEFAULTS, CTranslate2Model
 from vtrans.apps.interop.foreign_files import AGAIN, Read, Settings, file_in, read_bytes, read_object, wrong
-from vtrans.apps.interop.imported import Imported, shapes_of, weights_in
+from vtrans.apps.interop.imported import Imported, Sources, shapes_of, weights_in
 from vtrans.apps.interop.weight_names import CTRANSLATE2, STACKS, TIES, layer_weights
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.model.positions import tensor_of
 from vtrans.model.rotary import marian
-from vtrans.storage.model_file import section_of
+from vtrans.storage.model_file import Model, section_of
 from vtrans.storage.tensors import check_training
 from vtrans.system.errors import FileError
-from vtrans.text.languages import languages_from, tags_from
+from vtrans.text.languages import languages_from, tags_among, tags_from
 from vtrans.text.piece_table import pack
 from vtrans.text.vocabulary import BOS_ID, JOINT_FILE, SRC_FILE, TGT_FILE, Vocabulary
 from vtrans.translate.steps.reader import EXTRA_LENGTH
@@ -103,8 +103,9 @@ def read(folder: Path, options: MutableMapping[str, Any]) -> Imported:
     row = None if from_zero else tgt.pieces.index(start if start in tgt.pieces else unk)
     end = [eos] if source_eos and not adds_eos else []
     notes = [f"sources end with {eos}, as those of Hugging Face's tokenizers do"] if end else []
-    imported = _imported(folder, binary, config, (tgt if src.digest == tgt.digest else src, tgt), row, end)
-    return replace(imported, notes=(note, *notes))
+    return _imported(
+        folder, binary, (note, *notes), {}, config, (tgt if src.digest == tgt.digest else src, tgt), row, end
+    )
 
 
 def _read_export(folder: Path, binary: Binary) -> Imported:
@@ -115,14 +116,14 @@ def _read_export(folder: Path, binary: Binary) -> Imported:
     names = [JOINT_FILE] if (folder / JOINT_FILE).exists() else [SRC_FILE, TGT_FILE]
     vocabs = [Vocabulary(read_bytes(file_in(folder, name)), str(folder)) for name in names]
     config = section_of(ModelConfig, given, "model", file)
-    return replace(
-        _imported(folder, binary, config, (vocabs[0], vocabs[-1]), is_ours=True),
-        notes=("`vtrans export` wrote it",),
-        search=section_of(SearchConfig, given, "search", file),
-        training=check_training(file, given.get("training")),
-        languages=languages_from(given.get("languages")),
-        tags=tags_from(given.get("tags"), vocabs[0].tags),
-    )
+    recorded = {
+        "search": section_of(SearchConfig, given, "search", file),
+        "training": check_training(file, given.get("training")),
+        "languages": languages_from(given.get("languages")),
+        "tags": tags_from(given.get("tags"), vocabs[0].tags),
+    }
+    notes = ("`vtrans export` wrote it",)
+    return _imported(folder, binary, notes, recorded, config, (vocabs[0], vocabs[-1]), is_ours=True)
 
 
 # Settings and vocabularies.
@@ -247,6 +248,8 @@ def _scales(binary: Binary, D: int) -> bool:
 def _imported(
     folder: Path,
     binary: Binary,
+    notes: tuple[str, ...],
+    recorded: Mapping[str, Any],
     config: ModelConfig,
     vocabs: tuple[Vocabulary, Vocabulary],
     start: int | None = None,
@@ -254,8 +257,8 @@ def _imported(
     *,
     is_ours: bool = False,
 ) -> Imported:
-    """Returns the model. `start` is the row from which the decoder starts if that is no token, and `end` is what the
-    program is to append to sources. A folder that `is_ours` has our order of rows."""
+    """Returns the model with what an export has `recorded`. `start` is the row from which the decoder starts if that is
+    no token, and `end` is what the program is to append to sources. A folder that `is_ours` has our order of rows."""
     for _, (name,), shape in layer_weights(config, CTRANSLATE2):
         if name not in binary and "linear" in name and name.endswith("bias"):  # a linear layer may have none
             binary.add(name, np.zeros(shape, np.float32))
@@ -273,10 +276,11 @@ def _imported(
         # The two sides of a tie or of a shared table may both be there.
         ignored = {name for name in binary.shapes if name.endswith((SCALE, *UNUSED, *SCALES))}
         binary.refuse_others({*TABLES.values(), *ignored})
-    return Imported(
-        folder, f"a CTranslate2 folder of binary version {binary.version}", (), config, DEFAULTS, *vocabs, weights,
-        partial(CTranslate2Model, folder, (tokens[0], tokens[1]), end), {"imported": "CTranslate2"},
-    )  # fmt: skip
+    facts: dict[str, Any] = {"search": DEFAULTS, "training": {"imported": "CTranslate2"}}
+    facts["tags"] = tags_among(vocabs[0].tags)
+    model = Model(Sources(config, weights), *vocabs, **{**facts, **recorded})
+    original = partial(CTranslate2Model, folder, (tokens[0], tokens[1]), end)
+    return Imported(folder, f"a CTranslate2 folder of binary version {binary.version}", notes, model, original)
 
 
 def _cut(read: Read, rows: int) -> Tensor:

@@ -9,9 +9,8 @@ columns of every weight are reordered, which changes only the order of sums.
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,11 +21,12 @@ from torch import Tensor
 
 from vtrans.apps.interop.capabilities import HUGGING_FACE, check_model, nearest_search
 from vtrans.apps.interop.comparison import Program
+from vtrans.apps.interop.foreign_files import write_json
 from vtrans.apps.interop.huggingface import multilingual, names
 from vtrans.apps.interop.huggingface.original import TransformersModel
 from vtrans.apps.interop.imported import ABSENT_BIAS, rows_there
 from vtrans.apps.interop.weight_names import HUGGING_FACE as WEIGHTS
-from vtrans.apps.interop.weight_names import STACKS, layer_weights
+from vtrans.apps.interop.weight_names import layer_weights
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.model.checkpoint import LoadedModel
 from vtrans.model.positions import tensor_of
@@ -86,9 +86,9 @@ def write(loaded: LoadedModel, folder: Path, console: Console) -> tuple[LoadedMo
     longest = {"model_max_length": loaded.search.max_source + 1}  # theirs counts the end
     described = {"model_type": kind, "architectures": [ARCHITECTURES[kind]], **_config(config, src, tgt, length)}
     described["tie_word_embeddings"] = WEIGHTS.tables["projection.weight"] not in tensors
-    _write_json(folder / names.TOKENIZER, tokenizer | longest)
-    _write_json(folder / names.CONFIG, described | special)
-    _write_json(folder / names.GENERATION, _generation(loaded, search, tgt, length) | special)
+    write_json(folder / names.TOKENIZER, tokenizer | longest)
+    write_json(folder / names.CONFIG, described | special)
+    write_json(folder / names.GENERATION, _generation(loaded, search, tgt, length) | special)
     load = partial(TransformersModel, folder, src.of_ours, tgt.of_ours, direction and direction.theirs)
     return replace(loaded, search=search, shortlist=None), load
 
@@ -220,14 +220,10 @@ def _config(config: ModelConfig, src: _Places, tgt: _Places, length: int) -> dic
         "share_encoder_decoder_embeddings": config.tie == "src-tgt-softmax",
         "static_position_embeddings": True,
         "is_encoder_decoder": True,
-        "d_model": config.d_model,
-        **{f"{side}_layers": getattr(config, f"{side}_layers") for side in STACKS},
-        **{f"{side}_ffn_dim": config.d_ff for side in STACKS},
-        **{f"{side}_attention_heads": config.heads for side in STACKS},
+        **{theirs: getattr(config, ours) for ours, keys in names.SIZES.items() for theirs in keys},
+        **{key: getattr(config, key) for key in names.VALUES},
         "max_position_embeddings": length,
         "activation_function": config.activation,
-        "scale_embedding": config.scale_embedding,
-        **{key: getattr(config, key) for key in ("dropout", "attention_dropout", "activation_dropout")},
     }
 
 
@@ -236,12 +232,10 @@ def _generation(loaded: LoadedModel, search: SearchConfig, tgt: _Places, length:
     if loaded.tgt_vocab.table is None:
         suppressed.append(tgt.pad)
     return {
-        "num_beams": search.beam,
-        "length_penalty": search.alpha,
+        **{theirs: getattr(search, ours) for ours, theirs in names.SEARCH.items()},
         "early_stopping": names.STOPS[search.stop],
         "max_length": search.max_length + 1 if search.max_length else length,
         "min_length": search.min_length + 1 if search.min_length else 0,  # theirs counts the start
-        "no_repeat_ngram_size": search.no_repeat_ngram,
         "repetition_penalty": search.repetition_penalty,
         "bad_words_ids": [[place] for place in suppressed] or None,
     }
@@ -256,9 +250,9 @@ def _write_vocabularies(loaded: LoadedModel, folder: Path, src: _Places, tgt: _P
         if not vocab.spm:
             raise InputError("a vocabulary without a SentencePiece model cannot be exported to Hugging Face.")
         (folder / name).write_bytes(vocab.spm)
-    _write_json(folder / names.VOCAB, {piece: i for i, piece in enumerate(src.pieces)})
+    write_json(folder / names.VOCAB, {piece: i for i, piece in enumerate(src.pieces)})
     if not _shares(loaded):
-        _write_json(folder / names.TARGET_VOCAB, {piece: i for i, piece in enumerate(tgt.pieces)})
+        write_json(folder / names.TARGET_VOCAB, {piece: i for i, piece in enumerate(tgt.pieces)})
     special = {f"{kind}_token": tgt.pieces[getattr(tgt, kind)] for kind in ("unk", "eos", "pad")}
     languages = {f"{side}_lang": codes[0] if len(codes) == 1 else SEVERAL for side, codes in _languages(loaded)}
     return {
@@ -284,7 +278,3 @@ def _languages(loaded: LoadedModel) -> list[tuple[str, list[str]]]:
     """Returns the name and the languages of each side; nothing if the languages are not known."""
     sides = zip(("source", "target"), zip(*loaded.languages, strict=True), strict=False)
     return [(name, list(dict.fromkeys(codes))) for name, codes in sides]
-
-
-def _write_json(path: Path, value: Mapping[str, Any]) -> None:
-    path.write_bytes(json.dumps(value, ensure_ascii=False, indent=2).encode() + b"\n")

@@ -13,6 +13,7 @@ import zipfile
 from collections.abc import Mapping, MutableMapping
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,10 @@ from torch import Tensor
 from vtrans.apps.interop.foreign_files import ForeignTensors, Settings, file_in, open_safetensors, ordered, read_object
 from vtrans.apps.interop.huggingface import multilingual, names
 from vtrans.apps.interop.huggingface.original import TransformersModel
-from vtrans.apps.interop.imported import Imported, weights_in
+from vtrans.apps.interop.imported import Imported, Sources, weights_in
 from vtrans.apps.interop.weight_names import HUGGING_FACE
 from vtrans.config import ModelConfig, SearchConfig
+from vtrans.storage.model_file import Model
 from vtrans.system.errors import FileError, InputError
 from vtrans.text.languages import Languages, languages_from, tags_among
 from vtrans.text.vocabulary import EOS_ID, Vocabulary
@@ -43,19 +45,19 @@ EXPECTED_NORMS = {
     "marian": {"normalize_before": (False,), "add_final_layer_norm": (False,)},
     "pegasus": {"normalize_before": (True,), "add_final_layer_norm": (True,)},
 }
+# Other names there for sizes; transformers takes whichever name comes last.
+OTHER_NAMES = {"d_model": "hidden_size", "heads": "num_attention_heads", "encoder_layers": "num_hidden_layers"}
 # Keys that are read elsewhere, and keys without effect on a translation by beam search.
 KNOWN = {
-    "d_model", "encoder_layers", "decoder_layers", "encoder_ffn_dim", "decoder_ffn_dim", "encoder_attention_heads",
-    "decoder_attention_heads", "max_position_embeddings", "vocab_size", "decoder_vocab_size", "activation_function",
-    "scale_embedding", "dropout", "attention_dropout", "activation_dropout", "share_encoder_decoder_embeddings",
-    "tie_word_embeddings", "model_type", *EXPECTED, *EXPECTED_NORMS["marian"], "num_beams", "length_penalty",
-    "early_stopping", "max_length", "min_length", "no_repeat_ngram_size", "bad_words_ids", "suppress_tokens",
-    "_name_or_path", "_num_labels", "_from_model_config", "architectures", "transformers_version", "torch_dtype",
-    "dtype", "use_cache", "init_std", "encoder_layerdrop", "decoder_layerdrop", "classif_dropout", "classifier_dropout",
-    "gradient_checkpointing", "id2label", "label2id", "num_labels", "return_dict", "output_past", "is_decoder",
-    "tokenizer_class", "task_specific_params", "extra_pos_embeddings", "chunk_size_feed_forward", "temperature",
-    "top_k", "top_p", "min_p", "typical_p", "diversity_penalty", "forced_eos_token_id", "bos_token_id",
-    "num_hidden_layers", "num_attention_heads", "hidden_size",
+    *chain(*names.SIZES.values()), *OTHER_NAMES.values(), *names.VALUES, *names.SEARCH.values(), *EXPECTED,
+    *EXPECTED_NORMS["marian"], "max_position_embeddings", "vocab_size", "decoder_vocab_size", "activation_function",
+    "share_encoder_decoder_embeddings", "tie_word_embeddings", "model_type", "early_stopping", "max_length",
+    "min_length", "bad_words_ids", "suppress_tokens", "_name_or_path", "_num_labels", "_from_model_config",
+    "architectures", "transformers_version", "torch_dtype", "dtype", "use_cache", "init_std", "encoder_layerdrop",
+    "decoder_layerdrop", "classif_dropout", "classifier_dropout", "gradient_checkpointing", "id2label", "label2id",
+    "num_labels", "return_dict", "output_past", "is_decoder", "tokenizer_class", "task_specific_params",
+    "extra_pos_embeddings", "chunk_size_feed_forward", "temperature", "top_k", "top_p", "min_p", "typical_p",
+    "diversity_penalty", "forced_eos_token_id", "bos_token_id",
 }  # fmt: skip
 # Values without effect, besides null, false, 0 and empty ones.
 NEUTRAL = {"repetition_penalty": 1, "encoder_repetition_penalty": 1, "num_beam_groups": 1, "num_return_sequences": 1}
@@ -93,7 +95,7 @@ def read(folder: Path, options: MutableMapping[str, Any]) -> Imported:
     # Early versions of transformers saved the positions.
     tensors.refuse_others({*HUGGING_FACE.tables.values(), HUGGING_FACE.shared})
     positions = partial(names.positions, model.max_positions, model.d_model)
-    languages, tags, forced, theirs = _languages(tokenizer, src), None, None, None
+    languages, tags, forced, theirs = _languages(tokenizer, src), tags_among(src.tags), None, None
     if wanted:
         search = replace(search, begin=(wanted.forced,))
         pad = config.size("pad_token_id", least=0)
@@ -102,11 +104,10 @@ def read(folder: Path, options: MutableMapping[str, Any]) -> Imported:
         forced = theirs[1]
     notes = (f"weights: {tensors.path.name}", *left_out, *_ignored(folder, config, forced))
     name = f"Hugging Face {NAMES[config.values['model_type']]}"
-    program = partial(TransformersModel, folder, src.order, tgt.order, theirs)
-    return Imported(
-        folder, f"a {name} folder", notes, model, search, src, tgt, weights | {"src_positions.weight": positions},
-        program, {"imported": name}, languages, tags,
-    )  # fmt: skip
+    sources = Sources(model, weights | {"src_positions.weight": positions})
+    original = partial(TransformersModel, folder, src.order, tgt.order, theirs)
+    imported = Model(sources, src, tgt, search, {"imported": name}, languages=languages, tags=tags)
+    return Imported(folder, f"a {name} folder", notes, imported, original)
 
 
 def _languages(tokenizer: Mapping[str, Any], src: Vocabulary) -> tuple[Languages, ...]:
@@ -124,9 +125,9 @@ def _languages(tokenizer: Mapping[str, Any], src: Vocabulary) -> tuple[Languages
 def _vocabularies(folder: Path, config: Settings) -> tuple[Vocabulary, Vocabulary]:
     shared = config.get("share_encoder_decoder_embeddings", True)
     src_size = config.size("vocab_size")
-    src_pieces = tgt_pieces = _pieces(folder, names.VOCAB, src_size)
+    src_pieces = tgt_pieces = _pieces(file_in(folder, names.VOCAB), src_size)
     if (folder / names.TARGET_VOCAB).is_file() and not shared:
-        tgt_pieces = _pieces(folder, names.TARGET_VOCAB, config.size("decoder_vocab_size"))
+        tgt_pieces = _pieces(folder / names.TARGET_VOCAB, config.size("decoder_vocab_size"))
     else:  # one vocabulary
         config.check({"decoder_vocab_size": (src_size, None)})
     start = config.size("decoder_start_token_id", least=0, largest=len(tgt_pieces) - 1)
@@ -135,8 +136,7 @@ def _vocabularies(folder: Path, config: Settings) -> tuple[Vocabulary, Vocabular
     return src, src if src.digest == tgt.digest else tgt
 
 
-def _pieces(folder: Path, name: str, count: int) -> list[str]:
-    path = file_in(folder, name)
+def _pieces(path: Path, count: int) -> list[str]:
     return ordered(read_object(path), count, path)
 
 
@@ -153,29 +153,22 @@ def _vocabulary(folder: Path, config: Settings, spm: str, pieces: list[str], sta
 
 
 def _model_config(config: Settings) -> ModelConfig:
-    size = config.size
-    # transformers has other names for three keys, and takes whichever comes last.
-    equal = {
-        "decoder_ffn_dim": "encoder_ffn_dim", "decoder_attention_heads": "encoder_attention_heads",
-        "num_hidden_layers": "encoder_layers", "num_attention_heads": "encoder_attention_heads",
-        "hidden_size": "d_model",
-    }  # fmt: skip
-    config.check({key: (size(other),) for key, other in equal.items()})
+    sizes = {ours: config.size(theirs[0]) for ours, theirs in names.SIZES.items()}
+    equal = [(key, ours) for ours, theirs in names.SIZES.items() for key in theirs[1:]]
+    config.check({key: (sizes[ours],) for key, ours in (*equal, *((key, ours) for ours, key in OTHER_NAMES.items()))})
     config.check({"activation_function": tuple(ACTIVATIONS)})
     shared, tied = (config.get(key, True) for key in ("share_encoder_decoder_embeddings", "tie_word_embeddings"))
     values = {
-        "d_ff": size("encoder_ffn_dim"),
-        "heads": size("encoder_attention_heads"),
-        **{key: size(key) for key in ("d_model", "encoder_layers", "decoder_layers")},
+        **sizes,
         "activation": ACTIVATIONS[config.text("activation_function", "gelu")],
         "tie": "none" if not tied else "src-tgt-softmax" if shared else "tgt-softmax",
         "norm": "post" if config.get("model_type") == "marian" else "pre",
         "positions": "stored",
-        "max_positions": size("max_position_embeddings"),
+        "max_positions": config.size("max_position_embeddings"),
         "share_positions": True,
         "projection_bias": True,
-        "scale_embedding": config.get("scale_embedding", False),
-        **{key: config.get(key, 0.0) for key in ("dropout", "attention_dropout", "activation_dropout")},
+        "scale_embedding": False,
+        **{key: config.get(key) for key in names.VALUES if key in config.values},
     }
     return config.section(ModelConfig, values)
 
@@ -192,7 +185,6 @@ def _search_config(
         settings.check({"forced_bos_token_id": (None,)}, advice)
     settings.check({"forced_eos_token_id": (config.get("eos_token_id"), None)}, advice)
     given = settings.values
-    early = given.get("early_stopping") or False
     suppressed, left_out = _suppressed(given, tgt)
     if given.get("forced_eos_token_id") is not None:
         left_out.append("forced_eos_token_id is ignored: a translation that reaches its limit has no end of sentence")
@@ -204,14 +196,16 @@ def _search_config(
 
     most = model.max_positions
     longest_source = length(tokenizer, "model_max_length", most) or most - 1
+    copied = {ours: given[theirs] for ours, theirs in names.SEARCH.items() if given.get(theirs) is not None}
+    early = given.get("early_stopping")
     values = {
-        "beam": given.get("num_beams") or 1,
-        "alpha": 1.0 if given.get("length_penalty") is None else given["length_penalty"],
+        "beam": 1,
+        "alpha": 1.0,
+        **copied,
         "length_penalty": "length",
-        "stop": "count" if early is True else "exhaustive" if early == "never" else "current",
+        "stop": next((ours for ours, theirs in names.STOPS.items() if theirs == early), "current"),
         "max_length": length(given, "max_length", most),
         "min_length": length(given, "min_length"),
-        "no_repeat_ngram": given.get("no_repeat_ngram_size") or 0,
         "suppress": suppressed,
         "max_source": min(SearchConfig.max_source, longest_source),
     }
@@ -237,13 +231,11 @@ def _ignored(folder: Path, config: Settings, forced: int | None) -> list[str]:
 def _suppressed(given: Mapping[str, Any], tgt: Vocabulary) -> tuple[list[str], list[str]]:
     """Returns the pieces that are never produced: bad words of one token, and suppressed tokens."""
     ours = {place: id for id, place in enumerate(tgt.order)}
-    words, tokens = (  # anything but a list is one word that cannot be taken over
-        listed if isinstance(listed, list) else [listed]
-        for listed in (given.get(key) or [] for key in ("bad_words_ids", "suppress_tokens"))
-    )
+    settings = Settings({key: value for key, value in given.items() if value}, "")
+    tokens = [[token] for token in settings.listed("suppress_tokens")]
     pieces: list[str] = []
     left_out: list[str] = []
-    for word in [*words, *([token] for token in tokens)]:
+    for word in [*settings.listed("bad_words_ids"), *tokens]:
         if not (isinstance(word, list) and len(word) == 1 and type(word[0]) is int and word[0] in ours):
             left_out.append(f"the bad word {word!r:.80} is not taken over, because only single tokens are")
         elif word[0] != tgt.order[EOS_ID]:  # transformers ignores the end of sentence

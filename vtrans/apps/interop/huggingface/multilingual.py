@@ -15,7 +15,6 @@ which the projection contains the bias.
 from __future__ import annotations
 
 import importlib
-import json
 import math
 import re
 from base64 import b64decode
@@ -28,7 +27,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from vtrans.apps.interop.foreign_files import Settings, file_in, read_bytes, read_object, shown
+from vtrans.apps.interop.foreign_files import Settings, file_in, read_bytes, read_object, shown, write_json
 from vtrans.apps.interop.huggingface import names
 from vtrans.apps.interop.huggingface.original import transformers
 from vtrans.apps.interop.sentencepiece_models import bpe_model, normalization_table
@@ -247,7 +246,7 @@ def write_tokenizer(folder: Path, vocab: Vocabulary, pieces: Sequence[str], dire
         return {"tokenizer_class": "NllbTokenizer", **settings}
     first = min(id for id, piece in enumerate(pieces) if is_language(piece))
     ids = {piece: id for id, piece in enumerate(pieces[:first])}
-    (folder / names.VOCAB).write_text(json.dumps(ids, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
+    write_json(folder / names.VOCAB, ids)
     return {
         "tokenizer_class": "M2M100Tokenizer",
         "language_codes": "m2m100" if "af" in codes else "wmt21",

@@ -1,4 +1,4 @@
-"""The files, embeddings and positions of Hugging Face's Marian models, for the import and the export."""
+"""The files, settings and positions of Hugging Face's Marian models, for the import and the export."""
 
 from __future__ import annotations
 
@@ -9,6 +9,17 @@ CONFIG, GENERATION, WEIGHTS, PICKLED = "config.json", "generation_config.json", 
 SHARDS = "model.safetensors.index.json"
 SOURCE_SPM, TARGET_SPM, VOCAB, TARGET_VOCAB = "source.spm", "target.spm", "vocab.json", "target_vocab.json"
 TOKENIZER = "tokenizer_config.json"
+# Keys of config.json by the names of ours: sizes, of which both stacks must have the same, and other values.
+SIZES = {
+    "d_model": ("d_model",),
+    "d_ff": ("encoder_ffn_dim", "decoder_ffn_dim"),
+    "heads": ("encoder_attention_heads", "decoder_attention_heads"),
+    "encoder_layers": ("encoder_layers",),
+    "decoder_layers": ("decoder_layers",),
+}
+VALUES = ("scale_embedding", "dropout", "attention_dropout", "activation_dropout")
+# Keys of generation_config.json by the names of ours.
+SEARCH = {"beam": "num_beams", "alpha": "length_penalty", "no_repeat_ngram": "no_repeat_ngram_size"}
 # The rules of `search.stop` there, as `early_stopping`.
 STOPS = {"count": True, "current": False, "exhaustive": "never"}
 

@@ -33,15 +33,12 @@ def open_npz(path: Path) -> ForeignTensors:
             size, grown = path.stat().st_size, sum(entry.file_size for entry in file.zip.infolist())
             if grown <= MOST_GROWTH * size:
                 arrays = {name: torch.from_numpy(file[name]) for name in file.files}
-            is_whole = len(arrays) == len(file.files)
     except Exception:  # zipfile and NumPy raise many kinds for damaged files
         raise FileError(f"{path} is damaged or not an .npz file of numbers; copy the file again.") from None
     if grown > MOST_GROWTH * size:
         raise FileError(
             f"{path} has {size:,} bytes, but claims to hold {grown:,}; at most {MOST_GROWTH} times its size is allowed."
         )
-    if not is_whole:
-        raise FileError(f"{path} is damaged: it has two arrays of one name.")
     return ForeignTensors(path, {name: array.shape for name, array in arrays.items()}, arrays.pop)
 
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import sentencepiece
 
-from vtrans.apps.interop.comparison import IdPair, Outputs, Program
 from vtrans.apps.interop.foreign_files import (
     ForeignTensors,
     Settings,
@@ -22,14 +18,17 @@ from vtrans.apps.interop.foreign_files import (
     read_object,
     wrong,
 )
-from vtrans.apps.interop.imported import Imported, weights_in
+from vtrans.apps.interop.imported import Imported, Sources, weights_in
 from vtrans.apps.interop.marian.files import Value, open_npz, read_mapping
+from vtrans.apps.interop.marian.original import MarianModel
 from vtrans.apps.interop.weight_names import MARIAN, TIES
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.model.positions import tensor_of
 from vtrans.model.rotary import marian
-from vtrans.system.errors import FileError, VtransError, need_packages
-from vtrans.text.piece_table import is_byte, pack
+from vtrans.storage.model_file import Model
+from vtrans.system.errors import FileError
+from vtrans.text.languages import tags_among
+from vtrans.text.piece_table import pack
 from vtrans.text.vocabulary import EOS_ID, SPECIAL_PIECES, UNK_ID, Vocabulary, have_one_table
 from vtrans.translate.steps.reader import EXTRA_LENGTH
 
@@ -37,11 +36,6 @@ CONFIG, DECODER = "special:model.yml", "decoder.yml"
 EPSILON = 1e-6  # of layer norms: `layerNorm` in layers/generic.h
 SIDES = ("source", "target")
 LONGEST_CONFIG, LONGEST_LIST = 1 << 20, 1 << 23  # bytes of settings and of a vocabulary in YAML
-_MODULE = "_pymarian"  # the compiled part of pymarian; the rest needs packages for its downloads
-_PROGRAM = f"import sys, {_MODULE}; sys.exit({_MODULE}.main(sys.argv[1:]))"
-SECONDS = 600  # until a run counts as hanging
-# Each sentence is a batch, because the limit of a translation is a multiple of the longest source of its batch.
-_SETTINGS = ("--cpu-threads", "1", "--workspace", "512", "--quiet", "--max-length", "10000", "--mini-batch", "1")
 _NOT_MODELS = (".optimizer.npz", ".orig.npz")  # what Marian writes beside a model
 # The settings of version 1.12 that change the network, each with the values that vtrans has. A model of an earlier
 # version lacks the settings of later ones; its network is that of the first value.
@@ -67,8 +61,14 @@ EXPECTED_OF_RNN: dict[str, tuple[Any, ...]] = {
     "transformer-rnn-projection": (False,),
     "layer-normalization": (False,),
 }
-# transformer-preprocess, -postprocess and -postprocess-top without dropout, which translating does not use.
-_NORMS = {("", "an", ""): "post", ("n", "a", "n"): "pre"}
+# Sizes by the names of ours.
+SIZES = {
+    "d_model": "dim-emb", "d_ff": "transformer-dim-ffn", "heads": "transformer-heads", "encoder_layers": "enc-depth",
+    "decoder_layers": "dec-depth",
+}  # fmt: skip
+# The operations of a sublayer by `model.norm`: n normalises, d is dropout, and a adds.
+OPERATIONS = tuple(f"transformer-{key}" for key in ("preprocess", "postprocess", "postprocess-top"))
+NORMS = {"post": ("", "dan", ""), "pre": ("n", "da", "n")}
 
 
 def read(path: Path) -> Imported:
@@ -88,7 +88,9 @@ def read(path: Path) -> Imported:
         tensors.get(MARIAN.tables["projection.bias"], 1, len(tgt.pieces))  # it must be there
     tensors.refuse_others([CONFIG])
     notes = [f"Marian {settings.text('version', 'of an unknown version')}", text]
-    translates = decodes_as_trained(config)
+    # With pre-norm self-attention, its decoder normalises the keys and values of the first step only:
+    # `DecoderLayerSelfAttention` and `LayerAttention` of src/models/transformer.h.
+    translates = config.norm == "post" or config.autoregression == "ssru"
     if not translates:
         notes.append(
             "Marian's decoder leaves out a norm of pre-norm models after the first word, so its translations differ, "
@@ -97,19 +99,9 @@ def read(path: Path) -> Imported:
     if decoder.name == DECODER and not decoder.values:
         notes.append(f"there is no {DECODER}, so the search settings are Marian's defaults")
     original = partial(MarianModel, model_file, src, tgt, translates=translates)
-    return Imported(
-        path, "a Marian model", tuple(notes), config, _search_config(decoder, tgt), src, tgt, weights, original,
-        {"imported": "Marian"},
-    )  # fmt: skip
-
-
-def decodes_as_trained(config: ModelConfig) -> bool:
-    """Returns whether Marian's usual network translates with the network that it trains and scores with.
-
-    With pre-norm self-attention, its decoder normalises the keys and values of the first step only:
-    `DecoderLayerSelfAttention` and `LayerAttention` of src/models/transformer.h.
-    """
-    return config.norm == "post" or config.autoregression == "ssru"
+    search, tags = _search_config(decoder, tgt), tags_among(src.tags)
+    model = Model(Sources(config, weights), src, tgt, search, {"imported": "Marian"}, tags=tags)
+    return Imported(path, "a Marian model", tuple(notes), model, original)
 
 
 def recognises(path: Path) -> bool:
@@ -124,18 +116,16 @@ def _models_in(folder: Path) -> list[Path]:
 def _find(path: Path) -> tuple[Path, Settings]:
     """Returns the model's file and its settings for translating, which are empty without a `decoder.yml`."""
     folder = path if path.is_dir() else path.parent
-    decoder = Settings({}, DECODER)
-    for name in [DECODER] if path.is_dir() else [f"{path.name}.{DECODER}", DECODER]:
-        if (folder / name).is_file():
-            decoder = _settings(read_bytes(folder / name, LONGEST_CONFIG), str(folder / name))
-            break
+    names = [DECODER] if path.is_dir() else [f"{path.name}.{DECODER}", DECODER]
+    file = next((folder / name for name in names if (folder / name).is_file()), None)
+    decoder = _settings(read_bytes(file, LONGEST_CONFIG), str(file)) if file else Settings({}, DECODER)
     if not path.is_dir():
         return path, decoder
     models = [_named_file(folder, decoder, name) for name in map(str, decoder.listed("models"))] or _models_in(folder)
     if len(models) != 1:
         advice = f"give the path of the .npz file, or name it in {DECODER}"
         raise wrong(folder, "the number of .npz models", "1", len(models), advice)
-    return (models[0], decoder) if decoder.values else _find(models[0])
+    return (models[0], decoder) if file else _find(models[0])
 
 
 def _named_file(folder: Path, decoder: Settings, name: str) -> Path:
@@ -179,25 +169,20 @@ def _typed(value: Value) -> Any:
 
 
 def _model_config(settings: Settings, joint: bool) -> ModelConfig:
-    ops = [settings.text(f"transformer-{key}") for key in ("preprocess", "postprocess", "postprocess-top")]
-    pre, post, top = (op.replace("d", "") for op in ops)
-    norm = _NORMS.get((pre, post, top))
+    # Dropout does not matter, because translating does not use it.
+    ops = [settings.text(key).replace("d", "") for key in OPERATIONS]
+    norm = next((norm for norm, known in NORMS.items() if [op.replace("d", "") for op in known] == ops), None)
     if norm is None:
-        what = "transformer-preprocess, -postprocess and -postprocess-top"
-        raise wrong(settings.name, what, "'', 'dan', '' (post-norm) or 'n', 'da', 'n' (pre-norm)", ops)
-    d_ff = settings.size("transformer-dim-ffn")
-    settings.check({"transformer-decoder-dim-ffn": (0, d_ff)})
+        raise wrong(settings.name, ", ".join(OPERATIONS), " or ".join(map(str, NORMS.values())), ops)
+    sizes = {ours: settings.size(theirs) for ours, theirs in SIZES.items()}
+    settings.check({"transformer-decoder-dim-ffn": (0, sizes["d_ff"])})
     every, both, softmax = (settings.flag(f"tied-embeddings{end}") for end in ("-all", "-src", ""))
     tie = TIES[every or both, every or softmax]
     if tie.startswith("src-tgt") and not joint:
         advice = f"name the right vocabularies in {DECODER}"
         raise wrong(settings.name, "the vocabularies", "one, as it ties source and target embeddings", "two", advice)
     values: dict[str, Any] = {
-        "d_model": settings.size("dim-emb"),
-        "d_ff": d_ff,
-        "heads": settings.size("transformer-heads"),
-        "encoder_layers": settings.size("enc-depth"),
-        "decoder_layers": settings.size("dec-depth"),
+        **sizes,
         "activation": settings.text("transformer-ffn-activation"),
         "norm": norm,
         "norm_eps": EPSILON,
@@ -286,72 +271,3 @@ def spm_table(spm: bytes) -> tuple[Sequence[str], tuple[int | None, int | None, 
     model.LoadFromSerializedProto(spm)
     unk, eos = (id if id >= 0 else None for id in (model.unk_id(), model.eos_id()))
     return tuple(model.id_to_piece(i) for i in range(model.get_piece_size())), (None, unk, None, eos)
-
-
-# The program, to compare the import with it. Marian ends the process on an error, so it runs in a separate process. Its
-# vocabularies here are text files with a word for each id, so that it neither splits nor joins text.
-
-
-class MarianModel(Program):
-    """Marian with an `.npz` file. With `translates=False` it only scores: see `decodes_as_trained`.
-    Raises InputError without pymarian."""
-
-    name = "Marian"
-
-    def __init__(self, model: Path, src: Vocabulary, tgt: Vocabulary, *, translates: bool) -> None:
-        need_packages("pymarian is not installed", "marian", _MODULE)
-        self.model, self.translates = model.absolute(), translates
-        self._words = {"src": _words(src), "tgt": _words(tgt)}
-
-    def logprobs(self, pairs: Sequence[IdPair]) -> list[list[float]]:
-        texts = {"src": [source for source, _ in pairs], "tgt": [target for _, target in pairs]}
-        lines = self._run(["score", "--model", str(self.model), "--word-scores", "--train-sets", "src", "tgt"], texts)
-        return [[float(score) for score in line.rpartition("WordScores=")[2].split()] for line in lines]
-
-    def translate(self, ours: Outputs) -> list[list[int]] | None:
-        search = ours.search
-        if not self.translates:
-            return None
-        command = ["decode", "--models", str(self.model), "--quiet-translation", "--input", "src"]
-        command += ["--beam-size", str(search.beam), "--normalize", str(search.alpha)]
-        command += ["--max-length-factor", str(search.max_ratio)]
-        if SPECIAL_PIECES[UNK_ID] not in search.suppress:
-            command += ["--allow-unk", "--allow-special"]
-        ids = {word: id for id, word in self._words["tgt"].items()}
-        return [[ids[word] for word in line.split()] for line in self._run(command, {"src": ours.sources})]
-
-    def _run(self, command: Sequence[str], texts: Mapping[str, Sequence[Sequence[int]]]) -> list[str]:
-        """Returns the lines that a command writes for the files `texts` of sentences, which end in EOS."""
-        with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
-            for side, words in self._words.items():
-                _write(folder / f"{side}.txt", words.values())
-                _write(folder / side, (" ".join(words[id] for id in ids[:-1]) for ids in texts.get(side, ())))
-            options = ["--vocabs", "src.txt", "tgt.txt", "--output", "out", *_SETTINGS]
-            program = [sys.executable, "-c", _PROGRAM, *command, *options]
-            try:
-                done = subprocess.run(program, capture_output=True, cwd=folder, timeout=SECONDS)
-            except subprocess.TimeoutExpired:
-                raise VtransError(f"Marian did not finish with {self.model} in {SECONDS} seconds.") from None
-            out = folder / "out"
-            lines = out.read_bytes().decode().split("\n")[:-1] if out.exists() else []
-        if done.returncode or len(lines) != len(texts["src"]):
-            said = done.stderr.decode(errors="replace").strip().split("\n")
-            errors = [line.partition("Error: ")[2] for line in said if "Error: " in line]
-            why = (errors[:1] or said[-1:])[0][:300].rstrip(".") or f"exit code {done.returncode}"
-            raise VtransError(f"Marian cannot run {self.model}: {why}.")
-        return lines
-
-
-def _words(vocab: Vocabulary) -> dict[int, str]:
-    """Returns a word for each of our ids that Marian has, in the order of its ids."""
-    special = {UNK_ID: SPECIAL_PIECES[UNK_ID], EOS_ID: SPECIAL_PIECES[EOS_ID]}
-    words = {}
-    for place, id in sorted((place, id) for id, place in enumerate(vocab.order) if place is not None):
-        piece = vocab.piece(id)
-        words[id] = special.get(id, piece if is_byte(piece) else f"w{place}")
-    return words
-
-
-def _write(path: Path, lines: Iterable[str]) -> None:
-    path.write_bytes("".join(f"{line}\n" for line in lines).encode())
