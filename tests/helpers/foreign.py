@@ -9,7 +9,7 @@ import sentencepiece
 import torch
 from safetensors.torch import save_file
 
-from vtrans.apps.interop.sentencepiece_models import normalization_table
+from vtrans.apps.interop.huggingface.multilingual import normalization_table
 from vtrans.apps.interop.weight_names import HUGGING_FACE, layer_weights
 from vtrans.config import ModelConfig
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -29,6 +30,7 @@ LOGITS = 1 << 21  # of a step of a search, which has several copies of them in m
 FORCED_TOKENS = 16  # padded subwords scored at a time; their logits are in memory at once
 TIE = 1e-4  # largest difference of the scores of two translations that counts as a tie
 LONGEST = 2048  # most positions that are compared
+SECONDS = 3600  # until a run of another program counts as hanging
 # Everyday sentences by language, some with what models get wrong: names, numbers, quotation marks, capitals, one word.
 REAL: dict[str, list[str]] = json.loads(Path(__file__).with_name("samples.json").read_text(encoding="utf-8"))
 
@@ -72,6 +74,8 @@ class Program:
 
     name: str
     """With its version: "transformers 5.0"."""
+    path: Path
+    """The model's file or folder."""
     tolerance = Tolerance()
     search: SearchConfig | None = None
     """The program's own search; None: the search of the model."""
@@ -92,6 +96,24 @@ class Program:
         """Makes all but these subwords of the source and the target impossible. Ids then count these ones. Raises
         InputError for a program that cannot do so."""
         raise InputError("only transformers can be limited to the subwords that stay")
+
+    def run(
+        self, command: Sequence[str], count: int, folder: Path, given: str = "", out: Path | None = None
+    ) -> list[str]:
+        """Returns the `count` lines that a command, which runs in a folder, writes to `out` or the standard output.
+        Raises VtransError if it fails."""
+        options: dict[str, Any] = {"capture_output": True, "timeout": SECONDS, "encoding": "utf-8", "errors": "replace"}
+        try:
+            done = subprocess.run(command, input=given, cwd=folder, **options)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise VtransError(f"{self.name} cannot run {self.path}: {error}.") from None
+        written = out.read_bytes().decode() if out and out.exists() else done.stdout
+        lines = written.split("\n")[:-1]
+        if done.returncode or len(lines) != count:
+            said = done.stderr.strip().split("\n")
+            why = next((line.partition("Error: ")[2] for line in said if "Error: " in line), said[-1])[:300].rstrip(".")
+            raise VtransError(f"{self.name} cannot run {self.path}: {why or f'exit code {done.returncode}'}.")
+        return lines
 
 
 @dataclass(frozen=True)

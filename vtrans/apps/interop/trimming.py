@@ -27,17 +27,17 @@ from torch import Tensor
 from vtrans.apps.interop.comparison import Program
 from vtrans.apps.interop.foreign_files import Read
 from vtrans.apps.interop.imported import Imported, Sources, shapes_of
-from vtrans.apps.interop.sentencepiece_models import ordinary_pieces, with_pieces
 from vtrans.data.preparation.writing_systems import script_of
 from vtrans.storage.model_file import check_model, with_network
 from vtrans.storage.tensors import open_tensors
 from vtrans.system.errors import FileError, InputError
 from vtrans.text.piece_table import SPECIAL_KINDS, is_byte, is_language, pack, split_language
-from vtrans.text.spm import BPE, model_type
+from vtrans.text.spm import BPE, NORMAL, PIECES, field, fields, model_type, piece_of, pieces_of
 from vtrans.text.vocabulary import EOS_ID, SPECIAL_PIECES, Vocabulary
 
 _LEAST_LETTERS = 0.001  # of the text, for a script to count as one of its languages
 _LINES = 10_000  # encoded at a time
+_SELF_TEST = 4  # the field of a SentencePiece model that holds samples
 
 
 class Keep(NamedTuple):
@@ -118,7 +118,7 @@ def _needed(vocab: Vocabulary, keep: Keep, scripts: set[str]) -> set[str]:
     """Returns the pieces of a vocabulary's tokenizer that stay."""
     if not vocab.spm:  # each word is a piece
         return {piece for line in keep.lines for piece in line.split()}
-    scores = ordinary_pieces(vocab.spm)
+    scores = _ordinary_pieces(vocab.spm)
     written = [piece for piece in scores if piece.isascii() or script_of(piece) in scripts]
     kept = {piece for piece in written if len(piece) == 1} | set(written[: keep.frequent])
     kept |= {min(scores, key=scores.__getitem__), max(scores, key=scores.__getitem__)}
@@ -144,7 +144,7 @@ def _merged(piece: str, scores: Mapping[str, float]) -> Iterator[str]:
 
 def _with_pieces(vocab: Vocabulary, kept: set[str]) -> Vocabulary:
     """Returns the vocabulary with fewer pieces, in the same order."""
-    tokenizer = with_pieces(vocab.spm, kept)
+    tokenizer = _spm_with_pieces(vocab.spm, kept)
     if vocab.table is None:
         return Vocabulary(tokenizer)
     places = dict(zip(SPECIAL_KINDS, vocab.table.special, strict=True))
@@ -152,6 +152,27 @@ def _with_pieces(vocab: Vocabulary, kept: set[str]) -> Vocabulary:
     stay = kept.union(special.values(), SPECIAL_PIECES)
     pieces = [piece for piece in vocab.pieces if piece in stay or is_language(piece) or is_byte(piece)]
     return Vocabulary(pack(pieces, {kind: pieces.index(piece) for kind, piece in special.items()}, tokenizer))
+
+
+def _ordinary_pieces(proto: bytes) -> dict[str, float]:
+    """Returns the score of each piece that is neither special, a byte nor user-defined, in order."""
+    return {text: score for text, score, type in pieces_of(proto) if type == NORMAL}
+
+
+def _spm_with_pieces(proto: bytes, kept: set[str]) -> bytes:
+    """Returns the model with only those ordinary pieces that are `kept`. It has no samples of a self-test, as those
+    may have other pieces."""
+    parts = []
+    for number, content in fields(proto):
+        if not isinstance(content, bytes):  # of an unknown version
+            continue
+        if number == PIECES:
+            text, _, type = piece_of(content)
+            if type == NORMAL and text not in kept:
+                continue
+        if number != _SELF_TEST:
+            parts.append(field(number, content))
+    return b"".join(parts)
 
 
 def _old_ids(vocab: Vocabulary, old: Vocabulary) -> list[int]:

@@ -9,16 +9,14 @@ import json
 import math
 import re
 import shutil
-import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from vtrans.apps.interop.bergamot.files import FIREFOX, Names
+from vtrans.apps.interop.bergamot.files import FIREFOX
 from vtrans.apps.interop.comparison import Outputs, Program, Tolerance
 from vtrans.apps.interop.foreign_files import read_bytes
-from vtrans.system.errors import InputError, VtransError
-from vtrans.system.files import reason
+from vtrans.system.errors import InputError
 from vtrans.text.vocabulary import Vocabulary
 
 PACKAGE = "@browsermt/bergamot-translator"
@@ -28,7 +26,6 @@ WORKER = (
     "worker/bergamot-translator-worker.js",
     "worker/bergamot-translator-worker.wasm",
 )
-SECONDS = 3600  # until a run counts as hanging
 # Translates what is on the standard input. The arguments are the worker, the settings and the files of the model.
 _PROGRAM = Path(__file__).with_name("translate.cjs")
 
@@ -48,13 +45,13 @@ class Bergamot(Program):
 
     tolerance = Tolerance(token=math.inf, mean=math.inf, lost=0.02)
 
-    def __init__(self, folder: Path, names: Names, engine: Path | None, vocab: Vocabulary) -> None:
+    def __init__(
+        self, folder: Path, names: Mapping[str, Sequence[str]], engine: Path | None, vocab: Vocabulary
+    ) -> None:
         """`vocab` is that of the target. Raises InputError without the npm package or Node."""
-        self.folder, self.names, self.package, self.vocab = folder, names, package(engine), vocab
-        node = shutil.which("node")
-        if node is None:
+        self.path, self.names, self.package, self.vocab = folder, names, package(engine), vocab
+        if shutil.which("node") is None:
             raise InputError("Node is not installed")
-        self.node = node
         version = re.search(rb'"version":\s*"([\w.-]{1,20})"', read_bytes(self.package / "package.json"))
         self.name = f"Bergamot {version[1].decode() if version else 'of an unknown version'}"
 
@@ -64,29 +61,12 @@ class Bergamot(Program):
 
     def texts(self, lines: Sequence[str]) -> list[str]:
         """Returns the engine's translation of each line, which is one sentence. Raises VtransError if it fails."""
-        given = json.dumps(list(lines))
         with tempfile.TemporaryDirectory() as name:
             for file in WORKER:  # without package.json, which would make Node read the scripts as modules
                 shutil.copy(self.package / file, name)
-            worker = Path(name) / Path(WORKER[0]).name
-            vocabs = dict.fromkeys((self.names.src_vocab, self.names.tgt_vocab))
-            files = [
-                str(self.folder / file) if file else "" for file in (self.names.model, self.names.shortlist, *vocabs)
-            ]
-            words = [str(worker), json.dumps(FIREFOX | {"ssplit-mode": "sentence"}), *files]
-            try:
-                done = subprocess.run(
-                    [self.node, str(_PROGRAM), *words],
-                    input=given,
-                    capture_output=True,
-                    text=True,
-                    timeout=SECONDS,
-                    encoding="utf-8",
-                )
-            except (OSError, subprocess.TimeoutExpired) as error:
-                raise VtransError(f"Bergamot cannot run {self.folder}: {reason(error)}.") from None
-        texts = done.stdout.split("\n")[:-1]
-        if done.returncode or len(texts) != len(lines):
-            said = [line for line in done.stderr.strip().split("\n") if line] or [f"exit code {done.returncode}"]
-            raise VtransError(f"Bergamot cannot run {self.folder}: {said[-1][:300].rstrip('.')}.")
+            worker, settings = Path(name) / Path(WORKER[0]).name, json.dumps(FIREFOX | {"ssplit-mode": "sentence"})
+            files = [*self.names["models"], *self.names.get("shortlist", [""]), *dict.fromkeys(self.names["vocabs"])]
+            paths = [str(self.path.absolute() / file) if file else "" for file in files]
+            command = ["node", str(_PROGRAM), str(worker), settings, *paths]
+            texts = self.run(command, len(lines), Path(name), json.dumps(list(lines)))
         return [json.loads(text) for text in texts]

@@ -85,11 +85,12 @@ def write(
     alphas = tuned_alphas(loaded, samples)
     tensors, weights = quantized(loaded, alphas)
     names = names_of(loaded)
-    write_model(folder / names.model, tensors)
-    for name, vocab in ((names.src_vocab, loaded.src_vocab), (names.tgt_vocab, loaded.tgt_vocab)):
+    write_model(folder / names["models"][0], tensors)
+    for name, vocab in zip(names["vocabs"], (loaded.src_vocab, loaded.tgt_vocab), strict=True):
         (folder / name).write_bytes(vocab.spm)
-    if loaded.shortlist and names.shortlist:
-        write_shortlist(folder / names.shortlist, loaded.shortlist, loaded.tgt_vocab.order, loaded.src_vocab.order)
+    if shortlist := loaded.shortlist:
+        (name,) = names["shortlist"]
+        write_shortlist(folder / name, shortlist, loaded.tgt_vocab.order, loaded.src_vocab.order)
     else:
         console.warn("the model has no shortlist, with which Bergamot is several times as fast; run `vtrans shortlist`")
     write_settings(folder, names)
@@ -223,9 +224,9 @@ def write_page(
     shutil.copyfile(engine / "package.json", folder / "worker" / "package.json")
     (folder / "worker" / "NOTICE.txt").write_bytes(NOTICE.format(package=PACKAGE).encode())
     files = {
-        "model": names.model,
-        "shortlist": names.shortlist,
-        "vocabs": list(dict.fromkeys((names.src_vocab, names.tgt_vocab))),
+        "model": names["models"][0],
+        "shortlist": names.get("shortlist", [None])[0],
+        "vocabs": list(dict.fromkeys(names["vocabs"])),
         "settings": FIREFOX,
     }
     pairs = [f"{language_name(src)} to {language_name(tgt)}" for src, tgt in loaded.languages]

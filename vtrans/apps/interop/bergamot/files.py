@@ -60,31 +60,20 @@ Tensors = Mapping[str, Tensor | Matrix]
 """By name. A tensor has the type float32 or, if it is Marian's settings, int8."""
 
 
-class Names(NamedTuple):
-    """The names of the files. The vocabularies are equal if one file is both."""
-
-    model: str
-    src_vocab: str
-    tgt_vocab: str
-    shortlist: str | None
-
-
-def names_of(loaded: LoadedModel) -> Names:
-    """Returns Firefox's names, such as `model.ende.intgemm.alphas.bin`, or names without a pair of languages."""
+def names_of(loaded: LoadedModel) -> dict[str, list[str]]:
+    """Returns the files of the settings `models`, `vocabs` and `shortlist` with Firefox's names, such as
+    `model.ende.intgemm.alphas.bin`, or names without a pair of languages. One file may be both vocabularies."""
     pair = f".{''.join(loaded.languages[0])}" if len(loaded.languages) == 1 else ""
-    src, tgt = ("", "") if loaded.src_vocab is loaded.tgt_vocab else ("src", "trg")
-    shortlist = f"lex{pair}.s2t.bin" if loaded.shortlist else None
-    return Names(f"model{pair}.intgemm.alphas.bin", f"{src}vocab{pair}.spm", f"{tgt}vocab{pair}.spm", shortlist)
+    sides = ("", "") if loaded.src_vocab is loaded.tgt_vocab else ("src", "trg")
+    names = {"models": [f"model{pair}.intgemm.alphas.bin"], "vocabs": [f"{side}vocab{pair}.spm" for side in sides]}
+    return names | ({"shortlist": [f"lex{pair}.s2t.bin"]} if loaded.shortlist else {})
 
 
-def write_settings(folder: Path, names: Names) -> None:
+def write_settings(folder: Path, names: Mapping[str, Sequence[str]]) -> None:
     """Writes the settings. Lists have one item per line, because the engine's worker reads no others."""
-    lists = {"models": [names.model], "vocabs": [names.src_vocab, names.tgt_vocab]}
-    if names.shortlist:
-        lists["shortlist"] = [names.shortlist, "false"]
     lines = ["relative-paths: true"]
-    for key, items in lists.items():
-        lines += [f"{key}:", *(f"  - {item}" for item in items)]
+    for key, items in names.items():  # a shortlist is not checked
+        lines += [f"{key}:", *(f"  - {item}" for item in (*items, *["false"] * (key == "shortlist")))]
     lines += [f"{key}: {value}" for key, value in FIREFOX.items()]
     (folder / SETTINGS).write_bytes(("\n".join(lines) + "\n").encode())
 

@@ -30,13 +30,13 @@ from torch import Tensor
 from vtrans.apps.interop.foreign_files import Settings, file_in, read_bytes, read_object, shown, write_json
 from vtrans.apps.interop.huggingface import names
 from vtrans.apps.interop.huggingface.original import transformers
-from vtrans.apps.interop.sentencepiece_models import bpe_model, normalization_table
 from vtrans.apps.interop.weight_names import HUGGING_FACE
 from vtrans.config.keys import toml_value
 from vtrans.model.checkpoint import LoadedModel
 from vtrans.system.errors import FileError, InputError, need_packages
 from vtrans.text.languages import Languages
 from vtrans.text.piece_table import is_language, pack
+from vtrans.text.spm import BPE, CONTROL, NORMAL, UNKNOWN, field, in_spec, piece_field
 from vtrans.text.vocabulary import SPECIAL_PIECES, Vocabulary
 
 KIND = "m2m_100"
@@ -153,11 +153,22 @@ def _sentencepiece(path: Path, content: Mapping[str, Any]) -> bytes:
         tables = [b64decode(part["precompiled_charsmap"]) for part in parts if part["type"] == "Precompiled"]
         if set(merges) == pairs and len(list(groupby(merged))) == len(pieces):
             characters = [piece for piece in vocab if len(piece) == 1 and piece not in added]
-            return bpe_model([*pieces, *characters], b"".join(tables))
+            return _bpe_model([*pieces, *characters], b"".join(tables))
     raise FileError(
         f"{path.parent} lacks the file {SPM}, and {path.name} has not been made of one; copy the file from the model "
         "that this one was made of."
     )
+
+
+def _bpe_model(pieces: Sequence[str], table: bytes) -> bytes:
+    """Returns a model of BPE with these ordinary pieces, of which the first is merged first, and a
+    `normalization_table`."""
+    special = [("<unk>", 0, UNKNOWN), ("<s>", 0, CONTROL), ("</s>", 0, CONTROL)]
+    ordinary = [(piece, -rank, NORMAL) for rank, piece in enumerate(pieces)]
+    parts = [piece_field(*piece) for piece in [*special, *ordinary]]
+    parts.append(field(2, field(3, BPE)))
+    name = b"user_defined" if table else b"identity"
+    return b"".join([*parts, field(3, field(1, name) + field(2, table))])
 
 
 def _m2m100_ids(folder: Path, ids: Mapping[str, Any], tokenizer: Settings) -> dict[str, Any]:
@@ -253,6 +264,11 @@ def write_tokenizer(folder: Path, vocab: Vocabulary, pieces: Sequence[str], dire
         "additional_special_tokens": [f"__{code}__" for code in codes],
         **settings,
     }
+
+
+def normalization_table(proto: bytes) -> bytes:
+    """Returns the precompiled_charsmap (2) of the normalizer_spec (3); empty for a model that does not normalize."""
+    return bytes(in_spec(proto, 3, 2, b""))
 
 
 def _nllb_tokenizer(ids: Mapping[str, int], normalization: bytes, settings: Mapping[str, Any]) -> Any:

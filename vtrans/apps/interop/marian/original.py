@@ -6,20 +6,18 @@ for each id, so that it neither splits nor joins text.
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from vtrans.apps.interop.comparison import IdPair, Outputs, Program
-from vtrans.system.errors import VtransError, need_packages
+from vtrans.system.errors import need_packages
 from vtrans.text.piece_table import is_byte
 from vtrans.text.vocabulary import EOS_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
 
 MODULE = "_pymarian"  # the compiled part of pymarian; the rest needs packages for its downloads
 _PROGRAM = f"import sys, {MODULE}; sys.exit({MODULE}.main(sys.argv[1:]))"
-SECONDS = 600  # until a run counts as hanging
 # Each sentence is a batch, because the limit of a translation is a multiple of the longest source of its batch.
 _SETTINGS = ("--cpu-threads", "1", "--workspace", "512", "--quiet", "--max-length", "10000", "--mini-batch", "1")
 
@@ -31,19 +29,19 @@ class MarianModel(Program):
 
     def __init__(self, model: Path, src: Vocabulary, tgt: Vocabulary, *, translates: bool) -> None:
         need_packages("pymarian is not installed", "marian", MODULE)
-        self.model, self.translates = model.absolute(), translates
+        self.path, self.translates = model.absolute(), translates
         self._words = {"src": _words(src), "tgt": _words(tgt)}
 
     def logprobs(self, pairs: Sequence[IdPair]) -> list[list[float]]:
         texts = {"src": [source for source, _ in pairs], "tgt": [target for _, target in pairs]}
-        lines = self._run(["score", "--model", str(self.model), "--word-scores", "--train-sets", "src", "tgt"], texts)
+        lines = self._run(["score", "--model", str(self.path), "--word-scores", "--train-sets", "src", "tgt"], texts)
         return [[float(score) for score in line.rpartition("WordScores=")[2].split()] for line in lines]
 
     def translate(self, ours: Outputs) -> list[list[int]] | None:
         search = ours.search
         if not self.translates:
             return None
-        command = ["decode", "--models", str(self.model), "--quiet-translation", "--input", "src"]
+        command = ["decode", "--models", str(self.path), "--quiet-translation", "--input", "src"]
         command += ["--beam-size", str(search.beam), "--normalize", str(search.alpha)]
         command += ["--max-length-factor", str(search.max_ratio)]
         if SPECIAL_PIECES[UNK_ID] not in search.suppress:
@@ -60,17 +58,7 @@ class MarianModel(Program):
                 _write(folder / side, (" ".join(words[id] for id in ids[:-1]) for ids in texts.get(side, ())))
             options = ["--vocabs", "src.txt", "tgt.txt", "--output", "out", *_SETTINGS]
             program = [sys.executable, "-c", _PROGRAM, *command, *options]
-            try:
-                done = subprocess.run(program, capture_output=True, cwd=folder, timeout=SECONDS)
-            except subprocess.TimeoutExpired:
-                raise VtransError(f"Marian did not finish with {self.model} in {SECONDS} seconds.") from None
-            out = folder / "out"
-            lines = out.read_bytes().decode().split("\n")[:-1] if out.exists() else []
-        if done.returncode or len(lines) != len(texts["src"]):
-            said = done.stderr.decode(errors="replace").strip().split("\n")
-            why = next((line.partition("Error: ")[2] for line in said if "Error: " in line), said[-1])
-            raise VtransError(f"Marian cannot run {self.model}: {why[:300].rstrip('.') or done.returncode}.")
-        return lines
+            return self.run(program, len(texts["src"]), folder, out=folder / "out")
 
 
 def _words(vocab: Vocabulary) -> dict[int, str]:
