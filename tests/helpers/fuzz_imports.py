@@ -17,7 +17,7 @@ from safetensors.torch import load
 
 from vtrans.apps.interop.formats import read_model
 from vtrans.apps.interop.imported import install
-from vtrans.apps.interop.marian.files import open_npz
+from vtrans.apps.interop.marian.importer import open_npz
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.translate.translator import Translator
 

@@ -19,8 +19,14 @@ from drawn import each_with
 from vtrans.apps.interop.comparison import compare, outputs
 from vtrans.apps.interop.imported import install
 from vtrans.apps.interop.marian import original
-from vtrans.apps.interop.marian.files import Value, read_mapping
-from vtrans.apps.interop.marian.importer import EXPECTED, EXPECTED_OF_EARLIER, EXPECTED_OF_RNN, read
+from vtrans.apps.interop.marian.importer import (
+    EXPECTED,
+    EXPECTED_OF_EARLIER,
+    EXPECTED_OF_RNN,
+    Value,
+    read,
+    read_mapping,
+)
 from vtrans.model.checkpoint import LoadedModel
 from vtrans.model.network import Transformer
 from vtrans.system.errors import FileError

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from vtrans.apps.interop.marian.files import open_npz
+from vtrans.apps.interop.marian.importer import open_npz
 from vtrans.system.errors import FileError
 
 ARRAYS: dict[str, np.ndarray[Any, Any]] = {

@@ -89,7 +89,10 @@ def read(folder: Path, options: MutableMapping[str, Any]) -> Imported:
     else:
         src, tgt = _vocabularies(folder, config)
     model = _model_config(config)
-    search, left_out = _search_config(folder, config, tokenizer, tgt, model)
+    path = folder / names.GENERATION
+    # transformers reads no setting of the search from config.json if there is the other file.
+    generation = Settings(read_object(path), str(path)) if path.is_file() else config
+    search, left_out = _search_config(config, generation, tokenizer, tgt, model)
     tensors = _tensors(folder)
     weights = weights_in(tensors, HUGGING_FACE, model, (src, tgt), config.get("decoder_start_token_id"))
     # Early versions of transformers saved the positions.
@@ -102,7 +105,7 @@ def read(folder: Path, options: MutableMapping[str, Any]) -> Imported:
         positions = partial(multilingual.positions, model.max_positions, model.d_model, pad)
         languages, tags, theirs = (wanted.pair,), {wanted.pair.tgt: wanted.begins_source}, wanted.theirs
         forced = theirs[1]
-    notes = (f"weights: {tensors.path.name}", *left_out, *_ignored(folder, config, forced))
+    notes = (f"weights: {tensors.path.name}", *left_out, *_ignored(config, generation, forced))
     name = f"Hugging Face {NAMES[config.values['model_type']]}"
     sources = Sources(model, weights | {"src_positions.weight": positions})
     original = partial(TransformersModel, folder, src.order, tgt.order, theirs)
@@ -174,12 +177,9 @@ def _model_config(config: Settings) -> ModelConfig:
 
 
 def _search_config(
-    folder: Path, config: Settings, tokenizer: Mapping[str, Any], tgt: Vocabulary, model: ModelConfig
+    config: Settings, settings: Settings, tokenizer: Mapping[str, Any], tgt: Vocabulary, model: ModelConfig
 ) -> tuple[SearchConfig, list[str]]:
-    """Returns the settings of the search, and a note about each one that is left out."""
-    path = folder / names.GENERATION
-    # transformers reads no setting of the search from config.json if there is the other file.
-    settings = Settings(read_object(path), str(path)) if path.is_file() else config
+    """Returns the search that `settings` describe, and a note about each setting that is left out."""
     advice = "remove it from the file to import the model without this rule, which may change translations"
     if config.get("model_type") != multilingual.KIND:  # its first token is that of the direction
         settings.check({"forced_bos_token_id": (None,)}, advice)
@@ -212,18 +212,15 @@ def _search_config(
     return settings.section(SearchConfig, values), left_out
 
 
-def _ignored(folder: Path, config: Settings, forced: int | None) -> list[str]:
-    """Returns a note about each setting of the folder that is ignored and may change a translation. `forced` is the
-    token with which translations begin."""
+def _ignored(config: Settings, generation: Settings, forced: int | None) -> list[str]:
+    """Returns a note about each setting that is ignored and may change a translation. `forced` is the token with which
+    translations begin."""
     neutral = NEUTRAL | {key: config.get(key) for key in ("decoder_start_token_id", "pad_token_id", "eos_token_id")}
     neutral["forced_bos_token_id"] = forced
-    files = {names.CONFIG: config.values}
-    if (folder / names.GENERATION).is_file():
-        files[names.GENERATION] = read_object(folder / names.GENERATION)
     return [
-        f"{key} {value!r:.80} of {name} is ignored"
-        for name, settings in files.items()
-        for key, value in settings.items()
+        f"{key} {value!r:.80} of {Path(settings.name).name} is ignored"
+        for settings in [config, generation][: 1 + (generation is not config)]
+        for key, value in settings.values.items()
         if key not in KNOWN and value and value != neutral.get(key)
     ]
 
