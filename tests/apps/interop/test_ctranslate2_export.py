@@ -198,7 +198,7 @@ def test_suppressed_subwords_are_left_out_of_the_softmax(bias: bool, tiny_data: 
     before = {name: weight.clone() for name, weight in loaded.model.state_dict().items()}
     found = export(loaded, tmp_path / "out", QUIET, samples=LINES)
     assert found.largest < 2e-4
-    assert read_model(tmp_path / "out").search.suppress == ()
+    assert read_model(tmp_path / "out").model.search.suppress == ()
     _, program = written(loaded, tmp_path / "again")
     translations = program.translate(encoded(loaded, LINES))
     assert translations is not None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -313,49 +314,28 @@ def open_npz(path: Path) -> ForeignTensors:
 def read_mapping(data: bytes, name: str) -> dict[str, Value]:
     """Returns the entries of a mapping in YAML in order. `name` is what errors call the text.
 
-    Scalars stay texts, because YAML would take the piece `no` for false. Raises FileError for tags, anchors, aliases,
-    deeper nesting, keys that occur twice and other encodings than UTF-8, and InputError without PyYAML.
+    Scalars stay texts, because YAML would take the piece `no` for false. Raises FileError for anything but texts and
+    lists of texts in UTF-8, and InputError without PyYAML.
     """
     try:
         import yaml
     except ImportError:
         raise InputError("PyYAML, which reads Marian's files, is not installed; run `pip install pyyaml`.") from None
+    loader = yaml.CBaseLoader if yaml.__with_libyaml__ else yaml.BaseLoader  # which ignore tags
+    start, end = yaml.CollectionStartEvent, yaml.CollectionEndEvent
     try:
-        return _mapping(yaml, data.decode("utf-8-sig"))
-    except UnicodeDecodeError:
-        raise FileError(f"{name} must be UTF-8 text.") from None
-    except (yaml.YAMLError, ValueError, OverflowError) as error:
+        text = data.decode("utf-8-sig")
+        events = yaml.parse(text, Loader=loader)
+        depths = accumulate(isinstance(event, start) - isinstance(event, end) for event in events)
+        if any(depth > 2 for depth in depths):  # of which the parser in C would crash
+            raise ValueError("it is nested too deeply")
+        entries: dict[str, Value] = yaml.load(text, Loader=loader) or {}
+        values = [item for value in entries.values() for item in (value if isinstance(value, list) else [value])]
+        if not all(isinstance(value, str) for value in values):
+            raise ValueError("a value is something else")
+    except (yaml.YAMLError, ValueError, OverflowError, AttributeError) as error:
         problem = " ".join(str(error).split()).replace('in "<unicode string>", ', "")
         raise FileError(
             f"{name} must be a mapping of texts, numbers and lists of them, as Marian writes it; {problem[:200]}."
         ) from None
-
-
-def _mapping(yaml: Any, text: str) -> dict[str, Value]:
-    """Returns the entries of a mapping. Raises an error of PyYAML, or ValueError or OverflowError, for other text."""
-    # Events of the parser leave scalars as texts, and take no memory for what is refused.
-    events = yaml.parse(text, Loader=yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader)
-    scalar = yaml.ScalarEvent
-
-    def expected(*kinds: type) -> Any:
-        event = next(events)
-        if not isinstance(event, kinds) or getattr(event, "anchor", None) or getattr(event, "tag", None):
-            raise ValueError(f"line {event.start_mark.line + 1} has something else, such as a tag or an anchor")
-        return event
-
-    entries: dict[str, Value] = {}
-    expected(yaml.StreamStartEvent)
-    if isinstance(expected(yaml.DocumentStartEvent, yaml.StreamEndEvent), yaml.StreamEndEvent):
-        return entries
-    expected(yaml.MappingStartEvent)
-    while isinstance(key := expected(scalar, yaml.MappingEndEvent), scalar):
-        if key.value in entries:
-            raise ValueError(f"the key {key.value[:60]!r} occurs twice")
-        value = expected(scalar, yaml.SequenceStartEvent)
-        items = []
-        while not isinstance(value, scalar) and isinstance(item := expected(scalar, yaml.SequenceEndEvent), scalar):
-            items.append(item.value)
-        entries[key.value] = value.value if isinstance(value, scalar) else items
-    expected(yaml.DocumentEndEvent)
-    expected(yaml.StreamEndEvent)
     return entries
