@@ -51,16 +51,8 @@ def score(
     from vtrans.score.metrics import score as run_score
     from vtrans.text.languages import language_of_file
 
-    if comet and src is None:
-        raise InputError("--comet needs the source text; add --src FILE.")
-    if src and baseline:
-        raise InputError("--baseline tests BLEU, chrF and TER only; leave it or --src and --comet out.")
+    _check(references, hyp, baseline, src, comet)
     console = Console(quiet=quiet)
-    if hyp is None and stdin_is_terminal():
-        raise InputError(
-            "there is no hypothesis: name it with --hyp FILE, or redirect it, as in `vtrans score REF < FILE`"
-            + ("; all the files named are references." if len(references) > 1 else ".")
-        )
     refs = [read_all(path, on_bad_utf8, console) for path in references]
     hypotheses = read_all(hyp, on_bad_utf8, console)
     settings: dict[str, Any] = {"tokenize": tokenize, "lowercase": lowercase}
@@ -93,3 +85,18 @@ def score(
     else:
         for result in results:
             print_line(result.text)
+
+
+def _check(
+    references: list[Path], hyp: Path | None, baseline: Path | None, src: Path | None, comet: Path | None
+) -> None:
+    """Raises InputError if a file is missing, or two exclude each other."""
+    if comet and src is None:
+        raise InputError("--comet needs the source text; add --src FILE.")
+    if src and baseline:
+        raise InputError("--baseline tests BLEU, chrF and TER only; leave it or --src and --comet out.")
+    if hyp is None and stdin_is_terminal():
+        raise InputError(
+            "there is no hypothesis: name it with --hyp FILE, or redirect it, as in `vtrans score REF < FILE`"
+            + ("; all the files named are references." if len(references) > 1 else ".")
+        )

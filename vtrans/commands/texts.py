@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from vtrans.commands.chunks import join, missing, settings_of, shard_of, size_and_time, translate_chunks
+from vtrans.commands.chunks import join, missing, read_job, settings_of, shard_of, size_and_time, translate_chunks
 from vtrans.commands.lines import many, progress, source_of, stdin_is_terminal, writer
 from vtrans.commands.shared_options import BAD_UTF8, check_line_counts, check_output
 from vtrans.config.keys import flag, number, path, text
@@ -79,13 +79,22 @@ class Text:
         named = {"input": self.input, "prefixes": self.prefixes, "constraints": self.constraints}
         return {name: path for name, path in named.items() if path}
 
-    def check(self, others: list[tuple[str, Path | None]]) -> None:
+    @property
+    def begun(self) -> str | None:
+        """The engine with which the chunks of `output` were begun, if there are any. Others round differently, and some
+        machines lack a compiler."""
+        job = read_job(self.output) if self.chunk_lines and self.output else None
+        return job["common"]["engine"] if job else None
+
+    def check(self, others: list[tuple[str, Path | None]], *, memory: Path | None = None) -> None:
         """Raises InputError for a wrong division, if the output would replace an input or one of the other files, which
         have flags, or if there is not one prefix or constraint per line."""
         if self.chunk_lines is None and self.shard is not None:
             raise InputError("`shard` only applies to chunks; add `chunk_lines`, or leave it out.")
         if self.chunk_lines and (self.input is None or self.output is None):
             raise InputError("`chunk_lines` needs `input`, a file, and `output`, a folder.")
+        if self.chunk_lines and memory:
+            raise InputError("`memory` cannot be used with `chunk_lines`, because it may change while jobs run.")
         if self.chunk_lines and self.line_buffered:
             raise InputError("`line_buffered` is for input that arrives line by line; leave it or `chunk_lines` out.")
         shard_of(self.shard or "1/1")

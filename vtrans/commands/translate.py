@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from vtrans.commands import applications
-from vtrans.commands.chunks import read_job
 from vtrans.commands.generated import Given, argument, generated, option
 from vtrans.commands.lines import many
 from vtrans.commands.shared_options import GLOSSARY, SEARCH_PANEL, STORED, Ensemble, Processes, Quiet, Threads, To
@@ -191,9 +190,7 @@ def translate(
     others += [("--model", file) for file in models.paths]
     targets = documents.targets(files, text.output, others) if files else {}
     search = _checked_search(search, sampling, sampling_options, mbr, no_retry)
-    text.check(others)
-    if text.chunk_lines and reading.memory:
-        raise InputError("`memory` cannot be used with `chunk_lines`, because it may change while jobs run.")
+    text.check(others, memory=reading.memory)
     console = Console(quiet=quiet)
     from vtrans.translate.translation import TranslateOptions
 
@@ -207,19 +204,13 @@ def translate(
         **reading.options(models, to, console, confidence=output.confidence, documents=bool(files)),
         to=to,
     )
-    job = read_job(text.output) if text.chunk_lines and text.output else None
-    begun = job["common"]["engine"] if job else None  # others round differently, and some machines lack a compiler
-    load_model = partial(_loaded, models, engine, begun, search, options, console, not no_retry)
+    load_model = partial(_loaded, models, engine, text.begun, search, options, console, not no_retry)
     if targets:
-        written = None
+        application, written = applications.documents("command_line"), None
         if text.output and len(targets) > 1:
             settings = engine, search, no_retry, reading, sampling, sampling_options, mbr, documents, to
-            written = applications.documents("command_line").Written(
-                text.output, _settings_of(models, reading, settings)
-            )
-        applications.documents("command_line").translate_files(
-            load_model, targets, options, documents, division, console, written
-        )
+            written = application.Written(text.output, _settings_of(models, reading, settings))
+        application.translate_files(load_model, targets, options, documents, division, console, written)
         return
     common = {**output_affecting(engine), "weights": list(models.weights) or None, "no_retry": no_retry}
     translate_text(load_model, models.paths, common, options, text, division, console)

@@ -138,13 +138,6 @@ class SearchConfig:
         speed_only=True,
     )
 
-    @property
-    def has_rules(self) -> bool:
-        """Whether rules forbid tokens or change their probabilities."""
-        return (
-            bool(self.min_length or self.no_repeat_ngram or self.suppress or self.begin) or self.repetition_penalty != 1
-        )
-
     def with_beam(self, beam: int) -> SearchConfig:
         """These settings with one beam of that width."""
         return dataclasses.replace(self, beam=beam, beam_groups=1)
