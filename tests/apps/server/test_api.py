@@ -89,19 +89,6 @@ def test_detect_returns_the_served_languages_best_first(both_ways: Client) -> No
     assert both_ways.form("/detect", {"q": "12"}).json == [{"language": "en", "confidence": 0.0}]
 
 
-@pytest.mark.parametrize("missing", ["q", "source", "target"])
-def test_a_missing_parameter_has_the_sentence_of_libretranslate(client: Client, missing: str) -> None:
-    fields = {name: value for name, value in (("q", "a"), ("source", "en"), ("target", "de")) if name != missing}
-    reply = client.post("/translate", **fields)
-    assert reply.status == 400
-    assert reply.json == {"error": f"Invalid request: missing {missing} parameter"}
-
-
-def test_an_unknown_language_has_the_sentence_of_libretranslate(client: Client) -> None:
-    reply = client.translate("a", target="zz")
-    assert (reply.status, reply.json) == (400, {"error": "zz is not supported"})
-
-
 def test_a_failure_answers_500_and_its_text_is_not_logged() -> None:
     def broken(lines: list[str], wanted: object, ready: object) -> None:
         raise ValueError(f"cannot translate {lines}")
@@ -209,7 +196,6 @@ def test_words_get_a_confidence_if_a_request_asks_for_it() -> None:
         ]
         assert "confidences" not in client.translate(text).json
         assert client.translate("<b>a b</b>", format="html", confidence=True).json["confidences"] == []
-        assert client.translate("a", confidence="maybe").status == 400
 
 
 def test_what_a_model_cannot_do_is_refused_and_not_listed() -> None:

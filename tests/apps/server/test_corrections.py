@@ -16,7 +16,7 @@ from vtrans.apps.documents.document import Translated
 from vtrans.apps.documents.memory import Memory
 from vtrans.apps.documents.pairs import PairCollector
 from vtrans.apps.server.batching import RequestOptions
-from vtrans.apps.server.limits import Keys, Limits
+from vtrans.apps.server.limits import Keys
 from vtrans.system.errors import FileError
 from vtrans.text.languages import Languages
 from vtrans.translate.steps.line import Line
@@ -86,27 +86,6 @@ def test_without_a_memory_corrections_are_refused() -> None:
     with serving() as client:
         assert suggest(client, "a", "b") == 403
         assert not client.get("/frontend/settings").json["suggestions"]
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"q": ""},
-        {"s": " "},
-        {"s": "x" * 11},
-        {"source": "auto"},
-        {"target": "fr"},
-        {"target": "en"},
-        {"q": "\0"},
-        {"s": "\ud800"},
-        {"q": "See {x}", "s": "Siehe {y}"},
-        {"q": "a", "s": "b %s"},
-    ],
-)
-def test_a_wrong_correction_is_refused(tmp_path: Path, fields: dict[str, str]) -> None:
-    with correcting(tmp_path / "m", limits=Limits(characters=10)) as client:
-        assert suggest(client, **{"q": "a", "s": "b", **fields}) == 400
-    assert len(Memory(tmp_path / "m")) == 0
 
 
 def test_a_page_of_another_site_cannot_correct(tmp_path: Path) -> None:

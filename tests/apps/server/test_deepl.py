@@ -75,31 +75,6 @@ def test_the_key_is_in_the_header(client: Client) -> None:
         assert call(open_to_all, "GET", "/v2/usage", TWO).status == 200
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"text": None},
-        {"text": []},
-        {"text": "\0"},
-        {"target_lang": 3},
-        {"target_lang": "D-E"},
-        {"source_lang": "d"},
-        {"tag_handling": 7},
-        {"ignore_tags": [1]},
-        {"split_sentences": "none"},
-        {"preserve_formatting": "maybe"},
-        {"formality": ["more"]},
-        {"glossary_id": "x", "source_lang": None},
-        {"glossary_ids": ["x"]},
-        {"translation_memory_id": "x"},
-    ],
-)
-def test_wrong_parameters_are_refused(client: Client, fields: dict[str, Any]) -> None:
-    reply = translated(client, **{"text": "a", **fields})
-    assert (reply.status, list(reply.json)) == (400, ["message"])
-    assert any(name in reply.json["message"] for name in (*fields, "source_lang", "NUL"))
-
-
 def test_a_glossary_belongs_to_a_key(client: Client) -> None:
     id = call(client, "POST", "/v3/glossaries", name="n", dictionaries=[DICTIONARY]).json["glossary_id"]
     for method, path, fields in (
@@ -121,27 +96,6 @@ def test_a_glossary_belongs_to_a_key(client: Client) -> None:
         "text/tab-separated-values",
     )
     assert client.send("GET", f"/v2/glossaries/{id}/entries", Authorization=ONE, Accept="text/csv").status == 415
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"name": ""},
-        {"name": 3},
-        {"dictionaries": []},
-        {"dictionaries": "x"},
-        {"dictionaries": [3]},
-        {"dictionaries": [DICTIONARY, DICTIONARY]},
-        {"dictionaries": [{**DICTIONARY, "target_lang": "en"}]},
-        {"dictionaries": [{**DICTIONARY, "target_lang": "xx"}]},
-        {"dictionaries": [{**DICTIONARY, "entries": ""}]},
-        {"dictionaries": [{**DICTIONARY, "entries_format": "json"}]},
-    ],
-)
-def test_wrong_glossaries_are_refused(client: Client, fields: dict[str, Any]) -> None:
-    reply = call(client, "POST", "/v3/glossaries", **{"name": "n", "dictionaries": [DICTIONARY], **fields})
-    assert (reply.status, list(reply.json)) == (400, ["message"])
-    assert call(client, "GET", "/v3/glossaries").json == {"glossaries": []}
 
 
 def test_a_key_has_room_for_so_many_glossaries(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:

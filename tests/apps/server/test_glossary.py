@@ -11,7 +11,6 @@ from translators import translator
 
 from vtrans.apps.documents.document import Translated
 from vtrans.apps.server.batching import RequestOptions
-from vtrans.apps.server.libretranslate import GLOSSARY_CHARACTERS, GLOSSARY_TERMS
 from vtrans.apps.server.models import workers_for
 from vtrans.system.errors import InputError
 from vtrans.translate.division import Division
@@ -35,30 +34,6 @@ def test_a_request_may_have_a_glossary() -> None:
         nothing: list[Any] = [None, {}, []]
         for empty in nothing:
             assert client.translate("x", glossary=empty).json["translatedText"] == "None"
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        "dog",
-        3,
-        [["dog"]],
-        [["dog", "a", "b"]],
-        [["dog", 3]],
-        {"dog": ""},
-        {" ": "Hund"},
-        {"dog": "Hund||Hunde"},
-        {"dog": None},
-        {"dog": "\0"},
-        {"dog": "x" * (GLOSSARY_CHARACTERS + 1)},
-        [["dog", "Hund"], ["dog", "Hunde"]],
-        {f"t{i}": "x" for i in range(GLOSSARY_TERMS + 1)},
-    ],
-)
-def test_a_wrong_glossary_is_refused(wrong: Any) -> None:
-    with serving(translate=named) as client:
-        reply = client.translate("x", glossary=wrong)
-        assert (reply.status, "glossary" in reply.json["error"]) == (400, True)
 
 
 def test_terms_of_a_request_come_before_those_of_the_server_and_text_is_protected() -> None:

@@ -39,11 +39,11 @@ def test_clients_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     for i in range(1000):
         now[0] += 0.001
         rate.take(f"client {i}")
-        assert len(rate._used) <= 10
+        assert len(rate._restored) <= 10
     now[0] += 60
     for _ in range(10):
         rate.take("last")
-    assert list(rate._used) == ["last"]
+    assert list(rate._restored) == ["last"]
 
 
 def test_keys_are_lines(tmp_path: Path) -> None:

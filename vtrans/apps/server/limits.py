@@ -87,31 +87,26 @@ class RateLimit:
 
     def __init__(self, per_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.per_minute, self._clock = per_minute, clock
-        self._used: dict[str, tuple[float, float]] = {}  # requests used up, and when that was true
+        self._restored: dict[str, float] = {}  # when a client has all its requests again, roughly in this order
 
     def take(self, client: str) -> float:
         """Counts a request of this client. Returns 0, or the seconds to wait if it is one too many."""
         if not self.per_minute:
             return 0.0
-        now = self._clock()
         if seconds := self.seconds(client):
             return seconds
-        used = self._now_used(client, now)
-        self._used.pop(client, None)  # the dictionary is ordered by time
-        self._used[client] = used + 1, now
-        for oldest in list(islice(self._used, 2)):  # one was added, so two at a time keep it small
-            if len(self._used) > REMEMBERED or self._now_used(oldest, now) == 0:
-                del self._used[oldest]
+        now = self._clock()
+        self._restored[client] = max(self._restored.pop(client, now), now) + 60 / self.per_minute
+        for oldest in list(islice(self._restored, 2)):  # one was added, so two at a time keep it small
+            if len(self._restored) > REMEMBERED or self._restored[oldest] <= now:
+                del self._restored[oldest]
         return 0.0
 
     def seconds(self, client: str) -> float:
         """Returns the seconds until this client may send a request. There must be a limit."""
-        used = self._now_used(client, self._clock())
-        return max(0.0, used + 1 - self.per_minute) * 60 / self.per_minute
-
-    def _now_used(self, client: str, now: float) -> float:
-        used, then = self._used.get(client, (0.0, now))
-        return max(0.0, used - (now - then) * self.per_minute / 60)
+        now = self._clock()
+        used = max(self._restored.get(client, now) - now, 0.0)  # as the seconds that it takes to get them again
+        return max(0.0, round(used + 60 / self.per_minute - 60, 6))
 
 
 class Keys:

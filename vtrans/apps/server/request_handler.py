@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from traceback import walk_tb
 from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
@@ -218,8 +219,5 @@ async def unless_gone(request: Request, work: Awaitable[Any]) -> Any:
 
 def _place(error: Exception) -> str:
     """Returns the type of an exception and where it was raised. Its message may contain text of the request."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    where = f" in {trace.tb_frame.f_code.co_name}, line {trace.tb_lineno}" if trace is not None else ""
-    return type(error).__name__ + where
+    *_, (frame, line) = walk_tb(error.__traceback__)
+    return f"{type(error).__name__} in {frame.f_code.co_name}, line {line}"

@@ -85,21 +85,17 @@ class DictionarySize(BaseModel):
         return cls(source_lang=languages.src, target_lang=languages.tgt, entry_count=len(entries))
 
 
-class Glossary2(DictionarySize):
-    """A glossary in version 2 of the interface."""
-
+class NamedGlossary(BaseModel):
     glossary_id: str
     name: str
     creation_time: str
+
+
+class Glossary2(DictionarySize, NamedGlossary):
     ready: Literal[True] = True
 
 
-class Glossary3(BaseModel):
-    """A glossary in version 3 of the interface."""
-
-    glossary_id: str
-    name: str
-    creation_time: str
+class Glossary3(NamedGlossary):
     dictionaries: list[DictionarySize]
 
 
@@ -154,15 +150,15 @@ class Glossaries:
 
     def get(self, owner: str, id: str) -> StoredGlossary:
         """Returns a glossary. Raises a Refusal if the owner has none of this name."""
-        glossary = self._known.get((owner, id))
-        if glossary is None:
-            query = "SELECT id, name, made, dictionaries FROM glossaries WHERE owner = ? AND id = ?"
-            if not (found := self._read(query, owner, id)):
-                raise Refusal(404, "Glossary not found.")
-            if len(self._known) >= REMEMBERED:
-                self._known.clear()
-            self._known[owner, id] = glossary = found[0]
-        return glossary
+        query = "SELECT id, name, made, dictionaries FROM glossaries WHERE owner = ? AND id = ?"
+        with self._lock:
+            if (owner, id) not in self._known:
+                if not (found := self._read(query, owner, id)):
+                    raise Refusal(404, "Glossary not found.")
+                if len(self._known) >= REMEMBERED:
+                    self._known.clear()
+                self._known[owner, id] = found[0]
+            return self._known[owner, id]
 
     def put(self, owner: str, glossary: StoredGlossary) -> StoredGlossary:
         """Stores and returns a glossary, new or changed. Raises a Refusal if the owner has too many terms."""
@@ -190,9 +186,10 @@ class Glossaries:
 
     def delete(self, owner: str, id: str) -> None:
         """Deletes a glossary. Raises a Refusal if the owner has none of this name."""
-        self.get(owner, id)
-        self._file.change("DELETE FROM glossaries WHERE id = ?", id)
-        self._known.pop((owner, id), None)
+        with self._lock:
+            self.get(owner, id)
+            self._file.change("DELETE FROM glossaries WHERE id = ?", id)
+            self._known.pop((owner, id), None)
 
     def _read(self, query: str, *values: str) -> list[StoredGlossary]:
         return [
