@@ -30,9 +30,6 @@ from suite import (  # noqa: F401 - hooks of pytest
     pytest_addoption,
     pytest_collection_modifyitems,
     pytest_report_header,
-    pytest_runtest_call,
-    pytest_runtest_logreport,
-    pytest_sessionfinish,
 )
 
 from vtrans.data.store import DataFolder

@@ -1,7 +1,5 @@
-"""Hooks of pytest, which conftest.py imports: a quick choice of the tests, and what is said about a whole suite."""
+"""Hooks of pytest, which conftest.py imports: choices of tests, and the seed of their cases."""
 
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import drawn
@@ -11,16 +9,12 @@ import pytest
 # Modules of tests/helpers whose functions depend on VTRANS_SEED.
 DRAWING = ("drawn", "networks", "translators", "fakes", "foreign", "near_ties")
 SLOW_LIST = Path(__file__).parents[1] / "slow.txt"
-SLOW, LONG = 0.1, 1.0  # seconds of processor time, and in all
-_SLOW = "slow"  # the property of a report that says so
-_slow = set[str]()  # test functions of which a case is slow
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("vtrans")
     group.addoption("--quick", action="store_true", help="Leave out what tests/slow.txt lists or the mark slow has.")
     group.addoption("--laws", action="store_true", help="Run only tests whose cases VTRANS_SEED draws.")
-    group.addoption("--list-slow", action="store_true", help="Write tests/slow.txt anew, in a run of all tests.")
 
 
 def pytest_report_header() -> str:
@@ -56,26 +50,3 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if isinstance(item, pytest.Function) and hypothesis.is_hypothesis_test(item.obj):
                 hypothesis.seed(int(drawn.SEED))(item.obj)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """Measures the processor time of a test and of the processes that it waits for, and the time that it takes, without
-    its fixtures."""
-    before = os.times()
-    try:
-        yield
-    finally:
-        passed = [after - then for after, then in zip(os.times(), before, strict=True)]
-        if sum(passed[:4]) > SLOW or passed[4] > LONG:
-            item.user_properties.append((_SLOW, function_of(item)))
-
-
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Collects the slow tests, also those of other processes, whose reports come here."""
-    _slow.update(str(value) for name, value in report.user_properties if name == _SLOW)
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    if session.config.getoption("list_slow") and not hasattr(session.config, "workerinput"):
-        SLOW_LIST.write_text("".join(f"{name}\n" for name in sorted(_slow)), encoding="utf-8")

@@ -35,16 +35,11 @@ class Crash(BaseException):
 AVERAGED = (*EVERY_STEP, "train.ema=0.9")
 
 
-@pytest.fixture(scope="module")
-def averaged_run(tmp_path_factory: pytest.TempPathFactory, tiny_data: DataFolder) -> RunFolder:
-    return tiny_train(tiny_data, tmp_path_factory.mktemp("averaged") / "run", *AVERAGED)
-
-
 @pytest.mark.parametrize(
     ("owner", "name", "step"), some([(Validation, "measure", 22), (Metrics, "write", 14), (Progress, "rank", 14)], 1)
 )
 def test_a_failing_validation_loses_no_update(
-    tmp_path: Path, tiny_data: DataFolder, averaged_run: RunFolder, owner: type, name: str, step: int
+    tmp_path: Path, tiny_data: DataFolder, owner: type, name: str, step: int
 ) -> None:
     """A crash in the validation, or between it and the state that records it."""
     works = getattr(owner, name)
@@ -64,7 +59,7 @@ def test_a_failing_validation_loses_no_update(
         run = RunFolder(tmp_path / "run")
         assert run.state_steps() == [step]
         assert load_model(run.last).training["step"] == step
-    same(tiny_train(tiny_data, tmp_path / "run", *AVERAGED), averaged_run)
+    same(tiny_train(tiny_data, tmp_path / "run", *AVERAGED), tiny_train(tiny_data, tmp_path / "whole", *AVERAGED))
 
 
 Moment = dict[Path, bytes | None]  # the files of a folder with their bytes, and its subfolders
@@ -97,12 +92,10 @@ class Moments:
         return call
 
     def record(self) -> None:
-        found = {path.relative_to(self.folder): None if path.is_dir() else path.read_bytes() for path in self.paths()}
+        paths = sorted(self.folder.rglob("*"))
+        found = {path.relative_to(self.folder): None if path.is_dir() else path.read_bytes() for path in paths}
         if self.recorded[-1:] != [found]:
             self.recorded.append(found)
-
-    def paths(self) -> list[Path]:
-        return sorted(self.folder.rglob("*"))
 
 
 def written(moment: Moment) -> int:
@@ -125,11 +118,11 @@ def distinct(moments: list[Moment]) -> list[Moment]:
     return [min(group, key=lambda moment: written(moment) or math.inf) for group in groups]
 
 
-def moments_of(folder: Path, *settings: str, data: DataFolder, fresh: bool = False) -> list[Moment]:
+def moments_of(folder: Path, *settings: str, data: DataFolder, **options: Any) -> list[Moment]:
     """The moments of a training in this folder."""
     with pytest.MonkeyPatch.context() as patch:
         moments = Moments(patch, folder)
-        tiny_train(data, folder, *settings, fresh=fresh)
+        tiny_train(data, folder, *settings, **options)
     return moments.recorded
 
 
@@ -153,12 +146,10 @@ def test_starting_over_keeps_its_model(tmp_path: Path, tiny_data: DataFolder, ti
     settings = ("train.max_steps=2", "train.checkpoint_every=2")
     elsewhere = shutil.copyfile(source, tmp_path / "source.safetensors")
     expected = tiny_train(tiny_data, tmp_path / "expected", *settings, init_from=elsewhere)
-    with pytest.MonkeyPatch.context() as patch:
-        moments = Moments(patch, run.path)
-        tiny_train(tiny_data, run.path, *settings, init_from=source, fresh=True)
+    moments = moments_of(run.path, *settings, data=tiny_data, init_from=source, fresh=True)
     same(run, expected)
     model = elsewhere.read_bytes()
-    for number, moment in enumerate(moments.recorded):
+    for number, moment in enumerate(moments):
         if model not in moment.values():
             left = after_crash(moment, tmp_path / str(number))
             same(tiny_train(tiny_data, left.path, *settings), expected)
