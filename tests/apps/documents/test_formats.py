@@ -154,9 +154,15 @@ XML = {
         "<xliff><file><body><trans-unit><source>A dog</source></trans-unit></body></file></xliff>",
     ),
 }
-OFFICE_FILES = {".docx": docx("<w:p/>"), ".odt": zipped(content_xml=CONTENT % "<text:p/>")}
-NO_XML = {".txt", ".html", ".htm", ".srt", ".vtt", ".po", ".pot", ".md", ".markdown", ".json", ".arb", ".strings",
-          ".xcstrings"}  # fmt: skip
+OFFICE_FILES = {
+    ".docx": docx("<w:p/>"),
+    ".odt": zipped(content_xml=CONTENT % "<text:p/>"),
+    ".pptx": zipped(ppt__slides__slide1_xml="<a/>"),
+    ".xlsx": zipped(xl__sharedStrings_xml="<a/>"),
+    ".epub": zipped(a_xhtml="<a/>"),
+}
+NO_XML = {".txt", ".html", ".htm", ".srt", ".vtt", ".po", ".pot", ".md", ".markdown", ".mdx", ".json", ".arb",
+          ".strings", ".xcstrings"}  # fmt: skip
 
 
 @pytest.mark.parametrize("ending", XML)

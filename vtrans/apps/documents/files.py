@@ -21,7 +21,13 @@ from vtrans.apps.documents.formats.app_strings.xcstrings import xcstrings_docume
 from vtrans.apps.documents.formats.flow import text_document
 from vtrans.apps.documents.formats.html import escape, html_encoding
 from vtrans.apps.documents.formats.markdown import markdown_document
-from vtrans.apps.documents.formats.office import docx_document, odt_document
+from vtrans.apps.documents.formats.office import (
+    docx_document,
+    epub_document,
+    odt_document,
+    pptx_document,
+    xlsx_document,
+)
 from vtrans.apps.documents.formats.po import charset, po_document, po_languages
 from vtrans.apps.documents.formats.subtitles import SubtitleDocument
 from vtrans.apps.documents.formats.tmx import tmx_document
@@ -45,6 +51,10 @@ ASCII = bytes(range(0x20, 0x7F)).replace(b"\\", b"\\u0041")
 KINDS = {"text": "strict", "html": "xmlcharrefreplace", "xml": "xmlcharrefreplace"}
 
 _WORD_PARTS = re.compile(r"word/(document|header\d*|footer\d*|footnotes|endnotes)\.xml")
+_SLIDES = re.compile(r"ppt/(slides/slide|notesSlides/notesSlide|diagrams/data)\d+\.xml")
+_CELLS = re.compile(r"xl/(sharedStrings|worksheets/sheet\d+)\.xml")
+_COLUMN = re.compile(r"""<tableColumn\b[^<>]*?\sname="([^"]*)\"""")
+_PAGES = re.compile(r".*\.(xhtml|html?|ncx)", re.IGNORECASE)
 _ZIP_ERRORS = (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, EOFError, OSError, zlib.error)
 
 
@@ -134,7 +144,7 @@ def _check_languages(named: tuple[str, str], filling: Filling, what: str = "file
         )
 
 
-def _zipped(is_text: Callable[[str], object], read: Callable[[str, str], Document]) -> Open:
+def _zipped(is_text: Callable[[str], object], read: Callable[..., Document]) -> Open:
     """Returns how a zip file with XML inside is opened; `is_text` says which members have text."""
 
     def opened(content: bytes, most: int, filling: Filling) -> Opened:
@@ -156,9 +166,16 @@ def _zipped(is_text: Callable[[str], object], read: Callable[[str, str], Documen
                     file.writestr(info, changed.get(info.filename, data), compress_type=info.compress_type)
             return made.getvalue()
 
-        return Opened([text for text, _ in parts], read, written)
+        return Opened([text for text, _ in parts], partial(read, target=filling.target), written)
 
     return opened
+
+
+def _xlsx(content: bytes, most: int, filling: Filling) -> Opened:
+    """Opens an .xlsx file. The names of the columns of its tables stay: formulas use them."""
+    tables = (data.decode(errors="replace") for info, data in _members(content, most) if "/tables/" in info.filename)
+    kept = {name for table in tables for name in _COLUMN.findall(table)}
+    return _zipped(_CELLS.fullmatch, partial(xlsx_document, kept=kept))(content, most, filling)
 
 
 def _members(content: bytes, most: int) -> list[tuple[zipfile.ZipInfo, bytes]]:
@@ -229,6 +246,9 @@ FORMATS: dict[str, Open] = {
     ".srt": _text(SubtitleDocument, _utf8),
     ".vtt": _text(partial(SubtitleDocument, escape=escape), _utf8),
     ".docx": _zipped(_WORD_PARTS.fullmatch, docx_document),
+    ".pptx": _zipped(_SLIDES.fullmatch, pptx_document),
+    ".xlsx": _xlsx,
+    ".epub": _zipped(_PAGES.fullmatch, epub_document),
     ".odt": _zipped({"content.xml", "styles.xml"}.__contains__, odt_document),
     **dict.fromkeys(
         (".po", ".pot"),

@@ -1,21 +1,35 @@
-"""Reads the XML of .docx and .odt files for translation; everything but translated text is written as it was read."""
+"""Reads the XML of files of word processors, presentations, tables and e-books for translation; everything but
+translated text is written as it was read."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any
 from xml.sax.saxutils import escape
 
-from vtrans.apps.documents.document import Document, MarkedDocument
+from vtrans.apps.documents.document import Document, HtmlDocument, MarkedDocument
+from vtrans.apps.documents.formats.html import read_html
 from vtrans.apps.documents.formats.markup import RUN, Item
+from vtrans.apps.documents.formats.tagged import Tags, tagged_document
 from vtrans.apps.documents.formats.xml import Element, parse
 
 _WORD = (
     "http://schemas.openxmlformats.org/wordprocessingml/2006/main",
     "http://purl.oclc.org/ooxml/wordprocessingml/main",
 )
+_SLIDE = (
+    "http://schemas.openxmlformats.org/drawingml/2006/main",
+    "http://purl.oclc.org/ooxml/drawingml/main",
+)
+_TABLE = (
+    "http://schemas.openxmlformats.org/spreadsheetml/2006/main",
+    "http://purl.oclc.org/ooxml/spreadsheetml/main",
+)
 _TEXT = ("urn:oasis:names:tc:opendocument:xmlns:text:1.0",)
-_PARAGRAPHS = {"p", "h"}
+_CELL = {"si", "is"}
+_PARAGRAPHS = {"p", "h", *_CELL}
 # Elements of a Word paragraph around runs, and those that only note what the spelling checker found.
 _AROUND_RUNS = {"hyperlink", "ins", "moveTo", "smartTag", "customXml", "sdt", "sdtContent", "dir", "bdo", "fldSimple"}
 _NOTES = {"proofErr"}
@@ -24,16 +38,51 @@ _RESULT_IS_TEXT = re.compile(r"\s*(?:HYPERLINK|REF|TOC)\b", re.IGNORECASE)  # of
 # What stands in a line as a word does: an image, a formula, an object or a symbol.
 _WORDLIKE = re.compile(r"""<\w+:(?:inline|oMath|object|sym)\b|\btext:anchor-type=["']as-char""")
 
+_CLOSED = re.compile(r"(<(?:title|script|style|textarea|iframe)\b[^<>]*/>)")
+
 Inside = Callable[[Element], Iterator[Item]]
 """Yields the items of a child of a paragraph."""
 
 
-def docx_document(xml: str, language: str) -> Document:
+def docx_document(xml: str, language: str, **_: Any) -> Document:
     """Returns a part of a .docx file, such as word/document.xml."""
     return MarkedDocument(list(_items(parse(xml, _WORD), _word_child)), language, escape, cover=True)
 
 
-def odt_document(xml: str, language: str) -> Document:
+def pptx_document(xml: str, language: str, **_: Any) -> Document:
+    """Returns a slide of a .pptx file, or its notes."""
+    return MarkedDocument(list(_items(parse(xml, _SLIDE), _word_child)), language, escape, cover=True)
+
+
+def xlsx_document(xml: str, language: str, *, kept: Container[str] = (), **_: Any) -> Document:
+    """Returns the texts of the cells of an .xlsx file, without those that are `kept`."""
+    root = parse(xml, _TABLE)
+    todo = [root]
+    while todo:
+        node = todo.pop()
+        todo += node.children
+        if node.name in _CELL and re.sub("<[^<>]*>", "", node.inside) in kept:
+            node.name = "?"
+    return MarkedDocument(list(_items(root, _word_child)), language, escape, cover=True)
+
+
+def epub_document(xml: str, language: str, *, target: str = "") -> Document:
+    """Returns a page of an e-book, in XHTML, or its table of contents. A reader of HTML does not know `<title/>`, so it
+    reads what is around."""
+    if "<ncx" in xml:
+        return tagged_document(xml, language, Tags(), "sentences")
+    parts = _CLOSED.split(xml)
+    items = [read_html(part) if n % 2 == 0 else [Item("break", part)] for n, part in enumerate(parts)]
+    document = HtmlDocument([*chain.from_iterable(items)], language, escape, escape_inner=_escaped_value)
+    document.target = target
+    return document
+
+
+def _escaped_value(text: str) -> str:
+    return escape(text, {'"': "&quot;", "'": "&#39;"})
+
+
+def odt_document(xml: str, language: str, **_: Any) -> Document:
     """Returns content.xml or styles.xml of an .odt file."""
     return MarkedDocument(list(_items(parse(xml, _TEXT), _text_child)), language, escape)
 
@@ -85,6 +134,8 @@ def _word_child(node: Element) -> Iterator[Item]:
     code = _attribute(node, "instr")
     if node.name == "r":
         yield from _run(node)
+    elif node.name == "t":
+        yield from _text_of_run("", RUN, node, "")
     elif node.name in _AROUND_RUNS and (not code or _RESULT_IS_TEXT.match(code)):
         yield Item("open", node.opening, name=node.name)
         for child in node.children:
@@ -93,7 +144,7 @@ def _word_child(node: Element) -> Iterator[Item]:
     elif node.name == "pPr":
         yield Item("break", node.raw)
     elif node.name not in _NOTES:
-        yield _single(node, _word_child, is_word=bool(code))
+        yield _single(node, _word_child, is_word=bool(code) or node.name == "fld")
 
 
 def _run(run: Element) -> Iterator[Item]:
@@ -102,11 +153,7 @@ def _run(run: Element) -> Iterator[Item]:
     opening, name = run.opening + properties, f"{RUN}{properties}"
     for child in run.children:
         if child.name == "t":
-            tag = child.prefix + child.name
-            # Without the attribute, Word drops white space at the ends of the text.
-            yield Item("open", f'{opening}<{tag} xml:space="preserve">', name=name)
-            yield Item("text", "".join(p.raw for p in child.children), "".join(p.text for p in child.children))
-            yield Item("close", f"</{tag}>{run.closing}", name=name)
+            yield from _text_of_run(opening, name, child, run.closing)
         elif child.name in ("tab", "br", "cr"):
             yield Item("break", opening + child.raw + run.closing)
         elif child.name in ("fldChar", "instrText"):
@@ -114,6 +161,18 @@ def _run(run: Element) -> Iterator[Item]:
             yield Item("point", opening + child.raw + run.closing, name=part)
         elif child.name not in ("rPr", ""):
             yield _single(child, _word_child, (opening, run.closing))
+
+
+def _text_of_run(before: str, name: str, text: Element, after: str) -> Iterator[Item]:
+    if not text.children:
+        yield Item("point", before + text.raw + after)
+        return
+    tag = text.prefix + "t"
+    # Without the attribute, Word and Excel drop white space at the ends of the text. PowerPoint has none.
+    space = "" if tag == "a:t" else ' xml:space="preserve"'
+    yield Item("open", f"{before}<{tag}{space}>", name=name)
+    yield Item("text", "".join(part.raw for part in text.children), "".join(part.text for part in text.children))
+    yield Item("close", f"</{tag}>{after}", name=name)
 
 
 def _attribute(node: Element, name: str) -> str:
