@@ -45,7 +45,8 @@ WRONG: dict[str, list[dict[str, Any]]] = {
         {"glossary_id": "x", "source_lang": None}, {"glossary_ids": ["x"]}, {"translation_memory_id": "x"},
     ],
     "/v3/glossaries": [
-        {"name": 3}, {"dictionaries": []}, {"dictionaries": "x"}, {"dictionaries": [3]},
+        {"name": 3}, {"dictionaries": []}, {"dictionaries": [DICTIONARY] * 1001},
+        {"dictionaries": "x"}, {"dictionaries": [3]},
         {"dictionaries": [DICTIONARY, DICTIONARY]}, {"dictionaries": [{**DICTIONARY, "target_lang": "en"}]},
         {"dictionaries": [{**DICTIONARY, "target_lang": "xx"}]}, {"dictionaries": [{**DICTIONARY, "entries": "a"}]},
         {"dictionaries": [{**DICTIONARY, "entries_format": "json"}]},

@@ -181,4 +181,5 @@ def _sentence(error: ValidationError) -> str:
     if worst["type"] == "missing" and isinstance(worst["loc"][-1], str):
         return f"Invalid request: missing {worst['loc'][-1]} parameter"
     message = re.sub("^[A-Z][a-z]+ should", "must", worst["msg"].removeprefix("Value error, "))
+    message = re.sub(r" after validation| or instance of \w+", "", message)
     return f"{name} {message}."

@@ -50,6 +50,9 @@ class Dictionary(LanguagePair):
     entries_format: Literal["tsv", "csv"] = "tsv"
 
 
+Dictionaries = Annotated[list[Dictionary], Field(max_length=1000, fail_fast=True)]
+
+
 class NewGlossary2(Dictionary):
     name: Text
 
@@ -58,7 +61,7 @@ class Change(Fields):
     """A new name, and entries to add. The fields of a form have names such as `dictionaries[0].entries`."""
 
     name: Text | None = None
-    dictionaries: Annotated[list[Dictionary], Field(default_factory=list, fail_fast=True)]
+    dictionaries: Annotated[Dictionaries, Field(default_factory=list)]
 
     @model_validator(mode="before")
     @classmethod
@@ -72,7 +75,7 @@ class Change(Fields):
 
 class NewGlossary3(Change):
     name: Text
-    dictionaries: Annotated[list[Dictionary], Field(min_length=1, fail_fast=True)]
+    dictionaries: Annotated[Dictionaries, Field(min_length=1)]
 
 
 class DictionarySize(BaseModel):
