@@ -47,7 +47,7 @@ TrainProcesses = Annotated[int | None, option(DIVIDE_BATCHES, "N", "Speed")]
 TO = "Target language, such as de. A model of several languages needs it."
 To = Annotated[str | None, option(TO, "CODE", "Text")]
 GLOSSARY = (
-    "File of terms and their translations, one pair per line, separated by a tab. `|` separates forms of a "
+    "File of terms and their translations, one pair per line, separated by a tab, or CSV. `|` separates forms of a "
     "translation; the model chooses one."
 )
 BAD_UTF8: Any = field(default="error", metadata={"key": keys_of(PrepareOptions)["on_bad_utf8"]})

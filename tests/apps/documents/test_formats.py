@@ -148,6 +148,7 @@ def test_the_elements_of_an_office_file_are_bounded() -> None:
 XML = {
     ".xml": '<resources><string name="a">A dog</string></resources>',
     ".ts": "<TS><context><message><source>A dog</source><translation/></message></context></TS>",
+    ".resx": '<root><data name="a"><value>A dog</value></data></root>',
     ".tmx": '<tmx><body><tu><tuv xml:lang="en"><seg>A dog</seg></tuv></tu></body></tmx>',
     **dict.fromkeys(
         XLIFF_ENDINGS,
@@ -162,7 +163,7 @@ OFFICE_FILES = {
     ".epub": zipped(a_xhtml="<a/>"),
 }
 NO_XML = {".txt", ".html", ".htm", ".srt", ".vtt", ".po", ".pot", ".md", ".markdown", ".mdx", ".json", ".arb",
-          ".strings", ".xcstrings"}  # fmt: skip
+          ".strings", ".properties", ".xcstrings"}  # fmt: skip
 
 
 @pytest.mark.parametrize("ending", XML)

@@ -16,7 +16,9 @@ from vtrans.apps.documents.document import Document, html_file
 from vtrans.apps.documents.formats.app_strings.android import android_document
 from vtrans.apps.documents.formats.app_strings.apple_strings import strings_document, strings_encoding
 from vtrans.apps.documents.formats.app_strings.json_files import arb_languages, json_document
+from vtrans.apps.documents.formats.app_strings.properties import properties_document, properties_encoding
 from vtrans.apps.documents.formats.app_strings.qt import ts_document, ts_encoding, ts_languages
+from vtrans.apps.documents.formats.app_strings.resx import resx_document
 from vtrans.apps.documents.formats.app_strings.xcstrings import xcstrings_document, xcstrings_languages
 from vtrans.apps.documents.formats.flow import text_document
 from vtrans.apps.documents.formats.html import escape, html_encoding
@@ -42,7 +44,7 @@ MOST_TAGS = 10**6  # of the text in a zip file; each needs about 1 kB of memory
 MOST_MEMBERS = 1000  # of a zip file
 ROOTS = {".xml": b"<resources", ".ts": b"<TS"}  # what a file must have, if others with its ending have another format
 # Endings of files of strings, whose existing translations are completed.
-COMPLETED = (".json", ".arb", ".xml", ".strings", ".po", ".pot", *XLIFF_ENDINGS, ".ts")
+COMPLETED = (".json", ".arb", ".xml", ".strings", ".properties", ".resx", ".po", ".pot", *XLIFF_ENDINGS, ".ts")
 MARK = "\ufeff"  # the byte order mark
 # An encoding that is declared must read it likewise, as the declaration was read as ASCII. `idna` and `unicode_escape`,
 # which only Python has, do not.
@@ -265,6 +267,8 @@ FORMATS: dict[str, Open] = {
     ".arb": _text(partial(json_document, arb=True), _utf8, completes=True, named=arb_languages),
     ".xml": _text(android_document, encoding, "xml", completes=True),
     ".strings": _text(strings_document, strings_encoding, completes=True),
+    ".properties": _text(properties_document, properties_encoding, completes=True),
+    ".resx": _text(resx_document, encoding, "xml", completes=True),
     ".xcstrings": _text(
         xcstrings_document, _utf8, entries=True, named=lambda text: [(xcstrings_languages(text)[0], "")]
     ),

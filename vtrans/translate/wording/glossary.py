@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -93,15 +94,23 @@ def pair_of(term: str, target: str) -> tuple[str, Forms]:
     return term, forms
 
 
+def _cells(line: str) -> list[str]:
+    """Returns the cells of a line of CSV, as spreadsheets write it."""
+    found: list[list[str]] = [next(csv.reader([line], delimiter=delimiter)) for delimiter in ",;"]
+    return max(found, key=lambda cells: len(cells) == 2)
+
+
 def read_glossary(path: Path) -> Glossary:
     """Returns the glossary in a file: per line a source term, a tab and its translation, whose forms are separated by
-    `|`. Blank lines and lines that begin with `#` are skipped. Raises FileError for other lines."""
+    `|`. In a file whose name ends in `.csv`, a comma or semicolon stands for the tab. Blank lines and lines that begin
+    with `#` are skipped. Raises FileError for other lines."""
     seen: dict[str, int] = {}
     pairs = []
+    is_csv = path.suffix.lower() == ".csv"
     for number, line in enumerate(lines_in(path), 1):
         if not line.strip() or line.startswith("#"):
             continue
-        term, *targets = line.split("\t")
+        term, *targets = _cells(line) if is_csv else line.split("\t")
         try:
             (target,) = targets
             pair = pair_of(term, target)
