@@ -140,7 +140,7 @@ def test_links_refer_to_words_of_the_line_and_its_translation() -> None:
                 assert {j for _, j in t.alignment} == set(range(len(t.text.split()))), "each target word is linked"
                 tokens = [token for token in t.tokens if token != EOS_ID]
                 words = (words_of_line(line, vocab.encode(line), vocab), words_of_ids(tokens, vocab))
-                (alone,) = align([model], [1.0], [(vocab.encode(line), tokens)], [words], 1)
+                (alone,) = align(model, [(vocab.encode(line), tokens)], [words], 1)
                 assert tuple(sorted(alone)) == t.alignment
                 met += 1
             else:

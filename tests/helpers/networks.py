@@ -85,16 +85,10 @@ def step(decoder: IncrementalDecoder, state: Cache, tokens_BK: Tensor) -> Tensor
     return torch.from_numpy(np.concatenate(blocks)).view(*tokens_BK.shape, -1)
 
 
-def align(
-    models: Sequence[Transformer],
-    weights: Sequence[float],
-    pairs: Sequence[SubwordPair],
-    words: Sequence[Any],
-    batch_tokens: int,
-) -> list[Links]:
-    """Returns the links of each pair, as an engine with these networks."""
+def align(model: Transformer, pairs: Sequence[SubwordPair], words: Sequence[Any], batch_tokens: int) -> list[Links]:
+    """Returns the links of each pair, as an engine with this network."""
     found: list[Links] = [()] * len(pairs)
     with torch.inference_mode():
-        for i, attention_TS in attention(models, weights, pairs, batch_tokens):
+        for i, attention_TS in attention(model, pairs, batch_tokens):
             found[i] = links(attention_TS, *words[i])
     return found

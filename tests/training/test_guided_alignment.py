@@ -117,7 +117,7 @@ def error_rate(data: DataFolder, model: Transformer) -> float:
         for (vocab, texts), some in zip(sides, encoded, strict=True)
     ]
     pairs = [(src, [*tgt, EOS_ID]) for src, tgt in zip(*encoded, strict=True)]
-    found = align([model.eval()], [1.0], pairs, list(zip(*words, strict=True)), 1000)
+    found = align(model.eval(), pairs, list(zip(*words, strict=True)), 1000)
     for links, (english, _) in zip(found, VALID_PAIRS, strict=True):
         gold = {tuple(map(int, link.split("-"))) for link in tiny_links(english).split()}
         wrong, whole = wrong + len(gold ^ set(links)), whole + len(gold) + len(links)

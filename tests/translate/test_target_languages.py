@@ -80,7 +80,7 @@ def test_links_are_between_words_of_the_line_and_of_its_translation() -> None:
         assert {j for _, j in t.alignment} == set(range(len(t.text.split())))
         ids = [vocab.id_of(">>fr<<") or 0, *vocab.encode(line)]
         sides = ([NO_WORD, *words_of_line(line, ids[1:], vocab)], words_of_ids(own, vocab))
-        (links,) = align([multilingual().model], [1.0], [(ids, own)], [sides], 1)
+        (links,) = align(multilingual().model, [(ids, own)], [sides], 1)
         assert sorted(links) == list(t.alignment)
         words += len(t.text.split())
     assert words > 3

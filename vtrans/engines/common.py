@@ -1,4 +1,7 @@
-"""The common base of both engines: one model, or an ensemble, with all search settings, rules and shortlists."""
+"""The common base of both engines: one model, or an ensemble, with all search settings, rules and shortlists.
+
+Legend: S source length with EOS, T target length, M models.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from vtrans.engines.candidates import Candidates
 from vtrans.engines.engine import Engine, Source
 from vtrans.search.banks import banked_search, width_of
 from vtrans.search.beam import beam_search
-from vtrans.search.decoder import Decoder, Ensemble, SubwordPair
+from vtrans.search.decoder import Decoder, Ensemble, SubwordPair, bad_logprobs
 from vtrans.search.lexical import phrase_tokens
 from vtrans.search.loop import Hypothesis, SearchTask
 from vtrans.search.options import Sampling
@@ -75,9 +78,18 @@ class ModelEngine(Engine, ABC):
         Sentences enter in the order of these."""
 
     @abstractmethod
-    def _attention(self, pairs: Sequence[SubwordPair], batch_tokens: int) -> Iterator[tuple[int, NDArray[np.floating]]]:
-        """Yields the index of each pair that has a target, and the attention [T, S] that aligns its subwords, the mean
-        of all models. Both sides may be longer than the pair."""
+    def _attention(
+        self, model: int, pairs: Sequence[SubwordPair], batch_tokens: int
+    ) -> Iterator[tuple[int, NDArray[np.floating]]]:
+        """Yields the index of each pair, which has a target, and a model's attention [T, S] that aligns its subwords.
+        Both sides may be longer than the pair. The order is the same for all models."""
+
+    @abstractmethod
+    def _logprobs(
+        self, model: int, pairs: Sequence[SubwordPair], batch_tokens: int
+    ) -> Iterator[tuple[int, Sequence[float] | NDArray[np.floating]]]:
+        """Yields the index of each pair, which has a target, and the natural log-probability of each subword of its
+        target by a model. The order is the same for all models."""
 
     def search(
         self,
@@ -125,9 +137,35 @@ class ModelEngine(Engine, ABC):
         self, pairs: Sequence[SubwordPair], words: Sequence[tuple[Sequence[int], Sequence[int]]], batch_tokens: int
     ) -> list[Links]:
         alignments: list[Links] = [()] * len(pairs)
-        for i, attention_TS in self._attention(pairs, batch_tokens):
+        for i, parts in _given(pairs, self._attention, batch_tokens, len(self.models)):
+            attention_TS = np.sum([weight * part for weight, part in zip(self.weights, parts, strict=True)], axis=0)
             alignments[i] = links(attention_TS, *words[i])
         return alignments
+
+    def token_logprobs(
+        self, pairs: Sequence[SubwordPair], batch_tokens: int, done: Callable[[], None] = lambda: None
+    ) -> list[tuple[float, ...]]:
+        logprobs: list[tuple[float, ...]] = [()] * len(pairs)
+        log_weights_M1 = np.log(self.weights)[:, None]
+        for i, parts in _given(pairs, self._logprobs, batch_tokens, len(self.models)):
+            logprobs_MT = np.array(parts, dtype=np.float64)
+            if np.isnan(logprobs_MT).any():
+                raise bad_logprobs()
+            # Clamped as in the search: rounding may leave a certain subword above 0.
+            mean_T = np.minimum(np.logaddexp.reduce(logprobs_MT + log_weights_M1), 0.0)
+            logprobs[i] = tuple(mean_T.tolist())
+            done()
+        return logprobs
+
+
+def _given(
+    pairs: Sequence[SubwordPair], compute: Callable[..., Iterator[tuple[int, Any]]], batch_tokens: int, models: int
+) -> Iterator[tuple[int, list[Any]]]:
+    """Yields the index of each pair that has a target, and what each model computes for it."""
+    given = [i for i, (_, target) in enumerate(pairs) if target]
+    some = [pairs[i] for i in given]
+    for found in zip(*(compute(model, some, batch_tokens) for model in range(models)), strict=True):
+        yield given[found[0][0]], [part for _, part in found]
 
 
 def _subwords(loaded: Model[Any]) -> tuple[str, str, Mapping[str, str]]:

@@ -23,14 +23,11 @@ from vtrans.text.vocabulary import PAD_ID
 Attention = NDArray[np.floating]
 
 
-def attention(
-    models: Sequence[Transformer], weights: Sequence[float], pairs: Sequence[SubwordPair], batch_tokens: int
-) -> Iterator[tuple[int, Attention]]:
-    """Yields the index of each pair that has a target, and the attention [T, S] that aligns its subwords, the mean of
-    several models by `weights`. T and S include the padding of its batch."""
-    for rows, batch in forced_batches(pairs, batch_tokens, models[0].device):
-        parts = [weight * mean_attention(model, batch) for model, weight in zip(models, weights, strict=True)]
-        yield from zip(rows, np.sum(parts, axis=0), strict=True)
+def attention(model: Transformer, pairs: Sequence[SubwordPair], batch_tokens: int) -> Iterator[tuple[int, Attention]]:
+    """Yields the index of each pair that has a target, and the attention [T, S] that aligns its subwords. T and S
+    include the padding of its batch."""
+    for rows, batch in forced_batches(pairs, batch_tokens, model.device):
+        yield from zip(rows, mean_attention(model, batch), strict=True)
 
 
 # Chosen by alignment error rate, for models without guided alignment: the upper half of the decoder's layers, the mean

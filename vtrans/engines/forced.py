@@ -2,12 +2,12 @@
 which every position predicts its subword from those before it.
 
 Legend: B pairs, S source length with EOS, T target length, N target positions that are not padding, n those of a
-block, V vocabulary, M models.
+block, V vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from vtrans.data.batches import Batch, collate
 from vtrans.model.network import Transformer
-from vtrans.search.decoder import SubwordPair, bad_logprobs
+from vtrans.search.decoder import SubwordPair
 
 # Logits that exist at once: 32 MB in float32. Larger blocks are not faster.
 LOGITS = 1 << 23
@@ -45,31 +45,14 @@ def _ids(tokens: Sequence[int]) -> Tensor:
 
 
 def token_logprobs(
-    models: Sequence[Transformer],
-    weights: Sequence[float],
-    pairs: Sequence[SubwordPair],
-    batch_tokens: int,
-    done: Callable[[], None] = lambda: None,
-) -> list[tuple[float, ...]]:
-    """Returns, for each pair, the natural log-probability of each subword of its target given those before it.
-
-    For several models, the probabilities are averaged by `weights`, which sum to 1. Padding is not projected, and at
-    most LOGITS logits exist at a time. `done` is called once per pair that has a target. Raises VtransError if a model
-    returns NaN.
-    """
-    logprobs: list[tuple[float, ...]] = [()] * len(pairs)
-    log_weights_M1 = torch.tensor(weights, dtype=torch.float64).log()[:, None]
-    for rows, batch in forced_batches(pairs, batch_tokens, models[0].device):
-        logprobs_MN = torch.stack([_logprobs(model, batch) for model in models])
-        # Clamped as in the search: rounding may leave a certain subword above 0.
-        logprobs_N = (logprobs_MN + log_weights_M1).logsumexp(0).clamp(max=0.0)
-        if logprobs_N.isnan().any():
-            raise bad_logprobs()
-        numbers = iter(logprobs_N.tolist())
+    model: Transformer, pairs: Sequence[SubwordPair], batch_tokens: int
+) -> Iterator[tuple[int, Sequence[float]]]:
+    """Yields the index of each pair that has a target, and the natural log-probability of each subword of its target
+    given those before it. Padding is not projected, and at most LOGITS logits exist at a time."""
+    for rows, batch in forced_batches(pairs, batch_tokens, model.device):
+        numbers = iter(_logprobs(model, batch).tolist())
         for row in rows:
-            logprobs[row] = tuple(next(numbers) for _ in pairs[row][1])
-            done()
-    return logprobs
+            yield row, [next(numbers) for _ in pairs[row][1]]
 
 
 def _logprobs(model: Transformer, batch: Batch) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 
@@ -41,11 +41,13 @@ class TorchEngine(ModelEngine):
         return [Shortlisted(decoder, Listing(candidates, forced)) for decoder in self.decoders]
 
     @torch.inference_mode()
-    def _attention(self, pairs: Sequence[SubwordPair], batch_tokens: int) -> Iterator[tuple[int, Attention]]:
-        yield from attention(self._transformers, self.weights, pairs, batch_tokens)
+    def _attention(
+        self, model: int, pairs: Sequence[SubwordPair], batch_tokens: int
+    ) -> Iterator[tuple[int, Attention]]:
+        yield from attention(self._transformers[model], pairs, batch_tokens)
 
     @torch.inference_mode()
-    def token_logprobs(
-        self, pairs: Sequence[SubwordPair], batch_tokens: int, done: Callable[[], None] = lambda: None
-    ) -> list[tuple[float, ...]]:
-        return token_logprobs(self._transformers, self.weights, pairs, batch_tokens, done)
+    def _logprobs(
+        self, model: int, pairs: Sequence[SubwordPair], batch_tokens: int
+    ) -> Iterator[tuple[int, Sequence[float]]]:
+        yield from token_logprobs(self._transformers[model], pairs, batch_tokens)

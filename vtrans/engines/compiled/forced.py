@@ -10,7 +10,7 @@ Legend: S source length with EOS, T target length.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any
 
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vtrans.engines.compiled.decoder import CompiledDecoder
-from vtrans.search.decoder import SubwordPair, bad_logprobs
+from vtrans.search.decoder import SubwordPair
 from vtrans.text.vocabulary import BOS_ID, EOS_ID
 
 Floats = NDArray[np.float32]
@@ -36,26 +36,11 @@ class Pairs(ctypes.Structure):
     )
 
 
-def token_logprobs(
-    decoder: CompiledDecoder,
-    pairs: Sequence[SubwordPair],
-    threads: int,
-    done: Callable[[], None] = lambda: None,
-) -> list[Floats]:
-    """Returns, for each pair, the natural log-probability of each subword of its target given those before it [T].
-
-    `done` is called once per pair. Raises VtransError if one is NaN.
-    """
-    logprobs = []
+def token_logprobs(decoder: CompiledDecoder, pairs: Sequence[SubwordPair], threads: int) -> Iterator[Floats]:
+    """Yields, for each pair, the natural log-probability of each subword of its target given those before it [T]."""
     for some in _parts(pairs):
         found = _pass(decoder, some, threads, attention=False)[0]
-        if np.isnan(found).any():
-            raise bad_logprobs()
-        # Clamped as in the search: rounding may leave a certain subword above 0.
-        logprobs += np.split(np.minimum(found, 0), np.cumsum([len(target) for _, target in some[:-1]]))
-        for _ in some:
-            done()
-    return logprobs
+        yield from np.split(found, np.cumsum([len(target) for _, target in some[:-1]]))
 
 
 def mean_attention(decoder: CompiledDecoder, pairs: Sequence[SubwordPair], threads: int) -> Iterator[Floats]:
