@@ -24,9 +24,6 @@ class Detection:
     language: str
     confidence: float
 
-    def as_dict(self) -> dict[str, Any]:
-        return {"confidence": self.confidence, "language": self.language}
-
 
 @cache
 def detector() -> Any:
