@@ -40,7 +40,7 @@ CURVES = (
     ("BLEU of the validation translations", "valid", "bleu", False),
     ("chrF of the validation translations", "valid", "chrf", False),
     ("Learning rate", "train", "lr", False),
-    ("Speed, target tokens per second", "speed", "", False),
+    ("Speed, target tokens per second", "train", "speed", False),
 )
 
 
@@ -182,7 +182,7 @@ def _curves(runs: Sequence[RunHistory]) -> Iterator[str]:
         for title, kind, key, logarithmic in CURVES:
             series = []
             for number, run in enumerate(runs):
-                points = run.speed() if kind == "speed" else run.curve(kind, key)
+                points = run.curve(kind, key)
                 best = None if run.best is None else Point(run.best["step"], run.minutes(run.best["step"]), 0.0)
                 mark = None if best is None else _xy(best, unit)[0]
                 series.append(Series(run.name, number, [_xy(point, unit) for point in points], mark))

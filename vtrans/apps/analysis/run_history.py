@@ -11,6 +11,8 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from vtrans.storage.run_folder import RunFolder
 from vtrans.system.errors import FileError, InputError
 from vtrans.text.lines import lines_in
@@ -28,7 +30,8 @@ class Point:
 
 @dataclass(frozen=True)
 class RunHistory:
-    """The records of a run, in order of their steps. `name` tells it from the other runs of a report."""
+    """The records of a run, in order of their steps. `name` tells it from the other runs of a report. Training records
+    also have their `speed` in target tokens per second."""
 
     name: str
     run: RunFolder
@@ -44,15 +47,7 @@ class RunHistory:
 
     def minutes(self, step: int) -> float:
         """Returns the minutes of training up to a step, interpolated between the training records."""
-        before = after = (0, 0.0)
-        for at in self._seconds.items():
-            before, after = after, at
-            if at[0] >= step:
-                break
-        (step_0, seconds_0), (step_1, seconds_1) = before, after
-        if step >= step_1 or step_1 == step_0:
-            return seconds_1 / 60
-        return (seconds_0 + (seconds_1 - seconds_0) * (step - step_0) / (step_1 - step_0)) / 60
+        return float(np.interp(step, [0, *self._seconds], [0.0, *self._seconds.values()])) / 60
 
     def curve(self, kind: str, key: str) -> list[Point]:
         """Returns a figure of the training records or of the validations; values that are not finite are left out."""
@@ -61,14 +56,6 @@ class RunHistory:
             Point(record["step"], self.minutes(record["step"]), float(record[key]))
             for record in records
             if record.get(key) is not None and math.isfinite(record[key])
-        ]
-
-    def speed(self) -> list[Point]:
-        """Returns the target tokens per second of each training record."""
-        return [
-            Point(record["step"], self.minutes(record["step"]), record["tgt_tokens"] / record["seconds"])
-            for record in self.train
-            if record["seconds"] > 0
         ]
 
     @property
@@ -103,7 +90,11 @@ def histories(runs: Sequence[Path]) -> list[RunHistory]:
             raise FileError(f"{path} has no metrics.jsonl; name a folder that `vtrans train` wrote.")
         # A training may be writing to it.
         records = list(records_of(run.metrics.read_bytes(), run.metrics))
-        train = [record for record in records if record["kind"] == "train"]
+        train = [
+            {**record, "speed": record["tgt_tokens"] / record["seconds"] if record["seconds"] > 0 else None}
+            for record in records
+            if record["kind"] == "train"
+        ]
         valid = [record for record in records if record["kind"] == "valid"]
         if not train and not valid:
             raise FileError(f"{run.metrics} has no records yet; try again once training has written a line.")
