@@ -126,16 +126,14 @@ class Settings:
         return value
 
     def number(self, key: str, default: float) -> float:
-        value = self.get(key, default)
-        if type(value) not in (int, float):
+        if type(value := self.get(key, default)) not in (int, float):
             raise self.wrong(key, "a number")
         return float(value)
 
     def flag(self, key: str) -> bool:
-        value = self.get(key, False)
-        if type(value) is not bool:
+        if type(value := self.get(key, False)) is not bool:
             raise self.wrong(key, "true or false")
-        return value
+        return bool(value)
 
     def text(self, key: str, default: str = "") -> str:
         return str(self.get(key, default))

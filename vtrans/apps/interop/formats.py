@@ -162,7 +162,6 @@ def export_model(
     exported or an `out` that is something else, and VtransError, leaving `out` as it was, if the two differ by more
     than the program's tolerance.
     """
-    destination(out, "folder")  # before the work
     if PROGRAMS[to] == BERGAMOT:  # it is tuned on them
         options["samples"] = samples
     comparison = None

@@ -108,12 +108,8 @@ MARIAN = Format("{stack}_l{number}_", "{stack}_", {
 }, "Wemb")  # fmt: skip
 
 
-class Weight(NamedTuple):
-    """A weight of ours, and the tensors that it consists of, each of this shape ([out, in] or [n]) in our layout."""
-
-    ours: str
-    theirs: tuple[str, ...]
-    shape: tuple[int, ...]
+Weight = tuple[str, tuple[str, ...], layout.Shape]
+"""The name of a weight of ours, and the tensors that it consists of, each of this shape ([out, in] or [n])."""
 
 
 def layer_weights(config: ModelConfig, names: Format) -> Iterator[Weight]:
@@ -125,7 +121,7 @@ def layer_weights(config: ModelConfig, names: Format) -> Iterator[Weight]:
         words = {"kind": kind, "W": "Wb"[bias], "gamma": ("gamma", "beta")[bias], "scale": ("scale", "bias")[bias]}
         words |= {"pre": "_pre" if pre else "", "ffn": "" if pre else "ffn_"}
         theirs = tuple(beginning + name.format(**words) for name in names.modules[module].split())
-        return Weight(ours, theirs, (shape[0] // len(theirs), *shape[1:]))
+        return ours, theirs, (shape[0] // len(theirs), *shape[1:])
 
     for stack, depth in zip(STACKS, (config.encoder_layers, config.decoder_layers), strict=True):
         for i in range(depth):

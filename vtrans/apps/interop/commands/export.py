@@ -43,7 +43,6 @@ def export(
     the folder is written only if they agree.
     """
     console = Console(quiet=quiet)
-    from vtrans.apps.interop.bergamot.engine import package
     from vtrans.apps.interop.capabilities import BERGAMOT, PROGRAMS
 
     if to not in PROGRAMS:
@@ -52,8 +51,6 @@ def export(
         raise InputError(f"--quantization is for CTranslate2, got {quantization} with --to {to}; leave it out.")
     if engine is not None and PROGRAMS[to] != BERGAMOT:
         raise InputError(f"--engine is for bergamot and web, got --to {to}; leave it out.")
-    if engine is not None:
-        package(engine)  # otherwise the export would only warn that it was not compared
     samples = read_all(sample_file, on_bad_utf8, console) if sample_file else None
     from vtrans.apps.interop.formats import export_model
     from vtrans.model.checkpoint import load_model
@@ -67,9 +64,8 @@ def export(
     destination(out, "folder")
     console.info(chosen.words)
     loaded = load_model(chosen.file)
-    options: dict[str, Any] = {"quantization": quantization} if to == "ctranslate2" else {}
-    if PROGRAMS[to] == BERGAMOT:
-        options = {"engine": engine}
+    own: dict[str, dict[str, Any]] = {"ctranslate2": {"quantization": quantization}, BERGAMOT: {"engine": engine}}
+    options = own.get(to, own.get(PROGRAMS[to], {}))
     comparison = export_model(loaded, to, out, console, samples, **options)
     if as_json:
         print_json(comparison.as_dict() if comparison else None)

@@ -79,6 +79,9 @@ def write(loaded: LoadedModel, folder: Path, console: Console) -> tuple[LoadedMo
         tensors = _tensors(loaded, src, tgt)
         for side in ("src", "tgt"):
             tensors[WEIGHTS.tables[f"{side}_positions.weight"]] = names.positions(length, config.d_model)
+    own = WEIGHTS.tables["src_embedding.weight"]
+    if kind != KINDS["post"] and own in tensors:
+        tensors[WEIGHTS.shared] = tensors[own]  # nothing uses it, but transformers expects it
     # No two tensors of a file may share memory.
     separate = {name: value.contiguous().clone() for name, value in tensors.items()}
     save_tensors(folder / names.WEIGHTS, separate, {"format": "pt"})
@@ -189,8 +192,6 @@ def _tensors(loaded: LoadedModel, src: _Places, tgt: _Places) -> dict[str, Tenso
     for name, part in embeddings.items():
         rows = (src if name.startswith("src") else tgt).rows(ours[name].float())
         tensors[part] = rows if order is None else rows[:, order]
-    if config.norm == "pre" and not _shares(loaded):  # nothing uses it, but transformers expects it
-        tensors[WEIGHTS.shared] = tensors[WEIGHTS.tables["src_embedding.weight"]]
     bias = ours.get("projection.bias")
     bias = torch.zeros(len(loaded.tgt_vocab)) if bias is None else bias.float().clone()
     bias[PAD_ID] = ABSENT_BIAS

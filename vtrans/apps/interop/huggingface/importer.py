@@ -65,11 +65,8 @@ NEUTRAL = {"repetition_penalty": 1, "encoder_repetition_penalty": 1, "num_beam_g
 
 def recognises(path: Path) -> bool:
     """Returns whether this is a folder of Hugging Face."""
-    return (
-        path.is_dir()
-        and (path / names.CONFIG).is_file()
-        and any((path / n).is_file() for n in (names.WEIGHTS, names.SHARDS, names.PICKLED, names.VOCAB))
-    )
+    others = (names.WEIGHTS, names.SHARDS, names.PICKLED, names.VOCAB)
+    return (path / names.CONFIG).is_file() and any((path / name).is_file() for name in others)
 
 
 def read(folder: Path, options: MutableMapping[str, Any]) -> Imported:

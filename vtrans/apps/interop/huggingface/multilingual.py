@@ -194,8 +194,7 @@ def positions(length: int, D: int, pad: int) -> Tensor:
     half = D // 2
     frequencies = torch.exp(torch.arange(half).float() * -(math.log(10000) / (half - 1)))
     angles = torch.arange(pad + 1, pad + 1 + length).float()[:, None] * frequencies
-    table = torch.cat([angles.sin(), angles.cos()], 1)
-    return table if D % 2 == 0 else torch.cat([table, torch.zeros(length, 1)], 1)
+    return torch.cat([angles.sin(), angles.cos()], 1)
 
 
 # For the export.
@@ -237,8 +236,7 @@ def embeddings(loaded: LoadedModel, rows: Callable[[Tensor], Tensor]) -> dict[st
         bias_V = bias_V - projection_VD @ added_D
         projection_VD += bias_V[:, None] / (gain_D * len(gain_D))
         tensors["model.decoder.layer_norm.bias"] = last_D + added_D
-    # Nothing uses it, but transformers expects it.
-    return tensors | {HUGGING_FACE.shared: tensors[HUGGING_FACE.tables["src_embedding.weight"]]}
+    return tensors
 
 
 def write_tokenizer(folder: Path, vocab: Vocabulary, pieces: Sequence[str], direction: Direction) -> dict[str, Any]:
