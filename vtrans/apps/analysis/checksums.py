@@ -21,11 +21,6 @@ class Check:
     problem: str = ""
     """A sentence without its full stop."""
 
-    @property
-    def words(self) -> str:
-        """The result for a file that is whole, as a sentence."""
-        return f"{self.file}: {self.tensors} tensors and the header match their CRC-32 checksums"
-
 
 def checks(path: Path) -> Iterator[Check]:
     """Yields the result for a model file, or for each model file and training state of a run folder.

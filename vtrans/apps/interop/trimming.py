@@ -33,7 +33,7 @@ from vtrans.storage.tensors import open_tensors
 from vtrans.system.errors import FileError, InputError
 from vtrans.text.piece_table import SPECIAL_KINDS, is_byte, is_language, pack, split_language
 from vtrans.text.spm import BPE, NORMAL, PIECES, field, fields, model_type, piece_of, pieces_of
-from vtrans.text.vocabulary import EOS_ID, SPECIAL_PIECES, Vocabulary
+from vtrans.text.vocabulary import PAD_ID, SPECIAL_PIECES, Vocabulary
 
 _LEAST_LETTERS = 0.001  # of the text, for a script to count as one of its languages
 _LINES = 10_000  # encoded at a time
@@ -61,9 +61,10 @@ def trimmed(imported: Imported, keep: Keep) -> Imported:
     sides = [src] if src is tgt else [src, tgt]
     kept = set(model.search.begin).union(*(_needed(vocab, keep, scripts) for vocab in sides))
     smaller = [_with_pieces(vocab, kept) for vocab in sides]
-    ids = [_old_ids(*pair) for pair in zip(smaller, sides, strict=True)]
-    for vocab, old, places in zip(smaller, sides, ids, strict=True):
-        _check(imported.path, vocab, old, places, keep.lines)
+    ids = []  # those of the whole vocabulary
+    for vocab, old in zip(smaller, sides, strict=True):
+        ids.append([old.id_of(vocab.piece(id)) or PAD_ID for id in range(len(vocab))])
+        _check(imported.path, vocab, old, ids[-1], keep.lines)
     suppress = tuple(piece for piece in model.search.suppress if smaller[-1].id_of(piece) is not None)
     before = shapes_of(imported.path, config, src, tgt)
     after = shapes_of(imported.path, config, smaller[0], smaller[-1])
@@ -173,12 +174,6 @@ def _spm_with_pieces(proto: bytes, kept: set[str]) -> bytes:
         if number != _SELF_TEST:
             parts.append(field(number, content))
     return b"".join(parts)
-
-
-def _old_ids(vocab: Vocabulary, old: Vocabulary) -> list[int]:
-    """Returns the id in the old vocabulary of each id."""
-    names = {vocab.piece(id) for id in range(len(vocab))}
-    return [id for id in range(len(old)) if id <= EOS_ID or old.piece(id) in names]
 
 
 def _check(path: Path, vocab: Vocabulary, old: Vocabulary, old_ids: Sequence[int], lines: Sequence[str]) -> None:

@@ -87,7 +87,7 @@ def _verify(model: Path, *, as_json: bool) -> None:
     for check in checks(model):
         results.append(check)
         if not (as_json or check.problem):
-            print_line(check.words)
+            print_line(f"{check.file}: {check.tensors} tensors and the header match their CRC-32 checksums")
     if as_json:
         print_json([dataclasses.asdict(check) for check in results])
     if problems := [check.problem for check in results if check.problem]:

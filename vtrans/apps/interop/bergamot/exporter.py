@@ -216,13 +216,13 @@ def write_page(
         raise InputError(f"`engine` must name the folder of the npm package {PACKAGE}, which the page runs.")
     expressed, load = write(loaded, folder, console, samples, engine)
     names = names_of(loaded)
-    (folder / "worker").mkdir()
-    for name in WORKER:
-        shutil.copyfile(engine / name, folder / name)
-    for licence in sorted(engine.glob("LICEN[CS]E*")):
-        shutil.copyfile(licence, folder / "worker" / licence.name)
-    shutil.copyfile(engine / "package.json", folder / "worker" / "package.json")
-    (folder / "worker" / "NOTICE.txt").write_bytes(NOTICE.format(package=PACKAGE).encode())
+    worker = folder / "worker"
+    worker.mkdir()
+    for file in (*(engine / name for name in WORKER), engine / "package.json", *engine.glob("LICEN[CS]E*")):
+        shutil.copy(file, worker)
+    for name in COPIED:
+        shutil.copy(PAGE / name, folder)
+    (worker / "NOTICE.txt").write_bytes(NOTICE.format(package=PACKAGE).encode())
     files = {
         "model": names["models"][0],
         "shortlist": names.get("shortlist", [None])[0],
@@ -231,8 +231,6 @@ def write_page(
     }
     pairs = [f"{language_name(src)} to {language_name(tgt)}" for src, tgt in loaded.languages]
     title = html.escape(pairs[0] if len(pairs) == 1 else "Translation")
-    for name in COPIED:
-        shutil.copyfile(PAGE / name, folder / name)
     page = (PAGE / "index.html").read_text(encoding="utf-8").replace("{{TITLE}}", title).replace("{{POLICY}}", POLICY)
     (folder / "index.html").write_bytes(page.replace("{{FILES}}", json.dumps(files)).encode())
     return expressed, load
