@@ -21,6 +21,7 @@ from vtrans.apps.analysis.charts import Series, line_chart
 from vtrans.apps.analysis.inspection import Inspection, shared_rows
 from vtrans.apps.analysis.model_parts import shared_groups
 from vtrans.apps.analysis.run_history import Point, RunHistory, histories
+from vtrans.config.keys import toml_value
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.score.metrics import compare
 from vtrans.system.console import Console, duration
@@ -330,18 +331,11 @@ def _recipes(runs: Sequence[RunHistory]) -> Iterator[str]:
         return
     yield f"<h2>{'Recipe' if len(runs) == 1 else 'Recipes'}</h2>"
     header = ("key", *(run.name for run in runs))
-    rows = [(key, *(_toml(recipe.get(key)) for recipe in flat)) for key in keys]
+    rows = [(key, *(toml_value(recipe[key]) if key in recipe else "–" for recipe in flat)) for key in keys]
     if len(runs) > 1:
         different = [row for row in rows if len(set(row[1:])) > 1]
         yield table("Differing values", header, different) if different else "<p>The recipes are equal.</p>"
     yield f"<details><summary>All {len(rows)} values</summary>{table('Recipe', header, rows)}</details>"
-
-
-def _toml(value: Any) -> str:
-    """Returns a value roughly as TOML writes it; "–" for a key that the recipe lacks."""
-    if value is None:
-        return "–"
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _records(runs: Sequence[RunHistory]) -> Iterator[str]:

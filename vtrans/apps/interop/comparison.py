@@ -45,7 +45,7 @@ class Tolerance(NamedTuple):
 
     token: float = 1e-4
     """In the log-probability of any subword of a given translation."""
-    mean: float = 1e-5
+    mean: float = 2e-5
     """In log-probabilities, as the mean of the absolute differences."""
     lost: float | None = None
     """Decrease of the mean score of the translations; None: all translations must be equal, except ties and those that
