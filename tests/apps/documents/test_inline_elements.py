@@ -43,6 +43,11 @@ def test_blanks_beside_elements_without_text_stay(page: str) -> None:
         assert f'msgstr "{document.joined([loud(line) for line in document.lines])}"' in made
 
 
+def test_a_letter_before_a_closing_tag_is_no_font_of_a_man_page() -> None:
+    made = filled("a.po", f'{HEADER}msgid "<kbd>I</kbd> sets <b>WhoAmI</b>"\nmsgstr ""\n'.encode(), reverse).decode()
+    assert 'msgstr "<b>WhoAmI</b> sets <kbd>I</kbd>"' in made
+
+
 def test_words_between_images_have_their_place() -> None:
     document = html_document('Page <img src="a"> of <img src="b">', "en")
     (line,) = document.lines

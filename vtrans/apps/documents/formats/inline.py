@@ -20,7 +20,7 @@ _PARTS = re.compile(
     r"|(?P<atom>E<[\w.][^<>]*>|C[BIRW]?<(?:[^<>]|E<\w+>)*>|<(?:[A-Za-z][^<>]*|\d+)/>"
     rf"|{ARGUMENT}"
     r"|:[a-z][\w:+.-]{0,60}:`[^`]+`|(?<![\w-])(?:--[a-z][\w-]*(?:=[\w./-]*\w)?|-\w(?![\w<-])))"
-    r"|(?P<man>(?<![A-Z])[BCFILRSX]<)|(?P<end>>)"
+    r"|(?P<man>(?<![A-Z])[BCFILRSX]<(?!/))|(?P<end>>)"
     r"|<(?P<slash>/?)(?P<name>[A-Za-z][\w:.-]*|\d+)(?:\s[^<>]*)?>"
 )
 _ENTITY = re.compile(r"&(?:[A-Za-z]\w*|#\w+);")
