@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 
@@ -95,22 +95,30 @@ def _ends_in_word(text: bytes) -> bool:
     return bool(text) and is_word(text[-CHARACTER:].decode(errors="replace")[-1])
 
 
-@dataclass(frozen=True)
-class Avoid:
-    """A rule of the search: makes the subwords impossible that would complete a phrase."""
+class ForbidNext:
+    """A rule of the search that makes subwords impossible by the tokens before them."""
 
-    vocab_bytes: VocabularyBytes
-    phrases: tuple[str, ...]
-    steps: float = math.inf
-    most_forbidden: int | None = None
+    steps = math.inf
+    most_forbidden = None
 
     def apply(self, step: Step) -> None:
         for row, tokens in enumerate(step.prefix_nT.tolist()):
-            ids = np.array([*self.completing(tokens)], dtype=np.int64)
+            ids = np.array([*self.forbidden(tokens)], dtype=np.int64)
             step.forbid(np.full_like(ids, row), ids)
 
-    def completing(self, tokens: Sequence[int]) -> Iterator[int]:
-        """Yields the subwords that would complete a phrase after these tokens; -1 stands for none."""
+    def forbidden(self, tokens: Sequence[int]) -> Iterable[int]:
+        """Returns the subwords that are impossible after these tokens; -1 stands for none."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Avoid(ForbidNext):
+    """Makes the subwords impossible that would complete a phrase."""
+
+    vocab_bytes: VocabularyBytes
+    phrases: tuple[str, ...]
+
+    def forbidden(self, tokens: Sequence[int]) -> Iterator[int]:
         tail = self.vocab_bytes.tail(tokens, max(len(phrase.encode()) for phrase in self.phrases) + CHARACTER)
         for phrase in self.phrases:
             yield from self.vocab_bytes.completing(phrase, tail)

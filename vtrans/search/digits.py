@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence, Set
 from itertools import pairwise
 
-import numpy as np
 import regex
 
-from vtrans.search.avoid import VocabularyBytes
-from vtrans.search.rules import Step
+from vtrans.search.avoid import ForbidNext, VocabularyBytes
 from vtrans.text.languages import UNSPACED
 from vtrans.text.values import in_ascii
 
@@ -31,32 +28,12 @@ LONGEST_CODE = 30  # bytes that show whether a code has begun: letters, digits, 
 LONGEST_TEXT = 10_000  # bytes of a translation whose numbers are counted
 
 
-class OnlyAllowed:
-    """A rule of the search: makes the subwords impossible that would write digits which are not allowed."""
-
-    steps = math.inf
-    most_forbidden = None
-
-    def __init__(self, vocab_bytes: VocabularyBytes) -> None:
-        self._vocab_bytes = vocab_bytes
-        self._known: dict[Hashable, list[int]] = {}
-
-    def apply(self, step: Step) -> None:
-        for row, tokens in enumerate(step.prefix_nT.tolist()):
-            ids = np.array(self.forbidden(tokens), dtype=np.int64)
-            step.forbid(np.full_like(ids, row), ids)
-
-    def forbidden(self, tokens: Sequence[int]) -> list[int]:
-        """Returns the subwords that are impossible after these tokens; -1 stands for none."""
-        raise NotImplementedError
-
-
-class OnlyCodes(OnlyAllowed):
+class OnlyCodes(ForbidNext):
     """Allows only these codes."""
 
     def __init__(self, vocab_bytes: VocabularyBytes, codes: Set[str]) -> None:
-        super().__init__(vocab_bytes)
-        self._codes = codes
+        self._vocab_bytes, self._codes = vocab_bytes, codes
+        self._known: dict[str, list[int]] = {}
 
     def forbidden(self, tokens: Sequence[int]) -> list[int]:
         match = _BEGUN.search(self._vocab_bytes.tail(tokens, LONGEST_CODE).decode(errors="replace"))
@@ -71,12 +48,13 @@ class OnlyCodes(OnlyAllowed):
         return all(any(code.startswith(word) for code in self._codes) for word in words)
 
 
-class OnlyNumbers(OnlyAllowed):
+class OnlyNumbers(ForbidNext):
     """Allows only these numbers, each as often as it is given, and whole. A number is given by the runs of digits of
     each way to write it. Digits after letters are allowed: they belong to codes."""
 
     def __init__(self, vocab_bytes: VocabularyBytes, numbers: Iterable[Sequence[tuple[str, ...]]]) -> None:
-        super().__init__(vocab_bytes)
+        self._vocab_bytes = vocab_bytes
+        self._known: dict[Hashable, list[int]] = {}
         self.runs = Counter[str]()
         self._after = defaultdict[str, set[str]](set)  # the runs that a mark may join to a run
         for ways in numbers:
