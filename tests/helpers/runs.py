@@ -135,7 +135,7 @@ def run_trainer(trainer: Trainer) -> Progress:
 def rank_batch(data: DataFolder, numbers: list[int]) -> RankBatch:
     """A batch of these training pairs."""
     batch = collate([data.train.src(i) for i in numbers], [data.train.tgt(i) for i in numbers])
-    return RankBatch(batch, batch.tgt_tokens, counts=True)
+    return RankBatch(batch, batch.tgt_tokens, is_counted=True)
 
 
 def command(data: DataFolder, run: Path, *overrides: str) -> list[str]:

@@ -37,7 +37,7 @@ class ComputedPositions(Positions):
     table: Tensor
 
     def __init__(self, kind: str, D: int, heads: int) -> None:
-        """`kind` is one of numerics.positions.COMPUTED."""
+        """`kind` is one of COMPUTED of model/rotary.py."""
         super().__init__()
         self.turns = kind == "rotary"
         self.rows = partial(computed, kind, D=D, heads=heads)

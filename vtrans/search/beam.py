@@ -201,6 +201,7 @@ class Beam(StepBatch):
     def _is_decided(self, b: int, search: _Search, top: float) -> bool:
         """Returns whether no further step can change the result of a search. `top` is the largest sum of its live
         rows after this step."""
+        # The history gets this step's token only after the choice.
         length, limit = self.history.age(b) + 1, self.task.limits[self.history.sentence(b)]
         if top == -math.inf or length == limit:
             return True
@@ -230,7 +231,7 @@ class Beam(StepBatch):
                 before = enumerate(self.history.sums_BK[b, self.groups[g]].tolist(), self.groups[g].start)
                 rows = [self._hypothesis(b, k, total) for k, total in before if total > -math.inf]
             search.left = rows if shrunk else [self.best_unfinished(i, rows)]
-        live.sums[b] = -math.inf
+        live.sums[b] = -math.inf  # so the loop takes the sentence out
 
     def leave(self, b: int) -> list[Hypothesis]:
         searches = self.searches.pop(self.history.sentence(b))

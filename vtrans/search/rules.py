@@ -3,7 +3,8 @@ given prefix.
 
 A rule changes the log-probabilities of a step before the search sees them, so beam search and sampling follow the same
 rules, and know none of them. A new rule is a class with the methods of Rule. If it holds for all sentences,
-`rules_of` makes it from the search settings; if it holds for one sentence, the engine's source brings it.
+`rules_of` makes it from the search settings; if it holds for one sentence, it is one of `Source.rules`, which the
+reader of sources and the check of translations fill.
 
 Legend: n rows of a block, T tokens so far, V vocabulary, v columns of a block, x pairs of a row and a token, G n-gram.
 """

@@ -35,8 +35,8 @@ class RankBatch(NamedTuple):
     """A rank's part of a batch."""
 
     batch: Batch
-    tgt_tokens: int  # of all parts
-    counts: bool
+    tokens_of_all: int  # target tokens of all ranks' parts
+    is_counted: bool
     """False if the batch has fewer pairs than there are ranks, and this rank computes a pair only to take part."""
 
 

@@ -127,7 +127,7 @@ def set_up(
     progress = dataclasses.replace(saved, data=data.digest) if saved is not None else Progress(data.digest, {})
     if options.init_from is not None:
         _initialise_from(options.init_from, job, model, progress, resumed=saved is not None, fresh=options.fresh)
-    if saved is not None:
+    if saved is not None:  # the file may hold the moving average, from which the learner goes on; `restore` follows
         load_weights(run.step_file(saved.step), model)
     learner = Learner(model, recipe.train, ranks, device)
     events = Events(run.events) if recipe.train.tensorboard and job.leads else None

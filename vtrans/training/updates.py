@@ -68,7 +68,7 @@ class Updates:
     def _gradient(self, group: Sequence[RankBatch]) -> tuple[Tensor, dict[str, float]]:
         """Computes the gradient of a group. Returns the sums of loss and nll, [2], and the counts of this rank."""
         divisor, device = self.learner.parallel.divisor, self.job.device
-        tokens = sum(each.tgt_tokens for each in group)
+        tokens = sum(each.tokens_of_all for each in group)
         counts = {"src_tokens": 0.0, "tgt_tokens": 0.0, "real": 0.0, "padded": 0.0}
         loss_sum = nll_sum = torch.zeros((), dtype=self._dtype, device=device)
         for number, (batch, _, counted) in enumerate(group, 1):

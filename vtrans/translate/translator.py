@@ -32,10 +32,10 @@ DEFAULT_OPTIONS = TranslateOptions()
 class Translator:
     """Translates lines with an engine and search settings; `search` replaces the settings stored with the model.
 
-    With `retry`, a line whose best translation loops or reaches its length limit is searched again with a no-repeat
-    rule (`vtrans.translate.steps.search`). The n-best list comes from the search that is kept. There is no second
-    search for loops if `search` already has a no-repeat rule, or for samples. `limit` is a parameter of `SourceReader`.
-    `beside` is what lies beside the model.
+    With `retry`, a translation that loops or reaches its length limit is searched again with a no-repeat rule; one with
+    another problem always is (`vtrans.translate.steps.search`). The n-best list comes from the search that is kept.
+    There is no second search for loops if `search` already has a no-repeat rule, or for samples. `limit` is a parameter
+    of `SourceReader`. `beside` is what lies beside the model.
 
     `counts` holds what has been done so far; warnings go to `console`. Several threads may use a translator: each gets
     what it would get alone, and while one translates a window of lines, the others wait. Raises InputError for
