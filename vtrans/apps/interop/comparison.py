@@ -111,8 +111,9 @@ class Program:
         lines = written.split("\n")[:-1]
         if done.returncode or len(lines) != count:
             said = done.stderr.strip().split("\n")
-            why = next((line.partition("Error: ")[2] for line in said if "Error: " in line), said[-1])[:300].rstrip(".")
-            raise VtransError(f"{self.name} cannot run {self.path}: {why or f'exit code {done.returncode}'}.")
+            why = next((line.partition("Error: ")[2] for line in said if "Error: " in line), said[-1])
+            why = why[:300].rstrip(".") or f"exit code {done.returncode}"
+            raise VtransError(f"{self.name} cannot run {self.path}: {why}.")
         return lines
 
 

@@ -114,10 +114,11 @@ def import_model(
     size, summary = count_parameters(loaded.model), loaded.model.config.summary
     sizes = [f"{len(vocab):,}" for vocab in (loaded.src_vocab, loaded.tgt_vocab)]
     vocabularies = f"one vocabulary of {sizes[0]} pieces" if loaded.joint else f"vocabularies of {' and '.join(sizes)}"
-    tags = f"tags of {len(loaded.tags):,} target languages: {', '.join(loaded.tags)}"
-    first = f"{path} is {imported.kind}: {size:,} parameters, {summary}"
-    for sentence in (first, vocabularies, *imported.notes, *[tags] * bool(loaded.tags)):
+    console.info(f"{path} is {imported.kind}: {size:,} parameters, {summary}")
+    for sentence in (vocabularies, *imported.notes):
         console.info(sentence)
+    if loaded.tags:
+        console.info(f"tags of {len(loaded.tags):,} target languages: {', '.join(loaded.tags)}")
     with named_os_errors(out):
         out.parent.mkdir(parents=True, exist_ok=True)
     program = _unless_refused(imported.original, "original", console) if imported.original else None

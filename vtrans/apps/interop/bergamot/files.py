@@ -72,8 +72,10 @@ def names_of(loaded: LoadedModel) -> dict[str, list[str]]:
 def write_settings(folder: Path, names: Mapping[str, Sequence[str]]) -> None:
     """Writes the settings. Lists have one item per line, because the engine's worker reads no others."""
     lines = ["relative-paths: true"]
-    for key, items in names.items():  # a shortlist is not checked
-        lines += [f"{key}:", *(f"  - {item}" for item in (*items, *["false"] * (key == "shortlist")))]
+    for key, items in names.items():
+        lines += [f"{key}:", *(f"  - {item}" for item in items)]
+        if key == "shortlist":
+            lines.append("  - false")  # it is not checked
     lines += [f"{key}: {value}" for key, value in FIREFOX.items()]
     (folder / SETTINGS).write_bytes(("\n".join(lines) + "\n").encode())
 

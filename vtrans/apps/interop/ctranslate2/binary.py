@@ -59,18 +59,24 @@ class Binary(ForeignTensors):
         (self.version,) = self._take("I")
         if not 1 <= self.version <= VERSION:
             raise ValueError(f"the binary version must be from 1 to {VERSION}, got {self.version}")
-        self.specification, self.revision = (self._name(), *self._take("I")) if self.version >= 2 else ("", 1)
-        name, revision = self.specification, self.revision
-        if name not in SPECIFICATIONS:
+        self.specification, self.revision = "", 1
+        if self.version >= 2:
+            self.specification = self._name()
+            (self.revision,) = self._take("I")
+        if self.specification not in SPECIFICATIONS:
             wanted = "TransformerSpec, a Transformer with encoder and decoder"
-            raise wrong(self.path, "the specification", wanted, name)
-        if not 1 <= revision <= REVISION:
+            raise wrong(self.path, "the specification", wanted, self.specification)
+        if not 1 <= self.revision <= REVISION:
             advice = "convert the model with CTranslate2 4"
-            raise wrong(self.path, f"the revision of {name}", f"from 1 to {REVISION}", revision, advice)
-        for _ in range(*self._take("I")):
-            self.add(self._renamed(self._name()), self._values())
-        for _ in range(*self._take("I") if self.version >= 3 else (0,)):
-            alias, name = (self._renamed(self._name()) for _ in range(2))
+            raise wrong(self.path, "the revision", f"from 1 to {REVISION}", self.revision, advice)
+        (count,) = self._take("I")
+        for _ in range(count):
+            name = self._renamed(self._name())
+            self.add(name, self._values())
+        (count,) = self._take("I") if self.version >= 3 else (0,)
+        for _ in range(count):
+            alias = self._renamed(self._name())
+            name = self._renamed(self._name())
             if name not in self.variables:
                 raise ValueError(f"it has the alias {alias[:80]} of {name[:80]}")
             self.add(alias, self.variables[name])
@@ -105,7 +111,8 @@ class Binary(ForeignTensors):
         return name.replace("multi_head", "self_attention" if "encoder" in name else "attention", 1)
 
     def _values(self) -> NDArray[Any]:
-        shape = self._take(f"{self._take('B')[0]}I")
+        (rank,) = self._take("B")
+        shape = self._take(f"{rank}I")
         type_id, length = self._take("BI")
         if self.version < 4:  # the width of a value, and the number of values
             type_id, length = TYPE_OF_WIDTH.get(type_id, len(TYPES)), length * type_id

@@ -40,7 +40,8 @@ from vtrans.translate.steps.reader import EXTRA_LENGTH
 
 BINARY, CONFIG = "model.bin", "config.json"
 TABLES = CTRANSLATE2.tables
-SRC, TGT, PROJECTION = (TABLES[f"{name}.weight"] for name in ("src_embedding", "tgt_embedding", "projection"))
+SRC, TGT = TABLES["src_embedding.weight"], TABLES["tgt_embedding.weight"]
+PROJECTION = TABLES["projection.weight"]
 POSITIONS = TABLES["src_positions.weight"], TABLES["tgt_positions.weight"]
 # Positions of a model whose table is computed: as many as a source that is translated in one piece can need.
 COMPUTED_POSITIONS = SearchConfig.max_source + EXTRA_LENGTH
@@ -103,9 +104,9 @@ def read(folder: Path, options: MutableMapping[str, Any]) -> Imported:
     row = None if from_zero else tgt.pieces.index(start if start in tgt.pieces else unk)
     end = [eos] if source_eos and not adds_eos else []
     notes = [f"sources end with {eos}, as those of Hugging Face's tokenizers do"] if end else []
-    return _imported(
-        folder, binary, (note, *notes), {}, config, (tgt if src.digest == tgt.digest else src, tgt), row, end
-    )
+    if src.digest == tgt.digest:
+        src = tgt
+    return _imported(folder, binary, (note, *notes), {}, config, (src, tgt), row, end)
 
 
 def _read_export(folder: Path, binary: Binary) -> Imported:
@@ -124,9 +125,6 @@ def _read_export(folder: Path, binary: Binary) -> Imported:
     }
     notes = ("`vtrans export` wrote it",)
     return _imported(folder, binary, notes, recorded, config, (vocabs[0], vocabs[-1]), is_ours=True)
-
-
-# Settings and vocabularies.
 
 
 def _settings(folder: Path, binary: Binary) -> Settings:
@@ -181,13 +179,11 @@ def _splitters(folder: Path, src_spm: Path | None, tgt_spm: Path | None) -> tupl
     return (read_bytes(src), read_bytes(tgt)), f"{src.name} splits the source, and {tgt.name} the target"
 
 
-# Architecture.
-
-
 def _model_config(binary: Binary, tgt_size: int, *, is_shared: bool) -> ModelConfig:
     """Returns the architecture that the variables describe. Raises FileError if vtrans does not support it."""
     scalars = {key: _common(binary, key, allowed[0], allowed) for key, allowed in SCALARS.items()}
-    (_, D), (d_ff, _) = (_matrix(binary, name) for name in (SRC, "encoder/layer_0/ffn/linear_0/weight"))
+    D = _matrix(binary, SRC)[1]
+    d_ff = _matrix(binary, "encoder/layer_0/ffn/linear_0/weight")[0]
     depths = [next(n for n in count() if f"{side}/layer_{n}/ffn/linear_0/weight" not in binary) for side in STACKS]
     tables = [_matrix(binary, name)[0] for name in POSITIONS if name in binary]
     values = {
@@ -240,9 +236,6 @@ def _scales(binary: Binary, D: int) -> bool:
         if all(math.isclose(other, factor, rel_tol=1e-6) for other in factors):
             return scales
     raise wrong(binary.path, "scale_embeddings", f"1 or the root of the width, {math.sqrt(D):g}, in both", factors)
-
-
-# Weights.
 
 
 def _imported(

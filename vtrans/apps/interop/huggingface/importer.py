@@ -46,10 +46,10 @@ EXPECTED_NORMS = {
     "pegasus": {"normalize_before": (True,), "add_final_layer_norm": (True,)},
 }
 # Other names there for sizes; transformers takes whichever name comes last.
-OTHER_NAMES = {"d_model": "hidden_size", "heads": "num_attention_heads", "encoder_layers": "num_hidden_layers"}
+OTHER_NAMES = {"d_model": ["hidden_size"], "heads": ["num_attention_heads"], "encoder_layers": ["num_hidden_layers"]}
 # Keys that are read elsewhere, and keys without effect on a translation by beam search.
 KNOWN = {
-    *chain(*names.SIZES.values()), *OTHER_NAMES.values(), *names.VALUES, *names.SEARCH.values(), *EXPECTED,
+    *chain(*names.SIZES.values(), *OTHER_NAMES.values()), *names.VALUES, *names.SEARCH.values(), *EXPECTED,
     *EXPECTED_NORMS["marian"], "max_position_embeddings", "vocab_size", "decoder_vocab_size", "activation_function",
     "share_encoder_decoder_embeddings", "tie_word_embeddings", "model_type", "early_stopping", "max_length",
     "min_length", "bad_words_ids", "suppress_tokens", "_name_or_path", "_num_labels", "_from_model_config",
@@ -154,8 +154,8 @@ def _vocabulary(folder: Path, config: Settings, spm: str, pieces: list[str], sta
 
 def _model_config(config: Settings) -> ModelConfig:
     sizes = {ours: config.size(theirs[0]) for ours, theirs in names.SIZES.items()}
-    equal = [(key, ours) for ours, theirs in names.SIZES.items() for key in theirs[1:]]
-    config.check({key: (sizes[ours],) for key, ours in (*equal, *((key, ours) for ours, key in OTHER_NAMES.items()))})
+    for ours, size in sizes.items():
+        config.check(dict.fromkeys((*names.SIZES[ours], *OTHER_NAMES.get(ours, ())), (size,)))
     config.check({"activation_function": tuple(ACTIVATIONS)})
     shared, tied = (config.get(key, True) for key in ("share_encoder_decoder_embeddings", "tie_word_embeddings"))
     values = {
@@ -214,9 +214,10 @@ def _ignored(config: Settings, generation: Settings, forced: int | None) -> list
     translations begin."""
     neutral = NEUTRAL | {key: config.get(key) for key in ("decoder_start_token_id", "pad_token_id", "eos_token_id")}
     neutral["forced_bos_token_id"] = forced
+    files = [config] if generation is config else [config, generation]
     return [
         f"{key} {value!r:.80} of {Path(settings.name).name} is ignored"
-        for settings in [config, generation][: 1 + (generation is not config)]
+        for settings in files
         for key, value in settings.values.items()
         if key not in KNOWN and value and value != neutral.get(key)
     ]
