@@ -11,7 +11,7 @@ from starlette.requests import Request
 from vtrans.apps.documents.document import READERS, Translated
 from vtrans.apps.documents.files import open_file
 from vtrans.apps.documents.formats.html import read_html
-from vtrans.apps.documents.formats.office import docx_document, odt_document
+from vtrans.apps.documents.formats.office import odt_document, office_document
 from vtrans.apps.documents.formats.subtitles import SubtitleDocument
 from vtrans.apps.server.libretranslate import FileRequest, TranslateRequest
 from vtrans.apps.server.requests import Refusal, Upload, fields_of
@@ -89,7 +89,7 @@ _ODT = "<w:p>A <w:span>dog</w:span><w:s/>runs.<w:tab/><w:note><w:p>x</w:p></w:no
 def office(parts: Sequence[bytes], folder: Path) -> None:
     """The first byte chooses .odt; what is read as XML is written as XML."""
     content = CUT.join(parts)
-    read = odt_document if content[:1] == b"\1" else docx_document
+    read = odt_document if content[:1] == b"\1" else office_document
     document = read(content[1:].decode(errors="replace").replace("\0", ""), "en")
     read(document.joined(_translations(document.lines)), "en")
 

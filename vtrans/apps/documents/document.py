@@ -270,15 +270,16 @@ Paired = tuple[MarkedDocument, MarkedDocument] | str
 
 
 def html_document(
-    text: str, language: str, ignored: Collection[str] = (), splitting: Splitting = "sentences"
-) -> HtmlDocument:
+    text: str,
+    language: str,
+    ignored: Collection[str] = (),
+    splitting: Splitting = "sentences",
+    *,
+    target: str = "",
+    **_: Any,
+) -> Document:
     """Returns HTML, a document or a part of one, in which the elements of the ignored names stay as they are."""
-    return HtmlDocument(read_html(text, ignored), language, escape, splitting=splitting, escape_inner=escape_value)
-
-
-def html_file(text: str, language: str, *, target: str = "", **_: Any) -> Document:
-    """Returns an HTML file."""
-    document = html_document(text, language)
+    document = HtmlDocument(read_html(text, ignored), language, escape, splitting=splitting, escape_inner=escape_value)
     document.target = target
     return document
 

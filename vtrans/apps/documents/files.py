@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import PurePath
 
-from vtrans.apps.documents.document import Document, html_file
+from vtrans.apps.documents.document import Document, html_document
 from vtrans.apps.documents.formats.app_strings.android import android_document
 from vtrans.apps.documents.formats.app_strings.apple_strings import strings_document, strings_encoding
 from vtrans.apps.documents.formats.app_strings.json_files import arb_languages, json_document
@@ -23,13 +23,7 @@ from vtrans.apps.documents.formats.app_strings.xcstrings import xcstrings_docume
 from vtrans.apps.documents.formats.flow import text_document
 from vtrans.apps.documents.formats.html import escape, html_encoding
 from vtrans.apps.documents.formats.markdown import markdown_document
-from vtrans.apps.documents.formats.office import (
-    docx_document,
-    epub_document,
-    odt_document,
-    pptx_document,
-    xlsx_document,
-)
+from vtrans.apps.documents.formats.office import epub_document, odt_document, office_document
 from vtrans.apps.documents.formats.po import charset, po_document, po_languages
 from vtrans.apps.documents.formats.subtitles import SubtitleDocument
 from vtrans.apps.documents.formats.tmx import tmx_document
@@ -177,7 +171,7 @@ def _xlsx(content: bytes, most: int, filling: Filling) -> Opened:
     """Opens an .xlsx file. The names of the columns of its tables stay: formulas use them."""
     tables = (data.decode(errors="replace") for info, data in _members(content, most) if "/tables/" in info.filename)
     kept = {name for table in tables for name in _COLUMN.findall(table)}
-    return _zipped(_CELLS.fullmatch, partial(xlsx_document, kept=kept))(content, most, filling)
+    return _zipped(_CELLS.fullmatch, partial(office_document, kept=kept))(content, most, filling)
 
 
 def _members(content: bytes, most: int) -> list[tuple[zipfile.ZipInfo, bytes]]:
@@ -244,11 +238,11 @@ def _utf8(content: bytes) -> str:
 
 FORMATS: dict[str, Open] = {
     ".txt": _text(text_document, _utf8),
-    **dict.fromkeys((".html", ".htm"), _text(html_file, html_encoding, "html", entries=True)),
+    **dict.fromkeys((".html", ".htm"), _text(html_document, html_encoding, "html", entries=True)),
     ".srt": _text(SubtitleDocument, _utf8),
     ".vtt": _text(partial(SubtitleDocument, escape=escape), _utf8),
-    ".docx": _zipped(_WORD_PARTS.fullmatch, docx_document),
-    ".pptx": _zipped(_SLIDES.fullmatch, pptx_document),
+    ".docx": _zipped(_WORD_PARTS.fullmatch, office_document),
+    ".pptx": _zipped(_SLIDES.fullmatch, office_document),
     ".xlsx": _xlsx,
     ".epub": _zipped(_PAGES.fullmatch, epub_document),
     ".odt": _zipped({"content.xml", "styles.xml"}.__contains__, odt_document),

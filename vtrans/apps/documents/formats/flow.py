@@ -132,7 +132,7 @@ def _gaps(text: str) -> dict[int, int]:
 
 def text_document(text: str, language: str) -> Document:
     """Returns plain text. The lines of a paragraph that somebody has wrapped belong together."""
-    lines = [match.span() for match in re.finditer(r"[^\r\n]*\S[^\r\n]*", text)]
+    lines = [match.span() for match in re.finditer(r"[^\r\n]+", text) if match.group().strip()]
     paragraphs = list[list[Span]]()
     for line in lines:
         is_next = paragraphs and text[paragraphs[-1][-1][1] : line[0]] in ("\n", "\r\n")

@@ -32,7 +32,7 @@ _WORDLIKE = {"embed", "img", "input"}  # stand in a line as a word does
 _IMAGE = "\ufffc"  # stands for one of them
 _APART = re.compile(rf"(?<![\w{_IMAGE}]){_IMAGE}(?![\w{_IMAGE}])")
 _TEXTS = {"alt", "title", "placeholder", "aria-label"}  # attributes
-_IS_TEXT = re.compile(r"(?:(?:og:|twitter:)?(?:description|title))")  # names of <meta>
+_IS_TEXT = re.compile(r"(?:og:|twitter:)?(?:description|title)", re.IGNORECASE)  # names of <meta>
 _ATTRIBUTE = re.compile(r"""(?P<name>[^\s"'<>/=]+)(?:\s*=\s*(?:(?P<text>"[^"]*"|'[^']*')|[^\s"'=<>`]+))?""")
 _MARK = re.compile(r"[^\w\s]\Z")
 LONGEST_REFERENCE = 6  # tags and texts
@@ -107,7 +107,8 @@ def read_html(document: str, ignored: Collection[str] = ()) -> list[Item]:
 def _attributes(token: Any, raw: str) -> tuple[Item, ...]:
     """Returns the items of a tag with attributes that are text."""
     attributes = dict(token.attrs or ()) if token.type == turbohtml.TokenType.START_TAG else {}
-    names = _TEXTS | ({"content"} if token.tag == "meta" and _IS_TEXT.fullmatch(_meta(attributes)) else set())
+    meta = (attributes.get("name") or attributes.get("property") or "") if token.tag == "meta" else ""
+    names = _TEXTS | ({"content"} if _IS_TEXT.fullmatch(meta) else set())
     items, place = list[Item](), 0
     for value in _ATTRIBUTE.finditer(raw) if names & attributes.keys() else ():
         if value["name"].lower() in names and value["text"]:
@@ -115,10 +116,6 @@ def _attributes(token: Any, raw: str) -> tuple[Item, ...]:
             items += [Item("break", raw[place:begin]), *_text(raw[begin:end], _read(raw[begin:end]))]
             place = end
     return (*items, Item("break", raw[place:])) if items else ()
-
-
-def _meta(attributes: dict[str, str | None]) -> str:
-    return (attributes.get("name") or attributes.get("property") or "").lower()
 
 
 def _with_images(items: list[Item]) -> list[Item]:

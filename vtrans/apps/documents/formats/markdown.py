@@ -30,7 +30,7 @@ _FRONT_MATTER = re.compile(
 )
 # A text in it, in YAML or TOML, without escapes.
 _TITLE = re.compile(
-    r"""^(?:title|subtitle|description|summary)[ \t]*[:=][ \t]*(?!.*[ \t]\#|'.*'.*')"""
+    r"""^(?:title|subtitle|description|summary)[ \t]*[:=][ \t]*(?!.*[ \t]\#|'[^'\n]*'[^'\n]*')"""
     r"""(?P<quote>["']?)(?P<text>\w[^\\"\r\n]*?)(?P=quote)[ \t]*\r?$""",
     re.MULTILINE,
 )

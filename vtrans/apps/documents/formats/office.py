@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any
 from xml.sax.saxutils import escape
@@ -15,18 +16,8 @@ from vtrans.apps.documents.formats.markup import RUN, Item
 from vtrans.apps.documents.formats.tagged import Tags, tagged_document
 from vtrans.apps.documents.formats.xml import Element, parse
 
-_WORD = (
-    "http://schemas.openxmlformats.org/wordprocessingml/2006/main",
-    "http://purl.oclc.org/ooxml/wordprocessingml/main",
-)
-_SLIDE = (
-    "http://schemas.openxmlformats.org/drawingml/2006/main",
-    "http://purl.oclc.org/ooxml/drawingml/main",
-)
-_TABLE = (
-    "http://schemas.openxmlformats.org/spreadsheetml/2006/main",
-    "http://purl.oclc.org/ooxml/spreadsheetml/main",
-)
+_FORMS = ("http://schemas.openxmlformats.org/%s/2006/main", "http://purl.oclc.org/ooxml/%s/main")
+_OFFICE = [form % name for name in ("wordprocessingml", "drawingml", "spreadsheetml") for form in _FORMS]
 _TEXT = ("urn:oasis:names:tc:opendocument:xmlns:text:1.0",)
 _CELL = {"si", "is"}
 _PARAGRAPHS = {"p", "h", *_CELL}
@@ -37,27 +28,17 @@ _AROUND_TEXT = {"span", "a", "meta", "meta-field"}  # of an OpenDocument paragra
 _RESULT_IS_TEXT = re.compile(r"\s*(?:HYPERLINK|REF|TOC)\b", re.IGNORECASE)  # of the document, unlike a page number
 # What stands in a line as a word does: an image, a formula, an object or a symbol.
 _WORDLIKE = re.compile(r"""<\w+:(?:inline|oMath|object|sym)\b|\btext:anchor-type=["']as-char""")
-
 _CLOSED = re.compile(r"(<(?:title|script|style|textarea|iframe)\b[^<>]*/>)")
 
 Inside = Callable[[Element], Iterator[Item]]
 """Yields the items of a child of a paragraph."""
 
 
-def docx_document(xml: str, language: str, **_: Any) -> Document:
-    """Returns a part of a .docx file, such as word/document.xml."""
-    return MarkedDocument(list(_items(parse(xml, _WORD), _word_child)), language, escape, cover=True)
-
-
-def pptx_document(xml: str, language: str, **_: Any) -> Document:
-    """Returns a slide of a .pptx file, or its notes."""
-    return MarkedDocument(list(_items(parse(xml, _SLIDE), _word_child)), language, escape, cover=True)
-
-
-def xlsx_document(xml: str, language: str, *, kept: Container[str] = (), **_: Any) -> Document:
-    """Returns the texts of the cells of an .xlsx file, without those that are `kept`."""
-    root = parse(xml, _TABLE)
-    todo = [root]
+def office_document(xml: str, language: str, *, kept: Container[str] = (), **_: Any) -> Document:
+    """Returns a part of a file of Word, PowerPoint or Excel, such as word/document.xml, without the cells of which the
+    texts are `kept`."""
+    root = parse(xml, _OFFICE)
+    todo = [root] if kept else []
     while todo:
         node = todo.pop()
         todo += node.children
@@ -73,13 +54,10 @@ def epub_document(xml: str, language: str, *, target: str = "") -> Document:
         return tagged_document(xml, language, Tags(), "sentences")
     parts = _CLOSED.split(xml)
     items = [read_html(part) if n % 2 == 0 else [Item("break", part)] for n, part in enumerate(parts)]
-    document = HtmlDocument([*chain.from_iterable(items)], language, escape, escape_inner=_escaped_value)
+    quoted = partial(escape, entities={'"': "&quot;", "'": "&#39;"})
+    document = HtmlDocument([*chain.from_iterable(items)], language, escape, escape_inner=quoted)
     document.target = target
     return document
-
-
-def _escaped_value(text: str) -> str:
-    return escape(text, {'"': "&quot;", "'": "&#39;"})
 
 
 def odt_document(xml: str, language: str, **_: Any) -> Document:

@@ -16,6 +16,7 @@ from vtrans.apps.documents.formats.html import read_html
 from vtrans.apps.documents.formats.markup import Item
 from vtrans.system.errors import DocumentError
 
+MOST_TAGS = 3  # around a speech, that are not part of it
 LEAST_ENDS = 0.25  # of the captions, at which a sentence ends; others lack the marks that show where one goes on
 
 _TIMES = re.compile(
@@ -86,6 +87,7 @@ def _speeches(text: str) -> Iterator[tuple[Span, bool]]:
 
 def _unwrapped(text: str, begin: int, end: int) -> Span:
     """Returns where a speech begins and ends without the tags around it."""
-    while wrapped := _WRAPPED.fullmatch(text, begin, end):
-        begin, end = wrapped.span(2)
+    for _ in range(MOST_TAGS):
+        if wrapped := _WRAPPED.fullmatch(text, begin, end):
+            begin, end = wrapped.span(2)
     return trimmed(text, begin, end)

@@ -27,8 +27,7 @@ _PIECES = re.compile(rf'(?P<mark>{_TAG}|")|(?:[^"\\<]|\\.?|(?!{_TAG})<)+', re.DO
 _ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|(.))", re.DOTALL)
 _CDATA = "<![CDATA["
 # Android drops a blank at an end that is not written in one of these ways.
-_EDGE = r"((?:\\u0020|\\u00[aA]0|&#(?:32|160|x20|x[aA]0);)*)"
-_EDGES, _BLANKS = re.compile(rf"{_EDGE}(.*?){_EDGE}", re.DOTALL), " \u00a0"
+_EDGE, _BLANKS = re.compile(r"(\\u0020|\\u00[aA]0|&#(?:32|160|x20|x[aA]0);)"), " \u00a0"
 _LETTERS = {"n": "\n", "t": "\t"}
 _WRITTEN = str.maketrans({"\\": "\\\\", '"': '\\"', "'": "\\'", "\n": "\\n", "\t": "\\t"})
 
@@ -131,8 +130,12 @@ class _AndroidString(ProgramString):
         """Returns the translation. An `@` or `?` at its beginning would refer to another resource."""
         text = super().finished(text)
         text = f"\\{text}" if text[:1] in ("@", "?") else text
-        if text and (edges := _EDGES.fullmatch(self._text)) and (edges[1] or edges[3]):
-            text = edges[1] + text.strip(_BLANKS) + edges[3]
+        pieces = _EDGE.split(self._text)  # every second one is such a blank
+        texts = [n for n in range(0, len(pieces), 2) if pieces[n]]
+        if text and len(pieces) > 1 and texts:
+            before, after = "".join(pieces[: texts[0]]), "".join(pieces[texts[-1] + 1 :])
+            text = before + (text.lstrip(_BLANKS) if before else text)
+            text = (text.rstrip(_BLANKS) if after else text) + after
         return _flat(text, _CDATA) if text and _CDATA in self._text else text
 
 
