@@ -11,7 +11,6 @@ import gpu_check
 import pretended
 import pytest
 import torch
-from conftest import make_data
 from drawn import some
 from pretended import waits
 from runs import BRIEF, CPU, SMOOTH, alike, lines, run_trainer, same, set_up_run
@@ -51,11 +50,6 @@ def _same_attention() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> DataFolder:
-    return make_data(tmp_path_factory.mktemp("linked"), linked=True)
-
-
 def trained(
     data: DataFolder,
     run: Path,
@@ -69,8 +63,8 @@ def trained(
 
 
 @pytest.mark.parametrize("feature", some(FEATURES, 2))
-def test_training_in_float32_gives_the_results_of_the_cpu(feature: str, data: DataFolder, tmp_path: Path) -> None:
-    run, other = (trained(data, tmp_path / d.type, *FEATURES[feature], device=d) for d in (DEVICE, CPU))
+def test_training_in_float32_gives_results_of_the_cpu(feature: str, linked_data: DataFolder, tmp_path: Path) -> None:
+    run, other = (trained(linked_data, tmp_path / d.type, *FEATURES[feature], device=d) for d in (DEVICE, CPU))
     alike(run, other, rel=1e-5)
     assert run.translations(3).read_text() == other.translations(3).read_text()
     search = SearchConfig(beam=2, max_length=4)
@@ -79,20 +73,20 @@ def test_training_in_float32_gives_the_results_of_the_cpu(feature: str, data: Da
     assert ours == theirs
 
 
-def test_training_in_bfloat16_rounds_as_on_the_cpu(data: DataFolder, tmp_path: Path) -> None:
+def test_training_in_bfloat16_rounds_as_on_the_cpu(linked_data: DataFolder, tmp_path: Path) -> None:
     everything = (
         'train.precision="bfloat16"',
         *FEATURES["muon"],
         "train.r_drop=1.0",
         "model.attention_dropout=0.1",
     )
-    run, other = (trained(data, tmp_path / d.type, *everything, device=d) for d in (DEVICE, CPU))
+    run, other = (trained(linked_data, tmp_path / d.type, *everything, device=d) for d in (DEVICE, CPU))
     alike(run, other, rel=5e-3, atol=5e-3)
-    exact = trained(data, tmp_path / "exact", *everything, 'train.precision="float32"', device=CPU)
+    exact = trained(linked_data, tmp_path / "exact", *everything, 'train.precision="float32"', device=CPU)
     assert lines(exact)[0]["loss"] != lines(run)[0]["loss"]
 
 
-def test_a_run_that_was_stopped_resumes_to_equal_bytes(data: DataFolder, tmp_path: Path) -> None:
+def test_a_run_that_was_stopped_resumes_to_equal_bytes(linked_data: DataFolder, tmp_path: Path) -> None:
     masks = (
         "train.max_steps=4",
         "train.checkpoint_every=2",
@@ -100,16 +94,16 @@ def test_a_run_that_was_stopped_resumes_to_equal_bytes(data: DataFolder, tmp_pat
         "train.ema=0.9",
         'train.optimizer="muon"',
     )
-    whole = trained(data, tmp_path / "whole", *masks)
+    whole = trained(linked_data, tmp_path / "whole", *masks)
     with pytest.raises(VtransError, match="SIGTERM after step 3"):
-        trained(data, tmp_path / "parts", *masks, validated=lambda: os.kill(os.getpid(), signal.SIGTERM))
-    same(trained(data, tmp_path / "parts", *masks), whole)
+        trained(linked_data, tmp_path / "parts", *masks, validated=lambda: os.kill(os.getpid(), signal.SIGTERM))
+    same(trained(linked_data, tmp_path / "parts", *masks), whole)
 
 
 @pytest.mark.parametrize("feature", ["muon", "r-drop"])
-def test_updates_wait_only_where_their_losses_are_read(feature: str, data: DataFolder, tmp_path: Path) -> None:
+def test_updates_wait_only_where_their_losses_are_read(feature: str, linked_data: DataFolder, tmp_path: Path) -> None:
     settings = (*SMOOTH, *FEW, *FEATURES[feature], 'train.precision="bfloat16"')
-    trainer = Trainer(set_up_run(data, tmp_path / "run", *settings, device=DEVICE))
+    trainer = Trainer(set_up_run(linked_data, tmp_path / "run", *settings, device=DEVICE))
     with closing(trainer._batches()) as batches, waits() as waited:
         for _ in range(3):
             trainer.updates.update([*islice(batches, 2)])

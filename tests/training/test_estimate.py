@@ -28,7 +28,7 @@ def test_a_dry_run_says_what_training_takes_and_writes_nothing(tmp_path: Path, t
     assert said.endswith("dry run: nothing was written\n")
 
 
-def test_dropout_is_estimated_in_part(tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_estimates_sample_bpe_dropout(tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     said = heard(tiny_data, tmp_path / "run", *TINY, "train.bpe_dropout=0.1", dry_run=True)
     pairs = len(tiny_data.train)
     whole = re.search(rf"{pairs} pairs, (\d,\d+) source and .* [0-9.]+% padding; [0-9.]+ updates\n", said)
