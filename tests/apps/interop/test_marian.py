@@ -217,6 +217,7 @@ READ_YAML: dict[str, dict[str, Value]] = {
 REFUSED_YAML = (
     "a", "- a\n- b\n", "a: {b: 1}\n", "a:\n  b: 1\n", "a: [[1], 2]\n", 'a: "\\q"\n', 'a: "\\UFFFFFFFF"\n', 'a: "open\n',
     "<<: *x\n", "a: @x\n", "a: 1\n---\na: 1\n", "a:\n  - b: 1\n", "? a\nb: 1\n? [c]\n: 2\n", "a: " + "[" * 100_000,
+    "a: &x 1\nb: *x\n", "a: !!str 1\n",
 )  # fmt: skip
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from functools import partial
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -321,14 +320,18 @@ def read_mapping(data: bytes, name: str) -> dict[str, Value]:
         import yaml
     except ImportError:
         raise InputError("PyYAML, which reads Marian's files, is not installed; run `pip install pyyaml`.") from None
-    loader = yaml.CBaseLoader if yaml.__with_libyaml__ else yaml.BaseLoader  # which ignore tags
+    loader = yaml.CBaseLoader if yaml.__with_libyaml__ else yaml.BaseLoader
     start, end = yaml.CollectionStartEvent, yaml.CollectionEndEvent
     try:
         text = data.decode("utf-8-sig")
         events = yaml.parse(text, Loader=loader)
-        depths = accumulate(isinstance(event, start) - isinstance(event, end) for event in events)
-        if any(depth > 2 for depth in depths):  # of which the parser in C would crash
-            raise ValueError("it is nested too deeply")
+        depth = 0
+        for event in events:
+            depth += isinstance(event, start) - isinstance(event, end)
+            if depth > 2:  # of many, the parser in C would crash
+                raise ValueError("it is nested too deeply")
+            if getattr(event, "anchor", None) or getattr(event, "tag", None):
+                raise ValueError("it has a tag or an anchor")
         entries: dict[str, Value] = yaml.load(text, Loader=loader) or {}
         values = [item for value in entries.values() for item in (value if isinstance(value, list) else [value])]
         if not all(isinstance(value, str) for value in values):
