@@ -145,9 +145,6 @@ class MarkedDocument:
     """Text with tags. The items' `raw` parts are the document. `label` is the text with its accelerator, if it has
     one. `escape_inner` writes the texts inside tags, such as attributes, if not as other text."""
 
-    lines: list[str]
-    aligned: list[bool]
-
     def __init__(
         self,
         items: Sequence[Item],
@@ -180,8 +177,8 @@ class MarkedDocument:
             if item.inner
         }
         sentences = [sentence for part in self._parts if not isinstance(part, str) for sentence in part.sentences]
-        self.lines = [sentence.line for sentence in sentences]
-        self.aligned = [bool(sentence.nodes) for sentence in sentences]
+        self.lines: list[str] = [sentence.line for sentence in sentences]
+        self.aligned: list[bool] = [bool(sentence.nodes) for sentence in sentences]
         for inner in self._inner.values():
             self.lines += inner.lines
             self.aligned += inner.aligned
@@ -274,7 +271,6 @@ def html_document(
     language: str,
     ignored: Collection[str] = (),
     splitting: Splitting = "sentences",
-    *,
     target: str = "",
     **_: Any,
 ) -> Document:

@@ -21,9 +21,8 @@ _OFFICE = [form % name for name in ("wordprocessingml", "drawingml", "spreadshee
 _TEXT = ("urn:oasis:names:tc:opendocument:xmlns:text:1.0",)
 _CELL = {"si", "is"}
 _PARAGRAPHS = {"p", "h", *_CELL}
-# Elements of a Word paragraph around runs, and those that only note what the spelling checker found.
+# Elements of a Word paragraph around runs.
 _AROUND_RUNS = {"hyperlink", "ins", "moveTo", "smartTag", "customXml", "sdt", "sdtContent", "dir", "bdo", "fldSimple"}
-_NOTES = {"proofErr"}
 _AROUND_TEXT = {"span", "a", "meta", "meta-field"}  # of an OpenDocument paragraph
 _RESULT_IS_TEXT = re.compile(r"\s*(?:HYPERLINK|REF|TOC)\b", re.IGNORECASE)  # of the document, unlike a page number
 # What stands in a line as a word does: an image, a formula, an object or a symbol.
@@ -121,7 +120,7 @@ def _word_child(node: Element) -> Iterator[Item]:
         yield Item("close", node.closing, name=node.name)
     elif node.name == "pPr":
         yield Item("break", node.raw)
-    elif node.name not in _NOTES:
+    elif node.name != "proofErr":  # what the spelling checker found
         yield _single(node, _word_child, is_word=bool(code) or node.name == "fld")
 
 

@@ -60,10 +60,8 @@ def _tree(text: str) -> Node:
     """Returns the pairs as members of a group."""
     root, before = Node(0, len(text)), 0
     for pair in _PAIR.finditer(text):
-        value = _value(pair)
-        root.members.append(
-            Node(*pair.span("pair"), pair["key"], pair["value"] if value is None else value, before=before)
-        )
+        shown = _value(pair) or pair["value"]
+        root.members.append(Node(*pair.span("pair"), pair["key"], shown, before=before))
         before = pair.end()
     return root
 
