@@ -77,7 +77,7 @@ def test_an_entry_without_the_language_gets_it_in_its_place(indent: int | None) 
 
 
 def test_what_would_have_other_placeholders_stays_and_is_counted() -> None:
-    entries = {"b \\ud83d": {}, "the %@ here": {}}
+    entries: dict[str, dict[str, str]] = {"b \\ud83d": {}, "the %@ here": {}}
     content = xcode(entries).replace("\\\\ud83d", "\\ud83d")
     (text,) = open_file("a.xcstrings", content.encode(), 10_000, Filling("de")).texts
     document = open_file("a.xcstrings", content.encode(), 10_000, Filling("de")).read(text, "en")
