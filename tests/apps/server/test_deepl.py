@@ -22,7 +22,7 @@ from vtrans.apps.server.batching import RequestOptions
 from vtrans.apps.server.deepl import glossaries
 from vtrans.apps.server.deepl.glossaries import MOST_CHARACTERS, Glossaries, entries_of
 from vtrans.apps.server.limits import Keys, Limits
-from vtrans.apps.server.requests import Refusal
+from vtrans.apps.server.refusals import Refusal
 from vtrans.translate.steps.line import Line
 
 ONE, TWO = "DeepL-Auth-Key one", "DeepL-Auth-Key two"

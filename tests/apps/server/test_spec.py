@@ -19,7 +19,8 @@ from vtrans.apps.server.deepl.endpoints import TextRequest
 from vtrans.apps.server.deepl.glossaries import Change, NewGlossary3
 from vtrans.apps.server.libretranslate import TranslateRequest
 from vtrans.apps.server.limits import Limits
-from vtrans.apps.server.requests import Fields, is_deepl
+from vtrans.apps.server.refusals import is_deepl
+from vtrans.apps.server.requests import Fields
 from vtrans.apps.server.service import Service
 
 APP = make_app(Service({EN_DE: Worker(lambda *_: [], nbest=4)}), Limits(texts=17), version="9.9")

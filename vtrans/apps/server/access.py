@@ -12,7 +12,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vtrans.apps.server.limits import Keys
-from vtrans.apps.server.requests import CLOSE, Refusal
+from vtrans.apps.server.refusals import CLOSE, Refusal
 from vtrans.system.errors import InputError
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}

@@ -22,8 +22,8 @@ from vtrans.apps.server.endpoints import Endpoint, description
 from vtrans.apps.server.libretranslate import LibreTranslate
 from vtrans.apps.server.limits import Limits, Usage
 from vtrans.apps.server.page import page_routes
+from vtrans.apps.server.refusals import Refusal
 from vtrans.apps.server.request_handler import RequestHandler, Warn
-from vtrans.apps.server.requests import Refusal
 from vtrans.apps.server.service import Service
 
 

@@ -15,7 +15,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from vtrans.apps.server.limits import Limits
-from vtrans.apps.server.requests import FORM, JSON, MULTIPART, Fields, is_deepl
+from vtrans.apps.server.refusals import is_deepl
+from vtrans.apps.server.requests import FORM, JSON, MULTIPART, Fields
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from vtrans.apps.documents.database import Database
-from vtrans.apps.server.requests import QUOTA_EXCEEDED, Refusal
+from vtrans.apps.server.refusals import QUOTA_EXCEEDED, Refusal
 from vtrans.config.keys import number
 from vtrans.system.errors import FileError, InputError
 from vtrans.system.files import reason

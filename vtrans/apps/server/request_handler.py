@@ -22,7 +22,8 @@ from vtrans.apps.server.client_threads import CLIENT, in_thread
 from vtrans.apps.server.endpoints import Call, Endpoint
 from vtrans.apps.server.limits import Keys, Limits, RateLimit
 from vtrans.apps.server.metrics import Metrics
-from vtrans.apps.server.requests import CLOSE, FORM_BYTES, Refusal, fields_of, is_deepl, read_body, retry_after
+from vtrans.apps.server.refusals import CLOSE, Refusal, is_deepl, retry_after
+from vtrans.apps.server.requests import FORM_BYTES, fields_of, read_body
 from vtrans.apps.server.service import Service
 from vtrans.system.errors import DocumentError, DocumentSizeError
 

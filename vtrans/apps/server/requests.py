@@ -1,4 +1,4 @@
-"""Requests: how one is read, within a limit of size, what its fields may be, and why it is refused."""
+"""Requests: how one is read, within a limit of size, and what its fields may be."""
 
 from __future__ import annotations
 
@@ -15,38 +15,12 @@ from pydantic import AfterValidator, BaseModel, Field, InstanceOf, ValidationErr
 from pydantic_core import from_json
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+
+from vtrans.apps.server.refusals import CLOSE, Refusal
 
 JSON, FORM, MULTIPART = "application/json", "application/x-www-form-urlencoded", "multipart/form-data"
 FORM_BYTES = 10_000  # of a form besides its file
-CLOSE = {"Connection": "close"}  # the rest of the request is not read
-QUOTA_EXCEEDED = 456  # DeepL's own status
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")
-
-
-def is_deepl(path: str) -> bool:
-    """Returns whether a path belongs to DeepL's interface."""
-    return path.startswith(("/v2/", "/v3/"))
-
-
-class Refusal(Exception):
-    """A request that is refused with this status, sentence and headers."""
-
-    def __init__(self, status: int, sentence: str, headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(sentence)
-        self.status, self.sentence, self.headers = status, sentence, dict(headers or {})
-
-    def response(self, path: str) -> JSONResponse:
-        """Returns what a client of this path gets."""
-        return JSONResponse({"message" if is_deepl(path) else "error": self.sentence}, self.status, self.headers)
-
-
-def retry_after(seconds: float) -> dict[str, str]:
-    """Returns the headers that ask the client to try again after some seconds."""
-    return {"Retry-After": str(max(1, round(seconds)))}
-
-
-# How a request is read.
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from vtrans.apps.documents.sentences import PROTECTION
 from vtrans.apps.documents.translating import Lines, Nbest
 from vtrans.apps.server.batching import RequestOptions, Worker
 from vtrans.apps.server.client_threads import in_thread
-from vtrans.apps.server.requests import Refusal
+from vtrans.apps.server.refusals import Refusal
 from vtrans.data.matches import Known
 from vtrans.system.errors import InputError
 from vtrans.text.languages import Languages

@@ -20,7 +20,8 @@ from vtrans.apps.documents.files import Filling, Opened, open_file
 from vtrans.apps.server.batching import RequestOptions
 from vtrans.apps.server.client_threads import in_thread
 from vtrans.apps.server.limits import Limits
-from vtrans.apps.server.requests import Refusal, Upload
+from vtrans.apps.server.refusals import Refusal
+from vtrans.apps.server.requests import Upload
 from vtrans.apps.server.service import AUTO, Service
 
 NAME_CHARACTERS = 80  # of the name of a result

@@ -24,8 +24,9 @@ from vtrans.apps.server.client_threads import in_thread
 from vtrans.apps.server.deepl.glossaries import Glossaries, GlossaryEndpoints, Source, Target, language
 from vtrans.apps.server.endpoints import Call, Endpoint
 from vtrans.apps.server.limits import Limits, Usage
+from vtrans.apps.server.refusals import Refusal
 from vtrans.apps.server.request_handler import RequestHandler
-from vtrans.apps.server.requests import Fields, File, Refusal, Text, Texts
+from vtrans.apps.server.requests import Fields, File, Text, Texts
 from vtrans.apps.server.service import AUTO, Read, Service
 from vtrans.apps.server.uploads import KEPT_SECONDS, Results, UploadedFile, attachment, translated_name, uploaded_file
 from vtrans.text.languages import Languages, base, language_name

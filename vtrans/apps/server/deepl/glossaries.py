@@ -21,7 +21,8 @@ from starlette.responses import Response
 from vtrans.apps.documents.database import Database
 from vtrans.apps.server.batching import RequestOptions
 from vtrans.apps.server.endpoints import Call, Endpoint
-from vtrans.apps.server.requests import QUOTA_EXCEEDED, Fields, Refusal, Text
+from vtrans.apps.server.refusals import QUOTA_EXCEEDED, Refusal
+from vtrans.apps.server.requests import Fields, Text
 from vtrans.apps.server.service import Service
 from vtrans.text.languages import Languages, base
 from vtrans.translate.wording.glossary import Glossary
