@@ -14,7 +14,8 @@ from vtrans.apps.documents.formats.html import read_html
 from vtrans.apps.documents.formats.office import odt_document, office_document
 from vtrans.apps.documents.formats.subtitles import SubtitleDocument
 from vtrans.apps.server.libretranslate import FileRequest, TranslateRequest
-from vtrans.apps.server.refusals import Refusal, Upload, fields_of
+from vtrans.apps.server.refusals import Refusal
+from vtrans.apps.server.requests import Upload, fields_of
 from vtrans.system.errors import DocumentError
 
 W, R = "http://schemas.openxmlformats.org/wordprocessingml/2006/main", "urn:oasis:names:tc:opendocument:xmlns:text:1.0"
