@@ -111,14 +111,8 @@ def import_model(
         raise InputError(f"{path} is a model of vtrans already; give `keep_text` to trim its vocabulary.")
     loaded = install(imported)
     release_memory()
-    size, summary = count_parameters(loaded.model), loaded.model.config.summary
-    sizes = [f"{len(vocab):,}" for vocab in (loaded.src_vocab, loaded.tgt_vocab)]
-    vocabularies = f"one vocabulary of {sizes[0]} pieces" if loaded.joint else f"vocabularies of {' and '.join(sizes)}"
-    console.info(f"{path} is {imported.kind}: {size:,} parameters, {summary}")
-    for sentence in (vocabularies, *imported.notes):
+    for sentence in _described(path, imported, loaded):
         console.info(sentence)
-    if loaded.tags:
-        console.info(f"tags of {len(loaded.tags):,} target languages: {', '.join(loaded.tags)}")
     with named_os_errors(out):
         out.parent.mkdir(parents=True, exist_ok=True)
     program = _unless_refused(imported.original, "original", console) if imported.original else None
@@ -142,6 +136,17 @@ def import_model(
             "translation loops or reaches its limit, unless --no-retry is given"
         )
     return comparison
+
+
+def _described(path: Path, imported: Imported, loaded: LoadedModel) -> Iterator[str]:
+    """Yields sentences about an imported model: its kind and size, its vocabularies, notes of the reader, its tags."""
+    size, summary = count_parameters(loaded.model), loaded.model.config.summary
+    yield f"{path} is {imported.kind}: {size:,} parameters, {summary}"
+    sizes = [f"{len(vocab):,}" for vocab in (loaded.src_vocab, loaded.tgt_vocab)]
+    yield f"one vocabulary of {sizes[0]} pieces" if loaded.joint else f"vocabularies of {' and '.join(sizes)}"
+    yield from imported.notes
+    if loaded.tags:
+        yield f"tags of {len(loaded.tags):,} target languages: {', '.join(loaded.tags)}"
 
 
 def _unless_refused(make: Callable[[], T], what: str, console: Console) -> T | None:

@@ -81,14 +81,7 @@ def workers_for(
                         died = error
                 raise died
 
-            return Worker(translate, translator.search.beam, slots, check=partial(check, pair))
-
-        def check(pair: Languages, options: RequestOptions) -> None:
-            translator, chosen = requested.options(pair, options)
-            translator.check(chosen)
-            reason = translator.search.contradicts_phrases("protected text")
-            if reason and translators[pair].search.can_require_phrases:
-                raise InputError(reason)
+            return Worker(translate, translator.search.beam, slots, check=partial(requested.check, pair))
 
         yield {pair: worker(pair, translator) for pair, translator in translators.items()}
 
@@ -123,6 +116,14 @@ class _Requested:
             formality=options.formality,
             calibration=calibration,
         )
+
+    def check(self, pair: Languages, options: RequestOptions) -> None:
+        """Raises InputError for options that the model of this pair cannot follow."""
+        translator, chosen = self.options(pair, options)
+        translator.check(chosen)
+        reason = translator.search.contradicts_phrases("protected text")
+        if reason and self.translators[pair].search.can_require_phrases:
+            raise InputError(reason)
 
     def _translator(self, pair: Languages, search: SearchSettings) -> Translator:
         """Returns the translator of a model with the search settings of a request."""

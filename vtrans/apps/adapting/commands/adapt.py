@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,6 +20,7 @@ from vtrans.text.languages import Languages
 from vtrans.text.lines import OnBadUtf8
 
 if TYPE_CHECKING:
+    from vtrans.apps.adapting.adapt import Adapted
     from vtrans.data.parts import Pairs
 
 PAIRS = (
@@ -95,19 +97,20 @@ def adapt(
         found += _of_text(src, tgt, on_bad_utf8, console)
     old = None
     if old_src:
-        if old_tgt:
-            read = _of_text(old_src, old_tgt, on_bad_utf8, console)
-        else:
-            read = [(source, "") for source in read_all(old_src, on_bad_utf8, console)]
-        if not any(source.strip() for source, _ in read):
-            raise InputError(f"`old_src` must have text, but {old_src} has none.")
-        sources, targets = zip(*read, strict=True)
+        sources, targets = _old_text(old_src, old_tgt, on_bad_utf8, console)
         held_out = _of_text(old_test_src, old_test_tgt, on_bad_utf8, console) if old_test_src and old_test_tgt else []
-        old = OldText(sources, targets if old_tgt else None, held_out)
+        old = OldText(sources, targets, held_out)
     training = TrainOptions(overrides=overrides or [], device=device, processes=processes, threads=threads)
     options = AdaptOptions(model, out, guard, from_, to, training)
     with ended_by_signals():
         made = run_adapt(options, found, old, console)
+    _show(made, guard, console)
+    if as_json:
+        print_line(json.dumps(asdict(made), default=str, indent=2))
+
+
+def _show(made: Adapted, guard: float, console: Console) -> None:
+    """Shows the scores before and after, and says which model is kept and why."""
     console.info(", ".join(f"{name} {count:,}" for name, count in made.counts.items()))
     rows = [(kind, f"{before:.1f}", f"{after:.1f}") for kind, (before, after) in made.scores.items()]
     name = {"bleu": "BLEU", "chrf": "chrF"}[made.metric]
@@ -121,8 +124,6 @@ def adapt(
     refused = made.kept == "given" and gained > new and needed > guard
     advice = f"; to take the mean, repeat the command with --guard {needed}" if refused else ""
     console.info(f"{made.file}: {KEPT[made.kept]}{advice}")
-    if as_json:
-        print_line(json.dumps(asdict(made), default=str, indent=2))
 
 
 def _of_documents(files: list[Path], model: Path, wanted: Languages, console: Console) -> Pairs:
@@ -142,6 +143,17 @@ def _of_documents(files: list[Path], model: Path, wanted: Languages, console: Co
         console.info(f"{file}: {collector}")
         found += collector.pairs
     return found
+
+
+def _old_text(
+    src: Path, tgt: Path | None, how: OnBadUtf8, console: Console
+) -> tuple[Sequence[str], Sequence[str] | None]:
+    """Returns the old sources, and their translations if there are any. Raises InputError without a source."""
+    read = _of_text(src, tgt, how, console) if tgt else [(source, "") for source in read_all(src, how, console)]
+    if not any(source.strip() for source, _ in read):
+        raise InputError(f"`old_src` must have text, but {src} has none.")
+    sources, targets = zip(*read, strict=True)
+    return sources, targets if tgt else None
 
 
 def _of_text(src: Path, tgt: Path, how: OnBadUtf8, console: Console) -> Pairs:
