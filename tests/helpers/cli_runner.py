@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -106,8 +106,11 @@ def terminal() -> Iterator[tuple[int, int]]:
 
 def children(pid: int) -> list[int]:
     """Returns the process ids of the children of a process."""
-    threads = Path(f"/proc/{pid}/task").iterdir()
-    return [int(child) for thread in threads for child in (thread / "children").read_text().split()]
+    found = list[int]()
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(OSError):  # the thread has ended
+            found += map(int, (thread / "children").read_text().split())
+    return found
 
 
 def copies_of(process: subprocess.Popen[bytes], number: int = 2) -> list[int]:
