@@ -167,7 +167,7 @@ def test_prefixes_and_constraints_are_divided_like_their_lines(tmp_path: Path) -
     work.run()
     assert work.result() == work.whole()
     found = work.result().decode().split("\n")
-    assert [text.startswith("Hund") for text in found[1:23:4]] == [True] * 6
+    assert [text.startswith("Hund") for text in found[1:23:4]] == [line.strip() != "" for line in LINES[1:23:4]]
     assert ["park" in text for text in found[3:23:4]] == [bool(line) for line in LINES[3::4]]
     written(work.prefixes, begun[:-1])
     with pytest.raises(InputError, match="`prefixes`"):
