@@ -67,6 +67,14 @@ def test_a_wrapped_paragraph_is_read_as_one_and_other_lines_stay_lines(newline: 
     assert filled("a.txt", listed.encode(), reverse).decode().count(newline) == text.count(newline)
 
 
+def test_lines_without_spaces_are_wrapped_where_the_next_character_would_not_fit() -> None:
+    line = "关于城市总体规划实施情况以及明年重点工作安排的说明和补充材料的目录以及其他有关事项的报告"
+    read = [open_file("a.txt", text.encode(), 10_000).read(text, "zh").lines for text in (
+        f"{line}\n{line}\n", f"{line}\n{line[:20]}\n{line}\n",
+    )]  # fmt: skip
+    assert read == [[line * 2], [line, line[:20], line]]
+
+
 def test_a_mixture_of_line_ends_stays() -> None:
     for name, content in {"a.txt": b"A dog\r\nruns\nfar\r\n", "a.html": b"<p>A dog\r\n<p>runs\n"}.items():
         assert filled(name, content, loud) == content.upper().replace(b"<P>", b"<p>")

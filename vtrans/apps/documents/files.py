@@ -169,6 +169,7 @@ def _zipped(is_text: Callable[[str], object], read: Callable[..., Document]) -> 
 
 def _xlsx(content: bytes, most: int, filling: Filling) -> Opened:
     """Opens an .xlsx file. The names of the columns of its tables stay: formulas use them."""
+    # Only read for names: a name that is not UTF-8 names no column.
     tables = (data.decode(errors="replace") for info, data in _members(content, most) if "/tables/" in info.filename)
     kept = {name for table in tables for name in _COLUMN.findall(table)}
     return _zipped(_CELLS.fullmatch, partial(office_document, kept=kept))(content, most, filling)

@@ -1,4 +1,4 @@
-"""Text that goes on across captions or lines: it is translated as one, and the translation is divided again."""
+"""Sentences that cross captions or lines: each is translated as one, and its translation is divided again."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from vtrans.apps.documents.document import Document, FilledDocument, MarkedDocum
 from vtrans.apps.documents.formats.markup import Item
 from vtrans.apps.documents.sentences import MARKS
 from vtrans.text.sentences import sentences
-from vtrans.text.words import unwrapped
+from vtrans.text.words import WORD, unwrapped
 
-MOST_PARTS = 6  # captions or lines of one sentence; text that goes on longer lacks the marks that end sentences
+MOST_PARTS = 6  # captions or lines of one sentence; a longer text lacks the marks that end sentences
 NARROWEST = 40  # characters of the longest line of a text that somebody has wrapped
-FULL = 0.85  # of that length, which a line that goes on has at least, with the first word of the next one
+FULL = 0.85  # of that length: what a wrapped line has at least, together with the first word of the next line
 NEAR = 6  # gaps between words on each side of the best place that are tried
 MARK_BONUS = 4  # characters that a part may be longer or shorter if it ends at a mark
 
@@ -81,7 +81,7 @@ def slot_across(
         made = divided(texts[0], [len(raw) for raw in raws], mark)
         made += made[-1:] * (len(raws) - len(made)) if repeats else []
         result = ""
-        for n, (raw, part) in enumerate(zip(raws, made, strict=False)):
+        for n, (raw, part) in enumerate(zip(raws, made, strict=False)):  # a short translation has fewer parts
             ends = _LINE_END.findall(raw)
             lines = divided(part, [1] * (len(ends) + 1))
             result += text[parts[n - 1][1] : parts[n][0]] if n else ""
@@ -155,10 +155,10 @@ def _is_wrapped(text: str, lines: Sequence[Span]) -> bool:
     """Returns whether the first word of each line but the first would hardly fit into the line before. Two lines are
     only taken for one sentence if the second one does not begin with a capital."""
     width = max(end - begin for begin, end in lines)
-    words = [text[slice(*line)].split()[0] for line in lines[1:]]
+    words = [match[0] for line in lines[1:] if (match := WORD.search(text, *line))]
     if not words or width < NARROWEST or (len(words) == 1 and words[0][0].isupper()):
         return False
-    return all(end - begin + len(word) >= FULL * width for (begin, end), word in zip(lines, words, strict=False))
+    return all(end - begin + len(word) >= FULL * width for (begin, end), word in zip(lines[:-1], words, strict=True))
 
 
 def trimmed(text: str, begin: int, end: int) -> Span:

@@ -9,7 +9,7 @@ from vtrans.apps.documents.document import Document
 from vtrans.apps.documents.formats.app_strings.copies import Copy, Found, Node, completed
 from vtrans.apps.documents.program_strings import ProgramString, format_flags, paired, slot_of
 
-# Lines of comments begin with # or !, and the line of a value goes on after a backslash.
+# A line of a comment begins with # or !, and a backslash at the end of a line continues the value on the next one.
 _PAIR = re.compile(
     r"^(?P<pair>[ \t\f]*(?P<key>(?:\\.|[^\s:=#!\\])(?:\\.|[^\s:=\\])*+)(?:[ \t\f]*+[:=][ \t\f]*+|[ \t\f]++)"
     r"(?P<value>(?:\\(?:\r\n|.)|[^\r\n\\])*+))",
