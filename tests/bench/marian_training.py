@@ -7,8 +7,6 @@ to a norm of 1. The checkpoint with the lowest validation loss translates with a
     python tests/bench/marian_training.py data --minutes 12 --input test.en > test.hyp.fr
 """
 
-from __future__ import annotations
-
 import argparse
 import copy
 import random

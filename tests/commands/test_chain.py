@@ -1,7 +1,5 @@
 """The commands one after another: what they print, and what they write."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import json

@@ -1,7 +1,5 @@
 """Translation in chunks: nothing is lost or mixed, whatever stops it and however the chunks are divided."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import itertools

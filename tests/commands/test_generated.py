@@ -1,7 +1,5 @@
 """Options made from keys: what a command gets, what is refused, and what the help says."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar

@@ -1,7 +1,5 @@
 """The help of the commands and the completions of the shell."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """No command replaces a file that it was given, whatever the path of the file is."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """A model is named in one way in all commands: as the first arguments, with --model, or not at all."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Names and arguments that are not UTF-8."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

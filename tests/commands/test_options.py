@@ -3,8 +3,6 @@
 `python tests/commands/test_options.py` writes that file. Review its changes before they are committed.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`vtrans prepare-bpe`: documents and files of pairs as corpora."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import json

@@ -1,7 +1,5 @@
 """One sentence for every fault of a command, exit code 2, and no file is changed."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

@@ -1,7 +1,5 @@
 """Streams that stay open or are full, terminals and signals, with commands in processes of their own."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import os

@@ -1,7 +1,5 @@
 """`vtrans translate`: its report, its threads, and translating in chunks."""
 
-from __future__ import annotations
-
 import io
 import sys
 from collections.abc import Callable

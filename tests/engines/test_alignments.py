@@ -1,7 +1,5 @@
 """Word alignments: the attention of the decoder, and the links between words that are read from it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Forced decoding: the log-probabilities that a model gives to given translations."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from pathlib import Path

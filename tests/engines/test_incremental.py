@@ -1,7 +1,5 @@
 """Decoding step by step computes what the full forward pass computes, whatever happens to the batch between steps."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections import Counter
 

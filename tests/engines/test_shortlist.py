@@ -1,7 +1,5 @@
 """The lexical shortlist: IBM model 1 as defined, and a search that is limited to a sentence's list."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import math

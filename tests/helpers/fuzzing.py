@@ -4,8 +4,6 @@ An input consists of parts with CUT between them, one for each file that a reade
 and stands in for those that an input lacks.
 """
 
-from __future__ import annotations
-
 import functools
 import shutil
 import tempfile
@@ -26,7 +24,7 @@ from vtrans.text.vocabulary import PAD_ID, Vocabulary
 CUT = b"\n%%\n"
 LINES = ["a b c", "", "b"]
 
-TARGETS: dict[str, Target] = {}
+TARGETS: dict[str, "Target"] = {}
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,6 @@ torch registers such a device once per process, before the first backward pass, 
 be forked for training. So the tests that need it run in processes of their own (accelerator/test_pretended.py).
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -63,7 +61,7 @@ class Pretended(Tensor):
     held: Tensor
 
     @staticmethod
-    def __new__(cls, held: Tensor, device: torch.device) -> Pretended:
+    def __new__(cls, held: Tensor, device: torch.device) -> "Pretended":
         held = held.resolve_conj().resolve_neg()  # the wrapper does not know that its values are lazy
         self: Pretended = Tensor._make_wrapper_subclass(
             cls,

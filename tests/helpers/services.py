@@ -1,7 +1,5 @@
 """A server with a fake model for tests, and requests to it over a real connection on the loopback interface."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import threading

@@ -1,7 +1,5 @@
 """The web page of a server in Chromium, without a screen."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Iterator

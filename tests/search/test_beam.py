@@ -1,7 +1,5 @@
 """Beam search, compared with enumeration, a slow reference and known best paths."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence

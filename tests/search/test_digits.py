@@ -1,7 +1,5 @@
 """Codes that a line does not have are not written."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """Diverse beam search, compared with a slow reference and with beam search."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from typing import Any

@@ -1,7 +1,5 @@
 """The table of histories, compared with lists of tokens."""
 
-from __future__ import annotations
-
 import numpy as np
 from drawn import seeded
 

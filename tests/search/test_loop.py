@@ -1,7 +1,5 @@
 """The loop of beam search and sampling: the batch never changes a sentence's result."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Rules, compared with enumeration: prefixes, minimum length, no repeated n-grams, repetition penalty."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence

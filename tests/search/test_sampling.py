@@ -1,7 +1,5 @@
 """Sampling: the distribution, the seeds, and what a sample does not depend on."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Worker processes return results in order, and end whatever happens."""
 
-from __future__ import annotations
-
 import gc
 import itertools
 import multiprocessing

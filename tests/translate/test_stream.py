@@ -1,7 +1,5 @@
 """Streams: whole lines out, and one input shared by several processes."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import itertools

@@ -1,7 +1,5 @@
 """Windows of lines: bounded, in order, and without long waiting."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterable, Iterator

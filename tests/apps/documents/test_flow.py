@@ -1,7 +1,5 @@
 """Text that goes on across captions and lines: translated as one, and divided again."""
 
-from __future__ import annotations
-
 import re
 
 import hypothesis.strategies as st

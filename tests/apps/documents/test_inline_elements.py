@@ -1,7 +1,5 @@
 """Inline elements without text: the blanks beside them stay, and so do the words between them."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Laws of every format: what is no text stays, and so do tags and placeholders, and the result is read again."""
 
-from __future__ import annotations
-
 import io
 import re
 import zipfile

@@ -1,7 +1,5 @@
 """Resources of Java and .NET: values are translated, and earlier translations stay."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

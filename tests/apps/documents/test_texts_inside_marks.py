@@ -1,7 +1,5 @@
 """Texts inside tags and marks: attributes of HTML, images and titles of Markdown, and what stays beside them."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """XLIFF: tags that Angular writes in halves, and targets with empty elements."""
 
-from __future__ import annotations
-
 import pytest
 from catalogues import filled, loud, reverse
 

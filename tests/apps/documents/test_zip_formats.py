@@ -1,7 +1,5 @@
 """Presentations, tables and e-books: texts are translated, and all else stays byte for byte."""
 
-from __future__ import annotations
-
 import io
 import re
 import zipfile

@@ -1,7 +1,5 @@
 """Exports to Bergamot: the arithmetic in 8 bits by its definition, the files, what is refused, and the page."""
 
-from __future__ import annotations
-
 import importlib.util
 import io
 import itertools

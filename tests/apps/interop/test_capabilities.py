@@ -1,7 +1,5 @@
 """The table of what each program can express: what it lists exists, and what it does not list is refused by name."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re

@@ -1,7 +1,5 @@
 """Exports to CTranslate2: equal to the original, or refused."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Imports of CTranslate2 folders: every version and type of weights gives what CTranslate2 computes."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib.util
 import math

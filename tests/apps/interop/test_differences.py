@@ -1,7 +1,5 @@
 """Which different translations of two programs rounding explains."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

@@ -1,7 +1,5 @@
 """The tags of target languages in exports, and in models that are imported."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib.util
 import io

@@ -1,7 +1,5 @@
 """An imported model goes through every command: new text in its vocabulary, training, average, translation, export."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

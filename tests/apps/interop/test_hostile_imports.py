@@ -1,7 +1,5 @@
 """Damaged and hostile models of other programs: each gets one sentence and exit code 2, in bounded time and memory."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Imports and exports of Hugging Face Marian folders, compared with transformers; folders that are refused."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json

@@ -1,7 +1,5 @@
 """Native Marian models: what is read, compared with Marian's definition, and what is refused."""
 
-from __future__ import annotations
-
 import importlib.util
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Imports and exports of models of M2M100's shape, compared with transformers."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The reader of `.npz` files, which trusts nothing in them."""
 
-from __future__ import annotations
-
 import io
 import zipfile
 from collections.abc import Callable

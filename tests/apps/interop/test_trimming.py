@@ -1,7 +1,5 @@
 """Imports with a smaller vocabulary: the text has the same subwords, and the model the same translations among them."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import random

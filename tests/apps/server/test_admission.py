@@ -1,7 +1,5 @@
 """Who gets an answer: requests that do not arrive, wrong keys, and pages of other sites."""
 
-from __future__ import annotations
-
 import json
 import socket
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """LibreTranslate's interface, as its clients call it, over a real connection and a fake model."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Sequence

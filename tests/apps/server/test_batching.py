@@ -1,7 +1,5 @@
 """Batching across requests: who is answered with what, fairness, cancelling, failures and stopping."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Sequence

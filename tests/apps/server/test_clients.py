@@ -1,7 +1,5 @@
 """LibreTranslate's free clients, which others wrote, against the server. A client that is not installed is skipped."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Corrections: what /suggest stores, and what later requests get."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """DeepL's interface over HTTP: what its clients do not send, who owns what is stored, and what survives a kill."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """DeepL's own client for Python against the server: every method of the interface that the server has."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

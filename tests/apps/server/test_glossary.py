@@ -1,7 +1,5 @@
 """Glossaries of requests and of the server, and protected text over HTTP."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Malformed and hostile requests: each gets a 4xx with a sentence, and the server goes on."""
 
-from __future__ import annotations
-
 import json
 import socket
 import time

@@ -1,7 +1,5 @@
 """The web page with the keyboard alone: the order of the controls, where the focus is, and what they are called."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Requests per minute, API keys, and who may use the server."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The web page in a real browser: typing, swapping, errors, slow answers, files, and what it may not do."""
 
-from __future__ import annotations
-
 import re
 import threading
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Work in threads: clients take turns, and neither other requests nor the end of the server wait for it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading

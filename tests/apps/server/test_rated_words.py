@@ -1,7 +1,5 @@
 """Confidence of words from real workers: a calibrated model, one without, and a calibration that cannot be used."""
 
-from __future__ import annotations
-
 import io
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """Wrong values in the fields of requests: each is refused with a sentence that names the field, and changes nothing."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

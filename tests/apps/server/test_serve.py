@@ -1,7 +1,5 @@
 """`vtrans serve` as a command: its pairs of languages, its signals, and its errors."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

@@ -1,7 +1,5 @@
 """Search settings in requests: their bounds, and that lines with different settings are translated apart."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from typing import Any

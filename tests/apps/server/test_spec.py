@@ -1,7 +1,5 @@
 """The description at /spec: it has every endpoint, and says what these answer."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Files: each format is translated and otherwise unchanged, and hostile ones are refused."""
 
-from __future__ import annotations
-
 import io
 import zipfile
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """The engine that runs a model: compiled code by default, and torch where there is none."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 from typing import Any

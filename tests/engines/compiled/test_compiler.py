@@ -1,7 +1,5 @@
 """Code that is compiled where it runs: when it is compiled, where it is kept, and whose code is loaded."""
 
-from __future__ import annotations
-
 import io
 import os
 import sys

@@ -1,7 +1,5 @@
 """Decoding with compiled code computes what decoding with torch computes."""
 
-from __future__ import annotations
-
 import ctypes
 import dataclasses
 import itertools

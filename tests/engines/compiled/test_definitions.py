@@ -1,7 +1,5 @@
 """A network or a search that has changed is not run by compiled code, which has the equations of before."""
 
-from __future__ import annotations
-
 import ast
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The forced pass of compiled code computes what that of torch computes."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

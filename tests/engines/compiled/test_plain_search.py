@@ -1,8 +1,6 @@
 """The plain search in compiled code finds what the search in Python finds, token by token and bit by bit: both read the
 same log-probabilities, so that there are no near-ties."""
 
-from __future__ import annotations
-
 import ctypes
 import dataclasses
 import random

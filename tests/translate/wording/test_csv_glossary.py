@@ -1,7 +1,5 @@
 """Glossaries that a spreadsheet has written."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
