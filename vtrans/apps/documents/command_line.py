@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from vtrans.commands.lines import many, writer
 from vtrans.commands.shared_options import check_output
 from vtrans.commands.texts import report
-from vtrans.config.keys import flag, keys_of, text
+from vtrans.config.keys import flag, keys_of, text, texts
 from vtrans.engines.compiled.compiler import cache_folder, private_folder
 from vtrans.system.console import Console, Counter
 from vtrans.system.errors import DocumentError, FileError, InputError, VtransError, need_packages
@@ -54,6 +54,12 @@ class Documents:
         None, "Format of the documents, such as po, if it is not the ending of their names.", metavar="NAME"
     )
     overwrite: bool = flag(False, "Also translate entries that have a translation.")
+    column: tuple[str, ...] = texts(
+        "Column of a CSV or TSV file, named in its first row: NAME is translated in place, SOURCE:TARGET into another "
+        "column.",
+        metavar="NAME",
+        unset="the languages' codes",
+    )
 
     def check(self, files: Sequence[Path], lines: Sequence[Any]) -> None:
         """Raises InputError for an option of documents without a document, and for one of lines with a document.
@@ -126,9 +132,11 @@ class Documents:
 
     def opened(self, file: Path, output: Path | None, source: str, target: str) -> Opened:
         """Returns a document that is read for translation between languages. Raises InputError for a broken one."""
-        from vtrans.apps.documents.files import Filling, open_file
+        from vtrans.apps.documents.files import TABLES, Filling, open_file
 
-        name, filling = f"x{self.ending(file)}", Filling(target, self.overwrite, source)
+        name, filling = f"x{self.ending(file)}", Filling(target, self.overwrite, source, columns=self.column)
+        if self.column and self.ending(file) not in TABLES:
+            raise InputError(f"`column` applies only to tables ({', '.join(TABLES)}), not to {file}; leave it out.")
         if output and self.completes(file, output):
             filling = replace(filling, existing=content_of(output))
             with named(output):

@@ -26,6 +26,7 @@ from vtrans.apps.documents.formats.markdown import markdown_document
 from vtrans.apps.documents.formats.office import epub_document, odt_document, office_document
 from vtrans.apps.documents.formats.po import charset, po_document, po_languages
 from vtrans.apps.documents.formats.subtitles import SubtitleDocument
+from vtrans.apps.documents.formats.tables import table_document
 from vtrans.apps.documents.formats.tmx import tmx_document
 from vtrans.apps.documents.formats.xliff import XLIFF_ENDINGS, xliff_document, xliff_languages
 from vtrans.apps.documents.formats.xml import check, encoding
@@ -36,6 +37,7 @@ from vtrans.text.lines import converted, marked_encoding, unmarked_encoding
 MOST_UNPACKED = 10  # times the largest file that is accepted; a zip file may not unpack to more
 MOST_TAGS = 10**6  # of the text in a zip file; each needs about 1 kB of memory
 MOST_MEMBERS = 1000  # of a zip file
+TABLES = (".csv", ".tsv")
 ROOTS = {".xml": b"<resources", ".ts": b"<TS"}  # what a file must have, if others with its ending have another format
 # Endings of files of strings, whose existing translations are completed.
 COMPLETED = (".json", ".arb", ".xml", ".strings", ".properties", ".resx", ".po", ".pot", *XLIFF_ENDINGS, ".ts")
@@ -66,12 +68,14 @@ class Opened:
 @dataclass(frozen=True)
 class Filling:
     """How the entries of a file are filled: the languages, if they are known, and whether also those that are filled
-    already. `existing` is the content of an earlier translation, for a format of COMPLETED."""
+    already. `existing` is the content of an earlier translation, for a format of COMPLETED, and `columns` are those of
+    a table."""
 
     target: str = ""
     overwrite: bool = False
     source: str = ""
     existing: bytes = b""
+    columns: tuple[str, ...] = ()
 
 
 Open = Callable[[bytes, int, Filling], Opened]
@@ -175,6 +179,19 @@ def _xlsx(content: bytes, most: int, filling: Filling) -> Opened:
     return _zipped(_CELLS.fullmatch, partial(office_document, kept=kept))(content, most, filling)
 
 
+def _table(content: bytes, most: int, filling: Filling, separators: str) -> Opened:
+    """Opens a table whose cells have one of the separators between them."""
+    text, encoded = _decoded(content, "utf-8", "text")
+    read = partial(
+        table_document,
+        separators=separators,
+        columns=filling.columns,
+        target=filling.target,
+        overwrite=filling.overwrite,
+    )
+    return Opened([text], read, lambda texts: encoded(texts[0]))
+
+
 def _members(content: bytes, most: int) -> list[tuple[zipfile.ZipInfo, bytes]]:
     """Returns the members of a zip file, in order. No member has more bytes than the directory says."""
     try:
@@ -257,6 +274,8 @@ FORMATS: dict[str, Open] = {
         _text(xliff_document, encoding, "xml", entries=True, completes=True, named=xliff_languages),
     ),
     ".tmx": _text(tmx_document, encoding, "xml", entries=True),
+    ".csv": partial(_table, separators=",;\t"),
+    ".tsv": partial(_table, separators="\t"),
     **dict.fromkeys((".md", ".markdown", ".mdx"), _text(markdown_document, _utf8, entries=True)),
     ".json": _text(json_document, _utf8, completes=True),
     ".arb": _text(partial(json_document, arb=True), _utf8, completes=True, named=arb_languages),

@@ -1,0 +1,106 @@
+"""Reads tables in CSV and TSV: columns are translated in place, or into other columns."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+from vtrans.apps.documents.document import FilledDocument, Slot
+from vtrans.apps.documents.program_strings import Message, ProgramString, format_flags
+from vtrans.system.errors import DocumentError
+from vtrans.text.languages import base
+
+Row = list[tuple[int, str]]
+"""Where each cell of a row begins, and how it is written."""
+
+
+def table_document(
+    text: str,
+    language: str,
+    *,
+    separators: str,
+    columns: Sequence[str] = (),
+    target: str = "",
+    overwrite: bool = False,
+) -> FilledDocument:
+    """Returns a table whose first row names its columns, with the cells that are to be translated as slots.
+
+    Its separator is the one of the `separators` that the first row has most often. Each of the `columns` is the name of
+    one that is translated in place, or two names with `:` between them: the first is translated into the empty cells of
+    the second, or with `overwrite` into all. Without columns, these are the two whose names are the codes of the
+    languages. Raises DocumentError for other columns, and for a row with fewer or more cells than the first.
+    """
+    first_line = text.partition("\n")[0]
+    separator = max(separators, key=first_line.count)
+    rows = _rows(text, separator)
+    names = [_content(raw).strip() for _, raw in next(rows, [])]
+    chosen = [_places(names, column) for column in columns] or [_of_languages(names, language, target)]
+    if repeated := [names[tgt] for tgt, times in Counter(tgt for _, tgt in chosen).items() if times > 1]:
+        raise DocumentError(f"Each column must be filled once, got {repeated[0]!r} more often.")
+    slots = []
+    for row in rows:
+        if len(row) != len(names) and any(raw for _, raw in row):
+            line = text.count("\n", 0, row[0][0]) + 1
+            raise DocumentError(f"the row must have {len(names):,} cells like the first, got {len(row):,}.", line)
+        for src, tgt in sorted(chosen, key=lambda pair: pair[1]) if len(row) == len(names) else ():
+            source = _content(row[src][1])
+            if source.strip() and (src == tgt or overwrite or not _content(row[tgt][1]).strip()):
+                slots.append(_slot(source, *row[tgt], separator, language))
+    return FilledDocument(text, slots)
+
+
+def _rows(text: str, separator: str) -> Iterator[Row]:
+    """Yields the rows. A cell that begins with a quotation mark may have separators and line ends, if another mark ends
+    it."""
+    plain = rf"[^{separator}\r\n]*+"
+    cell = re.compile(rf'("(?:[^"]|"")*+"(?=[{separator}\r\n]|\Z)|{plain})({separator}|\r\n?|\n|\Z)')
+    row, place = Row(), 0
+    while place < len(text) or row:
+        match = cell.match(text, place)
+        assert match is not None
+        row.append((place, match[1]))
+        place = match.end()
+        if match[2] != separator:
+            yield row
+            row = []
+
+
+def _content(raw: str) -> str:
+    """Returns the text of a cell."""
+    is_quoted = len(raw) > 1 and raw[0] == raw[-1] == '"' and '"' not in raw[1:-1].replace('""', "")
+    return raw[1:-1].replace('""', '"') if is_quoted else raw
+
+
+def _slot(source: str, begin: int, raw: str, separator: str, language: str) -> Slot:
+    """Returns the slot of a cell, in which the translation of `source` is written."""
+    string = ProgramString(source, format_flags(source, "c-format"), language)
+
+    def encoded(text: str) -> str:
+        needs_quotes = raw[:1] == '"' or text[:1] == '"' or any(sign in text for sign in f"{separator}\r\n")
+        return '"{}"'.format(text.replace('"', '""')) if needs_quotes else text
+
+    message = Message([string], encoded)
+    return Slot(begin, begin + len(raw), message.documents, lambda texts: message.finished(iter(texts)) or None)
+
+
+def _places(names: Sequence[str], column: str) -> tuple[int, int]:
+    """Returns the places of the two columns, or twice that of one which is translated in place."""
+    pair = [column, column] if column in names else column.split(":")
+    if len(pair) != 2 or any(names.count(name) != 1 for name in pair):
+        known = ", ".join(islice(map(repr, names), 20))
+        raise DocumentError(f"The first row must name the column {column!r} once, got {known}.")
+    src, tgt = map(names.index, pair)
+    return src, tgt
+
+
+def _of_languages(names: Sequence[str], source: str, target: str) -> tuple[int, int]:
+    """Returns the places of the two columns whose names are the codes of languages."""
+    codes, pair = [base(name.lower()) for name in names], [base(source), base(target)]
+    if "" in pair or any(codes.count(code) != 1 for code in pair):
+        raise DocumentError(
+            f"The first row must name a column {pair[0] or 'of the source language'} and a column "
+            f"{pair[1] or 'of the target language'}, or the columns must be chosen."
+        )
+    return codes.index(pair[0]), codes.index(pair[1])
