@@ -116,12 +116,13 @@ def serving(
     check: Callable[[RequestOptions], None] = lambda options: None,
     memory: Memory | None = None,
     fuzzy: Sequence[Languages] = (),
+    pivot: str | None = None,
     **access: Any,
 ) -> Iterator[Client]:
     """Serves fake models at a free port of the loopback interface until the end of the block. `access` are the fields
     of an Access."""
     allowed = Access(**access)
-    service = Service({pair: Worker(translate, nbest=4, check=check) for pair in pairs}, memory, fuzzy)
+    service = Service({pair: Worker(translate, nbest=4, check=check) for pair in pairs}, memory, fuzzy, pivot)
     client = Client(0)
     app = make_app(service, limits, access=allowed, warn=client.warnings.append, version="9.9")
     server = make_server(app, allowed.trusted_proxy)

@@ -17,6 +17,7 @@ from vtrans.apps.documents.sentences import PROTECTION
 from vtrans.apps.documents.translating import Lines, Nbest
 from vtrans.apps.server.batching import RequestOptions, Worker
 from vtrans.apps.server.client_threads import in_thread
+from vtrans.apps.server.pivoting import Pivot, pivots
 from vtrans.apps.server.refusals import Refusal
 from vtrans.data.matches import Known
 from vtrans.system.errors import InputError
@@ -42,13 +43,19 @@ class Answer:
 
 
 class Service:
-    """Translates with one worker per pair of languages. Texts and sentences that the memory has are not translated.
-    The models of the `fuzzy` pairs have learned to use its fuzzy matches."""
+    """Translates with one worker per pair of languages, and others through the language `pivot`. Texts and sentences
+    that the memory has are not translated. The models of the `fuzzy` pairs have learned to use its fuzzy matches."""
 
     def __init__(
-        self, workers: Mapping[Languages, Worker], memory: Memory | None = None, fuzzy: Collection[Languages] = ()
+        self,
+        workers: Mapping[Languages, Worker],
+        memory: Memory | None = None,
+        fuzzy: Collection[Languages] = (),
+        pivot: str | None = None,
     ) -> None:
         self.workers, self.memory, self._fuzzy = dict(workers), memory, fuzzy
+        self.pivots = pivots(workers, pivot) if pivot else {}
+        self.pairs: dict[Languages, Worker | Pivot] = {**workers, **self.pivots}
         self._lookups: dict[tuple[str, Languages], Lookup] = {}
         self._lock = Lock()
         self.codes = list(dict.fromkeys(code for pair in workers for code in pair))
@@ -56,7 +63,7 @@ class Service:
 
     def targets(self, source: str) -> list[str]:
         """Returns the languages into which texts of this one are translated."""
-        return [pair.tgt for pair in self.workers if pair.src == source]
+        return [pair.tgt for pair in self.pairs if pair.src == source]
 
     def able(self, source: str, options: RequestOptions) -> list[str]:
         """Returns those of the targets whose models can do what a request asks."""
@@ -84,7 +91,7 @@ class Service:
         into `target`, and `target` itself. Only the lines of a document count, not its markup."""
         if asked != AUTO:
             return [Detection(asked, 100.0)] * len(texts)
-        codes = [*(pair.src for pair in self.workers if pair.tgt == target), target]
+        codes = [*(pair.src for pair in self.pairs if pair.tgt == target), target]
 
         def source(text: str) -> Detection:
             return detect(" ".join(read(text, codes[0]).lines), codes)[0]
@@ -114,16 +121,16 @@ class Service:
     def supports(self, languages: Languages, options: RequestOptions) -> bool:
         """Returns whether the model of these languages, which there must be, can do what a request asks."""
         try:
-            self.workers[languages].check(options)
+            self.pairs[languages].check(options)
         except InputError:
             return False
         return True
 
-    def worker(self, languages: Languages) -> Worker:
+    def worker(self, languages: Languages) -> Worker | Pivot:
         """Returns the worker of a pair of languages. Raises a Refusal if there is none."""
-        if languages not in self.workers:
+        if languages not in self.pairs:
             raise Refusal(400, f"{languages.tgt} is not available as a target language from {languages.src}")
-        return self.workers[languages]
+        return self.pairs[languages]
 
     async def translate(
         self,
@@ -193,7 +200,11 @@ def _answer(document: Document, lines: Sequence[Nbest], nbest: int) -> Answer:
 
 
 async def _translated(
-    documents: Sequence[Document], worker: Worker, options: RequestOptions, known: Known | None, matches: Lookup | None
+    documents: Sequence[Document],
+    worker: Worker | Pivot,
+    options: RequestOptions,
+    known: Known | None,
+    matches: Lookup | None,
 ) -> list[list[Nbest]]:
     """Returns the translations of each document's lines. Those that are not known are one request to the worker, or two
     if some of them need word alignments."""

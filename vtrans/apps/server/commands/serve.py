@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 NEEDED = (*DOCUMENT_PACKAGES, "pydantic", "starlette", "uvicorn", "python_multipart", "py3langid")  # the extra `serve`
 MODELS = "Run folders or model files that record their languages."
 PAIRS = "Model and its languages, such as en-de=run. May be repeated."
+PIVOT = "Language through which texts are translated where no model has the pair, such as en."
 GLOSSARIES = f"{GLOSSARY} May be repeated, once for each pair of languages."
 HOST = "Address to listen on; 0.0.0.0 means every address."
 API_KEYS = "File of API keys, one per line. Requests then need one."
@@ -50,6 +51,7 @@ def serve(
     *,
     models: Annotated[list[Path], Models(MODELS, True, f"{DEFAULT_RUN}, unless --pair is given")],
     pairs: Annotated[list[str] | None, option(PAIRS, "SRC-TGT=MODEL", flag="--pair")] = None,
+    pivot: Annotated[str | None, option(PIVOT, "LANGUAGE")] = None,
     glossaries: Annotated[list[str] | None, option(GLOSSARIES, "[SRC-TGT=]FILE", flag="--glossary")] = None,
     engine: Annotated[dict[str, Any], Given(EngineConfig, ("engine", "device"))],
     threads: Threads = None,
@@ -97,9 +99,10 @@ def serve(
     kept = closing(Memory(memory)) if memory else nullcontext()
     with making as workers, kept as corrections, listen(host, port) as made:
         fuzzy = [pair for pair, translator in translators.items() if translator.uses_matches]
-        service = Service(workers, corrections, fuzzy)
+        service = Service(workers, corrections, fuzzy, pivot)
         app = make_app(service, limits, access=access, warn=console.warn, version=vtrans.__version__)
-        served = ", ".join(f"{pair.src} to {pair.tgt}" for pair in service.workers)
+        through = {pair: f" (through {pivot.through})" for pair, pivot in service.pivots.items()}
+        served = ", ".join(f"{pair.src} to {pair.tgt}{through.get(pair, '')}" for pair in service.pairs)
         console.info(f"serving {served} at {url_of(made)}; stop with Ctrl-C")
         run(app, made, access.trusted_proxy)
     console.info("stopped; every accepted request was answered")

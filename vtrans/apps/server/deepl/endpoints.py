@@ -72,9 +72,9 @@ class Asked(Fields):
 
     def languages(self, service: Service) -> tuple[str | None, str]:
         """Returns the served source language, if there is one, and the target language."""
-        target = language("target_lang", self.target_lang, [pair.tgt for pair in service.workers])
+        target = language("target_lang", self.target_lang, [pair.tgt for pair in service.pairs])
         if self.source_lang:
-            return language("source_lang", self.source_lang, [pair.src for pair in service.workers]), target
+            return language("source_lang", self.source_lang, [pair.src for pair in service.pairs]), target
         if self.glossary_id:
             raise Refusal(400, "Parameter 'source_lang' not specified: a glossary needs it.")
         return None, target
@@ -83,7 +83,7 @@ class Asked(Fields):
         """Returns the options for these languages. Raises a Refusal for a form of address that the model has not
         learned, unless it is only preferred."""
         options = RequestOptions(formality=FORMALITY.get(self.formality))
-        if options.formality and languages in service.workers and not service.supports(languages, options):
+        if options.formality and languages in service.pairs and not service.supports(languages, options):
             if not self.formality.startswith("prefer_"):
                 raise Refusal(
                     400,
@@ -272,7 +272,7 @@ class DeepL:
 
     async def languages(self, call: Call, asked: LanguagesRequest) -> list[DeepLLanguage]:
         """Lists the languages."""
-        pairs = list(self._service.workers)
+        pairs = list(self._service.pairs)
         formal: dict[str, bool | None] = {}
         if asked.type == "source":
             formal = dict.fromkeys(base(pair.src) for pair in pairs)

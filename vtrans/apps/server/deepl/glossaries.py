@@ -282,7 +282,7 @@ class GlossaryEndpoints:
     @cached_property
     def _pairs(self) -> list[Languages]:
         """Returns the languages between which glossaries are supported, without regions."""
-        able = [pair for pair in self._service.workers if self._service.supports(pair, _ANY_GLOSSARY)]
+        able = [pair for pair in self._service.pairs if self._service.supports(pair, _ANY_GLOSSARY)]
         return list(dict.fromkeys(Languages(*map(base, pair)) for pair in able))
 
     def _languages(self, asked: LanguagePair) -> Languages:
