@@ -15,6 +15,7 @@ import safetensors.torch
 import torch
 from conftest import EVERY_STEP, tiny_train
 from drawn import some
+from moments import Moment, Moments, restore
 from runs import BRIEF, same
 
 import vtrans.storage.tensors
@@ -62,17 +63,11 @@ def test_a_failing_validation_loses_no_update(
     same(tiny_train(tiny_data, tmp_path / "run", *AVERAGED), tiny_train(tiny_data, tmp_path / "whole", *AVERAGED))
 
 
-Moment = dict[Path, bytes | None]  # the files of a folder with their bytes, and its subfolders
-
-
-class Moments:
-    """Records what a folder holds before each file operation: that is what a crash at this moment leaves."""
+class HalfWritten(Moments):
+    """Also records moments at which half of a file of tensors is written."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-        self.folder = folder
-        self.recorded: list[Moment] = []
-        for name in ("replace", "rename", "link", "unlink", "rmdir", "mkdir"):
-            monkeypatch.setattr(os, name, self.recording(getattr(os, name)))
+        super().__init__(monkeypatch, folder)
         write = safetensors.torch.save_file
 
         def half(tensors: Any, path: Path, metadata: Any) -> None:
@@ -83,19 +78,6 @@ class Moments:
             path.write_bytes(whole)
 
         monkeypatch.setattr(safetensors.torch, "save_file", half)
-
-    def recording(self, operation: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **how: Any) -> Any:
-            self.record()
-            return operation(*args, **how)
-
-        return call
-
-    def record(self) -> None:
-        paths = sorted(self.folder.rglob("*"))
-        found = {path.relative_to(self.folder): None if path.is_dir() else path.read_bytes() for path in paths}
-        if self.recorded[-1:] != [found]:
-            self.recorded.append(found)
 
 
 def written(moment: Moment) -> int:
@@ -121,20 +103,14 @@ def distinct(moments: list[Moment]) -> list[Moment]:
 def moments_of(folder: Path, *settings: str, data: DataFolder, **options: Any) -> list[Moment]:
     """The moments of a training in this folder."""
     with pytest.MonkeyPatch.context() as patch:
-        moments = Moments(patch, folder)
+        moments = HalfWritten(patch, folder)
         tiny_train(data, folder, *settings, **options)
     return moments.recorded
 
 
 def after_crash(moment: Moment, folder: Path) -> RunFolder:
-    """A folder with what a crash has left."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    for path, raw in moment.items():  # a folder comes before what is in it
-        if raw is None:
-            (folder / path).mkdir()
-        else:
-            (folder / path).write_bytes(raw)
+    """A run with what a crash has left."""
+    restore(moment, folder)
     return RunFolder(folder)
 
 
