@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
 Side = tuple[Ints, Ints]
-"""Numbers of all sentences, and how many of them each sentence has."""
+"""The numbers of all sentences in one array, and how many of them belong to each sentence."""
 Rows = tuple[NDArray[np.int32], Ints]
-"""The same, with shorter numbers: subword ids, or the links of pairs, source and target position in turns."""
+"""The same with 32-bit numbers: subword ids, or links as alternating source and target positions."""
 
 _PHARAOH = re.compile(r"(?a:\d{1,9}-\d{1,9})")
 
@@ -24,7 +24,7 @@ _PHARAOH = re.compile(r"(?a:\d{1,9}-\d{1,9})")
 def read_pharaoh(line: str) -> Ints:
     """Returns the links [L, 2] of a line in Pharaoh format, such as `0-0 1-2`: source word and target word.
 
-    Raises ValueError, whose text is the first part of the line that is no link.
+    Raises ValueError with the first part of the line that is not a link.
     """
     parts = line.split()
     for part in parts:
@@ -37,9 +37,9 @@ def read_pharaoh(line: str) -> Ints:
 def between_subwords(links_L2: Ints, src: Side, tgt: Side) -> Side:
     """Returns the links between the subwords of each pair, given the links between words of all pairs.
 
-    A side is the word of each subword of all its sentences, numbered from the first sentence to the last, and the
-    number of subwords of each sentence. All subwords of a word have its links. The result is the positions within the
-    sentences, two per link, ordered by source, then target, and how many of these numbers each pair has.
+    A side holds the number of the word that each subword belongs to, counted from the first sentence to the last, and
+    the number of subwords of each sentence. All subwords of a word have its links. The result holds the
+    positions within sentences, two per link, ordered by source and then by target, and how many of these numbers each pair has.
     """
     begins, counts = [], []
     for word_L, (word_X, _) in zip(links_L2.T, (src, tgt), strict=True):
@@ -58,5 +58,5 @@ def between_subwords(links_L2: Ints, src: Side, tgt: Side) -> Side:
 
 
 def divided(values: NDArray[np.int32], lengths: Ints) -> list[NDArray[np.int32]]:
-    """Returns rows apart."""
+    """Returns the numbers of each row."""
     return np.split(values, lengths.cumsum()[:-1])

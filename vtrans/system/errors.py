@@ -73,7 +73,7 @@ def needing_torch() -> Iterator[None]:
 
 
 def missing_torch() -> InputError:
-    """Returns the error of what needs torch where it is not installed."""
+    """Returns the error for code that needs torch, where torch is not installed."""
     return InputError("this needs the package torch, which is not installed; install it with `pip install torch`.")
 
 

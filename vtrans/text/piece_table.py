@@ -47,23 +47,23 @@ class PieceTable:
 
 
 def is_language(piece: str) -> bool:
-    """Whether a piece is one with which a line names its target language, such as `>>fr<<`."""
+    """Returns whether a piece names the target language of a line, such as `>>fr<<`."""
     return _LANGUAGE.fullmatch(piece) is not None
 
 
 def is_byte(piece: str) -> bool:
-    """Whether a piece is one of SentencePiece's single bytes."""
+    """Returns whether a piece is a single byte of SentencePiece."""
     return _BYTE.fullmatch(piece) is not None
 
 
 def split_language(text: str) -> tuple[list[str], str]:
-    """The language prefix of a line, if it has one, and the rest: `>>fr<< A dog.` begins with the piece `>>fr<<`."""
+    """Returns the language prefix of a line, if it has one, and the rest: `>>fr<< A dog.` begins with `>>fr<<`."""
     end = text.find("<<")
     return ([text[: end + 2]], text[end + 2 :]) if text.startswith(">>") and end != -1 else ([], text)
 
 
 def pack(pieces: Sequence[str], special: Mapping[str, int | None], spm: bytes) -> bytes:
-    """The bytes of a vocabulary: a table with these special places (keys of SPECIAL_KINDS) and a SentencePiece model.
+    """Returns the bytes of a vocabulary: a table with these special places (by SPECIAL_KINDS) and a SentencePiece model.
 
     Raises FileError if the table is not sound.
     """

@@ -34,7 +34,7 @@ class Report:
 
     examples: int
     right: float
-    """Their share."""
+    """The share of right examples."""
     auroc: float
     """The probability that a right example has a higher confidence than a wrong one."""
     error: float
@@ -81,7 +81,7 @@ def calibrate(
 
 
 def fitted(x_NF: Floats, right_N: Floats) -> Logistic:
-    """Returns the regression with the highest likelihood, less half the squares of its weights."""
+    """Returns the regression that maximises the likelihood less half the sum of its squared weights."""
     scale = Logistic(tuple(x_NF.mean(0).tolist()), tuple((x_NF.std(0) + 1e-6).tolist()), ())
     inputs = scale.expanded(x_NF)
     ridge = np.ones(inputs.shape[1])
