@@ -39,7 +39,8 @@ def between_subwords(links_L2: Ints, src: Side, tgt: Side) -> Side:
 
     A side holds the number of the word that each subword belongs to, counted from the first sentence to the last, and
     the number of subwords of each sentence. All subwords of a word have its links. The result holds the
-    positions within sentences, two per link, ordered by source and then by target, and how many of these numbers each pair has.
+    positions within sentences, two per link, ordered by source and then by target, and how many of these numbers each
+    pair has.
     """
     begins, counts = [], []
     for word_L, (word_X, _) in zip(links_L2.T, (src, tgt), strict=True):

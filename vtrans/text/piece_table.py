@@ -63,7 +63,7 @@ def split_language(text: str) -> tuple[list[str], str]:
 
 
 def pack(pieces: Sequence[str], special: Mapping[str, int | None], spm: bytes) -> bytes:
-    """Returns the bytes of a vocabulary: a table with these special places (by SPECIAL_KINDS) and a SentencePiece model.
+    """Returns the bytes of a vocabulary: a table with these places of SPECIAL_KINDS, and a SentencePiece model.
 
     Raises FileError if the table is not sound.
     """
