@@ -13,7 +13,6 @@ from vtrans.translate.steps.copied import CopiedText
 from vtrans.translate.steps.line import Line
 from vtrans.translate.steps.protect import Protect
 from vtrans.translate.steps.recase import Recase
-from vtrans.translate.steps.vocabulary_coverage import VocabularyCoverage
 from vtrans.translate.translation import TranslateOptions, Translation
 from vtrans.translate.translator import Translator
 from vtrans.translate.wording.protection import Protection
@@ -46,9 +45,8 @@ class Reader:
     """The steps that read a line for a model with these vocabularies."""
 
     def __init__(self, src_vocab: Vocabulary, tgt_vocab: Vocabulary) -> None:
-        coverage = VocabularyCoverage(src_vocab, tgt_vocab)
-        self.case = Recase(coverage, Languages("en", "de"))
-        self._steps = Protect(Protection(), CopiedText(coverage)), self.case
+        self.case = Recase(src_vocab, tgt_vocab, Languages("en", "de"))
+        self._steps = Protect(Protection(), CopiedText(src_vocab, tgt_vocab)), self.case
 
     def __call__(self, text: str, prefix: str = "") -> Line:
         """Returns a line as the model sees it."""

@@ -13,7 +13,6 @@ from vtrans.system.errors import FileError
 from vtrans.text.normalization import source_text
 from vtrans.translate.steps.line import Line
 from vtrans.translate.steps.normalise import Normalise
-from vtrans.translate.steps.vocabulary_coverage import VocabularyCoverage
 from vtrans.translate.translation import TranslateOptions, Translation
 from vtrans.translate.translator import Translator
 from vtrans.translate.wording.glossary import Beside, Glossary, pair_of
@@ -37,14 +36,14 @@ def test_words_get_their_usual_spelling(line: str, seen: str) -> None:
     vocab = vocabulary_of("you don't see going to “” नमस्ते नमस्कार जी ()")
     spellings = {"u": "you", "dont": "don't", "gonna": "going to", "नमस्ते": "नमस्कार"}
     read, begun = Line(1, line), Line(2, line, prefix="x")
-    Normalise(VocabularyCoverage(vocab, vocab), spellings)([read, begun])
+    Normalise(vocab, spellings)([read, begun])
     assert (read.model_input, begun.model_input) == (seen, source_text(line))
     assert undone(read, "x y").text == "x y"
 
 
 def test_links_are_those_of_the_words_that_were_typed() -> None:
     line = Line(1, "a gonna b")
-    Normalise(VocabularyCoverage(LATIN, LATIN), {"gonna": "going to"})([line])
+    Normalise(LATIN, {"gonna": "going to"})([line])
     (undo,) = line.undo
     assert undo(Translation("x y", 0, 0, True, alignment=((0, 0), (1, 1), (2, 1), (3, 0)))).alignment == (
         *((0, 0), (1, 1), (2, 0)),

@@ -17,7 +17,6 @@ from vtrans.text.languages import Languages
 from vtrans.text.vocabulary import EOS_ID
 from vtrans.translate.steps.memory import Remember
 from vtrans.translate.steps.recase import Recase
-from vtrans.translate.steps.vocabulary_coverage import VocabularyCoverage
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator
 
@@ -62,7 +61,7 @@ def test_a_match_that_is_too_long_with_its_line_is_left_out() -> None:
 def test_a_line_keeps_its_capitals_beside_a_match_in_capitals(match: str, recased: bool) -> None:
     """The model has learned to correct such a match."""
     vocab = vocabulary()
-    line = passed("A DOG RUNS", Recase(VocabularyCoverage(vocab, vocab), Languages("", "")), match=(match, 0.75))
+    line = passed("A DOG RUNS", Recase(vocab, vocab, Languages("", "")), match=(match, 0.75))
     assert undone(line, "ein Hund").text == ("EIN HUND" if recased else "ein Hund")
 
 

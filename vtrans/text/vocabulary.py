@@ -8,6 +8,7 @@ word, becomes a space. The rule of normalization.py composes characters; Sentenc
 from __future__ import annotations
 
 import hashlib
+import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
@@ -26,6 +27,7 @@ Kind = Literal["bpe", "unigram", "table"]
 Formality = Literal["more", "less"]
 FORMALITY: dict[Formality, str] = {"more": "<formal>", "less": "<informal>"}
 """The symbols that ask for a form of address, such as `Sie` and `du`. A source begins with one, after its tag."""
+_INVISIBLE = ("Cc", "Cf", "Cs", "Zl", "Zp", "Zs")  # categories of control characters, surrogates and spaces
 
 
 class Vocabulary:
@@ -80,6 +82,7 @@ class Vocabulary:
         self.formality = {name: self.encode(symbol) for name, symbol in FORMALITY.items()} if known else {}
         """The ids of each symbol of FORMALITY if both are in `symbols`: the model has then learned them."""
         self._tag_ids = frozenset(map(self._ids.__getitem__, self.tags))
+        self._is_unknown: dict[str, bool] = {}
 
     def _model_pieces(self, name: str) -> list[str]:
         pieces = [self._model.id_to_piece(i) for i in range(self._model.get_piece_size())]
@@ -169,6 +172,21 @@ class Vocabulary:
     def covers(self, text: str) -> bool:
         """Returns whether there are pieces for a text, so that none of it is unknown or written as bytes."""
         return all(map(self.is_subword, self.encode_batch([text], tags=False)[0]))
+
+    def unknown(self, text: str) -> set[str]:
+        """Returns the visible characters of a text for which there are no pieces."""
+        for character in set(text) - self._is_unknown.keys():
+            is_visible = unicodedata.category(character) not in _INVISIBLE
+            self._is_unknown[character] = is_visible and not self.covers(character)
+        return {character for character in set(text) if self._is_unknown[character]}
+
+    def lacking(self, text: str) -> set[str]:
+        """Returns the visible characters of a text for which there are no pieces, nor for their lower case."""
+        return {character for character in self.unknown(text) if self.unknown(character.lower())}
+
+    def names_language(self, line: str) -> bool:
+        """Returns whether a line names its target language itself, so that the model must see it as it is."""
+        return self.table is not None and any(tag in self.tags for tag in split_language(line)[0])
 
     def is_subword(self, id: int) -> bool:
         """Returns whether the id is neither special, nor a tag, nor one of the 256 single-byte pieces."""

@@ -8,7 +8,6 @@ from vtrans.text.languages import Languages
 from vtrans.translate.steps.copied import CopiedText
 from vtrans.translate.steps.line import Line
 from vtrans.translate.steps.protect import Protect, both_marks, with_marks
-from vtrans.translate.steps.vocabulary_coverage import VocabularyCoverage
 from vtrans.translate.translation import Translation
 
 SWISS = PairCounts({}, {}, {"decimal": {".": 50}, "group": {"’": 50}})
@@ -62,7 +61,7 @@ def test_links_of_words_that_become_one_are_joined() -> None:
 def test_codes_keep_their_marks() -> None:
     line = Line(1, "See 1,234.5 and 🦊1,234.5")
     vocab = vocabulary_of("See and 1 2 3 4 5 . , A B")
-    Protect(None, CopiedText(VocabularyCoverage(vocab, vocab)), marks=both_marks(Languages("en", "de"), None))([line])
+    Protect(None, CopiedText(vocab, vocab), marks=both_marks(Languages("en", "de"), None))([line])
     (code,) = line.codes
     assert undone(line, f"Siehe 1,234.5 und {code}1,234.5").text == "Siehe 1.234,5 und 🦊1,234.5"
 
@@ -79,8 +78,8 @@ def test_codes_keep_their_marks() -> None:
 )
 def test_a_pair_copies_what_its_training_text_copies(line: str, copied: list[str]) -> None:
     vocab = vocabulary_of("the Quick fox runs. Z o l t a n P h e x y _ i")
-    words, whole = CopiedText(VocabularyCoverage(vocab, vocab), COPIES), (0, len(line))
+    words, whole = CopiedText(vocab, vocab, COPIES), (0, len(line))
     assert [line[begin:end] for begin, end in words.added_to([], line, whole)] == copied
     assert words.added_to([whole], line, whole) == [whole]
     assert words.added_to([(0, 3)], line, whole) == [(0, 3), *words.added_to([], line, whole)]
-    assert CopiedText(VocabularyCoverage(vocab, vocab), SWISS).added_to([], line, whole) == []
+    assert CopiedText(vocab, vocab, SWISS).added_to([], line, whole) == []

@@ -10,7 +10,6 @@ from typed_lines import passed, undone, vocabulary_of
 from vtrans.text.vocabulary import Vocabulary
 from vtrans.text.words import words_in
 from vtrans.translate.steps.normalise import Normalise
-from vtrans.translate.steps.vocabulary_coverage import VocabularyCoverage
 
 VOCAB = vocabulary_of("The quick dog \" ' &#39;")
 OTHER = learned(["The quick dog"] * 20, normalization="nmt_nfkc")
@@ -34,7 +33,7 @@ TEXT = "run \u201cgit log\u201d now"
     ],
 )
 def test_the_text_that_the_model_reads(text: str, seen: str) -> None:
-    assert passed(text, Normalise(VocabularyCoverage(VOCAB, VOCAB), {})).model_input == seen
+    assert passed(text, Normalise(VOCAB, {})).model_input == seen
 
 
 @pytest.mark.parametrize(
@@ -42,34 +41,33 @@ def test_the_text_that_the_model_reads(text: str, seen: str) -> None:
 )
 @pytest.mark.parametrize("tag", ["", ">>de<< "])  # a line that names its language is for the model as it is
 def test_other_vocabularies_need_simpler_forms_of_what_they_lack(unknown: str, seen: str, tag: str) -> None:
-    coverage: Any = SimpleNamespace(
-        vocabs=[SimpleNamespace(as_source=str)],
-        knows=lambda text: not set(unknown) & set(text),
-        is_unknown=lambda side, character: character in unknown,
-        may_change=lambda line: ">>" not in line,
+    vocab: Any = SimpleNamespace(
+        as_source=str,
+        unknown=lambda text: set(unknown) & set(text),
+        names_language=lambda line: ">>" in line,
     )
-    assert passed(tag + TEXT, Normalise(coverage, {})).model_input == tag + (TEXT if tag else seen)
-    assert passed(TEXT, Normalise(coverage, {}, raw=True)).model_input == TEXT
+    assert passed(tag + TEXT, Normalise(vocab, {})).model_input == tag + (TEXT if tag else seen)
+    assert passed(TEXT, Normalise(vocab, {}, raw=True)).model_input == TEXT
 
 
 def test_links_count_characters_that_stand_for_several() -> None:
-    line = passed("\uff76\uff9e\u3060 \u200b \u337f\u3060", Normalise(VocabularyCoverage(VOCAB, VOCAB), {}))
+    line = passed("\uff76\uff9e\u3060 \u200b \u337f\u3060", Normalise(VOCAB, {}))
     assert words_in(line.model_input) == [*("\u30ab\u3099", "\u3060"), *"\u682a\u5f0f\u4f1a\u793e\u3060"]
     links = tuple((i, i) for i in range(7))
     assert undone(line, "a b c d e f g", links).alignment == ((0, 0), (1, 1), (3, 2), (3, 3), (3, 4), (3, 5), (4, 6))
-    line = passed("\u200b\u6211\u4eec", Normalise(VocabularyCoverage(VOCAB, VOCAB), {}))
+    line = passed("\u200b\u6211\u4eec", Normalise(VOCAB, {}))
     assert undone(line, "a b", ((0, 0), (1, 1))).alignment == ((1, 0), (2, 1))
 
 
 def test_links_count_the_words_that_the_model_does_not_see() -> None:
-    line = passed("a \x00 dog", Normalise(VocabularyCoverage(VOCAB, VOCAB), {}))
+    line = passed("a \x00 dog", Normalise(VOCAB, {}))
     assert undone(line, "ein Hund", ((0, 0), (1, 1))).alignment == ((0, 0), (2, 1))
 
 
 @pytest.mark.parametrize("vocab", [VOCAB, OTHER], ids=["nfc", "nmt_nfkc"])
 def test_a_control_character_beside_a_blank_and_a_copied_symbol(vocab: Vocabulary) -> None:
     for text in ("\u00ad\t\U0001f98a", "a\u00ad\x00\t\u00ad", "a\x0b\x0cdog"):
-        line = passed(text, Normalise(VocabularyCoverage(vocab, vocab), {}))
+        line = passed(text, Normalise(vocab, {}))
         words = len(line.model_input.split())
         links = tuple((i, i) for i in range(words))
         assert all(i < len(text.split()) for i, _ in undone(line, "x " * words, links).alignment or ())

@@ -13,7 +13,6 @@ from vtrans.text.vocabulary import Vocabulary
 from vtrans.translate.steps.line import Line
 from vtrans.translate.steps.protect import Protect
 from vtrans.translate.steps.recase import Recase
-from vtrans.translate.steps.vocabulary_coverage import VocabularyCoverage
 from vtrans.translate.wording.glossary import Glossary, pair_of
 from vtrans.translate.wording.phrases import Wording
 from vtrans.translate.wording.protection import Protection
@@ -62,7 +61,7 @@ def test_a_sentence_is_written_in_capitals_and_back(language: str) -> None:
 def test_only_lines_in_capitals_are_recased_and_their_translations_get_capitals(language: str) -> None:
     text, capitals = SENTENCES[language]
     text = text.replace("ß", "ss")
-    step = Recase(VocabularyCoverage(*[knows(language)] * 2), Languages(language, language))
+    step = Recase(*[knows(language)] * 2, Languages(language, language))
     mixed = f"{text} {capitals}"
     for given, seen, written in ((text, text, text), (capitals, text, capitals), (mixed, mixed, text)):
         line = passed(given, step)
@@ -86,7 +85,7 @@ def test_georgian_capitals_are_read_and_never_written() -> None:
 )
 def test_rare_short_words_may_be_acronyms(line: str, seen: str) -> None:
     vocab = learned([TEXT, "sour hour loud noun"] * 20 + [LETTERS, LETTERS.lower()])
-    assert passed(line, Recase(VocabularyCoverage(vocab, vocab), Languages("en", "de"))).model_input == seen
+    assert passed(line, Recase(vocab, vocab, Languages("en", "de"))).model_input == seen
 
 
 @pytest.mark.parametrize(
@@ -155,7 +154,7 @@ def test_a_line_is_given_to_the_model_in_capitals_if_the_user_says_so_or_how_it_
 
 
 def test_constraints_terms_and_protected_text_keep_their_form() -> None:
-    line, step = Line(1, "THE DOG"), Recase(VocabularyCoverage(LATIN, LATIN), Languages("en", "de"))
+    line, step = Line(1, "THE DOG"), Recase(LATIN, LATIN, Languages("en", "de"))
     line.wording = Wording((("DER HUND",), ("Dackel", "Der Dackel")), ("KATZE",), (("Köter",),))
     step([line])
     capitals, as_given = line.wording.phrases
@@ -197,5 +196,5 @@ def test_terms_are_found_in_a_line_in_capitals(line: str, forms: list[str]) -> N
 )
 def test_words_in_the_translation_get_their_capitals_back(given: str, known: str, seen: str, back: str) -> None:
     vocab = vocabulary_of(known)
-    line = passed(given, Recase(VocabularyCoverage(vocab, vocab), Languages("", "")))
+    line = passed(given, Recase(vocab, vocab, Languages("", "")))
     assert (line.model_input, undone(line, f"{seen} x").text) == (seen, back)

@@ -9,11 +9,8 @@ from vtrans.translate.steps.copied import CopiedText
 from vtrans.translate.steps.finish import Finish
 from vtrans.translate.steps.line import Line
 from vtrans.translate.steps.protect import Protect
-from vtrans.translate.steps.vocabulary_coverage import VocabularyCoverage
 from vtrans.translate.translation import TranslateOptions, Translation
 from vtrans.translate.wording.protection import Protection
-
-KNOWN = VocabularyCoverage(LATIN, LATIN)
 
 
 @pytest.mark.parametrize(
@@ -32,7 +29,7 @@ KNOWN = VocabularyCoverage(LATIN, LATIN)
 )
 def test_a_bullet_stays_before_its_line(line: str, bullet: str) -> None:
     vocab = vocabulary_of("the quick brown fox foxes The M 0 1 2 5 b . ( ) * > - \u2022 \u00ab \u00bb")
-    read = passed(line, Protect(None, CopiedText(VocabularyCoverage(vocab, vocab))))
+    read = passed(line, Protect(None, CopiedText(vocab, vocab)))
     assert bullet + read.model_input == line
     assert undone(read, "Der Fuchs.").text == f"{bullet}Der Fuchs."
 
@@ -61,14 +58,14 @@ def test_a_bullet_stays_before_its_line(line: str, bullet: str) -> None:
     ],
 )
 def test_what_the_vocabulary_lacks_is_copied(line: str, copied: list[str]) -> None:
-    spans = CopiedText(KNOWN).added_to(list(Protection().spans(line)), line, (0, len(line)))
+    spans = CopiedText(LATIN, LATIN).added_to(list(Protection().spans(line)), line, (0, len(line)))
     assert [line[begin:end] for begin, end in spans] == copied
 
 
 @pytest.mark.parametrize("line", ["他跑了{}的路", "犬が{}を{}。", "เขาวิ่ง{}วัน", "он бежал {} раз"])
 def test_an_address_ends_beside_characters_of_scripts_without_spaces(line: str) -> None:
     vocab = vocabulary_of(line.replace("{}", " 5 6 a b "))
-    text, found = line.format(*["5/6", "a@b"][: line.count("{}")]), CopiedText(VocabularyCoverage(vocab, vocab))
+    text, found = line.format(*["5/6", "a@b"][: line.count("{}")]), CopiedText(vocab, vocab)
     spans = found.added_to([], text, (0, len(text)))
     assert [text[begin:end] for begin, end in spans] == ["5/6", "a@b"][: line.count("{}")]
 
@@ -103,7 +100,7 @@ def test_unknown_characters_come_back_and_are_linked_to_themselves() -> None:
     ],
 )
 def test_symbols_around_a_sentence_stay_where_they_are(line: str, outside: tuple[str, str]) -> None:
-    begin, end = CopiedText(KNOWN).sentence_in(line, list(Protection().spans(line)))
+    begin, end = CopiedText(LATIN, LATIN).sentence_in(line, list(Protection().spans(line)))
     assert (line[:begin], line[end:]) == outside
 
 

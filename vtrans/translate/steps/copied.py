@@ -9,8 +9,8 @@ import regex
 
 from vtrans.storage.pair_counts import IDENTIFIER, NAME, PairCounts
 from vtrans.text.languages import UNSPACED
+from vtrans.text.vocabulary import Vocabulary
 from vtrans.text.words import has_spaces
-from vtrans.translate.steps.vocabulary_coverage import VocabularyCoverage
 from vtrans.translate.wording.protection import Span
 
 FEWEST_SUBWORDS = 3  # of a rare name: the vocabulary has words that are usual in the training text
@@ -41,8 +41,8 @@ class CopiedText:
     underscores, and rare names inside a sentence.
     """
 
-    def __init__(self, coverage: VocabularyCoverage, pair: PairCounts | None = None) -> None:
-        self.coverage = coverage
+    def __init__(self, src_vocab: Vocabulary, tgt_vocab: Vocabulary, pair: PairCounts | None = None) -> None:
+        self.src_vocab, self._tgt_vocab = src_vocab, tgt_vocab
         self._kinds: list[Callable[[str, int, int], Iterable[Span]]] = [self._unknown]
         if pair and pair.copies("identifiers"):
             self._kinds.append(_identifiers)
@@ -56,7 +56,7 @@ class CopiedText:
         begin, end = bullet.end() if bullet else 0, bar.start() if bar else len(line)
         if protected:
             begin, end = min(begin, protected[0][0]), max(end, protected[-1][1])
-        if self.coverage.lacks_any(line):
+        if self.src_vocab.lacking(line):
             parts = (part for part in _PART.finditer(line, begin, end) if not self._is_symbol(part.group()))
             known = [*protected, *(part.span() for part in parts)]
             first, last = (min(known)[0], max(stop for _, stop in known)) if known else (end, end)
@@ -66,7 +66,7 @@ class CopiedText:
 
     def _is_symbol(self, part: str) -> bool:
         """Returns whether a part of a line is a blank, or a symbol that the vocabulary lacks."""
-        return part.isspace() or (not any(map(str.isalnum, part)) and self.coverage.lacks_any(part))
+        return part.isspace() or (not any(map(str.isalnum, part)) and bool(self.src_vocab.lacking(part)))
 
     def added_to(self, protected: Sequence[Span], line: str, within: Span) -> list[Span]:
         """Returns the protected parts of a line, and between them such text, within a span."""
@@ -82,7 +82,7 @@ class CopiedText:
     def _unknown(self, line: str, begin: int, end: int) -> list[Span]:
         """Returns where a part of a line has unknown characters; such text that touches is one."""
         found = list[Span]()
-        if not self.coverage.lacks_any(line[begin:end]) and not _LONG.search(line, begin, end):
+        if not self.src_vocab.lacking(line[begin:end]) and not _LONG.search(line, begin, end):
             return found
         for run in _RUN.finditer(line, begin, end):
             spans = [_AROUND.match(line, *run.span()).span(1)]
@@ -100,21 +100,19 @@ class CopiedText:
         slash between them are translated."""
         if _LONG.search(run):
             return has_spaces(run)
-        symbols = any(self.coverage.lacks(0, symbol) for symbol in _SYMBOLS.intersection(run))
-        return symbols and any(map(str.isalnum, run)) and not _EITHER.fullmatch(run)
+        symbols = _SYMBOLS & self.src_vocab.lacking(run)
+        return bool(symbols) and any(map(str.isalnum, run)) and not _EITHER.fullmatch(run)
 
     def _is_unknown(self, part: str) -> bool:
-        lacks = self.coverage.lacks
-        letters = [character for character in part if character.isalpha()]
+        letters, lacking = set(filter(str.isalpha, part)), self.src_vocab.lacking(part)
         if not letters:
-            return any(lacks(0, character) for character in part if character not in string.digits)
-        lacking = [lacks(0, letter) for letter in letters]
+            return not lacking <= set(string.digits)
         if _LATIN.fullmatch("".join(letters)):
-            return any(lacking) and not all(lacks(1, letter) for letter in letters)
-        return all(lacking)
+            return not lacking.isdisjoint(letters) and not letters <= self._tgt_vocab.lacking(part)
+        return letters <= lacking
 
     def _rare_names(self, line: str, begin: int, end: int) -> Iterator[Span]:
-        vocab = self.coverage.vocabs[0]
+        vocab = self.src_vocab
         names = _NAME_INSIDE.finditer(line, begin, end)
         return (name.span() for name in names if len(vocab.encode(name.group())) >= FEWEST_SUBWORDS)
 

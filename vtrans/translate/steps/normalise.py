@@ -13,9 +13,9 @@ import regex
 
 from vtrans.text.case import capitalized, in_capitals, lower, upper
 from vtrans.text.normalization import source_text
+from vtrans.text.vocabulary import Vocabulary
 from vtrans.text.words import WORD, numbered, words_in
 from vtrans.translate.steps.line import Line
-from vtrans.translate.steps.vocabulary_coverage import VocabularyCoverage
 from vtrans.translate.translation import Translation
 
 # Control and format characters, without those that join the characters of an emoji.
@@ -41,8 +41,8 @@ class Normalise:
     changed, and only as the training text had.
     """
 
-    def __init__(self, coverage: VocabularyCoverage, spellings: Mapping[str, str], *, raw: bool = False) -> None:
-        self._coverage, self._raw, self._as_source = coverage, raw, coverage.vocabs[0].as_source
+    def __init__(self, vocab: Vocabulary, spellings: Mapping[str, str], *, raw: bool = False) -> None:
+        self._vocab, self._raw, self._as_source = vocab, raw, vocab.as_source
         self._spellings = {self._as_source(word): spelling for word, spelling in spellings.items()}
 
     def __call__(self, lines: Sequence[Line]) -> None:
@@ -55,10 +55,10 @@ class Normalise:
     def _normalise(self, line: Line) -> None:
         if _CONTROLS.search(line.model_input):
             self._rewrite(line, partial(_CONTROLS.sub, self._kept))
-        if not self._coverage.may_change(line.text):
+        if self._vocab.names_language(line.text):
             return
-        if not self._coverage.knows(line.model_input):
-            _write_characters(line, lambda c: source_text(c) if self._coverage.is_unknown(0, c) else c)
+        if unknown := self._vocab.unknown(line.model_input):
+            _write_characters(line, lambda c: source_text(c) if c in unknown else c)
         if not (line.prefix or line.wording.phrases or line.match):
             line.model_input = _APOSTROPHE.sub("'", line.model_input)
             if self._spellings:
@@ -87,8 +87,7 @@ class Normalise:
     def _kept(self, run: regex.Match[str]) -> str:
         """Returns what is left of control characters."""
         around = run.string[max(0, run.start() - 1) : run.start()] + run.string[run.end() : run.end() + 1]
-        copied = any(self._coverage.lacks(0, character) for character in around)
-        knows = self._coverage.knows_control
+        copied, knows = self._vocab.lacking(around), self._vocab.covers
         return "".join(c for c in run.group() if (copied and unicodedata.category(c) == "Cf") or knows(c))
 
 

@@ -51,7 +51,7 @@ class Protect:
         for line in lines:
             text = line.model_input
             spans, within = list(self._protection.spans(text)) if self._protection else [], (0, len(text))
-            if reads := self._copied and self._copied.coverage.may_change(line.text):
+            if reads := self._copied and not self._copied.src_vocab.names_language(line.text):
                 within = within if line.prefix else self._copied.sentence_in(text, spans)
                 spans = self._copied.added_to(spans, text, within)
             coded = masked(text, spans, asked=f"{line.asked}\n{self._codes_of_terms}", within=within)

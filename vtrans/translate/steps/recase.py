@@ -14,8 +14,8 @@ import regex
 
 from vtrans.text.case import WORD, SentenceCase, in_capitals, lower, upper
 from vtrans.text.languages import Languages
+from vtrans.text.vocabulary import Vocabulary
 from vtrans.translate.steps.line import Line
-from vtrans.translate.steps.vocabulary_coverage import VocabularyCoverage
 from vtrans.translate.translation import Translation
 from vtrans.translate.wording.phrases import Forms
 
@@ -27,20 +27,19 @@ class Recase:
     has learned to correct, keeps its case. Other words with a capital that the vocabulary lacks are written in lower
     case, and come back in their own if the translation has them."""
 
-    def __init__(self, coverage: VocabularyCoverage, languages: Languages) -> None:
-        self._coverage, self._src, self._tgt = coverage, languages.src, languages.tgt
-        src_vocab, tgt_vocab = coverage.vocabs
+    def __init__(self, src_vocab: Vocabulary, tgt_vocab: Vocabulary, languages: Languages) -> None:
+        self._vocab, self._src, self._tgt = src_vocab, languages.src, languages.tgt
         self._src_sentence = SentenceCase(src_vocab, self._src, acronyms=True)
         self._tgt_sentence = SentenceCase(tgt_vocab, self._tgt)
 
     def __call__(self, lines: Sequence[Line]) -> None:
         for line in lines:
-            if not self._coverage.may_change(line.text):
+            if self._vocab.names_language(line.text):
                 continue
             given, kept = line.model_input, None
             if not line.prefix and not (line.match and in_capitals(line.match[0])) and self._is_recased(line):
                 line.model_input, kept = self._src_sentence(given), self._ask(line)
-            if not self._coverage.knows(line.model_input):
+            if self._vocab.unknown(line.model_input):
                 line.model_input = self._in_known_letters(line.model_input)
             words = self._given_words(given, line, capitals=kept is not None) if line.model_input != given else {}
             if words or kept is not None:
@@ -71,7 +70,7 @@ class Recase:
         own = line.without_codes(line.model_input)
         if not in_capitals(own) or self._src_sentence(own) == own:
             return False
-        words, vocab = WORD.findall(own), self._coverage.vocabs[0]
+        words, vocab = WORD.findall(own), self._vocab
         small, given = (vocab.encode(text) for text in (lower(own, self._src), own))
         return len(words) > 1 or len(small) < len(given)
 
@@ -92,8 +91,7 @@ class Recase:
 
     def _in_known_letters(self, text: str) -> str:
         """Returns a text with words in lower case that have capitals that the source vocabulary lacks."""
-        coverage = self._coverage
-        lacking = {c for c in set(text) if coverage.is_unknown(0, c) and not coverage.lacks(0, c)}
+        lacking = self._vocab.unknown(text) - self._vocab.lacking(text)
         return _replaced(text, {word: lower(word, self._src) for word in _CASED.findall(text) if lacking & set(word)})
 
 

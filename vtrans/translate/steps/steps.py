@@ -22,7 +22,6 @@ from vtrans.translate.steps.recase import Recase
 from vtrans.translate.steps.search import SearchTwice, find_with
 from vtrans.translate.steps.split import Split
 from vtrans.translate.steps.terms import WriteTerms
-from vtrans.translate.steps.vocabulary_coverage import VocabularyCoverage
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.wording.glossary import NOTHING, Beside, Glossary
 from vtrans.translate.wording.protection import EVERYDAY, Protection
@@ -60,7 +59,6 @@ class StepsOfEngine:
         self._pair = next((model.pair for model in engine.models), None)
         lengths = [model.usual_length for model in engine.models]
         self._usual_length = max(lengths) if lengths and all(lengths) else 0
-        self._coverage = VocabularyCoverage(engine.src_vocab, engine.tgt_vocab)
         self._retries = retry and not search.no_repeat_ngram
         self._last: tuple[TranslateOptions, Steps] | None = None
 
@@ -73,19 +71,21 @@ class StepsOfEngine:
         return last[1]
 
     def _made(self, options: TranslateOptions) -> Steps:
-        engine, search, reader, coverage = self._engine, self._search, self.reader, self._coverage
+        engine, search, reader = self._engine, self._search, self.reader
+        src_vocab, tgt_vocab = engine.src_vocab, engine.tgt_vocab
         drawn, languages = options.sampling is not None, self._languages(options.to)
         can_require, compares = search.can_require_phrases and not drawn, options.check_numbers and not options.raw
         glossary = self._glossary(options, required=can_require)
         before: list[Step] = [Remember(options.known, options.match)]
-        before.append(Normalise(coverage, self._beside.spellings, raw=options.raw))
-        copied = None if options.raw else CopiedText(coverage, self._pair if self._has_codes else None)
+        before.append(Normalise(src_vocab, self._beside.spellings, raw=options.raw))
+        pair = self._pair if self._has_codes else None
+        copied = None if options.raw else CopiedText(src_vocab, tgt_vocab, pair)
         marks = None if options.raw else both_marks(languages, self._pair)
         protection = self._protection(options)
         before.append(Protect(protection, copied, glossary, marks, language=languages.src, required=can_require))
         if not options.raw:
-            before.append(Recase(coverage, languages))
-        before.append(Split(reader, engine.src_vocab, options, self._usual_length, languages.src))
+            before.append(Recase(src_vocab, tgt_vocab, languages))
+        before.append(Split(reader, src_vocab, options, self._usual_length, languages.src))
         terms = WriteTerms(engine, reader, search, options.nbest) if glossary and not options.mbr else None
         retries, requires = self._retries and not drawn, compares and can_require
         check = Check(engine, reader, retries=retries, compares=compares, requires=requires)
