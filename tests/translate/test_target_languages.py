@@ -56,7 +56,7 @@ def test_a_translation_is_that_of_the_line_after_its_tag(name: str) -> None:
                 continue
             tokens = [vocab.id_of(tag) or 0, *vocab.encode(line), EOS_ID]
             source = Source(tokens, made.reader._limit(len(tokens) - 2), "1/0")
-            ((_, hyps),) = made.engine.search([source], made.search, nbest=made.search.beam)
+            ((_, hyps),) = made.engine.search([source], made.search, rules=(), nbest=made.search.beam)
             logprobs: dict[str, float] = {}  # of the best hypothesis with each text
             for hyp in hyps:
                 logprobs.setdefault(vocab.decode(hyp.tokens), hyp.logprob)

@@ -24,7 +24,7 @@ from vtrans.search.decoder import Decoder, Ensemble, SubwordPair, bad_logprobs
 from vtrans.search.lexical import phrase_tokens
 from vtrans.search.loop import Hypothesis, SearchTask
 from vtrans.search.options import Sampling
-from vtrans.search.rules import RuleSet, begin_ids, rules_of
+from vtrans.search.rules import Rule, RuleSet, begin_ids
 from vtrans.search.sampling import sample
 from vtrans.storage.model_file import Model
 from vtrans.system.errors import InputError
@@ -96,6 +96,7 @@ class ModelEngine(Engine, ABC):
         sources: Sequence[Source],
         config: SearchConfig,
         *,
+        rules: Sequence[Rule],
         nbest: int = 1,
         sampling: Sampling | None = None,
         abandoned: Callable[[], bool] | None = None,
@@ -107,8 +108,12 @@ class ModelEngine(Engine, ABC):
             members = [sources[i] for i in indices]
             own = {i: source.rules for i, source in enumerate(members) if source.rules}
             tokens, limits = [source.tokens for source in members], [source.limit for source in members]
-            rules = RuleSet(rules_of(config, self.tgt_vocab), own)
-            decoder, task = self.decoder(members), SearchTask(tokens, limits, config, nbest, rules, abandoned)
+            task = SearchTask(tokens, limits, config, nbest, RuleSet(rules, own), abandoned)
+            decoders = self.decoders
+            if self._candidates:
+                forced = [(*source.prefix, *phrase_tokens(source.phrases)) for source in members]
+                decoders = self._listed_decoders(self._candidates, forced)
+            decoder = decoders[0] if len(decoders) == 1 else Ensemble(decoders, self.weights)
             if sampling is not None:
                 seeds = [derived_seed("sample", sampling.seed, source.name) for source in members]
                 found = sample(decoder, task, sampling, seeds)
@@ -118,14 +123,6 @@ class ModelEngine(Engine, ABC):
                 found = self.beam_search(decoder, task)
             for i, hypotheses in found:
                 yield indices[i], hypotheses
-
-    def decoder(self, sources: Sequence[Source]) -> Decoder[Any]:
-        """Returns the models as one decoder, with their shortlists."""
-        decoders = self.decoders
-        if self._candidates:
-            forced = [(*source.prefix, *phrase_tokens(source.phrases)) for source in sources]
-            decoders = self._listed_decoders(self._candidates, forced)
-        return decoders[0] if len(decoders) == 1 else Ensemble(decoders, self.weights)
 
     @cached_property
     def _continues_V(self) -> NDArray[np.bool_]:

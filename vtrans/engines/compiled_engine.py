@@ -9,9 +9,9 @@ from vtrans.config import DECODING_PRECISIONS
 from vtrans.config.threads import threads
 from vtrans.engines.candidates import Candidates, Listing
 from vtrans.engines.common import ModelEngine
-from vtrans.engines.compiled import plain_search
 from vtrans.engines.compiled.decoder import CompiledDecoder
 from vtrans.engines.compiled.forced import mean_attention, token_logprobs
+from vtrans.engines.compiled.plain_search import plain_search
 from vtrans.search.decoder import Logprobs, SubwordPair
 from vtrans.storage.model_file import Model, Weights
 
@@ -22,7 +22,7 @@ class CompiledEngine(ModelEngine):
 
     name = "compiled"
     device = "cpu"
-    beam_search = staticmethod(plain_search.search)
+    beam_search = staticmethod(plain_search)
 
     def __init__(
         self,

@@ -48,14 +48,16 @@ class Engine(Protocol):
         sources: Sequence[Source],
         config: SearchConfig,
         *,
+        rules: Sequence[Rule],
         nbest: int = 1,
         sampling: Sampling | None = None,
         abandoned: Callable[[], bool] | None = None,
     ) -> Iterator[tuple[int, list[Hypothesis]]]:
         """Yields (index into `sources`, its hypotheses, best first) in any order.
 
-        A search finds at most `nbest` hypotheses; with `sampling`, they are that many samples. Sources come longest
-        first. Raises AbandonedError before a step if `abandoned()` is true.
+        A search finds at most `nbest` hypotheses; with `sampling`, they are that many samples. `rules` are those of all
+        sources, as `rules_of` makes them from the search settings. Sources come longest first. Raises AbandonedError
+        before a step if `abandoned()` is true.
         """
 
     def align(

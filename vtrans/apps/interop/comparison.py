@@ -20,6 +20,7 @@ from vtrans.engines.engine import Source
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.model.checkpoint import LoadedModel
 from vtrans.search.loop import length_penalty
+from vtrans.search.rules import rules_of
 from vtrans.system.console import Console
 from vtrans.system.errors import InputError, VtransError
 from vtrans.text.languages import base
@@ -261,7 +262,8 @@ def translated(loaded: LoadedModel, given: Outputs) -> list[list[int]]:
     at_a_time = max(1, LOGITS // (len(loaded.tgt_vocab) * search.beam))  # the memory is then that of the model
     tokens = min(at_a_time * max(map(len, given.sources)), search.batch_tokens)
     engine = TorchEngine([loaded], shortlist=loaded.shortlist is not None)
-    found = dict(engine.search(asked, replace(search, batch_tokens=tokens)))
+    rules = rules_of(search, loaded.tgt_vocab)
+    found = dict(engine.search(asked, replace(search, batch_tokens=tokens), rules=rules))
     return [list(found[i][0].tokens) for i in range(len(asked))]
 
 

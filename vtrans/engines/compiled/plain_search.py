@@ -18,7 +18,6 @@ from vtrans.config.threads import threads
 from vtrans.engines.compiled.decoder import CompiledDecoder, CompiledState, memory
 from vtrans.search.beam import beam_search
 from vtrans.search.decoder import Decoder, bad_logprobs
-from vtrans.search.history import Floats
 from vtrans.search.loop import Hypothesis, SearchBatch, SearchTask, run
 from vtrans.search.rules import Begin, MinimumLength, Suppressed
 
@@ -49,39 +48,12 @@ class Ending(ctypes.Structure):
     )
 
 
-def is_plain(task: SearchTask) -> bool:
-    """Returns whether `plain_search` can search with these settings and rules."""
-    simple = all(isinstance(rule, Suppressed | MinimumLength | Begin) for rule in task.rules.common)
-    return task.config.beam_groups == 1 and not task.rules.own and simple
-
-
-def search(decoder: Decoder[Any], task: SearchTask) -> Iterator[tuple[int, list[Hypothesis]]]:
-    """As `beam_search`, which it calls for other decoders and for searches that are not plain."""
-    if isinstance(decoder, CompiledDecoder) and is_plain(task):
-        return plain_search(decoder, task)
+def plain_search(decoder: Decoder[Any], task: SearchTask) -> Iterator[tuple[int, list[Hypothesis]]]:
+    """As `beam_search`, which it calls for other decoders, and for other settings and rules than plain ones."""
+    are_plain = all(isinstance(rule, Suppressed | MinimumLength | Begin) for rule in task.rules.common)
+    if isinstance(decoder, CompiledDecoder) and are_plain and not task.rules.own and task.config.beam_groups == 1:
+        return run(_PlainBatch(decoder, task))
     return beam_search(decoder, task)
-
-
-def plain_search(decoder: CompiledDecoder, task: SearchTask) -> Iterator[tuple[int, list[Hypothesis]]]:
-    """As `beam_search`, if the settings and rules are plain."""
-    config, rules = task.config, task.rules.common
-    suppressed = [id for rule in rules if isinstance(rule, Suppressed) for id in rule.tokens]
-    begin = [id for rule in rules if isinstance(rule, Begin) for id in rule.tokens]
-    request = Request(
-        alpha=config.alpha,
-        suppressed=(ctypes.c_int64 * len(suppressed))(*suppressed),
-        begin=(ctypes.c_int64 * len(begin))(*begin),
-        suppressed_count=len(suppressed),
-        begin_count=len(begin),
-        beam=config.beam,
-        nbest=task.nbest,
-        stop=STOPS.index(config.stop),
-        by_length=config.length_penalty == "length",
-        min_length=max((rule.steps for rule in rules if isinstance(rule, MinimumLength)), default=0),
-        bos=task.bos_id,
-        eos=task.eos_id,
-    )
-    return run(_PlainBatch(decoder, task, request))
 
 
 class _PlainBatch(SearchBatch):
@@ -89,13 +61,29 @@ class _PlainBatch(SearchBatch):
 
     pointer: int | None = None
 
-    def __init__(self, decoder: CompiledDecoder, task: SearchTask, request: Request) -> None:
-        super().__init__(task, min(task.config.batch_tokens, THREAD_TOKENS * threads()))
+    def __init__(self, decoder: CompiledDecoder, task: SearchTask) -> None:
+        config, rules = task.config, task.rules.common
+        super().__init__(task, min(config.batch_tokens, THREAD_TOKENS * threads()))
         self.decoder, self.library = decoder, decoder.library
-        self.request = request  # the search refers to its array
-        self.state = CompiledState(decoder.compiled, request.beam)
-        self.endings = (Ending * request.nbest)()
-        self.pointer = self.library.new_search(self.state.pointer, ctypes.byref(request))
+        self.state = CompiledState(decoder.compiled, config.beam)
+        self.endings = (Ending * task.nbest)()
+        suppressed = [id for rule in rules if isinstance(rule, Suppressed) for id in rule.tokens]
+        begin = [id for rule in rules if isinstance(rule, Begin) for id in rule.tokens]
+        self.request = Request(  # the search refers to its arrays
+            alpha=config.alpha,
+            suppressed=(ctypes.c_int64 * len(suppressed))(*suppressed),
+            begin=(ctypes.c_int64 * len(begin))(*begin),
+            suppressed_count=len(suppressed),
+            begin_count=len(begin),
+            beam=config.beam,
+            nbest=task.nbest,
+            stop=STOPS.index(config.stop),
+            by_length=config.length_penalty == "length",
+            min_length=max((rule.steps for rule in rules if isinstance(rule, MinimumLength)), default=0),
+            bos=task.bos_id,
+            eos=task.eos_id,
+        )
+        self.pointer = self.library.new_search(self.state.pointer, ctypes.byref(self.request))
 
     def __del__(self) -> None:
         self.library.delete_search(self.pointer)
@@ -126,10 +114,10 @@ class _PlainBatch(SearchBatch):
         assert number is not None
         paths_n2T = np.empty((len(self.endings), 2, self.task.limits[number]))
         count = self.library.search_leave(self.pointer, b, self.endings, memory(paths_n2T))
-        return [_hypothesis(self.endings[n], *paths_n2T[n]) for n in range(count)]
-
-
-def _hypothesis(ending: Ending, tokens_T: Floats, logprobs_T: Floats) -> Hypothesis:
-    length, finished = ending.length, bool(ending.finished)
-    tokens, logprobs = tokens_T[:length].tolist(), logprobs_T[: length + finished].tolist()
-    return Hypothesis(tuple(map(int, tokens)), ending.logprob, ending.score, finished, tuple(logprobs))
+        hypotheses = []
+        for ending, (tokens_T, logprobs_T) in zip(self.endings[:count], paths_n2T, strict=False):
+            finished = bool(ending.finished)
+            tokens = tuple(map(int, tokens_T[: ending.length]))
+            logprobs = tuple(logprobs_T[: ending.length + finished].tolist())
+            hypotheses.append(Hypothesis(tokens, ending.logprob, ending.score, finished, logprobs))
+        return hypotheses

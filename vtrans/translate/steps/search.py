@@ -19,6 +19,7 @@ from vtrans.config import SearchConfig
 from vtrans.engines.engine import Engine, Source
 from vtrans.search.loop import Hypothesis
 from vtrans.search.mbr import UTILITIES, ranked
+from vtrans.search.rules import rules_of
 from vtrans.text.vocabulary import Vocabulary
 from vtrans.translate.steps.check import Check
 from vtrans.translate.steps.line import Piece, Problems
@@ -33,13 +34,15 @@ Find = Callable[[Mapping[Piece, Source]], Iterator[Piece]]
 
 def find_with(engine: Engine, search: SearchConfig, options: TranslateOptions) -> Find:
     """Returns a search with an engine."""
+    rules, nbest = rules_of(search, engine.tgt_vocab), options.candidates(search.beam)
 
     def find(sources: Mapping[Piece, Source]) -> Iterator[Piece]:
         longest_first = sorted(sources, key=lambda piece: -len(sources[piece].tokens))
         found = engine.search(
             [sources[piece] for piece in longest_first],
             search,
-            nbest=options.candidates(search.beam),
+            rules=rules,
+            nbest=nbest,
             sampling=options.sampling,
             abandoned=options.abandoned,
         )
