@@ -21,7 +21,7 @@ from vtrans.system.console import Console
 from vtrans.system.errors import InputError
 from vtrans.translate.scorer import Target, lines_to_score, score
 from vtrans.translate.steps.line import Constraints, Counts, Line, lines_of
-from vtrans.translate.steps.steps import StepsOfEngine
+from vtrans.translate.steps.steps import Steps, StepsOfEngine
 from vtrans.translate.translation import TranslateOptions, Translation
 from vtrans.translate.wording.glossary import NOTHING, Beside
 
@@ -60,8 +60,9 @@ class Translator:
         self.turn = RLock()
         if reason := self.search.contradiction("`{}`"):
             raise InputError(reason)
-        self._steps = StepsOfEngine(engine, self.search, retry=retry, limit=limit, beside=beside)
-        self.reader = self._steps.reader
+        self._make_steps = StepsOfEngine(engine, self.search, retry=retry, limit=limit, beside=beside)
+        self._last: tuple[TranslateOptions, Steps] | None = None
+        self.reader = self._make_steps.reader
         self.uses_matches = all(model.matches for model in engine.models)
         """Whether the model has learned to use fuzzy matches."""
 
@@ -104,12 +105,24 @@ class Translator:
     def check(self, options: TranslateOptions, *, constraints: bool = False) -> None:
         """Raises InputError if the search settings do not support these options."""
         self._steps(options)
-        for name, wanted in (("constraints", constraints), ("glossary", options.glossary is not None)):
-            if wanted and options.sampling is not None:
-                raise InputError(f"`{name}` only applies to a search; leave it or the sampling out.")
-            if wanted and (reason := self.search.contradicts_phrases(f"`{name}`")):
-                raise InputError(reason)
-        options.check(self.search.beam)
+        if constraints:
+            self._check_phrases("constraints", options)
+
+    def _steps(self, options: TranslateOptions) -> Steps:
+        """Returns the steps for these options, and keeps them for the next window. Raises InputError as `check`."""
+        if self._last is None or self._last[0] is not options:
+            steps = self._make_steps(options)
+            if options.glossary is not None:
+                self._check_phrases("glossary", options)
+            options.check(self.search.beam)
+            self._last = options, steps
+        return self._last[1]
+
+    def _check_phrases(self, name: str, options: TranslateOptions) -> None:
+        if options.sampling is not None:
+            raise InputError(f"`{name}` only applies to a search; leave it or the sampling out.")
+        if reason := self.search.contradicts_phrases(f"`{name}`"):
+            raise InputError(reason)
 
     def _windows(self, lines: Iterator[Line], options: TranslateOptions) -> Iterator[list[Translation]]:
         while window := list(islice(lines, WINDOW)):
@@ -127,9 +140,10 @@ class Translator:
         `ready` is called with each line as soon as it has its translations; with word alignments, all lines have them
         at the end.
         """
-        self.check(options, constraints=any(line.constraints for line in lines))
+        steps = self._steps(options)
+        if any(line.constraints for line in lines):
+            self._check_phrases("constraints", options)
         with self._in_turn(lines):
-            steps = self._steps(options)
             for step in steps.before:
                 step(lines)
             self._warn(lines)

@@ -60,17 +60,10 @@ class StepsOfEngine:
         lengths = [model.usual_length for model in engine.models]
         self._usual_length = max(lengths) if lengths and all(lengths) else 0
         self._retries = retry and not search.no_repeat_ngram
-        self._last: tuple[TranslateOptions, Steps] | None = None
 
     def __call__(self, options: TranslateOptions) -> Steps:
-        """Returns the steps for these options, and keeps them for the next window. Raises InputError if the model does
-        not translate into the language of the options."""
-        last = self._last
-        if last is None or last[0] is not options:
-            last = self._last = options, self._made(options)
-        return last[1]
-
-    def _made(self, options: TranslateOptions) -> Steps:
+        """Returns the steps for these options. Raises InputError if the model does not translate into the language of
+        the options."""
         engine, search, reader = self._engine, self._search, self.reader
         src_vocab, tgt_vocab = engine.src_vocab, engine.tgt_vocab
         drawn, languages = options.sampling is not None, self._languages(options.to)
