@@ -23,7 +23,8 @@ class Finish:
 
     def __call__(self, lines: Sequence[Line]) -> None:
         for line in lines:
-            if not self._raw and "\ufffd" not in line.model_input:
+            is_new = any("\ufffd" in t.text for t in line.translations) and "\ufffd" not in line.model_input
+            if is_new and not self._raw:
                 line.translations = [t.rewritten(_NO_CHARACTER.sub("", t.text)) for t in line.translations]
             for undo in reversed(line.undo):
                 line.translations = [undo(translation) for translation in line.translations]

@@ -21,7 +21,8 @@ class Remember:
 
     def __call__(self, lines: Sequence[Line]) -> None:
         for line in lines:
-            line.wording = wording_of(line.constraints, line.text, line.number)
+            if line.constraints:
+                line.wording = wording_of(line.constraints, line.text, line.number)
             asked = line.prefix or line.wording != NO_WORDING
             if self._known and not asked and (known := self._known(line.text)) is not None:
                 line.model_input, line.counts.known = "", 1

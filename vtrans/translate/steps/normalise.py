@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -49,30 +49,18 @@ class Normalise:
         for line in lines:
             if self._as_source(line.model_input) != line.model_input:
                 _write_characters(line, self._as_source)
-            if not self._raw:
-                self._normalise(line)
-
-    def _normalise(self, line: Line) -> None:
-        if _CONTROLS.search(line.model_input):
-            self._rewrite(line, partial(_CONTROLS.sub, self._kept))
-        if self._vocab.names_language(line.text):
-            return
-        if unknown := self._vocab.unknown(line.model_input):
-            _write_characters(line, lambda c: source_text(c) if c in unknown else c)
-        if not (line.prefix or line.wording.phrases or line.match):
-            line.model_input = _APOSTROPHE.sub("'", line.model_input)
-            if self._spellings:
-                self._rewrite(line, partial(_WORD.sub, self._spelled))
-
-    def _rewrite(self, line: Line, write: Callable[[str], str]) -> None:
-        """Changes the words of a line one by one, also to none or to several."""
-        words = line.model_input.split()
-        written = list(map(write, words))
-        rest = iter(written)
-        line.model_input = re.sub(r"\S+", lambda word: next(rest), line.model_input)
-        places = numbered(words, (range(len(words_in(text))) for text in written))
-        if places != list(range(len(places))):
-            line.undo.append(partial(_with_words, places))
+            if self._raw:
+                continue
+            if _CONTROLS.search(line.model_input):
+                _rewrite(line, partial(_CONTROLS.sub, self._kept))
+            if self._vocab.names_language(line.text):
+                continue
+            if unknown := self._vocab.unknown(line.model_input):
+                _write_characters(line, partial(_simpler, unknown))
+            if not (line.prefix or line.wording.phrases or line.match):
+                line.model_input = _APOSTROPHE.sub("'", line.model_input)
+                if self._spellings:
+                    _rewrite(line, partial(_WORD.sub, self._spelled))
 
     def _spelled(self, match: regex.Match[str]) -> str:
         """Returns a word as it is usually spelled, with its own capitals."""
@@ -89,6 +77,23 @@ class Normalise:
         around = run.string[max(0, run.start() - 1) : run.start()] + run.string[run.end() : run.end() + 1]
         copied, knows = self._vocab.lacking(around), self._vocab.covers
         return "".join(c for c in run.group() if (copied and unicodedata.category(c) == "Cf") or knows(c))
+
+
+def _rewrite(line: Line, write: Callable[[str], str]) -> None:
+    """Changes the words of a line one by one, also to none or to several."""
+    words = line.model_input.split()
+    written = list(map(write, words))
+    if written == words:
+        return
+    rest = iter(written)
+    line.model_input = re.sub(r"\S+", lambda word: next(rest), line.model_input)
+    places = numbered(words, (range(len(words_in(text))) for text in written))
+    if places != list(range(len(places))):
+        line.undo.append(partial(_with_words, places))
+
+
+def _simpler(unknown: Container[str], character: str) -> str:
+    return source_text(character) if character in unknown else character
 
 
 def _write_characters(line: Line, write: Callable[[str], str]) -> None:

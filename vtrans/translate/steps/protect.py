@@ -54,27 +54,31 @@ class Protect:
             if reads := self._copied and not self._copied.src_vocab.names_language(line.text):
                 within = within if line.prefix else self._copied.sentence_in(text, spans)
                 spans = self._copied.added_to(spans, text, within)
-            coded = masked(text, spans, asked=f"{line.asked}\n{self._codes_of_terms}", within=within)
-            if (reads or spans) and self._is_copied(line, coded):
+            own, coded = text, None
+            if spans or within != (0, len(text)):
+                coded = masked(text, spans, asked=f"{line.asked}\n{self._codes_of_terms}", within=within)
+                own = "".join(coded.own)
+            if (reads or spans) and self._is_copied(line, own):
                 line.model_input, line.counts.copied = "", 1
                 line.undo.append(partial(Translation.copied, text=text))
                 continue
-            if coded.model_input != text:
+            if coded:
                 line.model_input, line.codes = coded.model_input, coded.texts
                 line.undo.append(partial(_restored, coded))
-            if spans and self._required:
-                line.wording = replace(line.wording, codes=dict(islice(coded.counts().items(), MOST_PHRASES)))
+                if self._required:
+                    line.wording = replace(line.wording, codes=dict(islice(coded.counts().items(), MOST_PHRASES)))
             if self._marks and any(map(str.isdecimal, line.model_input)):
                 line.undo.append(partial(with_marks, line.model_input, *self._marks))
             if self._glossary:
-                any_case = in_capitals("".join(coded.own))
+                any_case = in_capitals(own)
                 found = self._glossary.terms_in(line.model_input, self._language, any_case=any_case)
                 line.terms = tuple(islice(found, MOST_PHRASES))
                 line.wording = replace(line.wording, terms=tuple(term.forms for term in line.terms))
 
-    def _is_copied(self, line: Line, coded: Masked) -> bool:
+    def _is_copied(self, line: Line, own: str) -> bool:
+        """Returns whether a line has nothing to translate in its own text, that which is not protected."""
         wanted = line.prefix or line.wording.phrases
-        return not wanted and not _LETTER.search("".join(coded.own)) and bool(_VISIBLE.search(coded.text))
+        return not wanted and not _LETTER.search(own) and bool(_VISIBLE.search(line.model_input))
 
 
 def both_marks(languages: Languages, pair: PairCounts | None) -> tuple[Marks, Marks] | None:

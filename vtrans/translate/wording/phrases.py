@@ -99,8 +99,6 @@ def wording_of(given: Mapping[str, Any], line: str, number: int) -> Wording:
     """Returns the constraints of line `number`. Raises InputError unless they have this form: `constraints` lists
     phrases, or lists of forms of a phrase, and `avoid` lists phrases. `text`, with which Sockeye repeats the line, must
     be the line."""
-    if not given:
-        return NO_WORDING
     for key in given:
         if key not in KEYS:
             raise InputError(f"the constraints of line {number} must have no keys but {', '.join(KEYS)}, got {key!r}.")
