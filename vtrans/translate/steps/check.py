@@ -59,7 +59,9 @@ class Check:
         self.has_codes = all(model.codes for model in engine.models)
         """Whether the models have learned to place codes."""
 
-    def __call__(self, piece: Piece) -> Problems:
+    def __call__(self, piece: Piece, unwritten: int = 0) -> Problems:
+        """Gives a piece the problems of its best hypothesis, in which some terms are `unwritten`, and returns those
+        that a second search may solve."""
         hypothesis, phrases, decode = piece.hypotheses[0], piece.source.phrases, self._tgt_vocab.decode
         best, own = decode(hypothesis.tokens), hypothesis.tokens[len(piece.source.prefix) :]
         missing = [p for p in phrases if not p.exactly and not any(decode(v.tokens) in best for v in p.variants)]
@@ -67,19 +69,16 @@ class Check:
         misplaced = [p for p in phrases if p.exactly and words[decode(p.variants[0].tokens)] != p.times]
         codes = (_IN_WORD if piece.line.codes else _CODE).findall(best)
         invented = set(codes) - self._allowed(piece) if codes else set()
-        return Problems(
+        piece.problems = solvable = Problems(
             unfinished=not hypothesis.finished,
             loops=loops(own, lambda: self._src_vocab.decode(piece.source.tokens[:-1])),
-            phrases=len(missing),
+            phrases=unwritten or len(missing),
             codes=len(invented) + len(misplaced),
             numbers=self._compared(piece, best),
         )
-
-    def solvable(self, problems: Problems) -> Problems:
-        """Returns the problems that a second search may solve."""
         if not self._retries:
-            problems = replace(problems, unfinished=False, loops=False)
-        return problems if self._requires else replace(problems, numbers=Difference())
+            solvable = replace(solvable, unfinished=False, loops=False)
+        return solvable if self._requires else replace(solvable, numbers=None)
 
     def _allowed(self, piece: Piece) -> frozenset[str]:
         """Returns the codes that a translation may have."""
@@ -89,17 +88,17 @@ class Check:
     def _text(self, piece: Piece) -> str:
         return self._src_vocab.decode(piece.source.tokens[len(piece.line.before) : -1])
 
-    def _compared(self, piece: Piece, best: str) -> Difference:
-        """Compares numbers, without codes. What is asked of the line may have others."""
+    def _compared(self, piece: Piece, best: str) -> Difference | None:
+        """Returns how numbers differ, without codes. What is asked of the line may have others."""
         line = piece.line
         if not self._compares or not any(map(str.isdecimal, line.model_input + best)):  # as in most lines
-            return Difference()
-        return compare(line.without_codes(self._text(piece)), line.without_codes(best), line.asked)
+            return None
+        return compare(line.without_codes(self._text(piece)), line.without_codes(best), line.asked) or None
 
     def again(self, piece: Piece, problems: Problems) -> tuple[Source, CodedNumbers]:
         """Returns the source of a second search, whose translation has the codes and numbers of a piece and no others,
         and the numbers that have become codes."""
-        source, numbers, with_codes = piece.source, problems.numbers, self._text(piece)
+        source, numbers, with_codes = piece.source, problems.numbers or Difference(), self._text(piece)
         text = piece.line.without_codes(with_codes)
         # Digits of another script may have to change, so they get no codes.
         missing = [number for number in numbers.missing if number not in numbers.kept and in_ascii(number) == number]

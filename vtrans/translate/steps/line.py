@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from vtrans.system.errors import InputError
-from vtrans.text.values import Difference
 from vtrans.translate.wording.phrases import NO_WORDING, Wording
 
 if TYPE_CHECKING:
     from vtrans.data.matches import Match
     from vtrans.engines.engine import Source
     from vtrans.search.loop import Hypothesis
+    from vtrans.text.values import Difference
     from vtrans.translate.translation import Translation
     from vtrans.translate.wording.glossary import Term
 
@@ -66,10 +66,11 @@ class Problems:
     """Phrases and terms that are missing."""
     codes: int = 0
     """Codes that are missing, repeated or invented."""
-    numbers: Difference = field(default_factory=Difference)
+    numbers: Difference | None = None
+    """How its numbers differ from those of the source; None: they do not."""
 
     def __len__(self) -> int:
-        return self.unfinished + self.loops + self.phrases + self.codes + len(self.numbers)
+        return self.unfinished + self.loops + self.phrases + self.codes + len(self.numbers or ())
 
 
 @dataclass(eq=False)

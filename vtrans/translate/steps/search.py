@@ -78,8 +78,7 @@ class SearchTwice:
         """Yields each piece as soon as it has its translations."""
         failed: dict[Piece, Problems] = {}
         for piece, unwritten in self._first(pieces):
-            piece.problems = replace(self._check(piece), phrases=unwritten) if unwritten else self._check(piece)
-            if problems := self._check.solvable(piece.problems):
+            if problems := self._check(piece, unwritten):
                 failed[piece] = problems
             else:
                 yield piece
@@ -106,11 +105,10 @@ class SearchTwice:
         for piece in self._find({piece: source for piece, (source, _) in again.items()}):
             (hypotheses, problems), (_, coded) = first[piece], again[piece]
             piece.hypotheses = list(map(coded.restored, piece.hypotheses))
-            piece.problems = self._check(piece)
-            before, after = failed[piece], self._check.solvable(piece.problems)
+            before, after = failed[piece], self._check(piece)
             score, new_score = hypotheses[0].score, piece.hypotheses[0].score
             piece.line.counts.retried = 1
-            is_far_worse = len(before) == len(before.numbers) and new_score < score - FAR_WORSE
+            is_far_worse = len(before) == len(before.numbers or ()) and new_score < score - FAR_WORSE
             if is_far_worse or (-len(before), score) >= (-len(after), new_score):
                 piece.hypotheses, piece.problems = hypotheses, problems
             yield piece
