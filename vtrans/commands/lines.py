@@ -33,10 +33,7 @@ class Extent:
             here = os.fstat(self._descriptor)
             self._start = os.lseek(self._descriptor, 0, os.SEEK_CUR)
             self._size = max(0, here.st_size - self._start) if stat.S_ISREG(here.st_mode) else 0
-
-    @property
-    def known(self) -> bool:
-        return self._size > 0
+        self.known = self._size > 0
 
     def advance(self, size: int) -> float | None:
         """Adds bytes of text to those that are done, and returns their share of the whole, from 0 to 1, if that is

@@ -60,7 +60,7 @@ def logprob(
     check_line_counts(src, tgt, "translation")
     set_threads(threads)
     from vtrans.translate.loading import load
-    from vtrans.translate.translation import rendered
+    from vtrans.translate.stream import rendered
 
     with source_of(src, on_bad_utf8, console) as (sources, _), source_of(tgt, on_bad_utf8, console) as (targets, _):
         settings = {"device": device, "weights": list(models.weights) or None, **search}
@@ -70,7 +70,8 @@ def logprob(
             asked, sources = tee(sources)  # one is at most a window behind
             scored = translator.logprob(asked, targets, counter.advance, to=to)
             for t, source in zip(scored, sources, strict=False):
-                write_line(stream, rendered(source, [t], "json")[0] if as_json else f"{t.logprob:.6f}\t{t.score:.6f}")
+                (text,) = rendered(source, [t], "json") if as_json else [f"{t.logprob:.6f}\t{t.score:.6f}"]
+                write_line(stream, text)
                 total += math.fsum(t.token_logprobs)
     counts = translator.counts
     if counts.tgt_tokens:

@@ -55,8 +55,7 @@ def ended_by_signals(even_ignored: Collection[signal.Signals] = ()) -> Iterator[
 class StopSignal:
     """Remembers the first ending signal instead of acting on it; a second one raises KeyboardInterrupt at once."""
 
-    def __init__(self) -> None:
-        self.number = 0  # of the signal that came; 0: none
+    number = 0  # of the signal that came; 0: none
 
     @contextmanager
     def caught(

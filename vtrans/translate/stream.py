@@ -9,6 +9,7 @@ bits.
 from __future__ import annotations
 
 import io
+import json
 import queue
 import threading
 import time
@@ -18,13 +19,14 @@ from contextlib import closing, nullcontext
 from typing import Any, BinaryIO, TypeVar
 
 from vtrans.config.threads import set_threads
+from vtrans.engines.alignments import pharaoh
 from vtrans.system.errors import VtransError
 from vtrans.system.signals import uninterrupted
 from vtrans.system.workers import Tell, WorkerPool
 from vtrans.text.lines import write_line
 from vtrans.translate.division import Division
 from vtrans.translate.steps.line import Counts, Line
-from vtrans.translate.translation import TranslateOptions, rendered
+from vtrans.translate.translation import Form, TranslateOptions, Translation
 from vtrans.translate.translator import DEFAULT_OPTIONS, Translator
 from vtrans.translate.windows import Windows, size_of
 
@@ -84,17 +86,31 @@ def translate_windows(
 
 
 def written(lines: Sequence[Line], options: TranslateOptions) -> bytes:
-    """Returns translations as they are written. Raises VtransError if a line is lost."""
+    """Returns translations as they are written. Raises VtransError if a line has lost one."""
     block = io.BytesIO()
     for line in lines:
+        if len(line.translations) != options.nbest:
+            raise VtransError(
+                f"line {line.number} must have {options.nbest} translations, got {len(line.translations)}."
+            )
         for text in rendered(line.text, line.translations, options.form):
             write_line(block, text)
-    found, expected = block.getvalue().count(b"\n"), len(lines) * options.lines
-    if found != expected:
-        raise VtransError(
-            f"lines {lines[0].number} to {lines[-1].number} must give {expected} lines of output, got {found}."
-        )
     return block.getvalue()
+
+
+def rendered(source: str, translations: Sequence[Translation], form: Form) -> Iterator[str]:
+    """Yields the lines of output for one line of input: one per translation, or a single one for "json".
+
+    An alignment is written before the text, in a column of its own.
+    """
+    if form == "json":
+        fields = {"source": source, "translations": [t.as_dict() for t in translations]}
+        yield json.dumps(fields, ensure_ascii=False)
+        return
+    for t in translations:
+        numbers = {"text": (), "scores": (t.score,), "tsv": (t.logprob, t.score), "confidence": (t.confidence or 0.0,)}
+        alignment = [] if t.alignment is None else [pharaoh(t.alignment)]
+        yield "\t".join((*(f"{number:.6f}" for number in numbers[form]), *alignment, t.text))
 
 
 # Copies of this process.

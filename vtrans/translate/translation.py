@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Any, Literal
@@ -170,22 +169,3 @@ def _replaced_words(before: str, after: str) -> list[set[int]]:
 
 def _finite(number: float) -> float | None:
     return number if math.isfinite(number) else None
-
-
-def rendered(source: str, translations: Sequence[Translation], form: Form) -> list[str]:
-    """Returns the lines of output for one line of input: one per translation, or a single one for "json".
-
-    An alignment is written before the text, in a column of its own.
-    """
-    if form == "json":
-        fields = {"source": source, "translations": [t.as_dict() for t in translations]}
-        return [json.dumps(fields, ensure_ascii=False)]
-    return ["\t".join((*_columns(t, form), t.text)) for t in translations]
-
-
-def _columns(t: Translation, form: Form) -> list[str]:
-    numbers = {"text": (), "scores": (t.score,), "tsv": (t.logprob, t.score), "confidence": (t.confidence or 0.0,)}[
-        form
-    ]
-    alignment = [] if t.alignment is None else [pharaoh(t.alignment)]
-    return [f"{number:.6f}" for number in numbers] + alignment
