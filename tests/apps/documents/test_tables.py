@@ -42,8 +42,8 @@ def test_other_readers_find_the_other_cells_as_they_were(
     rows: list[tuple[str, str, str]], quoted: bool, separator: str
 ) -> None:
     written = io.StringIO(newline="")
-    quoting = csv.QUOTE_ALL if quoted else csv.QUOTE_MINIMAL
-    csv.writer(written, delimiter=separator, quoting=quoting).writerows([("x", "text", "y"), *rows])
+    writer = csv.writer(written, delimiter=separator, quoting=csv.QUOTE_ALL if quoted else csv.QUOTE_MINIMAL)
+    writer.writerows([("x", "text", "y"), *rows])
     filling = Filling("de", columns=("text",))
     opened = open_file("a.csv", written.getvalue().encode(), 100_000, filling)
     document = opened.read(opened.texts[0], "en")
