@@ -4,12 +4,12 @@ import gzip
 import io
 import itertools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_runner import Done
+from cli_runner import Run
 from translators import sentences, translator
 
 from vtrans.commands.chunks import (
@@ -197,9 +197,7 @@ def test_no_other_text_model_or_option_may_join(tmp_path: Path) -> None:
     assert work.result() == work.whole()
 
 
-def test_jobs_have_the_engine_with_which_the_first_began(
-    tmp_path: Path, tiny_run: RunFolder, run_cli: Callable[..., Done]
-) -> None:
+def test_jobs_have_the_engine_with_which_the_first_began(tmp_path: Path, tiny_run: RunFolder, run_cli: Run) -> None:
     text, out = written(tmp_path / "text", ["ein Haus"]), tmp_path / "out"
     command = ["translate", "--model", tiny_run.path, "--input", text, "--output", out, "--chunk-lines", "5"]
     assert run_cli(*command, "--engine", "torch").code == 0

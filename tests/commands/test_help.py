@@ -1,24 +1,26 @@
-"""The help of the commands and the completions of the shell."""
+"""The help of the commands, the completions of the shell, and options made from keys."""
 
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import pytest
 import typer
-from cli_runner import Done
+from cli_runner import Run
 
 from vtrans import cli
+from vtrans.commands.generated import Given, generated
+from vtrans.config.keys import choice, flag, number, path, paths, texts
 
 GROUP: Any = typer.main.get_command(cli.app)
 COMMANDS = sorted(GROUP.commands)
 
 
 @pytest.mark.parametrize("command", ["", *COMMANDS])
-def test_help_is_plain_and_not_cut_off(command: str, run_cli: Callable[..., Done]) -> None:
+def test_help_is_plain_and_not_cut_off(command: str, run_cli: Run) -> None:
     done = run_cli(*command.split(), "--help")
     assert (done.code, done.err) == (0, "")
     text = done.out.decode()
@@ -32,7 +34,7 @@ def test_help_is_plain_and_not_cut_off(command: str, run_cli: Callable[..., Done
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_fits_on_a_screen_and_help_all_lists_every_option(
-    command: str, run_cli: Callable[..., Done], monkeypatch: pytest.MonkeyPatch
+    command: str, run_cli: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     usual = run_cli(command, "--help").out.decode()
@@ -52,7 +54,7 @@ def _options(help: str) -> set[str]:
     return {name for column in columns for name in re.findall(r"--[a-z0-9-]+", column)}
 
 
-def test_an_option_that_help_omits_works_and_is_suggested(run_cli: Callable[..., Done]) -> None:
+def test_an_option_that_help_omits_works_and_is_suggested(run_cli: Run) -> None:
     assert "--max-length" not in run_cli("translate", "--help").out.decode()
     context = GROUP.commands["translate"].make_context("translate", ["--max-length", "3"])
     assert context.params["max_length"] == 3
@@ -81,17 +83,15 @@ def test_help_imports_nothing_heavy() -> None:
     [
         ("tra", ["train", "translate"]),
         ("translate --len", ["--length-penalty"]),
-        ("translate --max-so", ["--max-source"]),
         ("train --recipe multi30k-t", ["multi30k-tiny"]),
         ("translate --model en-", ["en-de"]),
-        ("inspect en-", ["en-de"]),
         ("translate --engine ", ["compiled", "torch"]),
         ("export --to ct", ["ctranslate2"]),
         ("translate --model {folder}/", ["{folder}/a run"]),
     ],
 )
 def test_the_shell_gets_completions(
-    words: str, expected: list[str], run_cli: Callable[..., Done], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    words: str, expected: list[str], run_cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "folder" / "a run").mkdir(parents=True)
     typed = f"vtrans {words}".format(folder=tmp_path / "folder")
@@ -101,3 +101,58 @@ def test_the_shell_gets_completions(
     done = run_cli()
     assert (done.code, done.err) == (0, "")
     assert done.out.decode().split("\n")[:-1] == [each.format(folder=tmp_path / "folder") for each in expected]
+
+
+@dataclass(frozen=True)
+class Stored:
+    PANEL: ClassVar[str] = "Search"
+    width: int = number(4, 1, 9, "Width, at least `depth`.")
+    depth: float = number(0.5, 0.0, 1.0, "Depth.")
+    rule: str = choice("first", {"first": "the first", "last": ""}, "Which one.", metavar="RULE")
+    words: tuple[str, ...] = texts("Words.", unset="none")
+    on: bool = flag(True, "Whether it is on.")
+
+
+@dataclass(frozen=True)
+class Files:
+    inputs: tuple[Path, ...] = paths("Texts.", flag="--input")
+    out: Path | None = path(None, "Result.", unset="stdout")
+    lines: int = number(3, 1, 9, "Lines.")
+    quick: bool = flag(False, "Be quick.")
+
+
+def made(command: Any) -> Any:
+    """Returns what Click makes of a command with generated options."""
+    app = typer.Typer(add_completion=False)
+    app.command()(generated(command))
+    return typer.main.get_command(app)
+
+
+SETTINGS = Given(Stored)
+
+
+def run(*words: str) -> tuple[dict[str, Any], Files]:
+    """Returns what a command with these words gets."""
+    calls: list[tuple[dict[str, Any], Files]] = []
+
+    def command(*, settings: Annotated[dict[str, Any], SETTINGS], out: Files) -> None:
+        calls.append((settings, out))
+
+    made(command).main(list(words), standalone_mode=False)
+    return calls[0]
+
+
+def test_a_command_gets_what_the_user_set_and_whole_dataclasses() -> None:
+    assert run("--input", "a") == ({}, Files((Path("a"),)))
+    words = "--width 2 --depth 0 --rule last --words a --words b --no-on --input a --input b --out c --quick"
+    settings, files = run(*words.split())
+    assert settings == {"width": 2, "depth": 0.0, "rule": "last", "words": ("a", "b"), "on": False}
+    assert files == Files((Path("a"), Path("b")), Path("c"), quick=True)
+
+
+def test_the_help_has_the_meanings_of_choices() -> None:
+    def command(*, settings: Annotated[dict[str, Any], SETTINGS], out: Files) -> None:
+        pass
+
+    help = {option.name: option.help for option in made(command).params}
+    assert help["rule"] == "Which one.\nfirst: the first\n[default: first]"

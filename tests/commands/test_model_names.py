@@ -1,13 +1,12 @@
 """A model is named in one way in all commands: as the first arguments, with --model, or not at all."""
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
-from cli_runner import SENTENCE, Done
+from cli_runner import SENTENCE, Run
 
 from vtrans import cli
 from vtrans.data.store import DataFolder
@@ -56,9 +55,7 @@ def test_every_command_with_a_model_takes_both_forms() -> None:
 
 @pytest.mark.parametrize("form", ["none.safetensors", "--model none.safetensors"])
 @pytest.mark.parametrize("name", AFTER)
-def test_a_model_that_does_not_exist_is_named_by_the_error(
-    name: str, form: str, place: Path, run_cli: Callable[..., Done]
-) -> None:
+def test_a_model_that_does_not_exist_is_named_by_the_error(name: str, form: str, place: Path, run_cli: Run) -> None:
     done = run_cli(name.rstrip("+"), *form.split(), *AFTER[name].split())
     assert done.code == 2
     assert "none" in done.err
@@ -66,14 +63,12 @@ def test_a_model_that_does_not_exist_is_named_by_the_error(
 
 @pytest.mark.parametrize("form", ["a.safetensors b.safetensors", "a.safetensors --model b.safetensors"])
 @pytest.mark.parametrize("name", [name for name in AFTER if not name.endswith("+")])
-def test_two_models_of_a_command_with_one_are_refused(
-    name: str, form: str, place: Path, run_cli: Callable[..., Done]
-) -> None:
+def test_two_models_of_a_command_with_one_are_refused(name: str, form: str, place: Path, run_cli: Run) -> None:
     done = run_cli(name, *form.split(), *AFTER[name].split())
     assert (done.code, done.err) == (2, "error: --model must be one model, got a.safetensors and b.safetensors.\n")
 
 
-def test_both_forms_do_the_same(place: Path, run_cli: Callable[..., Done]) -> None:
+def test_both_forms_do_the_same(place: Path, run_cli: Run) -> None:
     after = AFTER["logprob+"].split()
     model = "a.safetensors"
     for name, *words in (["inspect"], ["logprob", *after], ["attend", "A dog"], ["translate"]):
@@ -87,9 +82,7 @@ def test_both_forms_do_the_same(place: Path, run_cli: Callable[..., Done]) -> No
     assert both.out == mixed.out
 
 
-def test_a_word_of_translate_is_a_model_or_a_document(
-    place: Path, tiny_run: RunFolder, run_cli: Callable[..., Done]
-) -> None:
+def test_a_word_of_translate_is_a_model_or_a_document(place: Path, tiny_run: RunFolder, run_cli: Run) -> None:
     expected = run_cli("translate", "--model", tiny_run.path, stdin=SENTENCE).out
     assert run_cli("translate", tiny_run.path, stdin=SENTENCE).out == expected
     Path("page.txt").write_bytes(SENTENCE)
@@ -109,7 +102,7 @@ def test_a_word_of_translate_is_a_model_or_a_document(
         assert "model" in error
 
 
-def test_import_takes_the_name_of_a_model_that_ships_with_vtrans(place: Path, run_cli: Callable[..., Done]) -> None:
+def test_import_takes_the_name_of_a_model_that_ships_with_vtrans(place: Path, run_cli: Run) -> None:
     done = run_cli("import", "en-de")
     assert done.code == 2
     assert "--keep-text" in done.err, "the model was found, and is one of vtrans already"

@@ -4,16 +4,13 @@ import csv
 import gzip
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cli_runner import Done
+from cli_runner import Run
 from corpora import TRAIN, VALID, Pairs, decoded, snapshot
 
 from vtrans.data.store import DataFolder
-
-Run = Callable[..., Done]
 
 HEADER = 'msgid ""\nmsgstr ""\n"Language: de\\n"\n"Content-Type: text/plain; charset=UTF-8\\n"\n\n'
 

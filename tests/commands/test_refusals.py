@@ -6,12 +6,11 @@ import re
 import shlex
 import shutil
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-from cli_runner import SENTENCE, Done
+from cli_runner import SENTENCE, Run
 from safetensors.torch import save_file
 
 from vtrans.data.store import DataFolder
@@ -19,9 +18,7 @@ from vtrans.storage.run_folder import RunFolder
 from vtrans.system.errors import InputError
 
 
-def test_pipes_of_unequal_length_are_an_error_at_their_end(
-    tiny_run: RunFolder, tmp_path: Path, run_cli: Callable[..., Done]
-) -> None:
+def test_pipes_of_unequal_length_are_an_error_at_their_end(tiny_run: RunFolder, tmp_path: Path, run_cli: Run) -> None:
     pipe, target = tmp_path / "pipe", tmp_path / "two.de"
     os.mkfifo(pipe)
     target.write_bytes(b"Hund\nKater\n")
@@ -34,9 +31,7 @@ def test_pipes_of_unequal_length_are_an_error_at_their_end(
     assert not (tmp_path / "out").exists()
 
 
-def test_an_error_leaves_the_old_output_unchanged(
-    tiny_run: RunFolder, tmp_path: Path, run_cli: Callable[..., Done]
-) -> None:
+def test_an_error_leaves_the_old_output_unchanged(tiny_run: RunFolder, tmp_path: Path, run_cli: Run) -> None:
     target = tmp_path / "out.txt"
     target.write_bytes(b"old")
     done = run_cli(
@@ -95,10 +90,6 @@ FAULTS = [
     ("prepare-bpe --src nowhere.en --tgt train.de --out new", r"nowhere\.en"),
     ("prepare-bpe --src empty --tgt train.de --out new", "empty"),
     ("prepare-bpe --src binary --tgt train.de --out new", "binary: line 1"),
-    ("prepare-bpe --src train.en --tgt short.de --out new", r"168 .*\b2\b"),
-    ("prepare-bpe --src latin1 --tgt latin1 --out new", "latin1: line 1 .*0xf6 .*offset 7"),
-    (f"{PREPARE} --src valid.en", "--src and --tgt .*2 .*1"),
-    (f"{PREPARE} --valid-src valid.en --valid-tgt nowhere.de", r"nowhere\.de"),
     (f"{PREPARE} --dry-run --quiet", "--dry-run .*--quiet"),
     ("prepare-bpe --src train.en --tgt train.de", "data .*--force"),
     ("prepare-bpe --src train.en --tgt train.de --out folder", "folder"),
@@ -107,13 +98,11 @@ FAULTS = [
     ("train --out new --recipe bad.toml", r"bad\.toml.*model\.d_modell.*d_model\?"),
     ("train --out new --device nonsense", "--device .*cpu, cuda, .*nonsense"),
     ("train --out new --data separate --set model.tie=src-tgt", r"model\.tie .*src-tgt"),
-    ("train --set model.d_model=64", r"model\.d_model 32 -> 64"),
     ("train --set d_model=130", "--set .*section.key=value.*'d_model=130'"),
     ("train --out new more", "more"),
     ("average run/step-00000020.safetensors model.safetensors", "--out"),
     ("average model.safetensors --last 2 --out new", "--last"),
     ("average --last 2 --best 2", "--last .*--best"),
-    ("train --dry-run --quiet", "--dry-run .*--quiet"),
     ("average model.safetensors model.safetensors --out nowhere/new", "nowhere/new"),
     ("translate --model nowhere", "nowhere"),
     ("translate --model foreign.safetensors", r"foreign\.safetensors"),
@@ -124,7 +113,6 @@ FAULTS = [
     (f"{TRANSLATE} --mbr chrf --mbr-samples 8", "--mbr-samples .*--sample"),
     (f"{TRANSLATE} --sample --mbr-samples 8", "--mbr-samples .*--mbr"),
     (f"{TRANSLATE} --scores --json", "--scores"),
-    (f"{TRANSLATE} --tsv --json", "--tsv"),
     (f"{TRANSLATE} --device cuda:77", "--device .*cuda:77"),
     (f"{TRANSLATE} --input nowhere", "nowhere"),
     (f"{TRANSLATE} --input latin1 --output new", "latin1: line 1"),
@@ -136,51 +124,35 @@ FAULTS = [
     (f"{TRANSLATE} --output {'x' * 300}", "x+"),
     (f"{TRANSLATE} --output folder/linked", "--out .*folder/linked"),
     (f"{TRANSLATE} --output run/state/step-00000030.safetensors", r"--out .*state/step-00000030\.safetensors"),
-    ("logprob train.en train.de --output run/step-00000020.safetensors", r"--out .*step-00000020\.safetensors"),
     (f"{TRANSLATE} train.en", r"train\.en.*--input"),
     ("train --resume", "--resume; .*`vtrans train --help`"),
     (f"{TRANSLATE} --bem 4", r"--bem; .*--beam\?"),
     (f"{TRANSLATE} --beam x", "--beam must be a whole number, got x; "),
     (f"{TRANSLATE} --alpha=x", "--alpha must be a number, got x; "),
-    ("average RUN --last -3", r"--last must be .*1, got -3; "),
-    (f"{TRANSLATE} --prefix train.de --output train.de", "--prefix"),
     (f"{TRANSLATE} --input train.en --prefix short.de", r"168 .*short\.de .*\b2\b"),
     (f"{TRANSLATE} --prefix empty", "prefix"),
     (f"{TRANSLATE} --weight 1", "--weight"),
     ("logprob train.en", "SRC"),
-    ("logprob train.en short.de", r"168 .*short\.de .*\b2\b"),
     ("logprob train.en train.de --output train.de", r"--out .*TGT.*train\.de"),
     ("score", "REF"),
     ("score valid.de --hyp valid.de --metric blue", "--metric .*bleu.*blue"),
-    ("score valid.de --hyp latin1", "latin1: line 1"),
     (f"{TRANSLATE} --chunk-lines 0 --input train.en --output out", "--chunk-lines"),
     (f"{CHUNKS} --input train.en", "--out"),
     (f"{CHUNKS} --output out", "--input"),
     (f"{CHUNKS} --input train.en --output out --line-buffered", "--line-buffered"),
     (f"{CHUNKS} --input train.en --output out --shard 0/2", "0/2"),
-    (f"{CHUNKS} --input train.en --output out --shard two", "two"),
     (f"{TRANSLATE} --shard 1/2 --input train.en --output out", "--chunk-lines"),
-    (f"{CHUNKS} --input nowhere --output out", "nowhere"),
-    (f"{CLEAN} --without copies", "--without"),
     (f"{CLEAN} --forward-model run", "--backward-model"),
     (f"{CLEAN} --forward-model run --backward-model nowhere", "nowhere"),
     (f"{CLEAN} --forward-model run --backward-model run", "--backward-model"),
-    (f"{CLEAN} --max-ratio 0", "--max-ratio"),
-    (f"{CLEAN} --src nowhere.en", r"nowhere\.en"),
     ("overlap train.en", "TGT"),
-    ("overlap --vocab train.en", "TGT"),
     (f"{OVERLAP} --data data --vocab x", "--vocab"),
     (f"{OVERLAP} --data data --vocab-size 90", "--vocab-size"),
     (f"{OVERLAP} --vocab train.en --vocab-size 90", "--vocab-size"),
     (f"{OVERLAP} --vocab train.en", r"train\.en"),
-    ("overlap train.en nowhere", "nowhere"),
     (f"{OVERLAP} --vocab-size 9000", "9000"),
-    (f"{OVERLAP} --vocab-size 1", "--vocab-size"),
-    (f"{OVERLAP} --on-bad-utf8 no", "--on-bad-utf8"),
-    ("overlap --data nowhere", "nowhere"),
     ("inspect run --nearest 3", "--nearest"),
     ("inspect run --word a --full", "--full"),
-    ("inspect run --word ' '", "--word"),
     ("inspect run --sentence ''", "sentence"),
     (f"inspect run --sentence '{'dog ' * 2000}'", "1,024"),
     ("inspect run --nearest 0 --word a", "--nearest"),
@@ -193,7 +165,7 @@ FAULTS = [
 
 @pytest.mark.parametrize(("words", "message"), FAULTS, ids=[words[:99] for words, _ in FAULTS])
 def test_a_fault_gets_one_sentence(
-    words: str, message: str, place: Path, monkeypatch: pytest.MonkeyPatch, run_cli: Callable[..., Done]
+    words: str, message: str, place: Path, monkeypatch: pytest.MonkeyPatch, run_cli: Run
 ) -> None:
     monkeypatch.chdir(place)
     before = tree(place)
@@ -209,7 +181,7 @@ def test_a_fault_gets_one_sentence(
 
 
 def test_advice_that_a_command_cannot_follow_is_left_out(
-    place: Path, monkeypatch: pytest.MonkeyPatch, run_cli: Callable[..., Done]
+    place: Path, monkeypatch: pytest.MonkeyPatch, run_cli: Run
 ) -> None:
     """`run_cli` checks every error of the suite for options that its command lacks."""
 
@@ -233,7 +205,7 @@ def test_advice_that_a_command_cannot_follow_is_left_out(
     (place / "a.po").unlink()
 
 
-def test_debug_shows_the_traceback(run_cli: Callable[..., Done]) -> None:
+def test_debug_shows_the_traceback(run_cli: Run) -> None:
     for words in (("--debug", "translate", "--model", "nowhere"), ("translate", "--debug", "--model", "nowhere")):
         done = run_cli(*words)
         assert done.code == 2
@@ -242,7 +214,7 @@ def test_debug_shows_the_traceback(run_cli: Callable[..., Done]) -> None:
 
 
 def test_what_fails_while_running_has_exit_code_1(
-    tiny_run: RunFolder, monkeypatch: pytest.MonkeyPatch, run_cli: Callable[..., Done]
+    tiny_run: RunFolder, monkeypatch: pytest.MonkeyPatch, run_cli: Run
 ) -> None:
     def broken(*args: object) -> None:
         raise RuntimeError("out of memory:\n  tried to allocate")

@@ -81,17 +81,6 @@ def test_a_plan_equals_the_simple_one(
     assert torch.equal(torch.get_rng_state(), state)
 
 
-@given(LENGTHS, st.integers(41, 300))
-def test_the_first_epoch_begins_with_its_largest_batch(pairs: list[tuple[int, int]], budget: int) -> None:
-    src, tgt = lengths(pairs)
-
-    def area(numbers: Tensor) -> int:
-        return len(numbers) * int(src[numbers].max() + tgt[numbers].max() + 2)
-
-    plan = plan_epoch(src, tgt, budget, 1, 1)
-    assert area(plan[0]) == max(map(area, plan))
-
-
 def test_a_pair_over_the_budget_is_refused_with_the_smallest_budget_that_works() -> None:
     src, tgt = lengths([(5, 6), (30, 49)])
     with pytest.raises(RecipeError, match=r"train\.batch_tokens must be at least 50"):

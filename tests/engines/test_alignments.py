@@ -76,27 +76,20 @@ def test_characters_of_a_subword_have_its_links() -> None:
     assert spread(((0, 1),), "a b", "吧 北京") == ((0, 1), (0, 2))
 
 
-def test_the_words_of_a_line_are_split_at_its_spaces() -> None:
+@pytest.mark.parametrize(
+    "line", [" the  dog ", "Łódź läuft\tpark", "park\u00a0dog", "it´s a dog", "a \u200b dog", "½ park"]
+)
+def test_the_words_of_a_line_are_split_at_its_spaces(line: str) -> None:
     vocab = vocabulary()
-    for line in [
-        "a dog",
-        " the  dog ",
-        "Łódź läuft\tpark",
-        "x y",
-        "park\u00a0dog",
-        "it´s a dog",
-        "a \u200b dog",
-        "½ park",
-    ]:
-        ids = vocab.encode(line)
-        numbers = words_of_line(line, ids, vocab)
-        assert len(numbers) == len(ids)
-        assert numbers == sorted(numbers)
-        assert set(numbers) <= set(range(len(line.split())))
-        for i, word in enumerate(line.split()):
-            own = [id for id, number in zip(ids, numbers, strict=True) if number == i]
-            if "´" not in line and word not in ("\u200b", "½"):
-                assert vocab.decode(own).strip() == word
+    ids = vocab.encode(line)
+    numbers = words_of_line(line, ids, vocab)
+    assert len(numbers) == len(ids)
+    assert numbers == sorted(numbers)
+    assert set(numbers) <= set(range(len(line.split())))
+    for i, word in enumerate(line.split()):
+        own = [id for id, number in zip(ids, numbers, strict=True) if number == i]
+        if "´" not in line and word not in ("\u200b", "½"):
+            assert vocab.decode(own).strip() == word
 
 
 @pytest.mark.parametrize(
@@ -106,9 +99,7 @@ def test_the_words_of_a_line_are_split_at_its_spaces() -> None:
         ("a ▁dog", "a dog", [0, 1]),  # the first subword need not begin with a space
         ("▁ a ▁dog", "a dog", [0, 0, 1]),  # a lone space belongs to the word after it
         ("▁a ▁ ▁ ▁dog", "a dog", [0, 1, 1, 1]),
-        ("▁a ▁", "a", [0, 0]),
         ("▁a <0x20> a", "a a", [0, 1, 1]),
-        ("▁a <0x0A> a", "a a", [0, 1, 1]),
         ("▁a <0xC3> <0xA4> ▁dog", "aä dog", [0, 0, 0, 1]),
         ("<s> ▁a <unk> ▁dog", "a dog", [0, 0, 1, 1]),
         ("▁ <unk>", "", [0, 0]),

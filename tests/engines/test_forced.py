@@ -111,10 +111,8 @@ def test_nan_and_infinity_from_a_model_are_errors(form: str) -> None:
     ("models", "weights", "what"),
     [
         (2, [1.0], "2, got 1"),
-        (1, [1.0, 2.0], "1, got 2"),
         (1, [1.0], "`weights`"),
         (2, [1.0, 0.0], "got 0.0"),
-        (2, [1.0, -1.0], "got -1.0"),
         (2, [math.inf, 1.0], "got inf"),
         (2, [1.0, math.nan], "got nan"),
     ],

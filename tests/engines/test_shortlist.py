@@ -5,7 +5,6 @@ import dataclasses
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable
 from itertools import compress
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from cli_runner import SENTENCE, Done
+from cli_runner import SENTENCE, Run
 from compilers import needs_compiler
 from drawn import each_with, seeded
 from near_ties import Plain, equal_or_tied, plain
@@ -245,7 +244,7 @@ def test_a_shortlist_is_added_replaced_dropped_by_averaging_and_checked_on_loadi
 
 
 def test_the_command_adds_a_shortlist_that_translate_uses(
-    tmp_path: Path, run_copy: RunFolder, tiny_data: DataFolder, run_cli: Callable[..., Done]
+    tmp_path: Path, run_copy: RunFolder, tiny_data: DataFolder, run_cli: Run
 ) -> None:
     lacking = run_cli("translate", "--model", run_copy.path, "--shortlist", stdin=SENTENCE)
     assert (lacking.code, lacking.out) == (2, b"")
@@ -275,7 +274,7 @@ def test_the_command_adds_a_shortlist_that_translate_uses(
 
 
 def test_a_checkpoint_gets_no_shortlist(
-    tmp_path: Path, run_copy: RunFolder, tiny_data: DataFolder, run_cli: Callable[..., Done]
+    tmp_path: Path, run_copy: RunFolder, tiny_data: DataFolder, run_cli: Run
 ) -> None:
     """Training replaces the files `best` and `last`, which would lose the shortlist."""
     before = {file: file.read_bytes() for file in run_copy.path.glob("*.safetensors")}

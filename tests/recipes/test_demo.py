@@ -15,13 +15,10 @@ def pairs_of(name: str) -> list[Pair]:
     ("sentence", "is_near"),
     [
         ("I like it.", True),
-        ("i LIKE it!", True),
         ("I like them.", True),
         ("I don't like it.", True),
         ("I like.", True),
-        ("It, I like.", True),
         ("I don't like them.", False),
-        ("I don't really like it.", False),
         ("I", False),
     ],
 )

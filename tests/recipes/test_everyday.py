@@ -1,14 +1,19 @@
-"""recipes/everyday: the suite is frozen; the judge accepts right German translations and names what is wrong."""
+"""recipes/everyday and the model to try: a frozen suite, a right judge, and what the programs run and label."""
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from recipes import experiment
 from recipes.everyday import check
 from recipes.everyday.check import FOLDER, faults, main, read_suite, report
 from recipes.everyday.generate import WORDS, generate
+from recipes.formality import forms_in, label_of, labelled
+from recipes.tatoeba import everyday_model, phrases
+from recipes.tatoeba.joined import FEWEST_WORDS
 from vtrans.storage.run_folder import RunFolder
 
 SUITE = {line["source"]: line for line in read_suite()}
@@ -45,11 +50,9 @@ def test_a_line_that_stays_english_is_wrong_unless_nothing_is_to_be_translated()
     ("source", "translation", "fault"),
     [
         ("The train leaves at 17:45 from platform 12.", "Le train part à 17 h 45 de la voie 12.", ""),
-        ("The train leaves at 17:45 from platform 12.", "Le train part à 17 h 45.", "number lost"),
         ("He sold 2,000 books in 1984.", "Il a vendu 2 000 livres en 1984.", ""),
         ("He sold 2,000 books in 1984.", "Il a vendu 2 000 livres en 1984 et 3 en 1985.", "number invented"),
         ("I need a dozen eggs.", "J'ai besoin d'une douzaine d'œufs.", ""),
-        ("Is j_berg@mail.example.net your address?", "你的地址是 j_berg@mail.example.net 吗？", ""),
         ("Is j_berg@mail.example.net your address?", "你的地址是 j_berg@mail.example.net。", "final mark"),
         ("I paid $1,299.99 for this laptop.", "دفعت ١٬٢٩٩٫٩٩ دولار ثمن هذا الحاسوب.", ""),
         ("He said \"no\".", "Il a dit « non ».", ""),
@@ -80,3 +83,68 @@ def test_the_command_translates_the_suite_and_shows_the_kinds_that_are_asked_for
     shown = [line for line in capfd.readouterr().out.split("\n") if line in SUITE]
     assert shown
     assert {SUITE[line]["kind"] for line in shown} == {"isbn"}
+
+
+@pytest.fixture
+def commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The commands that the program runs."""
+    run: list[list[str]] = []
+    monkeypatch.setattr(everyday_model, "JOINED", 100)
+    for module in (experiment, everyday_model):
+        monkeypatch.setattr(module, "run", run.append)
+    return run
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    for stem in ("train", "valid", "test"):
+        (tmp_path / f"{stem}.en").write_text("Can you help me?\nI do.\n")
+        (tmp_path / f"{stem}.de").write_text("Kannst du mir helfen?\nJa.\n")
+    return tmp_path
+
+
+def test_it_learns_text_templates_and_long_lines_with_forms_of_address(commands: list[list[str]], text: Path) -> None:
+    assert everyday_model.main(["--data", str(text), "--work", str(text / "work"), "--set", "train.seed=2"]) == 0
+    src, tgt = ((text / "work" / f"train.{language}").read_text("utf-8").splitlines() for language in ("en", "de"))
+    made = phrases.pairs()
+    assert (src[1], tgt[:2]) == ("I do.", ["Kannst du mir helfen?", "Ja."])
+    assert [re.sub("^<[a-z]+> ", "", line) for line in src[2:-100]] == [pair[0] for pair in made]
+    assert tgt[2:-100] == [pair[1] for pair in made]
+    assert min(len(line.split()) for line in src[-100:]) >= FEWEST_WORDS
+    assert any(line.startswith("<formal> ") for line in src)
+    prepare = commands[0]
+    assert "--pairs" not in prepare
+    assert {"--align", "<formal>", "<informal>"} <= set(prepare)
+    [trained] = [command for command in commands if command[1] == "train"]
+    assert "train.seed=2" in trained
+    stored = next(command for command in commands if "--float16" in command)
+    assert stored[2] == trained[trained.index("--out") + 1]
+
+
+@pytest.mark.parametrize(
+    ("src", "tgt", "label"),
+    [
+        ("Can you help me?", "Können Sie mir helfen?", "<formal>"),
+        ("Can you help me?", "Kannst du mir helfen?", "<informal>"),
+        ("Is this your car?", "Ist das euer Auto?", "<informal>"),
+        ("She asked you.", "Sie hat dich gefragt.", ""),  # Sie may mean "she"
+        ("You know Ihr.", "Ihr kennt Ihr.", ""),  # Ihr begins the sentence, so it may be either
+        ("I see it.", "Ich sehe Sie.", ""),
+        ("You and your dog.", "Sie und dein Hund.", ""),
+    ],
+)
+def test_a_pair_that_shows_one_form_has_its_label(src: str, tgt: str, label: str) -> None:
+    assert label_of(src, tgt) == label
+
+
+def test_both_forms_of_a_text_are_found() -> None:
+    assert forms_in("Hat er Sie gesehen, oder hat er dich gesehen?") == {"<formal>", "<informal>"}
+    assert forms_in("Das geht.") == set()
+
+
+def test_half_of_the_pairs_with_a_label_get_it_and_all_others_stay() -> None:
+    pairs = [("Do you?", "Tun Sie?"), ("Go.", "Geh."), ("Do you?", "Tust du?")] * 10
+    lines = list(labelled(*zip(*pairs, strict=True)))
+    assert [line.split("> ")[-1] for line in lines] == [src for src, _ in pairs]
+    assert sum(line.startswith("<") for line in lines) == 10
+    assert {"<formal> Do you?", "<informal> Do you?"} & set(lines)

@@ -1,6 +1,5 @@
 """Tests of the programs that make pairs of ordinary words, numbers and codes from templates, and join short pairs."""
 
-import json
 import math
 import re
 from collections import Counter
@@ -11,28 +10,13 @@ import pytest
 
 from recipes.formality import forms_in
 from recipes.tatoeba.joined import FEWEST_WORDS, MOST_WORDS, after_adverbial, joined
-from recipes.tatoeba.phrases import NAMES, pairs, templates
+from recipes.tatoeba.phrases import pairs, templates
 from vtrans.text.values import compare
 from vtrans.text.words import codes_for
-from vtrans.translate.wording.protection import EVERYDAY as PROTECTION
 
 EVERYDAY = Path(__file__).parents[2] / "recipes/everyday"
 CODES = r"\b(?:A1|B2)\b"
 GAP = "\0"
-
-SHAPES = {
-    "x": "A1",
-    "y": "B2",
-    "word": "[a-z-]+",
-    "clock": r"(?:a )?[a-z-]+ (?:past|to) [a-z]+|[a-z]+ o'clock",
-    "hours": r"(?:from|between) [^ ]+(?: [^ ]+)? (?:to|and) [^ ]+(?: [^ ]+)?",
-    "date": r"[^ ]+ [^ ]+|the [^ ]+ of [^ ]+",
-    "day": r"[^ ]+(?: [^ ]+)*",
-    "weekday": "[a-z]+day",
-    "first": "|".join(NAMES["first"]),
-    "name": f"(?:{'|'.join(NAMES['first'])}) (?:{'|'.join(NAMES['last'])})",
-}
-"""Patterns of the fillers of slots that are not filled with one or two words."""
 
 
 @pytest.fixture(scope="module")
@@ -63,20 +47,6 @@ def test_no_slot_is_left_and_codes_are_those_of_protected_text(made: list[tuple[
 
 def test_an_ordinal_at_the_end_of_a_sentence_has_one_full_stop(made: list[tuple[str, str]]) -> None:
     assert [pair for pair in made if re.search(r"(?<!\.)\.\.(?!\.)", pair[0] + "\n" + pair[1])] == []
-
-
-def test_no_line_of_the_everyday_suite_is_learned() -> None:
-    """No template can make a line of the suite, whatever fills its slots."""
-    patterns = [re.sub(r"<(\w+)>", _slot, re.sub(r"[^\w\s<>]", r"\\\g<0>", src)) for src, _ in templates()]
-    some_of_them = [re.compile("|".join(patterns[k::50]), re.I) for k in range(50)]
-    lines = [
-        json.loads(row)["source"]
-        for name in ("lines.jsonl", "held-out.jsonl")
-        for row in (EVERYDAY / name).read_text("utf-8").splitlines()
-    ]
-    assert len(lines) == 1000
-    seen = [PROTECTION.masked(line).model_input for line in lines]
-    assert [line for line in seen if any(pattern.fullmatch(line) for pattern in some_of_them)] == []
 
 
 def test_no_template_shares_a_frame_or_a_sentence_with_the_everyday_suite() -> None:
@@ -135,11 +105,6 @@ def _same_frame(first: tuple[str, ...], second: tuple[str, ...]) -> bool:
     return shared(0, 0) >= enough
 
 
-def _slot(slot: re.Match[str]) -> str:
-    """Returns an expression that matches all that can fill a slot."""
-    return f"(?:{SHAPES.get(slot[1], '[^ ]+(?: [^ ]+)?')})"
-
-
 def test_lines_are_long_and_have_each_code_once_and_one_form_of_address(long: list[tuple[str, str]]) -> None:
     assert len(long) == 500
     for src, tgt in long:
@@ -155,11 +120,9 @@ def test_lines_are_long_and_have_each_code_once_and_one_form_of_address(long: li
         ("He came home.", "Er kam nach Hause.", ("he came home.", "kam er nach Hause.")),
         ("I've seen it.", "Ich habe es gesehen.", ("I've seen it.", "habe ich es gesehen.")),
         ("Tom wasn't there.", "Tom war nicht da.", ("Tom wasn't there.", "war Tom nicht da.")),
-        ("Mary can swim!", "Maria kann schwimmen!", ("Mary can swim!", "kann Maria schwimmen!")),
         ("I know that he came.", "Ich weiß, dass er kam.", None),  # the comma follows the verb
         ("Tom and I came.", "Tom und ich kamen.", None),
         ("He came.", "Da kam er.", None),
-        ("I can.", "Ich kann.", None),
     ],
 )
 def test_after_an_adverbial_the_german_verb_comes_first(src: str, tgt: str, expected: tuple[str, str] | None) -> None:

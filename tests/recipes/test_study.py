@@ -52,16 +52,13 @@ HEAD = 'experiment = "multi30k"\nrecipe = "small"\n'
         ('resipe = "small"\nrows.a.words = "a"', "resipe.*recipe"),
         ('experiment = "wmt"\nrecipe = "small"\nrows.a.words = "a"', "experiment.*multi30k.*wmt"),
         (HEAD, "no rows"),
-        (HEAD + "rows.a = 1", "rows.a"),
         (HEAD + 'rows."a/b".words = "a"', "rows.a/b"),
         (HEAD + "rows.a.model.tie = 'none'", "rows.a.words"),
         (HEAD + "rows.a.words = 'a | b'", "rows.a.words"),
         (HEAD + "rows.a = {words = 'a', prepares = 3}", "prepares.*prepare"),
-        (HEAD + "rows.a = {words = 'a', prepare = [1]}", "rows.a.prepare"),
         (HEAD + "rows.a = {words = 'a', model = 'small'}", "rows.a.model"),
         (HEAD + "rows.a = {words = 'a', train.seed = 2}", "rows.a.train.seed"),
         (HEAD + "rows.a = {words = 'a', train.max_steps = 2}", "rows.a.train.max_steps"),
-        ("rows = ", "TOML"),
     ],
 )
 def test_a_faulty_study_is_refused_by_the_name_of_its_fault(text: str, named: str, tmp_path: Path) -> None:

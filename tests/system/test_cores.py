@@ -22,10 +22,8 @@ def machine(root: Path, cgroup: str, files: dict[str, str]) -> Path:
     ("limit", "quota"),
     [
         ("max 100000\n", None),
-        ("100000 100000\n", 1),
         ("10000 100000\n", 1),
         ("150000 100000\n", 2),
-        ("240000 100000\n", 2),
         ("1250000 50000\n", 25),
     ],
 )

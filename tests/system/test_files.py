@@ -41,7 +41,6 @@ def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
         (errno.EDQUOT, WriteError, 1),
         (errno.EIO, WriteError, 1),
         (errno.EACCES, FileError, 2),
-        (errno.EROFS, FileError, 2),
         (errno.ENOENT, FileError, 2),
     ],
 )

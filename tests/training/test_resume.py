@@ -1,16 +1,19 @@
-"""Resuming is exact: a run that was stopped and resumed ends with the same bytes as one that was not."""
+"""Runs that are stopped: by which signals, and that a resumed run ends with the bytes of one that was not stopped."""
 
+import os
 import random
 import re
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from conftest import EVERY_STEP, TINY, tiny_train
 from drawn import seeded, some
-from runs import command, heard, interrupted, lines, process, same, wait_for_line
+from runs import Stopper, command, heard, interrupted, lines, process, run_trainer, same, set_up_run, wait_for_line
 from safetensors.torch import load_file
 
 import vtrans.data.augmentation
@@ -20,8 +23,11 @@ from vtrans.model.checkpoint import load_model
 from vtrans.storage.run_folder import RunFolder
 from vtrans.storage.states import read_progress
 from vtrans.storage.tensors import FORMAT, write_tensors
-from vtrans.system.errors import FileError, InputError
+from vtrans.system.errors import FileError, InputError, VtransError
 from vtrans.system.ranks import Ranks
+from vtrans.training.setup import TrainOptions
+from vtrans.training.trainer import Trainer, train
+from vtrans.training.validation import Validation
 
 
 def test_a_run_stopped_at_any_step_ends_equal(tmp_path: Path, tiny_data: DataFolder, every_step_run: RunFolder) -> None:
@@ -169,3 +175,77 @@ def test_ranks_must_read_one_state(run_copy: RunFolder, tiny_data: DataFolder, m
         tiny_train(tiny_data, run_copy.path, "train.max_steps=40")
     assert "rank 1 has data" in str(caught.value)
     assert "step 0, recipe" in str(caught.value)
+
+
+OPTIONS = TrainOptions(overrides=(*TINY, *EVERY_STEP), device="cpu")
+
+
+def test_a_second_signal_ends_training_at_once(tmp_path: Path, tiny_data: DataFolder) -> None:
+    class Twice(Stopper):
+        def info(self, text: str, advice: str = "") -> None:
+            super().info(text)
+            super().info(text)
+
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt):
+        train(tiny_data, RunFolder(tmp_path / "run"), Twice(12), OPTIONS)
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert load_model(RunFolder(tmp_path / "run").last).training["step"] == 7
+
+
+def test_sighup_stops_a_run_except_under_nohup(tmp_path: Path, tiny_data: DataFolder) -> None:
+    run = tmp_path / "run"
+    said = interrupted(tiny_data, run, 3, *EVERY_STEP, number=signal.SIGHUP)
+    assert "SIGHUP after step 4" in said
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        train(tiny_data, RunFolder(run), Stopper(12, signal.SIGHUP), OPTIONS)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert load_model(RunFolder(run).last).training["step"] == 22
+
+
+class Signalled(Validation):
+    """A validation that gets a signal at the n-th time that it asks whether it is cancelled after step 14."""
+
+    def __init__(self, validation: Validation, nth: int) -> None:
+        self.__dict__.update(vars(validation))
+        self.nth = nth
+        self.asked: list[int] = []
+
+    def measure(self, step: int, cancelled: Callable[[], bool] = lambda: False) -> dict[str, Any] | None:
+        def asking() -> bool:
+            self.asked.append(step)
+            if self.asked.count(14) == self.nth:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return cancelled()
+
+        return super().measure(step, asking)
+
+
+@pytest.mark.parametrize("nth", [1, 4])
+def test_a_signal_ends_a_validation(tmp_path: Path, tiny_data: DataFolder, nth: int) -> None:
+    settings = (*EVERY_STEP, "train.valid_sentences=0")
+    whole = tiny_train(tiny_data, tmp_path / "whole", *settings)
+    trainer = Trainer(set_up_run(tiny_data, tmp_path / "run", *settings))
+    trainer.validation = signalled = Signalled(trainer.validation, nth)
+    with pytest.raises(VtransError, match=r"SIGTERM after step 14"):
+        run_trainer(trainer)
+    assert signalled.asked.count(14) == nth < signalled.asked.count(7)
+    assert {line["step"] for line in lines(RunFolder(tmp_path / "run")) if line["kind"] == "valid"} == {7}
+    same(tiny_train(tiny_data, tmp_path / "run", *settings), whole)
+
+
+def test_a_validation_may_end_training(tmp_path: Path, tiny_data: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    measure = Validation.measure
+
+    def slow(*arguments: Any) -> Any:
+        time.sleep(0.6)
+        return measure(*arguments)
+
+    monkeypatch.setattr(Validation, "measure", slow)
+    run, settings = RunFolder(tmp_path / "run"), (*TINY, "train.checkpoint_every=1", "train.max_minutes=0.01")
+    assert "done at step" in heard(tiny_data, run.path, *settings)
+    steps = run.state_steps()
+    assert "is finished at step" in heard(tiny_data, run.path, *settings)
+    assert run.state_steps() == steps

@@ -6,6 +6,7 @@ Counts add up however weights are shared, every kind of sharing is found, and so
 import dataclasses
 import io
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -15,16 +16,20 @@ import torch
 from cli_runner import Run
 from drawn import each_with
 from torch import nn
+from translators import window
 
 from vtrans.apps.analysis.checksums import checks
 from vtrans.apps.analysis.inspection import Inspection, part_rows, training_overlap
 from vtrans.apps.analysis.model_parts import Part, part_tree, shared_groups
+from vtrans.apps.analysis.neighbours import steps
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.data.store import DataFolder
+from vtrans.engines.torch_engine import TorchEngine
 from vtrans.model.checkpoint import LoadedModel, load_model, save_model
 from vtrans.model.network import Transformer, count_parameters, module_list
 from vtrans.storage.run_folder import RunFolder
 from vtrans.system.console import Console
+from vtrans.translate.translator import Translator
 
 SMALL = ModelConfig(d_model=16, d_ff=24, heads=2, encoder_layers=4, decoder_layers=4, tie="src-tgt-softmax")
 
@@ -218,3 +223,29 @@ def test_damage_is_named(run_copy: RunFolder, run_cli: Run) -> None:
     done = run_cli("inspect", run_copy.step_file(20), "--verify")
     assert (done.code, done.out) == (2, b"")
     assert str(run_copy.step_file(20)) in done.err
+
+
+def test_the_steps_agree_with_the_search(tiny_run: RunFolder) -> None:
+    loaded = load_model(tiny_run.last)
+    greedy = Translator(TorchEngine([loaded]), dataclasses.replace(loaded.search, beam=1), retry=False)
+    sentence = "The old cat hears me today."
+    ((best,),) = greedy.translate_window(window([sentence]))
+    text, found = steps(greedy, sentence, 5)
+    assert text == best.text
+    assert [step.chosen.id for step in found] == list(best.tokens)
+    assert [step.logprob for step in found] == pytest.approx(best.token_logprobs, abs=1e-4)
+    assert {step.rank_by_dot for step in found} == {1}, "beam 1 chooses the row with the largest dot product"
+    E = loaded.model.projection.weight.detach()
+    for step in found:
+        assert step.by_dot[0] == step.chosen
+        assert [row.dot for row in step.by_dot] == sorted((row.dot for row in step.by_dot), reverse=True)
+        assert [row.cosine for row in step.by_cosine] == sorted((r.cosine for r in step.by_cosine), reverse=True)
+        # The dot product over the cosine is |h| |row|, and |h| is the same for all rows of a step.
+        norms = [row.dot / row.cosine / float(E[row.id].norm()) for row in step.by_dot]
+        assert norms == pytest.approx([norms[0]] * 5, rel=1e-3)
+        assert step.rank_by_cosine >= 1
+        assert 0 not in {row.id for row in (*step.by_dot, *step.by_cosine)}, "padding is never predicted"
+    _, every = steps(greedy, sentence, 10**6)
+    for rows in (every[0].by_dot, every[0].by_cosine):
+        assert sorted(row.id for row in rows) == list(range(1, len(loaded.tgt_vocab)))
+    assert math.fsum(step.logprob for step in found) == pytest.approx(best.logprob, abs=1e-3)

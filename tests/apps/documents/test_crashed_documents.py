@@ -1,9 +1,9 @@
 """A crash at any moment leaves whole documents, and the same command translates those that are missing."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
+from cli_runner import Run
 from moments import Moments, restore
 
 from vtrans.storage.run_folder import RunFolder
@@ -12,7 +12,7 @@ DOCUMENTS = {"a.txt": "The big dog sees me.\n", "b.html": "<p>The dog.</p>\n", "
 
 
 def test_a_crash_leaves_whole_documents_and_nothing_is_translated_twice(
-    run_cli: Any, ending_run: RunFolder, tmp_path: Path
+    run_cli: Run, ending_run: RunFolder, tmp_path: Path
 ) -> None:
     source, made = tmp_path / "source", tmp_path / "made"
     for name, text in DOCUMENTS.items():

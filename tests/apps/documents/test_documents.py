@@ -54,13 +54,9 @@ def test_several_documents_and_folders_go_to_a_folder(translate: Run) -> None:
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        ("a.po --tsv", "--tsv"),
         ("a.po --nbest 2", "--nbest"),
         ("a.po --input x", "--input"),
-        ("a.po --line-buffered", "--line-buffered"),
         ("a.po --chunk-lines 2", "--chunk-lines"),
-        ("a.po --prefix x", "--prefix"),
-        ("a.po --constraints x", "--constraints"),
         ("a.po --on-bad-utf8 replace", "--on-bad-utf8"),
         ("--overwrite", "--overwrite"),
         ("--format po", "--format"),

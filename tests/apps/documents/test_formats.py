@@ -1,11 +1,11 @@
-"""Files: each format is translated and otherwise unchanged."""
+"""Files: each format is translated and otherwise unchanged, byte for byte."""
 
 import io
 import re
 import zipfile
 
 import pytest
-from catalogues import filled
+from catalogues import filled, loud
 from office_files import BODY, docx, member, zipped
 
 from vtrans.apps.documents.document import Translated, html_document
@@ -20,13 +20,6 @@ from vtrans.text.words import has_spaces
 
 OFFICE, TEXT = (f"urn:oasis:names:tc:opendocument:xmlns:{name}:1.0" for name in ("office", "text"))
 CONTENT = f'<office:document-content xmlns:office="{OFFICE}" xmlns:text="{TEXT}">%s</office:document-content>'
-
-
-def test_subtitles_keep_numbers_times_and_lines() -> None:
-    first, second = "1\n00:00:01,000 --> 00:00:02,000\n", "2\n00:00:03,000 --> 00:00:04,000\n"
-    text = f"{first}<i>one two</i> three\nfour five six\n\n{second}a & b\n"
-    expected = f"{first}six five four three\n<i>two one</i>\n\n{second}b & a\n"
-    assert filled("a.srt", text.encode()).decode() == expected
 
 
 def test_subtitles_of_the_web_keep_notes_settings_and_tags() -> None:
@@ -207,3 +200,48 @@ def test_a_translation_that_is_no_xml_is_not_written(ending: str, broken: str) -
 def test_text_that_is_not_of_its_encoding_is_refused_with_its_place(content: bytes, named: str) -> None:
     with pytest.raises(DocumentError, match=named):
         open_file("a.txt", content, 100_000)
+
+
+DRAWING = "http://schemas.openxmlformats.org/drawingml/2006/main"
+SLIDE = f'<p:sld xmlns:p="p" xmlns:a="{DRAWING}"><p:txBody>%s</p:txBody></p:sld>'
+SHEET = '<sst xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main">%s</sst>'
+XHTML = '<?xml version="1.0"?>\n<html xmlns="http://www.w3.org/1999/xhtml"><head><title/></head><body>%s</body></html>'
+PRESERVED = ' xml:space="preserve"'
+
+
+def upper(text: str) -> str:
+    return re.sub(r">[^<>]+", lambda match: match.group().upper(), text)
+
+
+def test_slides_and_notes() -> None:
+    number = '<a:fld type="slidenum"><a:t>2</a:t></a:fld>'
+    text = f'<a:p><a:r><a:rPr b="1"/><a:t>page </a:t></a:r>{number}<a:endParaRPr/></a:p>'
+    slide = SLIDE % f"{text}<a:p><a:r><a:t>a b</a:t></a:r></a:p>"
+    content = zipped(ppt__slides__slide1_xml=slide, ppt__notesSlides__notesSlide1_xml=slide, ppt__other_xml=slide)
+    made = filled("a.pptx", content, loud)
+    for name in ("ppt/slides/slide1.xml", "ppt/notesSlides/notesSlide1.xml"):
+        assert member(made, name) == upper(slide)
+    assert member(made, "ppt/other.xml") == slide
+
+
+def test_cells_without_the_names_of_columns() -> None:
+    strings = (
+        "<si><t>Price</t></si><si><t>a dog</t></si><si><r><rPr><b/></rPr><t>b</t></r><r><t> c</t></r></si><si><t/></si>"
+    )
+    table = '<table><tableColumns><tableColumn id="1" name="Price"/></tableColumns></table>'
+    made = filled("a.xlsx", zipped(xl__sharedStrings_xml=SHEET % strings, xl__tables__table1_xml=table), loud)
+    expected = upper(strings).replace("PRICE", "Price")
+    assert member(made, "xl/sharedStrings.xml").replace(PRESERVED, "") == SHEET % expected
+    assert member(made, "xl/tables/table1.xml") == table
+
+
+def test_chapters_and_the_table_of_contents() -> None:
+    page = XHTML % '<p>a <b>dog</b>.&#160;It <img src="x" alt="a"/> is<br/>b</p>'
+    toc = "<ncx><navMap><navPoint><navLabel><text>a dog</text></navLabel></navPoint><x>b</x></navMap></ncx>"
+    content = zipped(mimetype="application/epub+zip", OEBPS__a_xhtml=page, toc_ncx=toc, content_opf="<p>a</p>")
+    made = filled("a.epub", content, loud)
+    assert member(made, "OEBPS/a.xhtml") == upper(page).replace('"a"/', '"A"/')
+    assert member(made, "toc.ncx") == upper(toc)
+    assert member(made, "content.opf") == "<p>a</p>"
+    with zipfile.ZipFile(io.BytesIO(made)) as file, zipfile.ZipFile(io.BytesIO(content)) as old:
+        assert file.namelist() == old.namelist()

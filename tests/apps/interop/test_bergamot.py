@@ -9,7 +9,6 @@ import os
 import re
 import shutil
 import struct
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from cli_runner import Done
+from cli_runner import Run
 from drawn import seed_of, seeded_tensors, some
 from exports import LINES, random_model
 from torch import Tensor
@@ -205,7 +204,7 @@ def test_other_positions_and_a_trained_start_are_refused(tmp_path: Path, tiny_da
 
 
 def test_blank_samples_and_an_engine_for_another_program_are_refused(
-    tmp_path: Path, tiny_data: DataFolder, run_cli: Callable[..., Done]
+    tmp_path: Path, tiny_data: DataFolder, run_cli: Run
 ) -> None:
     file = tmp_path / "model.safetensors"
     save_model(file, model(tiny_data))
@@ -217,9 +216,7 @@ def test_blank_samples_and_an_engine_for_another_program_are_refused(
     assert not (tmp_path / "out").exists()
 
 
-def test_training_for_a_program_refuses_what_it_lacks(
-    tiny_data: DataFolder, tmp_path: Path, run_cli: Callable[..., Done]
-) -> None:
+def test_training_for_a_program_refuses_what_it_lacks(tiny_data: DataFolder, tmp_path: Path, run_cli: Run) -> None:
     command = ["train", "--data", str(tiny_data.path), "--out", str(tmp_path / "run"), "--for"]
     done = run_cli(*command, "bergamot", "--recipe", "small")
     assert (done.code, "model.norm" in done.err) == (2, True)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from cli_runner import Done
+from cli_runner import Run
 from drawn import some
 from exports import LINES, random_model, written
 
@@ -31,7 +31,6 @@ from vtrans.translate.translator import Translator
 
 ctranslate2 = pytest.importorskip("ctranslate2", reason="CTranslate2 is not installed: pip install ctranslate2")
 
-Run = Callable[..., Done]
 QUIET = Console(quiet=True)
 
 

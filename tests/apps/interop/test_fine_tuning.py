@@ -1,11 +1,10 @@
 """An imported model goes through every command: new text in its vocabulary, training, average, translation, export."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-from cli_runner import Done
+from cli_runner import Run
 from conftest import TRAIN_PAIRS, VALID_PAIRS, write_pairs
 from foreign import hugging_face_folder
 
@@ -20,7 +19,7 @@ STEPS = ("train.max_steps=2", "train.checkpoint_every=1", "train.learning_rate=0
 
 @pytest.mark.parametrize("separate", [False, True])
 def test_an_import_is_fine_tuned_averaged_translated_with_and_exported(
-    separate: bool, tmp_path: Path, run_cli: Callable[..., Done]
+    separate: bool, tmp_path: Path, run_cli: Run
 ) -> None:
     imported = install(read_model(hugging_face_folder(tmp_path / "hf", separate=separate)))
     file, data, run = tmp_path / "model.safetensors", tmp_path / "data", tmp_path / "run"

@@ -16,7 +16,7 @@ import marian_models
 import numpy as np
 import pytest
 import torch
-from cli_runner import Done
+from cli_runner import Done, Run
 from ctranslate2_folders import (
     Change,
     Folder,
@@ -35,8 +35,6 @@ from safetensors.torch import load_file, save_file
 from vtrans.apps.interop.formats import read_model
 from vtrans.apps.interop.imported import install
 from vtrans.system.errors import InputError
-
-Run = Callable[..., Done]
 
 LONGEST_SENTENCE = 600  # characters, with the path
 SECONDS = 30  # a hundred times what any of these takes on an idle core
@@ -108,11 +106,8 @@ CONTENTS: dict[str, tuple[Change, str]] = {
     "another specification": (in_file(specification="WhisperSpec"), "WhisperSpec"),
     "a revision of the future": (in_file(revision=8), "revision"),
     "an alias of nothing": (in_file(aliases={"a": "b"}), "alias"),
-    "two aliases of each other": (in_file(aliases={"a": "b", "b": "a"}), "alias"),
     "an alias with the name of a variable": (in_file(aliases={E: "decoder/embeddings/weight"}), "weight occurs"),
     "a missing embedding": (without(E), "encoder/embeddings/weight"),
-    "a missing weight": (without(f"{FFN}/weight"), FFN),
-    "a norm without beta": (without("decoder/layer_1/ffn/layer_norm/beta"), "feed_forward|layer_norm/beta"),
     "a missing final norm": (without("encoder/layer_norm/gamma", "encoder/layer_norm/beta"), "encoder/layer_norm"),
     "a final norm after post-norm": (in_both("pre_norm", np.int8(0)), "layer_norm"),
     "a missing projection": (without("decoder/projection/weight"), "projection"),
@@ -124,12 +119,10 @@ CONTENTS: dict[str, tuple[Change, str]] = {
     "a name with a line end": (in_variables("a\nb", np.ones(3, FLOATS)), "has the weight"),
     "five dimensions": (in_variables(E, np.ones((1, 1, 1, 1, 1), FLOATS)), "encoder/embeddings/weight"),
     "another width": (in_variables("decoder/embeddings/weight", np.ones((8, 10), FLOATS)), "embeddings"),
-    "another vocabulary size": (in_variables("decoder/projection/weight", np.ones((9, 8), FLOATS)), "projection"),
     "positions of another width": (
         in_variables("encoder/position_encodings/encodings", np.ones((9, 7), FLOATS)), "encodings"
     ),
     "no heads": (in_both("num_heads", np.int16(0)), "heads"),
-    "heads that do not divide": (in_both("num_heads", np.int16(3)), "heads"),
     "heads that are no number": (in_both("num_heads", FLOATS(np.nan)), "num_heads"),
     "heads that differ": (in_variables("encoder/num_heads", np.int16(4)), "num_heads"),
     "an approximate activation": (in_both("activation", np.int8(1)), "activation"),
@@ -197,10 +190,8 @@ HUGGING_FACE: dict[str, tuple[Callable[[Path], object], str]] = {
     "two depths of the encoder": (changed_config(num_hidden_layers=6), "num_hidden_layers"),
     "heads that do not divide": (changed_config(encoder_attention_heads=3, decoder_attention_heads=3), "heads"),
     "a huge size": (changed_config(d_model=1 << 40), "d_model"),
-    "a huge position table": (changed_config(max_position_embeddings=1 << 23), "max_positions"),
     "a start beyond the vocabulary": (changed_config(decoder_start_token_id=10**6), "decoder_start_token_id"),
     "another end": (changed_config(eos_token_id=1), "eos_token_id"),
-    "a size in quotes": (changed_config(d_model="32"), "'32'"),
     "another vocabulary size": (changed_config(vocab_size=7, decoder_vocab_size=7), "vocab.json"),
     "a wrong dropout": (changed_config(dropout=7), "dropout"),
     "a vocabulary with a gap": (changed_json("vocab.json", lambda ids: ids.update({"a": 10**6})), "vocab.json"),
@@ -271,18 +262,6 @@ def test_a_file_that_is_not_what_its_numbers_say_is_refused(name: str, tmp_path:
     assert "model.bin" in imported(run_cli, folder).err
 
 
-def test_a_flipped_bit_is_refused_or_harmless(tmp_path: Path) -> None:
-    """Nothing but InputError is raised, and nothing large is allocated."""
-    file = Folder(transformer()).write(tmp_path / "folder") / "model.bin"
-    whole = file.read_bytes()
-    with bounded():
-        for bit in [*range(0, 8 * 300, 67), *range(8 * 300, 8 * len(whole), 8 * 501 + 1)]:
-            data = bytearray(whole)
-            data[bit // 8] ^= 1 << bit % 8
-            file.write_bytes(data)
-            refusal(file.parent)
-
-
 def as_huge_file(file: Path) -> None:
     with file.open("wb") as stream:
         stream.truncate(1 << 40)  # takes no space on the disk
@@ -293,7 +272,6 @@ REPLACEMENTS: dict[str, Callable[[Path], Any]] = {
     "a folder": Path.mkdir,
     "a pipe": os.mkfifo,
     "an endless device": lambda file: file.symlink_to("/dev/zero"),
-    "a broken link": lambda file: file.symlink_to(file.with_name("nothing")),
     "a link to itself": lambda file: file.symlink_to(file),
     "a huge file": as_huge_file,
     "nothing": lambda file: None,

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import exports
 import foreign
 import pytest
 import torch
-from cli_runner import Done
+from cli_runner import Run
 from drawn import some
 from exports import assert_equal, assert_has_all_tensors, random_model
 from foreign import hugging_face_folder
@@ -128,7 +127,7 @@ def test_a_comparison_finds_what_differs(tmp_path: Path) -> None:
 
 def test_without_transformers_the_import_says_that_nothing_was_compared(
     tmp_path: Path,
-    run_cli: Callable[..., Done],
+    run_cli: Run,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "transformers", None)

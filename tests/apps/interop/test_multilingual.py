@@ -9,7 +9,7 @@ from typing import Any
 import foreign
 import pytest
 import torch
-from cli_runner import Done
+from cli_runner import Run
 from exports import assert_equal, assert_has_all_tensors
 from foreign import multilingual_folder
 from safetensors.torch import load_file
@@ -75,7 +75,7 @@ def test_both_engines_begin_with_the_language_and_do_not_show_it(m2m100: bool, t
     assert found[0] == found[1]
 
 
-def test_languages_are_required_and_must_be_known(tmp_path: Path, run_cli: Callable[..., Done]) -> None:
+def test_languages_are_required_and_must_be_known(tmp_path: Path, run_cli: Run) -> None:
     folder = multilingual_folder(tmp_path / "hf")
     for wrong in ({}, {"from": "eng_Latn"}, {"from": "eng_Latn", "to": "xxx_Latn"}):
         with pytest.raises(InputError, match="deu_Latn"):

@@ -3,14 +3,13 @@
 import dataclasses
 import io
 import random
-from collections.abc import Callable
 from pathlib import Path
 
 import foreign
 import pytest
 import sentencepiece
 import torch
-from cli_runner import Done
+from cli_runner import Run
 from conftest import TRAIN_PAIRS
 from drawn import some
 
@@ -137,7 +136,7 @@ def test_a_model_file_gives_the_translations_that_it_gives_with_all_other_subwor
     assert torch.allclose(logits[0][..., kept].log_softmax(-1), logits[1].log_softmax(-1), atol=1e-5)
 
 
-def test_text_and_models_that_cannot_be_used(tiny_run: RunFolder, tmp_path: Path, run_cli: Callable[..., Done]) -> None:
+def test_text_and_models_that_cannot_be_used(tiny_run: RunFolder, tmp_path: Path, run_cli: Run) -> None:
     blank, text = tmp_path / "blank.en", tmp_path / "text.en"
     blank.write_text("\n \n")
     text.write_text("a dog\n")

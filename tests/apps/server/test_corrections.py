@@ -1,13 +1,14 @@
 """Corrections: what /suggest stores, and what later requests get."""
 
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
-from cli_runner import Done
+from cli_runner import Run
+from corpora import snapshot
 from services import DE_EN, EN_DE, FORM, Client, serving
 
 from vtrans.apps.documents.document import Translated
@@ -109,16 +110,14 @@ def test_a_page_of_another_site_cannot_correct(tmp_path: Path) -> None:
         ["--public-url", "https://a.example"],
     ],
 )
-def test_a_server_that_others_reach_needs_keys_for_a_memory(
-    run_cli: Callable[..., Done], tmp_path: Path, words: list[str]
-) -> None:
+def test_a_server_that_others_reach_needs_keys_for_a_memory(run_cli: Run, tmp_path: Path, words: list[str]) -> None:
     done = run_cli("serve", "--memory", tmp_path / "m", *words)
     assert done.code == 2
     assert "--api-keys" in done.err
     assert not (tmp_path / "m").exists()
 
 
-def test_a_memory_becomes_training_text(run_cli: Callable[..., Done], tmp_path: Path) -> None:
+def test_a_memory_becomes_training_text(run_cli: Run, tmp_path: Path) -> None:
     memory = Memory(tmp_path / "m")
     memory.add(EN_DE, 'a < b & "c"', "das\x01 & <")
     memory.add(EN_DE, "A dog.", "Ein Hund.")
@@ -132,27 +131,21 @@ def test_a_memory_becomes_training_text(run_cli: Callable[..., Done], tmp_path: 
     assert len(collector.pairs) == 3
 
 
-@pytest.mark.parametrize("content", [b"no database", b"SQLite format 3\0" + bytes(500), None])
-def test_a_file_that_is_no_memory_is_refused(
-    run_cli: Callable[..., Done], tmp_path: Path, content: bytes | None
+@pytest.mark.parametrize("content", [b"no database", b"SQLite format 3\0" + bytes(500), "another database", None])
+def test_a_file_that_is_no_memory_is_refused_and_left_alone(
+    run_cli: Run, tmp_path: Path, content: bytes | str | None
 ) -> None:
     path = tmp_path / "m"
     if content is None:
         path.mkdir()
-    else:
+    elif isinstance(content, bytes):
         path.write_bytes(content)
-    with pytest.raises(FileError, match="m"):
+    else:
+        with sqlite3.connect(path) as other:
+            other.execute("CREATE TABLE mine (a)")
+    before = snapshot(tmp_path)
+    with pytest.raises(FileError, match=str(path)):
         Memory(path)
     done = run_cli("memory", path)
-    assert done.code == 2
-    assert str(path) in done.err
-
-
-def test_another_database_is_left_alone(tmp_path: Path) -> None:
-    path = tmp_path / "other"
-    with sqlite3.connect(path) as other:
-        other.execute("CREATE TABLE mine (a)")
-    before = path.read_bytes()
-    with pytest.raises(FileError, match="is not a memory"):
-        Memory(path)
-    assert path.read_bytes() == before
+    assert (done.code, str(path) in done.err) == (2, True)
+    assert snapshot(tmp_path) == before

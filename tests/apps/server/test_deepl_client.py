@@ -116,7 +116,6 @@ def test_languages_and_usage(client: Any) -> None:
 
 def test_what_is_wrong_is_said(client: Any, server: Client) -> None:
     wrong: list[dict[str, Any]] = [
-        {"target_lang": "XX"},
         {"target_lang": "PT-PT"},
         {"source_lang": "XX"},
         {"formality": "invalid"},
@@ -124,7 +123,6 @@ def test_what_is_wrong_is_said(client: Any, server: Client) -> None:
         {"split_sentences": "2"},
         {"tag_handling": "json"},
         {"style_rule": "some"},
-        {"custom_instructions": ["Be kind."]},
     ]
     for one in wrong:
         (name,) = one

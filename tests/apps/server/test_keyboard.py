@@ -143,18 +143,6 @@ def test_a_text_is_translated_copied_and_cleared(page: Page) -> None:
     assert (focused(page), page.value("text"), page.text("output")) == ("text", "", "")
 
 
-def test_a_translation_is_corrected_and_a_correction_cancelled(page: Page) -> None:
-    for key in (KEYS.ESCAPE, KEYS.ENTER):
-        go_to(page, "correct")
-        press(page, KEYS.ENTER)
-        assert focused(page) == "correction"
-        press(page, "a", held=KEYS.CONTROL)
-        press(page, "ein Hund")
-        press(page, key, held=KEYS.CONTROL if key == KEYS.ENTER else "")
-        page.wait(lambda: focused(page) == "correct")
-        assert page.text("output") == ("ein Hund" if key == KEYS.ENTER else "A DOG RUNS")
-
-
 def test_a_file_is_chosen_and_its_translation_has_the_form_of_address(page: Page, tmp_path: Path) -> None:
     go_to(page, "formality")
     press(page, "For")

@@ -184,6 +184,7 @@ def test_a_correction_is_typed_saved_and_applied(driver: Any, tmp_path: Path) ->
         assert page.driver.switch_to.active_element == page.find("correction")
         page.find("correction").clear()
         page.find("correction").send_keys("never saved", KEYS.ESCAPE)
+        assert page.driver.switch_to.active_element == page.find("correct")
         assert page.text("output") == "runs. dog big The sleeps. cat The"
         page.find("correct").send_keys(KEYS.ENTER)
         page.find("correction").clear()
@@ -191,6 +192,7 @@ def test_a_correction_is_typed_saved_and_applied(driver: Any, tmp_path: Path) ->
         page.wait(lambda: page.find("error").is_displayed())
         page.find("correction").send_keys("Der Hund rennt. Die Katze schläft.", KEYS.CONTROL, KEYS.ENTER)
         page.wait(lambda: page.text("output") == "Der Hund rennt. Die Katze schläft.")
+        assert page.driver.switch_to.active_element == page.find("correct")
         assert not page.find("error").is_displayed()
         assert not page.find("correction").is_displayed()
         page.type(" One more.")

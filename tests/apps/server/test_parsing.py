@@ -36,12 +36,6 @@ def test_an_abandoned_call_holds_up_its_client_only() -> None:
     release.set()
 
 
-def test_a_call_returns_what_it_returns_and_raises_what_it_raises() -> None:
-    assert asyncio.run(in_thread(lambda: 17)) == 17
-    with pytest.raises(ZeroDivisionError):
-        asyncio.run(in_thread(lambda: 1 // 0))
-
-
 GLOSSARY = {"name": "a", "source_lang": "en", "target_lang": "de", "entries": "a\tb", "entries_format": "tsv"}
 
 

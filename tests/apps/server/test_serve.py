@@ -1,6 +1,8 @@
-"""`vtrans serve` as a command: its pairs of languages, its signals, and its errors."""
+"""`vtrans serve` as a command: its pairs of languages, its signals, its errors, and the confidence of words."""
 
 import asyncio
+import io
+import math
 import os
 import re
 import signal
@@ -13,23 +15,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_runner import copies_of, start
+from cli_runner import Run, copies_of, start
 from conftest import tiny_train
 from corpora import made, two_languages
-from services import Client
+from services import DE_EN, EN_DE, Client
 from translators import window
 
 from vtrans.apps.documents.memory import Memory
 from vtrans.apps.server.batching import RequestOptions
-from vtrans.apps.server.commands.serve import _translators
+from vtrans.apps.server.commands.serve import _calibrations, _translators
 from vtrans.apps.server.models import workers_for
 from vtrans.apps.server.running import listen
-from vtrans.config import CACHE_VARIABLE
+from vtrans.config import CACHE_VARIABLE, EngineConfig
 from vtrans.data.store import DataFolder
 from vtrans.storage.run_folder import RunFolder
 from vtrans.system.console import Console
 from vtrans.system.errors import FileError
+from vtrans.translate.confidence import FEATURES, Calibration, Logistic, hashes, made_with
 from vtrans.translate.division import Division
+from vtrans.translate.loading import load
 
 SENTENCE = "The big dog sees me today."
 
@@ -102,7 +106,7 @@ def test_a_copy_that_dies_is_named_and_replaced_and_its_requests_are_answered(en
         assert b"SIGKILL" in process.stderr.read()
 
 
-def test_a_model_of_several_languages_is_served_once_for_all(run_cli: Any, tmp_path: Path) -> None:
+def test_a_model_of_several_languages_is_served_once_for_all(run_cli: Run, tmp_path: Path) -> None:
     made(two_languages(tmp_path, vocab_size=320))
     run = tiny_train(DataFolder.open(tmp_path / "data"), tmp_path / "run", "train.max_steps=10")
     translators, _ = _translators([run.path], [f"pt-fr={run.path}"], Console(quiet=True), device="cpu")
@@ -136,8 +140,6 @@ def test_a_model_of_several_languages_is_served_once_for_all(run_cli: Any, tmp_p
         (["missing", "--port", "70000"], "--port"),
         (["missing", "--port", "{port}"], "--port"),
         (["missing", "--cors", "example.com/"], "--cors"),
-        (["missing", "--trusted-proxy", "proxy"], "--trusted-proxy"),
-        (["missing", "--public-url", "example.com"], "--public-url"),
         (["missing", "--allowed-hosts", "example.com:80"], "--allowed-hosts"),
         (["missing", "--timeout", "0"], "--timeout"),
         (["missing", "--file-char-limit", "0"], "--file-char-limit"),
@@ -147,7 +149,7 @@ def test_a_model_of_several_languages_is_served_once_for_all(run_cli: Any, tmp_p
     ],
 )
 def test_wrong_options_end_with_exit_code_2(
-    run_cli: Any, tmp_path: Path, ending_run: RunFolder, words: list[str], wrong: str
+    run_cli: Run, tmp_path: Path, ending_run: RunFolder, words: list[str], wrong: str
 ) -> None:
     terms = tmp_path / "terms"
     terms.write_text("dog\tHund\n")
@@ -159,7 +161,7 @@ def test_wrong_options_end_with_exit_code_2(
 
 
 def test_the_memory_is_closed_when_the_server_stops(
-    run_cli: Any, tmp_path: Path, ending_run: RunFolder, monkeypatch: pytest.MonkeyPatch
+    run_cli: Run, tmp_path: Path, ending_run: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[Memory] = []
 
@@ -177,10 +179,62 @@ def test_the_memory_is_closed_when_the_server_stops(
 
 
 def test_the_engine_of_the_models_can_be_chosen(
-    run_cli: Any, tmp_path: Path, ending_run: RunFolder, monkeypatch: pytest.MonkeyPatch
+    run_cli: Run, tmp_path: Path, ending_run: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
     words = ("serve", ending_run.path, "--pair", f"en-de={ending_run.path}")  # which ends before it serves
     assert "no-such-compiler" in run_cli(*words, "--engine", "compiled").err
     assert "no-such-compiler" not in run_cli(*words, "--engine", "torch").err
+
+
+LOGIT = 0.5
+PROBABILITY = round(1 / (1 + math.exp(-LOGIT)), 4)
+
+
+def calibrate(run: RunFolder, beam: int | None = None) -> None:
+    """Writes a calibration with which every word has the same probability."""
+    constant = {
+        name: Logistic((0.0,) * count, (1.0,) * count, (LOGIT, *(0.0,) * 2 * count)) for name, count in FEATURES.items()
+    }
+    settings = made_with(load(run.path).search, EngineConfig(), ())
+    settings |= {"beam": beam} if beam else {}
+    Calibration(**constant, models=hashes([run.best]), settings=settings).save(Calibration.path([run.best]))
+
+
+@linux
+def test_words_of_a_served_model_have_a_confidence(run_copy: RunFolder) -> None:
+    calibrate(run_copy)
+    with served(run_copy.path, "--processes", "2") as (process, client):
+        assert client.get("/languages").json[0]["confidence"] == ["de"]
+        cases: list[dict[str, Any]] = [{}, {"beam": 2}, {"alternatives": 1}]
+        for asked in cases:
+            reply = client.translate(SENTENCE, confidence=True, **asked).json
+            text = reply["translatedText"]
+            words = [text[begin:end] for begin, end, _ in reply["confidences"]]
+            assert words == text.split()
+            assert {value for _, _, value in reply["confidences"]} == {PROBABILITY}
+        assert "confidences" not in client.translate(SENTENCE).json
+        assert len(copies_of(process)) == 2
+
+
+def test_a_calibration_that_does_not_fit_is_named(run_copy: RunFolder) -> None:
+    def calibrated() -> tuple[bool, str]:
+        """Returns whether the calibration is used, and what is said of it."""
+        console = Console(stream=(said := io.StringIO()))
+        translators, paths = _translators([run_copy.path], [f"de-en={run_copy.path}"], Console(quiet=True))
+        found = _calibrations(translators, paths, EngineConfig(), console)
+        assert list(found) in ([], [EN_DE, DE_EN])
+        return bool(found), said.getvalue()
+
+    assert calibrated() == (False, "")
+    calibrate(run_copy)
+    assert calibrated() == (True, "")
+    calibrate(run_copy, beam=3)
+    used, said = calibrated()
+    assert (used, said.count("\n"), "beam" in said) == (True, 1, True)
+    file = Calibration.path([run_copy.best])
+    for content in (b"{", file.read_bytes().replace(b"models", b"model")):
+        file.write_bytes(content)
+        used, said = calibrated()
+        assert (used, said.count("\n"), "confidence.json" in said) == (False, 1, True)

@@ -85,13 +85,11 @@ BOMB = "<w:p>" + "<w:r><w:t>a</w:t></w:r>" * 100_000 + "</w:p>"
 ENTITIES = '<!DOCTYPE a [<!ENTITY b "cccccccccc"><!ENTITY d "&b;&b;&b;&b;&b;&b;&b;&b;">]>'
 HOSTILE = {
     "no zip": ("a.docx", b"hello", 400),
-    "half of a zip": ("a.docx", docx("")[:60], 400),
     "a zip without text": ("a.docx", zipped(other_xml="<a/>"), 400),
     "a zip bomb": ("a.docx", docx(BOMB), 413),
     "a zip bomb beside the text": ("a.docx", docx("", bomb=b"\0" * 5_000_000), 413),
     "many members": ("a.docx", docx("", **{f"m{i}": b"" for i in range(1001)}), 400),
     "no XML": ("a.docx", zipped(word__document_xml="hello"), 400),
-    "half of XML": ("a.docx", zipped(word__document_xml="<a><b></a>"), 400),
     "XML that is not UTF-8": ("a.docx", zipped(word__document_xml=b"<a>\xff</a>"), 400),
     "a billion laughs": ("a.docx", zipped(word__document_xml=ENTITIES + "<a>&d;</a>"), 400),
     "a file of the system": (

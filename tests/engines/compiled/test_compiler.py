@@ -130,7 +130,6 @@ def test_the_library_of_another_user_is_not_loaded(source: Path) -> None:
     [
         ("macosx-10.13-x86_64", "macosx_11_0_x86_64"),
         ("linux-x86_64", "linux_x86_64"),
-        ("linux-aarch64", "linux_aarch64"),
         ("win-amd64", "win_amd64"),
     ],
 )

@@ -2,31 +2,20 @@
 
 import ctypes
 import dataclasses
-import itertools
 import math
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from compilers import needs_compiler
 from drawn import each_with, seeded, some
-from near_ties import Plain, equal_or_tied, plain
 from networks import BOS, SEQUENCES, SMALL, VARIANTS, V, arrays_of, make, padded, sequences
-from translators import window
 
-import vtrans
 from vtrans.config import ModelConfig
 from vtrans.engines.compiled import compiler
 from vtrans.engines.compiled.decoder import CompiledDecoder, compiled_decoder, memory
 from vtrans.engines.compiled.weights import PRECISIONS
-from vtrans.engines.torch_engine import TorchEngine
-from vtrans.model.checkpoint import LoadedModel
 from vtrans.search.decoder import Best, logprobs_of
-from vtrans.search.options import Sampling
-from vtrans.storage.run_folder import RunFolder
-from vtrans.translate.translation import TranslateOptions
-from vtrans.translate.translator import Translator
 
 pytestmark = needs_compiler
 LINES = ["The dog sees me today.", "", "a dog runs in the park", "the cat sleeps", "We see the old house."]
@@ -200,30 +189,3 @@ def test_equal_logprobs_rank_by_id_whether_a_listed_subword_is_common_or_not(lib
     assert isinstance(block, Best)
     assert block.ids.tolist() == [[4, 5, 7, 9, 12]]
     assert block.logprobs[0] == pytest.approx(-math.log(7), abs=1e-6)
-
-
-@pytest.mark.parametrize("how", ["beam", "nbest", "groups", "sample", "prefix", "rules", "minimum", "ensemble"])
-def test_translations_are_those_of_the_engine_torch(tiny_run: RunFolder, how: str) -> None:
-    path = [tiny_run.last, tiny_run.best] if how == "ensemble" else tiny_run.path
-    searches = {"rules": {"no_repeat_ngram": 2, "min_length": 3}, "minimum": {"min_length": 9}}
-    search: dict[str, Any] = searches.get(how, {"alpha": 0.6})
-    nbest, groups = 3 if how in ("nbest", "groups") else 1, 2 if how == "groups" else 1
-    options = TranslateOptions(nbest, Sampling(seed=3) if how == "sample" else None)
-    prefixes = ["Der", "", "", "Die", ""] if how == "prefix" else [""] * len(LINES)
-    best = []
-    for engine in ("compiled", "torch"):
-        made = vtrans.load(path, device="cpu", engine=engine, beam=4, beam_groups=groups, diversity=2.0, **search)
-        best.append(made.translate_window(window(LINES, prefixes=prefixes), options))
-
-    def translated(exact: list[LoadedModel], line: int) -> Plain:
-        again = Translator(TorchEngine(exact), made.search)
-        return plain(
-            again.translate_window(window([LINES[line]], first=line + 1, prefixes=[prefixes[line]]), options)[0]
-        )
-
-    models = made.engine.models
-    compiled, in_torch = ([plain(translations) for translations in each] for each in best)
-    logprob = max(abs(t.logprob) for each in best for translations in each for t in translations if t.tokens)
-    equal = equal_or_tied(models, translated, range(len(LINES)), compiled, in_torch, logprob)
-    for ours, theirs in itertools.compress(zip(*best, strict=True), equal):
-        assert [t.logprob for t in ours] == pytest.approx([t.logprob for t in theirs], abs=1e-4)
