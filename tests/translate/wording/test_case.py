@@ -61,7 +61,8 @@ def test_a_sentence_is_written_in_capitals_and_back(language: str) -> None:
 def test_only_lines_in_capitals_are_recased_and_their_translations_get_capitals(language: str) -> None:
     text, capitals = SENTENCES[language]
     text = text.replace("ß", "ss")
-    step = Recase(*[knows(language)] * 2, Languages(language, language))
+    vocab = knows(language)
+    step = Recase(vocab, vocab, Languages(language, language))
     mixed = f"{text} {capitals}"
     for given, seen, written in ((text, text, text), (capitals, text, capitals), (mixed, mixed, text)):
         line = passed(given, step)
