@@ -53,7 +53,7 @@ def main() -> None:
     ours, others = str(folder / "test.hyp.de"), str(folder / f"test.{SHIPPED}.de")
     run(["vtrans", "translate", "--model", trained, "--input", text("test.en"), "--out", ours])
     say(
-        f"The model that comes with vtrans, {SHIPPED}, was trained for four hours, on three times as much of Tatoeba\n"
+        f"The model that comes with vtrans, {SHIPPED}, was trained for five hours, on three times as much of Tatoeba\n"
         "and more. It has not seen these test sentences either."
     )
     run(["vtrans", "translate", "--quiet", "--model", SHIPPED, "--input", text("test.en"), "--out", others])
