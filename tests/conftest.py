@@ -36,9 +36,7 @@ from vtrans.data.store import DataFolder
 from vtrans.model import kernels
 from vtrans.model.kernels import Kernels
 from vtrans.storage.run_folder import RunFolder
-from vtrans.system.console import Console
-from vtrans.training.setup import TrainOptions
-from vtrans.training.trainer import train
+from vtrans.training.trainer import Trainer, train
 
 # A slow or busy machine is not a failure. The same cases are drawn each time (suite.py seeds those of `make soak`).
 hypothesis.settings.register_profile(
@@ -142,13 +140,12 @@ def tiny_train(
     fresh: bool = False,
     init_from: Path | None = None,
     processes: int | None = None,
+    trainer: type[Trainer] | None = None,
 ) -> RunFolder:
     """Trains (or resumes) in this process with TINY and `overrides`."""
     folder = RunFolder(run)
-    options = TrainOptions(
-        overrides=(*TINY, *overrides), fresh=fresh, device="cpu", init_from=init_from, processes=processes
-    )
-    train(data, folder, Console(quiet=True), options)
+    chosen = {"fresh": fresh, "device": "cpu", "init_from": init_from, "processes": processes}
+    train(data, out=run, trainer=trainer, overrides=(*TINY, *overrides), **chosen)
     return folder
 
 

@@ -15,6 +15,7 @@ from vtrans.system.errors import FileError, InputError, RecipeError, VtransError
 from vtrans.system.process import configure_process
 
 if TYPE_CHECKING:
+    from vtrans.training.trainer import Trainer, train
     from vtrans.translate.loading import load
     from vtrans.translate.translation import Translation
     from vtrans.translate.translator import Translator
@@ -26,20 +27,28 @@ __all__ = [
     "Mbr",
     "RecipeError",
     "Sampling",
+    "Trainer",
     "Translation",
     "Translator",
     "VtransError",
     "__version__",
     "configure_process",
     "load",
+    "train",
 ]
 
 
 # Their modules import torch, so they are imported at first use: `import vtrans` and --help stay fast.
-_LAZY = {"Translation": "translation", "Translator": "translator", "load": "loading"}
+_LAZY = {
+    "Trainer": "training.trainer",
+    "Translation": "translate.translation",
+    "Translator": "translate.translator",
+    "load": "translate.loading",
+    "train": "training.trainer",
+}
 
 
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module 'vtrans' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"vtrans.translate.{_LAZY[name]}"), name)
+    return getattr(importlib.import_module(f"vtrans.{_LAZY[name]}"), name)

@@ -2,10 +2,11 @@
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import gpu_check
 import pretended
@@ -58,7 +59,12 @@ def trained(
     validated: Callable[[], None] = lambda: None,
 ) -> RunFolder:
     ready = set_up_run(data, run, *SMOOTH, *FEW, *BRIEF, *overrides, device=device)
-    run_trainer(Trainer(ready, validated))
+
+    class Telling(Trainer):
+        def after_validation(self, record: Mapping[str, Any]) -> None:
+            validated()
+
+    run_trainer(Telling(ready))
     return ready.job.run
 
 

@@ -106,9 +106,15 @@ def interrupted(
     data: DataFolder, run: Path, step: int, *overrides: str, number: int = signal.SIGTERM, processes: int | None = None
 ) -> str:
     """Trains until a signal comes after `step`. Returns the error message."""
-    options = TrainOptions(overrides=(*TINY, *overrides), device="cpu", processes=processes)
     with pytest.raises(VtransError) as caught:
-        train(data, RunFolder(run), Stopper(step, number), options)
+        train(
+            data,
+            out=run,
+            console=Stopper(step, number),
+            overrides=(*TINY, *overrides),
+            device="cpu",
+            processes=processes,
+        )
     assert caught.value.exit_code == 1
     return str(caught.value)
 
@@ -116,7 +122,7 @@ def interrupted(
 def heard(data: DataFolder, run: Path, *overrides: str, **options: Any) -> str:
     """Trains without TINY. Returns what the console printed."""
     stream = io.StringIO()
-    train(data, RunFolder(run), Console(stream=stream), TrainOptions(overrides=overrides, device="cpu", **options))
+    train(data, out=run, console=Console(stream=stream), overrides=overrides, device="cpu", **options)
     return stream.getvalue()
 
 

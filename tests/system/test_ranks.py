@@ -15,11 +15,8 @@ from runs import CPU
 
 from vtrans.cli import _run
 from vtrans.data.store import DataFolder
-from vtrans.storage.run_folder import RunFolder
-from vtrans.system.console import Console
 from vtrans.system.local_ranks import LocalRanks
 from vtrans.system.ranks import Ranks
-from vtrans.training.setup import TrainOptions
 from vtrans.training.trainer import train
 
 SILENCE = timedelta(hours=1)
@@ -59,7 +56,7 @@ def test_each_rank_takes_its_own_gpu(
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
     monkeypatch.setattr("vtrans.training.trainer.pick_device", choose)
     with pytest.raises(Chosen):
-        train(tiny_data, RunFolder(tmp_path / "run"), Console(quiet=True), TrainOptions(device=asked))
+        train(tiny_data, out=tmp_path / "run", device=asked)
     assert chosen == [expected]
 
 

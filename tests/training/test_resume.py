@@ -25,7 +25,6 @@ from vtrans.storage.states import read_progress
 from vtrans.storage.tensors import FORMAT, write_tensors
 from vtrans.system.errors import FileError, InputError, VtransError
 from vtrans.system.ranks import Ranks
-from vtrans.training.setup import TrainOptions
 from vtrans.training.trainer import Trainer, train
 from vtrans.training.validation import Validation
 
@@ -177,7 +176,7 @@ def test_ranks_must_read_one_state(run_copy: RunFolder, tiny_data: DataFolder, m
     assert "step 0, recipe" in str(caught.value)
 
 
-OPTIONS = TrainOptions(overrides=(*TINY, *EVERY_STEP), device="cpu")
+OPTIONS: dict[str, Any] = {"overrides": (*TINY, *EVERY_STEP), "device": "cpu"}
 
 
 def test_a_second_signal_ends_training_at_once(tmp_path: Path, tiny_data: DataFolder) -> None:
@@ -188,7 +187,7 @@ def test_a_second_signal_ends_training_at_once(tmp_path: Path, tiny_data: DataFo
 
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(KeyboardInterrupt):
-        train(tiny_data, RunFolder(tmp_path / "run"), Twice(12), OPTIONS)
+        train(tiny_data, out=tmp_path / "run", console=Twice(12), **OPTIONS)
     assert signal.getsignal(signal.SIGTERM) is before
     assert load_model(RunFolder(tmp_path / "run").last).training["step"] == 7
 
@@ -199,7 +198,7 @@ def test_sighup_stops_a_run_except_under_nohup(tmp_path: Path, tiny_data: DataFo
     assert "SIGHUP after step 4" in said
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        train(tiny_data, RunFolder(run), Stopper(12, signal.SIGHUP), OPTIONS)
+        train(tiny_data, out=run, console=Stopper(12, signal.SIGHUP), **OPTIONS)
     finally:
         signal.signal(signal.SIGHUP, before)
     assert load_model(RunFolder(run).last).training["step"] == 22

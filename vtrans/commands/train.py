@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from vtrans.commands.applications import analysis, interop
 from vtrans.commands.generated import option
@@ -51,17 +52,25 @@ def train(
     """
     if dry_run and quiet:
         raise InputError("--dry-run prints an estimate; leave out --quiet.")
-    from vtrans.data.store import DataFolder
     from vtrans.storage.run_folder import RunFolder
-    from vtrans.training.setup import TrainOptions
+    from vtrans.training.trainer import Trainer
     from vtrans.training.trainer import train as run_training
 
     programs = interop("capabilities").PROGRAMS if export_to else {}
     if export_to is not None and export_to not in programs:
         raise InputError(f"--for must be one of {', '.join(programs)}, got {export_to!r}.")
     console = Console(quiet=quiet)
-    options = TrainOptions(
-        recipe=recipe,
+
+    class Reporting(Trainer):
+        def after_validation(self, record: Mapping[str, Any]) -> None:
+            _write_report(RunFolder(out), data, console)
+
+    run_training(
+        data,
+        recipe,
+        out=out,
+        trainer=Reporting if report else Trainer,
+        console=console,
         overrides=overrides or [],
         fresh=fresh,
         device=device,
@@ -73,9 +82,7 @@ def train(
         check=partial(interop("capabilities").check_model, program=programs[export_to])
         if export_to
         else lambda model: None,
-        validated=partial(_write_report, RunFolder(out), data, console) if report else lambda: None,
     )
-    run_training(DataFolder.open(data), RunFolder(out), console, options)
 
 
 def _write_report(run: RunFolder, data: Path, console: Console) -> None:

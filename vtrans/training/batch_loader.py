@@ -69,9 +69,14 @@ class BatchLoader:
         self, data: DataFolder, recipe: Recipe, ranks: Ranks, device: torch.device, workers: int | None = None
     ) -> None:
         self.store, self.config, self.ranks, self.device = data.train, recipe.train, ranks, device
-        weights = self.config.corpus_weights or tempered(data.corpora, self.config.corpus_temperature)
-        self.mixture = Mixture(data.corpora, weights, self.config.seed)
+        self.mixture = self.make_mixture(data)
         self.augmentation = _augmentation(data, recipe, self.mixture, workers or _workers(device))
+
+    def make_mixture(self, data: DataFolder) -> Mixture:
+        """Returns what chooses the pairs of each epoch, by the recipe's weights of the corpora. A curriculum overrides
+        it, with a Mixture whose `pairs` is another function of the epoch."""
+        weights = self.config.corpus_weights or tempered(data.corpora, self.config.corpus_temperature)
+        return Mixture(data.corpora, weights, self.config.seed)
 
     def batches(self, cursor: Cursor) -> Generator[tuple[Cursor, RankBatch], None, None]:
         """Yields this rank's part of each batch after `cursor`, with the cursor after the batch. Never ends."""

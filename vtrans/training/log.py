@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from typing import Any
 
 from vtrans.config import TrainConfig
@@ -75,10 +76,10 @@ def _vocabulary(data: DataFolder) -> str:
 
 
 class Log:
-    """Tells how training proceeds, on the console and in metrics.jsonl."""
+    """Tells how training proceeds, on the console and in metrics.jsonl. `rate` gives the learning rate of a step."""
 
-    def __init__(self, job: Job, metrics: Metrics, progress: Progress) -> None:
-        self.job, self.metrics, self.progress = job, metrics, progress
+    def __init__(self, job: Job, metrics: Metrics, progress: Progress, rate: Callable[[int], float]) -> None:
+        self.job, self.metrics, self.progress, self.rate = job, metrics, progress, rate
         self._figures = ""  # the newest
         self.begin()
 
@@ -102,7 +103,7 @@ class Log:
 
     def _record(self) -> dict[str, Any] | None:
         """Returns the record for metrics.jsonl of the updates since the previous one; None if all were skipped."""
-        progress, window, train = self.progress, self.progress.window, self.job.recipe.train
+        progress, window = self.progress, self.progress.window
         tokens = window.get("tgt_tokens", 0)
         if not tokens:
             return None
@@ -112,7 +113,7 @@ class Log:
             "epoch": progress.epoch,
             "loss": window["loss"] / tokens,
             "nll": window["nll"] / tokens,
-            "lr": learning_rate(progress.step, train, self.job.recipe.model.d_model, progress.seconds),
+            "lr": self.rate(progress.step),
             "src_tokens": int(window["src_tokens"]),
             "tgt_tokens": int(tokens),
             "padding": 1 - window["real"] / window["padded"],

@@ -122,6 +122,7 @@ def restore(job: Job, learner: Learner, progress: Progress, metrics: Metrics) ->
 
 def environment(job: Job, learner: Learner) -> dict[str, Any]:
     """Returns the settings that must be equal for a resumed run to end with equal bytes."""
+    trainer = learner.parts.name()
     return {
         "torch": torch.__version__.partition("+")[0],
         "threads": job.ranks.threads,
@@ -132,12 +133,14 @@ def environment(job: Job, learner: Learner) -> dict[str, Any]:
         "processor": torch.backends.cpu.get_cpu_capability(),
         "compiled": learner.objective.compiled is not None,
         "parallel": parallel_of(job.recipe.train, job.ranks),
+        **({"trainer": trainer} if trainer else {}),
     }
 
 
 def _compare_environment(job: Job, learner: Learner, recorded: dict[str, Any]) -> None:
     console, here = job.console, environment(job, learner)
-    if odd := [f"{key} {recorded.get(key)} -> {value}" for key, value in here.items() if recorded.get(key) != value]:
+    pairs = {key: (recorded.get(key), here.get(key)) for key in (*here, "trainer")}
+    if odd := [f"{key} {before} -> {now}" for key, (before, now) in pairs.items() if before != now]:
         console.warn(f"resuming, but not bit-exactly: {', '.join(odd)}")
     if recorded.get("device") != here["device"]:
         precision = job.recipe.train.precision

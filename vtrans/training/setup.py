@@ -22,11 +22,11 @@ from vtrans.system.errors import InputError
 from vtrans.system.files import named_os_errors, overwritten, write_atomically
 from vtrans.system.ranks import Ranks
 from vtrans.system.seeds import derived_seed
-from vtrans.text.vocabulary import PAD_ID
 from vtrans.training.machine import choose_kernels, divide, precision_of
 from vtrans.training.optimization.job import Job, Learner
 from vtrans.training.optimization.optimizer import begin
 from vtrans.training.optimization.parallel import check_compilable
+from vtrans.training.parts import Parts
 from vtrans.training.progress import Metrics, Progress
 from vtrans.training.recipe import (
     changes,
@@ -69,8 +69,6 @@ class TrainOptions:
     """Compile the layers. Resuming is not bit-exact then."""
     check: Callable[[ModelConfig], None] = lambda model: None
     """Called with the architecture before training. It may raise InputError."""
-    validated: Callable[[], None] = lambda: None
-    """Called after each validation, on rank 0."""
     dry_run: bool = False
     """Measure a few updates, say how much time and memory training takes, and write nothing."""
 
@@ -88,7 +86,13 @@ class SetUp:
 
 
 def set_up(
-    data: DataFolder, run: RunFolder, console: Console, ranks: Ranks, device: torch.device, options: TrainOptions
+    data: DataFolder,
+    run: RunFolder,
+    console: Console,
+    ranks: Ranks,
+    device: torch.device,
+    options: TrainOptions,
+    parts: type[Parts] = Parts,
 ) -> SetUp:
     """Builds a new run, or restores the one in the folder. Raises InputError for what cannot be trained or resumed."""
     saved = None if options.fresh else newest_progress(run)
@@ -121,7 +125,9 @@ def set_up(
     job = Job(data, run, console, ranks, device, recipe)
     torch.manual_seed(derived_seed("init", recipe.train.seed))
     sizes = len(data.src_vocab), len(data.tgt_vocab)
-    model = Transformer(recipe.model, *sizes, joint=data.joint, pad_id=PAD_ID)
+    model = parts.make_network(recipe.model, *sizes, joint=data.joint)
+    if type(model) is not Transformer:
+        raise InputError(f"`make_network` must return a Transformer, got {type(model).__name__}, which no file names.")
     choose_kernels(job, saved)
     recipe_text = recipe_to_write(run, before, recipe)
     progress = dataclasses.replace(saved, data=data.digest) if saved is not None else Progress(data.digest, {})
@@ -129,7 +135,7 @@ def set_up(
         _initialise_from(options.init_from, job, model, progress, resumed=saved is not None, fresh=options.fresh)
     if saved is not None:  # the file may hold the moving average, from which the learner goes on; `restore` follows
         load_weights(run.step_file(saved.step), model)
-    learner = Learner(model, recipe.train, ranks, device)
+    learner = Learner(model, recipe.train, ranks, device, parts)
     events = Events(run.events) if recipe.train.tensorboard and job.leads else None
     metrics = Metrics(run, progress, events)
     if options.compile:

@@ -1,7 +1,7 @@
 """The training loop: updates, and when to read, log, validate, save and stop.
 
-setup.py builds or restores a run. Then `Trainer` takes batches from batch_loader.py, makes updates with updates.py,
-saves checkpoints with resume.py and validates them with validation.py.
+setup.py builds or restores a run of the parts that parts.py makes. Then `Trainer` takes batches from batch_loader.py,
+makes updates with updates.py, saves checkpoints with resume.py and validates them with validation.py.
 
 Every random choice is a function of (seed, epoch, position) or (seed, step, rank). So a run that was interrupted and
 resumed ends with the same bytes as one that was not, on the same machine type, torch version, number of threads and
@@ -13,14 +13,16 @@ from __future__ import annotations
 
 import math
 import signal
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import timedelta
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from vtrans.config import DEFAULT_RUN
 from vtrans.config.threads import set_threads
 from vtrans.data.batches import prefetch
 from vtrans.data.store import DataFolder
@@ -31,10 +33,11 @@ from vtrans.system.errors import FileError, InputError, VtransError, WriteError
 from vtrans.system.files import reason, unwritable
 from vtrans.system.ranks import Ranks
 from vtrans.system.signals import StopSignal
-from vtrans.training.batch_loader import BatchLoader, Cursor, RankBatch
+from vtrans.training.batch_loader import Cursor, RankBatch
 from vtrans.training.dry_run import estimate
 from vtrans.training.log import Log, introduce
 from vtrans.training.optimization.job import Job
+from vtrans.training.parts import Parts
 from vtrans.training.progress import Progress
 from vtrans.training.resume import save, save_progress
 from vtrans.training.setup import SetUp, TrainOptions, keep_finished_recipe, prepare_folder, remove_source, set_up
@@ -47,48 +50,87 @@ MEETING = timedelta(hours=1)  # how long ranks wait for each other until the rec
 BATCHES_AHEAD = 8  # batches that a thread prepares while the device computes
 
 
-def train(data: DataFolder, run: RunFolder, console: Console, options: TrainOptions) -> Progress:
-    """Trains a model on a data folder, or resumes the run in the folder `run`. Returns the progress of the run.
+def train(
+    data: str | Path | DataFolder,
+    recipe: str | None = None,
+    *,
+    out: str | Path = DEFAULT_RUN,
+    trainer: type[Trainer] | None = None,
+    console: Console | None = None,
+    **options: Any,
+) -> Progress:
+    """Trains a model on a data folder, or resumes the run in the folder `out`, as `vtrans train` does. Returns the
+    progress of the run, with its last step and its best checkpoints.
+
+    `recipe` is the name of a recipe or a TOML file; by default the run's own recipe, else that of the command.
+    `trainer` is a subclass of `vtrans.Trainer` with other parts; a run must be resumed with the same one. `console`
+    receives what the command prints. Further keyword arguments are the other fields of `TrainOptions`:
+    `vtrans.train("data", "small", overrides=["train.max_steps=500"], device="cpu")`.
 
     Raises InputError if the run has other data or another recipe, or another process trains in its folder; FileError
     if a file cannot be read or written; VtransError if a signal stopped the run (its state is saved), the gradients
     are no longer finite (its last checkpoint stays), the device has too little memory, or another rank has died.
     """
+    made, chosen = trainer or Trainer, TrainOptions(recipe, **options)
+    data, run = data if isinstance(data, DataFolder) else DataFolder.open(Path(data)), RunFolder(out)
+    console = console or Console(quiet=True)
     if run.path.resolve() == data.path.resolve():
         raise InputError(f"{run.path} is the data folder; choose another folder for the run (`out`).")
     there = next(path for path in (run.path, *run.path.absolute().parents) if path.exists())
     if not there.is_dir():
         raise InputError(f"`out` must be a folder, got {run.path}, but {there} is a file; choose another run folder.")
-    set_threads(options.threads)
+    set_threads(chosen.threads)
     ranks = Ranks()
-    device = pick_device(ranks.device_name(options.device))
+    device = pick_device(ranks.device_name(chosen.device))
     if ranks.rank > 0:
         console = Console(quiet=True)
     with ranks.joined(device, MEETING), ranks.watched(lambda: _how_to_resume(run)), RunLock(run) as lock:
-        if ranks.rank == 0 and run.states.is_dir() and not options.dry_run:
+        if ranks.rank == 0 and run.states.is_dir() and not chosen.dry_run:
             lock.take()  # before the state is read: another process may be about to replace it
-        ready = set_up(data, run, console, ranks, device, options)
+        ready = set_up(data, run, console, ranks, device, chosen, made)
         ready.job.ranks.limit_silence(ready.job.recipe.train.rank_timeout)
         with closing(ready.metrics), _memory_advice(ready.job), _explained(run):
-            trainer = Trainer(ready, options.validated)
-            return trainer.dry_run() if options.dry_run else trainer.run(lock, fresh=options.fresh)
+            loop = made(ready)
+            return loop.dry_run() if chosen.dry_run else loop.run(lock, fresh=chosen.fresh)
 
 
-class Trainer:
-    """The training loop of one run."""
+class Trainer(Parts):
+    """The training loop of one run.
 
-    def __init__(self, ready: SetUp, validated: Callable[[], None] = lambda: None) -> None:
-        self.validated = validated  # called after each validation
+    A subclass may override the methods of Parts, which make the network, the loss, the optimizer and the batches, and
+    these three: `learning_rate`, `after_update` and `after_validation`. Give it to `vtrans.train`:
+
+    >>> class Constant(vtrans.Trainer):
+    ...     def learning_rate(self, step):
+    ...         return 1e-3
+    >>> vtrans.train("data", "small", trainer=Constant)
+
+    `job` has the data, the recipe and the device of the run, `learner` its network and optimizer, and `progress` its
+    step and epoch. A run resumes with equal bytes if what a subclass computes is a function of these.
+    """
+
+    def __init__(self, ready: SetUp) -> None:
         self.ready, self.job, self.learner, self.progress = ready, ready.job, ready.learner, ready.progress
         job = self.job
-        self.loader = BatchLoader(job.data, job.recipe, job.ranks, job.device)
+        self.loader = self.make_loader(job.data, job.recipe, job.ranks, job.device)
         parallel = self.learner.parallel
-        self.updates = Updates(job, self.learner, parallel.objective, self.progress)
+        self.updates = Updates(job, self.learner, parallel.objective, self.progress, self.learning_rate)
         self.validation = Validation(job.data, job.run, job.recipe, parallel.whole, job.device, job.console)
-        self.log = Log(job, ready.metrics, self.progress)
+        self.log = Log(job, ready.metrics, self.progress, self.learning_rate)
         self.signal = StopSignal()
         self.stopping = False  # whether all ranks know about a signal
         self.nll: float | None = None  # of the last validation of this process; None if it was not finite
+
+    def learning_rate(self, step: int) -> float:
+        """Returns the learning rate of update `step` (from 1): that of the recipe's schedule."""
+        return self.updates.scheduled_rate(step)
+
+    def after_update(self) -> None:
+        """Called on every rank after each update, number `self.progress.step`. Does nothing by default."""
+
+    def after_validation(self, record: Mapping[str, Any]) -> None:
+        """Called on rank 0 after each validation, whose checkpoint is saved, with its record in metrics.jsonl. Does
+        nothing by default."""
 
     def run(self, lock: RunLock, *, fresh: bool = False) -> Progress:
         """Trains until max_steps or max_minutes, until patience runs out, or until a signal comes, which raises
@@ -166,6 +208,7 @@ class Trainer:
         self.log.begin()
         while not (self._complete or self.stopping):
             self.updates.update(list(islice(batches, config.accumulate)))
+            self.after_update()
             step = progress.step
             saving, logging = step % config.checkpoint_every == 0, step % config.log_every == 0
             if saving or logging or step == first or self.updates.full or self._complete:
@@ -252,8 +295,8 @@ class Trainer:
             if self._complete:
                 self.log.write()  # time or patience may end the training between two lines
             save_progress(job, self.learner, progress)
-            if job.leads:
-                self.validated()
+            if record is not None:  # on rank 0
+                self.after_validation(record)
         self.updates.restart_clock()  # validation is not training time
         return validated
 

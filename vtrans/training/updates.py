@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -27,11 +27,20 @@ class Updates:
 
     `update` never waits for the device: it keeps the losses as tensors, and the optimizer's kernel itself skips an
     update whose gradient is not finite. `read` waits, and adds up all updates since its last call. `objective` computes
-    the losses; outside of tests it is that of `learner.parallel`.
+    the losses; outside of tests it is that of `learner.parallel`. `rate` gives the learning rate of an update; None
+    stands for the recipe's schedule.
     """
 
-    def __init__(self, job: Job, learner: Learner, objective: nn.Module, progress: Progress) -> None:
+    def __init__(
+        self,
+        job: Job,
+        learner: Learner,
+        objective: nn.Module,
+        progress: Progress,
+        rate: Callable[[int], float] | None = None,
+    ) -> None:
         self.job, self.learner, self.objective, self.progress = job, learner, objective, progress
+        self.rate = rate or self.scheduled_rate
         self.read_every = READ_EVERY.get(job.device.type, READ_EVERY_ELSEWHERE)
         # An entry per update: its step, [loss, nll, whether it was skipped], and the counts of its tokens.
         self._unread: list[tuple[int, Tensor, dict[str, float]]] = []
@@ -43,12 +52,17 @@ class Updates:
         """Whether enough updates are unread for the next read."""
         return len(self._unread) >= self.read_every
 
+    def scheduled_rate(self, step: int) -> float:
+        """Returns the learning rate of an update by the schedule of the recipe."""
+        return learning_rate(step, self.learner.config, self.learner.model.config.d_model, self.progress.seconds)
+
     def update(self, group: Sequence[RankBatch]) -> None:
         """Makes one update with the gradient of the mean loss per target token over the batches of `group`."""
         learner, config, ranks = self.learner, self.learner.config, self.job.ranks
         step = self.progress.step + 1
+        rate = self.rate(step)
         for settings in learner.optimizer.param_groups:
-            settings["lr"] = learning_rate(step, config, learner.model.config.d_model, self.progress.seconds)
+            settings["lr"] = rate
         torch.manual_seed(derived_seed("dropout", config.seed, step, ranks.rank))
         sums_2, counts = self._gradient(group)
         # The norm is that of the gradient of all ranks, so all ranks skip the same updates.

@@ -219,7 +219,8 @@ class _Adaptation:
         data.tags = dict(engine.tags) or data.tags
         given = engine.models[0].pair
         data.pair = data.pair.over(given) if data.pair and len(data.languages) < 2 else given
-        progress = train(data, run, self._console, replace(training, overrides=overrides, init_from=self.given))
+        training = replace(training, overrides=overrides, init_from=self.given)
+        progress = train(data, out=run.path, console=self._console, **vars(training))
         recipe = recorded_recipe(progress.recipe, str(run.path))
         average(usual_checkpoints(run, recipe.train), run.averaged, progress.step)
         return run.averaged

@@ -20,8 +20,10 @@ from vtrans.system.errors import InputError
 from vtrans.system.ranks import Ranks
 from vtrans.text.vocabulary import BOS_ID, EOS_ID
 from vtrans.training.optimization.loss import Objective, autocast
-from vtrans.training.optimization.optimizer import MovingAverage, make_optimizer
+from vtrans.training.optimization.muon import Muon
+from vtrans.training.optimization.optimizer import MovingAverage
 from vtrans.training.optimization.parallel import make_parallel
+from vtrans.training.parts import Parts
 
 
 @dataclass(frozen=True)
@@ -43,10 +45,17 @@ class Job:
 
 class Learner:
     """A model with its loss, its optimizer and, if the recipe asks for one, the moving average of its weights.
-    `parameters` are those that this rank updates."""
+    `parameters` are those that this rank updates. `parts` makes the loss and the optimizer."""
 
-    def __init__(self, model: Transformer, config: TrainConfig, ranks: Ranks, device: torch.device) -> None:
-        self.model, self.config = model, config
+    def __init__(
+        self,
+        model: Transformer,
+        config: TrainConfig,
+        ranks: Ranks,
+        device: torch.device,
+        parts: type[Parts] = Parts,
+    ) -> None:
+        self.model, self.config, self.parts = model, config, parts
         if model.config.positions == "marian":
             if config.parallel == "fsdp":
                 raise InputError(
@@ -54,10 +63,15 @@ class Learner:
                     'divides the start\'s embedding of zeros; use "ddp".'
                 )
             keep_zero(model.tgt_embedding.weight, BOS_ID)
-        self.objective = Objective(model, config.label_smoothing, config.r_drop, config.guided_alignment)
+        self.objective = parts.make_objective(model, config)
         self.parallel = make_parallel(self.objective, config, ranks, device)
         self.parameters = self.parallel.parameters
-        self.optimizer = make_optimizer(self.parameters.values(), config, model.matrices())
+        self.optimizer = parts.make_optimizer(self.parameters.values(), config, model.matrices())
+        if not isinstance(self.optimizer, (torch.optim.AdamW, Muon)):
+            raise InputError(
+                f"`make_optimizer` must return AdamW, Muon or a subclass, got {type(self.optimizer).__name__}, "
+                "whose state no training state holds."
+            )
         self.average = MovingAverage(self.parameters.values(), config.ema) if config.ema > 0 else None
 
     @contextmanager

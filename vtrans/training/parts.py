@@ -1,0 +1,57 @@
+"""The parts of a run that a subclass of `Trainer` may make in another way, before there is a trainer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import torch
+from torch import Tensor
+
+from vtrans.config import ModelConfig, Recipe, TrainConfig
+from vtrans.data.store import DataFolder
+from vtrans.model.network import Transformer
+from vtrans.system.ranks import Ranks
+from vtrans.text.vocabulary import PAD_ID
+from vtrans.training.batch_loader import BatchLoader
+from vtrans.training.optimization.loss import Objective
+from vtrans.training.optimization.optimizer import make_optimizer
+
+
+class Parts:
+    """Makes the network, the loss, the optimizer and the batches of a run, each in a method to override.
+
+    All ranks call the methods, with equal arguments, so each must make the same on all ranks. A random choice of
+    `make_network` follows from `train.seed`, which torch's generator has been given. A training state holds tensors
+    only: what a part needs to know on resume must be a function of the recipe, the epoch or the step.
+    """
+
+    @classmethod
+    def name(cls) -> str | None:
+        """Returns the name of a subclass from outside of vtrans, which a training state records; None for Trainer."""
+        return next((each.__qualname__ for each in cls.__mro__[:-1] if not each.__module__.startswith("vtrans.")), None)
+
+    @classmethod
+    def make_network(cls, config: ModelConfig, src_size: int, tgt_size: int, *, joint: bool) -> Transformer:
+        """Returns the network for vocabularies of these sizes, with its initial weights."""
+        return Transformer(config, src_size, tgt_size, joint=joint, pad_id=PAD_ID)
+
+    @classmethod
+    def make_objective(cls, network: Transformer, config: TrainConfig) -> Objective:
+        """Returns the loss of the network: a module that is called with a Batch (data/batches.py) and returns the
+        summed loss, with its gradient, and the summed negative log-likelihood, which validation reports."""
+        return Objective(network, config.label_smoothing, config.r_drop, config.guided_alignment)
+
+    @classmethod
+    def make_optimizer(
+        cls, parameters: Iterable[Tensor], config: TrainConfig, matrices: Mapping[Tensor, int]
+    ) -> torch.optim.Optimizer:
+        """Returns the optimizer of the parameters, of which `matrices` are the weights of the linear layers, each with
+        the number of projections fused in it. It must be a subclass of torch's AdamW, or Muon, whose state a training
+        state has; its kernel skips an update where its attribute `found_inf` is 1."""
+        return make_optimizer(parameters, config, matrices)
+
+    @classmethod
+    def make_loader(cls, data: DataFolder, recipe: Recipe, ranks: Ranks, device: torch.device) -> BatchLoader:
+        """Returns the batches of this rank. A subclass of BatchLoader may choose the pairs of each epoch
+        (`make_mixture`), or change a batch (`batches`)."""
+        return BatchLoader(data, recipe, ranks, device)
