@@ -144,7 +144,7 @@ def tiny_train(
 ) -> RunFolder:
     """Trains (or resumes) in this process with TINY and `overrides`."""
     folder = RunFolder(run)
-    chosen = {"fresh": fresh, "device": "cpu", "init_from": init_from, "processes": processes}
+    chosen: dict[str, Any] = {"fresh": fresh, "device": "cpu", "init_from": init_from, "processes": processes}
     train(data, out=run, trainer=trainer, overrides=(*TINY, *overrides), **chosen)
     return folder
 

@@ -15,6 +15,7 @@ from vtrans.system.errors import FileError, InputError, RecipeError, VtransError
 from vtrans.system.process import configure_process
 
 if TYPE_CHECKING:
+    from vtrans.training.optimization.logprob_loss import LogprobLoss
     from vtrans.training.trainer import Trainer, train
     from vtrans.translate.loading import load
     from vtrans.translate.translation import Translation
@@ -24,6 +25,7 @@ __version__ = "0.1.0"
 __all__ = [
     "FileError",
     "InputError",
+    "LogprobLoss",
     "Mbr",
     "RecipeError",
     "Sampling",
@@ -40,6 +42,7 @@ __all__ = [
 
 # Their modules import torch, so they are imported at first use: `import vtrans` and --help stay fast.
 _LAZY = {
+    "LogprobLoss": "training.optimization.logprob_loss",
     "Trainer": "training.trainer",
     "Translation": "translate.translation",
     "Translator": "translate.translator",

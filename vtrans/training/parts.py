@@ -38,7 +38,8 @@ class Parts:
     @classmethod
     def make_objective(cls, network: Transformer, config: TrainConfig) -> Objective:
         """Returns the loss of the network: a module that is called with a Batch (data/batches.py) and returns the
-        summed loss, with its gradient, and the summed negative log-likelihood, which validation reports."""
+        summed loss, with its gradient, and the summed negative log-likelihood, which validation reports. Most losses
+        are a `vtrans.LogprobLoss`."""
         return Objective(network, config.label_smoothing, config.r_drop, config.guided_alignment)
 
     @classmethod

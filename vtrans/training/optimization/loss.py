@@ -64,7 +64,6 @@ class Objective(nn.Module):
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Summed loss (with gradient) and summed negative log-likelihood (without), in nats."""
         model, links = self.model, batch.links if self.guided else None
-        weight_VD, bias_V = model.projection.weight, model.projection.bias
         inputs, targets_N, agreement = batch.inputs, batch.targets_N, 0.0
         if model.training and self.r_drop > 0:
             inputs, targets_N, agreement = twice(*inputs), targets_N.repeat_interleave(2), self.r_drop / 2
@@ -74,13 +73,16 @@ class Objective(nn.Module):
             h_ND = (compiled or model.hidden)(*inputs)
         else:
             h_ND, attention_XTS = (compiled or model.hidden_and_attention)(*inputs)
-        loss, nll = projected_loss(
-            h_ND, weight_VD, targets_N, self.smoothing, model.pad_id, bias_V=bias_V, agreement=agreement
-        )
+        loss, nll = self.summed(h_ND, targets_N, agreement)
         if links is not None:
             attention_BTS = attention_XTS.unflatten(0, (-1, len(batch.src_BS))).mean(0)  # of one pass or two
             loss = loss + self.guided * alignment_loss(attention_BTS, links)
         return loss, nll
+
+    def summed(self, h_ND: Tensor, targets_N: Tensor, agreement: float) -> tuple[Tensor, Tensor]:
+        """Returns the sums of `projected_loss` for the decoder's output."""
+        weight_VD, bias_V, pad_id = self.model.projection.weight, self.model.projection.bias, self.model.pad_id
+        return projected_loss(h_ND, weight_VD, targets_N, self.smoothing, pad_id, bias_V=bias_V, agreement=agreement)
 
 
 def twice(src_BS: Tensor, keep_BS: Tensor, tgt_BT: Tensor, real_N: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
