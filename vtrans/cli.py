@@ -86,7 +86,7 @@ class _Group(_Grouped, typer.core.TyperGroup):
 
 
 class _Command(_Grouped, typer.core.TyperCommand):
-    """A command. What it writes has the same flags in all commands."""
+    """A command. The option for its output has the same flags in all commands."""
 
     def __init__(self, *words: Any, **options: Any) -> None:
         super().__init__(*words, **options)
@@ -119,8 +119,8 @@ _UsageError: type[BaseException] = typer.BadParameter.__mro__[1]
 
 _ALLOWED = "(?:Input should be (?:(a) valid )?([^,]+)|Value error, .* is not (one of .*))"  # as Typer says it
 FEW = 25  # options and arguments; `--help` of a command with at most as many shows all
-REPORT_SECONDS = 5.0  # for which a rank waits before it reports an error that another one may report
-# What `Path.exists` and the like raise for a path that the user named, before anything opens it.
+REPORT_SECONDS = 5.0  # that a rank waits before it reports an error, because another one may report it
+# Errors that `Path.exists` and the like raise for a path that the user named, before anything opens it.
 _OF_PATHS = (errno.EACCES, errno.ENAMETOOLONG)
 
 
@@ -135,7 +135,7 @@ def _common(
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", callback=_version)] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
-    """Configures the process for the command that follows. The callback of `--version` and main() have handled both
+    """Configures the process for the command that follows. The callback of `--version` and main() handle the
     options."""
     if "torch" not in sys.modules:  # a program that calls main() may have loaded it
         configure_process()
@@ -174,7 +174,7 @@ def main() -> None:
     except KeyboardInterrupt:  # again, while the first was reported
         code = 1
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        # Python would print the traceback of the function at exit that another Ctrl-C interrupts. A program that calls
+        # Another Ctrl-C would interrupt the functions at exit, and Python would print a traceback. A program that calls
         # main() keeps its handler until it exits.
         atexit.register(signal.signal, signal.SIGINT, signal.SIG_DFL)
     for descriptor, stream in enumerate((sys.stdout, sys.stderr), 1):
@@ -185,8 +185,8 @@ def main() -> None:
             code = code or 1
             discard(descriptor)
     if "WORLD_SIZE" in os.environ:
-        # Leave without waiting for the threads that connect the ranks, which may never end after an exception, and
-        # without the destructors of C++: now and then they abort a rank that has done its work.
+        # Exit without waiting for the threads that connect the ranks, which may never end after an exception, and
+        # without C++ destructors, which now and then abort a rank that has finished its work.
         os._exit(code)
     sys.exit(code)
 
@@ -235,14 +235,14 @@ def _rank() -> int:
 
 
 def _let_others_report() -> None:
-    """Waits in all ranks of a machine but the first, which have the same arguments and files and thus the same error.
-    torchrun ends them when the first has reported it."""
+    """Waits, unless this is the first rank of the machine: all ranks have the same arguments and files, and thus the
+    same error. torchrun ends the others when the first has reported it."""
     if os.environ.get("LOCAL_RANK", "0") != "0":
         time.sleep(REPORT_SECONDS)
 
 
 def _with_flags(text: str, command: Any) -> str:
-    """A text of the library with the command's flags and arguments in place of the parameters in backticks
+    """Returns a text of the library with the command's flags and arguments in place of the parameters in backticks
     (errors.py)."""
     flags = {
         parameter.name.rstrip("_"): (
@@ -254,7 +254,7 @@ def _with_flags(text: str, command: Any) -> str:
 
 
 def _message(error: VtransError, command: Any) -> str:
-    """The message of a library error with the command's flags.
+    """Returns the message of a library error with the command's flags.
 
     What to do follows the last semicolon, in parts that begin after a comma. A part that names a parameter which the
     command lacks is left out.
@@ -269,7 +269,7 @@ def _message(error: VtransError, command: Any) -> str:
 
 
 def _usage_message(error: Any) -> str:
-    """Typer's error as one sentence; an unknown command or option comes with the nearest known one."""
+    """Returns Typer's error as one sentence; for an unknown command or option, it names the nearest known one."""
     message = " ".join(error.format_message().split()).rstrip(".")
     context = getattr(error, "ctx", None)
     path, command = (context.command_path, context.command) if context else ("vtrans", None)

@@ -12,8 +12,8 @@ from vtrans.system.console import Console
 from vtrans.system.errors import InputError
 
 LAST = (
-    "Average the N newest checkpoints of the run.  [default: its train.keep_last; those of the last twentieth of the "
-    "training if its learning rate fell to the end]"
+    "Average the N newest checkpoints of the run.  [default: its train.keep_last, but only those of the last "
+    "twentieth of the training if its learning rate fell until the end]"
 )
 BEST = "Average the N best checkpoints instead."
 FLOAT16 = "Store the weights as float16, which halves the file. They are converted to float32 when the model is loaded."

@@ -24,8 +24,8 @@ from vtrans.text.lines import write_lines
 VOCAB_FROM = "Use the vocabulary of this model, to fine-tune it, or of this data folder, instead of learning one."
 PAIRS = (
     "File of pairs (TSV or CSV: a source and its translation per line), or document with translations (PO, XLIFF, TMX, "
-    "Xcode or Qt), or a folder of documents, whose translated entries become training pairs. Each is a corpus like a "
-    "`src` and `tgt`. May be repeated."
+    "Xcode or Qt), or a folder of documents, whose translated entries become training pairs. Each is a corpus, like a "
+    "`src` with its `tgt`. May be repeated."
 )
 VALID_PAIRS = "File of pairs, document, or folder of documents for validation. May be repeated."
 DRY_RUN = "Write nothing. Count all lines, encode some, and print the time and space needed."
@@ -44,9 +44,9 @@ def prepare_bpe(
 ) -> None:
     """Learn subwords from parallel text and encode it.
 
-    The files --src and --tgt contain one sentence per line, each line the translation of the other. Files may be
-    compressed (.gz, .xz, .bz2). --pairs takes both sides from one file instead. The result is a data folder for `vtrans
-    train`: a vocabulary and the encoded pairs.
+    The files --src and --tgt contain one sentence per line; line N of one is the translation of line N of the other.
+    Files may be compressed (.gz, .xz, .bz2). --pairs takes both sides from one file instead. The result is a data
+    folder for `vtrans train`: a vocabulary and the encoded pairs.
     """
     if dry_run and quiet and not as_json:
         raise InputError("--dry-run prints an estimate, which --quiet hides; leave out one of them, or add --json.")
@@ -84,8 +84,8 @@ def _vocabularies_of(path: Path) -> tuple[bytes, ...]:
 def _with_pairs(
     options: PrepareOptions, part: str, sources: Sequence[Path], folder: Path
 ) -> tuple[PrepareOptions, list[PairFile | Any]]:
-    """Returns the options with files of pairs, documents, or folders of documents, as further corpora of a part, whose
-    files are written to `folder`. Returns also what was taken for each corpus."""
+    """Writes the pairs of each source (a file of pairs, a document or a folder of documents) to `folder`. Returns the
+    options with these files as further corpora of a part, and what each corpus was taken from."""
     names = ("src", "tgt") if part == "train" else ("valid_src", "valid_tgt")
     files = [list(getattr(options, name)) for name in names]
     corpora: list[PairFile | Any] = []

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Text:
-    """The input and output of a translation; None: stdin, stdout, no prefixes, no constraints."""
+    """The input and output of a translation. None means stdin, stdout, no prefixes and no constraints."""
 
     PANEL: ClassVar[str] = "Text"
 
@@ -81,14 +81,14 @@ class Text:
 
     @property
     def begun(self) -> str | None:
-        """The engine with which the chunks of `output` were begun, if there are any. Others round differently, and some
-        machines lack a compiler."""
+        """The engine that the first job on the chunks of `output` used, if there are any. All jobs use the same one,
+        because engines round differently, and some machines lack a compiler."""
         job = read_job(self.output) if self.chunk_lines and self.output else None
         return job["common"]["engine"] if job else None
 
     def check(self, others: list[tuple[str, Path | None]], *, memory: Path | None = None) -> None:
-        """Raises InputError for a wrong division, if the output would replace an input or one of the other files, which
-        have flags, or if there is not one prefix or constraint per line."""
+        """Raises InputError if options for chunks do not fit together, if the output would replace an input or one of
+        the other files (flag, file), or if there is not one prefix or constraint per line."""
         if self.chunk_lines is None and self.shard is not None:
             raise InputError("`shard` only applies to chunks; add `chunk_lines`, or leave it out.")
         if self.chunk_lines and (self.input is None or self.output is None):
@@ -190,7 +190,7 @@ def report(counts: Counts, console: Console, *, min_length: int = 0) -> None:
         (counts.looping, console.warn, "line", "with a translation that repeats the same words many times"),
         (counts.unfinished, console.warn, "line", "with a translation that did not end within its length limit"),
         (counts.empty, console.warn, "line", f"with text that has an empty translation, at least in part{advice}"),
-        (counts.short, console.warn, "line", "with a translation that is far shorter; a part is probably missing"),
+        (counts.short, console.warn, "line", "whose translation is far too short; a part is probably missing"),
         (counts.numbers, console.warn, "line", "with a translation whose numbers differ from the source"),
         (counts.doubtful, console.warn, "line", doubtful),
         (counts.unmet, console.warn, "line", "with a translation that does not obey its constraints"),

@@ -38,7 +38,7 @@ class Reading:
         "Copy URLs, e-mail addresses, tags and placeholders ({name}, %s) unchanged. Models that have learned it "
         "(`vtrans inspect` says so) do it anyway.",
     )
-    no_protect: bool = flag(False, "Do not copy them, although the model has learned it.", advanced=True)
+    no_protect: bool = flag(False, "Do not protect them, even if the model has learned it.", advanced=True)
     protect_patterns: tuple[str, ...] = texts(
         "Also protect what matches this regular expression of Python. May be repeated.",
         flag="--protect-pattern",
@@ -55,16 +55,16 @@ class Reading:
     )
     check_numbers: bool = flag(
         True,
-        "Search again for a line whose translation lacks a number, or has one that nobody wrote or one too often, with "
-        "its numbers as constraints.",
+        "Search again for a line whose translation lacks, invents or repeats a number, with its numbers as "
+        "constraints.",
         panel="Text",
         advanced=True,
     )
     raw: bool = flag(
         False,
-        "Give the model each line unchanged. Without it, a line in capitals is translated as a sentence and gets its "
-        "capitals back, characters that the vocabulary lacks, such as most emoji, are copied, and so are URLs and "
-        "placeholders if the model has learned it, and numbers are checked.",
+        "Give the model each line unchanged. By default, a line in capitals is translated as a sentence and "
+        "capitalised again, characters that the vocabulary lacks, such as most emoji, are copied, URLs and "
+        "placeholders are copied if the model has learned it, and numbers are checked.",
         panel="Text",
     )
     min_confidence: float = number(

@@ -37,7 +37,7 @@ MakeNoise = Callable[[Vocabulary, Vocabulary], Noise]
 
 
 class Drawer:
-    """Draws the pairs of a shard anew, in this process or in a worker, with noise and BPE-dropout at this rate.
+    """Draws the pairs of a shard again, in this process or in a worker, with noise and BPE-dropout at this rate.
 
     A pair keeps its segmentation if a side would become longer than `longest` subwords.
     """
@@ -55,7 +55,7 @@ class Drawer:
             self.dropouts = (src_dropout, src_dropout if tgt is src else Dropout(tgt, dropout, seed))
 
     def __call__(self, item: tuple[int, Shard]) -> Shard:
-        """Returns a shard drawn anew, given a seed and the stored shard."""
+        """Returns a newly drawn shard, given a seed and the stored shard."""
         seed, shard = item
         if self.noise:
             shard = self.noise(shard, seed)
@@ -72,7 +72,8 @@ class Drawer:
         return *drawn, *(self._linked(some, stored, drawn) for some in links)
 
     def _linked(self, links: Rows, stored: list[Rows], drawn: list[Rows]) -> Rows:
-        """Returns the links between the words whose subwords are linked, for the drawn segmentations."""
+        """Returns the links for the drawn segmentations: between all subwords of two words of which subwords were
+        linked."""
         at_L2, pair_L = links[0].reshape(-1, 2), np.repeat(np.arange(len(links[1])), links[1] // 2)
         sides = []
         for side, (dropout, old, new) in enumerate(zip(self.dropouts, stored, drawn, strict=True)):
@@ -84,7 +85,7 @@ class Drawer:
 
 
 class Augmentation:
-    """The pairs of a store as they are drawn for each epoch, with `noise`, and `dropout` as the rate of BPE-dropout.
+    """The pairs of a store as they are drawn for each epoch, with `noise` and with BPE-dropout at the rate `dropout`.
 
     With two or more `processes`, worker processes draw them, with the same result. One process draws about 100,000
     subwords per second with BPE-dropout, which is enough for training on a CPU. For `longest` see Drawer.

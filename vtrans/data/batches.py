@@ -34,8 +34,8 @@ _PART = 1 << 16  # pairs that planning handles at a time
 class Links:
     """The links of a batch between source subwords and target subwords.
 
-    `at_L` [L] holds where the links are in the flattened B * T * S, each at the position that is fed the target subword
-    and therefore knows what it aligns. `share_L` [L] is one divided by the number of links of that subword.
+    `at_L` [L] holds the places of the links in the flattened B * T * S. Each is at the position that is fed the target
+    subword, and so knows what it aligns. `share_L` [L] is 1 / the number of links of that subword.
     """
 
     at_L: Tensor
@@ -131,8 +131,8 @@ class Mixture:
 
 
 def tempered(corpora: Sequence[int], temperature: float) -> tuple[float, ...]:
-    """Returns the weights with which corpora of n pairs share an epoch in proportion to n ** (1 / temperature), and the
-    epoch stays as long (Arivazhagan et al. 2019, section 4.2); () if every weight is 1."""
+    """Returns the weights that give corpora of n pairs shares of an epoch in proportion to n ** (1 / temperature) and
+    keep its length (Arivazhagan et al. 2019, section 4.2); () if every weight is 1."""
     if temperature == 1:
         return ()
     shares = [n ** (1 / temperature) for n in corpora]

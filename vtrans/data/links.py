@@ -37,10 +37,9 @@ def read_pharaoh(line: str) -> Ints:
 def between_subwords(links_L2: Ints, src: Side, tgt: Side) -> Side:
     """Returns the links between the subwords of each pair, given the links between words of all pairs.
 
-    A side holds the number of the word that each subword belongs to, counted from the first sentence to the last, and
-    the number of subwords of each sentence. All subwords of a word have its links. The result holds the
-    positions within sentences, two per link, ordered by source and then by target, and how many of these numbers each
-    pair has.
+    A side holds the number of the word that each subword belongs to, counted across all sentences, and the number of
+    subwords of each sentence. All subwords of a word have its links. The result holds a source and a target position
+    within the pair for each link, ordered by source and then by target, and twice the number of links of each pair.
     """
     begins, counts = [], []
     for word_L, (word_X, _) in zip(links_L2.T, (src, tgt), strict=True):
@@ -59,5 +58,5 @@ def between_subwords(links_L2: Ints, src: Side, tgt: Side) -> Side:
 
 
 def divided(values: NDArray[np.int32], lengths: Ints) -> list[NDArray[np.int32]]:
-    """Returns the numbers of each row."""
+    """Splits the numbers into rows of these lengths."""
     return np.split(values, lengths.cumsum()[:-1])

@@ -80,7 +80,7 @@ def bad_logprobs() -> LogprobsError:
 
 
 class Ensemble:
-    """A decoder whose probabilities are the mean of several decoders' by `weights`, which sum to 1; by default they
+    """A decoder whose probabilities are the weighted mean of several decoders'. The `weights` sum to 1; by default they
     are equal. The caller checks that the vocabularies are equal. A state is the list of the decoders' states."""
 
     def __init__(self, decoders: Sequence[Decoder[Any]], weights: Sequence[float] | None = None) -> None:

@@ -24,10 +24,10 @@ NAME = regex.compile(r"\p{Lu}\p{Ll}{2,}(?![\w@])")
 IDENTIFIER = regex.compile(rf"(?<![\w@./-])(?:\w*\p{{Ll}}\p{{Lu}}\w*|(?=\w*[{CASED}])[^\W_]+(?:_+[^\W_]+)+)(?![\w@/])")
 
 USUAL = 0.55
-"""The share from which a form is the usual one. Rare English names of sentences and captions stand in 61 to 73% of the
-German and 72% of the French translations, and in 1% of the Arabic, Chinese and Japanese ones. In a manual, whose names
-are mostly labels, they stand in 57% of the German, 45% of the Latvian and 36% of the Finnish translations."""
-FEWEST, FEWEST_NUMBERS = 30, 10  # occurrences below which nothing follows; numbers with certain marks are rarer
+"""The share from which a form is the usual one. Of the rare English names in sentences and captions, 61 to 73% are
+unchanged in the German and 72% in the French translations, and 1% in the Arabic, Chinese and Japanese ones. In a
+manual, whose names are mostly labels, 57% are unchanged in German, 45% in Latvian and 36% in Finnish."""
+FEWEST, FEWEST_NUMBERS = 30, 10  # occurrences that a rule needs; numbers with unambiguous marks are rarer
 
 
 class NumberMarks(NamedTuple):
@@ -41,11 +41,11 @@ class NumberMarks(NamedTuple):
 
 @dataclass(frozen=True)
 class PairCounts:
-    """Counts of training pairs. `copied` says of each Kind how often the translation has it `verbatim` or `changed`.
+    """Counts of training pairs. `copied` has, for each Kind, how often the translation has it `verbatim` or `changed`.
 
-    Each side has the `decimal` and `group` marks, the zeros of the `digits`, whether `thousands` are `grouped` or
-    `plain`, the `quotes`, which are an opening and a closing mark, each perhaps with a blank, and whether `headings`
-    are `titles`, in which each long word has a capital, or `others`.
+    Each side counts its `decimal` and `group` marks, the zeros of its `digits`, `thousands` (`grouped` or `plain`),
+    `quotes` (an opening and a closing mark, each perhaps with a space), and `headings` (`titles`, in which each long
+    word is capitalised, or `others`).
     """
 
     copied: Table
@@ -78,19 +78,19 @@ class PairCounts:
         return NumberMarks(decimal, group, minimum, _usual(table, "digits"))
 
     def quotes(self, side: Side) -> tuple[str, str] | None:
-        """Returns the usual opening and closing quotation mark of a side, with the blank inside if it has one."""
+        """Returns the usual opening and closing quotation mark of a side, with the space inside if it has one."""
         marks = _usual(getattr(self, side), "quotes")
         return (marks[: len(marks) // 2], marks[len(marks) // 2 :]) if marks else None
 
     def titles(self, side: Side) -> bool | None:
-        """Whether the long words of headings begin with capitals. None means neither."""
+        """Whether the long words of headings are capitalised. None means that neither form is usual."""
         usual = _usual(getattr(self, side), "headings")
         return None if usual is None else usual == "titles"
 
 
 def number_marks(code: str, counts: PairCounts | None, side: Side) -> Marks | None:
-    """Returns the marks of a side's numbers: the counted ones, and CLDR's for the others. None means that CLDR lacks
-    the language, or it is "", and the decimal or the group mark was not counted."""
+    """Returns the marks of a side's numbers: the counted ones, and CLDR's for the others. Returns None if CLDR lacks
+    the language, or `code` is "", and the decimal or the group mark was not counted."""
     counted = counts.marks(side)._asdict() if counts else {}
     known = {name: value for name, value in counted.items() if value is not None}
     given = cldr_marks(code) or (Marks("", "") if {"decimal", "group"} <= known.keys() else None)
@@ -98,12 +98,12 @@ def number_marks(code: str, counts: PairCounts | None, side: Side) -> Marks | No
 
 
 def _enough(table: Table) -> Table:
-    """Returns the counts from which something may follow."""
+    """Returns the counts that are large enough for a rule."""
     least = dict.fromkeys(("decimal", "group", "thousands", "digits"), FEWEST_NUMBERS)
     return {question: row for question, row in table.items() if sum(row.values()) >= least.get(question, FEWEST)}
 
 
 def _usual(table: Table, question: str) -> str | None:
-    """Returns the answer with the share USUAL of the counts, if there is one."""
+    """Returns the answer with at least the share USUAL of the counts, if there is one."""
     row = _enough(table).get(question, {})
     return next((answer for answer, count in row.items() if count >= USUAL * sum(row.values())), None)

@@ -27,7 +27,7 @@ def usable_cores(root: Path = Path("/")) -> int:
 
 
 def cpu_quota(root: Path = Path("/")) -> int | None:
-    """The CPU time that the cgroups of this process may use, in processors, rounded and at least 1; None: all of it.
+    """The CPU quota of this process's cgroups, in processors, rounded and at least 1. None means no quota.
 
     A container may see the path of its cgroup on the host, which does not exist inside, or a path below a limited one.
     So every folder from the mount point to this path counts, if it exists.
@@ -61,7 +61,7 @@ def _folders(mounts: Path, controllers: str, path: str) -> Iterator[Path]:
 
 
 def _limit(folder: Path) -> float:
-    """The processors that a cgroup may use: microseconds per period. Raises OSError for a folder of no cgroup."""
+    """The processors that a cgroup may use: microseconds per period. Raises OSError if the folder is not a cgroup's."""
     try:
         quota, period = (folder / "cpu.max").read_text().split()  # v2, where "max" is no limit
     except FileNotFoundError:

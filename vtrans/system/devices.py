@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-# A driver of a GPU makes one of them: NVIDIA's, AMD's, and that of Windows in its Linux.
+# GPU drivers create these: NVIDIA's, AMD's, and that of Windows in WSL.
 _DRIVERS = ("dev/nvidiactl", "dev/kfd", "dev/dxg")
 
 
@@ -36,30 +36,31 @@ def on_cpu(name: str | None, root: Path = Path("/")) -> bool:
 
 
 def check_device(name: str) -> None:
-    """Raises InputError for a name that no device has."""
+    """Raises InputError for an invalid device name."""
     if not re.fullmatch(r"cpu|mps|cuda(:\d{1,3})?", name):
         raise InputError(f"`device` must be cpu, cuda, cuda:N or mps, got {name!r}.")
 
 
 def is_gpu(device: torch.device) -> bool:
-    """Returns whether the device has memory of its own, to which torch copies without waiting for it."""
+    """Returns whether the device has memory of its own, to which torch copies asynchronously."""
     return device.type not in ("cpu", "mps")
 
 
 def to_device(x: Tensor, device: torch.device) -> Tensor:
-    """Copies a tensor from main memory to a device, without waiting for what a GPU has left to do. `x` may change
+    """Copies a tensor from main memory to a device, without waiting for pending work of a GPU. `x` may change
     afterwards, unless it is in page-locked memory."""
     return x.to(device, non_blocking=is_gpu(device))
 
 
 def pick_device(name: str | None) -> torch.device:
-    """The device of that name, or the best available one if `name` is None: CUDA, then Apple's MPS, then the CPU."""
+    """Returns the device of that name, or the best available one if `name` is None: CUDA, then Apple's MPS, then the
+    CPU."""
     if name is not None:
         check_device(name)
     import torch
 
     if torch.cuda.is_available():
-        # cuDNN's attention plans again for each shape of a batch, which takes longer than the attention itself.
+        # cuDNN's attention makes a plan for each new batch shape, which takes longer than the attention itself.
         torch.backends.cuda.enable_cudnn_sdp(False)
     if name is None:
         if torch.cuda.is_available():

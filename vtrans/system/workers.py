@@ -126,9 +126,9 @@ class WorkerPool(Generic[Item, Result]):
     """At most `number` copies of this process, each of which computes `answer(request, tell)` for a request at a time.
 
     A copy is made by fork when a request finds none free: it starts within milliseconds, and shares the memory of this
-    process until either writes to it. The pool's own process forks the copies, so that threads of this process, whose
-    locks a copy would find taken, may start later than the pool; those of OpenMP end here.
-    Copies receive no ending signals; they end when the block ends, or this process does.
+    process until either writes to it. A separate process forks the copies, so that this process may start threads
+    later: a fork would copy the locks that they hold. OpenMP's threads end here. Copies receive no ending signals; they
+    end when the block ends, or this process does.
     """
 
     def __init__(self, answer: Callable[[Item, Tell], Result], number: int, doing: str, advice: str):
@@ -163,9 +163,9 @@ class WorkerPool(Generic[Item, Result]):
     ) -> Result:
         """Returns the answer of the next copy that is free. Several threads may call.
 
-        `hear` is called with each part that `answer` gives to `tell`. Raises the exception of `answer`, AbandonedError
-        once `abandoned`, which is called again and again, returns True, or DiedError if the copy dies. A copy without
-        an answer is ended, and the next request gets a new one.
+        `hear` is called with each part that `answer` gives to `tell`. `abandoned` is polled. Raises the exception of
+        `answer`, AbandonedError once `abandoned` returns True, or DiedError if the copy dies. A copy that has not
+        answered is killed, and the next request gets a new one.
         """
         answer: Result
         parts: list[Any]
@@ -219,9 +219,9 @@ class WorkerPool(Generic[Item, Result]):
 
 
 def _make_copies(asked: Connection, other: Connection, answer: Callable[[Any, Tell], Any]) -> None:
-    """Forks and ends copies as it is asked to, until the process that asks ends; runs in a process with one thread."""
+    """Forks and ends copies on request, until the requesting process ends. Runs in a process with one thread."""
     other.close()
-    # A collection writes to every object that it examines, and so takes the pages that hold them out of what is shared.
+    # Garbage collection writes to every object that it examines, so their memory would no longer be shared.
     gc.freeze()
     pids: set[int] = set()
     with suppress(EOFError, OSError):  # the process that asks has ended

@@ -16,7 +16,7 @@ _CODE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})*|[a-z]{3}_[A-Z][a-z]{3}")  # 
 _PACKED = (".gz", ".xz", ".bz2")
 UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Line_Break=SA}"
 """Characters of scripts that are written without spaces between words, for a character class of `regex`: Chinese,
-Japanese, and those such as Thai whose lines end between words that only a dictionary can tell."""
+Japanese, and scripts such as Thai, whose words only a dictionary can tell apart."""
 
 _RIGHT_TO_LEFT = regex.compile(r"[\p{Bidi_Class=R}\p{Bidi_Class=AL}]")
 # A line per language of ISO 639-1: its code, that of ISO 639-3 if NLLB has the language, else -, and its name.
@@ -41,8 +41,8 @@ def check_language(name: str, code: str) -> str:
 
 
 def base(code: str) -> str:
-    """Returns a language code without its region or script, and with two letters if it is a longer one of NLLB's
-    languages: `pt` for `pt-BR`, `de` for `deu_Latn`."""
+    """Returns a language code without its region or script, and with two letters instead of three if it is NLLB's: `pt`
+    for `pt-BR`, `de` for `deu_Latn`."""
     language = code.replace("_", "-").partition("-")[0].lower()
     return _SHORT_CODES.get(language, language)
 
@@ -56,9 +56,9 @@ def languages_in(codes: str) -> Languages | None:
 
 
 def direction(known: Sequence[Languages], tagged: bool, src: str | None, tgt: str | None) -> Languages:
-    """Returns the one pair of languages that `src` and `tgt`, as far as they are given, name for a model that has
-    `known` ones. They are empty for a model of unknown languages that is not `tagged`. Raises InputError if the model
-    has no such direction or several."""
+    """Returns the one pair of languages among a model's `known` ones that `src` and `tgt` name; either may be None. The
+    codes are empty if no pair is known and the model is not `tagged`. Raises InputError if the model has no such
+    direction or several."""
     found = [pair for pair in known if src in (None, pair.src) and tgt in (None, pair.tgt)]
     if len(found) == 1:
         return found[0]

@@ -1,4 +1,4 @@
-"""Translates documents: which of their lines a model is asked for, and the documents with its answers.
+"""Translates documents: chooses the lines that a model must translate, and returns the translations per document.
 
 The server waits for a model, and the command line runs one; neither is known here.
 """
@@ -19,13 +19,13 @@ Nbest = list[Translated]
 LineKey = tuple[str, bool]
 """The text of a line, and whether its words need links to those of its translation."""
 Groups = Mapping[bool, Sequence[Line]]
-"""The lines whose words need no links to those of their translations, and those whose words do."""
+"""Lines, by whether their words need links to those of their translations."""
 Answers = Mapping[Line, Nbest]
 
 
 class Lines:
-    """The lines of documents that a model is asked for. Those without words stay as they are, and what a memory has is
-    taken from it, except for lines with tags, which need links to place them: entries of files, and lines."""
+    """The lines of documents that a model must translate. Lines without words stay as they are. A memory supplies whole
+    entries of files, and lines without tags; a line with tags needs links to place them."""
 
     def __init__(self, documents: Sequence[Document], known: Known | None = None) -> None:
         self._documents = documents
@@ -45,12 +45,12 @@ class Lines:
         self.groups = self._groups(self._asked)
 
     def answered(self, answers: Answers) -> list[list[Nbest]]:
-        """Returns the translations of each document's lines, given those of the groups, as `each`."""
+        """Returns what `each` yields, given the translations of all groups."""
         return [*self.each(lambda groups: answers, len(self._asked) + 1)]
 
     def each(self, translate: Callable[[Groups], Answers], least: int) -> Iterator[list[Nbest]]:
-        """Yields the translations of each document's lines. The groups of documents that have at least `least` new
-        lines together are translated at once. A line without a translation stays as it is, except in a slot."""
+        """Yields the translations of each document's lines. Documents are collected until they have `least` new lines,
+        which are then translated at once. A line without a translation stays as it is, except in a slot."""
         found, first, new = dict(self.known), 0, dict[LineKey, None]()
         for number, lines in enumerate(self._wanted, 1):
             new |= dict.fromkeys(wanted for wanted in lines if wanted in self._asked and wanted not in found)

@@ -1,7 +1,7 @@
 """Which values of the keys of [model] and [search] each program can express. Every exporter reads this table.
 
-What a table does not list is refused by name, unless it has its default. So a new key, and a new choice of an old one,
-is refused by all exporters until it is added here.
+A value that a table does not list is refused by name; a key that it does not list must have its default. So a new key,
+or a new choice of an old one, is refused by all exporters until it is added here.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from vtrans.system.errors import InputError
 from vtrans.text.vocabulary import SPECIAL_PIECES, UNK_ID
 
 Values = Mapping[str, Collection[Any] | None]
-"""Keys with the values that a program has; None: all."""
+"""Keys with the values that a program can express; None means all."""
 
 CTRANSLATE2, HUGGING_FACE, BERGAMOT = "CTranslate2", "Hugging Face", "Bergamot"
 
-# Sizes, and what every exporter writes as copies or as a part of the weights. Training alone uses an alignment layer.
+# Sizes, and keys that every exporter expresses by copies or in the weights. Only training uses an alignment layer.
 _COMMON: Values = {
     **dict.fromkeys(("d_model", "d_ff", "heads", "encoder_layers", "decoder_layers", "max_positions")),
     **dict.fromkeys(("share_positions", "share_group", "share_stacks", "scale_embedding", "projection_bias")),
@@ -56,7 +56,7 @@ MODEL: Mapping[str, Values] = {
     },
 }
 
-# Sizes that must be multiples of a number: of the widest registers with which Bergamot multiplies matrices.
+# Sizes that must be multiples of the width of the registers with which Bergamot multiplies matrices.
 MULTIPLES: Mapping[str, Mapping[str, int]] = {BERGAMOT: {"d_model": 64, "d_ff": 64}}
 # The programs of the formats of `vtrans export`.
 PROGRAMS = {
@@ -66,8 +66,8 @@ PROGRAMS = {
     "web": BERGAMOT,
 }
 
-# The keys of a search that an export reads; one for CTranslate2 has none. The first of several values replaces one that
-# is not among them.
+# The search keys that an export contains; one for CTranslate2 contains none. A value that is not listed is replaced by
+# the first one.
 SEARCH: Mapping[str, Values] = {
     HUGGING_FACE: {
         **dict.fromkeys(("beam", "alpha", "max_length", "min_length", "no_repeat_ngram", "repetition_penalty")),
@@ -117,7 +117,8 @@ def check_model(config: ModelConfig, program: str) -> None:
 
 
 def nearest_search(search: SearchConfig, program: str, console: Console, **chosen: Any) -> SearchConfig:
-    """Returns the nearest search that a program has. `chosen` are values that the caller has found for some keys.
+    """Returns the nearest search settings that a program can express. `chosen` are values that the caller has found for
+    some keys.
 
     Warns of each change that has an effect. Raises InputError for a key that SEARCH does not list for the program.
     """

@@ -41,8 +41,8 @@ MODEL_SUFFIX = ".safetensors"
 FEW = 6  # samples of the text to keep
 T = TypeVar("T")
 ADVICE = {"ctranslate2": "choose another `quantization`, or translate with the model itself"}
-# Each writes files into an empty folder, and returns the model with the nearest search that they express and what loads
-# them into the other program, which raises InputError if that is not installed.
+# Each writes files into an empty folder. It returns the model with the nearest search settings that they express, and a
+# function that loads them into the other program, or raises InputError if that is not installed.
 WRITERS: dict[str, Callable[..., tuple[LoadedModel, Callable[[], Program]]]] = {
     "bergamot": bergamot_exporter.write,
     "web": bergamot_exporter.write_page,
@@ -76,7 +76,7 @@ def read_model(path: Path, options: Mapping[str, Any] = MappingProxyType({})) ->
             "NLLB, a CTranslate2 folder, an .npz model of Marian or its folder, or a model file of vtrans."
         )
     if left:
-        raise InputError(f"`{min(left)}` must be left out, because {path} is {imported.kind}, which takes none.")
+        raise InputError(f"`{min(left)}` must be left out, because {path} is {imported.kind}, which does not take it.")
     return imported
 
 
@@ -90,11 +90,11 @@ def import_model(
 ) -> Comparison | None:
     """Writes the model of another program as a model file, and returns how it compares with the original.
 
-    `read_model` explains the options. `keep` trims the vocabulary, also that of a model
-    file of vtrans. The two programs are compared if the other one is installed; its model is loaded after ours is
-    released. With `keep`, it is limited to the subwords that stay, and the samples are some of the lines. Raises
-    FileError for a model that cannot be imported, InputError for an `out` that is a file of training, and VtransError,
-    leaving `out` as it was, if the two differ by more than rounding.
+    `read_model` explains the options. `keep` trims the vocabulary, even of a model file of vtrans. The two programs are
+    compared if the other one is installed; its model is loaded after ours is released. With `keep`, the other program
+    is limited to the subwords that stay, and the samples are some of the lines. Raises FileError for a model that
+    cannot be imported, InputError for an `out` in a run folder, and VtransError, leaving `out` as it was, if the two
+    differ by more than rounding.
     """
     destination(out, "model")  # before the work
     if run_of(out):
@@ -161,14 +161,14 @@ def _unless_refused(make: Callable[[], T], what: str, console: Console) -> T | N
 def export_model(
     loaded: LoadedModel, to: str, out: Path, console: Console, samples: Sequence[str] | None = None, **options: Any
 ) -> Comparison | None:
-    """Writes a folder for a program. Returns how the program differs from the model, or None if it is not installed.
+    """Writes a folder for a program. Returns how the two compare, or None if the program is not installed.
 
     `to` is one of WRITERS, whose `write` has the options. Both programs translate and score `samples`, or sentences of
     vtrans. An earlier export for CTranslate2 in `out` is replaced. Raises InputError for a model that cannot be
-    exported or an `out` that is something else, and VtransError, leaving `out` as it was, if the two differ by more
+    exported or an `out` that holds something else, and VtransError, leaving `out` as it was, if the two differ by more
     than the program's tolerance.
     """
-    if PROGRAMS[to] == BERGAMOT:  # it is tuned on them
+    if PROGRAMS[to] == BERGAMOT:  # its quantization is calibrated on them
         options["samples"] = samples
     comparison = None
     with atomic_folder(out) as folder:

@@ -32,8 +32,8 @@ ABSENT_BIAS = -1e4
 
 @dataclass(frozen=True)
 class Sources:
-    """An architecture, and a function for each weight that reads it in our shape, so that the checks before need no
-    weight in memory."""
+    """An architecture, and a function per weight that reads it in our shape, so that checks need no weights in
+    memory."""
 
     config: ModelConfig
     weights: Mapping[str, Read]
@@ -50,8 +50,8 @@ class Imported:
     """Further facts for the user, one sentence each, without a full stop."""
     model: Model[Sources]
     original: Callable[[], Program] | None = None
-    """Returns the other program with the model, to compare with it; it loads that when it is used. Raises InputError
-    without the program. None for a model of vtrans."""
+    """Returns the other program, which loads the model at its first use, for the comparison. Raises InputError if the
+    program is not installed. None for a model of vtrans."""
 
 
 def install(imported: Imported) -> LoadedModel:
@@ -98,11 +98,11 @@ def weights_in(
     transposed: bool = False,
     is_ours: bool = False,
 ) -> dict[str, Read]:
-    """Returns a function for each of our weights but the positions that reads it from the tensors of another program.
+    """Returns, for each of our weights except positions, a function that reads it from the tensors of another program.
 
-    `start` is the row with which a translation starts if the table lacks the start. The program's matrices are
-    [in, out] and its vectors [1, n] if they are `transposed`. Its rows are those of the vocabularies' tables unless it
-    has our order.
+    `start` is the row that starts a translation, if the program has no row for BOS. If `transposed`, the program's
+    matrices are [in, out] and its vectors [1, n]. Its rows are ordered as in the vocabularies' tables, or as ours if
+    `is_ours`.
     """
     weights: dict[str, Read] = {}
     for ours, theirs, shape in layer_weights(config, names):
@@ -141,7 +141,7 @@ def _bias_in_our_order(read: Read, vocab: Vocabulary | None) -> Tensor:
 
 
 def rows_there(weight_VD: Tensor, order: Sequence[int | None], count: int) -> Tensor:
-    """Returns our rows in the order of another program's table of `count` rows, in which `order` has their places."""
+    """Returns our rows in the order of another program's table of `count` rows. `order` has the place of each there."""
     ids = {place: id for id, place in enumerate(order)}
     return weight_VD.index_select(0, torch.tensor([ids[place] for place in range(count)]))
 
@@ -149,7 +149,8 @@ def rows_there(weight_VD: Tensor, order: Sequence[int | None], count: int) -> Te
 def rows_of(vocab: Vocabulary, weight_VD: Tensor, start: int | None = None, *, absent: float = 0.0) -> Tensor:
     """Reorders an embedding [V, D], or a bias [V], from the other program's vocabulary to ours.
 
-    `start` is the row there of the start of a sentence, if the table lacks it. Other rows that it lacks are `absent`.
+    `start` is the row that starts a translation there, if the table has no row for BOS. Other missing rows are
+    `absent`.
     """
     rows = weight_VD.index_select(0, torch.tensor([place or 0 for place in vocab.order]))
     for id, place in enumerate(vocab.order):

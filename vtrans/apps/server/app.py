@@ -1,4 +1,4 @@
-"""The application: the endpoints of both interfaces over a Service, the web page, and who may use them."""
+"""The application: the endpoints of both APIs of a Service, the web page, and access control."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def make_app(
     warn: Warn = lambda text: None,
     version: str = "",
 ) -> Starlette:
-    """Returns the application. It has loaded what its requests need."""
+    """Returns the application, with everything loaded that its requests need."""
     detector()
     handler = RequestHandler(service, limits, access, warn)
     kept = Database(service.memory.path if service.memory is not None else None, durable=False)

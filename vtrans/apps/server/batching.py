@@ -1,8 +1,7 @@
 """Translates the lines of many requests together.
 
-A `Worker` owns one model, and a thread for each batch that may be translated at a time. Requests wait in a queue; a
-thread takes lines from all of them in turn, so that a long request does not hold up a short one, and translates them as
-one batch.
+A `Worker` owns one model, and a thread per concurrent batch. Requests wait in a queue; a thread takes lines from all of
+them in turn, so that a long request does not hold up a short one, and translates them as one batch.
 """
 
 from __future__ import annotations
@@ -36,9 +35,8 @@ SearchSettings = tuple[tuple[str, Any], ...]
 
 @dataclass(frozen=True)
 class RequestOptions:
-    """Options of a request for each line: the number of translations, whether with word alignments, the request's own
-    glossary, search settings, a form of address, and whether with the confidence of words. Only lines of requests with
-    equal options are translated together."""
+    """Options of a request, which apply to each of its lines. `alignments` and `confidence` add word alignments and the
+    confidence of words. Only lines of requests with equal options are translated together."""
 
     nbest: int = 1
     alignments: bool = False
@@ -68,7 +66,7 @@ class _Request:
     def __init__(self, lines: Sequence[Line], options: RequestOptions) -> None:
         self.lines, self.options = lines, options
         self.answer: Future[list[Nbest]] = Future()
-        self.left: dict[bool, deque[int]] = {False: deque(), True: deque()}  # the lines that wait, by whether long
+        self.left: dict[bool, deque[int]] = {False: deque(), True: deque()}  # waiting lines; the long ones under True
         for i, line in enumerate(lines):
             self.left[len(line.text) > LONG_LINE].append(i)
         self.translations: dict[int, Nbest] = {}
@@ -103,11 +101,11 @@ class Batch:
         request.add(i, translations)
 
     def abandoned(self) -> bool:
-        """Returns whether every line that is not ready belongs to a request whose client has gone."""
+        """Returns whether no client still waits for a line."""
         return not any(request.wants(i) for request, i in self.lines)
 
     def translate(self, translate: Translate) -> None:
-        """Translates the lines, or each request's part of them by itself if that fails."""
+        """Translates the lines. If that fails, the lines of each request are translated separately."""
         try:
             options = self.lines[0][0].options
             for k, translations in enumerate(translate([request.lines[i] for request, i in self.lines], options, self)):
@@ -124,12 +122,12 @@ class Batch:
 
 
 class Slots:
-    """The number of batches that are translated at a time by the workers that share these slots. Long lines take at
-    most half of them, so that others do not wait for all the long ones."""
+    """Limits the number of concurrent batches of the workers that share these slots. Long lines take at most half of
+    the slots, so that short ones do not wait for all of them."""
 
     def __init__(self, number: int = 1) -> None:
         self.number = number
-        self.changed = threading.Condition()  # a slot or the lines that wait; guards all of them
+        self.changed = threading.Condition()  # notified of changed slots or waiting lines; guards both
         self.used = {False: 0, True: 0}  # by batches of short lines, and by long lines
         self.last = False  # whether the last batch was a long line
 
@@ -138,16 +136,16 @@ class Slots:
         return self.number - sum(self.used.values())
 
     def kind(self, waiting: Mapping[bool, int]) -> bool | None:
-        """Returns whether the next batch is a long line, given the lines that wait; None if there must be none now.
-        Short and long lines take turns."""
+        """Returns whether the next batch is a long line, given the numbers of waiting lines; None if no batch may
+        start. Short and long lines take turns."""
         free = {False: self.idle > 0, True: self.idle > 0 and self.used[True] < max(1, self.number // 2)}
         kinds = [long for long in (not self.last, self.last) if waiting[long] and free[long]]
         return kinds[0] if kinds else None
 
 
 class Worker:
-    """Translates lines for coroutines, in its own threads. `nbest` is the most translations of a line, unless a
-    request sets `beam`. `check` raises InputError for a request that the model does not support.
+    """Translates lines for coroutines, in its own threads. `nbest` is the maximum number of translations per line,
+    unless a request sets `beam`. `check` raises InputError for a request that the model does not support.
 
     At most one thread per slot calls `translate` at the same time.
     """
@@ -165,7 +163,7 @@ class Worker:
         self._translate = translate
         self._slots = slots or Slots()
         self._changed = self._slots.changed
-        self._requests: list[_Request] = []  # those with lines that wait
+        self._requests: list[_Request] = []  # those with waiting lines
         self._closed = False
         self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(self._slots.number)]
         for thread in self._threads:
@@ -195,7 +193,7 @@ class Worker:
 
     @property
     def waiting(self) -> int:
-        """The lines that wait to be taken."""
+        """The number of waiting lines."""
         with self._changed:
             return sum(self._waiting().values())
 

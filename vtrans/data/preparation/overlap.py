@@ -15,8 +15,8 @@ ADVICE_THRESHOLD = 5
 MEASURED = ((0.35, 1.0), (0.09, -0.2))
 """(token share at ADVICE_THRESHOLD, BLEU gained by a joint vocabulary with one matrix).
 
-The comparison is with separate vocabularies and as many weights, target embedding and projection tied. Measured by
-the study recipes/studies/sharing.toml with two seeds and 700 updates of small: English-German, and the same
+The comparison is with separate vocabularies, tied target embedding and projection, and the same number of weights.
+Measured by the study recipes/studies/sharing.toml with two seeds and 700 updates of small: English-German, and the same
 with the German in Cyrillic letters.
 """
 OVERLAP_DEFINITION = (
@@ -101,6 +101,6 @@ def tying_advice(rows: Sequence[Mapping[str, Any]]) -> str:
     )
     return (
         f"{token_share:.0%} of the running subwords occur on both sides (N = {ADVICE_THRESHOLD}): {advice}. In short "
-        f"trainings with as many weights, one matrix was {gained:g} BLEU better at {high:.0%} and {-lost:g} BLEU worse "
-        f"at {low:.0%}; differences this small may be chance."
+        f"trainings with equally many weights, one matrix was {gained:g} BLEU better at {high:.0%} and {-lost:g} BLEU "
+        f"worse at {low:.0%}; differences this small may be chance."
     )

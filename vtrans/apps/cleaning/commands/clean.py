@@ -37,8 +37,8 @@ def clean(
 ) -> None:
     """Drop the bad pairs of a parallel text.
 
-    The kept pairs are written to a folder, in order and under the names of the files, for `vtrans prepare-bpe`. The
-    dropped ones go to dropped.tsv, each with its line number and the reason; clean.json has counts and examples.
+    The kept pairs are written to a folder, in order and under the names of the input files, for `vtrans prepare-bpe`.
+    The dropped ones go to dropped.tsv, each with its line number and the reason; clean.json has counts and examples.
     """
     if (forward_model is None) != (backward_model is None):
         raise InputError("`forward_model` and `backward_model` must be given together; give both or neither.")

@@ -28,7 +28,7 @@ menu meta nav ol optgroup option p param search section select source summary ta
 tr track ul
 """
 _VOID = "area base br col embed hr img input link meta param source track wbr"
-_WORDLIKE = {"embed", "img", "input"}  # stand in a line as a word does
+_WORDLIKE = {"embed", "img", "input"}  # take a place in a line, as words do
 _IMAGE = "\ufffc"  # stands for one of them
 _APART = re.compile(rf"(?<![\w{_IMAGE}]){_IMAGE}(?![\w{_IMAGE}])")
 _TEXTS = {"alt", "title", "placeholder", "aria-label"}  # attributes
@@ -52,7 +52,7 @@ _SPELT = r"&(?:#[0-9]+;?|#[xX][0-9a-fA-F]+;?|[^\t\n\f <&#;]{1,32};?)|\r\n?|\u00a
 
 
 def html_encoding(content: bytes) -> str:
-    """Returns the encoding that an HTML file says it has, as browsers read it; UTF-8 if it is UTF-8 in fact."""
+    """Returns the encoding that an HTML file declares, as browsers understand it, or UTF-8 if the content is UTF-8."""
     declared = _CHARSET.search(_COMMENT.sub(b"", content[:PRESCAN]))
     name = (declared[1].decode() if declared else encoding(content)).lower()
     is_utf8 = not content.isascii() and content.decode(errors="ignore").encode() == content
@@ -77,10 +77,10 @@ def with_direction(tag: str, *, right_to_left: bool) -> str:
 
 
 def read_html(document: str, ignored: Collection[str] = ()) -> list[Item]:
-    """Returns the items of an HTML document. Their `raw` parts make up the document again. Elements of the ignored
-    names, in small letters, are atoms."""
+    """Returns the items of an HTML document. Their `raw` parts make up the document again. Elements whose lower-case
+    names are `ignored` are atoms."""
     items: list[Item] = []
-    guarded, depth = "", 0  # the protected element that is open, those of its name inside it
+    guarded, depth = "", 0  # the open protected element, and how many of its name are open
     for token, raw in _tokens(document):
         kind = token.type if token is not None else None
         name = (token.tag or "") if token is not None else ""
@@ -105,7 +105,7 @@ def read_html(document: str, ignored: Collection[str] = ()) -> list[Item]:
 
 
 def _attributes(token: Any, raw: str) -> tuple[Item, ...]:
-    """Returns the items of a tag with attributes that are text."""
+    """Returns the items of a tag if some of its attributes are text to translate, else ()."""
     attributes = dict(token.attrs or ()) if token.type == turbohtml.TokenType.START_TAG else {}
     meta = (attributes.get("name") or attributes.get("property") or "") if token.tag == "meta" else ""
     names = _TEXTS | ({"content"} if _IS_TEXT.fullmatch(meta) else set())
@@ -119,7 +119,7 @@ def _attributes(token: Any, raw: str) -> tuple[Item, ...]:
 
 
 def _with_images(items: list[Item]) -> list[Item]:
-    """Returns the items, those images and fields as atoms that touch neither a word nor each other."""
+    """Returns the items, with images and fields as atoms where they touch neither a word nor each other."""
     texts = (_IMAGE if item.name in _WORDLIKE else item.text.replace(_IMAGE, " ") or "\n" for item in items)
     text = "".join(text for text, item in zip(texts, items, strict=True) if item.kind not in ("open", "close"))
     apart = iter([_APART.match(text, place) is not None for place, sign in enumerate(text) if sign == _IMAGE])
@@ -127,7 +127,7 @@ def _with_images(items: list[Item]) -> list[Item]:
 
 
 def _with_references(items: list[Item]) -> list[Item]:
-    """Returns the items, each number in <sup> after a mark of punctuation as a single tag: it refers to a note, and
+    """Returns the items, with each number in <sup> after a punctuation mark as a single tag: it refers to a note, and
     would hide the end of a sentence."""
     made, place = list[Item](), 0
     while place < len(items):
@@ -153,7 +153,8 @@ def _is_protected(token: Any) -> bool:
 
 
 def _text(raw: str, data: str) -> Iterator[Item]:
-    """Yields the items of text that the tokenizer reads as `data`. What can be written in several ways is an item."""
+    """Yields the items of text that the tokenizer reads as `data`. What can be written in several ways is a separate
+    item."""
     dropped = _DROPPED if _read(raw) != data else "(?!)"
     parts = re.split(f"({dropped}|{_SPELT})", raw)
     texts = [_read(part) if number % 2 == 0 or part[0] != "<" else "" for number, part in enumerate(parts)]
@@ -170,8 +171,8 @@ def _read(text: str) -> str:
 
 
 def _tokens(document: str) -> Iterator[tuple[Any, str]]:
-    """Yields each token with the part of the document from its beginning to the beginning of the next one. Without
-    a token: what the tokenizer drops after a tag."""
+    """Yields each token with its part of the document, up to the next token. What the tokenizer drops after a tag comes
+    without a token."""
     starts = [0, *(match.end() for match in _LINE_END.finditer(document))]
     tokens: list[tuple[int, Any]] = [
         (starts[token.line - 1] + token.col, token) for token in turbohtml.tokenize(document, capture_source=True)

@@ -1,11 +1,11 @@
 """Segments of a document with tags: whole sentences are translated, and tags are put back by word alignment.
 
 A reader (html.py, office.py) gives a document as items. Breaks, such as paragraphs, cut it into segments. Inside a
-segment, each tag is in the result exactly once and as it was written, and elements that were nested still are.
+segment, each tag is in the result exactly once and as it was written, and nested elements stay nested.
 
 Each word of a translation belongs to the source word that it is aligned with. An element surrounds the longest run of
-words that belong to its own words; words without a link may lie in between. Elements that are left without words, and
-single tags, follow the translation of the word before them.
+words that belong to its source words; words without a link may lie in between. Elements that are left without words,
+and single tags, follow the translation of the source word before them.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from vtrans.text.words import WORD, unwrapped
 from vtrans.translate.wording.protection import Span
 
 DEEPEST = 50  # nested elements; deeper tags count as single tags
-RUN = "run "  # with which the names of elements begin that have text only, in a document with `cover`
-PASSES = 10  # over the elements, to join sentences; what is still crossed then is one sentence
+RUN = "run "  # begins the names of elements that contain only text, in a document with `cover`
+PASSES = 10  # over the elements, to join sentences; if some are still crossed then, all become one sentence
 
 _END_PUNCTUATION, _PUNCTUATION = re.compile(r"(?<![^\w\s])[^\w\s]+$"), re.compile(r"[^\w\s]+")
 
 
 @dataclass(frozen=True)
 class Item:
-    """A part of a document: `raw` as it was written, `text` that it stands for. An opening and a closing tag match if
-    they have the same name. An atom stands for words, such as a placeholder or an image: the model sees a code for it
-    (`vtrans.translate.wording.protection`) and places it, while a point follows the word before it. `inner` are the
-    items of a part that is a text of its own, such as a note."""
+    """A part of a document: `raw` is how it was written, and `text` what it stands for. An opening and a closing tag
+    match if they have the same name. An atom, such as a placeholder or an image, stands for words: the model sees a
+    code for it (`vtrans.translate.wording.protection`) and places it. A point, in contrast, follows the word before it.
+    `inner` has the items of a part that contains a text of its own, such as a note."""
 
     kind: Literal["text", "open", "close", "point", "atom", "break"]
     raw: str
@@ -45,8 +45,8 @@ class Item:
 
 @dataclass
 class Node:
-    """An element, or a single tag, in the text of a segment: `begin` and `end` are where its tags stand, `first` and
-    `last` where its first word begins and its last one ends."""
+    """An element, or a single tag, in the text of a segment: `begin` and `end` are the places of its tags, `first` is
+    where its first word begins, and `last` where its last one ends."""
 
     begin: int
     opening: str
@@ -78,9 +78,8 @@ class Sentence:
 
 
 class Segment:
-    """The text between two breaks. With `cover`, all words of a translation are put into elements, and atoms between
-    these, which the documents of word processors need. A line end in markup is white space, so that it usually splits
-    nothing."""
+    """The text between two breaks. With `cover`, which word processors need, all words of a translation are put into
+    elements, and atoms between these. A line end in markup is whitespace, and usually splits nothing."""
 
     def __init__(
         self,
@@ -136,8 +135,7 @@ class Segment:
         return Sentence(*span, words, " ".join(unwrapped(self.text[slice(*span)]).split()), nodes)
 
     def joined(self, translations: Sequence[tuple[str, Links]]) -> str:
-        """Returns the segment with these translations of its sentences. The links are needed for a sentence with
-        elements only."""
+        """Returns the segment with these translations of its sentences. Only sentences with elements need the links."""
         if not self.sentences:
             return self._raw
         parts: list[str | int] = []  # text and tags as they are written, and numbers of sentences
@@ -158,7 +156,7 @@ class Segment:
             place, depth = max(place, mark), depth + change
         made = []
         for sentence, (a, b), (text, links) in zip(self.sentences, around, translations, strict=True):
-            stays = text == sentence.line  # with its white space, and as it is spelt
+            stays = text == sentence.line  # and keeps its whitespace and spelling
             if stays and not (sentence.nodes or a or b):
                 made.append(self._source(sentence.begin, sentence.end))
                 continue
@@ -184,7 +182,7 @@ class Segment:
 
     def _add(self, parts: list[str | int], begin: int, end: int, depth: int, around: list[list[str]]) -> None:
         """Adds text between sentences. If all text must be inside elements and none is open, it goes into those of the
-        sentence before or, at the beginning, of the one after."""
+        preceding sentence or, at the beginning, of the following one."""
         if depth or not self._cover:
             parts.append(self._source(begin, end))
             return
@@ -211,11 +209,11 @@ class _Placement:
         self.source_words, self.words, links = divided_words(source, sentence.words, edges, covered, text, links)
         self.begins = [begin for begin, _ in self.source_words]
         linked: dict[int, list[int]] = {}
-        self.linked: dict[int, list[int]] = {}  # the words of the translation that each word of the source has links to
+        self.linked: dict[int, list[int]] = {}  # for each source word, the words of the translation linked to it
         for i, j in links:
             linked.setdefault(j, []).append(i)
             self.linked.setdefault(i, []).append(j)
-        self.said: dict[int, list[int]] = {}  # the words of the translation that belong to each word of the source
+        self.said: dict[int, list[int]] = {}  # for each source word, the words of the translation that belong to it
         for j in range(len(self.words)):
             if sources := sorted(linked.get(j, ())):
                 self.said.setdefault(sources[len(sources) // 2], []).append(j)
@@ -258,13 +256,13 @@ class _Placement:
         yield self._written(self.text[place:end], parent)
 
     def _border(self, node: Node, last: int, first: int, following: Node) -> int:
-        """Returns where an element ends that ends with the word before `last`, and the `following` one begins, with the
-        word `first`. The white space between them is in the one that has some at its ends in the source."""
+        """Returns the border between an element whose words end before `last` and the `following` one, whose words
+        begin with `first`. The whitespace between them goes to the one that has some at its ends in the source."""
         inside, outside = ((one.first, one.last) == (one.begin, one.end) for one in (node, following))
         return self.words[last - 1][1] if inside and not outside else self.words[first][0]
 
     def _written(self, text: str, parent: Node | None) -> str:
-        """Returns text as it is written in an element. Where all words are in elements, atoms are outside them."""
+        """Returns text as it is written in an element. With `cover`, atoms are outside elements."""
         text = self._escape(text)
         if parent is None or not self.cover or not parent.name.startswith(RUN):
             return text
@@ -302,7 +300,7 @@ class _Placement:
         return [(begin, end, nodes[n]) for begin, end, n in sorted(places)]
 
     def _longest_run(self, words: Sequence[int]) -> tuple[int, int]:
-        """Returns the most words among these with none of other source words between them."""
+        """Returns the longest run of these words without words of other source words in between."""
         runs = [[words[0]]]
         for j in words[1:]:
             before = runs[-1][-1]
@@ -320,7 +318,7 @@ class _Placement:
         return range(max(0, bisect_right(self.begins, node.first) - 1), bisect_right(self.begins, node.last - 1))
 
     def _gap_of(self, node: Node, low: int, high: int) -> int:
-        """Returns the gap for an element without words of the translation."""
+        """Returns the gap where an element without words of the translation goes."""
         before = bisect_right(self.begins, max(node.begin - 1, 0)) - 1
         before_words = [j + 1 for j in self.said.get(before, ()) if low <= j < high]
         after = [j for j in self.said.get(before + 1, ()) if low <= j < high]
@@ -337,8 +335,7 @@ class _Placement:
         return node.begin == 0 or self.source[node.begin - 1].isspace()
 
     def _without_punctuation(self, node: Node, start: int, stop: int) -> tuple[int, int]:
-        """Returns the place of an element's words without punctuation that was outside it in the source, or that its
-        text there lacks."""
+        """Returns the place of an element's words, without punctuation that its source text does not have."""
         words = self._words_of(node)
         (begin, _), (_, end) = self.source_words[words.start], self.source_words[words.stop - 1]
         said = self.text[start:stop]
@@ -401,7 +398,7 @@ def _forest(items: Sequence[Item]) -> list[Node]:
 
 
 def _spelt(items: Sequence[Item], escape: Callable[[str], str]) -> list[tuple[int, str, str]]:
-    """Returns the texts that are not written as `escape` writes them: where each is, itself, and how it is written."""
+    """Returns the texts that `escape` would write differently: the place of each, the text, and how it is written."""
     places = accumulate((len(item.text) for item in items if item.kind == "text"), initial=0)
     texts = zip(places, (item for item in items if item.kind == "text"), strict=False)
     return [(at, item.text, item.raw) for at, item in texts if item.text and escape(item.text) != item.raw]
@@ -422,7 +419,7 @@ def _trimmed(text: str, begin: int, end: int) -> tuple[int, int]:
 
 
 def _joined(spans: list[tuple[int, int]], nodes: Sequence[Node]) -> list[tuple[int, int]]:
-    """Returns the sentences, joined where an element begins or ends inside one and reaches into another."""
+    """Returns the sentences, joined where an element crosses their border."""
     for _ in range(PASSES):
         begins = [begin for begin, _ in spans]
         cuts = [True] * len(spans)  # before each sentence

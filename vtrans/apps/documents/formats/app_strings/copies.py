@@ -1,5 +1,5 @@
-"""Files of strings in one language: a translation is a copy of the source file. What an earlier translation has stays,
-and only what it lacks is added."""
+"""Monolingual files of strings: a translation is a copy of the source file. Strings of an earlier translation stay, and
+only missing ones are added."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Edit = tuple[int, int, str]
 @dataclass
 class Node:
     """A string, a group of values, or another value: where it is, its key, its text if it is a string, and its members.
-    What separates it from the value before it begins at `before`. Only groups of JSON have a `kind`, `{` or `[`."""
+    The separator in front of it begins at `before`. Only groups of JSON have a `kind`, `{` or `[`."""
 
     begin: int
     end: int
@@ -35,7 +35,7 @@ class Node:
     kind: str = ""
 
     def get(self, key: str) -> Node | None:
-        """Returns the member with a key; of several the last one, as most programs do."""
+        """Returns the member with a key; if several have it, the last one, as most programs do."""
         return next((member for member in reversed(self.members) if member.key == key), None)
 
     def strings(self) -> Iterator[Node]:
@@ -47,21 +47,22 @@ class Node:
 
 @dataclass(frozen=True)
 class Copy:
-    """The text of a translation, and the bounds of the parts that are still to be translated; None means all."""
+    """The text of a translation, and the bounds of the parts that are not translated yet; None means all."""
 
     text: str
     bounds: list[int] | None = None
 
     def document(self, found: Iterable[Found], kind: Kind = "text") -> FilledDocument:
-        """Returns the translation as a document, with those of the found strings as slots that are not translated.
+        """Returns the translation as a document whose slots are those of the found strings that are not translated yet.
         `kind` says how they are written."""
         slots = [slot for place, slot in found if self.bounds is None or bisect_right(self.bounds, place) % 2]
         return FilledDocument(self.text, [slot for slot in slots if slot], kind, slots.count(None))
 
 
 def completed(source: str, ours: Node, translation: str, theirs: Node) -> Copy:
-    """Returns an earlier translation with the values of the source that it lacks, or has without text. `ours` and
-    `theirs` are the roots of the two. Raises DocumentError if they have different forms."""
+    """Returns an earlier translation, completed with the values of the source that it lacks or that are empty in it.
+    `ours` and `theirs` are the roots of the source and the translation. Raises DocumentError if they have different
+    forms."""
     if (theirs.members or theirs.text) and ours.kind != theirs.kind:
         raise DocumentError("The existing translation has another form than the file; delete it, or name another file.")
     newline = "\r\n" if "\r\n" in translation else "\n"
@@ -78,8 +79,8 @@ def completed(source: str, ours: Node, translation: str, theirs: Node) -> Copy:
 
 
 def _missing(source: str, ours: Node, theirs: Node) -> Iterator[Edit]:
-    """Yields how a group of the translation gets what it lacks: after the value that is before it in the source, or at
-    the end of the group. A language may have fewer plural forms."""
+    """Yields the edits that add missing values to a group of the translation: each after the value that precedes it in
+    the source, or else at the end of the group. A language may have fewer plural forms."""
     known, place = dict(_numbered(theirs)), theirs.members[-1].end
     for key, node in _numbered(ours):
         if not (other := known.get(key)):
@@ -99,7 +100,7 @@ def _missing(source: str, ours: Node, theirs: Node) -> Iterator[Edit]:
 
 
 def _numbered(group: Node) -> Iterator[tuple[tuple[str, int], Node]]:
-    """Yields the members with their keys, the repetitions of a key with different numbers."""
+    """Yields the members, each with its key and a number that tells repetitions of the key apart."""
     seen = Counter[str]()
     for member in group.members:
         yield (member.key, seen[member.key]), member

@@ -14,7 +14,7 @@ from vtrans.text.languages import Languages
 
 
 def ts_encoding(content: bytes) -> str:
-    """Returns the encoding of a Qt file. Raises DocumentError for a program or a video, whose names end like its."""
+    """Returns the encoding of a Qt file. Raises DocumentError for TypeScript or a video, whose file names end alike."""
     if b"<TS" not in content.replace(b"\0", b""):
         raise DocumentError("The file must be XML of Qt Linguist, with the root element TS, not TypeScript or a video.")
     return encoding(content)
@@ -23,9 +23,9 @@ def ts_encoding(content: bytes) -> str:
 def ts_document(
     text: str, language: str, *, target: str = "", overwrite: bool = False, existing: str | None = None
 ) -> Document:
-    """Returns a Qt file with its untranslated messages as slots, with `overwrite` all of them. A new translation is
-    unfinished, one from a memory is finished, and one that an existing translation has stays as it is there. Raises
-    DocumentError for a file that is no XML of Qt Linguist."""
+    """Returns a Qt file with its untranslated messages as slots, or with `overwrite` all of them. New translations are
+    marked as unfinished, those from a memory as finished; those in the `existing` file are kept. Raises DocumentError
+    if the file is not XML of Qt Linguist."""
     messages = _messages(_root(existing)) if existing is not None else ()
     kept = {key: translation.raw for key, translation, pairs in messages if not _is_empty(pairs)}
     slots = []
@@ -38,7 +38,7 @@ def ts_document(
 
 
 def ts_pairs(text: str, languages: Languages) -> Iterator[Paired]:
-    """Yields the translated messages of a Qt file. Raises DocumentError for a file that is no XML of Qt Linguist."""
+    """Yields the translated messages of a Qt file. Raises DocumentError if the file is not XML of Qt Linguist."""
     for _, translation, pairs in _messages(_root(text)):
         for sides in pairs:
             if sides[1].is_blank:
@@ -51,7 +51,7 @@ def ts_pairs(text: str, languages: Languages) -> Iterator[Paired]:
 
 
 def ts_languages(text: str) -> tuple[str, str]:
-    """Returns the languages of a Qt file: the source is English if it names no other."""
+    """Returns the languages of a Qt file. The source language is English if the file names none."""
     names = _root(text).attributes
     return names.get("sourcelanguage") or "en", names.get("language", "")
 
@@ -68,14 +68,14 @@ Pairs = list[tuple[Element, Element]]
 
 
 def _messages(element: Element, context: str = "") -> Iterator[tuple[tuple[str, ...], Element, Pairs]]:
-    """Yields the translations that are in use, each with what names it and its forms."""
+    """Yields the translations in use, each with its key and its forms."""
     for child in element.children:
         source, translation = child.child("source"), child.child("translation")
         if child.name == "context":
             yield from _messages(child, _inside(child, "name"))
         elif source and translation and translation.attributes.get("type") not in ("vanished", "obsolete"):
             forms = [form for form in translation.children if form.name == "numerusform"]
-            # Of `%n file(s)`, the first of several forms is for one file.
+            # The first of several forms of `%n file(s)` is for one file.
             endings = ["" if number == 0 and len(forms) > 1 else "s" for number in range(len(forms))]
             sources = [_with_ending(source, ending) for ending in endings] or [source]
             key = context, child.attributes.get("id", ""), source.inside, _inside(child, "comment")
