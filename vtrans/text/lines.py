@@ -39,7 +39,7 @@ codecs.register_error("vtrans.bad", lambda error: ("\udcff", cast(UnicodeDecodeE
 _CHUNK = 1 << 18
 _ODD = "\r\v\f\x1c-\x1e\x85\u2028\u2029"  # where str.splitlines and other tools end a line, too
 _BAD = "\udc80-\udcff"  # bytes that are not UTF-8, as the error handler surrogateescape writes them
-_LINE_END = re.compile(f"[\n{_ODD}]")
+_LINE_END, _ODD_LINE_END = re.compile(f"[\n{_ODD}]"), re.compile(f"[{_ODD}]")
 _UNUSUAL, _BAD_BYTE = re.compile(f"[{_ODD}{_BAD}]"), re.compile(f"[{_BAD}]")
 # The memory that unpacking an .xz file may take. `xz -9` needs 65 MB; a header can ask for 4 GB.
 _MOST_MEMORY = 1 << 30
@@ -137,41 +137,39 @@ def read_lines(
     without a byte order mark, and FileError if the stream is truncated or damaged.
     """
     report = report if report is not None else LineReport()
-    line, offset, is_start = 1, 0, True
+    line, offset = 1, 0  # of the block
     # read1 returns the bytes that have arrived; read(n) of a buffered pipe would wait for n bytes.
     blocks = _blocks(getattr(stream, "read1", stream.read), name, report)
     encoding, blocks = _as_utf8(blocks)
     for block in _whole_lines(blocks, name):
         text = block.decode("utf-8", "surrogateescape")
-        if is_start:
-            is_start = False
+        if line == 1:
             if unmarked := unmarked_encoding(block.partition(b"\n")[0]):
                 raise InputError(f"{name} must be UTF-8, but looks like {converted(unmarked)}.")
             # Concatenated files have several marks. Without any, text that was read and written reads the same.
             bare = text.lstrip("\ufeff")
-            offset += (len(text) - len(bare)) * len("\ufeff".encode(encoding))
+            offset = (len(text) - len(bare)) * len("\ufeff".encode(encoding))
             text = bare
-        lines = text.removesuffix("\n").split("\n") if text else []
-        if not _UNUSUAL.search(text):
-            yield from lines
-            line, offset = line + len(lines), offset + len(text.encode(encoding))
-            continue
-        for own in lines:
-            cleaned = own
-            if bad := _BAD_BYTE.search(own):
-                if on_bad_utf8 == "error":
-                    what = f"byte 0x{ord(bad[0]) & 0xFF:02x}" if encoding == "utf-8" else "half a character"
-                    raise InputError(
-                        f"{name}: line {line} is not {encoding.upper()}: {what} at byte offset "
-                        f"{offset + len(own[: bad.start()].encode(encoding))}; convert the file to UTF-8, or set "
-                        "`on_bad_utf8` to replace."
-                    )
-                cleaned = own.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-                report.replacements += cleaned.count("\ufffd") - own.count("\ufffd")
-            cleaned, odd = _LINE_END.subn(" ", cleaned.removesuffix("\r"))
+        is_unusual = _UNUSUAL.search(text)
+        bad = _BAD_BYTE.search(text) if is_unusual and on_bad_utf8 == "error" else None
+        good = text[: text.rfind("\n", 0, bad.start()) + 1] if bad else text
+        lines = good.removesuffix("\n").split("\n") if good else []
+        if is_unusual:
+            readable = good.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+            report.replacements += readable.count("\ufffd") - good.count("\ufffd")
+            cleaned, odd = _ODD_LINE_END.subn(" ", readable.replace("\r\n", "\n").removesuffix("\r"))
             report.odd_line_ends += odd
-            yield cleaned
-            line, offset = line + 1, offset + len(f"{own}\n".encode(encoding, "replace"))
+            lines = cleaned.split("\n")[: len(lines)]
+        yield from lines
+        if bad:
+            before = text[: bad.start()]
+            number, place = line + before.count("\n"), offset + len(before.encode(encoding))
+            what = f"byte 0x{ord(bad[0]) & 0xFF:02x}" if encoding == "utf-8" else "half a character"
+            raise InputError(
+                f"{name}: line {number} is not {encoding.upper()}: {what} at byte offset {place}; convert the file to "
+                "UTF-8, or set `on_bad_utf8` to replace."
+            )
+        line, offset = line + text.count("\n"), offset + len(text.encode(encoding, "replace"))
 
 
 def _blocks(read: Callable[[int], bytes], name: str, report: LineReport) -> Iterator[bytes]:
