@@ -29,10 +29,9 @@ import torch
 from vtrans.config import SearchConfig
 from vtrans.system.process_memory import manage_memory
 from vtrans.text.lines import open_bytes, read_lines
-from vtrans.translate.division import Division
 from vtrans.translate.loading import load
 from vtrans.translate.steps.line import lines_of
-from vtrans.translate.stream import translate_stream, workers_for
+from vtrans.translate.stream import Division, translate_stream, workers_for
 from vtrans.translate.translation import TranslateOptions
 
 BEAM, EXTRA = 4, 50

@@ -23,9 +23,8 @@ from vtrans.search.options import Mbr, Sampling
 from vtrans.storage.run_folder import RunFolder
 from vtrans.system.console import Console
 from vtrans.system.errors import InputError
-from vtrans.translate.division import Division
 from vtrans.translate.steps.line import Counts, lines_of
-from vtrans.translate.stream import translate_stream, translate_windows, workers_for, written
+from vtrans.translate.stream import Division, translate_stream, translate_windows, workers_for, written
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator
 
@@ -109,7 +108,7 @@ def test_any_number_of_processes_translates_as_one_does(
     name: str, begun: bool, processes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In float64, so that other batches change nothing. Some lines are blank, some are cut, some searched again."""
-    monkeypatch.setattr("vtrans.translate.windows.WINDOW_COST", 500)  # about ten lines
+    monkeypatch.setattr("vtrans.translate.stream.WINDOW_COST", 500)  # about ten lines
     lines = [*sentences(37), "a dog " * 20, "", "   ", *sentences(11, seed=2), "the park " * 30]
     prefixes = [word if line.strip() else "" for word, line in zip(itertools.cycle(WORDS), lines, strict=False)]
     expected, counts, warnings = streamed(lines, FORMS[name], 1, prefixes if begun else None)
@@ -170,7 +169,7 @@ def test_there_are_no_more_processes_than_lines() -> None:
 def test_a_writer_that_waits_stops_the_reader_and_one_that_ends_stops_everything(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("vtrans.translate.windows.WINDOW_COST", 100)
+    monkeypatch.setattr("vtrans.translate.stream.WINDOW_COST", 100)
     before, read = set(threading.enumerate()), 0
 
     def lines() -> Iterator[str]:

@@ -24,8 +24,8 @@ from vtrans.text.languages import Languages
 from vtrans.text.piece_table import pack
 from vtrans.text.vocabulary import EOS_ID, FORMALITY, Formality, Vocabulary
 from vtrans.text.words import words_of_ids, words_of_line
-from vtrans.translate.division import Division
 from vtrans.translate.steps.line import Line
+from vtrans.translate.stream import Division
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vtrans.translate import windows as module
+from vtrans.translate import stream as module
 from vtrans.translate.steps.line import Line, lines_of
-from vtrans.translate.windows import Windows, cost_of
+from vtrans.translate.stream import LINE_COST, Windows, size_of
 
 
 def texts(window: Iterable[Line]) -> list[str]:
@@ -19,7 +19,7 @@ def texts(window: Iterable[Line]) -> list[str]:
 
 @pytest.mark.parametrize(("parts", "complete"), [(1, True), (3, True), (2, False)])
 def test_windows_hold_every_line_in_order(parts: int, complete: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "WINDOW_COST", 7 * cost_of(Line(1, "12")))
+    monkeypatch.setattr(module, "WINDOW_COST", 7 * (3 + LINE_COST))
     lines = [str(i) for i in range(10, 60)]
     found = [texts(window) for window in Windows(lines_of(lines), parts, complete=complete)]
     assert [line for window in found for line in window] == lines
@@ -32,7 +32,8 @@ def test_windows_hold_every_line_in_order(parts: int, complete: bool, monkeypatc
 def test_few_lines_are_divided_without_loss(lines: list[str], parts: int) -> None:
     found = list(Windows(lines_of(lines), parts))
     assert [line.text for window in found for line in window] == lines
-    assert not lines or sum(map(cost_of, found[0][:-1])) * parts < sum(map(cost_of, lines_of(lines)))
+    costs = [size_of(line) + LINE_COST for line in lines_of(lines)]
+    assert not lines or sum(costs[: len(found[0]) - 1]) * parts < sum(costs)
 
 
 def test_lines_that_have_arrived_are_handed_out_unless_all_will_arrive() -> None:

@@ -20,8 +20,8 @@ from vtrans.system.signals import ended_by_signals
 from vtrans.text.lines import OnBadUtf8
 
 if TYPE_CHECKING:
-    from vtrans.translate.division import Division
     from vtrans.translate.steps.line import Counts
+    from vtrans.translate.stream import Division
     from vtrans.translate.translation import TranslateOptions
     from vtrans.translate.translator import Translator
 
@@ -107,7 +107,7 @@ class Text:
     def division(self, processes: int | None, threads: int | None) -> Division:
         """Returns the processes and threads that will translate. Raises InputError if the number that the user chose is
         not possible, and under torchrun."""
-        from vtrans.translate.division import divide
+        from vtrans.translate.stream import divide
 
         if (world := int(os.environ.get("WORLD_SIZE", "1"))) > 1:
             raise InputError(

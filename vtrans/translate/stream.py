@@ -13,22 +13,28 @@ import json
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, nullcontext
+from dataclasses import dataclass
 from typing import Any, BinaryIO, TypeVar
 
-from vtrans.config.threads import set_threads
+from vtrans.config.threads import check_processes, default_processes, set_threads, why_not_forked
+from vtrans.config.threads import threads as usual_threads
 from vtrans.engines.alignments import pharaoh
+from vtrans.engines.engine import Engine
 from vtrans.system.errors import VtransError
+from vtrans.system.process_memory import available_memory
 from vtrans.system.signals import uninterrupted
 from vtrans.system.workers import Tell, WorkerPool
 from vtrans.text.lines import write_line
-from vtrans.translate.division import Division
 from vtrans.translate.steps.line import Counts, Line
 from vtrans.translate.translation import Form, TranslateOptions, Translation
 from vtrans.translate.translator import DEFAULT_OPTIONS, Translator
-from vtrans.translate.windows import Windows, size_of
+
+LINE_COST = 32  # a line costs about as much as 32 more bytes of text
+WINDOW_COST = 200_000  # 2,000 lines of 68 bytes: enough for batches of similar length, few enough to wait for
 
 T = TypeVar("T")
 Make = Callable[[Sequence[Line], TranslateOptions], T]
@@ -113,7 +119,110 @@ def rendered(source: str, translations: Sequence[Translation], form: Form) -> It
         yield "\t".join((*(f"{number:.6f}" for number in numbers[form]), *alignment, t.text))
 
 
+# Windows of lines.
+
+
+class Windows(Iterator[Sequence[Line]]):
+    """Lines in windows of about WINDOW_COST or less, in order; only a single line may cost much more.
+
+    A thread reads lines that cost `parts` windows ahead, and a window takes one part of the lines that are ahead. If
+    the input is not `complete`, these are the lines that have arrived, at least one. Otherwise the thread reads as far
+    as it may before, so that windows do not depend on time. An exception while reading is raised after the lines before
+    it. One thread at a time may ask for the next window.
+    """
+
+    def __init__(self, lines: Iterable[Line], parts: int = 1, *, complete: bool = True) -> None:
+        self._parts, self._complete = parts, complete
+        self._ahead: deque[tuple[Line, int]] = deque()  # with their costs, in bytes of text
+        self._cost, self._most = 0, parts * WINDOW_COST  # of the lines ahead
+        self._end: BaseException | None = None
+        self._changed = threading.Condition()
+        threading.Thread(target=self._read, args=(lines,), daemon=True).start()
+
+    def _read(self, lines: Iterable[Line]) -> None:
+        end: BaseException = StopIteration()
+        try:
+            for line in lines:
+                with self._changed:
+                    self._changed.wait_for(lambda: self._end or self._cost < self._most)
+                    if self._end:
+                        return
+                    cost = size_of(line) + LINE_COST
+                    self._ahead.append((line, cost))
+                    self._cost += cost
+                    if not self._complete or self._cost >= self._most:
+                        self._changed.notify_all()
+        except BaseException as error:
+            end = error
+        with self._changed:
+            self._end = self._end or end
+            self._changed.notify_all()
+
+    def __next__(self) -> Sequence[Line]:
+        with self._changed:
+            self._changed.wait_for(lambda: self._end or (self._cost >= self._most if self._complete else self._ahead))
+            if self._end and not self._ahead:
+                raise self._end
+            window: list[Line] = []
+            whole = self._cost
+            while self._ahead and (whole - self._cost) * self._parts < whole:
+                line, cost = self._ahead.popleft()
+                window.append(line)
+                self._cost -= cost
+            self._changed.notify_all()
+            return window
+
+    def close(self) -> None:
+        """Drops the remaining lines, and ends the thread at its next line."""
+        with self._changed:
+            self._ahead.clear()
+            self._end = self._end or StopIteration()
+            self._changed.notify_all()
+
+
+def size_of(line: Line) -> int:
+    """Returns the bytes of a line with its line end."""
+    return len(line.text.encode("utf-8", "surrogatepass")) + 1
+
+
 # Copies of this process.
+
+
+@dataclass(frozen=True)
+class Division:
+    """How translating on a CPU is divided between processes and threads."""
+
+    processes: int
+    threads: int  # of each
+    asked: bool  # whether the user chose the number of processes
+
+    def copies(self, engine: Engine) -> int:
+        """Returns the number of copies of this process that translate, 0 if it translates itself. Raises InputError if
+        the user wants several, but the model is not on the CPU."""
+        if self.processes == 1:
+            return 0
+        if engine.device == "cpu":
+            return self.processes
+        if self.asked:
+            check_processes(self.processes, f"the model is on {engine.device}")
+        set_threads(self.processes * self.threads)
+        return 0
+
+
+def divide(processes: int | None, threads: int | None, reason: str = "", *, prefer_one: bool = False) -> Division:
+    """Returns the processes that will translate on a CPU, and gives this process the threads with which they compute.
+
+    `reason` says why only one process can translate, and is empty if several can; `prefer_one` makes one the default.
+    Raises InputError if the number that the user chose is not possible.
+    """
+    reason = reason or why_not_forked()
+    check_processes(processes, reason)
+    set_threads(threads)
+    alone = reason or prefer_one or threads
+    number = processes or (1 if alone else default_processes(usual_threads(), available_memory()))
+    if number > 1:
+        set_threads(1)  # kernels are chosen for what the copies will use
+    return Division(number, threads or usual_threads(), processes is not None)
 
 
 def workers_for(

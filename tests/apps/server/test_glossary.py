@@ -13,8 +13,8 @@ from vtrans.apps.server.batching import RequestOptions
 from vtrans.apps.server.libretranslate import SEARCH_KEYS
 from vtrans.apps.server.models import workers_for
 from vtrans.system.errors import InputError
-from vtrans.translate.division import Division
 from vtrans.translate.steps.line import Line
+from vtrans.translate.stream import Division
 from vtrans.translate.wording.glossary import Glossary, pair_of
 
 GLOSSARY = {"dog": "Hund|Hunde", "cat": "Katze"}

@@ -32,8 +32,8 @@ from vtrans.storage.run_folder import RunFolder
 from vtrans.system.console import Console
 from vtrans.system.errors import FileError
 from vtrans.translate.confidence import FEATURES, Calibration, Logistic, hashes, made_with
-from vtrans.translate.division import Division
 from vtrans.translate.loading import load
+from vtrans.translate.stream import Division
 
 SENTENCE = "The big dog sees me today."
 

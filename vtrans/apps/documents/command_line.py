@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from vtrans.apps.documents.pairs import PairCollector
     from vtrans.apps.documents.remembered import Remembered
     from vtrans.apps.documents.translating import Answers, Groups, Nbest
-    from vtrans.translate.division import Division
     from vtrans.translate.steps.line import Line
+    from vtrans.translate.stream import Division
     from vtrans.translate.translation import TranslateOptions
     from vtrans.translate.translator import Translator
 

@@ -16,8 +16,8 @@ from vtrans.system.errors import InputError
 from vtrans.system.workers import DiedError, Tell, WorkerPool
 from vtrans.text.languages import Languages
 from vtrans.translate.confidence import Calibration
-from vtrans.translate.division import Division
 from vtrans.translate.steps.line import Line
+from vtrans.translate.stream import Division
 from vtrans.translate.translation import TranslateOptions, Translation
 from vtrans.translate.translator import Translator
 from vtrans.translate.wording.glossary import Glossary

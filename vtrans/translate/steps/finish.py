@@ -33,16 +33,12 @@ class Finish:
             if self._least and not line.counts.known:
                 line.counts.doubtful = int(self._is_doubtful(line.translations[0]))
                 line.translations = [t.blank() if self._is_doubtful(t) else t for t in line.translations]
-            self._check(line)
+            if line.wording != NO_WORDING and (unmet := line.wording.unmet(line.translations[0].text)):
+                line.counts.unmet = 1
+                line.warnings.append(f"line {line.number}: its translation does not obey the constraint {unmet[0]!r}")
 
     def _is_doubtful(self, translation: Translation) -> bool:
         return (translation.confidence or 0.0) < self._least
-
-    def _check(self, line: Line) -> None:
-        """Counts a line whose best translation does not obey its constraints or lacks a term, and warns of it."""
-        if line.wording != NO_WORDING and (unmet := line.wording.unmet(line.translations[0].text)):
-            line.counts.unmet = 1
-            line.warnings.append(f"line {line.number}: its translation does not obey the constraint {unmet[0]!r}")
 
 
 def _without_equal(translations: Sequence[Translation]) -> list[Translation]:

@@ -82,7 +82,7 @@ def serve(
     from vtrans.apps.server.models import workers_for
     from vtrans.apps.server.running import listen, run, url_of
     from vtrans.apps.server.service import Service
-    from vtrans.translate.division import divide
+    from vtrans.translate.stream import divide
 
     keys = Keys(api_keys) if api_keys else None
     access = Access(keys, cors or (), trusted_proxy or (), public_url, allowed_hosts or (), host)
