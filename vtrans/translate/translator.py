@@ -24,6 +24,7 @@ from vtrans.translate.steps.line import Constraints, Counts, Line, lines_of
 from vtrans.translate.steps.steps import Steps, StepsOfEngine
 from vtrans.translate.translation import TranslateOptions, Translation
 from vtrans.translate.wording.glossary import NOTHING, Beside
+from vtrans.translate.wording.phrases import NO_WORDING
 
 WINDOW = 2000  # lines sorted together: enough for batches of similar length, few enough to wait for
 DEFAULT_OPTIONS = TranslateOptions()
@@ -141,7 +142,7 @@ class Translator:
         at the end.
         """
         steps = self._steps(options)
-        if any(line.constraints for line in lines):
+        if any(line.wording != NO_WORDING for line in lines):
             self._check_phrases("constraints", options)
         with self._in_turn(lines):
             for step in steps.before:

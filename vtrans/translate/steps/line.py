@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from vtrans.system.errors import InputError
-from vtrans.translate.wording.phrases import NO_WORDING, Wording
+from vtrans.translate.wording.phrases import NO_WORDING, Wording, wording_of
 
 if TYPE_CHECKING:
     from vtrans.data.matches import Match
@@ -81,7 +81,8 @@ class Line:
     text: str
     prefix: str = ""
     """The beginning of the translation; blank for any."""
-    constraints: Constraints = field(default_factory=dict)
+    wording: Wording = NO_WORDING
+    """Required and forbidden wording, as the model sees it."""
     match: Match | None = None
     """The translation of a similar line, for a model that has learned to use it."""
 
@@ -91,8 +92,6 @@ class Line:
     """Functions that undo the changes of the steps in a translation; the last one is called first."""
     codes: Mapping[str, str] = field(init=False, default_factory=dict)
     """The protected text that each code in `model_input` represents."""
-    wording: Wording = field(init=False, default=NO_WORDING)
-    """Required and forbidden wording, as the model sees it."""
     terms: Sequence[Term] = field(init=False, default=())
     """The terms of a glossary in `model_input`."""
     before: list[int] = field(init=False, default_factory=list)
@@ -110,7 +109,7 @@ class Line:
             self.prefix = ""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Line, (self.number, self.text, self.prefix, self.constraints, self.match)
+        return Line, (self.number, self.text, self.prefix, self.wording, self.match)
 
     @property
     def asked(self) -> str:
@@ -144,7 +143,7 @@ def lines_of(
     first: int = 1,
 ) -> Iterator[Line]:
     """Yields lines with their prefixes and constraints. `first` is the number of the first one. Raises InputError for
-    unequal numbers of them."""
+    unequal numbers of them, and as `wording_of`."""
     given = {"prefixes": prefixes, "constraints": constraints}
     rest: dict[str, Iterator[Any]] = {name: iter(values) for name, values in given.items() if values is not None}
     number = first - 1
@@ -154,7 +153,8 @@ def lines_of(
             if value is None:
                 lines = number - first
                 raise InputError(f"there are {lines:,} {name}, but more lines; give one per line, blank for none.")
-        yield Line(number, text, asked.get("prefixes", ""), asked.get("constraints", {}))
+        wording = wording_of(asked["constraints"], text, number) if asked.get("constraints") else NO_WORDING
+        yield Line(number, text, asked.get("prefixes", ""), wording)
     lines = number - first + 1
     for name, values in rest.items():
         if extra := sum(1 for _ in values):

@@ -1,4 +1,4 @@
-"""First step: reads what users ask for, and takes translations from a translation memory."""
+"""First step, if there is a translation memory: takes translations from it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import partial
 from vtrans.data.matches import Known, Match
 from vtrans.translate.steps.line import Line
 from vtrans.translate.translation import Translation
-from vtrans.translate.wording.phrases import NO_WORDING, wording_of
+from vtrans.translate.wording.phrases import NO_WORDING
 
 
 class Remember:
@@ -21,8 +21,6 @@ class Remember:
 
     def __call__(self, lines: Sequence[Line]) -> None:
         for line in lines:
-            if line.constraints:
-                line.wording = wording_of(line.constraints, line.text, line.number)
             asked = line.prefix or line.wording != NO_WORDING
             if self._known and not asked and (known := self._known(line.text)) is not None:
                 line.model_input, line.counts.known = "", 1

@@ -69,7 +69,7 @@ class StepsOfEngine:
         drawn, languages = options.sampling is not None, self._languages(options.to)
         can_require, compares = search.can_require_phrases and not drawn, options.check_numbers and not options.raw
         glossary = self._glossary(options, required=can_require)
-        before: list[Step] = [Remember(options.known, options.match)]
+        before: list[Step] = [Remember(options.known, options.match)] if options.known or options.match else []
         before.append(Normalise(src_vocab, self._beside.spellings, raw=options.raw))
         pair = self._pair if self._has_codes else None
         copied = None if options.raw else CopiedText(src_vocab, tgt_vocab, pair)
