@@ -9,9 +9,8 @@ from vtrans.engines.alignments import Links
 from vtrans.engines.engine import Source
 from vtrans.text.languages import Languages
 from vtrans.text.vocabulary import Vocabulary
-from vtrans.translate.steps.copied import CopiedText
 from vtrans.translate.steps.line import Line
-from vtrans.translate.steps.protect import Protect
+from vtrans.translate.steps.protect import CopiedText, Protect
 from vtrans.translate.steps.recase import Recase
 from vtrans.translate.translation import TranslateOptions, Translation
 from vtrans.translate.translator import Translator

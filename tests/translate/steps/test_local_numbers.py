@@ -5,9 +5,8 @@ from typed_lines import undone, vocabulary_of
 
 from vtrans.storage.pair_counts import PairCounts
 from vtrans.text.languages import Languages
-from vtrans.translate.steps.copied import CopiedText
 from vtrans.translate.steps.line import Line
-from vtrans.translate.steps.protect import Protect, both_marks, with_marks
+from vtrans.translate.steps.protect import CopiedText, Protect, both_marks, with_marks
 from vtrans.translate.translation import Translation
 
 SWISS = PairCounts({}, {}, {"decimal": {".": 50}, "group": {"’": 50}})

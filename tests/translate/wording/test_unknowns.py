@@ -5,10 +5,9 @@ import time
 import pytest
 from typed_lines import LATIN, READ, passed, translated, undone, vocabulary_of
 
-from vtrans.translate.steps.copied import CopiedText
 from vtrans.translate.steps.finish import Finish
 from vtrans.translate.steps.line import Line
-from vtrans.translate.steps.protect import Protect
+from vtrans.translate.steps.protect import CopiedText, Protect
 from vtrans.translate.translation import TranslateOptions, Translation
 from vtrans.translate.wording.protection import Protection
 
