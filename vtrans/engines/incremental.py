@@ -56,7 +56,7 @@ class IncrementalDecoder:
         src_BS = torch.tensor([[*s] + [pad_id] * (S - len(s)) for s in sources])
         keep_BS = torch.arange(S) < torch.tensor(lengths)[:, None]
         src_BS, keep_BS = to_device(src_BS, self.device), to_device(keep_BS, self.device)
-        return self.model.source(src_BS, keep_BS, lengths)
+        return self.model.source_cache(src_BS, keep_BS, lengths)
 
     @torch.inference_mode()
     def step(self, cache: Cache, tokens_BK: Ints, live_r: Ints, best: int | None = None) -> Iterator[LogprobBlock]:

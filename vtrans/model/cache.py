@@ -92,7 +92,7 @@ class Slots:
         """The number of slots in use, the same for all sentences."""
         return self.attended_BKn.shape[2]
 
-    def layers(self) -> list[LayerSlots]:
+    def begin_step(self) -> list[LayerSlots]:
         """Returns each layer's part for this step."""
         if self._layers is None:
             self._layers = self._sliced(torch.empty(0, dtype=torch.long, device=self.device))
@@ -185,7 +185,7 @@ class DecoderSlots(Slots):
         self.itself_KK = torch.eye(width, dtype=torch.bool, device=device)
         self.next_B = torch.empty(0, dtype=torch.long, device=device)  # the first slot that was never taken
 
-    def layers(self) -> list[LayerSlots]:
+    def begin_step(self) -> list[LayerSlots]:
         """Takes a slot for each row's newest subword, and returns each layer's part for this step."""
         B, K = self.attended_BKn.shape[:2]
         slots_BK = self._free_slots() if self.reuse_slots else self._next_slots()
@@ -248,7 +248,7 @@ class States:
         self.width = width
         self.states_LBKD = torch.empty(1, 0, width, 1, device=device)
 
-    def layers(self) -> list[Tensor]:
+    def begin_step(self) -> list[Tensor]:
         return list(self.states_LBKD.unbind())
 
     def reorder(self, parents_BK: Tensor) -> None:
@@ -292,8 +292,8 @@ class Cache:
         """Begins a step. Returns each layer's part."""
         self.positions = [position + 1 for position in self.positions]
         self.position_B += 1
-        histories: Sequence[LayerSlots | Tensor] = self.history.layers()
-        memories = [None] * len(histories) if self.memory is None else self.memory.layers()
+        histories: Sequence[LayerSlots | Tensor] = self.history.begin_step()
+        memories = [None] * len(histories) if self.memory is None else self.memory.begin_step()
         return [LayerCache(*parts) for parts in zip(histories, memories, strict=True)]
 
     def reorder(self, parents_BK: Tensor) -> None:

@@ -124,11 +124,13 @@ class Transformer(Module):
             history = States(width, device)
         return Cache(history, None if config.architecture == "decoder-only" else Slots(width, device), device)
 
-    def source(self, src_BS: Tensor, keep_BS: Tensor, lengths: Sequence[int]) -> SourceCache:
+    def source_cache(self, src_BS: Tensor, keep_BS: Tensor, lengths: Sequence[int]) -> SourceCache:
         """Returns what a cache keeps of new sentences, for `Cache.admit`; `lengths` are those of the sources."""
         memory_BSD, attended_BS = self.encode(src_BS, keep_BS), self.attended(keep_BS)
         rotary_SD = self.tgt_positions(src_BS.shape[1]) if self.tgt_positions.turns else None
-        return SourceCache(self.decoder.source(memory_BSD, attended_BS, rotary_SD), attended_BS, lengths)
+        return SourceCache(
+            self.decoder.source_keys_and_values(memory_BSD, attended_BS, rotary_SD), attended_BS, lengths
+        )
 
     def step(self, tokens_BK: Tensor, cache: Cache) -> Tensor:
         """Returns the decoder's output [B, K, D] at the newest subword of each row, and adds it to the cache."""
@@ -200,16 +202,16 @@ class Stack(Module, Generic[Layer]):
         self,
         x_BTD: Tensor,
         rotary_TD: Tensor | None,
-        *source: Tensor,
+        *context: Tensor,
         caches: Sequence[LayerCache] | None = None,
         recorder: Recorder | None = None,
     ) -> Tensor:
-        """Returns the output of the last layer [B, T, D]. `source` is the mask and, for a layer with cross-attention,
+        """Returns the output of the last layer [B, T, D]. `context` is the mask and, for a layer with cross-attention,
         the memory; layers with caches need neither."""
         for number, layer in enumerate(self.layers):
             cache = None if caches is None else caches[number]
             recording = recorder if recorder is not None and number in recorder.layers else None
-            x_BTD = layer(x_BTD, rotary_TD, *source, cache=cache, recorder=recording)
+            x_BTD = layer(x_BTD, rotary_TD, *context, cache=cache, recorder=recording)
         return x_BTD
 
     def step(self, x_BKD: Tensor, rotary_B1D: Tensor | None, caches: Sequence[LayerCache]) -> Tensor:
@@ -249,7 +251,7 @@ class Decoder(Stack[DecoderLayer]):
         """Returns the output [B, T, D]."""
         return self.final_norm(self.through(x_BTD, rotary_TD, keep_BS[:, None, None], memory_BSD, recorder=recorder))
 
-    def source(self, memory_BSD: Tensor, keep_BS: Tensor, rotary_SD: Tensor | None) -> Tensor:
+    def source_keys_and_values(self, memory_BSD: Tensor, keep_BS: Tensor, rotary_SD: Tensor | None) -> Tensor:
         """Returns each layer's keys and values of the memory [L, 2, B, H, S, d]."""
         return torch.stack([torch.stack(layer.cross_attention.keys_values(memory_BSD)) for layer in self.layers])
 
@@ -288,7 +290,7 @@ class DecoderOnly(Stack[EncoderLayer]):
         x_BnD = self.through(x_BnD, rotary_BnD, keep_B1nn, recorder=recorder)
         return self.final_norm(x_BnD[:, keep_BS.shape[1] :])
 
-    def source(self, memory_BSD: Tensor, keep_BS: Tensor, rotary_SD: Tensor | None) -> Tensor:
+    def source_keys_and_values(self, memory_BSD: Tensor, keep_BS: Tensor, rotary_SD: Tensor | None) -> Tensor:
         """Returns each layer's keys and values of the source [L, 2, B, H, S, d]."""
         prefill = Prefill(self.keep(keep_BS, 0))
         self.through(memory_BSD, rotary_SD, caches=[LayerCache(prefill, None)] * len(self.layers))

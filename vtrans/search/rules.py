@@ -6,6 +6,10 @@ rules, and know none of them. A new rule is a class with the methods of Rule. If
 `rules_of` makes it from the search settings; if it holds for one sentence, it is one of `Source.rules`, which the
 reader of sources and the check of translations fill.
 
+engines/compiled/definitions.txt has a digest of this file, because compiled code has three of the rules. After a change
+here, torch runs every model until `python -m vtrans.engines.compiled.definitions` has written the digests again. A rule
+that `rules_of` does not make may have a file of its own, as in avoid.py and digits.py, which has no digest.
+
 Legend: n rows of a block, T tokens so far, V vocabulary, v columns of a block, x pairs of a row and a token, G n-gram.
 """
 

@@ -108,8 +108,8 @@ def _compiled(engine: str | None, precision: str | None, device: str, console: C
     try:
         if changed := changed_files():
             files = ", ".join(f"vtrans/{name}" for name in changed)
-            renewed = "if it does, run `python -m vtrans.engines.compiled.definitions`"
-            raise CompilerError(f"decoder.cpp does not have the changes to {files} ({renewed})")
+            renewed = "if both compute the same, run `python -m vtrans.engines.compiled.definitions`"
+            raise CompilerError(f"decoder.cpp has not been compared with {files} since a change; {renewed}")
         return compiled_decoder(console)
     except CompilerError as error:
         if engine or find_spec("torch") is None:
