@@ -137,7 +137,8 @@ def read_lines(
     without a byte order mark, and FileError if the stream is truncated or damaged.
     """
     report = report if report is not None else LineReport()
-    line, offset = 1, 0  # of the block
+    line = 1  # the first one of the block
+    offset = 0  # of the block, in bytes
     # read1 returns the bytes that have arrived; read(n) of a buffered pipe would wait for n bytes.
     blocks = _blocks(getattr(stream, "read1", stream.read), name, report)
     encoding, blocks = _as_utf8(blocks)
@@ -163,13 +164,15 @@ def read_lines(
         yield from lines
         if bad:
             before = text[: bad.start()]
-            number, place = line + before.count("\n"), offset + len(before.encode(encoding))
+            number = line + before.count("\n")
+            place = offset + len(before.encode(encoding))
             what = f"byte 0x{ord(bad[0]) & 0xFF:02x}" if encoding == "utf-8" else "half a character"
             raise InputError(
                 f"{name}: line {number} is not {encoding.upper()}: {what} at byte offset {place}; convert the file to "
                 "UTF-8, or set `on_bad_utf8` to replace."
             )
-        line, offset = line + text.count("\n"), offset + len(text.encode(encoding, "replace"))
+        line += text.count("\n")
+        offset += len(text.encode(encoding, "replace"))
 
 
 def _blocks(read: Callable[[int], bytes], name: str, report: LineReport) -> Iterator[bytes]:

@@ -115,8 +115,10 @@ def rendered(source: str, translations: Sequence[Translation], form: Form) -> It
         return
     for t in translations:
         numbers = {"text": (), "scores": (t.score,), "tsv": (t.logprob, t.score), "confidence": (t.confidence or 0.0,)}
-        alignment = [] if t.alignment is None else [pharaoh(t.alignment)]
-        yield "\t".join((*(f"{number:.6f}" for number in numbers[form]), *alignment, t.text))
+        columns = [f"{number:.6f}" for number in numbers[form]]
+        if t.alignment is not None:
+            columns.append(pharaoh(t.alignment))
+        yield "\t".join((*columns, t.text))
 
 
 # Windows of lines.
@@ -134,7 +136,8 @@ class Windows(Iterator[Sequence[Line]]):
     def __init__(self, lines: Iterable[Line], parts: int = 1, *, complete: bool = True) -> None:
         self._parts, self._complete = parts, complete
         self._ahead: deque[tuple[Line, int]] = deque()  # with their costs, in bytes of text
-        self._cost, self._most = 0, parts * WINDOW_COST  # of the lines ahead
+        self._cost = 0  # of the lines ahead
+        self._most = parts * WINDOW_COST
         self._end: BaseException | None = None
         self._changed = threading.Condition()
         threading.Thread(target=self._read, args=(lines,), daemon=True).start()

@@ -62,13 +62,19 @@ class _PlainBatch(SearchBatch):
     pointer: int | None = None
 
     def __init__(self, decoder: CompiledDecoder, task: SearchTask) -> None:
-        config, rules = task.config, task.rules.common
+        config = task.config
         super().__init__(task, min(config.batch_tokens, THREAD_TOKENS * threads()))
         self.decoder, self.library = decoder, decoder.library
         self.state = CompiledState(decoder.compiled, config.beam)
         self.endings = (Ending * task.nbest)()
-        suppressed = [id for rule in rules if isinstance(rule, Suppressed) for id in rule.tokens]
-        begin = [id for rule in rules if isinstance(rule, Begin) for id in rule.tokens]
+        suppressed, begin, min_length = list[int](), list[int](), 0
+        for rule in task.rules.common:
+            if isinstance(rule, Suppressed):
+                suppressed += rule.tokens
+            elif isinstance(rule, Begin):
+                begin += rule.tokens
+            elif isinstance(rule, MinimumLength):
+                min_length = max(min_length, rule.steps)
         self.request = Request(  # the search refers to its arrays
             alpha=config.alpha,
             suppressed=(ctypes.c_int64 * len(suppressed))(*suppressed),
@@ -79,7 +85,7 @@ class _PlainBatch(SearchBatch):
             nbest=task.nbest,
             stop=STOPS.index(config.stop),
             by_length=config.length_penalty == "length",
-            min_length=max((rule.steps for rule in rules if isinstance(rule, MinimumLength)), default=0),
+            min_length=min_length,
             bos=task.bos_id,
             eos=task.eos_id,
         )

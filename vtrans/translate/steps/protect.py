@@ -69,12 +69,14 @@ class Protect:
     def __call__(self, lines: Sequence[Line]) -> None:
         for line in lines:
             text = line.model_input
-            spans, within = list(self._protection.spans(text)) if self._protection else [], (0, len(text))
+            whole = within = 0, len(text)
+            spans = list(self._protection.spans(text)) if self._protection else []
             if reads := self._copied and not self._copied.src_vocab.names_language(line.text):
                 within = within if line.prefix else self._copied.sentence_in(text, spans)
                 spans = self._copied.added_to(spans, text, within)
-            own, coded = text, None
-            if spans or within != (0, len(text)):
+            own = text  # without what is copied
+            coded = None
+            if spans or within != whole:
                 coded = masked(text, spans, asked=f"{line.asked}\n{self._codes_of_terms}", within=within)
                 own = "".join(coded.own)
             if (reads or spans) and self._is_copied(line, own):
@@ -145,7 +147,8 @@ class CopiedText:
     """
 
     def __init__(self, src_vocab: Vocabulary, tgt_vocab: Vocabulary, pair: PairCounts | None = None) -> None:
-        self.src_vocab, self._tgt_vocab = src_vocab, tgt_vocab
+        self.src_vocab = src_vocab
+        self._tgt_vocab = tgt_vocab
         self._kinds: list[Callable[[str, int, int], Iterable[Span]]] = [self._unknown]
         if pair and pair.copies("identifiers"):
             self._kinds.append(_identifiers)
@@ -207,7 +210,8 @@ class CopiedText:
         return bool(symbols) and any(map(str.isalnum, run)) and not _EITHER.fullmatch(run)
 
     def _is_unknown(self, part: str) -> bool:
-        letters, lacking = set(filter(str.isalpha, part)), self.src_vocab.lacking(part)
+        letters = set(filter(str.isalpha, part))
+        lacking = self.src_vocab.lacking(part)
         if not letters:
             return not lacking <= set(string.digits)
         if _LATIN.fullmatch("".join(letters)):

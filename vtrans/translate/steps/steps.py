@@ -64,20 +64,19 @@ class StepsOfEngine:
         """Returns the steps for these options. Raises InputError if the model does not translate into the language of
         the options."""
         engine, search, reader = self._engine, self._search, self.reader
-        src_vocab, tgt_vocab = engine.src_vocab, engine.tgt_vocab
         drawn, languages = options.sampling is not None, self._languages(options.to)
         can_require, compares = search.can_require_phrases and not drawn, options.check_numbers and not options.raw
         glossary = self._glossary(options, required=can_require)
         before: list[Step] = [Remember(options.known, options.match)] if options.known or options.match else []
-        before.append(Normalise(src_vocab, self._beside.spellings, raw=options.raw))
+        before.append(Normalise(engine.src_vocab, self._beside.spellings, raw=options.raw))
         pair = self._pair if self._has_codes else None
-        copied = None if options.raw else CopiedText(src_vocab, tgt_vocab, pair)
+        copied = None if options.raw else CopiedText(engine.src_vocab, engine.tgt_vocab, pair)
         marks = None if options.raw else both_marks(languages, self._pair)
         protection = self._protection(options)
         before.append(Protect(protection, copied, glossary, marks, language=languages.src, required=can_require))
         if not options.raw:
-            before.append(Recase(src_vocab, tgt_vocab, languages))
-        before.append(Split(reader, src_vocab, options, self._usual_length, languages.src))
+            before.append(Recase(engine.src_vocab, engine.tgt_vocab, languages))
+        before.append(Split(reader, engine.src_vocab, options, self._usual_length, languages.src))
         terms = WriteTerms(engine, reader, search, options.nbest) if glossary and not options.mbr else None
         retries, requires = self._retries and not drawn, compares and can_require
         check = Check(engine, reader, retries=retries, compares=compares, requires=requires)
