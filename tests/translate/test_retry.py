@@ -10,7 +10,7 @@ from translators import SMALL, VARIANTS, same, sentences, translator, vocabulary
 
 from vtrans.config import RETRY_NGRAM, ModelConfig
 from vtrans.text.vocabulary import EOS_ID
-from vtrans.translate.steps.check import LOOP_NGRAM, LOOP_TIMES, loops, times_in_a_row
+from vtrans.translate.steps.search import LOOP_NGRAM, LOOP_TIMES, loops, times_in_a_row
 from vtrans.translate.translation import Translation
 
 LINES = [line for line in sentences(40, seed=5) if times_in_a_row(line.split(), LOOP_NGRAM) < LOOP_TIMES / 2]

@@ -18,8 +18,7 @@ from vtrans.text.sentences import sentences
 from vtrans.text.vocabulary import BOS_ID, Vocabulary
 from vtrans.translate.steps.annotate import Annotate
 from vtrans.translate.steps.line import Line
-from vtrans.translate.steps.reader import SourceReader
-from vtrans.translate.steps.split import Split, cut_long
+from vtrans.translate.steps.split import SourceReader, Split, cut_long
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.wording.phrases import NO_WORDING
 

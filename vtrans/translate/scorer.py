@@ -14,7 +14,7 @@ from vtrans.system.errors import InputError
 from vtrans.text.lines import one_line
 from vtrans.text.vocabulary import EOS_ID, PAD_ID
 from vtrans.translate.steps.line import Line
-from vtrans.translate.steps.reader import SourceReader
+from vtrans.translate.steps.split import SourceReader
 from vtrans.translate.translation import Translation
 
 Target = str | Sequence[int]

@@ -19,9 +19,8 @@ from vtrans.search.loop import Hypothesis
 from vtrans.search.rules import NoRepeatedNgram
 from vtrans.text.vocabulary import EOS_ID, Vocabulary
 from vtrans.translate.steps.annotate import Annotate
-from vtrans.translate.steps.check import Check, CodedNumbers
 from vtrans.translate.steps.line import Line, Piece
-from vtrans.translate.steps.search import SearchTwice
+from vtrans.translate.steps.search import Check, CodedNumbers, SearchTwice
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.wording.phrases import Wording, without_space
 

@@ -30,7 +30,7 @@ from vtrans.text.lines import one_line
 from vtrans.text.vocabulary import EOS_ID, SPECIAL_PIECES
 from vtrans.text.words import sharing, words_in, words_of_ids, words_of_line
 from vtrans.translate.steps.line import Line
-from vtrans.translate.steps.reader import EXTRA_LENGTH, SourceReader
+from vtrans.translate.steps.split import EXTRA_LENGTH, SourceReader
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator
 

@@ -25,7 +25,7 @@ from vtrans.system.console import Console
 from vtrans.system.errors import InputError, VtransError
 from vtrans.text.languages import base
 from vtrans.text.vocabulary import EOS_ID, Vocabulary
-from vtrans.translate.steps.reader import EXTRA_LENGTH
+from vtrans.translate.steps.split import EXTRA_LENGTH
 
 LOGITS = 1 << 21  # of a step of a search, which has several copies of them in memory
 FORCED_TOKENS = 16  # padded subwords scored at a time; their logits are in memory at once

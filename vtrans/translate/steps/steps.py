@@ -10,16 +10,14 @@ from vtrans.engines.engine import Engine
 from vtrans.text.languages import Languages
 from vtrans.text.normalization import NFC
 from vtrans.translate.steps.annotate import Annotate
-from vtrans.translate.steps.check import Check
 from vtrans.translate.steps.finish import Finish
 from vtrans.translate.steps.line import Line, Piece
 from vtrans.translate.steps.memory import Remember
 from vtrans.translate.steps.normalise import Normalise
 from vtrans.translate.steps.protect import CopiedText, Protect, both_marks
-from vtrans.translate.steps.reader import SourceReader
 from vtrans.translate.steps.recase import Recase
-from vtrans.translate.steps.search import SearchTwice, find_with
-from vtrans.translate.steps.split import Split
+from vtrans.translate.steps.search import Check, SearchTwice, find_with
+from vtrans.translate.steps.split import SourceReader, Split
 from vtrans.translate.steps.terms import WriteTerms
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.wording.glossary import NOTHING, Beside, Glossary

@@ -25,7 +25,7 @@ from vtrans.text.lines import one_line
 from vtrans.text.vocabulary import EOS_ID
 from vtrans.text.words import has_spaces, words_of_ids, words_of_line
 from vtrans.translate.steps.line import Piece
-from vtrans.translate.steps.reader import SourceReader
+from vtrans.translate.steps.split import SourceReader
 from vtrans.translate.wording.phrases import Forms
 from vtrans.translate.wording.protection import Span
 

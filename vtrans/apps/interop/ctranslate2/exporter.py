@@ -32,7 +32,7 @@ from vtrans.search.rules import suppressed_ids
 from vtrans.system.console import Console
 from vtrans.system.errors import InputError
 from vtrans.text.vocabulary import BOS_ID, EOS_ID, JOINT_FILE, PAD_ID, SPECIAL_PIECES, SRC_FILE, TGT_FILE, UNK_ID
-from vtrans.translate.steps.reader import EXTRA_LENGTH
+from vtrans.translate.steps.split import EXTRA_LENGTH
 
 # In float32, only the order of sums differs: by at most 6e-6 per subword in a Transformer-Tiny. A tie that it breaks
 # may lose more than rounding in one sentence, hence `lost` is a mean. The other types round the weights: in that model,

@@ -36,7 +36,7 @@ from vtrans.system.errors import FileError
 from vtrans.text.languages import languages_from, tags_among, tags_from
 from vtrans.text.piece_table import pack
 from vtrans.text.vocabulary import BOS_ID, JOINT_FILE, SRC_FILE, TGT_FILE, Vocabulary
-from vtrans.translate.steps.reader import EXTRA_LENGTH
+from vtrans.translate.steps.split import EXTRA_LENGTH
 
 BINARY, CONFIG = "model.bin", "config.json"
 TABLES = CTRANSLATE2.tables

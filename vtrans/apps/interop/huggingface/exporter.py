@@ -37,7 +37,7 @@ from vtrans.system.console import Console
 from vtrans.system.errors import InputError
 from vtrans.text.piece_table import is_language
 from vtrans.text.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
-from vtrans.translate.steps.reader import EXTRA_LENGTH
+from vtrans.translate.steps.split import EXTRA_LENGTH
 
 CARD = "README.md"
 KINDS = {"post": "marian", "pre": "pegasus"}

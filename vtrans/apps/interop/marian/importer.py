@@ -37,7 +37,7 @@ from vtrans.system.files import check_path
 from vtrans.text.languages import tags_among
 from vtrans.text.piece_table import pack
 from vtrans.text.vocabulary import EOS_ID, SPECIAL_PIECES, UNK_ID, Vocabulary, have_one_table
-from vtrans.translate.steps.reader import EXTRA_LENGTH
+from vtrans.translate.steps.split import EXTRA_LENGTH
 
 CONFIG, DECODER = "special:model.yml", "decoder.yml"
 EPSILON = 1e-6  # of layer norms: `layerNorm` in layers/generic.h
