@@ -19,6 +19,7 @@ from vtrans.translate.steps.memory import Remember
 from vtrans.translate.steps.recase import Recase
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator
+from vtrans.translate.wording.phrases import Wording
 
 
 class Spy(TorchEngine):
@@ -67,7 +68,7 @@ def test_a_line_keeps_its_capitals_beside_a_match_in_capitals(match: str, recase
 
 def test_constraints_are_stronger_than_a_memory() -> None:
     memory = Remember(lambda text, kind="sentence", *, sure=False: "x", None)
-    for wished, text in (({}, "x"), ({"constraints": {"avoid": ["x"]}}, "y"), ({"prefix": "y"}, "y")):
+    for wished, text in (({}, "x"), ({"wording": Wording(avoid=("x",))}, "y"), ({"prefix": "y"}, "y")):
         line = passed("a dog", memory, **wished)
         assert undone(line, "y").text == text
         assert line.model_input == ("" if text == "x" else line.text)
