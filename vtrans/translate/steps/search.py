@@ -67,7 +67,8 @@ Find = Callable[[Mapping[Piece, Source]], Iterator[Piece]]
 
 def find_with(engine: Engine, search: SearchConfig, options: TranslateOptions) -> Find:
     """Returns a search with an engine."""
-    rules, nbest = rules_of(search, engine.tgt_vocab), options.candidates(search.beam)
+    rules = rules_of(search, engine.tgt_vocab)
+    nbest = options.candidates(search.beam)
 
     def find(sources: Mapping[Piece, Source]) -> Iterator[Piece]:
         longest_first = sorted(sources, key=lambda piece: -len(sources[piece].tokens))
@@ -138,8 +139,10 @@ class SearchTwice:
         for piece in self._find({piece: source for piece, (source, _) in again.items()}):
             (hypotheses, problems), (_, coded) = first[piece], again[piece]
             piece.hypotheses = list(map(coded.restored, piece.hypotheses))
-            before, after = failed[piece], self._check(piece)
-            score, new_score = hypotheses[0].score, piece.hypotheses[0].score
+            before = failed[piece]
+            after = self._check(piece)
+            score = hypotheses[0].score
+            new_score = piece.hypotheses[0].score
             piece.line.counts.retried = 1
             is_far_worse = len(before) == len(before.numbers or ()) and new_score < score - FAR_WORSE
             if is_far_worse or (-len(before), score) >= (-len(after), new_score):
@@ -164,7 +167,8 @@ class Check:
         """Gives a piece the problems of its best hypothesis, in which some terms are `unwritten`, and returns those
         that a second search may solve."""
         hypothesis, phrases, decode = piece.hypotheses[0], piece.source.phrases, self._tgt_vocab.decode
-        best, own = decode(hypothesis.tokens), hypothesis.tokens[len(piece.source.prefix) :]
+        best = decode(hypothesis.tokens)
+        own = hypothesis.tokens[len(piece.source.prefix) :]
         missing = [p for p in phrases if not p.exactly and not any(decode(v.tokens) in best for v in p.variants)]
         words = Counter(_WORD.findall(best)) if phrases else Counter[str]()
         misplaced = [p for p in phrases if p.exactly and words[decode(p.variants[0].tokens)] != p.times]

@@ -76,8 +76,8 @@ class StepsOfEngine:
             before.append(Recase(engine.src_vocab, engine.tgt_vocab, languages))
         before.append(Split(reader, engine.src_vocab, options, self._usual_length, languages.src))
         terms = WriteTerms(engine, reader, search, options.nbest) if glossary and not options.mbr else None
-        retries, requires = self._retries and not drawn, compares and can_require
-        check = Check(engine, reader, retries=retries, compares=compares, requires=requires)
+        retries = self._retries and not drawn
+        check = Check(engine, reader, retries=retries, compares=compares, requires=compares and can_require)
         twice = SearchTwice(find_with(engine, search, options), check, terms)
         return Steps(before, twice, [Annotate(engine, options, search.batch_tokens), Finish(options)])
 
