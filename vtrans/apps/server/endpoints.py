@@ -92,7 +92,7 @@ def description(endpoints: Sequence[Endpoint], version: str, limits: Limits) -> 
         operation = {**_parameters(endpoint, asks, fields), "responses": _responses(endpoint, answers)}
         paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = operation
     about = (
-        "Translation, with LibreTranslate's and DeepL's interfaces. A request may have at most "
+        "Translation, with the APIs of LibreTranslate and DeepL. A request may have at most "
         f"{limits.texts:,} texts with {limits.characters:,} characters together."
     )
     info = {"title": "vtrans", "version": version, "description": about}

@@ -36,7 +36,7 @@ OLD_TEST_SRC = (
     "`--old-src` and `--old-tgt`]"
 )
 OLD_TEST_TGT = "Translation of `--old-test-src`."
-GUARD = "Keep the old model if the adapted one loses more BLEU (or chrF, where it decides) on held-out old pairs."
+GUARD = "Maximum loss on held-out old pairs, in BLEU (or chrF, where it decides), for an adapted model to be kept."
 FROM = "Source language of the pairs, if the model has several or does not record its own."
 KEPT = {
     "adapted": "the adapted model",
@@ -72,8 +72,8 @@ def adapt(
     """Adapt a model to your own translations.
 
     Trains on most of the new pairs and on old ones, so that the model forgets little, and translates held-out pairs
-    before and after. The better model is OUT/model.safetensors: the old one if the new pairs did not gain, or if the
-    old ones lost more than --guard.
+    before and after. OUT/model.safetensors is the first of these that gains on the new pairs and loses at most --guard
+    on the old ones: the adapted model, or its mean with the old model; or else the old model.
     """
     texts = (
         ("--tgt", src, tgt),

@@ -68,7 +68,7 @@ def serve(
     cors: Annotated[list[str] | None, option(CORS, "ORIGIN", "Access", hidden=True)] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Serve models over HTTP, with LibreTranslate's and DeepL's interfaces.
+    """Serve models over HTTP, with the APIs of LibreTranslate and DeepL.
 
     Each model translates one pair of languages, or several if it has tags for them. The server stops at Ctrl-C or
     SIGTERM, after it has answered the requests that it has accepted. It needs the optional packages of the extra
