@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 from conftest import EVERY_STEP, tiny_train
-from runs import BRIEF, heard, lines, same
+from runs import BRIEF, heard, interrupted, lines, same
 from torch import Tensor
 
 import vtrans
@@ -18,6 +18,7 @@ from vtrans.data.batches import Batch, Mixture
 from vtrans.data.store import DataFolder
 from vtrans.model.network import Transformer
 from vtrans.storage.run_folder import RunFolder
+from vtrans.storage.states import read_progress
 from vtrans.system.errors import InputError, VtransError
 from vtrans.system.ranks import Ranks
 from vtrans.text.vocabulary import PAD_ID
@@ -130,3 +131,56 @@ def test_parts_that_no_file_can_hold_are_refused(
     with pytest.raises(InputError, match=name):
         tiny_train(tiny_data, tmp_path / "run", trainer=trainer)
     assert not RunFolder(tmp_path / "run").steps()
+
+
+FOCAL = """
+import vtrans
+
+class Focal(vtrans.LogprobLoss):
+    def losses(self, logprobs_NV, targets_N):
+        logprobs_N = logprobs_NV.gather(1, targets_N[:, None])[:, 0]
+        return -((1 - logprobs_N.exp()) ** 2) * logprobs_N
+"""
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file with code of the user's, in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "mine.py"
+    file.write_text(FOCAL)
+    return file
+
+
+def test_a_recipe_names_an_own_loss(tmp_path: Path, tiny_data: DataFolder, mine: Path) -> None:
+    focal = (*SETTINGS, "train.objective=mine.py:Focal")
+    whole = tiny_train(tiny_data, tmp_path / "whole", *focal)
+    assert all(line["loss"] < line["nll"] for line in lines(whole) if line["kind"] == "train")
+    interrupted(tiny_data, tmp_path / "run", 9, *focal)
+    assert "bit-exactly" not in heard(tiny_data, tmp_path / "run")
+    same(RunFolder(tmp_path / "run"), whole)
+    mine.write_text(f"{FOCAL}\n\n")
+    assert "bit-exactly: code {'mine.py:Focal'" in heard(tiny_data, tmp_path / "run", dry_run=True)
+    with pytest.raises(InputError, match="objective"):
+        tiny_train(tiny_data, tmp_path / "run", "train.objective=cross-entropy")
+
+
+def test_an_ordinary_run_records_no_code(tmp_path: Path, tiny_data: DataFolder) -> None:
+    run = tiny_train(tiny_data, tmp_path / "run", *SETTINGS)
+    assert "objective" not in run.recipe.read_text()
+    progress = read_progress(run.state_file(22))
+    assert not {"code", "trainer"} & progress["environment"].keys()
+    assert "objective" not in progress["recipe"]["train"]
+
+
+@pytest.mark.parametrize("objective", ["mine.py", "other.py:Focal", "mine.py:Missing", "mine.py:vtrans"])
+def test_code_that_is_not_there_is_refused(tmp_path: Path, tiny_data: DataFolder, mine: Path, objective: str) -> None:
+    with pytest.raises(InputError, match=rf"{mine.name}|other\.py") as caught:
+        tiny_train(tiny_data, tmp_path / "run", f"train.objective={objective}")
+    assert str(caught.value).endswith(".")
+
+
+def test_code_that_fails_is_named(tmp_path: Path, tiny_data: DataFolder, mine: Path) -> None:
+    mine.write_text("class Focal(Missing): ...")
+    with pytest.raises(InputError, match="NameError"):
+        tiny_train(tiny_data, tmp_path / "run", "train.objective=mine.py:Focal")

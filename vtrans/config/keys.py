@@ -71,6 +71,8 @@ class Key:
     """The largest number that a request to the server may set, or the longest list; None: a request may not set it."""
     ranks_only: bool = False
     """Whether the key only decides which of several finished hypotheses is better."""
+    omitted: bool = False
+    """Whether files leave the key out while it has its default, because older files do not have it."""
     signed: bool = False
     """Whether signatures of scores show the default, as they always did. They omit defaults of other keys."""
 
@@ -148,6 +150,13 @@ def _shown(value: Any) -> str:
 def keys_of(kind: type[Any]) -> dict[str, Key]:
     """The keys of a dataclass by name. A field without a key is not a setting."""
     return {f.name: f.metadata["key"] for f in dataclasses.fields(kind) if "key" in f.metadata}
+
+
+def recorded_values(settings: Any) -> dict[str, Any]:
+    """Returns the values of a section of a recipe, as files record them."""
+    keys, defaults = keys_of(type(settings)), type(settings)
+    values = dataclasses.asdict(settings).items()
+    return {name: value for name, value in values if not keys[name].omitted or value != getattr(defaults, name)}
 
 
 def output_affecting(settings: Any) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from vtrans.config.keys import choice, flag, number, numbers
+from vtrans.config.keys import choice, flag, number, numbers, text
 
 PRECISIONS = ("float32", "bfloat16")
 SCHEDULES = ("inverse-sqrt", "cosine", "linear", "wsd")  # the first is the default
@@ -77,6 +77,9 @@ class TrainConfig:
     weight_decay: float = number(0.0, 0.0, 10.0, "Decoupled weight decay (AdamW).")
     clip_norm: float = number(0.0, 0.0, 1e6, "Maximum norm of the gradient; 0 means no clipping.")
     label_smoothing: float = number(0.1, 0.0, 0.99, "Share of the target probability spread over the vocabulary.")
+    objective: str = text(
+        "cross-entropy", "Loss: cross-entropy, or a class of your own, such as mine.py:FocalLoss.", omitted=True
+    )
     r_drop: float = number(
         0.0,
         0.0,

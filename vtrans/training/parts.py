@@ -10,6 +10,7 @@ from torch import Tensor
 from vtrans.config import ModelConfig, Recipe, TrainConfig
 from vtrans.data.store import DataFolder
 from vtrans.model.network import Transformer
+from vtrans.system.own_code import class_of
 from vtrans.system.ranks import Ranks
 from vtrans.text.vocabulary import PAD_ID
 from vtrans.training.batch_loader import BatchLoader
@@ -18,12 +19,8 @@ from vtrans.training.optimization.optimizer import make_optimizer
 
 
 class Parts:
-    """Makes the network, the loss, the optimizer and the batches of a run, each in a method to override.
-
-    All ranks call the methods, with equal arguments, so each must make the same on all ranks. A random choice of
-    `make_network` follows from `train.seed`, which torch's generator has been given. A training state holds tensors
-    only: what a part needs to know on resume must be a function of the recipe, the epoch or the step.
-    """
+    """Makes the network, the loss, the optimizer and the batches of a run, each in a method to override. All ranks call
+    it with equal arguments. A part has no state that is saved: it must be a function of the recipe, epoch and step."""
 
     @classmethod
     def name(cls) -> str | None:
@@ -32,27 +29,27 @@ class Parts:
 
     @classmethod
     def make_network(cls, config: ModelConfig, src_size: int, tgt_size: int, *, joint: bool) -> Transformer:
-        """Returns the network for vocabularies of these sizes, with its initial weights."""
+        """Returns the network for vocabularies of these sizes, with its initial weights. Its class must be Transformer,
+        since model files name no other."""
         return Transformer(config, src_size, tgt_size, joint=joint, pad_id=PAD_ID)
 
     @classmethod
     def make_objective(cls, network: Transformer, config: TrainConfig) -> Objective:
-        """Returns the loss of the network: a module that is called with a Batch (data/batches.py) and returns the
-        summed loss, with its gradient, and the summed negative log-likelihood, which validation reports. Most losses
-        are a `vtrans.LogprobLoss`."""
-        return Objective(network, config.label_smoothing, config.r_drop, config.guided_alignment)
+        """Returns the loss of the network, such as a `vtrans.LogprobLoss`: a module that takes a Batch and returns the
+        summed loss, with its gradient, and the summed negative log-likelihood, which validation reports."""
+        kind = class_of(config, "objective", Objective)
+        return kind(network, config.label_smoothing, config.r_drop, config.guided_alignment)
 
     @classmethod
     def make_optimizer(
         cls, parameters: Iterable[Tensor], config: TrainConfig, matrices: Mapping[Tensor, int]
     ) -> torch.optim.Optimizer:
-        """Returns the optimizer of the parameters, of which `matrices` are the weights of the linear layers, each with
-        the number of projections fused in it. It must be a subclass of torch's AdamW, or Muon, whose state a training
-        state has; its kernel skips an update where its attribute `found_inf` is 1."""
+        """Returns the optimizer of the parameters: AdamW, Muon or a subclass. `matrices` are the weights of the linear
+        layers, each with the number of projections fused in it. A step where `found_inf` is 1 changes nothing."""
         return make_optimizer(parameters, config, matrices)
 
     @classmethod
     def make_loader(cls, data: DataFolder, recipe: Recipe, ranks: Ranks, device: torch.device) -> BatchLoader:
-        """Returns the batches of this rank. A subclass of BatchLoader may choose the pairs of each epoch
-        (`make_mixture`), or change a batch (`batches`)."""
+        """Returns the batches of this rank. A subclass may choose the pairs of each epoch (`make_mixture`), or change
+        a batch (`batches`)."""
         return BatchLoader(data, recipe, ranks, device)

@@ -18,6 +18,7 @@ from vtrans.model.kernels import Kernels
 from vtrans.storage.run_folder import RunFolder
 from vtrans.storage.states import RAW, read_progress, read_state, save_state, state_of
 from vtrans.system.errors import FileError, VtransError
+from vtrans.system.own_code import own_digest
 from vtrans.training.optimization.job import Job, Learner
 from vtrans.training.optimization.parallel import parallel_of
 from vtrans.training.progress import Metrics, Progress
@@ -122,7 +123,8 @@ def restore(job: Job, learner: Learner, progress: Progress, metrics: Metrics) ->
 
 def environment(job: Job, learner: Learner) -> dict[str, Any]:
     """Returns the settings that must be equal for a resumed run to end with equal bytes."""
-    trainer = learner.parts.name()
+    code = {name: own_digest(name.rpartition(":")[0]) for name in (job.recipe.train.objective,) if ":" in name}
+    own = {"trainer": learner.parts.name(), "code": code}
     return {
         "torch": torch.__version__.partition("+")[0],
         "threads": job.ranks.threads,
@@ -133,13 +135,13 @@ def environment(job: Job, learner: Learner) -> dict[str, Any]:
         "processor": torch.backends.cpu.get_cpu_capability(),
         "compiled": learner.objective.compiled is not None,
         "parallel": parallel_of(job.recipe.train, job.ranks),
-        **({"trainer": trainer} if trainer else {}),
+        **{key: value for key, value in own.items() if value},
     }
 
 
 def _compare_environment(job: Job, learner: Learner, recorded: dict[str, Any]) -> None:
     console, here = job.console, environment(job, learner)
-    pairs = {key: (recorded.get(key), here.get(key)) for key in (*here, "trainer")}
+    pairs = {key: (recorded.get(key), here.get(key)) for key in (*here, "trainer", "code")}
     if odd := [f"{key} {before} -> {now}" for key, (before, now) in pairs.items() if before != now]:
         console.warn(f"resuming, but not bit-exactly: {', '.join(odd)}")
     if recorded.get("device") != here["device"]:

@@ -36,6 +36,7 @@ from vtrans.training.recipe import (
     recipe_to_write,
     recipe_toml,
     recorded_recipe,
+    recorded_sections,
     refuse_changes,
     requested_recipe,
     resolved,
@@ -145,7 +146,7 @@ def set_up(
     else:
         begin(learner.optimizer, learner.parameters.values())
     progress.environment, progress.kernels = environment(job, learner), kernels.current()
-    progress.recipe = dataclasses.asdict(recipe)
+    progress.recipe = recorded_sections(recipe)
     progress.signature_end = signature_end(recipe.train, recipe.search, data)
     _check_ranks_agree(job, progress)
     return SetUp(job, learner, progress, metrics, saved, recipe_text)
@@ -176,7 +177,8 @@ def _check_ranks_agree(job: Job, progress: Progress) -> None:
     """Raises InputError if the ranks have not read the same data, recipe and state: they would train different
     models."""
     recipe = hashlib.sha256(recipe_toml(job.recipe).encode()).hexdigest()
-    ours = f"data {job.data.digest[:8]}, step {progress.step:,}, recipe {recipe[:8]}"
+    code = "".join(f", code {name} {digest}" for name, digest in progress.environment.get("code", {}).items())
+    ours = f"data {job.data.digest[:8]}, step {progress.step:,}, recipe {recipe[:8]}{code}"
     texts = job.ranks.all_texts(ours)
     if other := next((rank for rank, text in enumerate(texts) if text != texts[0]), 0):
         raise InputError(

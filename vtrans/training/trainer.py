@@ -106,7 +106,7 @@ class Trainer(Parts):
     >>> vtrans.train("data", "small", trainer=Constant)
 
     `job` has the data, the recipe and the device of the run, `learner` its network and optimizer, and `progress` its
-    step and epoch. A run resumes with equal bytes if what a subclass computes is a function of these.
+    step and epoch. A run resumes with equal bytes if all that a subclass changes is a function of these.
     """
 
     def __init__(self, ready: SetUp) -> None:
@@ -114,7 +114,8 @@ class Trainer(Parts):
         job = self.job
         self.loader = self.make_loader(job.data, job.recipe, job.ranks, job.device)
         parallel = self.learner.parallel
-        self.updates = Updates(job, self.learner, parallel.objective, self.progress, self.learning_rate)
+        self.updates = Updates(job, self.learner, parallel.objective, self.progress)
+        self.updates.rate = self.learning_rate
         self.validation = Validation(job.data, job.run, job.recipe, parallel.whole, job.device, job.console)
         self.log = Log(job, ready.metrics, self.progress, self.learning_rate)
         self.signal = StopSignal()

@@ -27,20 +27,12 @@ class Updates:
 
     `update` never waits for the device: it keeps the losses as tensors, and the optimizer's kernel itself skips an
     update whose gradient is not finite. `read` waits, and adds up all updates since its last call. `objective` computes
-    the losses; outside of tests it is that of `learner.parallel`. `rate` gives the learning rate of an update; None
-    stands for the recipe's schedule.
+    the losses; outside of tests it is that of `learner.parallel`. `rate` gives the learning rate of an update.
     """
 
-    def __init__(
-        self,
-        job: Job,
-        learner: Learner,
-        objective: nn.Module,
-        progress: Progress,
-        rate: Callable[[int], float] | None = None,
-    ) -> None:
+    def __init__(self, job: Job, learner: Learner, objective: nn.Module, progress: Progress) -> None:
         self.job, self.learner, self.objective, self.progress = job, learner, objective, progress
-        self.rate = rate or self.scheduled_rate
+        self.rate: Callable[[int], float] = self.scheduled_rate
         self.read_every = READ_EVERY.get(job.device.type, READ_EVERY_ELSEWHERE)
         # An entry per update: its step, [loss, nll, whether it was skipped], and the counts of its tokens.
         self._unread: list[tuple[int, Tensor, dict[str, float]]] = []

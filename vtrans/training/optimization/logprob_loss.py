@@ -26,9 +26,8 @@ class LogprobLoss(Objective):
     ...         logprobs_N = logprobs_NV.gather(1, targets_N[:, None])[:, 0]
     ...         return -((1 - logprobs_N.exp()) ** 2) * logprobs_N
 
-    The logits of one chunk of positions exist at a time: the backward pass computes each chunk again, which costs one
-    more product than the loss of loss.py. `smoothing` is `train.label_smoothing`, for a subclass that uses it.
-    Validation, guided alignment and `train.precision` are those of every loss; `train.r_drop` must be 0.
+    The logits of one chunk of positions exist at a time; the backward pass computes each chunk again. `smoothing` is
+    `train.label_smoothing`, for a subclass that uses it. `train.r_drop` must be 0.
     """
 
     chunk = 0  # logits per chunk; 0 chooses them for the device

@@ -1,0 +1,46 @@
+"""A class from a Python file of the user's, which a key of a recipe names as "mine.py:MyTransformer"."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import TypeVar
+
+from vtrans.system.errors import InputError
+
+T = TypeVar("T")
+
+
+def class_of(settings: object, key: str, base: type[T]) -> type[T]:
+    """Returns the class that a key names: a subclass of `base`, or `base` itself for the key's default. Runs the file
+    of a subclass, unless this process has run it before. Raises InputError for anything else."""
+    name = getattr(settings, key)
+    if name == getattr(type(settings), key):
+        return base
+    file, _, attribute = name.rpartition(":")
+    if not file.endswith(".py"):
+        raise InputError(f"`{key}` must name a class in a file, such as mine.py:{base.__name__}, got {name}.")
+    known = f"{Path(file).stem}_{own_digest(file)}"
+    spec = spec_from_file_location(known, file)
+    assert spec is not None and spec.loader is not None, "the file ends in .py"  # noqa: PT018
+    if known not in sys.modules:
+        sys.modules[known] = module_from_spec(spec)  # before it runs: a dataclass looks its module up
+        try:
+            spec.loader.exec_module(sys.modules[known])
+        except Exception as error:  # whatever the user's code raises
+            del sys.modules[known]
+            raise InputError(f"{file} cannot be run ({type(error).__name__}: {error}); correct the file.") from error
+    found = getattr(sys.modules[known], attribute, None)
+    if not (isinstance(found, type) and issubclass(found, base)):
+        raise InputError(f"`{key}` = {name} needs a class {attribute} in {file}, a subclass of {base.__name__}.")
+    return found
+
+
+def own_digest(file: str | Path) -> str:
+    """Returns the beginning of the SHA-256 of a file of the user's."""
+    try:
+        return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]
+    except OSError as error:
+        raise InputError(f"the code {file} cannot be read: {error.strerror}; give the path of the file.") from None
