@@ -1,8 +1,8 @@
 """BLEU, chrF and TER of a corpus, computed by sacrebleu (Post 2018), each with its signature.
 
-Hypotheses are a list of lines; references are one such list per reference file. sacrebleu only logs, or accepts, data
-that makes a score meaningless: here subword marks and unequal line counts are errors, and `data_warnings` returns the
-rest.
+Hypotheses are a list of lines; references are one such list per reference file. sacrebleu accepts data that makes a
+score meaningless, or only logs it. Here subword marks and unequal line counts are errors, and `data_warnings` reports
+the rest.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ class Comparison:
 
 def fitting_tokenizer(references: Sequence[str], language: str = "") -> str:
     """Returns the tokenizer of sacrebleu with which BLEU counts the words of a text, by its script: `zh` for Chinese,
-    `char` for Japanese, Korean, Thai and others that 13a does not divide, else `13a`. The language says whether a text
-    of Han characters alone is Chinese, as it is by default."""
+    `char` for Japanese, Korean, Thai and others that 13a does not divide, else `13a`. A text of Han characters alone
+    counts as Chinese unless the language is another."""
     text = "".join(references[:SAMPLED])
     others = len(_NOT_13A.findall(text))
     if 2 * others <= sum(map(str.isalpha, text)):
@@ -152,8 +152,8 @@ def score(
 
 
 def numbers_score(sources: Sequence[str], hypotheses: Sequence[str]) -> Score:
-    """Returns the share, in percent, of the lines with digits whose translation keeps the numbers of the source
-    (text/values.py), and in the signature the number of these lines and of those with a number that nobody wrote.
+    """Returns the percentage of the lines with digits whose translation keeps the numbers of the source
+    (text/values.py). The signature has the number of lines with digits, and of translations with an invented number.
     Raises InputError for unequal line counts."""
     check_counts(hypotheses, [sources], "the hypothesis", ["the source"])
     pairs = [pair for pair in zip(sources, hypotheses, strict=True) if any(map(str.isdecimal, "".join(pair)))]
@@ -344,7 +344,7 @@ def check_counts(
 def _comparison(name: str, results: Sequence[Any], signature: str) -> Comparison:
     baseline, system = results
     figures = [(float(result.score), float(result.mean), float(result.ci)) for result in (system, baseline)]
-    # sacrebleu counts the samples whose difference exceeds the observed one. For two equal systems both are 0, so that
-    # it reports p = 1 / (samples + 1).
+    # sacrebleu counts the samples whose difference exceeds the observed one. For two equal systems both are 0, so it
+    # reports p = 1 / (samples + 1).
     p_value = 1.0 if figures[0] == figures[1] else float(system.p_value)
     return Comparison(name, *figures[0], *figures[1], p_value, signature)

@@ -23,7 +23,7 @@ from vtrans.text.vocabulary import EOS_ID, Vocabulary
 from vtrans.text.words import is_word
 
 _OF_NUMBERS = re.compile(rb" ?[\d.,]+")
-CHARACTER = 4  # the most bytes of a character
+CHARACTER = 4  # maximum bytes per character
 
 
 class VocabularyBytes:
@@ -76,8 +76,8 @@ class VocabularyBytes:
         return b"".join(reversed(parts))[-length:]
 
     def completing(self, phrase: str, tail: bytes) -> Iterator[int]:
-        """Yields the subwords that would complete the phrase after a text that ends in `tail`, which must have
-        the bytes of the phrase and of a character before it, unless the text is shorter."""
+        """Yields the subwords that would complete the phrase after a text that ends in `tail`. Unless the text is
+        shorter, `tail` must have at least as many bytes as the phrase and a character before it."""
         needle, anchored = phrase.encode(), is_word(phrase[0])
         yield from self.inside(phrase)
         for n in range(min(len(needle), len(tail) + 1)):
@@ -96,7 +96,7 @@ def _ends_in_word(text: bytes) -> bool:
 
 
 class ForbidNext:
-    """A rule of the search that makes subwords impossible by the tokens before them."""
+    """A rule of the search that forbids subwords, depending on the tokens before them."""
 
     steps = math.inf
     most_forbidden = None
@@ -113,7 +113,7 @@ class ForbidNext:
 
 @dataclass(frozen=True)
 class Avoid(ForbidNext):
-    """Makes the subwords impossible that would complete a phrase."""
+    """Forbids the subwords that would complete a phrase."""
 
     vocab_bytes: VocabularyBytes
     phrases: tuple[str, ...]

@@ -34,8 +34,9 @@ class LocalRanks(Ranks):
     """This process and, inside `forked`, others that share its memory. Each computes with `threads` threads.
 
     Outside of `forked`, this process is rank 0 and exchanges nothing. Inside, messages go through pipes between rank 0
-    and each other rank. So a rank that waits sleeps, and the pipe of a rank that dies closes. Rank 0 may take any time.
-    It waits for another rank as long as `limit_silence` allows; while both are stopped, as by Ctrl-Z, no time counts.
+    and each other rank. So a waiting rank sleeps, and if a rank dies, its pipe closes. Rank 0 may take any time. It
+    waits for another rank as long as `limit_silence` allows; the time while both are stopped, as by Ctrl-Z, does not
+    count.
     """
 
     def __init__(self, processes: int, threads: int) -> None:
@@ -150,7 +151,7 @@ class LocalRanks(Ranks):
 
     def _received(self, other: int) -> Any:
         """Returns the next message of another rank. Raises DiedError if the rank is silent for too long."""
-        # Waiting in short pauses counts no more than one of them for the time in which this process is stopped.
+        # Wait in short pauses: if this process is stopped, at most one of them is counted.
         waited, pause = 0.0, min(PAUSE, self._patience)
         while not self._pipes[other].poll(pause):
             waited += pause
@@ -174,7 +175,7 @@ class LocalRanks(Ranks):
         self._gathered(None)
 
     def limit_silence(self, minutes: float) -> None:
-        """Makes rank 0, if it waits that long for another rank, raise an error."""
+        """Makes rank 0 raise an error once it has waited that long for another rank."""
         self._patience = 60 * minutes
 
     def beat(self) -> None:

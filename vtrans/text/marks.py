@@ -1,9 +1,10 @@
-"""Marks of numbers: those of each locale by CLDR, and translations whose numbers have the marks of their language.
+"""Marks of numbers (decimal, group and percent): CLDR's for each locale, and rewriting a translation's numbers with
+them.
 
 A number of the source counts only if it is well-formed there and has one reading. These are left alone:
 
-- a lone point or blank before three digits, or a lone comma where it is the decimal mark: `1.500`, `1 500`;
-- a decimal with a point after a word with a capital, such as a version, and others in its line: `Python 3.11`;
+- a lone point or space before three digits, or a lone comma where it is the decimal mark: `1.500`, `1 500`;
+- a decimal with a point after a capitalised word, such as a version, and others in its line: `Python 3.11`;
 - digits beside a cased letter, `_`, `/`, `:` or a hyphen: versions, times, dates, ranges, codes, URLs;
 - `12.05.`, `(4,5)`, `2010,2011`, IP addresses, and text between backticks."""
 
@@ -22,9 +23,9 @@ import regex
 from vtrans.text.languages import base
 from vtrans.text.values import in_ascii
 
-_KINDS = ("[ \u00a0\u2009\u202f]", "['\u2019]")  # marks that are written for each other
+_KINDS = ("[ \u00a0\u2009\u202f]", "['\u2019]")  # marks that people write in place of each other
 _PERCENT = "[%\u066a\uff05]"
-_STOPS = "\uff0c\u3002\u3001\uff1a\uff1b\uff01\uff1f\u2026\u060c\u061b\u0964"  # without a blank after them
+_STOPS = "\uff0c\u3002\u3001\uff1a\uff1b\uff01\uff1f\u2026\u060c\u061b\u0964"  # without a space after them
 _OPEN = r"\s\p{Ps}\p{Pi}\p{Pf}\p{Sc}\"'"
 _BEFORE = rf"(?<=(?:^|[{_OPEN}])[-+\u2212]|^|[{_OPEN}{_STOPS}\p{{Lo}}\p{{Lm}}~\u2248\xb1\u2264\u2265])(?<!\d[^\w\s])"
 _AFTER = (
@@ -48,10 +49,10 @@ class Marks:
 
     decimal: str
     group: str
-    minimum: int = 1  # the fewest digits before the first group mark; with 2, four digits have none
+    minimum: int = 1  # minimum digits before the first group mark; with 2, numbers of four digits have none
     sizes: tuple[int, int] = (3, 3)  # the digits of the last group, and of each one before it
-    percent: str = ""  # a percent sign and its blank beside 0; empty leaves them alone
-    zero: str = "0"  # the first of the ten digits; empty leaves digits, and numbers in other digits than ASCII, alone
+    percent: str = ""  # a percent sign and its space, next to a 0; if empty, percent signs are left alone
+    zero: str = "0"  # the first of the ten digits; if empty, digits and numbers in non-ASCII digits are left alone
 
     def write(self, whole: str, fraction: str, grouped: bool) -> str:
         last, other = self.sizes
@@ -81,8 +82,8 @@ def cldr_marks(code: str) -> Marks | None:
 
 
 def localized(src: str, tgt: str, source: Marks, target: Marks) -> str:
-    """Returns a translation in which each number that has the digits of one in the source has the target's marks, which
-    come from `cldr_marks` or from training text."""
+    """Returns a translation in which the numbers of the source have the target's marks, which come from `cldr_marks` or
+    from training text. Numbers are matched by their digits."""
     if source == target or not any(map(str.isdecimal, tgt)):
         return tgt
     found = list(_numbers(src, source))
@@ -114,7 +115,7 @@ def _in_text(number: str) -> regex.Pattern[str]:
 
 
 def _numbers(src: str, marks: Marks) -> Iterator[tuple[str, _Number | None]]:
-    """Yields everything with digits in a source, and the number that it is, if that is certain."""
+    """Yields everything with digits in a source, and its number if that is certain."""
     both = [in_ascii(mark) for mark in (marks.decimal, marks.group)]
     decimal, group = (next((kind for kind in _KINDS if mark in kind), regex.escape(mark)) for mark in both)
     unsure = rf"[1-9]\d{{0,2}}[. {',' * (marks.decimal == ',')}]\d{{3}}(?!{decimal}?\d|{group}\d)"

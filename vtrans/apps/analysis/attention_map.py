@@ -37,7 +37,7 @@ from vtrans.translate.translator import Translator
 EOS = SPECIAL_PIECES[EOS_ID]
 AXES = "Rows: the translation. Columns: the source."
 SHADES = ((0.7, "██"), (0.4, "▓▓"), (0.2, "▒▒"), (0.05, "░░"))
-"""The least share for each shade, the darkest first."""
+"""The minimum share for each shade, the darkest first."""
 
 
 @dataclass(frozen=True)
@@ -75,10 +75,10 @@ def attention_map(
 ) -> AttentionMap:
     """Returns the attention of the (first) model to the source while it translates `sentence`, or produces `target`.
 
-    Without `layer` it is that of alignments: the head that aligns words, or else the mean over the upper half of the
-    decoder's layers. Layers count from 1, the lowest, and so do heads. Without `head` it is the mean over the heads.
-    Raises InputError for a layer or head that does not exist, and for a sentence or target that is blank or too long to
-    be translated in one piece.
+    Without `layer`, it is the attention that alignments use: the head that aligns words, or else the mean over the
+    upper half of the decoder's layers. Layers and heads count from 1; layer 1 is the lowest. Without `head`, it is the
+    mean over the heads. Raises InputError for a layer or head that does not exist, and for a sentence or target that is
+    blank or too long to be translated in one piece.
     """
     loaded = translator.engine.models[0]
     config = loaded.model.config
@@ -124,7 +124,7 @@ def one_piece(reader: SourceReader, sentence: str, to: str | None) -> list[int]:
 
 
 def _words(text: str, numbers: Sequence[int]) -> tuple[list[str], list[int]]:
-    """Returns the words of a text, with those that share a subword as one, and the place of each number among them."""
+    """Returns the words of a text, and the word of each number. Words that share a subword count as one."""
     names = dict[int, str]()
     for word, number in zip(words_in(text), sharing(text, {*numbers}), strict=True):
         names[number] = names.get(number, "") + word
@@ -163,7 +163,7 @@ def _shares(model: Transformer, batch: Batch, layer: int | None, head: int | Non
 
 
 def as_text(attention: AttentionMap, width: int | None = None) -> str:
-    """Returns the map in characters for a terminal: a word of the source is written downwards over two columns.
+    """Returns the map in characters for a terminal. Each source word is written downwards and is two characters wide.
 
     Words that do not fit into `width` columns are continued below; None puts all of them side by side.
     """

@@ -50,7 +50,7 @@ class RunHistory:
         return float(np.interp(step, [0, *self._seconds], [0.0, *self._seconds.values()])) / 60
 
     def curve(self, kind: str, key: str) -> list[Point]:
-        """Returns a figure of the training records or of the validations; values that are not finite are left out."""
+        """Returns the curve of a figure in the training or validation records, without values that are not finite."""
         records = self.train if kind == "train" else self.valid
         return [
             Point(record["step"], self.minutes(record["step"]), float(record[key]))

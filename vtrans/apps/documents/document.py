@@ -57,7 +57,7 @@ class PlainDocument:
         return self._split.joined([translation.text for translation in translations])
 
     def links(self, translations: Sequence[Translated]) -> list[tuple[int, int, int, int]]:
-        """Returns the linked words: where each begins and ends in the text, and where in the translated text."""
+        """Returns the linked words: the begin and end of each in the text, and in the translated text."""
         sources, targets = self._words(self.lines), self._words([translation.text for translation in translations])
         linked = []
         for src, tgt, translation in zip(sources, targets, translations, strict=True):
@@ -66,8 +66,7 @@ class PlainDocument:
         return linked
 
     def confidences(self, translations: Sequence[Translated]) -> list[tuple[int, int, float]]:
-        """Returns the words of the translated text that have a confidence: where each begins and ends, and its
-        confidence."""
+        """Returns the begin, the end and the confidence of the words of the translated text that have one."""
         rated = []
         for words, translation in zip(self._words([t.text for t in translations]), translations, strict=True):
             if translation.word_confidences:
@@ -83,9 +82,9 @@ class PlainDocument:
 
 @dataclass(frozen=True)
 class Slot:
-    """A place of a text that is to be filled: the characters from `begin` to `end`. `written` returns what replaces
-    them, given the translations of the sources; None leaves them. `approved` does the same for the translations of a
-    memory, if these are marked in another way."""
+    """A place in a text to be filled: the characters from `begin` to `end`. `written` returns their replacement, given
+    the translations of the sources, or None to leave them. `approved` does the same for translations from a memory, if
+    these are marked differently."""
 
     begin: int
     end: int
@@ -100,9 +99,9 @@ def filled_slot(begin: int, end: int, text: str) -> Slot:
 
 
 class FilledDocument:
-    """A text with slots, in order. Everything outside them stays as it is, and so does a slot with a line that has
-    no translation. `kind` is that of the strings, and `left` counts what is not translated, besides those slots whose
-    translations have been refused."""
+    """A text with slots, in order. Everything outside them stays as it is, and so does a slot with a line that has no
+    translation. `kind` is that of the strings. `left` counts strings that cannot be translated; slots whose
+    translations are refused are added."""
 
     def __init__(self, text: str, slots: Sequence[Slot], kind: Kind = "text", left: int = 0) -> None:
         self._text, self.slots, self._kind, self.left = text, list(slots), kind, left
@@ -113,7 +112,7 @@ class FilledDocument:
         self.aligned = [needs for slot in self.slots for source in slot.sources for needs in source.aligned]
 
     def take(self, known: Known) -> int:
-        """Fills the slots of which a memory knows all sources. Returns how many it has filled."""
+        """Fills the slots for which a memory knows all sources. Returns the number of filled slots."""
         filled = 0
         for number, slot in enumerate(self.slots):
             texts = [text for source in slot.sources if (text := source.known(known, self._kind))]
@@ -142,8 +141,8 @@ class FilledDocument:
 
 
 class MarkedDocument:
-    """Text with tags. The items' `raw` parts are the document. `label` is the text with its accelerator, if it has
-    one. `escape_inner` writes the texts inside tags, such as attributes, if not as other text."""
+    """Text with tags. The items' `raw` parts are the document. `label` is the text with its accelerator, if it has one.
+    `escape_inner` escapes texts inside tags, such as attributes, if they are escaped differently."""
 
     def __init__(
         self,
@@ -192,7 +191,8 @@ class MarkedDocument:
         return "".join(found)
 
     def known(self, known: Known, kind: Kind) -> str | None:
-        """Returns the only translation that a memory has of this string, or of all its sentences if it has no tags."""
+        """Returns a memory's translation of this string or, if it has no tags, of all its sentences. Ambiguous ones do
+        not count."""
         whole = known(self.raw, kind, sure=True)
         if self.label and (labelled := known(self.label, sure=whole is None)) is not None:
             return labelled
@@ -214,7 +214,7 @@ class MarkedDocument:
         return self.lines, [target.replaced(line, atoms) for line in target.lines]
 
     def unchanged(self) -> str:
-        """Returns the text as a translator writes it that leaves every line as it is."""
+        """Returns the text as it is written if no line is changed by its translation."""
         return self.joined([Translated.unchanged(line) for line in self.lines])
 
     def joined(self, translations: Sequence[Translated]) -> str:
@@ -237,7 +237,7 @@ def _with_mark(item: Item, mark: str) -> Item:
 
 
 def _free_mark(items: Sequence[Item]) -> str:
-    """Returns a character for private use that the items lack."""
+    """Returns a private-use character that the items lack."""
     text = "".join(item.raw + item.text for item in items)
     mark = next((sign for sign in MARKS if sign not in text), None)
     if mark is None:
@@ -246,8 +246,8 @@ def _free_mark(items: Sequence[Item]) -> str:
 
 
 class HtmlDocument(MarkedDocument):
-    """HTML. Its element <html>, if there is one, gets the direction of the translation where this is another one, and
-    its attribute `lang`, if it has one, the target language, if this is known."""
+    """HTML. Its element <html>, if any, gets the direction of the translation if that differs. Its attribute `lang`, if
+    any, becomes the target language if that is known."""
 
     target = ""
 

@@ -1,6 +1,6 @@
 """Splits text into sentences and what lies between them.
 
-A line ends at each character that some program takes for a line end, unless line ends are spaces.
+Lines end at every character that some program treats as a line end, unless line ends count as spaces.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from vtrans.translate.wording.protection import Protection
 _GROFF = r"\\(?:\(\w\w|f(?:\[\w*\]|\(\w\w|[BIPR])(?!\w)|\*?\[\w+\])"  # characters and fonts of man pages
 _WEBLATE = r"\[X\d+X\]"  # what Weblate sends LibreTranslate in place of a placeholder
 MARKS = [chr(code) for code in range(0xE000, 0xF900)]
-"""Characters for private use, two of which surround the number of an atom (markup.Item)."""
+"""Private-use characters, two of which surround the number of an atom (markup.Item)."""
 
 MARKED = re.compile(r"(?P<mark>[\ue000-\uf8ff])[0-9]+(?P=mark)")
 PROTECTION = Protection((_WEBLATE, CODE, MARKED.pattern, PATH, _GROFF, PLACEHOLDERS))
@@ -28,7 +28,7 @@ _LINE_END = re.compile("([\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+)")
 _SPACE = re.compile("[\n\r\t\f]")  # white space in markup
 
 Splitting = Literal["lines", "sentences", "nothing"]
-"""Where a text is split: at the ends of lines and sentences, at those of sentences only, or nowhere."""
+"""Where a text is split: at the ends of lines and sentences, at the ends of sentences only, or nowhere."""
 
 
 def has_words(sentence: str) -> bool:
@@ -39,7 +39,7 @@ def has_words(sentence: str) -> bool:
 
 @dataclass(frozen=True)
 class Split:
-    """A text as sentences, and the text before, between and after them: one more than sentences."""
+    """A text as sentences, and the text before, between and after them, which has one part more."""
 
     sentences: list[str]
     between: list[str]
@@ -53,7 +53,7 @@ class Split:
         return [*self.between[:1], *inner, *self.between[1:][-1:]]
 
     def begins(self, sentences: Sequence[str]) -> Iterator[int]:
-        """Yields where each of these sentences, in place of the text's own, begins in the text."""
+        """Yields where each of these sentences begins if they replace the text's own."""
         place = 0
         for between, sentence in zip(self._between(sentences)[:-1], sentences, strict=True):
             yield place + len(between)
@@ -61,15 +61,15 @@ class Split:
 
 
 def gaps(sources: Sequence[str], between: Sequence[str], translations: Sequence[str]) -> list[str]:
-    """Returns what separates the translations of sentences that these texts separate. Neighbours that stay as they are
-    keep what is between them."""
+    """Returns the separators of the translations, given the sentences and their separators (`between`). Neighbours that
+    stay untranslated keep theirs."""
     pairs = zip(between, pairwise(sources), pairwise(translations), strict=True)
     return [given if ours == both or not all(both) else gap(given, ours[0], *both) for given, ours, both in pairs]
 
 
 def split_sentences(text: str, language: str, splitting: Splitting = "lines") -> Split:
-    """Returns a text of this language as sentences without the white space around them. Line ends at which it is not
-    split are spaces inside its sentences."""
+    """Returns a text of this language as sentences, without the whitespace around them. Other line ends become
+    spaces."""
     found, between, place, end = [], [], 0, 0
     for part in _parts(text, language, splitting):
         if sentence := part.strip():

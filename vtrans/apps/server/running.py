@@ -17,7 +17,7 @@ from vtrans.apps.server.access import url_at
 from vtrans.system.errors import InputError
 from vtrans.system.signals import handled_by
 
-HEAD_SECONDS = 10.0  # in which the head of a request must arrive once the connection is made or it has begun
+HEAD_SECONDS = 10.0  # for the head of a request, counted from its first byte, or from the start of the connection
 IDLE_SECONDS = 30  # after which a connection without a request is closed
 BACKLOG = 1024
 

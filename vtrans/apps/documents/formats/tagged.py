@@ -1,4 +1,4 @@
-"""Reads texts with XML tags of any names, as programs send them to be translated."""
+"""Reads texts with XML tags of any name, as programs send them for translation."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _ROOT = "<text>", "</text>"
 
 @dataclass(frozen=True)
 class Tags:
-    """How the elements of some names are read. `ignored` ones stay as they are. `splitting` ones divide sentences, and
-    so do those beside which there are only elements if there is an `outline`; `joining` ones never do."""
+    """How elements are read, by their names. `ignored` ones stay as they are. `splitting` ones divide sentences, and
+    with `outline`, so do elements that have only elements next to them. `joining` ones never divide sentences."""
 
     ignored: Collection[str] = ()
     splitting: Collection[str] = ()
@@ -27,7 +27,7 @@ class Tags:
     outline: bool = True
 
     def items(self, parent: Element) -> Iterator[Item]:
-        """Yields the items of what is in an element."""
+        """Yields the items inside an element."""
         structure = self.outline and not any(is_text(child) and child.text.strip() for child in parent.children)
         for is_words, nodes in groupby(parent.children, is_text):
             if is_words:

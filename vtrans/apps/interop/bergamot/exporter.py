@@ -1,7 +1,7 @@
 """Writes a model for Bergamot: Marian's usual network in 8 bits, SentencePiece models, a shortlist and settings.
 
-The files have the names of Firefox's models. The reference that the engine is compared with is made of the file's own
-weights and alphas. `write_page` writes a static page as well, which translates in a browser.
+The files are named like those of Firefox's models. The engine is compared with a reference that has the file's own
+weights and alphas. `write_page` also writes a static page, which translates in a browser.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _SHORTLISTED = "none"
 LONGEST = 126  # subwords; the engine divides longer sentences
 PAGE = Path(__file__).with_name("page")
 COPIED = ("page.css", "page.js", "offline.js")
-# The page runs no script but those beside it, and asks no other host for anything. The engine is WebAssembly.
+# The page runs only its own scripts, and sends no request to another host. The engine is WebAssembly.
 POLICY = (
     "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; style-src 'self'; img-src data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'"
@@ -122,15 +122,15 @@ def _are_marians(table: nn.Module) -> bool:
 
 
 def _is_spm(vocab: Vocabulary) -> bool:
-    """Returns whether the SentencePiece model by itself gives the ids of the vocabulary."""
+    """Returns whether the SentencePiece model alone gives the ids of the vocabulary."""
     if vocab.table is None:
         return True
     return bool(vocab.spm) and spm_table(vocab.spm) == (vocab.table.pieces, vocab.table.special)
 
 
 def quantized(loaded: LoadedModel, alphas: Mapping[str, float]) -> tuple[Tensors, dict[str, Tensor]]:
-    """Returns Marian's tensors by name, with matrices in 8 bits and an alpha for each; and by our names the values of
-    these matrices."""
+    """Returns Marian's tensors by name, with matrices in 8 bits and an alpha for each, and the values of these matrices
+    by our names."""
     config, ours = loaded.model.config, loaded.model.state_dict()
     tensors: dict[str, Tensor | Matrix] = {}
     weights: dict[str, Tensor] = {}
@@ -161,13 +161,13 @@ def quantized(loaded: LoadedModel, alphas: Mapping[str, float]) -> tuple[Tensors
 
 
 def _rows(vocab: Vocabulary, weight: Tensor) -> Tensor:
-    """Returns our rows in the order of the vocabulary that is written."""
+    """Returns our rows in the order of the exported vocabulary."""
     return rows_there(weight, vocab.order, len(vocab.pieces))
 
 
 def _embedding(weight: Tensor) -> Matrix:
-    """Returns an embedding in 8 bits with unused rows. The engine chooses the multiplier of a projection by its largest
-    value. A value of 127 in the last row makes it the multiplier of the file."""
+    """Returns an embedding in 8 bits with unused rows. The engine derives the multiplier of a projection from its
+    largest value; a value of 127 in the last row makes this the multiplier in the file."""
     integers, multiplier = matrix(weight)
     padded = F.pad(integers, (0, 0, 0, _padded(len(integers)) - len(integers)))
     padded[-1, 0] = LARGEST_INTEGER

@@ -1,4 +1,4 @@
-"""Reads native Marian models: an `.npz` file with its settings inside, vocabularies, and an optional `decoder.yml`.
+"""Reads native Marian models: an `.npz` file, which contains its settings, vocabularies, and an optional `decoder.yml`.
 
 Settings and some vocabularies are YAML, one mapping of scalars and lists of scalars.
 """
@@ -44,8 +44,8 @@ EPSILON = 1e-6  # of layer norms: `layerNorm` in layers/generic.h
 SIDES = ("source", "target")
 LONGEST_CONFIG, LONGEST_LIST = 1 << 20, 1 << 23  # bytes of settings and of a vocabulary in YAML
 _NOT_MODELS = (".optimizer.npz", ".orig.npz")  # what Marian writes beside a model
-# The settings of version 1.12 that change the network, each with the values that vtrans has. A model of an earlier
-# version lacks the settings of later ones; its network is that of the first value.
+# The settings of version 1.12 that change the network, each with the values that vtrans supports. If an older model
+# lacks a setting, its network is that of the first value.
 EXPECTED: dict[str, tuple[Any, ...]] = {
     "type": ("transformer",),
     "transformer-decoder-autoreg": ("self-attention", "rnn"),
@@ -77,7 +77,7 @@ SIZES = {
 OPERATIONS = tuple(f"transformer-{key}" for key in ("preprocess", "postprocess", "postprocess-top"))
 NORMS = {"post": ("", "dan", ""), "pre": ("n", "da", "n")}
 
-# Trained weights hardly compress, and zeros compress a thousandfold. A file that grows by more is no model.
+# Trained weights hardly compress, and zeros compress a thousandfold. A file that grows by more is not a model.
 MOST_GROWTH = 20
 Value = str | list[str]
 """A scalar as text, "" for an empty value, or a list of them."""
@@ -93,7 +93,7 @@ def read(path: Path) -> Imported:
     settings = _model_settings(tensors)
     src, tgt, text = _vocabularies(model_file.parent, settings, decoder)
     config = _model_config(settings, have_one_table(src, tgt))
-    # Marian starts a translation with an embedding of zeros, which is the row of a start that the table lacks.
+    # Marian starts a translation with an embedding of zeros. The table has no row for it, so that row is zero here.
     weights = weights_in(tensors, MARIAN, config, (src, tgt), transposed=True)
     weights["src_positions.weight"] = lambda: tensor_of(marian(config.max_positions, config.d_model))
     if not settings.flag("output-omit-bias"):
@@ -211,8 +211,8 @@ def _model_config(settings: Settings, joint: bool) -> ModelConfig:
 
 
 def _search_config(decoder: Settings, tgt: Vocabulary) -> SearchConfig:
-    """Returns the search of a `decoder.yml`. Marian divides by length ** normalize, and produces `<unk>` and control
-    characters, which a vocabulary with bytes has, only if they are allowed."""
+    """Returns the search settings of a `decoder.yml`. Marian divides by length ** normalize. It produces `<unk>` and
+    control characters, which a vocabulary with bytes has, only if they are allowed."""
     suppressed = [] if decoder.flag("allow-unk") else [SPECIAL_PIECES[UNK_ID]]
     if not decoder.flag("allow-special"):
         suppressed += [piece for code in range(32) if tgt.id_of(piece := f"<0x{code:02X}>") is not None]
@@ -277,8 +277,8 @@ def _vocabulary(file: Path, size: Any, side: str) -> Vocabulary:
 
 
 def spm_table(spm: bytes) -> tuple[Sequence[str], tuple[int | None, int | None, int | None, int | None]]:
-    """Returns the table that a SentencePiece model is for Marian, which has no padding and no start. Raises
-    RuntimeError if the bytes are not a SentencePiece model."""
+    """Returns Marian's table for a SentencePiece model: the pieces, and the ids of padding, unknown, start and end;
+    Marian has no padding and no start. Raises RuntimeError if the bytes are not a SentencePiece model."""
     model = sentencepiece.SentencePieceProcessor()
     model.LoadFromSerializedProto(spm)
     unk, eos = (id if id >= 0 else None for id in (model.unk_id(), model.eos_id()))
@@ -289,7 +289,7 @@ def spm_table(spm: bytes) -> tuple[Sequence[str], tuple[int | None, int | None, 
 
 
 def open_npz(path: Path) -> ForeignTensors:
-    """Returns the arrays of a file by name, which leave the memory when they are read.
+    """Returns the arrays of a file by name. Each leaves the memory once it is read.
 
     Raises FileError if the file is missing or damaged, would fill the memory, or holds anything but arrays of numbers.
     """
