@@ -1,18 +1,22 @@
 """The model, compared with independent implementations, and the laws of its masks, positions and ties."""
 
 import dataclasses
+import math
 import re
 import warnings
 from typing import Any
 
 import pytest
 import torch
-from drawn import some
-from networks import BOS, PAD, SEQUENCES, SMALL, VARIANTS, V, make, padded, sequences
-from torch import nn
+from drawn import seed_of, some
+from networks import BOS, PAD, SEQUENCE, SEQUENCES, SMALL, VARIANTS, V, make, padded, sequences
+from torch import Tensor, nn
 
 from vtrans.config import ModelConfig, resolve_tie
+from vtrans.model.dropout import Dropout
 from vtrans.model.network import Transformer, count_parameters
+from vtrans.model.positions import ComputedPositions, rotate
+from vtrans.system.errors import InputError
 from vtrans.training.recipe import load_recipe
 
 
@@ -152,3 +156,84 @@ def test_sinusoidal_positions_are_the_papers_and_reach_any_length() -> None:
     memory = torch.randn(1, 4, 16).double()
     out = model.decode(torch.full((1, 3), 5), memory, torch.ones(1, 4, dtype=torch.bool))
     assert torch.autograd.grad(out.sum(), model.tgt_embedding.weight)[0].any()
+
+
+ROTARY = dataclasses.replace(SMALL, positions="rotary", norm="pre")
+
+
+def rotated(x_d: Tensor, position: int) -> Tensor:
+    """Equation 15 of Su et al. (2021), with a matrix for each pair of values."""
+    out = x_d.clone()
+    for i in range(len(x_d) // 2):
+        angle = position / 10000 ** (2 * i / len(x_d))
+        matrix = torch.tensor([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]])
+        out[2 * i : 2 * i + 2] = matrix.to(x_d) @ x_d[2 * i : 2 * i + 2]
+    return out
+
+
+def test_each_head_is_turned_by_the_angles_of_its_position() -> None:
+    x_TD = torch.randn(300, 12)
+    found = rotate(x_TD, ComputedPositions("rotary", 12, 2)(300))  # more positions than the table has at first
+    for at in (0, 1, 7, 299):
+        heads = torch.cat([rotated(head_d, at) for head_d in x_TD[at].view(2, 6)])
+        torch.testing.assert_close(found[at], heads, atol=1e-4, rtol=0)
+
+
+def test_compiled_training_turns_by_the_same_formula() -> None:
+    x_BTD, rows_TD = torch.randn(2, 7, 8, requires_grad=True), ComputedPositions("rotary", 8, 2)(7)
+    (gradient,) = torch.autograd.grad(rotate(x_BTD, rows_TD).square().sum(), x_BTD)
+    compiled = torch.compile(rotate, backend="aot_eager", fullgraph=True)(x_BTD, rows_TD)
+    torch.testing.assert_close(compiled, rotate(x_BTD, rows_TD))
+    torch.testing.assert_close(torch.autograd.grad(compiled.square().sum(), x_BTD)[0], gradient)
+
+
+def test_the_sequence_of_a_decoder_only_model_has_no_gap_after_a_short_source() -> None:
+    model = make(dataclasses.replace(SEQUENCE, positions="rotary"))
+    short, long = sequences(3, 9)
+    tgt = torch.tensor([[2, 7, 8]])
+    alone = model(*padded([short]), tgt)
+    beside = model(*padded([short, long]), tgt.expand(2, 3))
+    torch.testing.assert_close(beside[:1], alone)
+
+
+def test_heads_of_an_odd_width_cannot_be_turned() -> None:
+    with pytest.raises(InputError, match=r"model\.d_model / model\.heads must be even"):
+        Transformer(dataclasses.replace(ROTARY, d_model=12), V, V, joint=True, pad_id=0)
+
+
+def masks(rate: float, shape: tuple[int, ...], seed: int = 0) -> Tensor:
+    """Returns 1 for kept elements and 0 for dropped ones. Checks that all kept elements have the same scale."""
+    torch.manual_seed(seed_of(seed))
+    out: Tensor = Dropout(rate).train()(torch.ones(shape, dtype=torch.float64))
+    scale = (1 << 16) / ((1 << 16) - round(rate * (1 << 16)))
+    assert scale == pytest.approx(1 / (1 - rate), rel=1e-3)
+    torch.testing.assert_close(out.unique(), torch.tensor([0, scale], dtype=torch.float64))  # type: ignore[no-untyped-call]  # torch
+    return out / scale
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.1, 0.3, 0.5, 0.95])
+def test_dropout_has_its_rate_in_every_lane_and_keeps_the_mean(rate: float) -> None:
+    keep = masks(rate, (1000, 400))
+    sigma = (rate * (1 - rate)) ** 0.5
+    assert abs(float(keep.mean()) - (1 - rate)) < 4 * sigma / keep.numel() ** 0.5
+    for lane in keep.view(-1, 4).mean(0).tolist():  # one draw decides four elements
+        assert abs(lane - (1 - rate)) < 4 * sigma / (keep.numel() / 4) ** 0.5
+    assert abs(float(keep.mean(0).std()) - sigma / 1000**0.5) < 0.2 * sigma / 1000**0.5  # columns
+    assert abs(float(keep.mean(1).std()) - sigma / 400**0.5) < 0.2 * sigma / 400**0.5  # rows
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_dropout_is_reproducible_and_scales_the_gradient_by_its_mask(dtype: torch.dtype) -> None:
+    dropout = Dropout(0.4).train()
+    x = torch.randn(7, 5, 3, dtype=dtype, requires_grad=True)  # 105 elements are not a multiple of 4
+    state = torch.get_rng_state()
+    out = dropout(x)
+    after = torch.get_rng_state()
+    assert not torch.equal(dropout(x), out)
+    torch.set_rng_state(state)
+    assert torch.equal(dropout(x), out)
+    assert torch.equal(torch.get_rng_state(), after)
+    assert out.dtype == dtype
+    (grad,) = torch.autograd.grad(out.sum(), x)
+    torch.testing.assert_close(grad * x, out)
+    assert 0 < int((grad == 0).sum()) < grad.numel()

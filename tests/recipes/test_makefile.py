@@ -22,7 +22,7 @@ ODD = 'it\'s 2 $$HOME; "new" #*'  # make reads $$ as one $
 TYPED = ODD.replace("$$", "$")
 KEPT = "import json, os, sys; json.dump([sys.argv[1:], dict(os.environ)], open('given.json', 'w'))"
 
-pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed: apt-get install make")
+needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed: apt-get install make")
 
 
 def passed(folder: Path, target: str, *variables: str) -> list[str]:
@@ -41,6 +41,7 @@ def passed(folder: Path, target: str, *variables: str) -> list[str]:
     return program(target, environment)[1] if words[0] == "recipes/make.py" else words
 
 
+@needs_make
 def test_an_experiment_gets_every_value_unchanged(tmp_path: Path) -> None:
     single = {"DATA": "--data", "SRC": "--src", "TGT": "--tgt", "WORK": "--work", "RECIPE": "--recipe", "RUN": "--run"}
     words = passed(tmp_path, "multi30k", *(f"{name}={ODD}" for name in single), "SET=a.b='c' f.g=[2, 0.5] d.e=1")
@@ -50,6 +51,7 @@ def test_an_experiment_gets_every_value_unchanged(tmp_path: Path) -> None:
     assert [words[i + 1] for i, word in enumerate(words) if word == "--set"] == ["a.b='c'", "f.g=[2, 0.5]", "d.e=1"]
 
 
+@needs_make
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
@@ -68,6 +70,7 @@ def test_every_program_gets_every_value_unchanged(tmp_path: Path, words: list[st
     assert passed(tmp_path, *words) == expected
 
 
+@needs_make
 @pytest.mark.parametrize("name", ["my demo's", "a;b", "a&b", "(a)", "demo-2.x"])
 def test_a_folder_of_the_demo_may_have_any_name(name: str, tmp_path: Path) -> None:
     folder = tmp_path / name

@@ -19,6 +19,8 @@ from vtrans.system.local_ranks import LocalRanks
 from vtrans.system.ranks import Ranks
 from vtrans.training.trainer import train
 
+pytestmark = pytest.mark.usefixtures("no_orphans")
+
 SILENCE = timedelta(hours=1)
 
 
@@ -91,9 +93,6 @@ def test_the_other_ranks_of_a_machine_wait_before_they_report_the_same_error(
         assert len(waits) == int(rank)
         told.append(capsys.readouterr().err)
     assert told[1] == told[0].replace("error: ", "error: process 1: ") != ""
-
-
-pytestmark = pytest.mark.usefixtures("no_orphans")
 
 
 def use(ranks: LocalRanks, work: Callable[[], None]) -> None:

@@ -1,4 +1,4 @@
-"""Translators: the laws of the search with real networks, and one line out for every line in."""
+"""Translators: the laws of the search with real networks, its end, its threads, and one line out for every line in."""
 
 import dataclasses
 import io
@@ -6,6 +6,11 @@ import json
 import math
 import re
 import statistics
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -35,6 +40,7 @@ from vtrans.model.checkpoint import LoadedModel
 from vtrans.search.loop import Hypothesis
 from vtrans.search.options import Sampling
 from vtrans.system.console import Console
+from vtrans.system.errors import AbandonedError
 from vtrans.text.lines import one_line
 from vtrans.text.vocabulary import EOS_ID
 from vtrans.translate.steps.annotate import Annotate
@@ -43,6 +49,7 @@ from vtrans.translate.steps.split import cut_long
 from vtrans.translate.stream import translate_stream
 from vtrans.translate.translation import TranslateOptions, Translation
 from vtrans.translate.translator import Translator
+from vtrans.translate.wording.glossary import Glossary
 
 
 @pytest.mark.parametrize("name", some(VARIANTS))
@@ -193,3 +200,70 @@ def test_no_source_is_longer_than_the_position_table() -> None:
     )  # the shortest position table limits an ensemble
     assert len(list(both.translate([long]))) == 1
     assert both.reader.max_source == 8
+
+
+KINDS = {
+    "a search": TranslateOptions(),
+    "a search for phrases": TranslateOptions(glossary=Glossary((("a", ("b",)),))),
+    "samples": TranslateOptions(sampling=Sampling(seed=1)),
+}
+
+
+class Abandoned:
+    """Becomes true after some steps, which it counts."""
+
+    def __init__(self, last: int | None = None) -> None:
+        self.last, self.steps = last, 0
+
+    def __call__(self) -> bool:
+        self.steps += 1
+        return self.steps - 1 == self.last
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_search_ends_at_the_step_at_which_it_is_abandoned(kind: str) -> None:
+    lines = [*sentences(8), "a"]
+    model, options = translator(retry=False), KINDS[kind]
+    expected = model.translate_window(window(lines), options)
+    whole = Abandoned()
+    assert model.translate_window(window(lines), replace(options, abandoned=whole)) == expected
+    assert whole.steps > 3
+    for last in (0, 2, whole.steps - 1):
+        abandoned = Abandoned(last)
+        with pytest.raises(AbandonedError):
+            model.translate_window(window(lines), replace(options, abandoned=abandoned))
+        assert abandoned.steps == last + 1
+    assert model.translate_window(window(lines), options) == expected
+
+
+THREADS = 8
+
+
+@pytest.mark.parametrize("name", ["search", "token_logprobs"])
+def test_one_thread_at_a_time_is_in_the_engine(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Buffers and tables of a model, such as sinusoidal positions that grow, belong to one search at a time."""
+    made = translator()
+    inside, most = 0, 0
+    usual = getattr(made.engine, name)
+
+    def watched(*args: Any, **named: Any) -> Any:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        time.sleep(0.002)
+        found = usual(*args, **named)
+        found = iter(list(found)) if isinstance(found, Iterator) else found
+        inside -= 1
+        return found
+
+    monkeypatch.setattr(made.engine, name, watched)
+    begin = threading.Barrier(THREADS)
+
+    def work(number: int) -> int:
+        begin.wait()
+        lines = sentences(3, seed=number)
+        return len(list(made.translate(lines) if name == "search" else made.logprob(lines, lines)))
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        assert list(pool.map(work, range(THREADS))) == [3] * THREADS
+    assert most == 1

@@ -1,10 +1,11 @@
-"""LibreTranslate's interface, as its clients call it, over a real connection and a fake model."""
+"""LibreTranslate's interface over a real connection and a fake model, as clients call it that others wrote."""
 
 import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 
 import pytest
 from services import DE_EN, EN_DE, FORM, JSON, Blocked, Client, serving
@@ -211,3 +212,50 @@ def test_text_on_the_page_has_its_own_direction(client: Client) -> None:
     fields = re.findall('<[^>]* class="text"[^>]*>', client.get("/").body.decode())
     assert len(fields) == 4
     assert all(' dir="auto"' in field for field in fields)
+
+
+GERMAN = "Der kleine Hund läuft durch den Park."
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[Client]:
+    """A server that needs the key "secret" and allows two requests per minute."""
+    file = tmp_path / "keys"
+    file.write_text("secret\n", encoding="utf-8")
+    with serving(keys=Keys(file), limits=Limits(per_minute=2)) as served:
+        yield served
+
+
+def installed(name: str) -> Any:
+    """Returns a package; without it, the test is skipped."""
+    project = name.replace("_", "-")
+    return pytest.importorskip(name, reason=f"{project} is not installed: pip install {project}")
+
+
+def test_libretranslatepy(both_ways: Client, guarded: Client) -> None:
+    package = installed("libretranslatepy")
+    api = package.LibreTranslateAPI(both_ways.url)
+    assert api.translate("große Hunde", "de", "en") == "Hunde große"
+    assert api.detect(GERMAN)[0]["language"] == "de"
+    assert [language["code"] for language in api.languages()] == ["en", "de"]
+    assert package.LibreTranslateAPI(guarded.url, "secret").translate("a b", "en", "de") == "b a"
+    with pytest.raises(HTTPError) as refused:
+        package.LibreTranslateAPI(guarded.url, "wrong").translate("a b", "en", "de")
+    assert refused.value.code == 403
+    refused.value.close()
+
+
+def test_deep_translator(both_ways: Client, guarded: Client) -> None:
+    package = installed("deep_translator")
+    options = {"source": "en", "target": "de", "api_key": "any", "custom_url": f"{both_ways.url}/"}
+    translator = package.LibreTranslator(**options)
+    assert translator.translate("one two & three") == "three & two one"
+    assert translator.translate_batch(["a b", "c d"]) == ["b a", "d c"]
+    wrong = package.LibreTranslator(**{**options, "custom_url": f"{guarded.url}/"})
+    with pytest.raises(package.exceptions.AuthorizationException):
+        wrong.translate("a b")
+
+
+def test_the_client_of_npm(both_ways: Client) -> None:
+    """Sends what the package libretranslate 1.0.1 sends: `apiKey` instead of `api_key`, which a server ignores."""
+    assert both_ways.translate("a b", "auto", format="text", apiKey="").json["translatedText"] == "b a"

@@ -20,7 +20,7 @@ from vtrans.translate.steps.protect import Protect
 from vtrans.translate.steps.steps import StepsOfEngine
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.wording.glossary import Glossary, pair_of, read_glossary
-from vtrans.translate.wording.phrases import occurrences
+from vtrans.translate.wording.phrases import Wording, occurrences
 from vtrans.translate.wording.protection import EVERYDAY, Protection
 
 PAIRS = {"dog": "Hund|Hunde", "big": "groß", "big dog": "Bernhardiner", "march": "Marsch", "March": "März"}
@@ -220,7 +220,7 @@ def test_protected_text_is_linked_to_itself() -> None:
 @pytest.mark.parametrize("asked", ["prefix", "constraints", "glossary"])
 def test_no_code_is_a_word_that_the_translation_is_asked_to_contain(asked: str) -> None:
     glossary = Glossary((pair_of("road", "the B2|A1"),)) if asked == "glossary" else None
-    wanted: dict[str, Any] = {"prefix": {"prefix": "die A1"}, "constraints": {"constraints": {"constraints": ["A1"]}}}
+    wanted: dict[str, Any] = {"prefix": {"prefix": "die A1"}, "constraints": {"wording": Wording((("A1",),))}}
     line = passed("a road {x}", Remember(None, None), Protect(Protection(), None, glossary), **wanted.get(asked, {}))
     assert "A1" not in line.codes
     assert undone(line, f"die A1 {next(iter(line.codes))}").text == "die A1 {x}"
@@ -297,3 +297,18 @@ def test_only_models_that_learned_codes_copy_by_default() -> None:
 
     assert copies(True) is copies(False, protect=Protection()) is True
     assert copies(False) is copies(True, protect=False) is copies(True, raw=True) is False
+
+
+@pytest.mark.parametrize("text", ['big dog,"Hund, gross"\r\n', '# a,b\nbig dog,"Hund, gross"', "big dog;Hund"])
+def test_cells_are_terms_and_translations(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "terms.CSV"
+    path.write_bytes(text.encode())
+    assert read_glossary(path).pairs == (("big dog", ("Hund, gross" if "gross" in text else "Hund",)),)
+
+
+@pytest.mark.parametrize("text", ["a,b,c", "a", ",b", "a\tb"])
+def test_other_lines_are_refused_with_their_number(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "terms.csv"
+    path.write_text(f"x,y\n{text}\n", encoding="utf-8")
+    with pytest.raises(FileError, match="line 2"):
+        read_glossary(path)
