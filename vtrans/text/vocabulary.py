@@ -175,10 +175,14 @@ class Vocabulary:
 
     def unknown(self, text: str) -> set[str]:
         """Returns the visible characters of a text for which there are no pieces."""
-        for character in set(text) - self._is_unknown.keys():
-            is_visible = unicodedata.category(character) not in _INVISIBLE
-            self._is_unknown[character] = is_visible and not self.covers(character)
-        return {character for character in set(text) if self._is_unknown[character]}
+        found = set()
+        for character in set(text):
+            if character not in self._is_unknown:
+                is_visible = unicodedata.category(character) not in _INVISIBLE
+                self._is_unknown[character] = is_visible and not self.covers(character)
+            if self._is_unknown[character]:
+                found.add(character)
+        return found
 
     def lacking(self, text: str) -> set[str]:
         """Returns the visible characters of a text for which there are no pieces, nor for their lower case."""
