@@ -13,6 +13,7 @@ from vtrans.commands.lines import many, progress, source_of, writer
 from vtrans.commands.shared_options import (
     STORED,
     BadUtf8,
+    Code,
     Device,
     Ensemble,
     Output,
@@ -39,6 +40,7 @@ def logprob(
     tgt: Annotated[Path, argument("Its translations, one per line.", "TGT")],
     ensemble: Ensemble,
     device: Device = None,
+    code: Code = None,
     threads: Threads = None,
     search: Annotated[dict[str, Any], SETTINGS],
     output: Output = None,
@@ -63,7 +65,7 @@ def logprob(
     from vtrans.translate.stream import rendered
 
     with source_of(src, on_bad_utf8, console) as (sources, _), source_of(tgt, on_bad_utf8, console) as (targets, _):
-        settings = {"device": device, "weights": list(models.weights) or None, **search}
+        settings = {"device": device, "code": code, "weights": list(models.weights) or None, **search}
         translator = load(models.paths, console=console, **settings)
         with writer(output) as stream, progress(console, stream, what="scored") as counter:
             total = 0.0

@@ -25,6 +25,7 @@ Quiet = Annotated[bool, option("Print only warnings and errors to stderr.", flag
 Json = Annotated[bool, option("Print the result as JSON.", flag="--json")]
 Output = Annotated[Path | None, option("File to write.  [default: stdout]", "FILE", "Text")]
 Device = Annotated[str | None, option_of(EngineConfig, "device")]
+Code = Annotated[Path | None, option_of(EngineConfig, "code")]
 THREADS = "Threads of each process on a CPU.  [default: OMP_NUM_THREADS, else one per core]"
 Threads = Annotated[int | None, option(THREADS, "N", "Speed")]
 _EACH = f"{MEMORY / 1e9:g} GB"

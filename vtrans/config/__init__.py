@@ -11,9 +11,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from vtrans.config.keys import check_fields, check_value, choice, flag, keys_of, nearest, text
+from vtrans.config.keys import check_fields, check_value, choice, flag, keys_of, nearest, path, text
 from vtrans.config.model import TIE_FORMS as TIE_FORMS
 from vtrans.config.model import ModelConfig as ModelConfig
 from vtrans.config.model import check_tie as check_tie
@@ -72,6 +73,14 @@ class EngineConfig:
         "Precision of matrix products: float32, bfloat16, float16, or int8, which needs the engine compiled.",
         metavar="TYPE",
         unset=DECODING_PRECISIONS[0],
+    )
+
+    code: Path | None = path(
+        None,
+        "Python file with the network of a model that was trained with code of your own. vtrans runs the file.",
+        panel="Model",
+        advanced=True,
+        speed_only=True,  # the model determines the code
     )
 
     def __post_init__(self) -> None:

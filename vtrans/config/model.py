@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from vtrans.config.keys import choice, flag, idle_messages, number, toml_value
+from vtrans.config.keys import choice, flag, idle_messages, number, text, toml_value
 from vtrans.system.errors import InputError
 
 TIE_FORMS = ("src-tgt-softmax", "tgt-softmax", "src-tgt", "none")
@@ -137,6 +137,14 @@ class ModelConfig:
     alignment_layer: int = number(
         0, 0, 1000, "Decoder layer, counted from 1, whose first head aligns words; 0 means none.", adaptable=True
     )
+    network: str = text(
+        "transformer", "Network: transformer, or a class of your own, such as mine.py:MyTransformer.", omitted=True
+    )
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the network is a class of the user's, whose weights only it knows."""
+        return self.network != ModelConfig.network
 
     @property
     def max_length(self) -> int | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import warnings
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -16,14 +18,17 @@ from vtrans.storage.model_file import (
     SOURCE,
     TARGET,
     TRANSLATIONS,
+    Blueprint,
     Model,
     Shortlist,
     check_finite,
     check_model,
+    needs_code,
     with_network,
 )
 from vtrans.storage.tensors import FORMAT, open_tensors, write_tensors
 from vtrans.system.errors import FileError
+from vtrans.system.own_code import class_of, own_digest
 from vtrans.text.vocabulary import PAD_ID
 
 LoadedModel: TypeAlias = Model[Transformer]
@@ -73,22 +78,46 @@ class Unfilled(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-def load_model(path: str | Path, device: torch.device | str = "cpu") -> LoadedModel:
+def load_model(
+    path: str | Path,
+    device: torch.device | str = "cpu",
+    code: str | Path | None = None,
+    network: type[Transformer] | None = None,
+) -> LoadedModel:
     """The model of a file, on `device`. The constructor ties its weights.
 
+    A model whose network is a class of the user's needs the file `code`, which is run, or the class `network`.
+
     Raises FileError for a missing, truncated, damaged or foreign file, one whose tensors are not exactly those of its
-    architecture, and one whose weights are not all finite. Names, shapes and types are compared before the weights are
-    allocated, so that a wrong header cannot exhaust the memory.
+    architecture, and one whose weights are not all finite; InputError if `code` is missing or lacks the class. Names,
+    shapes and types are compared before the weights are allocated, so that a wrong header cannot exhaust the memory.
     """
     with open_tensors(path, "model", "pt") as (file, header):
         checked = check_model(path, file, header)
         sizes = len(checked.src_vocab), len(checked.tgt_vocab)
+        own = checked.model.config.is_own
+        kind = network or (_own_class(path, checked, code) if own else Transformer)
         with Unfilled():
-            model = Transformer(checked.model.config, *sizes, joint=checked.joint, pad_id=PAD_ID)
+            model = kind(checked.model.config, *sizes, joint=checked.joint, pad_id=PAD_ID)
+        shapes = {name: tuple(weight.shape) for name, weight in weights_of(model).items()}
+        if own and (shapes, aliases(model)) != (checked.model.layout.shapes, checked.model.layout.aliases):
+            raise FileError(f"{path} has other weights than {kind.__name__}; give the file that it was trained with.")
         for name, weight in weights_of(model).items():
             weight.data.copy_(file.get_tensor(name))
             check_finite(path, name, weight.data.numpy())
     return with_network(checked, model.to(device).eval())
+
+
+def _own_class(path: str | Path, checked: Model[Blueprint], code: str | Path | None) -> type[Transformer]:
+    """Returns the class of a network of the user's. Warns if its file has changed since the training."""
+    config = checked.model.config
+    if code is None:
+        raise needs_code(path, config)
+    if checked.code != own_digest(code):
+        warnings.warn(f"{code} has changed since {path} was trained with it", stacklevel=3)
+    return class_of(
+        dataclasses.replace(config, network=f"{code}:{config.network.rpartition(':')[2]}"), "network", Transformer
+    )
 
 
 def add_shortlist(path: Path, shortlist: Shortlist, out: Path) -> None:
@@ -105,7 +134,7 @@ def _shortlist_tensors(shortlist: Shortlist) -> dict[str, Tensor]:
 
 def load_weights(path: Path, model: Transformer) -> None:
     """Copies the weights of a model file into `model`. Raises FileError for another architecture."""
-    loaded = load_model(path)
+    loaded = load_model(path, network=type(model))
     if loaded.model.config != model.config:
         raise FileError(f"{path} is a model of another architecture.")
     read = weights_of(loaded.model)

@@ -91,27 +91,6 @@ class SSRULayer(DecoderLayer):
         return self.ssru_residual(x_BTD, lambda x: self.ssru(x, history))
 
 
-class Sublayers:
-    """Makes the sublayers of a stack, each with its residual. All sharing of layers happens here: for the same number,
-    a method returns the SAME modules.
-
-    With `share_layers`, all layers of a stack, or each group of `share_group` layers, have the same number
-    (`ModelConfig.sublayer`). With `share_stacks`, both stacks use one object of this class.
-    """
-
-    def __init__(self, config: ModelConfig) -> None:
-        self.config = config
-        skip = config.cross_attention_residual
-        self.self_attention = cache(lambda number: (SelfAttention(config), Residual(config)))
-        self.ssru = cache(lambda number: (SSRU(config.d_model), Residual(config)))
-        self.cross_attention = cache(lambda number: (CrossAttention(config), Residual(config, skip=skip)))
-        self.feed_forward = cache(lambda number: (FeedForward(config), Residual(config)))
-
-    def numbers(self, layer: int) -> tuple[int, int]:
-        """Returns the numbers of a layer's attention and feed-forward sublayers."""
-        return self.config.sublayer("attention", layer), self.config.sublayer("feed-forward", layer)
-
-
 class LayerNorm(nn.LayerNorm):
     __call__: Callable[..., Tensor]
 
@@ -150,3 +129,30 @@ class FeedForward(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.outer(self.dropout(self.activation(self.inner(x))))
+
+
+class Sublayers:
+    """Makes the sublayers of a stack, each with its residual. All sharing of layers happens here: for the same number,
+    a method returns the SAME modules.
+
+    With `share_layers`, all layers of a stack, or each group of `share_group` layers, have the same number
+    (`ModelConfig.sublayer`). With `share_stacks`, both stacks use one object of this class.
+
+    A network of one's own makes other sublayers by a subclass with other classes.
+    """
+
+    self_attention_class: type[SelfAttention] = SelfAttention
+    cross_attention_class: type[CrossAttention] = CrossAttention
+    feed_forward_class: type[FeedForward] = FeedForward
+
+    def __init__(self, config: ModelConfig) -> None:
+        self.config = config
+        skip = config.cross_attention_residual
+        self.self_attention = cache(lambda number: (self.self_attention_class(config), Residual(config)))
+        self.ssru = cache(lambda number: (SSRU(config.d_model), Residual(config)))
+        self.cross_attention = cache(lambda number: (self.cross_attention_class(config), Residual(config, skip=skip)))
+        self.feed_forward = cache(lambda number: (self.feed_forward_class(config), Residual(config)))
+
+    def numbers(self, layer: int) -> tuple[int, int]:
+        """Returns the numbers of a layer's attention and feed-forward sublayers."""
+        return self.config.sublayer("attention", layer), self.config.sublayer("feed-forward", layer)

@@ -36,8 +36,12 @@ class Transformer(Module):
     `src-tgt-softmax`, `tgt-softmax`, `src-tgt` or `none`. Files store a shared parameter once, under the first of
     its names in this order. `src_vocab` and `tgt_vocab` are vocabulary sizes; `pad_id` is never predicted.
 
+    A network of one's own is a subclass with the same constructor. It may have another class of `sublayers`.
+
     Raises InputError for a `tie` that the vocabularies do not allow, and for settings that contradict each other.
     """
+
+    sublayers: type[Sublayers] = Sublayers
 
     def __init__(self, config: ModelConfig, src_vocab: int, tgt_vocab: int, *, joint: bool, pad_id: int) -> None:
         super().__init__()
@@ -58,8 +62,8 @@ class Transformer(Module):
         self.tgt_positions = self.src_positions if one_table else make_positions(config)
 
         self.dropout = Dropout(config.dropout)
-        encoder_parts = Sublayers(config)
-        decoder_parts = encoder_parts if config.share_stacks else Sublayers(config)
+        encoder_parts = self.sublayers(config)
+        decoder_parts = encoder_parts if config.share_stacks else self.sublayers(config)
         self.encoder = Encoder(config, encoder_parts)
         self.decoder = DecoderOnly(config, decoder_parts) if one_sequence else Decoder(config, decoder_parts)
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vtrans.config import ModelConfig, SearchConfig, section_from
+from vtrans.config.keys import recorded_values
 from vtrans.storage.layout import Layout, layout_of
 from vtrans.storage.pair_counts import PairCounts
 from vtrans.storage.tensors import TensorFile, open_tensors
@@ -59,7 +60,8 @@ class Model(Generic[N]):
     it translates, if known. `tags` are the subwords with which its sources begin, by target language. `matches` says
     whether it has learned to use fuzzy matches (data/matches.py), and `codes` whether it has learned to copy the codes
     of protected text (translate/wording/protection.py). Nine of ten sources of its training had at most `usual_length`
-    subwords; 0 if unknown. `pair` is what its training text showed of its pair of languages, or None.
+    subwords; 0 if unknown. `pair` is what its training text showed of its pair of languages, or None. `code` is the
+    digest of the file of its network, if that is code of the user's.
     """
 
     model: N
@@ -74,6 +76,7 @@ class Model(Generic[N]):
     codes: bool = False
     usual_length: int = 0
     pair: PairCounts | None = None
+    code: str = ""
 
     @property
     def joint(self) -> bool:
@@ -82,12 +85,12 @@ class Model(Generic[N]):
     def record(self) -> dict[str, Any]:
         """Everything but weights and vocabularies, as files record it."""
         record = {
-            "model": dataclasses.asdict(self.model.config),
+            "model": recorded_values(self.model.config),
             "search": dataclasses.asdict(self.search),
             "training": dict(self.training),
             "languages": languages_record(self.languages),
         }
-        more = {name: getattr(self, name) for name in ("matches", "codes", "usual_length")}
+        more = {name: getattr(self, name) for name in ("matches", "codes", "usual_length", "code")}
         more |= {"tags": dict(self.tags), "pair": self.pair and dataclasses.asdict(self.pair)}
         return record | {name: value for name, value in more.items() if value}
 
@@ -145,13 +148,17 @@ def check_model(path: str | Path, file: TensorFile, header: Mapping[str, Any]) -
         search = section_of(SearchConfig, header, "search", path)
         languages = languages_from(header.get("languages"))
         tags = tags_from(header.get("tags"), src_vocab.tags)
-        layout = layout_of(config, len(src_vocab), len(tgt_vocab), joint=have_one_table(src_vocab, tgt_vocab))
+        layout = Layout()
+        if not config.is_own:
+            layout = layout_of(config, len(src_vocab), len(tgt_vocab), joint=have_one_table(src_vocab, tgt_vocab))
     except (InputError, ValueError, AssertionError) as error:
         raise FileError(
             f"{path} describes a model that this version does not know: {str(error).rstrip('.')}."
         ) from None
     shortlist = _read_shortlist(path, file, names, len(src_vocab), len(tgt_vocab))
     others = {*vocabularies, *((TRANSLATIONS, FREQUENT) if shortlist else ())}
+    if config.is_own:  # `load_model` compares them with the weights of its class
+        layout = Layout({name: tuple(file.facts(name)[1]) for name in names - others}, header.get("aliases", {}))
     _check_names(path, layout, names - others, header.get("aliases", {}))
     for name, wanted in layout.shapes.items():
         dtype, shape = file.facts(name)
@@ -173,6 +180,7 @@ def check_model(path: str | Path, file: TensorFile, header: Mapping[str, Any]) -
         codes=header.get("codes") is True,
         usual_length=length if isinstance(length, int) else 0,
         pair=PairCounts.of(header.get("pair")),
+        code=str(header.get("code", "")),
     )
 
 
@@ -190,6 +198,11 @@ def training_of(path: Path) -> dict[str, Any] | None:
             return training
     except FileError:
         return None
+
+
+def needs_code(path: str | Path, config: ModelConfig) -> InputError:
+    """Returns the error for a model whose network is a class of the user's."""
+    return InputError(f"{path} has the network {config.network}; if you trust that file, give it as `code`.")
 
 
 def section_of(kind: type[Section], header: Mapping[str, Any], name: str, path: str | Path) -> Section:

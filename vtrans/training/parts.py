@@ -29,9 +29,10 @@ class Parts:
 
     @classmethod
     def make_network(cls, config: ModelConfig, src_size: int, tgt_size: int, *, joint: bool) -> Transformer:
-        """Returns the network for vocabularies of these sizes, with its initial weights. Its class must be Transformer,
-        since model files name no other."""
-        return Transformer(config, src_size, tgt_size, joint=joint, pad_id=PAD_ID)
+        """Returns the network for vocabularies of these sizes, with its initial weights. Its class must be the one
+        that `model.network` names, so that model files name it."""
+        kind = class_of(config, "network", Transformer)
+        return kind(config, src_size, tgt_size, joint=joint, pad_id=PAD_ID)
 
     @classmethod
     def make_objective(cls, network: Transformer, config: TrainConfig) -> Objective:

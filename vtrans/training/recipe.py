@@ -140,9 +140,11 @@ def recorded_recipe(before: Values, where: str) -> Recipe:
 
 
 def recipe_of_model(path: Path, *, joint: bool) -> Recipe:
-    """The default recipe with the architecture and the search of a model file, with which training starts."""
+    """The default recipe with the architecture and the search of a model file, with which training starts. It names no
+    code, which a recipe of the user's must do."""
     with open_tensors(path, "model") as (_, header):
         model, search = section_of(ModelConfig, header, "model", path), section_of(SearchConfig, header, "search", path)
+    model = dataclasses.replace(model, network=ModelConfig.network)
     fits = joint or not model.tie.startswith("src-tgt")
     return Recipe(model if fits else dataclasses.replace(model, tie="auto"), TrainConfig(), search)
 

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from vtrans.model.checkpoint import LoadedModel, load_model, save_model
+from vtrans.model.checkpoint import LoadedModel, save_model
 from vtrans.model.kernels import Kernels
+from vtrans.storage.model_file import read_weights
 from vtrans.storage.run_folder import RunFolder
 from vtrans.storage.states import RAW, read_progress, read_state, save_state, state_of
 from vtrans.system.errors import FileError, VtransError
@@ -43,6 +44,8 @@ def save(job: Job, learner: Learner, progress: Progress) -> None:
             model = LoadedModel(whole.model, *vocabularies, search, training, None, data.languages, data.tags)
             codes, usual = job.recipe.train.noise > 0, int(np.quantile(data.train.src_lengths, 0.9))
             model = dataclasses.replace(model, matches=data.matches, codes=codes, usual_length=usual, pair=data.pair)
+            code = progress.environment.get("code", {}).get(job.recipe.model.network, "")
+            model = dataclasses.replace(model, code=code)
             save_model(run.step_file(progress.step), model)
     save_progress(job, learner, progress)
 
@@ -80,7 +83,7 @@ def newest_progress(run: RunFolder) -> Progress | None:
     for step in reversed(run.state_steps()):
         try:
             raw = read_progress(run.state_file(step))
-            load_model(run.step_file(step))
+            read_weights(run.step_file(step))
         except FileError as error:
             reason = reason or f" ({str(error).rstrip('.')})"
             continue  # after a crash between the two files, the pair before it is complete
@@ -123,7 +126,8 @@ def restore(job: Job, learner: Learner, progress: Progress, metrics: Metrics) ->
 
 def environment(job: Job, learner: Learner) -> dict[str, Any]:
     """Returns the settings that must be equal for a resumed run to end with equal bytes."""
-    code = {name: own_digest(name.rpartition(":")[0]) for name in (job.recipe.train.objective,) if ":" in name}
+    named = (job.recipe.model.network, job.recipe.train.objective)
+    code = {name: own_digest(name.rpartition(":")[0]) for name in named if ":" in name}
     own = {"trainer": learner.parts.name(), "code": code}
     return {
         "torch": torch.__version__.partition("+")[0],

@@ -20,6 +20,7 @@ from vtrans.storage.run_folder import RunFolder, RunLock, choose_model
 from vtrans.system.console import Console
 from vtrans.system.errors import InputError
 from vtrans.system.files import named_os_errors, overwritten, write_atomically
+from vtrans.system.own_code import class_of
 from vtrans.system.ranks import Ranks
 from vtrans.system.seeds import derived_seed
 from vtrans.training.machine import choose_kernels, divide, precision_of
@@ -127,8 +128,11 @@ def set_up(
     torch.manual_seed(derived_seed("init", recipe.train.seed))
     sizes = len(data.src_vocab), len(data.tgt_vocab)
     model = parts.make_network(recipe.model, *sizes, joint=data.joint)
-    if type(model) is not Transformer:
-        raise InputError(f"`make_network` must return a Transformer, got {type(model).__name__}, which no file names.")
+    if type(model) is not (kind := class_of(recipe.model, "network", Transformer)):
+        raise InputError(
+            f"`make_network` must return a {kind.__name__}, as model.network = {recipe.model.network} says, got "
+            f"{type(model).__name__}; name that class in model.network, so that model files name it."
+        )
     choose_kernels(job, saved)
     recipe_text = recipe_to_write(run, before, recipe)
     progress = dataclasses.replace(saved, data=data.digest) if saved is not None else Progress(data.digest, {})

@@ -12,6 +12,7 @@ from vtrans.config import ModelConfig
 from vtrans.config.keys import keys_of, toml_value
 from vtrans.model.checkpoint import load_model
 from vtrans.model.network import Transformer
+from vtrans.storage.model_file import read_blueprint
 from vtrans.storage.run_folder import RunFolder
 from vtrans.system.errors import FileError, InputError
 from vtrans.system.files import file_sha256
@@ -43,8 +44,7 @@ def warm_start(model: Transformer, src_vocab: Vocabulary, tgt_vocab: Vocabulary,
     and keeps its initial value otherwise. An embedding that is tied in `model` but not in the file takes a row from the
     projection, else from the target embedding, else from the source embedding.
     """
-    loaded = load_model(path)
-    ours, theirs = model.config, loaded.model.config
+    ours, theirs = model.config, read_blueprint(path).model.config
     differing = [
         f"model.{name} = {toml_value(getattr(theirs, name))}"
         for name, key in keys_of(ModelConfig).items()
@@ -54,6 +54,7 @@ def warm_start(model: Transformer, src_vocab: Vocabulary, tgt_vocab: Vocabulary,
         raise InputError(
             f"the model {path} has another architecture than the recipe; to start from it, set {', '.join(differing)}."
         )
+    loaded = load_model(path, network=type(model))
     weights = loaded.model.state_dict(keep_vars=True)
     src, tgt = _places(loaded.src_vocab), _places(loaded.tgt_vocab)
     rows = {}

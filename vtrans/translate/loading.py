@@ -18,7 +18,7 @@ from vtrans.engines.compiled.definitions import changed_files
 from vtrans.engines.compiled.weights import PRECISIONS
 from vtrans.engines.compiled_engine import CompiledEngine
 from vtrans.engines.engine import Engine
-from vtrans.storage.model_file import read_weights
+from vtrans.storage.model_file import needs_code, read_weights
 from vtrans.storage.run_folder import ChosenModel, choose_model
 from vtrans.system.console import Console
 from vtrans.system.devices import on_cpu, pick_device
@@ -36,6 +36,7 @@ def load(
     engine: str | None = None,
     shortlist: bool = False,
     precision: str | None = None,
+    code: str | Path | None = None,
     retry: bool = True,
     **search: Any,
 ) -> Translator:
@@ -59,22 +60,29 @@ def load(
     `precision` is that of matrix products: float32, bfloat16, float16 or int8. float16 needs the engine torch, int8 the
     engine compiled.
 
+    `code` is the Python file of the network of a model that was trained with code of one's own (`model.network` in the
+    recipe). It is run, with the engine torch. Without it, such a model is refused.
+
     `glossary.tsv` and `spellings.tsv` beside the (first) model file are used.
 
     Raises FileError for something that is not a model, and InputError for an invalid setting.
     """
     section_from(SearchConfig, "search", search, "load")  # before the models are read
-    EngineConfig(engine=engine, device=device, shortlist=shortlist, precision=precision)
+    code = None if code is None else Path(code)
+    EngineConfig(engine=engine, device=device, shortlist=shortlist, precision=precision, code=code)
     paths = [Path(path)] if isinstance(path, (str, Path)) else [Path(p) for p in path]
     normalized(weights, len(paths))
     on, chosen = _device(device), [choose_model(p) for p in paths]
     rounding = precision or DECODING_PRECISIONS[0]
     made: Engine
-    if library := _compiled(engine, precision, on, console):
+    if library := _compiled(engine, precision, on, code, console):
         models = [read_weights(model.file) for model in chosen]
+        for choice, read in zip(chosen, models, strict=True):
+            if read.model.config.is_own:
+                raise needs_code(choice.file, read.model.config)
         made = CompiledEngine(models, library, weights, shortlist=shortlist, precision=rounding)
     else:
-        made = _torch_engine(chosen, on, weights, shortlist, rounding)
+        made = _torch_engine(chosen, on, weights, shortlist, rounding, code)
     for model in chosen:
         if console:
             console.info(f"{model.words}, on {on}")
@@ -93,7 +101,9 @@ def _device(name: str | None) -> str:
         return str(pick_device(name))
 
 
-def _compiled(engine: str | None, precision: str | None, device: str, console: Console | None) -> ctypes.CDLL | None:
+def _compiled(
+    engine: str | None, precision: str | None, device: str, code: Path | None, console: Console | None
+) -> ctypes.CDLL | None:
     """Returns the compiled code of the decoder, or None if torch must run the model. Raises InputError if the user
     requires compiled code, or lacks torch, and there is none for these settings."""
     unfit = ""
@@ -101,6 +111,8 @@ def _compiled(engine: str | None, precision: str | None, device: str, console: C
         unfit = f"`precision` must be one of {', '.join(PRECISIONS)} for the engine compiled, got {precision}"
     elif device != "cpu":
         unfit = f"`device` must be cpu for the engine compiled, got {device}"
+    elif code is not None:
+        unfit = f"`code` needs the engine torch, got {code} for the engine compiled"
     if unfit and engine == "compiled":
         raise InputError(f"{unfit}; leave it out, or choose `engine` torch.")
     if unfit or engine == "torch":
@@ -126,6 +138,7 @@ def _torch_engine(
     weights: Sequence[float] | None,
     shortlist: bool,
     precision: str,
+    code: Path | None,
 ) -> Engine:
     wanted = threads()
     with needing_torch():
@@ -138,7 +151,7 @@ def _torch_engine(
 
     if device == "cpu":
         use_automatic_library()
-    models = [load_model(model.file, device) for model in chosen]
+    models = [load_model(model.file, device, code) for model in chosen]
     for loaded in models:
         loaded.model.requires_grad_(False)
     return TorchEngine(models, weights, shortlist=shortlist, precision=precision)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from vtrans.model.checkpoint import load_model
+from vtrans.storage.model_file import read_weights
 from vtrans.storage.run_folder import RunFolder, choose_model
 from vtrans.storage.tensors import open_tensors
 from vtrans.system.errors import FileError
@@ -48,7 +48,7 @@ def check(path: Path, kind: str) -> Check:
                 file.get_tensor(name)  # raises FileError unless it has its checksum
             result = Check(str(path), len(names))
         if kind == "model":
-            load_model(path)
+            read_weights(path)
     except FileError as error:
         return Check(str(path), problem=str(error).rstrip("."))
     return result

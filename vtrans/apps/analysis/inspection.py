@@ -36,10 +36,10 @@ class Inspection:
     overlap: Mapping[str, Any] | None = None
 
     @classmethod
-    def of(cls, path: Path, data: Path | None) -> Inspection:
+    def of(cls, path: Path, data: Path | None, code: Path | None = None) -> Inspection:
         """Reads a model file, or the one of a run folder that `vtrans translate` would choose."""
         file, chosen = choose_model(path)
-        loaded = load_model(file)
+        loaded = load_model(file, code=code)
         return cls(file, chosen, loaded, training_overlap(data, loaded) if data else None)
 
     @property

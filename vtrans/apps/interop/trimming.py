@@ -28,7 +28,7 @@ from vtrans.apps.interop.comparison import Program
 from vtrans.apps.interop.foreign_files import Read
 from vtrans.apps.interop.imported import Imported, Sources, shapes_of
 from vtrans.data.preparation.writing_systems import script_of
-from vtrans.storage.model_file import check_model, with_network
+from vtrans.storage.model_file import check_model, needs_code, with_network
 from vtrans.storage.tensors import open_tensors
 from vtrans.system.errors import FileError, InputError
 from vtrans.text.piece_table import SPECIAL_KINDS, is_byte, is_language, pack, split_language
@@ -93,6 +93,8 @@ def model_file(path: Path) -> Imported:
     """Returns a model file of vtrans, to trim it. Raises FileError as `checkpoint.load_model`."""
     with open_tensors(path, "model", "pt") as (file, header):
         model = check_model(path, file, header)
+    if model.model.config.is_own:
+        raise needs_code(path, model.model.config)
 
     def read(name: str) -> Tensor:
         with open_tensors(path, "model", "pt") as (file, _):

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from vtrans.commands.generated import Models, argument, generated, option
 from vtrans.commands.lines import print_json, print_line, terminal_width
-from vtrans.commands.shared_options import Json, Quiet, To, check_output
+from vtrans.commands.shared_options import Code, Json, Quiet, To, check_output
 from vtrans.system.console import Console
 from vtrans.system.errors import InputError
 from vtrans.system.files import destination, write_atomically
@@ -30,6 +30,7 @@ def attend(
     head: Annotated[int | None, option(HEAD, "N", "Attention")] = None,
     subwords: Annotated[bool, option(SUBWORDS, panel="Attention", flag="--subwords")] = False,
     out: Annotated[Path | None, option(OUT, "FILE", "Output")] = None,
+    code: Code = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -50,7 +51,7 @@ def attend(
 
     console = Console(quiet=quiet)
     chosen = choose_model(model)
-    loaded = load_model(chosen.file)
+    loaded = load_model(chosen.file, code=code)
     console.info(chosen.words)
     attention = attention_map(
         Translator(TorchEngine([loaded]), console=console),

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from vtrans.commands.generated import Models, generated, option
 from vtrans.commands.lines import print_json, print_line, result_console, terminal_width
-from vtrans.commands.shared_options import Json, To
+from vtrans.commands.shared_options import Code, Json, To
 from vtrans.config import NEAREST, NEAREST_OF_STEP
 from vtrans.system.errors import FileError, InputError
 from vtrans.text.lines import one_line
@@ -32,6 +32,7 @@ def inspect(
     to: To = None,
     nearest: Annotated[int | None, option(COUNT, "N", NEAR, min=1)] = None,
     verify: Annotated[bool, option(VERIFY, panel="Damage", flag="--verify")] = False,
+    code: Code = None,
     as_json: Json = False,
 ) -> None:
     """Show the parts of a model and which of them share weights.
@@ -55,7 +56,7 @@ def inspect(
     from vtrans.engines.torch_engine import TorchEngine
     from vtrans.translate.translator import Translator
 
-    inspection = Inspection.of(model, data)
+    inspection = Inspection.of(model, data, code)
     loaded = inspection.loaded
     near = neighbours(loaded, word, nearest or NEAREST) if word is not None else []
     translation = None

@@ -43,7 +43,7 @@ def export(
     the folder is written only if they agree.
     """
     console = Console(quiet=quiet)
-    from vtrans.apps.interop.capabilities import BERGAMOT, PROGRAMS
+    from vtrans.apps.interop.capabilities import BERGAMOT, PROGRAMS, check_model
 
     if to not in PROGRAMS:
         raise InputError(f"--to must be one of {', '.join(PROGRAMS)}, got {to!r}.")
@@ -54,6 +54,7 @@ def export(
     samples = read_all(sample_file, on_bad_utf8, console) if sample_file else None
     from vtrans.apps.interop.formats import export_model
     from vtrans.model.checkpoint import load_model
+    from vtrans.storage.model_file import read_blueprint
     from vtrans.storage.run_folder import choose_model
 
     chosen = choose_model(model)
@@ -63,6 +64,7 @@ def export(
         out = model / to
     destination(out, "folder")
     console.info(chosen.words)
+    check_model(read_blueprint(chosen.file).model.config, PROGRAMS[to])  # before code of the user's would be needed
     loaded = load_model(chosen.file)
     own: dict[str, dict[str, Any]] = {"ctranslate2": {"quantization": quantization}, BERGAMOT: {"engine": engine}}
     options = own.get(to, own.get(PROGRAMS[to], {}))

@@ -36,7 +36,8 @@ def shortlist(
     """
     from vtrans.data.aligner import learn_shortlist
     from vtrans.data.store import DataFolder
-    from vtrans.model.checkpoint import add_shortlist, load_model
+    from vtrans.model.checkpoint import add_shortlist
+    from vtrans.storage.model_file import read_blueprint
     from vtrans.storage.run_folder import choose_model, run_of
 
     console = Console(quiet=quiet)
@@ -52,7 +53,7 @@ def shortlist(
             "hold a shortlist, or choose another --out."
         )
     console.info(chosen.words)
-    loaded, folder = load_model(file), DataFolder.open(data)
+    loaded, folder = read_blueprint(file), DataFolder.open(data)
     if (folder.src_vocab.digest, folder.tgt_vocab.digest) != (loaded.src_vocab.digest, loaded.tgt_vocab.digest):
         raise InputError(f"{data} has another vocabulary than {file}; give --data the folder that it was trained on.")
     sizes = len(folder.src_vocab), len(folder.tgt_vocab)

@@ -53,7 +53,7 @@ def serve(
     pairs: Annotated[list[str] | None, option(PAIRS, "SRC-TGT=MODEL", flag="--pair")] = None,
     pivot: Annotated[str | None, option(PIVOT, "LANGUAGE")] = None,
     glossaries: Annotated[list[str] | None, option(GLOSSARIES, "[SRC-TGT=]FILE", flag="--glossary")] = None,
-    engine: Annotated[dict[str, Any], Given(EngineConfig, ("engine", "device"))],
+    engine: Annotated[dict[str, Any], Given(EngineConfig, ("engine", "device", "code"))],
     threads: Threads = None,
     processes: Processes = None,
     search: Annotated[dict[str, Any], Given(SearchConfig, otherwise=STORED)],
