@@ -115,8 +115,10 @@ def test_it_learns_text_templates_and_long_lines_with_forms_of_address(commands:
     prepare = commands[0]
     assert "--pairs" not in prepare
     assert {"--align", "<formal>", "<informal>"} <= set(prepare)
-    [trained] = [command for command in commands if command[1] == "train"]
+    first, trained = (command for command in commands if command[1] == "train")
     assert "train.seed=2" in trained
+    steps = [int(word.split("=")[1]) for command in (first, trained) for word in command if "max_steps" in word]
+    assert 0 < steps[0] < steps[1]
     stored = next(command for command in commands if "--float16" in command)
     assert stored[2] == trained[trained.index("--out") + 1]
 
