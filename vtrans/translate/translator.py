@@ -111,13 +111,14 @@ class Translator:
 
     def _steps(self, options: TranslateOptions) -> Steps:
         """Returns the steps for these options, and keeps them for the next window. Raises InputError as `check`."""
-        if self._last is None or self._last[0] is not options:
-            steps = self._make_steps(options)
+        last = self._last  # another thread may replace it meanwhile
+        if last is None or last[0] is not options:
+            last = options, self._make_steps(options)
             if options.glossary is not None:
                 self._check_phrases("glossary", options)
             options.check(self.search.beam)
-            self._last = options, steps
-        return self._last[1]
+            self._last = last
+        return last[1]
 
     def _check_phrases(self, name: str, options: TranslateOptions) -> None:
         if options.sampling is not None:
