@@ -1,5 +1,7 @@
 """Texts that are translated through a third language."""
 
+import asyncio
+import time
 from collections.abc import Sequence
 
 import pytest
@@ -7,7 +9,7 @@ from services import EN_DE, serving
 
 from vtrans.apps.documents.document import Translated
 from vtrans.apps.server.batching import RequestOptions, Worker
-from vtrans.apps.server.pivoting import pivots
+from vtrans.apps.server.pivoting import Pivot, pivots
 from vtrans.system.errors import InputError
 from vtrans.text.languages import Languages
 from vtrans.translate.steps.line import Line
@@ -39,6 +41,16 @@ def test_a_text_is_translated_through_the_language_between_two_models() -> None:
         assert more == {"translatedText": "c a b", "alternatives": ["1 c a b"]}
         html = client.translate("<p><i>a</i> b c d</p>", "fr", "de", format="html").json
         assert html == {"translatedText": "<p>c d <i>a</i> b</p>"}
+
+
+def test_links_of_a_long_line_take_a_moment() -> None:
+    worker = Worker(rotated)
+    text, options = " ".join("a" * 25_000), RequestOptions(alignments=True)
+    began = time.process_time()
+    ((translated,),) = asyncio.run(Pivot(worker, worker, "en").translate([Line(1, text)], options))
+    worker.close()
+    assert translated.alignment == tuple((i, (i - 2) % 25_000) for i in range(25_000))
+    assert time.process_time() - began < 5
 
 
 def test_terms_and_confidences_need_a_model_of_the_pair() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from vtrans.apps.documents.document import Translated
@@ -52,11 +53,11 @@ def _plain(options: RequestOptions) -> RequestOptions:
 def _linked(first: Translated, seconds: Nbest) -> Nbest:
     """Returns the second translations with links to the words of the first one's source."""
 
-    def links(second: Translated) -> Iterator[tuple[int, int]]:
-        for i, between in first.alignment or ():
-            yield from ((i, k) for j, k in second.alignment or () if j == between)
-
-    return [replace(second, alignment=tuple(sorted(set(links(second))))) for second in seconds]
+    between = defaultdict[int, list[int]](list)
+    for i, j in first.alignment or ():
+        between[j].append(i)
+    linked = [{(i, k) for j, k in second.alignment or () for i in between[j]} for second in seconds]
+    return [replace(second, alignment=tuple(sorted(links))) for second, links in zip(seconds, linked, strict=True)]
 
 
 def pivots(workers: Mapping[Languages, Worker], through: str) -> dict[Languages, Pivot]:
