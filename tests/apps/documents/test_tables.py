@@ -36,6 +36,12 @@ def test_columns_are_translated_in_place_and_written_with_the_marks_that_they_ne
     assert translated("text:x,x\na b,c d", "text:x") == "text:x,x\nb a,c d"
 
 
+@pytest.mark.parametrize("line_end", ["\n", "\r", "\r\n"])
+def test_only_the_first_row_tells_the_separator_and_not_what_is_quoted(line_end: str) -> None:
+    table = line_end.join(['"a, b, or\nc";en;de', "x, y;a b, c;%s", ""])
+    assert translated(table % "") == table % "c b, a"
+
+
 @settings(max_examples=40)
 @given(st.lists(st.tuples(CELL, CELL, CELL), min_size=1, max_size=4), st.booleans(), st.sampled_from([",", ";", "\t"]))
 def test_other_readers_find_the_other_cells_as_they_were(

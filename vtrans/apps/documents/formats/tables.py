@@ -14,6 +14,8 @@ from vtrans.text.languages import base
 
 Row = list[tuple[int, str]]
 """Where each cell of a row begins, and how it is written."""
+_LINE_END = re.compile("[\r\n]")
+_QUOTED = re.compile(r'(?<![^,;\t\r\n])"(?:[^"]|"")*+"(?![^,;\t\r\n])')
 
 
 def table_document(
@@ -27,13 +29,14 @@ def table_document(
 ) -> FilledDocument:
     """Returns a table whose first row names its columns, with the cells that are to be translated as slots.
 
-    Its separator is the one of the `separators` that the first row has most often. Each of the `columns` is the name of
-    one that is translated in place, or two names with `:` between them: the first is translated into the empty cells of
-    the second, or with `overwrite` into all. Without columns, these are the two whose names are the codes of the
-    languages. Raises DocumentError for other columns, and for a row with fewer or more cells than the first.
+    Its separator is the one of the `separators` that the first row has most often outside quotation marks. Each of the
+    `columns` is the name of one that is translated in place, or two names with `:` between them: the first is
+    translated into the empty cells of the second, or with `overwrite` into all. Without columns, these are the two
+    whose names are the codes of the languages. Raises DocumentError for other columns, and for a row with fewer or more
+    cells than the first.
     """
-    first_line = text.partition("\n")[0]
-    separator = max(separators, key=first_line.count)
+    first_row = _LINE_END.split(_QUOTED.sub("", text), maxsplit=1)[0]
+    separator = max(separators, key=first_row.count)
     rows = _rows(text, separator)
     names = [_content(raw).strip() for _, raw in next(rows, [])]
     chosen = [_places(names, column) for column in columns] or [_of_languages(names, language, target)]
