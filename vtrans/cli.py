@@ -17,6 +17,7 @@ import sys
 import textwrap
 import time
 import traceback
+import warnings
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Annotated, Any
@@ -170,7 +171,10 @@ def main() -> None:
     """Runs the command line and exits with its code."""
     debug = "--debug" in sys.argv
     try:
-        code = _run([word for word in sys.argv[1:] if word != "--debug"], debug)
+        with warnings.catch_warnings():
+            if not debug:
+                warnings.showwarning = lambda message, *_: Console().warn(str(message))
+            code = _run([word for word in sys.argv[1:] if word != "--debug"], debug)
     except KeyboardInterrupt:  # again, while the first was reported
         code = 1
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:

@@ -20,6 +20,7 @@ from vtrans.model.network import Transformer
 from vtrans.storage.run_folder import RunFolder
 from vtrans.storage.states import read_progress
 from vtrans.system.errors import InputError, VtransError
+from vtrans.system.own_code import class_of
 from vtrans.system.ranks import Ranks
 from vtrans.text.vocabulary import PAD_ID
 from vtrans.training.batch_loader import BatchLoader
@@ -180,7 +181,19 @@ def test_code_that_is_not_there_is_refused(tmp_path: Path, tiny_data: DataFolder
     assert str(caught.value).endswith(".")
 
 
-def test_code_that_fails_is_named(tmp_path: Path, tiny_data: DataFolder, mine: Path) -> None:
-    mine.write_text("class Focal(Missing): ...")
-    with pytest.raises(InputError, match="NameError"):
+@pytest.mark.parametrize(("code", "name"), [("class Focal(Missing): ...", "NameError"), ("exit(3)", "SystemExit: 3")])
+def test_code_that_fails_is_named(tmp_path: Path, tiny_data: DataFolder, mine: Path, code: str, name: str) -> None:
+    mine.write_text(code)
+    with pytest.raises(InputError, match=name):
         tiny_train(tiny_data, tmp_path / "run", "train.objective=mine.py:Focal")
+
+
+def test_the_code_that_runs_is_that_of_the_digest(mine: Path) -> None:
+    """Python takes bytecode for that of a file with the same time and size."""
+    powers = []
+    for power in (2, 3):
+        mine.write_text(f"{FOCAL}    power = {power}\n")
+        os.utime(mine, (1, 1))
+        powers.append(vars(class_of(TrainConfig(objective="mine.py:Focal"), "objective", Objective))["power"])
+    assert powers == [2, 3]
+    assert not (mine.parent / "__pycache__").exists()

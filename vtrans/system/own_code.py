@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import module_from_spec
 from pathlib import Path
+from types import CodeType
 from typing import TypeVar
 
 from vtrans.system.errors import InputError
@@ -23,19 +25,27 @@ def class_of(settings: object, key: str, base: type[T]) -> type[T]:
     if not file.endswith(".py"):
         raise InputError(f"`{key}` must name a class in a file, such as mine.py:{base.__name__}, got {name}.")
     known = f"{Path(file).stem}_{own_digest(file)}"
-    spec = spec_from_file_location(known, file)
-    assert spec is not None and spec.loader is not None, "the file ends in .py"  # noqa: PT018
     if known not in sys.modules:
-        sys.modules[known] = module_from_spec(spec)  # before it runs: a dataclass looks its module up
+        loader = _TextLoader(known, str(Path(file).absolute()))
+        module = module_from_spec(ModuleSpec(known, loader, origin=loader.path))
+        module.__file__ = loader.path
+        sys.modules[known] = module  # before it runs: a dataclass looks its module up
         try:
-            spec.loader.exec_module(sys.modules[known])
-        except Exception as error:  # whatever the user's code raises
+            loader.exec_module(module)
+        except (Exception, SystemExit) as error:  # whatever the user's code raises
             del sys.modules[known]
             raise InputError(f"{file} cannot be run ({type(error).__name__}: {error}); correct the file.") from error
     found = getattr(sys.modules[known], attribute, None)
     if not (isinstance(found, type) and issubclass(found, base)):
         raise InputError(f"`{key}` = {name} needs a class {attribute} in {file}, a subclass of {base.__name__}.")
     return found
+
+
+class _TextLoader(SourceFileLoader):
+    """Runs the text of a file, of which the digest is. Python's own loader may run older bytecode, and writes some."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)
 
 
 def own_digest(file: str | Path) -> str:
