@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from cli_runner import Run
+from cli_runner import Run, start
 from conftest import EVERY_STEP, tiny_train
 from drawn import seeded
 from networks import SMALL, V, padded, sequences, step
@@ -116,8 +116,13 @@ def test_a_run_with_an_own_network(tmp_path: Path, tiny_data: DataFolder, mine: 
     assert run_cli("logprob", whole.averaged, source, source, "--code", moved).code == 0
     assert run_cli("attend", whole.averaged, "The big dog.", "--target", "Der Hund.", "--code", moved).code == 0
     assert run_cli("inspect", whole.averaged, "--verify").code == 0
+    reported = run_cli("report", whole.path, "--out", tmp_path / "report.html")
+    assert (reported.code, "AlibiTransformer" in (tmp_path / "report.html").read_text()) == (0, True)
     refused = run_cli("export", whole.averaged, "--out", tmp_path / "exported")
     assert (refused.code, "model.network" in refused.err) == (2, True)
+    sides = ("--src", source, "--tgt", source)
+    refused = run_cli("adapt", "--model", whole.averaged, *sides, "--out", tmp_path / "adapted")
+    assert (refused.code, refused.err.rstrip().endswith("which only that file can compute.")) == (2, True)
     with pytest.raises(InputError, match=r"model\.network"):
         tiny_train(tiny_data, tmp_path / "next", init_from=whole.averaged)
 
@@ -125,11 +130,13 @@ def test_a_run_with_an_own_network(tmp_path: Path, tiny_data: DataFolder, mine: 
 def test_another_file_is_warned_of_or_refused(tmp_path: Path, tiny_data: DataFolder, mine: Path) -> None:
     run = tiny_train(tiny_data, tmp_path / "run", *SETTINGS, "train.max_steps=1")
     mine.write_text(f"{ALIBI}\n\n")
-    with pytest.warns(UserWarning, match=r"mine\.py has changed"):
+    with pytest.warns(UserWarning, match=r"mine\.py is not as it was"):
         load_model(run.last, code=mine)
+    _, said = start("inspect", run.last, "--code", mine).communicate()
+    assert said.decode() == f"warning: {mine} is not as it was when {run.last} was trained\n"
     mine.write_text(
         f"{ALIBI}\n    def __init__(self, *sizes, **more):\n        super().__init__(*sizes, **more)\n"
         "        self.more = torch.nn.Parameter(torch.zeros(1))\n"
     )
-    with pytest.warns(UserWarning, match="changed"), pytest.raises(FileError, match="other weights"):
+    with pytest.warns(UserWarning, match="not as it was"), pytest.raises(FileError, match="other weights"):
         load_model(run.last, code=mine)

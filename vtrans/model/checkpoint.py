@@ -109,15 +109,15 @@ def load_model(
 
 
 def _own_class(path: str | Path, checked: Model[Blueprint], code: str | Path | None) -> type[Transformer]:
-    """Returns the class of a network of the user's. Warns if its file has changed since the training."""
+    """Returns the class of a network of the user's. Warns if its file is not that of the training."""
     config = checked.model.config
     if code is None:
         raise needs_code(path, config)
+    named = dataclasses.replace(config, network=f"{code}:{config.network.rpartition(':')[2]}")
+    found = class_of(named, "network", Transformer)
     if checked.code != own_digest(code):
-        warnings.warn(f"{code} has changed since {path} was trained with it", stacklevel=3)
-    return class_of(
-        dataclasses.replace(config, network=f"{code}:{config.network.rpartition(':')[2]}"), "network", Transformer
-    )
+        warnings.warn(f"{code} is not as it was when {path} was trained", stacklevel=3)
+    return found
 
 
 def add_shortlist(path: Path, shortlist: Shortlist, out: Path) -> None:

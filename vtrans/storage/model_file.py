@@ -202,7 +202,9 @@ def training_of(path: Path) -> dict[str, Any] | None:
 
 def needs_code(path: str | Path, config: ModelConfig) -> InputError:
     """Returns the error for a model whose network is a class of the user's."""
-    return InputError(f"{path} has the network {config.network}; if you trust that file, give it as `code`.")
+    return InputError(
+        f"{path} has the network {config.network}, which only that file can compute; give it as `code` if you trust it."
+    )
 
 
 def section_of(kind: type[Section], header: Mapping[str, Any], name: str, path: str | Path) -> Section:

@@ -21,6 +21,7 @@ from vtrans.apps.analysis.charts import Series, line_chart
 from vtrans.apps.analysis.inspection import Inspection, shared_rows
 from vtrans.apps.analysis.model_parts import shared_groups
 from vtrans.apps.analysis.run_history import Point, RunHistory, histories
+from vtrans.config import ModelConfig
 from vtrans.config.keys import toml_value
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.score.metrics import compare
@@ -64,8 +65,7 @@ def write_report(runs: Sequence[Path], out: Path, options: ReportOptions, consol
 def report(runs: Sequence[RunHistory], options: ReportOptions, console: Console | None = None) -> str:
     """Returns the page. Raises InputError for a data folder that is not that of the runs."""
     title = ", ".join(run.name for run in runs)
-    # None before the first checkpoint.
-    models = {run.name: Inspection.of(run.run.path, options.data) if run.run.steps() else None for run in runs}
+    models = {run.name: _inspection(run, options.data) for run in runs}
     parts = (
         _legend(runs),
         _results(runs, models),
@@ -89,6 +89,13 @@ def report(runs: Sequence[RunHistory], options: ReportOptions, console: Console 
         + "\n".join(["<main>", *body, "</main>"])
         + f"\n<script>\n{script}</script>\n</body>\n</html>\n"
     )
+
+
+def _inspection(run: RunHistory, data: Path | None) -> Inspection | None:
+    """Returns what the model of a run shows; None before the first checkpoint, and for a network of the user's, whose
+    code a report never runs."""
+    own = run.recipe.get("model", {}).get("network", ModelConfig.network) != ModelConfig.network
+    return None if own or not run.run.steps() else Inspection.of(run.run.path, data)
 
 
 def table(name: str, header: Sequence[str], rows: Iterable[Sequence[object]], *, figures: bool = False) -> str:
