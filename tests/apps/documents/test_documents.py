@@ -51,6 +51,16 @@ def test_several_documents_and_folders_go_to_a_folder(translate: Run) -> None:
     assert not Path("docs/new/new").exists()
 
 
+def test_of_a_folder_only_a_column_names_tables(translate: Run) -> None:
+    Path("docs/data.csv").write_text("text,id\nThe cat.,1\n", encoding="utf-8")
+    for words, name, number in (((), "b.po", 2), (("--column", "text"), "data.csv", 1)):
+        done = translate("docs", "-o", f"out/{name}", *words)
+        assert done.code == 0, done.err
+        made = [path for path in Path(f"out/{name}").rglob("*") if path.is_file()]
+        assert len(made) == number
+        assert Path(f"out/{name}/{name}") in made
+
+
 @pytest.mark.parametrize(
     ("words", "named"),
     [

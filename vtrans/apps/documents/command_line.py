@@ -76,21 +76,23 @@ class Documents:
         self, files: Sequence[Path], output: Path | None, others: list[tuple[str, Path | None]]
     ) -> dict[Path, Path | None]:
         """Returns where each document is written; None: stdout. Of a folder, those are documents whose names have the
-        ending of a format. Raises InputError if a result would replace a document, another result, or one of the other
-        files, which have flags."""
-        from vtrans.apps.documents.files import FORMATS
+        ending of a format, but no tables; with `column`, those are its tables. Raises InputError if a result would
+        replace a document, another result, or one of the other files, which have flags."""
+        from vtrans.apps.documents.files import FORMATS, TABLES
         from vtrans.storage.run_folder import shipped_models
 
+        # Most tables in a folder are data.
+        endings = TABLES if self.column else tuple(ending for ending in FORMATS if ending not in TABLES)
         found: dict[Path, list[Path]] = {}
         for file in files:
             if not file.exists():
                 advice = "name a run folder, a model file or a document"
                 raise no_file(file, "model or document", shipped_models(), advice)
             if file.is_dir():
-                inside = documents_in(file, () if self.format else tuple(FORMATS))
+                inside = documents_in(file, () if self.format else endings)
                 found[file] = [path for path in inside if output not in path.parents]
                 if not found[file]:
-                    raise FileError(f"{file} has no model, and no file that ends in one of {', '.join(FORMATS)}.")
+                    raise FileError(f"{file} has no model, and no file that ends in one of {', '.join(endings)}.")
         targets: dict[Path, Path | None] = {}
         several = len(files) > 1 or files[0].is_dir()
         if several and (output is None or output.is_file()):
