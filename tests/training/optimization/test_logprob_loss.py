@@ -78,3 +78,14 @@ def test_evaluation_needs_no_gradient() -> None:
 def test_r_drop_is_refused() -> None:
     with pytest.raises(InputError, match="r_drop"):
         Smoothed(make(SMALL), 0.1, r_drop=1.0)
+
+
+class Mean(Smoothed):
+    def losses(self, logprobs_NV: Tensor, targets_N: Tensor) -> Tensor:
+        return super().losses(logprobs_NV, targets_N).mean()
+
+
+def test_a_mean_loss_is_refused() -> None:
+    """Its sum over chunks would be the loss of a few positions."""
+    with pytest.raises(InputError, match=r"Mean\.losses must return the loss of each position.*got \[\]\.$"):
+        measured(Mean(make(SMALL), 0.1))

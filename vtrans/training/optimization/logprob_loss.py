@@ -54,8 +54,12 @@ class LogprobLoss(Objective):
                 logits_nV = self.model.projection(h_nD)
             exact = torch.promote_types(logits_nV.dtype, torch.float32)
             logprobs_nV = logits_nV.to(exact).masked_fill(padding_V, -torch.inf).log_softmax(-1)
-            nll = -logprobs_nV.detach().gather(1, targets_n[:, None]).sum()
-            return torch.stack((self.losses(logprobs_nV, targets_n).sum(), nll))
+            nll_n = -logprobs_nV.detach().gather(1, targets_n[:, None])[:, 0]
+            loss_n = self.losses(logprobs_nV, targets_n)
+            if loss_n.shape != nll_n.shape:
+                kind, shapes = type(self).__name__, f"{list(nll_n.shape)}, got {list(loss_n.shape)}"
+                raise InputError(f"{kind}.losses must return the loss of each position, with the shape {shapes}.")
+            return torch.stack((loss_n.sum(), nll_n.sum()))
 
         chunks = zip(torch.split(h_ND, rows), torch.split(targets_N, rows), strict=True)
         sums_2 = torch.stack([cast(Tensor, checkpoint(of_chunk, *each, use_reentrant=False)) for each in chunks]).sum(0)
