@@ -63,7 +63,7 @@ class Reading:
     raw: bool = flag(
         False,
         "Give the model each line unchanged. By default, a line in capitals is translated as a sentence and "
-        "capitalised again, characters that the vocabulary lacks, such as most emoji, are copied, URLs and "
+        "capitalised again, characters that the vocabulary lacks, such as emoji, are copied, URLs and "
         "placeholders are copied if the model has learned it, and numbers are checked.",
         panel="Text",
     )

@@ -59,6 +59,7 @@ class Documents:
         "column.",
         metavar="NAME",
         unset="the languages' codes",
+        advanced=True,
     )
 
     def check(self, files: Sequence[Path], lines: Sequence[Any]) -> None:

@@ -51,7 +51,7 @@ def serve(
     *,
     models: Annotated[list[Path], Models(MODELS, True, f"{DEFAULT_RUN}, unless --pair is given")],
     pairs: Annotated[list[str] | None, option(PAIRS, "SRC-TGT=MODEL", flag="--pair")] = None,
-    pivot: Annotated[str | None, option(PIVOT, "LANGUAGE")] = None,
+    pivot: Annotated[str | None, option(PIVOT, "LANGUAGE", hidden=True)] = None,
     glossaries: Annotated[list[str] | None, option(GLOSSARIES, "[SRC-TGT=]FILE", flag="--glossary")] = None,
     engine: Annotated[dict[str, Any], Given(EngineConfig, ("engine", "device", "code"))],
     threads: Threads = None,
