@@ -23,8 +23,8 @@ from vtrans.text.vocabulary import FORMALITY
 
 SRC, TGT = "en", "de"
 NOISE, UPDATES = 0.4, (8_000, 13_000)
-"""What the training changes in the recipe: the share of disturbed lines, and the number of updates. The learning rate
-falls to zero twice: the run goes on after its first end."""
+"""Values that replace the recipe's: the share of disturbed lines, and the updates at which the training ends first and
+last. In between, it resumes with a learning rate that falls to zero again."""
 JOINED = 40_000
 """How many long lines are joined from the pairs."""
 

@@ -9,7 +9,7 @@ from services import EN_DE, serving
 
 from vtrans.apps.documents.document import Translated
 from vtrans.apps.server.batching import RequestOptions, Worker
-from vtrans.apps.server.pivoting import Pivot, pivots
+from vtrans.apps.server.service import Pivot, pivots
 from vtrans.system.errors import InputError
 from vtrans.text.languages import Languages
 from vtrans.translate.steps.line import Line
