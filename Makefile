@@ -77,7 +77,7 @@ help:
 	@echo 'make student           train large models, and a small one on their translations: CHAIN=multi30k (an hour),'
 	@echo '                       tatoeba (hours), demo (minutes) or a file of your own'
 	@echo 'make everyday          translate 1,000 everyday English lines with MODEL and check numbers, URLs, names, ...'
-	@echo 'make everyday-model    train the model en-de; it also learns the catalogues in PAIRS=folder; takes three hours on two cores'
+	@echo 'make everyday-model    train the model en-de; it also learns the catalogues in PAIRS=folder; takes hours'
 	@echo
 	@echo 'DATA=folder names a folder with train.en, train.de, valid.en, ... to use. multi30k and tatoeba download theirs.'
 	@echo 'Other options: SRC=en TGT=fr WORK=folder RUN=folder RECIPE=name SET="train.max_steps=500". The top of the'
