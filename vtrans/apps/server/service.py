@@ -285,5 +285,5 @@ def pivots(workers: Mapping[Languages, Worker], through: str) -> dict[Languages,
     found = {Languages(src, tgt): Pivot(first, second, through) for src, first in into for tgt, second in out}
     made = {pair: pivot for pair, pivot in found.items() if pair.src != pair.tgt and pair not in workers}
     if not made:
-        raise InputError(f"--pivot must be a language that one model translates into and another one from, got {through}.")
+        raise InputError(f"--pivot must be the target of one model and the source of another, got {through}.")
     return made
