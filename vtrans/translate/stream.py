@@ -97,7 +97,7 @@ def written(lines: Sequence[Line], options: TranslateOptions) -> bytes:
     for line in lines:
         if len(line.translations) != options.nbest:
             raise VtransError(
-                f"line {line.number} has {len(line.translations)} of the {options.nbest:,} translations that it needs."
+                f"line {line.number} has lost a translation: it needs {options.nbest} and has {len(line.translations)}."
             )
         for text in rendered(line.text, line.translations, options.form):
             write_line(block, text)
