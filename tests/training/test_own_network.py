@@ -140,3 +140,8 @@ def test_another_file_is_warned_of_or_refused(tmp_path: Path, tiny_data: DataFol
     )
     with pytest.warns(UserWarning, match="not as it was"), pytest.raises(FileError, match="other weights"):
         load_model(run.last, code=mine)
+
+
+def test_code_for_a_model_that_needs_none_is_refused(tiny_run: RunFolder, mine: Path) -> None:
+    with pytest.raises(InputError, match=r"last\.safetensors needs no code; leave out `code`, got .*mine\.py"):
+        vtrans.load(tiny_run.last, code=mine)

@@ -152,6 +152,8 @@ def _torch_engine(
     if device == "cpu":
         use_automatic_library()
     models = [load_model(model.file, device, code) for model in chosen]
+    if code and not any(loaded.model.config.is_own for loaded in models):
+        raise InputError(f"{chosen[0].file} needs no code; leave out `code`, got {code}.")
     for loaded in models:
         loaded.model.requires_grad_(False)
     return TorchEngine(models, weights, shortlist=shortlist, precision=precision)

@@ -12,6 +12,7 @@ from translators import SMALL, sentences, translator, window
 from vtrans.apps.analysis.attention_map import EOS, attention_map
 from vtrans.storage.run_folder import RunFolder
 from vtrans.system.errors import InputError
+from vtrans.text.vocabulary import EOS_ID
 from vtrans.translate.translation import TranslateOptions
 
 DEEP = dataclasses.replace(SMALL, decoder_layers=3)
@@ -51,6 +52,17 @@ def test_source_subwords_are_summed_and_target_subwords_averaged() -> None:
     assert coarse.target == ("Hunden", "läuft", EOS)
     expected = [[fine.shares[np.ix_(t, s)].sum(1).mean() for s in spans(fine.source)] for t in spans(fine.target)]
     np.testing.assert_allclose(coarse.shares, expected, atol=1e-12)
+
+
+def test_a_translation_that_spells_no_word_has_one_row_without_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = translator(DEEP)
+    blank, *_ = made.tgt_vocab.encode("🙂")  # the blank before a word
+    ((best,),) = made.translate_window(window(["a dog"]), TranslateOptions(raw=True))
+    spells_nothing = dataclasses.replace(best, tokens=[blank, EOS_ID])
+    monkeypatch.setattr(made, "translate_window", lambda *_: [[spells_nothing]])
+    attention = attention_map(made, "a dog")
+    assert attention.target == ("", EOS)
+    assert attention.shares.shape == (2, 3)
 
 
 @pytest.mark.parametrize(

@@ -124,10 +124,13 @@ def one_piece(reader: SourceReader, sentence: str, to: str | None) -> list[int]:
 
 
 def _words(text: str, numbers: Sequence[int]) -> tuple[list[str], list[int]]:
-    """Returns the words of a text, and the word of each number. Words that share a subword count as one."""
+    """Returns the words of a text, and the word of each number. Words that share a subword count as one. A text of
+    subwords that spell no word has one, without a name."""
     names = dict[int, str]()
     for word, number in zip(words_in(text), sharing(text, {*numbers}), strict=True):
         names[number] = names.get(number, "") + word
+    if not names:
+        names = dict.fromkeys(numbers, "")
     places = {number: place for place, number in enumerate(names)}
     return [*names.values()], [places[number] for number in numbers]
 
