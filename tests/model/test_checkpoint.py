@@ -47,7 +47,7 @@ def check_ties(model: Transformer, tie: str) -> None:
 
 
 @pytest.mark.parametrize("tie", TIE_FORMS)
-def test_a_tie_is_one_matrix_wherever_the_model_goes(tmp_path: Path, tiny_data: DataFolder, tie: str) -> None:
+def test_a_tie_survives_saving_loading_and_moving(tmp_path: Path, tiny_data: DataFolder, tie: str) -> None:
     loaded = make(tiny_data, tie)
     check_ties(loaded.model, tie)
     file = tmp_path / "model.safetensors"

@@ -55,7 +55,7 @@ def test_attention_weights_are_dropped_at_their_rate() -> None:
         ("aarch64", "CPU implementer\t: 0x41", False, "blas", False),
     ],
 )
-def test_the_processor_decides(
+def test_automatic_kernels_depend_on_the_processor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: str, maker: str, mkl: bool, library: str, batched: bool
 ) -> None:
     (tmp_path / "proc").mkdir()
@@ -94,7 +94,7 @@ def operands(*shape: int, outputs: int, requires_grad: bool = False) -> tuple[to
 @pytest.mark.parametrize("shape", [(4096, 32), (8, 512, 32), (2, 2, 1024, 32)])
 @pytest.mark.parametrize("outputs", [48, 20])
 @pytest.mark.parametrize("biased", [True, False])
-def test_outputs_and_gradients_equal_those_of_torch(shape: tuple[int, ...], biased: bool, outputs: int) -> None:
+def test_outputs_and_gradients_equal_torch(shape: tuple[int, ...], biased: bool, outputs: int) -> None:
     x, weight, bias = operands(*shape, outputs=outputs, requires_grad=True)
     inputs = [x, weight, bias] if biased else [x, weight]
     assert x.numel() * outputs >= ONEDNN_PRODUCTS

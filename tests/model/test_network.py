@@ -20,7 +20,7 @@ from vtrans.system.errors import InputError
 from vtrans.training.recipe import load_recipe
 
 
-def test_logits_equal_those_of_torch_transformer() -> None:
+def test_logits_equal_torch_transformer() -> None:
     for norm in ("post", "pre"):
         config = dataclasses.replace(SMALL, norm=norm)
         model = make(config).float()
@@ -142,7 +142,7 @@ def test_padding_is_inert(config: ModelConfig) -> None:
             torch.testing.assert_close(alone[0, :, 1:], together[i, :, 1:], rtol=0, atol=1e-10)
 
 
-def test_sinusoidal_positions_are_the_papers_and_reach_any_length() -> None:
+def test_sinusoidal_positions_match_the_paper_at_any_length() -> None:
     model = make(SMALL)
     table = model.src_positions(700)
     for p, i in ((0, 0), (1, 1), (5, 3), (699, 7)):
@@ -171,7 +171,7 @@ def rotated(x_d: Tensor, position: int) -> Tensor:
     return out
 
 
-def test_each_head_is_turned_by_the_angles_of_its_position() -> None:
+def test_each_head_is_rotated_by_the_angles_of_its_position() -> None:
     x_TD = torch.randn(300, 12)
     found = rotate(x_TD, ComputedPositions("rotary", 12, 2)(300))  # more positions than the table has at first
     for at in (0, 1, 7, 299):
@@ -179,7 +179,7 @@ def test_each_head_is_turned_by_the_angles_of_its_position() -> None:
         torch.testing.assert_close(found[at], heads, atol=1e-4, rtol=0)
 
 
-def test_compiled_training_turns_by_the_same_formula() -> None:
+def test_compiled_training_rotates_by_the_same_formula() -> None:
     x_BTD, rows_TD = torch.randn(2, 7, 8, requires_grad=True), ComputedPositions("rotary", 8, 2)(7)
     (gradient,) = torch.autograd.grad(rotate(x_BTD, rows_TD).square().sum(), x_BTD)
     compiled = torch.compile(rotate, backend="aot_eager", fullgraph=True)(x_BTD, rows_TD)
@@ -196,7 +196,7 @@ def test_the_sequence_of_a_decoder_only_model_has_no_gap_after_a_short_source() 
     torch.testing.assert_close(beside[:1], alone)
 
 
-def test_heads_of_an_odd_width_cannot_be_turned() -> None:
+def test_rotary_positions_need_an_even_head_width() -> None:
     with pytest.raises(InputError, match=r"model\.d_model / model\.heads must be even"):
         Transformer(dataclasses.replace(ROTARY, d_model=12), V, V, joint=True, pad_id=0)
 

@@ -33,7 +33,7 @@ def by_definition(ssru: SSRU, x_BTD: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("length", [1, 2, 7])
-def test_output_and_gradients_are_those_of_the_formula(length: int) -> None:
+def test_output_and_gradients_match_the_formula(length: int) -> None:
     ssru = unit()
     x = torch.randn(3, length, D, dtype=torch.float64, requires_grad=True)
     weight = torch.randn(3, length, D, dtype=torch.float64)
@@ -46,7 +46,7 @@ def test_output_and_gradients_are_those_of_the_formula(length: int) -> None:
     )
 
 
-def test_the_state_is_that_of_the_whole_history() -> None:
+def test_steps_give_the_state_of_the_whole_history() -> None:
     """A step replaces the state in place and in its rows only."""
     ssru = unit()
     x, states = torch.randn(2, 9, D, dtype=torch.float64), torch.zeros(3, D, dtype=torch.float64)

@@ -158,7 +158,7 @@ def test_nan_is_an_error() -> None:
 
 @pytest.mark.parametrize(("V", "count"), each_with([5, 700, 2048, 8000, 8037], [1, 2, 5, 17]))
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_best_tokens_are_those_of_a_stable_sort(V: int, count: int, dtype: torch.dtype) -> None:
+def test_the_best_tokens_equal_a_stable_sort(V: int, count: int, dtype: torch.dtype) -> None:
     generator = seeded_tensors(V)
     logprobs_nV = torch.randn(80, V, generator=generator, dtype=dtype)
     logprobs_nV[10:20] = logprobs_nV[10:20].mul(3).round()  # many ties

@@ -28,7 +28,7 @@ def vocab() -> Vocabulary:
     return learned(text)
 
 
-def test_the_rule_forbids_what_begins_another_code(vocab: Vocabulary) -> None:
+def test_the_rule_forbids_beginnings_of_other_codes(vocab: Vocabulary) -> None:
     """By definition: a word of letters and digits must be the beginning of a code that is allowed."""
     vocab_bytes, numbers, forbidden = VocabularyBytes(vocab), seeded(3), 0
     rule = OnlyCodes(vocab_bytes, ALLOWED)

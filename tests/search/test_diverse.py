@@ -116,7 +116,7 @@ def test_the_search_equals_its_definition(stop: str, trouble: dict[str, Any]) ->
     assert different > 5
 
 
-def test_what_groups_do_not_combine_with_is_refused() -> None:
+def test_groups_refuse_options_they_cannot_combine_with() -> None:
     with pytest.raises(InputError, match=r"`beam_groups`.*`beam` \(6\).*4"):
         translator(beam=6, beam_groups=4)
     with pytest.raises(InputError, match=r"`stop`.*`beam_groups`.*shrink"):

@@ -82,7 +82,7 @@ def test_an_ensemble_averages_probabilities() -> None:
     assert "admit" in decoders[1].log
 
 
-def test_histories_are_those_of_lists_however_sentences_come_and_go() -> None:
+def test_histories_equal_lists_while_sentences_enter_and_leave() -> None:
     for seed in range(20):
         numbers, K = seeded(seed), 3
         history, said = RowHistory(K, bos_id=0), dict[int, list[list[int]]]()  # by sentence, of each row

@@ -130,10 +130,10 @@ def test_a_run_with_an_own_network(tmp_path: Path, tiny_data: DataFolder, mine: 
 def test_another_file_is_warned_of_or_refused(tmp_path: Path, tiny_data: DataFolder, mine: Path) -> None:
     run = tiny_train(tiny_data, tmp_path / "run", *SETTINGS, "train.max_steps=1")
     mine.write_text(f"{ALIBI}\n\n")
-    with pytest.warns(UserWarning, match=r"mine\.py is not as it was"):
+    with pytest.warns(UserWarning, match=r"mine\.py has changed"):
         load_model(run.last, code=mine)
     _, said = start("inspect", run.last, "--code", mine).communicate()
-    assert said.decode() == f"warning: {mine} is not as it was when {run.last} was trained\n"
+    assert said.decode() == f"warning: {mine} has changed since {run.last} was trained\n"
     mine.write_text(
         f"{ALIBI}\n    def __init__(self, *sizes, **more):\n        super().__init__(*sizes, **more)\n"
         "        self.more = torch.nn.Parameter(torch.zeros(1))\n"

@@ -1,7 +1,7 @@
 """Multi-head attention (section 3.2 of the paper), to the sequence itself and to the encoder's memory.
 
 Legend: B sentences, S source length, T target length, Q queries, n keys, D model width, H heads, d = D / H head width,
-h recorded heads. In a step of a search, the T = K queries of a sentence are those of its rows (cache.py).
+h recorded heads. In a search step, the T = K queries of a sentence belong to its K rows (cache.py).
 A mask broadcasts to [B, H, Q, n]; `keep` is True where a query attends to a key.
 """
 
@@ -25,8 +25,8 @@ class Module(nn.Module):
 
 
 class Recorder:
-    """Collects the attention weights of some layers of a decoder, 0 being the lowest, and of the first `heads` heads:
-    logarithms [B, h, Q, n] per layer, in float32 at least. Without `heads`, of all."""
+    """Collects the log-attention [B, h, Q, n] of each decoder layer in `layers` (0 is the lowest), in at least float32:
+    of the first `heads` heads, or of all if None."""
 
     def __init__(self, layers: Collection[int], heads: int | None = None) -> None:
         self.layers, self.heads, self.logprobs = layers, heads, list[Tensor]()
@@ -53,8 +53,8 @@ class SelfAttention(Module):
         recorder: Recorder | None = None,
     ) -> Tensor:
         """Returns the output [B, T, D]. Without a mask, attention is causal, and padding needs no mask because it
-        follows every real position. A cache adds earlier keys and values and has its own mask. Queries and keys are
-        turned by the rows `rotary_TD`, if any."""
+        follows every real position. A cache adds earlier keys and values and has its own mask. `rotary_TD`, if given,
+        rotates queries and keys."""
         q_BHTd, k_BHnd, v_BHnd = self.queries_keys_values(x_BTD, rotary_TD)
         if cache is not None:
             k_BHnd, v_BHnd, mask = cache.append(k_BHnd, v_BHnd)
@@ -98,8 +98,8 @@ class CrossAttention(Module):
         cache: LayerSlots | None = None,
         recorder: Recorder | None = None,
     ) -> Tensor:
-        """Returns the output [B, T, D]. A cache has the keys and values of the memory, and the mask. Each source holds
-        at least EOS, so no softmax row is all -inf."""
+        """Returns the output [B, T, D]. A cache holds the memory's keys and values, and the mask. Each source holds at
+        least EOS, so no softmax row is all -inf."""
         q_BHTd = split_heads(self.query(x_BTD), self.heads)
         if cache is not None:
             k_BHSd, v_BHSd, mask = cache.stored()

@@ -1,4 +1,4 @@
-"""Scaled dot-product attention (section 3.2.1 of the paper), in one of two ways.
+"""Scaled dot-product attention (section 3.2.1 of the paper), as a fused kernel or as batched products.
 
 Legend: B sentences, H heads, Q queries, n keys, d head width, x = B * H.
 """
@@ -19,16 +19,16 @@ def dot_product_attention(
     q_BHQd: Tensor, k_BHnd: Tensor, v_BHnd: Tensor, mask: Tensor | None = None, dropout: float = 0.0
 ) -> Tensor:
     """Returns softmax(q k^T / sqrt(d)) v, [B, H, Q, d]. `mask` broadcasts to [B, H, Q, n]: it is True where a query
-    attends to a key, or a bias that is added to the scores; without it attention is causal. `dropout` is the rate for
-    the weights of the sum.
+    attends to a key, or a bias that is added to the scores; without it attention is causal. `dropout` is the dropout
+    rate of the attention weights.
 
-    On a CPU, training uses what kernels.py says, in float32 at least: oneDNN would build kernels in bfloat16 for every
-    new shape of a batch, and the fused kernel's backward pass is slow in bfloat16. A bias comes from the cache of a
-    search, with few queries: for them the fused kernel takes 1.3 to 1.6 times as long as batched products on one CPU
+    On a CPU, training uses the kernel chosen in kernels.py, in at least float32: oneDNN would build kernels in bfloat16
+    for every new shape of a batch, and the fused kernel's backward pass is slow in bfloat16. A bias means a cached
+    search step. With so few queries, the fused kernel takes 1.3 to 1.6 times as long as batched products on one CPU
     thread, and 6 times as long on two. Everything else uses torch's fused kernel.
     """
     if in_bfloat16(q_BHQd.device):
-        contiguous = torch.contiguous_format  # as batched products need them
+        contiguous = torch.contiguous_format  # required by batched products
         q_BHQd, k_BHnd, v_BHnd = (t.to(torch.float32, memory_format=contiguous) for t in (q_BHQd, k_BHnd, v_BHnd))
     batched = (mask is not None and mask.is_floating_point()) or (
         q_BHQd.device.type == "cpu"
@@ -41,22 +41,22 @@ def dot_product_attention(
 
 
 def log_weights(q_BHQd: Tensor, k_BHnd: Tensor, keep: Tensor) -> Tensor:
-    """Returns the logarithms of the weights [B, H, Q, n], in float32 at least. `keep` is True where a query attends to
-    a key and broadcasts to them."""
+    """Returns the log-attention [B, H, Q, n], in at least float32. `keep` broadcasts to this shape and is True where a
+    query attends to a key."""
     scores_BHQn = q_BHQd @ k_BHnd.transpose(-1, -2) / math.sqrt(q_BHQd.shape[-1])
     exact = torch.promote_types(scores_BHQn.dtype, torch.float32)
     return scores_BHQn.to(exact).masked_fill(~keep, -torch.inf).log_softmax(-1)
 
 
 def fused_attention(q_BHQd: Tensor, k_BHnd: Tensor, v_BHnd: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
-    """Computes `dot_product_attention` by torch's fused kernel, which needs memory for one block of scores."""
+    """Computes `dot_product_attention` by torch's fused kernel, which holds one block of scores at a time."""
     return F.scaled_dot_product_attention(
         q_BHQd, k_BHnd, v_BHnd, attn_mask=mask, dropout_p=dropout, is_causal=mask is None
     )
 
 
 def batched_attention(q_BHQd: Tensor, k_BHnd: Tensor, v_BHnd: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
-    """Computes `dot_product_attention` by batched matrix products, which keeps all weights for the backward pass."""
+    """Computes `dot_product_attention` by batched matrix products, which keep all weights for the backward pass."""
     B, H, Q, d = q_BHQd.shape
     n = k_BHnd.shape[2]
     if mask is None:

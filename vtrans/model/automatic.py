@@ -1,7 +1,7 @@
-"""The meaning of `auto` for kernels and precision: rules by the kind of processor.
+"""Resolves `auto` for kernels and precision from the type of processor.
 
-Nothing is measured when a program starts. Noise would decide between kernels that are nearly equally fast, and the same
-command would give other bytes each time. docs/benchmarks.md compares the rules with the fastest choice.
+Nothing is measured when a program starts. Timing noise would decide between nearly equal kernels, and the same command
+would write different bytes each time. docs/benchmarks.md compares the rules with the fastest choice.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ X86 = ("x86_64", "AMD64")
 
 
 def automatic_kernels(root: Path = Path("/")) -> Kernels:
-    """Returns the kernels for a CPU. `root` is where /proc is.
+    """Returns the kernels for this CPU. `root` is the folder that contains proc.
 
     MKL has AVX-512 kernels only for Intel's processors, where they are slightly faster than oneDNN's; elsewhere it uses
     AVX2. Its batched products are faster than the fused attention for short sentences. On other processors, and without
@@ -33,13 +33,13 @@ def automatic_kernels(root: Path = Path("/")) -> Kernels:
 
 
 def use_automatic_library() -> None:
-    """Chooses the library of a search on a CPU, and keeps how training computes attention in this process."""
+    """Sets the matrix library for a search on a CPU. Leaves this process's attention kernel for training unchanged."""
     use(replace(current(), library=automatic_kernels().library))
 
 
 def automatic_precision(device: torch.device) -> str:
-    """Returns the precision of products in training: bfloat16 where the device computes it in hardware. Of CPUs these
-    are the x86 processors with AVX512-BF16 or AMX; on others oneDNN emulates it, or lacks it."""
+    """Returns the precision of products in training: bfloat16 where the device computes it in hardware. Among CPUs,
+    these are x86 processors with AVX512-BF16 or AMX; on others, oneDNN emulates bfloat16 or lacks it."""
     if device.type == "cuda":
         hardware = torch.cuda.is_bf16_supported(including_emulation=False)
     else:
@@ -49,8 +49,8 @@ def automatic_precision(device: torch.device) -> str:
 
 
 def emulates_bfloat16(device: torch.device) -> bool:
-    """Returns whether this is an x86 processor without instructions for bfloat16. torch does not tell whether others
-    have them."""
+    """Returns whether `device` is an x86 processor without bfloat16 instructions. torch cannot tell for other
+    processors."""
     return device.type == "cpu" and platform.machine() in X86 and automatic_precision(device) == "float32"
 
 

@@ -1,6 +1,8 @@
-"""The key-value cache of a decoder: what its layers keep between two steps of a search, for B sentences with K rows
-each (Cache). A step feeds one subword per row. Its self-attention has K queries per sentence, and the keys and values
-of all rows lie in the slots of the sentence, so a step of a layer is its forward pass with another mask.
+"""The key-value cache of a decoder (Cache): the state of its layers between search steps, for B sentences with K rows
+each.
+
+A step feeds one subword per row, so self-attention has K queries per sentence. The keys and values of all rows of a
+sentence lie in its slots. A layer's step is therefore its forward pass with another mask.
 
 A cache stores tensors and returns them; it calls no layer.
 
@@ -47,7 +49,8 @@ class LayerSlots(NamedTuple):
     newest: Tensor  # where `append` writes; empty for slots that are only read
 
     def append(self, k_BHKd: Tensor, v_BHKd: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Stores the keys and values of each row's newest subword. Returns those of all slots, and the bias."""
+        """Stores the keys and values of each row's newest subword. Returns the keys and values of all slots, and the
+        bias."""
         self.slots_xd.index_copy_(0, self.newest, torch.stack((k_BHKd, v_BHKd)).flatten(0, 3))
         return self.stored()
 
@@ -57,8 +60,7 @@ class LayerSlots(NamedTuple):
 
 
 class Prefill:
-    """Takes the place of LayerSlots while the layers of a decoder-only model read the sources, one after the other:
-    keeps the keys and values of each layer."""
+    """Replaces LayerSlots while a decoder-only model reads the sources: collects the keys and values of each layer."""
 
     def __init__(self, keep_B1SS: Tensor) -> None:
         self.keep_B1SS, self.layers = keep_B1SS, list[Tensor]()
@@ -77,14 +79,14 @@ class LayerCache(NamedTuple):
 
 
 class Slots:
-    """Keys and values of all layers in slots, and which slots each row attends to. This class is the memory of
-    cross-attention: a source fills the first slots of its sentence, and all rows attend to it."""
+    """Keys and values of all layers in slots, and which slots each row attends to. This class serves cross-attention: a
+    source fills the first slots of its sentence, and all rows attend to them."""
 
     def __init__(self, width: int, device: torch.device) -> None:
         self.width, self.device = width, device
         self.kv_L2BHCd = torch.empty(1, 2, 0, 1, 0, 1, device=device)
         self.attended_BKn = torch.empty(0, width, 0, dtype=torch.bool, device=device)
-        self.ends: list[int] = []  # of each sentence, a bound on the slots in use
+        self.ends: list[int] = []  # per sentence, an upper bound on the slots in use
         self._layers: list[LayerSlots] | None = None  # None: sliced in the next step
 
     @property
@@ -108,14 +110,14 @@ class Slots:
         return [LayerSlots(k, v, bias_BKn[:, None], every, newest) for k, v, every in parts]
 
     def select(self, sentences: Sequence[int], at_b: Tensor) -> None:
-        """Keeps only these sentences, which `at_b` holds too."""
+        """Keeps only these sentences; `at_b` is the same list as a tensor."""
         self.ends = [self.ends[b] for b in sentences]
         self.attended_BKn = self.attended_BKn[at_b]
         self.kv_L2BHCd = self.kv_L2BHCd.index_select(2, at_b)
         self._use(self._needed())
 
     def admit(self, source: SourceCache, places: Sequence[int], at_b: Tensor, B: int) -> None:
-        """Puts the sources of new sentences into these places of now `B` sentences. `at_b` holds the places, too."""
+        """Stores new sentences at `places`, in a cache of now `B` sentences. `at_b` is `places` as a tensor."""
         kv_L2bHSd, keep_bS, lengths = source
         self.ends += [0] * (B - len(self.ends))
         for b, length in zip(places, lengths, strict=True):
@@ -242,7 +244,7 @@ class DecoderSlots(Slots):
 
 
 class States:
-    """The states of the SSRUs of all layers after the subwords fed so far, [L, B, K, D], in float32 at least."""
+    """The SSRU states of all layers after the subwords fed so far, [L, B, K, D], in at least float32."""
 
     def __init__(self, width: int, device: torch.device) -> None:
         self.width = width
@@ -272,15 +274,15 @@ class States:
 
 
 class Cache:
-    """The incremental state of a decoder for B sentences with K rows each, at first none.
+    """The incremental state of a decoder for B sentences with K rows each, initially empty.
 
-    `history` is what the decoder keeps of the subwords fed so far. `memory` is what cross-attention reads; a
-    decoder-only model has none, and its history begins with the source. The methods are those of `search.Decoder`.
+    `history` is the state of the subwords fed so far, `memory` the source for cross-attention. A decoder-only model has
+    no memory, and its history begins with the source. The methods match `search.Decoder`.
     """
 
     def __init__(self, history: DecoderSlots | States, memory: Slots | None, device: torch.device) -> None:
         self.history, self.memory, self.device = history, memory, device
-        # Of the next subword of each sentence, on the host and on the device. Dropped sentences count from 0 again.
+        # The position of each sentence's next subword, on the host and on the device. Dropped sentences restart at 0.
         self.positions: list[int] = []
         self.position_B = torch.empty(0, dtype=torch.long, device=device)
 

@@ -1,4 +1,4 @@
-"""Networks of torch from model files (storage/model_file.py), and model files from networks."""
+"""Loads torch networks from model files (storage/model_file.py) and saves them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LoadedModel: TypeAlias = Model[Transformer]
 
 
 def aliases(model: torch.nn.Module) -> dict[str, str]:
-    """The additional names of shared weights, each with the name of its first owner."""
+    """Returns the additional names of shared weights, each with the name of its first owner."""
     first: dict[int, str] = {}
     names = {}
     for name, weight in model.state_dict(keep_vars=True).items():
@@ -46,15 +46,15 @@ def aliases(model: torch.nn.Module) -> dict[str, str]:
 
 
 def weights_of(model: torch.nn.Module) -> dict[str, Tensor]:
-    """The tensors that a model file holds: each parameter, and each table that is stored but not trained, once, under
-    the name of its first owner."""
+    """Returns the tensors of a model file: each parameter and each fixed table once, under the name of its first
+    owner."""
     named: dict[str, Tensor] = model.state_dict(keep_vars=True)
     others = aliases(model)
     return {name: weight for name, weight in named.items() if name not in others}
 
 
 def save_model(path: Path, loaded: LoadedModel) -> None:
-    """Writes a model file, with each shared weight once."""
+    """Writes a model file, which holds each shared weight once."""
     model = loaded.model
     tensors = {name: weight.detach().contiguous().cpu() for name, weight in weights_of(model).items()}
     if loaded.src_vocab is loaded.tgt_vocab:
@@ -84,13 +84,13 @@ def load_model(
     code: str | Path | None = None,
     network: type[Transformer] | None = None,
 ) -> LoadedModel:
-    """The model of a file, on `device`. The constructor ties its weights.
+    """Returns the model in a file, on `device`. The constructor ties its weights.
 
-    A model whose network is a class of the user's needs the file `code`, which is run, or the class `network`.
+    A user-defined network needs `code`, the file that defines it, which is executed, or its class `network`.
 
-    Raises FileError for a missing, truncated, damaged or foreign file, one whose tensors are not exactly those of its
-    architecture, and one whose weights are not all finite; InputError if `code` is missing or lacks the class. Names,
-    shapes and types are compared before the weights are allocated, so that a wrong header cannot exhaust the memory.
+    Raises FileError if the file is missing, truncated, damaged or foreign, if its tensors do not match its architecture
+    exactly, or if a weight is not finite; InputError if `code` is missing or lacks the class. Names, shapes and types
+    are compared before the weights are allocated, so that a wrong header cannot exhaust the memory.
     """
     with open_tensors(path, "model", "pt") as (file, header):
         checked = check_model(path, file, header)
@@ -101,7 +101,7 @@ def load_model(
             model = kind(checked.model.config, *sizes, joint=checked.joint, pad_id=PAD_ID)
         shapes = {name: tuple(weight.shape) for name, weight in weights_of(model).items()}
         if own and (shapes, aliases(model)) != (checked.model.layout.shapes, checked.model.layout.aliases):
-            raise FileError(f"{path} has other weights than {kind.__name__}; give the file that it was trained with.")
+            raise FileError(f"{path} and {kind.__name__} have different weights; give the code of the training.")
         for name, weight in weights_of(model).items():
             weight.data.copy_(file.get_tensor(name))
             check_finite(path, name, weight.data.numpy())
@@ -109,14 +109,14 @@ def load_model(
 
 
 def _own_class(path: str | Path, checked: Model[Blueprint], code: str | Path | None) -> type[Transformer]:
-    """Returns the class of a network of the user's. Warns if its file is not that of the training."""
+    """Returns the class of a user-defined network. Warns if its code has changed since training."""
     config = checked.model.config
     if code is None:
         raise needs_code(path, config)
     named = dataclasses.replace(config, network=f"{code}:{config.network.rpartition(':')[2]}")
     found = class_of(named, "network", Transformer)
     if checked.code != own_digest(code):
-        warnings.warn(f"{code} is not as it was when {path} was trained", stacklevel=3)
+        warnings.warn(f"{code} has changed since {path} was trained", stacklevel=3)
     return found
 
 
@@ -133,7 +133,7 @@ def _shortlist_tensors(shortlist: Shortlist) -> dict[str, Tensor]:
 
 
 def load_weights(path: Path, model: Transformer) -> None:
-    """Copies the weights of a model file into `model`. Raises FileError for another architecture."""
+    """Copies the weights of a model file into `model`. Raises FileError if the architectures differ."""
     loaded = load_model(path, network=type(model))
     if loaded.model.config != model.config:
         raise FileError(f"{path} is a model of another architecture.")

@@ -1,4 +1,4 @@
-"""Dropout whose masks a CPU makes in a fifth of torch's time."""
+"""Dropout that makes its masks on a CPU in a fifth of torch's time."""
 
 from __future__ import annotations
 

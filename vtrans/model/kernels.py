@@ -1,11 +1,12 @@
 """The choice of kernels on a CPU: which library computes a float32 product, and how training computes attention.
 
-The faster one depends on the processor: on two Zen 5 cores oneDNN computes [4096, 256] x [256, 1024] at 550 GFLOP/s
+The faster library depends on the processor: on two Zen 5 cores oneDNN computes [4096, 256] x [256, 1024] at 550 GFLOP/s
 and MKL at 245; on two cores of a Xeon, MKL computes [4096, 256] x [256, 8000] at 144 GFLOP/s and oneDNN at 106. So
-automatic.py chooses by the processor, and `linear` (products.py) and `dot_product_attention` (attention.py) look the
-choice up. Kernels differ in rounding, so training states record them.
+automatic.py chooses by the processor, and `linear` (products.py) and `dot_product_attention` (attention_products.py)
+look the choice up. Kernels round differently, so training states record them.
 
-`KERNELS` is the choice of this process. Only one model trains in a process, and models that translate may share one.
+`KERNELS` is the choice of this process. A process trains at most one model; models that only translate can share the
+choice.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from dataclasses import dataclass
 
 # With fewer multiplications, calling oneDNN costs more than it saves: [64, 128] x [128, 128] is a tie.
 ONEDNN_PRODUCTS = 1 << 20
-# The largest number of keys for which training may compute attention by batched products. With more, the weights that
-# they keep for the backward pass take too much memory, so attention is fused.
+# The largest number of keys for which training may compute attention by batched products. With more keys, the weights
+# kept for the backward pass take too much memory, so attention is fused.
 BMM_KEYS = 128
 
 

@@ -1,4 +1,4 @@
-"""The layers of the encoder and of the decoder, and their sublayers, each with its residual.
+"""Encoder and decoder layers, and their sublayers, each with its residual connection.
 
 Legend: B sentences, S source length, T target length, Q queries, D model width, H heads, d = D / H head width,
 F feed-forward width.
@@ -38,7 +38,7 @@ class EncoderLayer(Module):
         cache: LayerCache | None = None,
         recorder: Recorder | None = None,
     ) -> Tensor:
-        """Returns the output [B, S, D]; the arguments are those of SelfAttention."""
+        """Returns the output [B, S, D]. See SelfAttention for the arguments."""
         history = None if cache is None else cache.history
         x_BSD = self.self_attention_residual(
             x_BSD, lambda x: self.self_attention(x, rotary_SD, mask, history, recorder)
@@ -65,7 +65,7 @@ class DecoderLayer(Module):
         cache: LayerCache | None = None,
         recorder: Recorder | None = None,
     ) -> Tensor:
-        """Returns the output [B, T, D]. `mask` is that of the memory; a cache takes the place of both."""
+        """Returns the output [B, T, D]. `mask` is the memory's; a cache replaces both."""
         history, memory = (None, None) if cache is None else cache
         x_BTD = self.read_target(x_BTD, rotary_TD, history)
         x_BTD = self.cross_attention_residual(
@@ -98,7 +98,7 @@ class LayerNorm(nn.LayerNorm):
 class Residual(Module):
     """Wraps a sublayer f: norm(x + dropout(f(x))) as in the paper, or pre-norm, x + dropout(f(norm(x))).
 
-    `skip=False` is an ablation that leaves out the "x +".
+    `skip=False` is an ablation that removes the "x +".
     """
 
     def __init__(self, config: ModelConfig, *, skip: bool = True) -> None:
@@ -138,7 +138,7 @@ class Sublayers:
     With `share_layers`, all layers of a stack, or each group of `share_group` layers, have the same number
     (`ModelConfig.sublayer`). With `share_stacks`, both stacks use one object of this class.
 
-    A network of one's own makes other sublayers by a subclass with other classes.
+    A user-defined network subclasses this and replaces the classes.
     """
 
     self_attention_class: type[SelfAttention] = SelfAttention

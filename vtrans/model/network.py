@@ -1,8 +1,8 @@
 """The Transformer of "Attention is all you need" (Vaswani et al. 2017), to be read from top to bottom.
 
 Sharing has one mechanism: the constructor gives the SAME module or parameter to every place that uses it.
-torch then counts, moves, optimises and differentiates it once. The layers are in layers.py. They are the same in
-training, in scoring and in the steps of a search, which give them a cache (cache.py).
+torch then counts, moves, optimises and differentiates it once. The layers are in layers.py. Training, scoring and
+search steps use the same layers; search steps pass them a cache (cache.py).
 
 Legend: B sentences, S source length, T target length, n = S + T, D model width, H heads, d = D / H head width,
 F feed-forward width, V vocabulary, N target positions that are not padding.
@@ -36,7 +36,7 @@ class Transformer(Module):
     `src-tgt-softmax`, `tgt-softmax`, `src-tgt` or `none`. Files store a shared parameter once, under the first of
     its names in this order. `src_vocab` and `tgt_vocab` are vocabulary sizes; `pad_id` is never predicted.
 
-    A network of one's own is a subclass with the same constructor. It may have another class of `sublayers`.
+    A user-defined network is a subclass with the same constructor. It may replace `sublayers`.
 
     Raises InputError for a `tie` that the vocabularies do not allow, and for settings that contradict each other.
     """
@@ -72,7 +72,7 @@ class Transformer(Module):
         return self.src_embedding.weight.device
 
     def matrices(self) -> dict[Tensor, int]:
-        """Returns the weights of its linear layers, each with the number of projections that are fused in it."""
+        """Returns the weight of each linear layer, with the number of projections fused in it."""
         return {module.weight: module.parts for module in self.modules() if isinstance(module, Linear)}
 
     def forward(self, src_BS: Tensor, keep_BS: Tensor, tgt_BT: Tensor) -> Tensor:
@@ -91,10 +91,10 @@ class Transformer(Module):
     def hidden_and_attention(
         self, src_BS: Tensor, keep_BS: Tensor, tgt_BT: Tensor, real_N: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Returns `hidden` and the logarithms of the attention [B, T, S] of the head that aligns words, the first one
-        of the layer `model.alignment_layer`."""
+        """Returns `hidden` [N, D] and the log-attention [B, T, S] of the head that aligns words: the first head of
+        layer `model.alignment_layer`."""
         recorder = Recorder((self.config.alignment_layer - 1,), heads=1)
-        # The target comes first, so that dropout draws its masks in the order in which it always drew them.
+        # Embed the target before encoding the source: the order decides which dropout masks each one draws.
         x_BTD, rotary_TD = self.embed_tgt(tgt_BT, keep_BS)
         h_BTD = self.decoder(x_BTD, rotary_TD, self.encode(src_BS, keep_BS), self.attended(keep_BS), recorder)
         return h_BTD.flatten(0, 1).index_select(0, real_N), recorder.logprobs[0][:, 0]
@@ -110,14 +110,14 @@ class Transformer(Module):
         return self.decoder(x_BTD, rotary_TD, memory_BSD, self.attended(keep_BS), recorder)
 
     def embed_tgt(self, tgt_BT: Tensor, keep_BS: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Returns the decoder's input [B, T, D] and, with rotary positions, the rows that turn queries and keys."""
+        """Returns the decoder's input [B, T, D] and, with rotary positions, the rows that rotate queries and keys."""
         rows_TD = self.decoder.positions(self.tgt_positions, keep_BS, tgt_BT.shape[1])
         x_BTD, rotary_TD = self.tgt_positions.place(self.tgt_embedding(tgt_BT), rows_TD)
         return self.dropout(x_BTD), rotary_TD
 
     def attended(self, keep_BS: Tensor) -> Tensor:
-        """Returns which source positions are attended to: those of `keep_BS`, without `model.source_eos` except EOS,
-        the last of each source."""
+        """Returns the mask [B, S] of the source positions to attend to: `keep_BS`, without each source's EOS unless
+        `model.source_eos` is set."""
         return keep_BS if self.config.source_eos else F.pad(keep_BS[:, 1:], (0, 1))
 
     def new_cache(self, width: int, *, reuse_slots: bool) -> Cache:
@@ -129,7 +129,7 @@ class Transformer(Module):
         return Cache(history, None if config.architecture == "decoder-only" else Slots(width, device), device)
 
     def source_cache(self, src_BS: Tensor, keep_BS: Tensor, lengths: Sequence[int]) -> SourceCache:
-        """Returns what a cache keeps of new sentences, for `Cache.admit`; `lengths` are those of the sources."""
+        """Returns the source keys and values of new sentences, for `Cache.admit`; `lengths` are the source lengths."""
         memory_BSD, attended_BS = self.encode(src_BS, keep_BS), self.attended(keep_BS)
         rotary_SD = self.tgt_positions(src_BS.shape[1]) if self.tgt_positions.turns else None
         return SourceCache(
@@ -137,7 +137,7 @@ class Transformer(Module):
         )
 
     def step(self, tokens_BK: Tensor, cache: Cache) -> Tensor:
-        """Returns the decoder's output [B, K, D] at the newest subword of each row, and adds it to the cache."""
+        """Feeds the newest subword of each row and updates the cache. Returns the decoder's output [B, K, D]."""
         rows_B1D = self.tgt_positions(1 + max(cache.positions))[cache.position_B][:, None]
         x_BKD, rotary_B1D = self.tgt_positions.place(self.tgt_embedding(tokens_BK), rows_B1D)
         return self.decoder.step(x_BKD, rotary_B1D, cache.advance())
@@ -194,7 +194,7 @@ def module_list(layers: Iterable[Layer]) -> list[Layer]:
 
 
 class Stack(Module, Generic[Layer]):
-    """Layers, one after the other, and a norm at the end of a pre-norm stack: post-norm layers end in one already."""
+    """A sequence of layers, with a final norm if they are pre-norm; post-norm layers already end in one."""
 
     def __init__(self, config: ModelConfig, layers: Iterable[Layer]) -> None:
         super().__init__()
@@ -224,7 +224,7 @@ class Stack(Module, Generic[Layer]):
 
 
 class Encoder(Stack[EncoderLayer]):
-    """A stack of self-attention and feed-forward layers. In a decoder-only model it has none, and returns its input."""
+    """A stack of self-attention and feed-forward layers. In a decoder-only model it is empty and returns its input."""
 
     def __init__(self, config: ModelConfig, sublayers: Sublayers) -> None:
         super().__init__(config, (EncoderLayer(sublayers, i) for i in range(config.encoder_layers)))
@@ -273,8 +273,8 @@ class DecoderOnly(Stack[EncoderLayer]):
         self.prefix = config.source_mask == "prefix"
 
     def positions(self, table: Positions, keep_BS: Tensor, T: int) -> Tensor:
-        """Returns the positions of the target [B, T, D], counted from the start of its source, without padding. Rows
-        that turn queries and keys are those of the whole sequence [B, n, D]."""
+        """Returns the positions of the target [B, T, D], counted from the start of its source, without padding. Rotary
+        rows cover the whole sequence [B, n, D]."""
         S, device = keep_BS.shape[1], keep_BS.device
         at_Bn = keep_BS.sum(1, keepdim=True) + torch.arange(T, device=device)
         if table.turns:
@@ -289,7 +289,7 @@ class DecoderOnly(Stack[EncoderLayer]):
         keep_BS: Tensor,
         recorder: Recorder | None = None,
     ) -> Tensor:
-        """Returns the output [B, T, D]. The attention recorded is that of the whole sequence [B, H, n, n]."""
+        """Returns the output [B, T, D]. The recorded attention covers the whole sequence [B, H, n, n]."""
         x_BnD, keep_B1nn = torch.cat((memory_BSD, x_BTD), 1), self.keep(keep_BS, x_BTD.shape[1])
         x_BnD = self.through(x_BnD, rotary_BnD, keep_B1nn, recorder=recorder)
         return self.final_norm(x_BnD[:, keep_BS.shape[1] :])

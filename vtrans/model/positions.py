@@ -1,5 +1,5 @@
-"""Position encodings: a row for each position of a sequence, which is added to the embedding (section 3.5 of the paper)
-or turns the queries and keys of self-attention.
+"""Position encodings: one row per position, which is added to the embedding (section 3.5 of the paper) or rotates the
+queries and keys of self-attention.
 
 Legend: D model width, H heads, d = D / H head width.
 """
@@ -17,7 +17,7 @@ from vtrans.model.rotary import COMPUTED, Rows, computed, sinusoidal, too_long
 
 
 class Positions(nn.Module):
-    """The rows of a sequence's positions. With `turns`, they are for `rotate`; otherwise they are added."""
+    """A position encoding. With `turns`, its rows are for `rotate`; otherwise they are added."""
 
     __call__: Callable[..., Tensor]
     turns = False
@@ -27,7 +27,7 @@ class Positions(nn.Module):
         raise NotImplementedError
 
     def place(self, x_D: Tensor, rows_D: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Adds the rows to the embeddings `x_D`, or returns them beside these if they turn queries and keys."""
+        """Returns the embeddings `x_D` plus the rows; or, if the rows rotate queries and keys, both separately."""
         return (x_D, rows_D) if self.turns else (x_D + rows_D, None)
 
 
@@ -42,7 +42,7 @@ class ComputedPositions(Positions):
         self.turns = kind == "rotary"
         self.rows = partial(computed, kind, D=D, heads=heads)
         self.register_buffer("table", torch.empty(0, D), persistent=False)
-        if not self.table.is_meta:  # torch imports its compiler to compute on the device meta
+        if not self.table.is_meta:  # computing on the meta device imports torch's compiler
             self.table = tensor_of(self.rows(256))
 
     def forward(self, length: int) -> Tensor:
@@ -54,13 +54,13 @@ class ComputedPositions(Positions):
 
 
 def tensor_of(rows: Rows) -> Tensor:
-    """Returns rows of positions in torch's default type."""
+    """Returns the rows as a tensor of torch's default type."""
     return torch.from_numpy(rows).to(torch.get_default_dtype())
 
 
 def rotate(x_D: Tensor, rows_D: Tensor) -> Tensor:
-    """Returns `x_D` with each pair of neighbouring values (a, b) turned to (a cos - b sin, a sin + b cos), where the
-    pair of `rows_D` is (cos, sin)."""
+    """Rotates each pair of neighbouring values (a, b) of `x_D` to (a cos - b sin, a sin + b cos), where (cos, sin) is
+    the same pair of `rows_D`."""
     exact = torch.promote_types(rows_D.dtype, torch.float32)
     x_P2, rows_P2 = (t.to(exact).view(*t.shape[:-1], -1, 2) for t in (x_D, rows_D))
     if torch.compiler.is_compiling():  # torch.compile does not support complex numbers
@@ -72,8 +72,8 @@ def rotate(x_D: Tensor, rows_D: Tensor) -> Tensor:
 
 
 class PositionTable(Positions):
-    """A table [max_positions, D] in the model file: learned, or "stored", which is fixed and starts as sinusoidal.
-    Imported models have the tables of their programs, which differ in their order and frequencies."""
+    """A table [max_positions, D] in the model file: learned, or fixed and initially sinusoidal ("stored"). Imported
+    models keep their toolkit's table, because toolkits order the columns and choose the frequencies differently."""
 
     weight: Tensor
 

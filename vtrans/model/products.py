@@ -1,8 +1,8 @@
-"""x W^T + b, computed on a CPU by one of two matrix libraries, or in bfloat16; elsewhere by torch's product.
+"""The product x W^T + b: on a CPU by one of two matrix libraries, or in bfloat16; elsewhere by torch.
 
-torch multiplies float32 matrices on a CPU with a BLAS library: MKL on x86 processors, where it takes its AVX2 path on
-those that are not Intel's. oneDNN, which torch includes and uses for bfloat16, generates code for the machine it runs
-on. kernels.py says which of the two computes a product and its gradient.
+torch multiplies float32 matrices on a CPU with a BLAS library: MKL on x86 processors, which takes its AVX2 path on
+processors by other makers than Intel. oneDNN, which torch includes and uses for bfloat16, generates code for the
+machine it runs on. kernels.py says which of the two computes a product and its gradient.
 
 Legend: N rows (any leading dimensions of `x`), I inputs, O outputs.
 """
@@ -123,9 +123,9 @@ def _probe() -> bool:
 HAS_ONEDNN = _probe()
 
 
-# Products in bfloat16 on a CPU. oneDNN computes them, and builds a kernel for every new number of rows, which takes
-# longer than the product where the processor has AMX. So rows are filled up to one of few numbers. In training, the
-# weights stay in float32; each is rounded in the forward pass, and its gradient uses the same copy.
+# Products in bfloat16 on a CPU. oneDNN builds a kernel for every new number of rows, which takes longer than the
+# product where the processor has AMX. So rows are padded to one of a few numbers. In training, the weights stay in
+# float32; each is rounded in the forward pass, and its gradient uses the same copy.
 
 _in_bfloat16 = False
 
@@ -152,14 +152,13 @@ def has_bfloat16() -> bool:
 
 
 def padded(rows: int) -> int:
-    """Returns the number of rows with which a product in bfloat16 is computed: the next of eight numbers between two
-    powers of two, at least 16. On average that is 6% more rows."""
+    """Returns `rows` rounded up to one of eight sizes per power of two, at least 16: on average 6% more rows."""
     step = max(16, 1 << max(0, (rows - 1).bit_length() - 4))
     return -(-rows // step) * step
 
 
 def bfloat16_linear(x_NI: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None) -> Tensor:
-    """Computes `linear` in bfloat16, which is the type of the result."""
+    """Computes `linear` in bfloat16; the result is in bfloat16."""
     if torch.compiler.is_compiling():
         bias_O = None if bias_O is None else bias_O.bfloat16()
         return F.linear(x_NI.bfloat16(), weight_OI.bfloat16(), bias_O)
@@ -193,7 +192,7 @@ class _Bfloat16Product(torch.autograd.Function):
 
 
 def _padded_bfloat16(x_NI: Tensor) -> Tensor:
-    """Returns a matrix [P, I] in bfloat16, with rows of zeros after those of `x`."""
+    """Returns `x` as a matrix [P, I] in bfloat16, padded with rows of zeros."""
     flat_NI = x_NI.reshape(-1, x_NI.shape[-1])
     rows = len(flat_NI)
     if padded(rows) == rows:

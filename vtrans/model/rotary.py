@@ -1,6 +1,6 @@
-"""The rows of positions that are computed (section 3.5 of the paper), for the network of torch and for compiled code.
+"""Computed position encodings (section 3.5 of the paper), for torch and for compiled code.
 
-Legend: D model width, d width within which a row does not repeat.
+Legend: D model width, d width after which a row repeats.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def marian(length: int, d: int) -> Rows:
 def rotary(length: int, d: int) -> Rows:
     """Pairs cos, sin of p / 10000^(2i/d), the same for each head (Su et al. 2021, section 3.2.2) [length, d].
 
-    Queries and keys that are turned by them have products that depend on the distance of their positions.
+    After this rotation, the product of a query and a key depends on the distance of their positions.
     """
     angles = _angles(length, d)
     return np.stack((np.cos(angles), np.sin(angles)), -1).reshape(length, -1)
@@ -49,18 +49,17 @@ def _angles(length: int, d: int) -> Rows:
 
 
 COMPUTED: dict[str, Callable[[int, int], Rows]] = {"sinusoidal": sinusoidal, "marian": marian, "rotary": rotary}
-"""By the names of `model.positions`."""
+"""The encodings, by their name in `model.positions`."""
 
 
 def computed(kind: str, length: int, D: int, heads: int) -> Rows:
-    """Returns the first `length` rows [length, D] of such positions. Those that turn queries and keys are the same for
-    each head."""
+    """Returns the first `length` rows [length, D] of the encoding `kind`. Rotary rows are the same for each head."""
     d = D // heads if kind == "rotary" else D
     return np.tile(COMPUTED[kind](length, d), (1, D // d))
 
 
 def too_long(most: int, length: int) -> InputError:
-    """Returns the error of a sequence that is longer than a model's table of positions."""
+    """Returns the error for a sequence that is longer than the model's position table."""
     return InputError(
         f"a sequence must have at most model.max_positions = {most} subwords, got {length}; use shorter lines or a "
         "model with sinusoidal or rotary positions."

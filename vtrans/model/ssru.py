@@ -1,8 +1,8 @@
-"""The SSRU of Kim et al. (2019), a recurrence that may take the place of a decoder's self-attention.
+"""The SSRU of Kim et al. (2019), a recurrence that can replace a decoder's self-attention.
 
-In training, positions are computed one after the other, each for the whole batch at once: one operation per position
-in the forward pass and one in the backward pass. Both loops are operators of torch's registry, because torch.compile
-would unroll a loop in Python and compile it again for each length.
+Training computes one position after another, each for the whole batch: one operation per position in the forward pass
+and one in the backward pass. Both loops are registered torch operators, because torch.compile would unroll a Python
+loop and recompile it for each length.
 
 Legend: B sentences, T positions, D width.
 """
@@ -24,8 +24,8 @@ class SSRU(nn.Module):
     """The simpler simple recurrent unit (section 3.2 of the paper).
 
     f_t = sigmoid(W_f x_t + b_f), c_t = f_t * c_{t-1} + (1 - f_t) * (W x_t), c_0 = 0; the output is relu(c_t). There is
-    no output projection, and W has no bias, as in Marian. W and W_f are one product. The state c is in float32 at
-    least.
+    no output projection, and W has no bias, as in Marian. W and W_f are one product. The state c is in at least
+    float32.
     """
 
     __call__: Callable[..., Tensor]
@@ -39,8 +39,8 @@ class SSRU(nn.Module):
         self.forget_bias = nn.Parameter(torch.zeros(D))
 
     def forward(self, x_BTD: Tensor, states_BTD: Tensor | None = None) -> Tensor:
-        """Returns the output [B, T, D]. With states, the T inputs are the next inputs of T different sequences, and
-        their states are overwritten."""
+        """Returns the output [B, T, D]. With states, the T inputs are the next inputs of T different sequences, whose
+        states are overwritten."""
         z_BTD, f_BTD = self.inputs_gates(x_BTD)
         if states_BTD is not None:
             return F.relu(torch.lerp(z_BTD, states_BTD, f_BTD, out=states_BTD)).to(x_BTD.dtype)
@@ -83,7 +83,8 @@ def _forward(z_BTD: Tensor, f_BTD: Tensor) -> Tensor:
 
 
 def _backward(grad_BTD: Tensor, f_BTD: Tensor) -> Tensor:
-    """Returns the whole gradient of each c_t: that of its output plus f_{t+1} times the whole gradient of c_{t+1}."""
+    """Returns the total gradient of each c_t: the output's gradient plus f_{t+1} times the total gradient of
+    c_{t+1}."""
     whole_BTD = grad_BTD.clone(memory_format=torch.contiguous_format)
     grads, gates = whole_BTD.unbind(1), f_BTD.unbind(1)
     for t in range(len(grads) - 2, -1, -1):
