@@ -1,8 +1,7 @@
-"""Phrases that a translation must not contain, in whatever subwords they would be written.
+"""Phrases that a translation must not contain, however they are segmented into subwords.
 
-The bytes of the subwords spell the text, so a subword is impossible if its bytes would complete a phrase. A phrase that
-begins with a word character is only looked for at the beginning of a word; it is then impossible as the beginning of a
-longer word, too.
+A subword is forbidden if its bytes would complete a phrase. A phrase that begins with a word character matches only at
+the beginning of a word, which may be longer than the phrase.
 """
 
 from __future__ import annotations
@@ -37,24 +36,24 @@ class VocabularyBytes:
 
     @cached_property
     def with_digits(self) -> list[tuple[int, str]]:
-        """The subwords that have digits, and their text with ASCII digits."""
+        """The ids of subwords that contain digits, with their text in ASCII digits."""
         texts = ((i, in_ascii(spelled.decode(errors="replace"))) for i, spelled in enumerate(self.bytes))
         return [(i, text) for i, text in texts if any(map(str.isdigit, text))]
 
     @cached_property
     def of_numbers(self) -> tuple[int, ...]:
-        """The subwords that numbers are written with: digits, points and commas."""
+        """The ids of subwords that consist of digits, points and commas."""
         return tuple(i for i, spelled in enumerate(self.bytes) if _OF_NUMBERS.fullmatch(spelled))
 
     def _rest(self, rest: bytes) -> tuple[int, ...]:
-        """Returns the subwords that begin with these bytes."""
+        """Returns the ids of subwords that begin with these bytes."""
         first = place = bisect_left(self._order, (rest, 0))
         while place < len(self._order) and self._order[place][0].startswith(rest):
             place += 1
         return tuple(i for _, i in self._order[first:place])
 
     def _inside(self, phrase: str) -> tuple[int, ...]:
-        """Returns the subwords in which the phrase occurs after their first byte."""
+        """Returns the ids of subwords that contain the phrase after their first byte."""
         needle, anchored = phrase.encode(), is_word(phrase[0])
         subwords = []
         for spelled, i in self._order:
@@ -66,7 +65,7 @@ class VocabularyBytes:
         return tuple(subwords)
 
     def tail(self, tokens: Sequence[int], length: int) -> bytes:
-        """Returns the last bytes of the text of these tokens, `length` of them or all if there are fewer."""
+        """Returns the last `length` bytes of the text of these tokens, or all if there are fewer."""
         parts, size = [], 0
         for token in reversed(tokens):
             if token < 0 or size >= length:
@@ -76,8 +75,8 @@ class VocabularyBytes:
         return b"".join(reversed(parts))[-length:]
 
     def completing(self, phrase: str, tail: bytes) -> Iterator[int]:
-        """Yields the subwords that would complete the phrase after a text that ends in `tail`. Unless the text is
-        shorter, `tail` must have at least as many bytes as the phrase and a character before it."""
+        """Yields the subwords that would complete the phrase after a text that ends in `tail`. `tail` must hold at
+        least the phrase's number of bytes plus one character, unless the text is shorter."""
         needle, anchored = phrase.encode(), is_word(phrase[0])
         yield from self.inside(phrase)
         for n in range(min(len(needle), len(tail) + 1)):
@@ -96,7 +95,7 @@ def _ends_in_word(text: bytes) -> bool:
 
 
 class ForbidNext:
-    """A rule of the search that forbids subwords, depending on the tokens before them."""
+    """A search rule that forbids subwords depending on the preceding tokens."""
 
     steps = math.inf
     most_forbidden = None
@@ -107,7 +106,7 @@ class ForbidNext:
             step.forbid(np.full_like(ids, row), ids)
 
     def forbidden(self, tokens: Sequence[int]) -> Iterable[int]:
-        """Returns the subwords that are impossible after these tokens; -1 stands for none."""
+        """Returns the ids of subwords to forbid after these tokens; -1 is padding."""
         raise NotImplementedError
 
 

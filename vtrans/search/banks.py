@@ -1,22 +1,23 @@
-"""Dynamic beam allocation: a beam search whose translations contain given phrases.
+"""Dynamic beam allocation: beam search for translations that contain given phrases.
 
-By definition, a sentence's hypotheses are in banks, by the tokens of its phrases that they still need
-(`lexical.ConstraintAutomaton`); EOS extends those that need none. In each step, the extensions of a row are its K + 1
-best tokens and the tokens with which a phrase begins or continues. If the next token decides whether a phrase is a
-whole word, the best token that does not continue a word is another, and if that is EOS, so is the second best. The
-extensions of each bank are ranked as in beam.py. EOS among the first K of its bank finishes a hypothesis. The K best
-others of each bank are live, up to the sentence's W rows: first the best of each bank, beginning with the one that
-needs the fewest tokens, then the second best, and so on. The search is finished as in beam.py.
+By definition, a sentence's hypotheses are grouped into banks by the number of phrase tokens that they still need
+(`lexical.ConstraintAutomaton`). Only hypotheses that need none can be extended by EOS. In each step, the candidate
+extensions of a row are its K + 1 best tokens and the tokens that begin or continue a phrase. If the next token decides
+whether a phrase ends a whole word, the best token that does not continue a word is also a candidate; if that token is
+EOS, the second best is, too. The extensions of each bank are ranked as in beam.py. EOS among the first K of its bank
+finishes a hypothesis. The K best others of each bank are live, up to the sentence's W rows: first the best of each
+bank, beginning with the bank that needs the fewest tokens, then the second best, and so on. The search finishes as in
+beam.py.
 
-This is grid beam search (Hokamp and Liu 2017), with at least K rows for each bank as long as W has room for them. For
-longer phrases, the banks divide the W rows between them, as in dynamic beam allocation (Post and Vilar 2018; Hu et al.
-2019). The best hypothesis of the bank that needs the fewest tokens is always live, and so is its extension by a token
-that is needed. A phrase is therefore left out only if a rule forbids it or the length limit leaves no room for it.
+This is grid beam search (Hokamp and Liu 2017) as long as W has room for K rows per bank. For longer phrases, the banks
+share the W rows, as in dynamic beam allocation (Post and Vilar 2018; Hu et al. 2019). The best hypothesis of the bank
+that needs the fewest tokens is always live, and so is its extension by a needed token. A phrase is therefore missing
+only if a rule forbids it or the length limit leaves no room for it.
 
 The phrases do not decide where a translation ends. A hypothesis with all its phrases may run to its length limit, as in
 a search without phrases, if the model prefers to continue.
 
-Legend: that of beam.py, except that there are W rows per sentence.
+Legend: as in beam.py, but with W rows per sentence.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ from vtrans.search.lexical import ConstraintAutomaton, LexicalConstraint, least_
 from vtrans.search.loop import Hypothesis, SearchTask, run
 from vtrans.search.ranking import Ranked, best_tokens
 
-# Banks that get K rows each. 4 reach the BLEU of 16 to within 0.4 with one to three reference words per line, or three
-# successive ones, and take as little as two thirds of the time (600 lines of Multi30k, English to German, K 4).
+# The maximum number of banks with K rows each. With 4, BLEU is within 0.4 of 16, in as little as two thirds of the time
+# (one to three reference words per line, or three successive ones; 600 lines of Multi30k, English to German, K 4).
 MOST_BANKS = 4
 
 
 def width_of(phrases: Sequence[LexicalConstraint], beam: int) -> int:
-    """Returns the rows W of a sentence: K for each bank, for at most MOST_BANKS banks. Their number is rounded up to a
-    power of two, so that sentences with similar phrases share a batch."""
+    """Returns W, the rows per sentence: K per bank for at most MOST_BANKS banks. The number of banks is rounded up to a
+    power of two, so that sentences with similar phrases can be in the same batch."""
     return int(beam * min(MOST_BANKS, 2 ** math.ceil(math.log2(least_tokens(phrases) + 1))))
 
 
@@ -52,13 +53,13 @@ def banked_search(
     phrases: Sequence[Sequence[LexicalConstraint]],
     continues_V: NDArray[np.bool_],
 ) -> Iterator[tuple[int, list[Hypothesis]]]:
-    """As `beam_search`, but finished hypotheses contain the phrases of their sentence, which all sentences must have
-    the same `width_of`. `continues_V` says which tokens may continue a word."""
+    """Like `beam_search`, but finished hypotheses contain their sentence's phrases. `width_of` must be the same for all
+    sentences. `continues_V` says which tokens may continue a word."""
     return run(DynamicBeamAllocation(decoder, task, phrases, continues_V))
 
 
 class DynamicBeamAllocation(Beam):
-    """Beam search that chooses the live hypotheses by the phrases of each sentence."""
+    """Beam search that chooses the live hypotheses by the phrase tokens that they still need."""
 
     def __init__(
         self,
@@ -87,7 +88,7 @@ class DynamicBeamAllocation(Beam):
         return automaton, automaton.state_of(tuple(map(int, self.history.path(b, k)[0])))
 
     def candidates(self, blocks: Iterable[LogprobBlock], live_r: Ints) -> tuple[Logprobs, Ints]:
-        """As in Beam; there are fewer for some rows than for others, and then -inf."""
+        """As in Beam; rows with fewer candidates are padded with -inf."""
         rows, found = iter(live_r.tolist()), list[tuple[list[float], list[int]]]()
         for block in blocks:
             assert not isinstance(block, Best)
@@ -99,7 +100,7 @@ class DynamicBeamAllocation(Beam):
         return values_rm, tokens_rm
 
     def _candidates(self, block_nV: Logprobs, rows: Sequence[int]) -> Iterator[tuple[list[float], list[int]]]:
-        """Yields the log-probabilities and ids of each row's best tokens, and of others that the phrases need, best
+        """Yields the log-probabilities and ids of each row's best tokens and of others that phrases need, best
         first."""
         best_nm = best_tokens([block_nV], self.beam + 1)
         for n, (row, values, tokens) in enumerate(zip(rows, *(each.tolist() for each in best_nm), strict=True)):
@@ -108,7 +109,7 @@ class DynamicBeamAllocation(Beam):
             if automaton.waits[state]:
                 others_1V = np.where(self._continues_V, -math.inf, block_nV[[n]])
                 (logprobs,), (others,) = (each.tolist() for each in best_tokens([others_1V], 2))
-                # A hypothesis that EOS does not extend needs another possible token.
+                # A hypothesis that EOS cannot extend needs another possible token.
                 kept = 2 if others[0] == self.task.eos_id else 1
                 extras |= zip(others[:kept], logprobs[:kept], strict=True)
             # The other tokens rank below the best ones.
@@ -124,8 +125,8 @@ class DynamicBeamAllocation(Beam):
             if not possible:
                 continue
             automaton, states = self._automata[self.history.sentence(b)], dict[int, int]()
-            live: list[tuple[int, int, int]] = []  # rank among the live of its bank, bank, column
-            others = [0] * (automaton.remaining[0] + 1)  # per bank, the extensions so far that do not finish
+            live: list[tuple[int, int, int]] = []  # rank within its bank, bank, column
+            others = [0] * (automaton.remaining[0] + 1)  # per bank, the number of extensions without EOS so far
             ended = 0
             parents, tokens = best.parents[b, :possible].tolist(), best.tokens[b, :possible].tolist()
             for column, (parent, token) in enumerate(zip(parents, tokens, strict=True)):
@@ -152,6 +153,6 @@ class DynamicBeamAllocation(Beam):
         return live_BW, ends
 
     def best_unfinished(self, i: int, hypotheses: Sequence[Hypothesis]) -> Hypothesis:
-        """Returns the first of the hypotheses that need the fewest tokens."""
+        """Returns the first hypothesis among those that need the fewest tokens."""
         automaton = self._automata[i]
         return min(hypotheses, key=lambda hypothesis: automaton.remaining[automaton.state_of(hypothesis.tokens)])

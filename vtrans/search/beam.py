@@ -5,27 +5,27 @@ rank by parent row, then by the token's own log-probability, then by token id. E
 hypothesis; EOS further down is discarded; the live beam is refilled with the K best other extensions. The search of a
 sentence is finished when K hypotheses are finished (`stop="count"`), when in addition no live row scores better at its
 length so far than the K-th best of them (`stop="current"`, which is `early_stopping=False` of Hugging Face and equals
-"count" if K is 1), or when no live row can win any more (`stop="exhaustive"`), and always at the sentence's own length
+"count" if K is 1), or when no live row can still win (`stop="exhaustive"`), and always at the sentence's own length
 limit.
 
-With `stop="shrink"`, which is Marian's search, the beam has K - f places after f finished hypotheses: each step ranks
-that many extensions, and those without EOS are the live beam. The search is finished when no place is left. At the
-length limit, the live rows are results like the finished ones.
+With `stop="shrink"`, which is Marian's search, the beam shrinks to K - f places after f finished hypotheses: each step
+ranks that many extensions, and those without EOS become the live beam. The search is finished when no place is left. At
+the length limit, the live rows are also results.
 
-Two searches differ from this one only in what they choose among the ranked extensions. A search for phrases chooses in
-banks (banks.py). Diverse beam search (Vijayakumar et al. 2018, with their Hamming diversity) chooses in groups:
+Two variants differ only in which of the ranked extensions they choose. Lexically constrained search chooses per bank
+(banks.py). Diverse beam search (Vijayakumar et al. 2018, with their Hamming diversity) chooses per group:
 
 - The K rows of a sentence are G groups of K / G. Each group is a beam search on its own rows with a beam of K / G.
 - In each step, the groups rank one after another. A group ranks an extension by its sum minus `diversity` times the
-  number of rows of earlier groups that have just chosen the same token and live on; at the length limit none does. EOS
-  is never penalised, because different translations may well end in the same step.
-- A group whose search is finished has no rows any more, and waits for the others. The result is the finished hypotheses
-  of all groups, each once, best first; of equal scores, the earlier group's comes first.
+  number of rows of earlier groups that have just chosen the same token and stay live; at the length limit none does.
+  EOS is never penalised, because different translations may end in the same step.
+- A group whose search is finished has no more rows and waits for the others. The result is the distinct finished
+  hypotheses of all groups, best first; equal scores rank by group.
 
-The penalty only decides which extensions a step keeps. Sums, log-probabilities and scores stay those of the model. The
-authors' code, fairseq and Hugging Face add the penalties up in the sums instead, and rank the results by them. If each
-group has one row, the steps are the same. With 4 groups of 2 rows, adding up made the lists worse: their best
-translations by BLEU lost 0.3, 1.3 and 1.8 points with a diversity of 0.5, 1 and 2 (200 lines of Multi30k).
+The penalty only decides which extensions a step keeps. It does not change sums, log-probabilities or scores. The
+authors' code, fairseq and Hugging Face instead accumulate the penalties in the sums and rank the results by them. With
+one row per group, the steps are the same. With 4 groups of 2 rows, accumulating made the lists worse: the best
+translation of each list lost 0.3, 1.3 and 1.8 BLEU with a diversity of 0.5, 1 and 2 (200 lines of Multi30k).
 
 Legend: B sentences in the batch, K rows per sentence (or of a group), N = B * K rows, r live rows, m tokens kept per
 row, n extensions ranked (at most 2K without banks).
@@ -46,7 +46,7 @@ from vtrans.search.history import Floats, Ints
 from vtrans.search.loop import Hypothesis, SearchTask, StepBatch, length_penalty, run
 from vtrans.search.ranking import Ranked, best_tokens, ranked
 
-# A sentence and a token as one number: the sentence times this, plus the token.
+# Encodes a sentence and a token as one number: sentence * STRIDE + token.
 STRIDE = 1 << 32
 
 
@@ -54,8 +54,9 @@ def beam_search(decoder: Decoder[State], task: SearchTask) -> Iterator[tuple[int
     """Searches for translations of each source; yields what `loop.run` yields.
 
     A sentence gets up to `task.nbest` finished hypotheses, best first; equal scores rank in the order in which they
-    were found. If none finished, it gets the best live one, with `finished=False` and the score of its own length.
-    `nbest` is at most `config.beam`; with groups, it only cuts the list. Raises VtransError if the decoder returns NaN.
+    were found. If none finished, it gets the best live hypothesis, with `finished=False` and the score for its length.
+    `nbest` is at most `config.beam`; with groups, it only truncates the list. Raises LogprobsError if the decoder
+    returns NaN.
     """
     return run(Beam(decoder, task, task.config.beam))
 
@@ -68,12 +69,11 @@ class _Search:
     best: list[Hypothesis] = field(default_factory=list)  # the best of them, best first
     over: bool = False
     left: list[Hypothesis] = field(default_factory=list)
-    """At its end, the unfinished hypotheses that are results: with `shrink` the live rows, else the best if none has
-    finished."""
+    """Unfinished hypotheses among the results: the live rows with `shrink`; otherwise the best one if none finished."""
 
 
 class Beam(StepBatch):
-    """The search of all sentences. Rows g * K and up of a sentence are those of its group g."""
+    """Beam search over a batch. Group g of a sentence has the rows g * K to (g + 1) * K - 1."""
 
     def __init__(self, decoder: Decoder[State], task: SearchTask, width: int) -> None:
         config = self.config = task.config
@@ -82,17 +82,18 @@ class Beam(StepBatch):
         super().__init__(decoder, task, width, apart=rows)
         self.groups = [slice(first, first + rows) for first in range(0, width, rows)]
         self.beam = config.beam // config.beam_groups  # K of the definition
-        # A group of one row ends with EOS, although the penalty may have left a row with a better sum.
+        # A group of one row ends at EOS, even if the penalty excluded a row with a better sum.
         single = self.beam == 1 and len(self.groups) > 1
         self.stop = "count" if config.stop == "current" and single else config.stop
         # The results of a group do not depend on `nbest`.
         self.wanted = task.nbest if len(self.groups) == 1 else self.beam
-        self.compared = self.beam if self.stop == "current" else self.wanted  # hypotheses that must be known
-        # A row's best K tokens and EOS can be among the first K ranks or refill the beam; in groups, up to as many that
-        # rank lower than others only by their penalty. Greedy search ends with EOS, so it needs the best token only.
+        self.compared = self.beam if self.stop == "current" else self.wanted  # finished hypotheses to keep
+        # Only a row's best K tokens and EOS can rank among the first K or refill the beam. Groups need the best
+        # `config.beam` tokens, since a penalty can lower the rank of tokens. Greedy search needs only the best token:
+        # it ends at EOS.
         self.reads = 1 if config.beam == 1 and self.stop != "exhaustive" else config.beam + 1
-        self.ranks: int | None = 2 * self.beam  # extensions that are ranked in a step; None: all
-        self.searches: dict[int, list[_Search]] = {}  # by sentence, of each group
+        self.ranks: int | None = 2 * self.beam  # extensions ranked per step; None: all
+        self.searches: dict[int, list[_Search]] = {}  # by sentence, one per group
         self.itself_K = np.arange(width)
 
     def enter(self, sentences: Sequence[int]) -> None:
@@ -102,7 +103,7 @@ class Beam(StepBatch):
     def extend(self, blocks: Iterable[LogprobBlock], live_r: Ints) -> Ints | None:
         values_rm, tokens_rm = self.candidates(blocks, live_r)
         (B, W), m = self.history.sums_BK.shape, values_rm.shape[1]
-        if len(values_rm) < B * W:  # the extensions of all rows that are not live are impossible
+        if len(values_rm) < B * W:  # rows that are not live have no possible extension
             best_rm = values_rm, tokens_rm
             values_rm, tokens_rm = np.full((B * W, m), -math.inf), np.full((B * W, m), self.task.bos_id)
             values_rm[live_r], tokens_rm[live_r] = best_rm
@@ -124,19 +125,19 @@ class Beam(StepBatch):
         return best_tokens(blocks, self.reads)
 
     def choose(self, best: Ranked) -> tuple[Ranked, list[tuple[int, int]]]:
-        """Returns the live ones among ranked extensions, and the sentence and rank of each that finishes a hypothesis.
-        Live ones that are missing have the sum -inf."""
+        """Returns the K live extensions per sentence, and (sentence, rank) of each extension that finishes a
+        hypothesis. Missing live extensions have the sum -inf."""
         K = self.beam
         is_eos_Bn = best.tokens == self.task.eos_id
         if not np.count_nonzero(is_eos_Bn):
             return best.first(K), []
-        # Each row has one EOS at most, so the first 2K ranks hold K others, which a stable sort puts first.
+        # Each row has at most one EOS, so the first 2K ranks hold K other tokens, which a stable sort puts first.
         live = best.at(is_eos_Bn.argsort(1, kind="stable")[:, :K])
         live.sums[live.tokens == self.task.eos_id] = -math.inf
         return live, [(b, n) for b, n in np.argwhere(is_eos_Bn[:, :K]).tolist() if best.sums[b, n] > -math.inf]
 
     def best_unfinished(self, i: int, hypotheses: Sequence[Hypothesis]) -> Hypothesis:
-        """Returns the one of the unfinished hypotheses that is the result of a sentence if none has finished."""
+        """Returns the unfinished hypothesis that is the result of sentence `i` if none has finished."""
         return max(hypotheses, key=lambda hypothesis: hypothesis.logprob)
 
     def _chosen(
@@ -162,7 +163,8 @@ class Beam(StepBatch):
         return live
 
     def _penalties(self, tokens_BKm: Ints, earlier: Sequence[Ranked]) -> Floats | None:
-        """Returns what a group's extensions by these tokens lose, given what the earlier groups have chosen."""
+        """Returns the diversity penalties [B, K, m] of a group's candidate tokens, given the extensions that earlier
+        groups chose."""
         if not earlier:
             return None
         alive_BK = np.hstack([part.sums for part in earlier]) > -math.inf
@@ -176,14 +178,14 @@ class Beam(StepBatch):
         return length_penalty(length, self.config.alpha, self.config.length_penalty)
 
     def _finish(self, b: int, g: int, best: Ranked, n: int) -> None:
-        """Inserts the hypothesis that EOS at rank n finishes into the best ones, after those of equal score."""
+        """Inserts the hypothesis finished by EOS at rank n into the best ones, after any of equal score."""
         search, finished = self.searches[self.history.sentence(b)][g], self._extended(b, g, best, n)
         search.ended += 1
         search.best.insert(bisect_right(search.best, -finished.score, key=lambda other: -other.score), finished)
         del search.best[self.compared :]
 
     def _extended(self, b: int, g: int, extensions: Ranked, n: int) -> Hypothesis:
-        """Returns the hypothesis that an extension makes of a row of a group."""
+        """Returns the hypothesis that the extension at rank n completes."""
         logprob, token_logprob = float(extensions.sums[b, n]), float(extensions.logprobs[b, n])
         token, row = int(extensions.tokens[b, n]), self.groups[g].start + int(extensions.parents[b, n])
         return self._hypothesis(b, row, logprob, [token], [token_logprob])
@@ -191,7 +193,7 @@ class Beam(StepBatch):
     def _hypothesis(
         self, b: int, row: int, logprob: float, more: Sequence[int] = (), more_logprobs: Sequence[float] = ()
     ) -> Hypothesis:
-        """Returns the hypothesis of a row with more tokens, of which EOS finishes it."""
+        """Returns the hypothesis of a row extended by `more` tokens; EOS among them finishes it."""
         tokens, logprobs = self.history.path(b, row).tolist()
         logprobs += more_logprobs
         finished = self.task.eos_id in more
@@ -199,8 +201,8 @@ class Beam(StepBatch):
         return Hypothesis((*map(int, tokens), *(() if finished else more)), logprob, score, finished, tuple(logprobs))
 
     def _is_decided(self, b: int, search: _Search, top: float) -> bool:
-        """Returns whether no further step can change the result of a search. `top` is the largest sum of its live
-        rows after this step."""
+        """Returns whether no later step can change the result. `top` is the largest sum of the live rows after this
+        step."""
         # The history gets this step's token only after the choice.
         length, limit = self.history.age(b) + 1, self.task.limits[self.history.sentence(b)]
         if top == -math.inf or length == limit:
@@ -220,7 +222,7 @@ class Beam(StepBatch):
         return bound <= search.best[self.wanted - 1].score
 
     def _end(self, b: int, g: int, live: Ranked, top: float) -> None:
-        """Ends the search of a group, whose rows are no longer live. `top` is the largest of their sums."""
+        """Ends the search of a group and makes its rows no longer live. `top` is their largest sum."""
         i = self.history.sentence(b)
         search = self.searches[i][g]
         search.over = True
@@ -231,7 +233,7 @@ class Beam(StepBatch):
                 before = enumerate(self.history.sums_BK[b, self.groups[g]].tolist(), self.groups[g].start)
                 rows = [self._hypothesis(b, k, total) for k, total in before if total > -math.inf]
             search.left = rows if shrunk else [self.best_unfinished(i, rows)]
-        live.sums[b] = -math.inf  # so the loop takes the sentence out
+        live.sums[b] = -math.inf  # so the loop removes the sentence
 
     def leave(self, b: int) -> list[Hypothesis]:
         searches = self.searches.pop(self.history.sentence(b))

@@ -1,4 +1,4 @@
-"""The decoder protocol: a model, or several, as the search sees it.
+"""The decoder protocol, through which the search uses one or several models.
 
 Legend: B sentences in the batch, K rows per sentence, r live rows among the B * K, n rows of a block, V vocabulary, m
 best tokens of a row.
@@ -20,12 +20,12 @@ State = TypeVar("State")
 Logprobs = NDArray[np.floating]
 
 SubwordPair = tuple[Sequence[int], Sequence[int]]
-"""A source without EOS, and a given target, which may end in EOS."""
+"""A source without EOS, and a target, which may end in EOS."""
 
 
 class Best(NamedTuple):
     """Log-probabilities [n, m] of the best tokens `ids` [n, m] of each row, best first; equal ones are ordered by id.
-    None of them is NaN."""
+    They contain no NaN."""
 
     logprobs: Logprobs
     ids: Ints
@@ -41,11 +41,11 @@ def logprobs_of(block: LogprobBlock) -> Logprobs:
 
 
 class Decoder(Protocol[State]):
-    """A model, or several, as the search sees it. A state holds one batch and advances by one token per step."""
+    """One or several models. A state holds one batch and advances by one token per step."""
 
     def start(self, sources: Sequence[Sequence[int]], width: int) -> State:
-        """Returns a state with `width` rows for each source. Sources end in EOS. A sentence that starts alone stays
-        alone: its state is only stepped and reordered."""
+        """Returns a state with `width` rows for each source. Sources end in EOS. If only one sentence starts, no other
+        is admitted later: its state is only stepped and reordered."""
 
     def step(self, state: State, tokens_BK: Ints, live_r: Ints, best: int | None) -> Iterable[LogprobBlock]:
         """Feeds each row its last token [B, K], and returns log-probabilities of the next token, n rows at a time.
@@ -65,7 +65,7 @@ class Decoder(Protocol[State]):
 
     def admit(self, state: State, sources: Sequence[Sequence[int]], places: Sequence[int]) -> None:
         """Puts new sentences into the `places` of dropped ones, and the remaining new sentences after the last place.
-        The sentences of one state therefore differ in age."""
+        The sentences of one state can therefore be at different positions."""
 
     def select(self, state: State, sentences: Sequence[int]) -> None:
         """Keeps only these sentences (increasing indices into B)."""
@@ -80,8 +80,8 @@ def bad_logprobs() -> LogprobsError:
 
 
 class Ensemble:
-    """A decoder whose probabilities are the weighted mean of several decoders'. The `weights` sum to 1; by default they
-    are equal. The caller checks that the vocabularies are equal. A state is the list of the decoders' states."""
+    """Averages the probabilities of several decoders. The `weights` sum to 1; by default they are equal. The caller
+    checks that the vocabularies are equal. A state is the list of the decoders' states."""
 
     def __init__(self, decoders: Sequence[Decoder[Any]], weights: Sequence[float] | None = None) -> None:
         self.decoders = tuple(decoders)
@@ -93,7 +93,7 @@ class Ensemble:
         return [decoder.start(sources, width) for decoder in self.decoders]
 
     def step(self, state: list[Any], tokens_BK: Ints, live_r: Ints, best: int | None) -> Iterator[LogprobBlock]:
-        # The most probable tokens of the mean need not be those of a decoder.
+        # The best tokens of the mean need not be among the best of any decoder.
         steps = [d.step(s, tokens_BK, live_r, None) for d, s in zip(self.decoders, state, strict=True)]
         return (self._mean(blocks) for blocks in zip(*steps, strict=True))
 
@@ -107,7 +107,7 @@ class Ensemble:
         total_nV = np.add.reduce([np.exp(part - largest_nV) for part in parts])
         with np.errstate(divide="ignore"):  # impossible tokens
             mean_nV: Logprobs = np.log(total_nV) + largest_nV
-        # Clamped: rounding may leave a certain token above 0, but the search relies on sums that never rise.
+        # Rounding may leave a certain token above 0, but the search relies on sums that never rise.
         np.minimum(mean_nV, 0.0, out=mean_nV)
         return mean_nV
 

@@ -1,4 +1,4 @@
-"""Rules of a search: which codes and which numbers it may write."""
+"""Search rules that restrict the codes and numbers in a translation."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from vtrans.search.avoid import ForbidNext, VocabularyBytes
 from vtrans.text.languages import UNSPACED
 from vtrans.text.values import in_ascii
 
-# Of scripts with spaces between words: other letters may stand right before a number.
+# Only scripts with spaces between words: letters of other scripts may directly precede a number.
 LETTER = rf"[[^\W\d_]--[{UNSPACED}]]"
 ALNUM = rf"[[^\W_]--[{UNSPACED}]]"
 
-_BEGUN = regex.compile(rf"(?<!{ALNUM}){LETTER}+\d{{0,5}}$", regex.V1)  # to which more digits may be added
+_BEGUN = regex.compile(rf"(?<!{ALNUM}){LETTER}+\d{{0,5}}$", regex.V1)  # more digits may follow
 _IN_SUBWORD = regex.compile(rf"(?<!{ALNUM}){LETTER}+\d{{1,5}}", regex.V1)
 _ENDS_IN_WORD = regex.compile(rf"{ALNUM}$", regex.V1)
 RUN = regex.compile(rf"(?<!{ALNUM})\d+", regex.V1)
-"""Digits that belong to no code."""
+"""Digits outside codes."""
 MARKS = ".,:"
-"""Marks that may join runs of digits to a number."""
+"""Marks that may join runs of digits into a number."""
 _OPEN_NUMBER = regex.compile(rf"(?<!{ALNUM})\d+(?:[{MARKS}]\d*)?$", regex.V1)
-LONGEST_CODE = 30  # bytes that show whether a code has begun: letters, digits, and the character before them
-LONGEST_TEXT = 10_000  # bytes of a translation whose numbers are counted
+LONGEST_CODE = 30  # bytes searched for the beginning of a code: letters, digits, and the character before them
+LONGEST_TEXT = 10_000  # bytes of a translation in which numbers are counted
 
 
 class OnlyCodes(ForbidNext):
-    """Allows only these codes."""
+    """Allows only these codes, such as AB12, to be written."""
 
     def __init__(self, vocab_bytes: VocabularyBytes, codes: Set[str]) -> None:
         self._vocab_bytes, self._codes = vocab_bytes, codes
@@ -43,20 +43,20 @@ class OnlyCodes(ForbidNext):
         return self._known[begun]
 
     def _are_codes(self, text: str, begin: int) -> bool:
-        """Returns whether the words of letters and digits that end after `begin` are codes or their beginnings."""
+        """Returns whether each word of letters and digits that ends after `begin` begins a code."""
         words = (match[0] for match in _IN_SUBWORD.finditer(text) if match.end() > begin)
         return all(any(code.startswith(word) for code in self._codes) for word in words)
 
 
 class OnlyNumbers(ForbidNext):
-    """Allows only these numbers, each as often as it is given, and whole. A number is given by the runs of digits of
-    each way to write it. Digits after letters are allowed: they belong to codes."""
+    """Allows only these numbers, unabridged, and each no more often than it is given. A number is given as the runs of
+    digits in each way of writing it. Digits after letters are allowed: they belong to codes."""
 
     def __init__(self, vocab_bytes: VocabularyBytes, numbers: Iterable[Sequence[tuple[str, ...]]]) -> None:
         self._vocab_bytes = vocab_bytes
         self._known: dict[Hashable, list[int]] = {}
         self.runs = Counter[str]()
-        self._after = defaultdict[str, set[str]](set)  # the runs that a mark may join to a run
+        self._after = defaultdict[str, set[str]](set)  # by run, the runs that may follow it after a mark
         for ways in numbers:
             most = Counter[str]()
             for runs in ways:
@@ -75,15 +75,16 @@ class OnlyNumbers(ForbidNext):
         return self._known[key]
 
     def _forbidden_after(self, begun: str, left: Counter[str]) -> Iterator[int]:
-        """Yields the subwords that are impossible after a number that has begun, a letter or nothing, if these runs of
-        digits are left."""
+        """Yields the ids of subwords to forbid after `begun` (a begun number, a letter or nothing) if the runs of
+        digits in `left` are still allowed."""
         with_digits = dict(self._vocab_bytes.with_digits)
         yield from (i for i, text in with_digits.items() if not self._may_begin(begun + text, left))
         if not self._may_begin(f"{begun} ", left):
             yield from (i for i in range(len(self._vocab_bytes.bytes)) if not with_digits.get(i, "")[:1].isdigit())
 
     def _may_begin(self, text: str, left: Counter[str]) -> bool:
-        """Returns whether a text has only runs of digits that are left. The last one may become longer at its end."""
+        """Returns whether all runs of digits in a text are still allowed. A run at the end of the text may yet become
+        longer."""
         left, before, end = left.copy(), "", len(text)
         for run in RUN.finditer(text):
             follows = run.start() == end + 1 and text[end] in MARKS

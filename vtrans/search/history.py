@@ -1,7 +1,7 @@
-"""The rows of a batch: the tokens of each so far, their log-probabilities, and the sum of these.
+"""The rows of a batch: the tokens of each row so far, their log-probabilities, and the sum.
 
 All histories end in the newest column of one table, whatever the age of their sentence. The search adds a column per
-step, and rules and results read it.
+step; rules and results read the table.
 
 Legend: B places of sentences in the batch, K rows per sentence, N = B * K rows, T columns, n rows, x tokens of a row.
 """
@@ -21,8 +21,8 @@ ROOM = 32  # columns of a new table
 
 
 class RowHistory:
-    """The hypotheses of all rows. BOS, which every row is fed first, does not belong to them. Of the rows of a new
-    sentence, which are all equal, every `apart`-th is live."""
+    """The hypotheses of all rows, without the BOS that every row is fed first. All rows of a new sentence are equal, so
+    only every `apart`-th is live."""
 
     def __init__(self, width: int, bos_id: int, apart: int = 1) -> None:
         self.width, self.bos_id, self._apart = width, bos_id, apart
@@ -34,7 +34,7 @@ class RowHistory:
         """The summed log-probability of each row; -inf: the row is not live."""
         self._begins: list[int] = []  # the column in which each place's sentence begins
         self._columns = 0
-        # Tokens, -1 before the sentence begins, and log-probabilities. Token ids are exact in floating point.
+        # Tokens (-1 before the sentence begins) and log-probabilities. Token ids are exact in floating point.
         self._table_N2T: Floats = np.empty((0, 2, ROOM))
 
     def enter(self, sentences: Sequence[int]) -> list[int]:
@@ -65,7 +65,7 @@ class RowHistory:
         self._table_N2T = self._table_N2T.reshape(-1, self.width, 2, T)[list(places)].reshape(-1, 2, T)
 
     def extend(self, parents_BK: Ints | None, tokens_BK: Ints, logprobs_BK: NDArray[np.floating]) -> None:
-        """Row k of each sentence becomes that of `parents_BK` with one more token. Without parents, each row continues
+        """Replaces row k of each sentence by row `parents_BK[:, k]` plus one token. Without parents, each row continues
         itself."""
         if parents_BK is not None:
             rows_BK = parents_BK + np.arange(0, parents_BK.size, self.width)[:, None]
@@ -78,7 +78,7 @@ class RowHistory:
         self.newest_BK = tokens_BK
 
     def _make_room(self) -> None:
-        """Drops the columns before the oldest sentence, or adds as many as there are."""
+        """Drops the columns before the oldest sentence, or doubles the number of columns."""
         oldest = min(begin for begin, i in zip(self._begins, self.sentences, strict=True) if i is not None)
         if 2 * oldest > self._columns:
             self._table_N2T[:, :, : self._columns - oldest] = self._table_N2T[:, :, oldest:].copy()
@@ -102,10 +102,11 @@ class RowHistory:
         return self._columns - self._begins[b]
 
     def path(self, b: int, k: int) -> Floats:
-        """Returns a copy of row k of a sentence, its tokens and their log-probabilities [2, age]."""
+        """Returns a copy of the tokens and log-probabilities of row k of a sentence [2, age]."""
         return self._table_N2T[b * self.width + k, :, self._begins[b] : self._columns].copy()
 
     def tokens(self, rows: Sequence[int]) -> Ints:
-        """Returns the tokens of rows (indices into N) [n, x], as many as the oldest has; younger rows begin with -1."""
+        """Returns the tokens of these rows (indices into N) [n, x], where x is the length of the longest; shorter rows
+        are left-padded with -1."""
         first = min((self._begins[row // self.width] for row in rows), default=self._columns)
         return self._table_N2T[list(rows), 0, first : self._columns].astype(np.int64)

@@ -1,8 +1,8 @@
 """Phrases that a translation must contain, as an automaton that the search steps through.
 
-A phrase has one or more variants, each a sequence of tokens; any of them will do. An occurrence is a variant whose
-tokens follow each other, and whose last word ends there if the variant is `whole`. Occurrences of one phrase do not
-overlap; those of different phrases may.
+A phrase has one or more variants, each a sequence of tokens; any one of them satisfies the phrase. An occurrence is a
+contiguous variant; if the variant is `whole`, its last word must end there. Occurrences of one phrase do not overlap;
+occurrences of different phrases may.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Variant:
-    """Tokens of a phrase. If `whole`, the next token must not continue the last word."""
+    """One form of a phrase, as tokens. If `whole`, the next token must not continue the last word."""
 
     tokens: tuple[int, ...]
     whole: bool = False
@@ -21,8 +21,8 @@ class Variant:
 
 @dataclass(frozen=True)
 class LexicalConstraint:
-    """A phrase required at least (or exactly) `times` times in a translation. A variant of an `exactly` required one is
-    not `whole`."""
+    """A phrase that a translation must contain at least (or `exactly`) `times` times. With `exactly`, no variant is
+    `whole`."""
 
     variants: tuple[Variant, ...]
     times: int = 1
@@ -36,7 +36,7 @@ class LexicalConstraint:
 
 
 def least_tokens(phrases: Sequence[LexicalConstraint]) -> int:
-    """Returns the fewest tokens that hold all phrases without overlap."""
+    """Returns the minimum number of tokens that contain all phrases without overlap."""
     return sum(phrase.times * min(len(variant.tokens) for variant in phrase.variants) for phrase in phrases)
 
 
@@ -49,41 +49,42 @@ def phrase_tokens(phrases: Sequence[LexicalConstraint]) -> Iterator[int]:
 
 @dataclass(frozen=True)
 class _Place:
-    """How far a hypothesis is: the complete occurrences of each phrase, and the variants that its last tokens begin, as
-    (phrase, variant, tokens). A whole variant with all its tokens waits for the next token."""
+    """The progress of a hypothesis: the number of complete occurrences of each phrase, and the variants that its last
+    tokens begin, as (phrase, variant, number of tokens). A complete `whole` variant waits for the next token."""
 
     counts: tuple[int, ...]
     begun: frozenset[tuple[int, int, int]] = frozenset()
 
 
 class ConstraintAutomaton:
-    """Tells which tokens may follow a hypothesis and how many tokens the phrases still need.
+    """Tracks which tokens may follow a hypothesis and how many tokens the phrases still need.
 
-    States are numbers; 0 is that of an empty hypothesis. They are made when a hypothesis first reaches them.
-    `continues` says of each token whether it may continue a word.
+    States are numbers, created when a hypothesis first reaches them; 0 is the state of the empty hypothesis.
+    `continues` says for each token whether it may continue a word.
     """
 
     def __init__(self, phrases: Sequence[LexicalConstraint], continues: Sequence[bool]) -> None:
         self.phrases, self._continues = phrases, continues
         variants = [variant for phrase in phrases for variant in phrase.variants]
         self._letters = {token for variant in variants for token in variant.tokens}
-        # Whether another token may have to end a word before the next phrase begins.
+        # Whether ending a word before the next phrase may take an additional token.
         self._separate = int(any(continues[variant.tokens[0]] for variant in variants))
         self._costs = [min(map(self._cost, phrase.variants)) for phrase in phrases]
         self._places: list[_Place] = []
         self._numbers: dict[_Place, int] = {}
         self._next: list[dict[tuple[int, bool], int | None]] = []  # per state
         self.remaining: list[int] = []
-        """Per state, the tokens that are still needed; 0 allows EOS."""
+        """Per state, the number of tokens still needed; 0 allows EOS."""
         self.wanted: list[tuple[int, ...]] = []
-        """Per state, the tokens with which a phrase begins or continues."""
+        """Per state, the tokens that begin or continue a phrase."""
         self.waits: list[bool] = []
-        """Per state, whether the next token decides if a phrase is whole."""
+        """Per state, whether the next token decides if a phrase ends a whole word."""
         self._number_of(_Place((0,) * len(phrases)))
         self._states: dict[tuple[int, ...], int] = {(): 0}
 
     def state_of(self, tokens: tuple[int, ...]) -> int:
-        """Returns the state after a hypothesis, all of whose tokens are possible. One step from a known hypothesis."""
+        """Returns the state after a hypothesis, in one step if the hypothesis without its last token is known. All
+        tokens must be possible."""
         if tokens not in self._states:
             after = self.after(self.state_of(tokens[:-1]), tokens[-1])
             assert after is not None
@@ -133,13 +134,14 @@ class ConstraintAutomaton:
         return number
 
     def _least(self, needed: Sequence[int], waiting: set[int], going: Sequence[tuple[int, int, int]]) -> int:
-        """Returns how many tokens complete all phrases, if those that wait for the next token are complete by it and
-        the others follow one after another. One of the wanted tokens, or one that ends a word, always leaves fewer."""
+        """Returns the number of tokens that complete all phrases, if the next token completes those that wait for it
+        and the others follow one after another. At least one of the wanted tokens, or of those that end a word, always
+        lowers this number."""
         afresh = sum(max(0, need) * cost for need, cost in zip(needed, self._costs, strict=True))
         if not afresh:
             return 0
         counts = [afresh + (self._separate if waiting else 0)]
-        # Only one of the phrases that have begun counts: its next token may end the others unfinished.
+        # Only one of the phrases that have begun counts, because its next token may break off the others.
         for c, f, n in going:
             variant = self.phrases[c].variants[f]
             lost = sum(self._costs[w] for w in waiting) if self._continues[variant.tokens[n]] else 0
@@ -147,5 +149,5 @@ class ConstraintAutomaton:
         return min(counts)
 
     def _cost(self, variant: Variant) -> int:
-        """Returns the tokens of a variant, and of what ends its last word."""
+        """Returns the number of tokens of a variant, including one that ends its last word if necessary."""
         return len(variant.tokens) + self._separate * variant.whole

@@ -1,13 +1,13 @@
-"""The search of many sentences: hypotheses, batches, and the loop that fills these.
+"""The search loop: hypotheses, batches of sentences, and the loop that refills batches.
 
-- The state of a search is a batch of sentences: the decoder's state and, for each row, its tokens so far and their sum
-  of log-probabilities (history.py).
-- A step feeds each live row its newest token. The decoder returns the log-probabilities of the next one, rules change
-  them (rules.py), and the search chooses: beam.py ranks extensions, banks.py ranks them by the phrases that they still
-  need, sampling.py draws them. engines/compiled/plain_search.py does all of that by itself.
-- EOS ends a hypothesis if the search chooses it. A sentence leaves the batch when none of its rows is live, at the
-  latest at its own length limit, and a waiting sentence takes its place (continuous batching). Its result does not
-  depend on the others in its batch.
+- A batch of sentences holds the decoder's state and, for each row, its tokens so far and their summed log-probability
+  (history.py).
+- A step feeds each live row its newest token. The decoder returns the log-probabilities of the next token, rules change
+  them (rules.py), and the search chooses tokens: beam.py ranks extensions, banks.py ranks them by the phrases that they
+  still need, and sampling.py samples. engines/compiled/plain_search.py does all of this in C++.
+- EOS, once chosen, finishes a hypothesis. A sentence leaves the batch when none of its rows is live, at the latest at
+  its own length limit, and a waiting sentence takes its place (continuous batching). Results do not depend on the
+  batch.
 
 Legend: B sentences in the batch, K rows per sentence (the width of the beam, or the samples), r live rows among the
 B * K.
@@ -28,8 +28,8 @@ from vtrans.search.rules import NO_RULES, RuleSet
 from vtrans.system.errors import AbandonedError
 from vtrans.text.vocabulary import BOS_ID, EOS_ID
 
-# An admission costs an encoder call, so waiting sentences enter together: when they fill an eighth of the batch, or are
-# the last ones. When no sentence is waiting, the batch is compacted once a quarter of it is empty.
+# An admission costs an encoder call, so waiting sentences enter together: when they fill an eighth of the batch, or
+# when they are the last. When none is waiting, the batch is compacted once a quarter of it is empty.
 ADMIT_SHARE, EMPTY_SHARE = 8, 4
 
 
@@ -39,8 +39,8 @@ class Hypothesis:
 
     tokens: tuple[int, ...]
     logprob: float  # natural logarithm, summed over the tokens and, if finished, EOS
-    score: float  # logprob over the length penalty
-    finished: bool  # whether it ended in EOS, not at the limit
+    score: float  # logprob divided by the length penalty
+    finished: bool  # whether it ends in EOS; False: it was cut at the limit
     token_logprobs: tuple[float, ...]  # of each token and, if finished, of EOS
 
 
@@ -51,10 +51,10 @@ class SearchTask:
     sources: Sequence[Sequence[int]]
     """Token ids with EOS, the longest first."""
     limits: Sequence[int]
-    """The largest numbers of tokens per source, EOS included."""
+    """The maximum number of target tokens per source, including EOS."""
     config: SearchConfig
     nbest: int
-    """Hypotheses per source, at most."""
+    """The maximum number of hypotheses per source."""
     rules: RuleSet = NO_RULES
     abandoned: Callable[[], bool] | None = None
     """Called before each step; the search ends with AbandonedError once it returns True."""
@@ -72,9 +72,9 @@ def length_penalty(length: int, alpha: float, kind: str) -> float:
 
 
 class SearchBatch(ABC):
-    """The sentences of a task that are searched together, each in a place. It begins empty.
+    """The sentences that are searched together, each in a place of the batch. Initially empty.
 
-    `batch_tokens` bounds their padded source tokens.
+    `batch_tokens` is the maximum number of padded source tokens.
     """
 
     def __init__(self, task: SearchTask, batch_tokens: int) -> None:
@@ -100,13 +100,13 @@ class SearchBatch(ABC):
 
 
 class StepBatch(SearchBatch):
-    """The sentences of a search whose steps are those of a decoder and rules. A subclass chooses the tokens."""
+    """A batch whose steps call a decoder and rules. A subclass chooses the tokens."""
 
     reads: int | None = None
     """The most probable tokens of a row that a step reads; None: all tokens."""
 
     def __init__(self, decoder: Decoder[State], task: SearchTask, width: int, apart: int = 1) -> None:
-        # Wider sentences take fewer places of a batch.
+        # The wider the sentences, the fewer fit into a batch.
         super().__init__(task, task.config.batch_tokens * task.config.beam // max(width, task.config.beam))
         self.decoder = decoder
         self.history = RowHistory(width, task.bos_id, apart)
@@ -146,14 +146,14 @@ class StepBatch(SearchBatch):
 
     @abstractmethod
     def extend(self, blocks: Iterable[LogprobBlock], live_r: Ints) -> Ints | None:
-        """Extends all rows of the history by a token, given the log-probabilities of the live ones. Returns the old row
-        [B, K] that each row continues, or None if each continues itself."""
+        """Extends each row of the history by a token, given the log-probabilities of the live rows. Returns the old row
+        [B, K] that each row continues, or None if each row continues itself."""
 
 
 def run(batch: SearchBatch) -> Iterator[tuple[int, list[Hypothesis]]]:
     """Yields (index of a source, hypotheses) as sentences finish, in no fixed order.
 
-    Sources enter in the order given. Raises AbandonedError at the first step before which the task has been abandoned.
+    Sources enter in the order given. Raises AbandonedError before the next step once the task is abandoned.
     """
     task = batch.task
     assert task.nbest >= 1, task.nbest
@@ -171,7 +171,7 @@ def run(batch: SearchBatch) -> Iterator[tuple[int, list[Hypothesis]]]:
             empty = places - len(live)
             if not live and not fresh:
                 return
-            # Each empty place costs time in every step. An admission leaves none; else a quarter may be empty.
+            # Empty places cost time in every step. An admission leaves none; without one, up to a quarter may be empty.
             if empty and (not live or (empty > len(fresh) and (fresh or EMPTY_SHARE * empty >= places))):
                 batch.select(live)
             if fresh:
@@ -189,8 +189,8 @@ def run(batch: SearchBatch) -> Iterator[tuple[int, list[Hypothesis]]]:
 
 
 def _fresh(lengths: Sequence[int], batch: Sequence[int], waiting: int, batch_tokens: int) -> range:
-    """Returns the sentences that enter now: as many as fit into `batch_tokens` padded source tokens beside the batch,
-    at least one if the batch is empty, none if they are too few for an encoder call."""
+    """Returns the sentences that enter now: as many as fit into `batch_tokens` padded source tokens together with the
+    batch; at least one if the batch is empty; none if they are too few for an encoder call."""
     stop = waiting
     longest = max((lengths[i] for i in batch), default=0)
     while stop < len(lengths):

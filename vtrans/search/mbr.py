@@ -1,5 +1,5 @@
-"""Minimum Bayes risk decoding (Kumar and Byrne 2004; Eikema and Aziz 2020): among candidate translations of a sentence,
-chooses the one with the highest expected utility, which is its mean similarity to all candidates.
+"""Minimum Bayes risk decoding (Kumar and Byrne 2004; Eikema and Aziz 2020): chooses the candidate translation with the
+highest expected utility, its mean similarity to all candidates.
 
 Legend: N distinct candidates, G distinct n-grams.
 """
@@ -18,17 +18,17 @@ from vtrans.search.loop import Hypothesis
 Floats = NDArray[np.float64]
 
 CHRF_ORDER, CHRF_BETA, BLEU_ORDER = 6, 2, 4  # sacrebleu's defaults
-COUNTED_NGRAMS = 4096  # n-grams whose matches are counted at a time, which bounds the memory
+COUNTED_NGRAMS = 4096  # n-grams counted at a time; bounds the memory
 
 
 def ranked(
     hypotheses: Sequence[Hypothesis], texts: Sequence[str], utility: Callable[[Sequence[str]], Floats]
 ) -> list[Hypothesis]:
-    """Returns the hypotheses with distinct texts, by decreasing expected utility, which becomes their `score`.
+    """Returns the hypotheses with distinct texts, sorted by decreasing expected utility, which becomes their `score`.
 
-    `texts` are those of the hypotheses, each of which is a candidate and a pseudo-reference. A text counts as often as
-    it occurs; its most probable hypothesis stands for it. Equal utilities rank by log-probability. The result does not
-    depend on the order of the hypotheses.
+    `texts` are the texts of `hypotheses`, each both a candidate and a pseudo-reference. A text counts as often as it
+    occurs and is represented by its most probable hypothesis. Equal utilities rank by log-probability. The result does
+    not depend on the order of the hypotheses.
     """
     times = Counter(texts)
     distinct = sorted(times)
@@ -43,7 +43,8 @@ def ranked(
 
 
 def chrf(texts: Sequence[str]) -> Floats:
-    """Returns the chrF [N, N] of each text with each text as its reference, as sacrebleu's `sentence_chrf`."""
+    """Returns the chrF [N, N], from 0 to 100, of each text against each text as reference, like sacrebleu's
+    `sentence_chrf`."""
     bare = ["".join(text.split()) for text in texts]
     precision_NN, recall_NN, orders_NN = np.zeros((3, len(texts), len(texts)))
     for n in range(1, CHRF_ORDER + 1):
@@ -62,8 +63,8 @@ def chrf(texts: Sequence[str]) -> Floats:
 
 
 def bleu(texts: Sequence[str]) -> Floats:
-    """Returns the BLEU [N, N] of each text with each text as its reference, as sacrebleu's `sentence_bleu`: tokenizer
-    13a, exponential smoothing, and only the orders that the text has."""
+    """Returns the BLEU [N, N], from 0 to 100, of each text against each text as reference, like sacrebleu's
+    `sentence_bleu`: tokenizer 13a, exponential smoothing, effective order."""
     from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
     tokenize = Tokenizer13a()  # type: ignore[no-untyped-call]
@@ -88,10 +89,10 @@ UTILITIES = {"chrf": chrf, "bleu": bleu}
 
 
 def _matches(grams: Sequence[Sequence[Hashable]]) -> tuple[Floats, NDArray[np.int64]]:
-    """Returns how many n-grams each two texts have in common [N, N], and how many each one has [N].
+    """Returns the number of n-grams that each pair of texts has in common [N, N] and the number in each text [N].
 
-    An n-gram that one text has a times and the other b times counts min(a, b) times. Therefore each repetition is an
-    n-gram of its own, and the number of those that two texts have in common is a product of rows of zeros and ones.
+    An n-gram that occurs a times in one text and b times in the other counts min(a, b) times. So each repetition is
+    treated as a distinct n-gram, and the common n-grams are the product of two rows of zeros and ones.
     """
     columns: dict[tuple[Hashable, int], int] = {}
     places = [

@@ -1,5 +1,4 @@
-"""How translations are chosen other than by the search: drawn, or by their expected utility. This module imports no
-torch."""
+"""Options of sampling and of minimum Bayes risk decoding. This module imports no torch."""
 
 from __future__ import annotations
 
@@ -16,9 +15,8 @@ _number = partial(number, advanced=True)
 
 @dataclass(frozen=True)
 class Sampling:
-    """Draws translations instead of searching for the best. Each line has its own generator, seeded from
-    (seed, line number), so that a draw does not depend on the batch. `top_k` 0, `top_p` 1 and `epsilon` 0 filter
-    nothing."""
+    """Samples translations instead of searching for the best. Each line has its own generator, seeded from (seed, line
+    number), so a sample does not depend on its batch. `top_k` 0, `top_p` 1 and `epsilon` 0 filter nothing."""
 
     PANEL: ClassVar[str] = "Sampling"
 
@@ -50,9 +48,9 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Mbr:
-    """Minimum Bayes risk decoding: of the candidates for a translation, chooses the one that is the most similar to all
-    of them by `metric`, "chrf" or "bleu". The candidates are the hypotheses of the search, or with sampling `samples`
-    samples (None: MBR_SAMPLES)."""
+    """Minimum Bayes risk decoding: chooses the candidate translation that is most similar to all candidates by
+    `metric`, "chrf" or "bleu". The candidates are the hypotheses of the search or, with sampling, `samples` samples
+    (None: MBR_SAMPLES)."""
 
     PANEL: ClassVar[str] = "Minimum Bayes risk"
 

@@ -1,4 +1,4 @@
-"""The ranking of extensions: the best tokens of each row, and of these the best ones of several rows together.
+"""Ranks extensions: finds the best tokens of each row, then the best extensions of several rows together.
 
 Extensions rank by summed log-probability; equal sums rank by parent row, then by the token's own log-probability, then
 by token id.
@@ -20,7 +20,7 @@ from vtrans.search.history import Floats, Ints
 
 # A log-probability below those of all possible tokens.
 LOWEST = -1e38
-# Columns per group. The best m tokens of a row reach the m-th largest of its groups' maxima.
+# Columns per group. The best m tokens of a row are at least as large as the m-th largest of its group maxima.
 GROUPED = 64
 
 
@@ -29,7 +29,7 @@ class Ranked(NamedTuple):
 
     sums: Floats  # of log-probabilities; -inf: the extension is impossible
     logprobs: Logprobs  # of the tokens
-    parents: Ints  # the rows that they extend
+    parents: Ints  # the extended rows
     tokens: Ints
 
     def at(self, columns_BK: Ints) -> Ranked:
@@ -50,8 +50,8 @@ class Ranked(NamedTuple):
 def ranked(
     sums_BK: Floats, values_BKm: Logprobs, tokens_BKm: Ints, count: int | None, penalties_BKm: Floats | None = None
 ) -> Ranked:
-    """Returns the best `count` extensions (None: all) of K rows with these sums, given the log-probabilities and ids of
-    each row's best tokens, best first. Penalties count for the order only."""
+    """Returns the best `count` extensions (None: all) of K rows with these sums. `values_BKm` and `tokens_BKm` are the
+    log-probabilities and ids of each row's best tokens, best first. Penalties change only the order."""
     B, K, m = values_BKm.shape
     sums_BE = (sums_BK[:, :, None] + values_BKm).reshape(B, K * m)
     ranks_BE = sums_BE if penalties_BKm is None else sums_BE - penalties_BKm.reshape(B, K * m)
@@ -62,8 +62,8 @@ def ranked(
 
 
 def flat(columns_nx: Ints, width: int) -> Ints:
-    """Returns the places of columns of each row in a flattened table of this width; `take` reads them twice as fast as
-    an index of rows and columns."""
+    """Returns the indices of these columns of each row in the flattened table, whose rows have `width` columns. `take`
+    reads them twice as fast as indexing by row and column."""
     n = len(columns_nx)
     return columns_nx if n == 1 else columns_nx + np.arange(0, n * width, width)[:, None]
 
@@ -91,8 +91,8 @@ def _best_of(block: LogprobBlock, count: int) -> tuple[Logprobs, Ints]:
 
 
 def _candidates(logprobs_nV: Logprobs, count: int) -> tuple[Logprobs, Ints]:
-    """Returns the values [n, x] and columns of tokens among which are the best `count` possible ones of each row, in
-    the order of columns, then -inf. This reads all tokens twice, and sorts none."""
+    """Returns the values and columns [n, x] of candidates that include the best `count` possible tokens of each row, in
+    column order, padded with -inf. Reads all tokens twice and sorts none."""
     n, V = logprobs_nV.shape
     groups = V // GROUPED
     most_ng = logprobs_nV
@@ -110,7 +110,7 @@ def _candidates(logprobs_nV: Logprobs, count: int) -> tuple[Logprobs, Ints]:
 
 
 def checked(values: Logprobs) -> Logprobs:
-    """Returns the log-probabilities. Raises LogprobsError if there is NaN among them, which makes their sum NaN."""
+    """Returns the log-probabilities. Raises LogprobsError if one is NaN, which makes their sum NaN."""
     if math.isnan(values.sum()):
         raise bad_logprobs()
     return values

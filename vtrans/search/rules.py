@@ -1,14 +1,14 @@
 """Rules about the next token: no repeated n-grams, a penalty for repetition, suppressed tokens, a minimum length, and a
 given prefix.
 
-A rule changes the log-probabilities of a step before the search sees them, so beam search and sampling follow the same
-rules, and know none of them. A new rule is a class with the methods of Rule. If it holds for all sentences,
-`rules_of` makes it from the search settings; if it holds for one sentence, it is one of `Source.rules`, which the
-reader of sources and the check of translations fill.
+A rule changes the log-probabilities of a step before the search sees them, so beam search and sampling obey the same
+rules without knowing any of them. A new rule is a class with the methods of Rule. `rules_of` makes the rules for all
+sentences from the search settings. Rules for one sentence are in `Source.rules`, which the reader of sources and the
+check of translations fill.
 
-engines/compiled/definitions.txt has a digest of this file, because compiled code has three of the rules. After a change
-here, torch runs every model until `python -m vtrans.engines.compiled.definitions` has written the digests again. A rule
-that `rules_of` does not make may have a file of its own, as in avoid.py and digits.py, which has no digest.
+engines/compiled/definitions.txt has a digest of this file, because compiled code implements three of the rules. After a
+change here, torch runs every model until `python -m vtrans.engines.compiled.definitions` has updated the digests. Rules
+for one sentence can be in other files, which have no digest, such as avoid.py and digits.py.
 
 Legend: n rows of a block, T tokens so far, V vocabulary, v columns of a block, x pairs of a row and a token, G n-gram.
 """
@@ -32,22 +32,22 @@ from vtrans.text.vocabulary import EOS_ID, PAD_ID, Vocabulary
 
 
 class Step:
-    """The log-probabilities of the next token of some rows. Rules change them in place.
+    """The log-probabilities of the next token of some rows, which rules change in place.
 
-    A row whose next token is determined by one rule is not changed by later ones.
+    Once a rule has determined the next token of a row, later rules do not change that row.
     """
 
     def __init__(self, block: LogprobBlock, prefix_nT: Ints) -> None:
         self.logprobs_nv = logprobs_of(block)
         self.ids_nv: Ints | None = block.ids if isinstance(block, Best) else None
         self.prefix_nT = prefix_nT
-        """The tokens of each row so far, after -1 for those that it is younger than others."""
+        """The tokens of each row so far, left-padded with -1."""
         self.ages_n: Ints = (prefix_nT >= 0).sum(1)
         """The number of tokens of each row so far."""
         self._open_n = np.ones(len(prefix_nT), dtype=bool)  # rows that later rules may change
 
     def rows(self, begin: int, end: int) -> Step:
-        """Returns a step of these rows, with the same memory."""
+        """Returns a Step for these rows that shares this one's arrays."""
         logprobs_nv = self.logprobs_nv[begin:end]
         block = logprobs_nv if self.ids_nv is None else Best(logprobs_nv, self.ids_nv[begin:end])
         part = Step(block, self.prefix_nT[begin:end])
@@ -55,34 +55,35 @@ class Step:
         return part
 
     def forbid(self, rows_x: Ints, tokens_x: Ints) -> None:
-        """Makes these tokens of their rows impossible."""
+        """Makes these tokens impossible, each in its row."""
         self.logprobs_nv[self._places(rows_x, tokens_x)] = -math.inf
 
     def multiply(self, rows_x: Ints, tokens_x: Ints, factor: float) -> None:
-        """Multiplies the log-probabilities of these tokens of their rows, once if a pair occurs several times."""
+        """Multiplies the log-probabilities of these tokens, each in its row, once even if a pair occurs several
+        times."""
         self.logprobs_nv[self._places(rows_x, tokens_x)] *= factor
 
     def keep_only(self, allowed_V: NDArray[np.bool_]) -> None:
-        """Makes all tokens impossible but the allowed ones."""
+        """Makes all other tokens impossible."""
         assert self.ids_nv is None, "a rule that may forbid any number of tokens needs all of them"
         self.logprobs_nv[:, ~allowed_V] = -math.inf
 
     def determine(self, token: int) -> None:
-        """Makes this token of all rows the only possible one. It keeps its log-probability."""
+        """Makes this token the only possible one in all rows. Its log-probability stays the same."""
         allowed_V = np.zeros(self.logprobs_nv.shape[1], dtype=bool)
         allowed_V[token] = True
         self.keep_only(allowed_V)
         self._open_n[:] = False
 
     def begin(self, rows_x: Ints, token: int) -> None:
-        """Makes this token of these rows certain."""
+        """Makes this token certain in these rows."""
         assert self.ids_nv is None, "a rule that may forbid any number of tokens needs all of them"
         self.logprobs_nv[rows_x] = -math.inf
         self.logprobs_nv[rows_x, token] = 0.0
         self._open_n[rows_x] = False
 
     def _places(self, rows_x: Ints, tokens_x: Ints) -> tuple[Ints, Ints]:
-        """Returns the rows and columns of the tokens that the block has and rules may change."""
+        """Returns the rows and columns of those tokens that the block contains and that rules may still change."""
         open_x = self._open_n[rows_x]
         rows_x, tokens_x = rows_x[open_x], tokens_x[open_x]
         if self.ids_nv is None:
@@ -92,7 +93,7 @@ class Step:
         return rows_x[there_x], equal_xv.argmax(1)[there_x]
 
     def block(self) -> LogprobBlock:
-        """Returns the changed log-probabilities, the best ones first if they are those of the best tokens."""
+        """Returns the changed log-probabilities; a block of best tokens is sorted again."""
         if self.ids_nv is None:
             return self.logprobs_nv
         order_nv = (-self.logprobs_nv).argsort(1, kind="stable")
@@ -104,11 +105,11 @@ class Rule(Protocol):
 
     @property
     def steps(self) -> float:
-        """The number of first steps of a sentence in which the rule matters; math.inf: it matters in all steps."""
+        """The number of initial steps of a sentence in which the rule matters; math.inf: all steps."""
 
     @property
     def most_forbidden(self) -> int | None:
-        """The most tokens of a row that the rule makes impossible, if it does nothing else; None: any number."""
+        """The maximum number of tokens that the rule forbids per row, if it does nothing else; None: no maximum."""
 
     def apply(self, step: Step) -> None:
         """Changes the log-probabilities of a step."""
@@ -116,7 +117,7 @@ class Rule(Protocol):
 
 @dataclass(frozen=True)
 class RepetitionPenalty:
-    """Multiplies the log-probability of each token that is in the row already.
+    """Multiplies the log-probability of each token that is already in the row.
 
     Keskar et al. 2019 divide positive logits and multiply negative ones; log-probabilities are never positive.
     """
@@ -132,7 +133,7 @@ class RepetitionPenalty:
 
 @dataclass(frozen=True)
 class NoRepeatedNgram:
-    """Makes a token impossible that would repeat an n-gram of the row, unless it is one of `free`."""
+    """Forbids tokens, except those in `free`, that would repeat an n-gram of the row."""
 
     n: int
     free: tuple[int, ...] = ()
@@ -181,7 +182,7 @@ class MinimumLength:
 
 @dataclass(frozen=True)
 class Begin:
-    """Makes the first tokens of all sentences certain, whatever a prefix of theirs says."""
+    """Makes the first tokens of all sentences certain, overriding their prefixes."""
 
     tokens: tuple[int, ...]
     most_forbidden: int | None = None
@@ -197,8 +198,8 @@ class Begin:
 
 @dataclass(frozen=True)
 class Prefix:
-    """Determines the first tokens of one sentence. If its last word is complete, `next_V` says which tokens may
-    follow."""
+    """Determines the first tokens of one sentence. If the last word of the prefix is complete, `next_V` says which
+    tokens may follow it."""
 
     tokens: tuple[int, ...]
     next_V: NDArray[np.bool_] | None = None
@@ -217,7 +218,7 @@ class Prefix:
 
 
 def rules_of(config: SearchConfig, vocab: Vocabulary) -> list[Rule]:
-    """Returns the rules that the search settings make for all sentences. Raises InputError as `suppressed_ids` and
+    """Returns the rules that the search settings impose on all sentences. Raises InputError like `suppressed_ids` and
     `begin_ids`."""
     rules: list[Rule] = []
     if begin := begin_ids(config, vocab):
@@ -234,19 +235,19 @@ def rules_of(config: SearchConfig, vocab: Vocabulary) -> list[Rule]:
 
 
 def suppressed_ids(config: SearchConfig, vocab: Vocabulary) -> tuple[int, ...]:
-    """Returns the ids of the subwords that `config.suppress` names. Raises InputError for one that is not in the
-    vocabulary, and for the end of sentence, without which no translation would end."""
+    """Returns the ids of the subwords that `config.suppress` names. Raises InputError for a subword that is not in the
+    vocabulary, and for EOS, without which no translation would end."""
     return tuple(sorted(set(_ids(config.suppress, "suppress", vocab))))
 
 
 def begin_ids(config: SearchConfig, vocab: Vocabulary) -> tuple[int, ...]:
-    """Returns the ids of the subwords that `config.begin` names. Raises InputError as `suppressed_ids`."""
+    """Returns the ids of the subwords that `config.begin` names. Raises InputError like `suppressed_ids`."""
     return tuple(_ids(config.begin, "begin", vocab))
 
 
 def with_certain(begin: tuple[int, ...], tokens: Sequence[int], logprobs: Sequence[float]) -> tuple[float, ...]:
-    """Returns the log-probabilities of a target's tokens with 0 for those of `begin`, as in the search, if it begins
-    with them. A target that was not given to the model has none."""
+    """Returns a target's log-probabilities, with 0 for the tokens of `begin` if the target begins with them, as in the
+    search. `logprobs` is empty for a target that the model did not score."""
     begun = min(len(begin), len(logprobs)) if tuple(tokens[: len(begin)]) == begin else 0
     return (*[0.0] * begun, *logprobs[begun:])
 
@@ -263,7 +264,8 @@ def _ids(pieces: Sequence[str], name: str, vocab: Vocabulary) -> list[int]:
 
 @dataclass(frozen=True)
 class RuleSet:
-    """The rules of a search: those of all sentences, and those of each sentence, which are applied first."""
+    """The rules of a search: `own` rules per sentence, which are applied first, and `common` rules for all
+    sentences."""
 
     common: Sequence[Rule] = ()
     own: Mapping[int, Sequence[Rule]] = field(default_factory=dict)  # by sentence
@@ -281,7 +283,7 @@ class RuleSet:
 
     @property
     def most_forbidden(self) -> int | None:
-        """The most tokens of a row that the rules make impossible, if they do nothing else; None: any number."""
+        """The maximum number of tokens that the rules forbid per row, if they do nothing else; None: no maximum."""
         most = 0
         for rules in ([], *self.own.values()):
             counts = [rule.most_forbidden for rule in (*self.common, *rules)]
@@ -292,7 +294,7 @@ class RuleSet:
         return most
 
     def applied(self, blocks: Iterable[LogprobBlock], history: RowHistory, live_r: Ints) -> Iterator[LogprobBlock]:
-        """Yields the log-probabilities of the live rows after all rules."""
+        """Yields the blocks of the live rows after applying all rules."""
         rows = iter(live_r.tolist())
         for block in blocks:
             if not self.common and not self.own:

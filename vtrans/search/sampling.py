@@ -22,30 +22,30 @@ from vtrans.search.ranking import LOWEST
 def sample(
     decoder: Decoder[State], task: SearchTask, sampling: Sampling, seeds: Sequence[int]
 ) -> Iterator[tuple[int, list[Hypothesis]]]:
-    """Draws `task.nbest` translations of each source; yields what `loop.run` yields.
+    """Samples `task.nbest` translations of each source; yields what `loop.run` yields.
 
-    Log-probabilities are divided by `temperature`. Then only tokens of at least probability `epsilon` are kept, or the
-    most probable one if there are none (Hewitt et al. 2022), of these the `top_k` most probable ones (0: all), and
-    among these the fewest most probable ones whose mass reaches `top_p` (1: all). In each step, row k of a sentence
-    draws one number from a generator of (the sentence's seed, k), and takes the token at that place of the cumulative
-    distribution in vocabulary order. A sample therefore depends neither on its batch nor on `nbest`. `seeds` holds
-    one seed per source; `sampling.seed` is not used. `logprob` is the model's own, before temperature and filters;
-    `score` is its mean per token. A sample has `finished=False` if it reaches its limit without EOS, or a place where
-    the rules leave no token possible. Raises VtransError if the decoder returns NaN.
+    Log-probabilities are divided by `temperature`. Three filters follow: tokens with a probability of at least
+    `epsilon`, or the most probable token if there are none (Hewitt et al. 2022); of these, the `top_k` most probable
+    (0: all); of these, the fewest most probable whose mass reaches `top_p` (1: all). In each step, row k of a sentence
+    draws one number from a generator seeded with (the sentence's seed, k), and takes the token at that point of the
+    cumulative distribution in vocabulary order. A sample therefore depends neither on its batch nor on `nbest`. `seeds`
+    holds one seed per source; `sampling.seed` is unused. `logprob` is the model's own, before temperature and filters;
+    `score` is its mean per token. A sample has `finished=False` if it reaches its limit without EOS, or if the rules
+    leave no possible token. Raises LogprobsError if the decoder returns NaN.
     """
     assert len(seeds) == len(task.sources), (len(seeds), len(task.sources))
     return run(_Sampler(decoder, task, sampling, seeds))
 
 
 class _Sampler(StepBatch):
-    """The samples of all sentences. A complete sample is fed BOS until all of its sentence's samples are complete."""
+    """The samples of a batch. A complete sample is fed BOS until all samples of its sentence are complete."""
 
     def __init__(self, decoder: Decoder[State], task: SearchTask, sampling: Sampling, seeds: Sequence[int]) -> None:
-        # Many samples fill a batch with few sentences: it gets no more rows than in a search.
+        # With many samples, few sentences fill a batch: it has no more rows than in a search.
         super().__init__(decoder, task, task.nbest)
         self.sampling, self.seeds = sampling, seeds
-        self.generators: dict[int, list[random.Random]] = {}  # by sentence, of each row
-        self.samples: dict[int, dict[int, Hypothesis]] = {}  # by sentence, the complete ones by row
+        self.generators: dict[int, list[random.Random]] = {}  # by sentence, one per row
+        self.samples: dict[int, dict[int, Hypothesis]] = {}  # by sentence, then by row; complete samples only
 
     def enter(self, sentences: Sequence[int]) -> None:
         super().enter(sentences)
@@ -87,7 +87,7 @@ class _Sampler(StepBatch):
 
 
 def _hypothesis(path_2T: Floats, *, end: bool, stuck: bool) -> Hypothesis:
-    """Returns a complete sample, whose last token is EOS, impossible, or the one at the length limit."""
+    """Returns a complete sample. Its last token is EOS (`end`), impossible (`stuck`), or at the length limit."""
     tokens, logprobs = path_2T.tolist()
     tokens = tokens[:-1] if end or stuck else tokens
     logprobs = logprobs[:-1] if stuck else logprobs
@@ -98,7 +98,7 @@ def _hypothesis(path_2T: Floats, *, end: bool, stuck: bool) -> Hypothesis:
 
 def distribution(logprobs_nV: Floats, sampling: Sampling) -> Floats:
     """Returns probabilities [n, V] after temperature and filters; they need not sum to 1."""
-    # Subtract the largest before dividing: a small temperature then overflows to -inf for the others only.
+    # Subtract the largest before dividing, so that a small temperature overflows to -inf only for other tokens.
     largest_n1 = np.maximum(logprobs_nV.max(1, keepdims=True), LOWEST)  # a row may have no possible token
     with np.errstate(over="ignore"):
         probs_nV: Floats = np.exp((logprobs_nV - largest_n1) / sampling.temperature)
@@ -121,7 +121,7 @@ def distribution(logprobs_nV: Floats, sampling: Sampling) -> Floats:
 
 
 def tokens_at(probs_nV: Floats, places_n: Floats) -> Ints:
-    """Returns the token [n] at each row's place, a number in [0, 1), of its cumulative distribution."""
+    """Returns the token [n] at each row's place, a number in [0, 1), in the row's cumulative distribution."""
     mass_nV = probs_nV.cumsum(1)
     total_n = mass_nV[:, -1]
     # A place never rounds up to the total.
