@@ -1,4 +1,4 @@
-"""Decoding step by step computes what the full forward pass computes, whatever happens to the batch between steps."""
+"""Incremental decoding equals the full forward pass, however the batch changes between steps."""
 
 import dataclasses
 from collections import Counter
@@ -83,7 +83,7 @@ def test_slots_outside_every_rows_history_are_reused() -> None:
 
 @pytest.mark.parametrize("V", [5, 300])
 @pytest.mark.parametrize("count", [2, 9])
-def test_the_best_tokens_that_a_gpu_finds_are_those_of_the_search(V: int, count: int) -> None:
+def test_the_best_tokens_on_a_gpu_equal_the_search(V: int, count: int) -> None:
     logprobs_nV = torch.randn(60, V, generator=seeded_tensors(V))
     logprobs_nV[10:40] = logprobs_nV[10:40].mul(3).round()  # many ties, in whichever order topk leaves them
     logprobs_nV[40:50, 3:] = -torch.inf

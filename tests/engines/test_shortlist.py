@@ -171,7 +171,7 @@ def narrowed(model: LoadedModel) -> LoadedModel:
     ("how", "name"),
     each_with(["search", "greedy", "sampling", "constraints", "ensemble", "short lists"], list(UNTIED)),
 )
-def test_the_compiled_engine_finds_the_translations_of_torch_whatever_the_batch(name: str, how: str) -> None:
+def test_the_compiled_engine_translates_like_torch_in_any_batch(name: str, how: str) -> None:
     size = {"k": 1, "frequent": 1} if how == "short lists" else {}
     models = [narrowed(loaded(name, seed, shortlist(seed, **size))) for seed in ((1, 2) if how == "ensemble" else (1,))]
     library, sampling = compiled_decoder(None), Sampling(seed=3) if how == "sampling" else None

@@ -1,1 +1,1 @@
-"""Engines that run the models: PyTorch, with or without compiled code."""
+"""The engines that run models: torch and compiled C++."""

@@ -1,7 +1,7 @@
 """Word alignments of translations, read from the cross-attention of the decoder.
 
-After the search, one forced pass over the translation shows where every position attends; nothing is recorded during
-the search. Words are those of `text/words.py`.
+One forced pass over the finished translation gives the attention of every position; the search records nothing.
+text/words.py defines words.
 
 Legend: S source length with EOS, T target length, I source words, J target words.
 """
@@ -17,20 +17,20 @@ from numpy.typing import NDArray
 from vtrans.text.words import sharing
 
 Links = tuple[tuple[int, int], ...]
-"""Pairs of a source word and a target word, counted from 0."""
+"""Pairs of a source word number and a target word number, counted from 0."""
 
 NO_WORD = -1
-"""The word of a source subword that belongs to none, such as the tag of a target language."""
+"""The word number of a source subword that belongs to no word, such as a target language tag."""
 
-# Each target word is linked to the source word that it attends to most. Each source word is linked to the target word
+# Each target word is linked to the source word to which it attends most. Each source word is linked to the target word
 # that attends to it most, if this attention is at least ENOUGH: a translation need not render every word. On generated
-# text with gold links, the error rates of values from 0 to 0.2 differ by a point, and those of larger ones are 3 points
-# higher. `mean_attention` was chosen on such text, too.
+# text with gold links, values from 0 to 0.2 have alignment error rates within one point; larger values are 3 points
+# worse. `mean_attention` was chosen on such text, too.
 ENOUGH = 0.1
 
 
 def links(attention_TS: NDArray[np.floating], src_words: Sequence[int], tgt_words: Sequence[int]) -> Links:
-    """Returns the links between words by decreasing attention, from the attention between their subwords.
+    """Returns the links between words by decreasing attention, computed from the attention between their subwords.
 
     Attention is summed over the subwords of a source word and averaged over the subwords of a target word. Attention
     to EOS, and to subwords at the start that belong to no word, is ignored.
@@ -49,7 +49,7 @@ def links(attention_TS: NDArray[np.floating], src_words: Sequence[int], tgt_word
 
 
 def spread(links: Links, src: str, tgt: str) -> Links:
-    """Returns the links between the words of two texts, and those of the words that share them."""
+    """Returns the links extended to words that share a subword with a linked word."""
     sides = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
     for side, text in enumerate((src, tgt)):
         for number, word in enumerate(sharing(text, {link[side] for link in links})):
@@ -58,5 +58,5 @@ def spread(links: Links, src: str, tgt: str) -> Links:
 
 
 def pharaoh(links: Links) -> str:
-    """Returns the links in Pharaoh format and in order: `0-0 1-2`, source word and target word."""
+    """Returns the sorted links in Pharaoh format, source-target: `0-0 1-2`."""
     return " ".join(f"{i}-{j}" for i, j in sorted(links))

@@ -1,6 +1,6 @@
-"""The subwords to which the shortlist of a model restricts each sentence.
+"""The subwords that a model's shortlist allows for each sentence.
 
-Legend: B sentences, n subwords of several sentences, X subwords that a source subword lists, S source and V target
+Legend: B sentences, n subwords of several sentences, X translations listed per source subword, S source and V target
 vocabulary.
 """
 
@@ -18,15 +18,15 @@ from vtrans.text.vocabulary import EOS_ID, PAD_ID
 
 
 class Candidates:
-    """Lists the subwords for each sentence: the frequent ones, the translations of its source subwords, EOS, and, with
-    a joint vocabulary, the source subwords themselves, because names and numbers are copied. `tags` are never
-    listed, except those of `begin`, with which all translations begin. `common_V` says which subwords all sentences
-    list."""
+    """The allowed target subwords of each sentence: the frequent ones, the translations of its source subwords, EOS,
+    and, with a joint vocabulary, the source subwords themselves, because names and numbers are copied. `tags` are
+    excluded, except those in `begin`, with which all translations begin. `common_V` marks the subwords allowed in all
+    sentences."""
 
     def __init__(
         self, shortlist: Shortlist, tgt_size: int, joint: bool, tags: Sequence[int] = (), begin: Sequence[int] = ()
     ) -> None:
-        self.lists_SX = shortlist.translations.astype(np.int64)  # of each source subword
+        self.lists_SX = shortlist.translations.astype(np.int64)  # per source subword
         if joint:
             self.lists_SX = np.hstack((self.lists_SX, np.arange(len(self.lists_SX))[:, None]))
         never = [PAD_ID, *tags]
@@ -39,8 +39,8 @@ class Candidates:
         self.others_V[never] = False
 
     def more(self, sources: Sequence[Sequence[int]], forced: Sequence[Sequence[int]]) -> Ints:
-        """Returns what sentences list besides the common subwords, as pairs of a sentence and a subword [n, 2], in
-        increasing order. A sentence may always use its `forced` subwords."""
+        """Returns the allowed subwords beyond the common ones, as sorted pairs of sentence and subword [n, 2]. The
+        `forced` subwords of a sentence are always allowed."""
         V = len(self.common_V)
         (src_n, numbers_n), (forced_n, forced_numbers_n) = _joined(sources), _joined(forced)
         keys_nX = numbers_n[:, None] * V + self.lists_SX[src_n]
@@ -48,28 +48,28 @@ class Candidates:
         return np.stack(np.divmod(np.unique(keys_n[self.others_V[keys_n % V]]), V), 1)
 
     def listed(self, sources: Sequence[Sequence[int]], forced: Sequence[Sequence[int]]) -> NDArray[np.bool_]:
-        """Returns which subwords each sentence may use [B, V]."""
+        """Returns whether each subword is allowed in each sentence [B, V]."""
         listed_BV = self.common_V[None].repeat(len(sources), 0)
         listed_BV[tuple(self.more(sources, forced).T)] = True
         return listed_BV
 
 
 class Listing:
-    """The lists of the sentences of one search, each of which may also use its `forced` subwords. Sentences must enter
-    in the order of these."""
+    """The allowed subwords of the sentences of one search, including the `forced` subwords of each sentence. Sentences
+    must enter in the order of `forced`."""
 
     def __init__(self, candidates: Candidates, forced: Iterable[Sequence[int]]) -> None:
         self._candidates, self._forced = candidates, iter(forced)
 
     def more(self, sources: Sequence[Sequence[int]]) -> Ints:
-        """As `Candidates.more`."""
+        """Like `Candidates.more`, for the next sentences."""
         return self._candidates.more(sources, list(islice(self._forced, len(sources))))
 
     def listed(self, sources: Sequence[Sequence[int]]) -> NDArray[np.bool_]:
-        """As `Candidates.listed`."""
+        """Like `Candidates.listed`, for the next sentences."""
         return self._candidates.listed(sources, list(islice(self._forced, len(sources))))
 
 
 def _joined(rows: Sequence[Sequence[int]]) -> tuple[Ints, Ints]:
-    """Returns the subwords of all rows [n], and the number of the row of each."""
+    """Returns the subwords of all rows [n] and the row number of each [n]."""
     return np.fromiter(chain.from_iterable(rows), np.int64), np.arange(len(rows)).repeat([*map(len, rows)])

@@ -1,4 +1,4 @@
-"""The common base of both engines: one model, or an ensemble, with all search settings, rules and shortlists.
+"""The base class of both engines: one model or an ensemble, with search settings, rules and shortlists.
 
 Legend: S source length with EOS, T target length, M models.
 """
@@ -35,17 +35,17 @@ from vtrans.text.words import is_word
 
 
 class ModelEngine(Engine, ABC):
-    """An engine, except for how decoders and forced passes compute.
+    """The part of an engine that does not depend on how decoders and forced passes are computed.
 
     The probabilities of several models are averaged by `weights`, which need not sum to 1; by default they are equal.
-    With `shortlist`, the search is limited to the subwords that the first model's shortlist has for a sentence. Raises
-    InputError if the models' vocabularies differ or there is no shortlist.
+    With `shortlist`, the search is restricted to the subwords that the first model's shortlist allows for a sentence.
+    Raises InputError if the models' vocabularies differ or there is no shortlist.
     """
 
     decoders: Sequence[Decoder[Any]]
-    """A decoder for each model."""
+    """One decoder per model."""
     beam_search = staticmethod(beam_search)
-    """Searches with such a decoder. An engine may have another function that finds the same in less time."""
+    """Runs beam search with a decoder. An engine may replace it with a faster function that gives the same results."""
 
     def __init__(self, models: Sequence[Model[Any]], weights: Sequence[float] | None, *, shortlist: bool) -> None:
         self.models = list(models)
@@ -56,7 +56,7 @@ class ModelEngine(Engine, ABC):
         for number, other in enumerate(self.models[1:], 2):
             if _subwords(first) != _subwords(other):
                 raise InputError(
-                    f"model {number} of the ensemble has another vocabulary or other tags than model 1; combine only "
+                    f"model {number} of the ensemble differs from model 1 in its vocabulary or tags; combine only "
                     "models that were trained on the same data folder."
                 )
         lengths = [loaded.model.config.max_length for loaded in models]
@@ -74,22 +74,22 @@ class ModelEngine(Engine, ABC):
 
     @abstractmethod
     def _listed_decoders(self, candidates: Candidates, forced: Sequence[Sequence[int]]) -> Sequence[Decoder[Any]]:
-        """Returns a decoder for each model, restricted to the candidates and the `forced` subwords of a sentence.
-        Sentences enter in the order of these."""
+        """Returns one decoder per model, restricted to the candidates and `forced` subwords of each sentence. Sentences
+        must enter in the order of `forced`."""
 
     @abstractmethod
     def _attention(
         self, model: int, pairs: Sequence[SubwordPair], batch_tokens: int
     ) -> Iterator[tuple[int, NDArray[np.floating]]]:
-        """Yields the index of each pair, which has a target, and a model's attention [T, S] that aligns its subwords.
-        Both sides may be longer than the pair. The order is the same for all models."""
+        """Yields the index of each pair and the attention [T, S] with which a model aligns its subwords. All pairs have
+        a target. Both axes may include padding. The order is the same for all models."""
 
     @abstractmethod
     def _logprobs(
         self, model: int, pairs: Sequence[SubwordPair], batch_tokens: int
     ) -> Iterator[tuple[int, Sequence[float] | NDArray[np.floating]]]:
-        """Yields the index of each pair, which has a target, and the natural log-probability of each subword of its
-        target by a model. The order is the same for all models."""
+        """Yields the index of each pair and a model's natural log-probability of each target subword. All pairs have a
+        target. The order is the same for all models."""
 
     def search(
         self,
@@ -101,7 +101,7 @@ class ModelEngine(Engine, ABC):
         sampling: Sampling | None = None,
         abandoned: Callable[[], bool] | None = None,
     ) -> Iterator[tuple[int, list[Hypothesis]]]:
-        groups: dict[int, list[int]] = {}  # by width of the beam; those without phrases are a group of their own
+        groups: dict[int, list[int]] = {}  # by beam width; 0: sources without phrases
         for i, source in enumerate(sources):
             groups.setdefault(width_of(source.phrases, config.beam) if source.phrases else 0, []).append(i)
         for width, indices in groups.items():
@@ -126,7 +126,8 @@ class ModelEngine(Engine, ABC):
 
     @cached_property
     def _continues_V(self) -> NDArray[np.bool_]:
-        """Whether a subword may continue the word before it. A single byte may be part of a letter."""
+        """Whether each subword may continue the preceding word. A single byte may, because it can be part of a
+        letter."""
         texts = map(self.tgt_vocab.text_of, range(len(self.tgt_vocab)))
         return np.array([i > EOS_ID and (is_byte(text) or is_word(text[0])) for i, text in enumerate(texts)])
 
@@ -148,7 +149,7 @@ class ModelEngine(Engine, ABC):
             logprobs_MT = np.array(parts, dtype=np.float64)
             if np.isnan(logprobs_MT).any():
                 raise bad_logprobs()
-            # Clamped as in the search: rounding may leave a certain subword above 0.
+            # Rounding may leave a certain subword above 0; clamp it, as in the search.
             mean_T = np.minimum(np.logaddexp.reduce(logprobs_MT + log_weights_M1), 0.0)
             logprobs[i] = tuple(mean_T.tolist())
             done()
@@ -158,7 +159,7 @@ class ModelEngine(Engine, ABC):
 def _given(
     pairs: Sequence[SubwordPair], compute: Callable[..., Iterator[tuple[int, Any]]], batch_tokens: int, models: int
 ) -> Iterator[tuple[int, list[Any]]]:
-    """Yields the index of each pair that has a target, and what each model computes for it."""
+    """Yields the index of each pair that has a target, and the result of `compute` for each model."""
     given = [i for i, (_, target) in enumerate(pairs) if target]
     some = [pairs[i] for i in given]
     for found in zip(*(compute(model, some, batch_tokens) for model in range(models)), strict=True):
@@ -166,14 +167,14 @@ def _given(
 
 
 def _subwords(loaded: Model[Any]) -> tuple[str, str, Mapping[str, str]]:
-    """Returns what equal ids of two models need to have in common to mean the same."""
+    """Returns the vocabularies and tags, which must be equal for equal ids to mean the same in two models."""
     return loaded.src_vocab.digest, loaded.tgt_vocab.digest, loaded.tags
 
 
 def normalized(weights: Sequence[float] | None, models: int) -> tuple[float, ...]:
     """Returns the weights of an ensemble, scaled to sum to 1. Raises InputError for invalid weights."""
     if models == 0:
-        raise InputError("there is no model to translate with; give a run folder or a model file.")
+        raise InputError("no model was given; give a run folder or a model file.")
     if weights is None:
         return (1 / models,) * models
     if len(weights) != models:

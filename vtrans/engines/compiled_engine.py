@@ -1,4 +1,4 @@
-"""The engine compiled: C++ on a CPU, in float32, bfloat16 or int8."""
+"""The compiled engine: C++ on a CPU, in float32, bfloat16 or int8."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from vtrans.storage.model_file import Model, Weights
 
 
 class CompiledEngine(ModelEngine):
-    """Implements `Engine` with compiled code (`library`) on the CPU. `precision` is that of
-    CompiledDecoder."""
+    """Implements `Engine` with compiled code (`library`) on the CPU. See CompiledDecoder for `precision`."""
 
     name = "compiled"
     device = "cpu"

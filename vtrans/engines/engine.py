@@ -1,4 +1,4 @@
-"""The interface between Translator and what runs the models: torch_engine.py or compiled_engine.py."""
+"""The interface between Translator and the engines, torch_engine.py and compiled_engine.py."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from vtrans.text.vocabulary import Vocabulary
 
 @dataclass(frozen=True)
 class Source:
-    """A line to translate, or a piece of a long line."""
+    """A line to translate, or one piece of a long line."""
 
-    tokens: list[int]  # subwords with EOS, and with the tag of the target language if there is one
-    limit: int  # most target subwords, EOS included
-    name: str  # "line/piece"; a sample is a function of this name and its seed
-    prefix: tuple[int, ...] = ()  # the beginning of its translation, which one of the rules determines
-    phrases: tuple[LexicalConstraint, ...] = ()  # that its translation contains
-    rules: tuple[Rule, ...] = ()  # of its translation alone
+    tokens: list[int]  # source subwords, including EOS and the tag of the target language, if any
+    limit: int  # maximum number of target subwords, including EOS
+    name: str  # "line/piece"; a sample depends only on this name and the seed
+    prefix: tuple[int, ...] = ()  # the beginning of the translation, enforced by one of `rules`
+    phrases: tuple[LexicalConstraint, ...] = ()  # required in the translation
+    rules: tuple[Rule, ...] = ()  # for this translation only
 
 
 class Engine(Protocol):
@@ -38,10 +38,10 @@ class Engine(Protocol):
     models: list[Model[Any]]
     src_vocab: Vocabulary
     tgt_vocab: Vocabulary
-    settings: SearchConfig  # as stored with the model
-    languages: Sequence[Languages]  # the pairs that the model translates, if known
-    tags: Mapping[str, str]  # the subwords with which its sources begin, by target language
-    max_length: int | None  # longest source and target, EOS included; None: unlimited
+    settings: SearchConfig  # stored with the model
+    languages: Sequence[Languages]  # the language pairs of the model, if known
+    tags: Mapping[str, str]  # the first subword of a source, by target language
+    max_length: int | None  # maximum length of source and target, including EOS; None: unlimited
 
     def search(
         self,
@@ -53,24 +53,24 @@ class Engine(Protocol):
         sampling: Sampling | None = None,
         abandoned: Callable[[], bool] | None = None,
     ) -> Iterator[tuple[int, list[Hypothesis]]]:
-        """Yields (index into `sources`, its hypotheses, best first) in any order.
+        """Yields (index into `sources`, hypotheses) in any order; hypotheses are sorted best first.
 
-        A search finds at most `nbest` hypotheses; with `sampling`, they are that many samples. `rules` are those of all
-        sources, as `rules_of` makes them from the search settings. Sources come longest first. Raises AbandonedError
-        before a step if `abandoned()` is true.
+        A search finds at most `nbest` hypotheses per source; with `sampling`, exactly `nbest` samples. `rules` apply to
+        all sources; `rules_of` makes them from the search settings. Sources must be sorted longest first. Raises
+        AbandonedError before a step if `abandoned()` is true.
         """
 
     def align(
         self, pairs: Sequence[SubwordPair], words: Sequence[tuple[Sequence[int], Sequence[int]]], batch_tokens: int
     ) -> list[Links]:
-        """Returns the links of each pair, by decreasing attention. `words` holds, for both sides of each pair, the
-        number of each subword's word, without EOS. A batch has at most `batch_tokens` subwords."""
+        """Returns the word links of each pair, by decreasing attention. `words` holds, for both sides of each pair, the
+        word number of each subword except EOS. A batch has at most `batch_tokens` subwords."""
 
     def token_logprobs(
         self, pairs: Sequence[SubwordPair], batch_tokens: int, done: Callable[[], None] = lambda: None
     ) -> list[tuple[float, ...]]:
-        """Returns, for each pair, the natural log-probability of each subword of its target given those before it.
+        """Returns, for each pair, the natural log-probability of each target subword given the preceding ones.
 
-        Those of several models are averaged as in the search. `done` is called once per pair that has a target. Raises
+        Several models are averaged as in the search. `done` is called once per pair that has a target. Raises
         LogprobsError if a model returns NaN.
         """

@@ -1,5 +1,5 @@
-"""Log-probabilities of given translations (forced decoding): one pass of the network over each batch of pairs, in
-which every position predicts its subword from those before it.
+"""Log-probabilities of existing translations (forced decoding): one forward pass per batch of pairs, in which every
+position predicts its subword from the preceding ones.
 
 Legend: B pairs, S source length with EOS, T target length, N target positions that are not padding, n those of a
 block, V vocabulary.
@@ -17,18 +17,18 @@ from vtrans.data.batches import Batch, collate
 from vtrans.model.network import Transformer
 from vtrans.search.decoder import SubwordPair
 
-# Logits that exist at once: 32 MB in float32. Larger blocks are not faster.
+# Logits in memory at a time: 32 MB in float32. Larger blocks are not faster.
 LOGITS = 1 << 23
 
 
 def forced_batches(
     pairs: Sequence[SubwordPair], batch_tokens: int, device: torch.device
 ) -> Iterator[tuple[list[int], Batch]]:
-    """Yields batches of pairs of similar length, longest first, each with the indices of its pairs. Pairs without a
-    target are in no batch.
+    """Yields batches of pairs of similar length, longest first, each with the indices of its pairs. Skips pairs without
+    a target.
 
-    A batch has at most `batch_tokens` subwords on the larger side, padding included, unless it is a single pair. Its
-    `targets_N` are the targets as given; EOS is not added.
+    A batch has at most `batch_tokens` subwords on its larger side, including padding, unless it is a single pair.
+    `targets_N` holds the targets unchanged, without an additional EOS.
     """
     sizes = [max(len(source) + 1, len(target)) for source, target in pairs]
     order = sorted((i for i, (_, target) in enumerate(pairs) if target), key=lambda i: -sizes[i])
@@ -47,8 +47,8 @@ def _ids(tokens: Sequence[int]) -> Tensor:
 def token_logprobs(
     model: Transformer, pairs: Sequence[SubwordPair], batch_tokens: int
 ) -> Iterator[tuple[int, Sequence[float]]]:
-    """Yields the index of each pair that has a target, and the natural log-probability of each subword of its target
-    given those before it. Padding is not projected, and at most LOGITS logits exist at a time."""
+    """Yields the index of each pair that has a target, and the natural log-probability of each target subword given the
+    preceding ones. Padding is not projected, and at most LOGITS logits are in memory at a time."""
     for rows, batch in forced_batches(pairs, batch_tokens, model.device):
         numbers = iter(_logprobs(model, batch).tolist())
         for row in rows:

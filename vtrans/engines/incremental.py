@@ -1,7 +1,7 @@
-"""Decoding step by step with torch: one subword per row is fed to a Transformer in each step of the search.
+"""Incremental decoding with torch: each search step feeds one subword per row to a Transformer.
 
-`Transformer.step` computes a step, and a Cache keeps what it needs of the earlier ones. This module adds the projection
-to the vocabulary and what depends on the precision of decoding.
+`Transformer.step` computes a step, and a Cache holds the state. This module adds the projection to the vocabulary and
+the decoding precision.
 
 Legend: B sentences, K rows per sentence, r live rows, S source length, D model width, V vocabulary, n rows of a block.
 """
@@ -22,23 +22,23 @@ from vtrans.search.ranking import checked
 from vtrans.system.devices import to_device
 from vtrans.system.errors import InputError
 
-# Rows that are projected to the vocabulary at a time. On a CPU a block stays in the cache while the search reads it:
-# 128 rows of 8,000 subwords are 4 MB.
+# Rows projected to the vocabulary at a time. On a CPU, a block stays in the processor's cache while the search reads
+# it: 128 rows of 8,000 subwords are 4 MB.
 ROWS_CPU, ROWS_GPU = 128, 8192
 
 
 class IncrementalDecoder:
     """Implements `search.Decoder` with one model.
 
-    `precision` is one of DECODING_PRECISIONS. "float32" leaves the weights as they are, so this decoder follows a model
-    in training; "bfloat16" and "float16" convert the model in place. Raises InputError for "int8".
+    `precision` is one of DECODING_PRECISIONS. "float32" uses the weights unchanged, so this decoder can be used on a
+    model in training; "bfloat16" and "float16" convert the model in place. Raises InputError for "int8".
     """
 
     def __init__(self, model: Transformer, precision: str = "float32") -> None:
         self.model, self.device = model, model.device
         on_cpu = self.device.type == "cpu"
         if precision == "int8":
-            raise InputError("`precision` must be float32, bfloat16 or float16 for the engine torch, got int8.")
+            raise InputError("`precision` must be float32, bfloat16 or float16 for the torch engine, got int8.")
         if precision != "float32":
             model.to(getattr(torch, precision))
         self.reuse_slots = on_cpu
@@ -64,7 +64,7 @@ class IncrementalDecoder:
             yield block_of(logprobs(self.model.logits(h_nD)), best)
 
     def hidden(self, cache: Cache, tokens_BK: Ints, live_r: Ints) -> Tensor:
-        """Computes a step up to the projection: the decoder's output [r, D] of the live rows."""
+        """Computes a step up to the projection. Returns the decoder's output [r, D] of the live rows."""
         fed_BK, at_r = (to_device(torch.from_numpy(array), self.device) for array in (tokens_BK, live_r))
         return self.model.step(fed_BK, cache).flatten(0, 1)[at_r]
 
@@ -86,13 +86,13 @@ class IncrementalDecoder:
 
 
 def logprobs(logits_nV: Tensor) -> Tensor:
-    """Returns log-probabilities [n, V]; in float32 if the logits are in half precision."""
+    """Returns log-probabilities [n, V], in at least float32."""
     return (logits_nV.float() if logits_nV.dtype in (torch.bfloat16, torch.float16) else logits_nV).log_softmax(-1)
 
 
 def block_of(logprobs_nV: Tensor, best: int | None) -> LogprobBlock:
-    """Returns log-probabilities as a block of the search. A GPU copies only the `best` ones of each row, if the search
-    reads no others."""
+    """Returns log-probabilities as a block for the search. A GPU copies only the `best` ones of each row, unless
+    None."""
     if best is None or logprobs_nV.device.type == "cpu":
         whole_nV: LogprobBlock = logprobs_nV.cpu().numpy()
         return whole_nV
@@ -100,8 +100,8 @@ def block_of(logprobs_nV: Tensor, best: int | None) -> LogprobBlock:
 
 
 def best_of(logprobs_nV: Tensor, count: int) -> Best:
-    """Returns the `count` most probable tokens of each row, or all. Equal ones are ordered by id. Raises LogprobsError
-    for NaN."""
+    """Returns the `count` most probable tokens of each row, or all if there are fewer. Equal ones are ordered by id.
+    Raises LogprobsError for NaN."""
     values_nx, ids_nx = on_host(*logprobs_nV.topk(min(count + 1, logprobs_nV.shape[1])))
     # topk returns any of equal values, in any order.
     tied_n = ((values_nx[:, 1:] == values_nx[:, :-1]) & (values_nx[:, 1:] > -np.inf)).any(1).nonzero()[0]
@@ -114,7 +114,7 @@ def best_of(logprobs_nV: Tensor, count: int) -> Best:
 
 
 def on_host(values: Tensor, ids: Tensor) -> tuple[Logprobs, Ints]:
-    """Returns numbers and whole numbers as arrays. One copy has both, so that a GPU is waited for once."""
+    """Returns values and ids as arrays. Copies both at once, so that a GPU is synchronised only once."""
     bits = torch.int32 if values.element_size() == 4 else torch.int64
     both = torch.stack((values.view(bits), ids.to(bits))).cpu()
     return both[0].view(values.dtype).numpy(), both[1].long().numpy()

@@ -1,8 +1,8 @@
-"""Decoding step by step with torch, restricted to the subwords that a sentence lists. Probabilities sum to 1 over the
-list.
+"""Incremental decoding with torch, restricted to the subwords of each sentence's shortlist. Probabilities sum to 1 over
+the shortlist.
 
-Legend: B sentences, K rows per sentence, n rows of a block, v subwords that any of the sentences lists, D model width,
-V vocabulary.
+Legend: B sentences, K rows per sentence, n rows of a block, v subwords that any sentence allows, D model width, V
+vocabulary.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from vtrans.system.devices import to_device
 
 @dataclass
 class ShortlistedState:
-    inner: Any  # of the decoder
+    inner: Any  # the wrapped decoder's state
     width: int
     listed_BV: Tensor
-    ids_v: Tensor  # the subwords that any of the sentences lists
-    weight_vD: Tensor  # the projection to these
-    bias_Bv: Tensor  # the projection's bias where a sentence lists the subword, -inf elsewhere
+    ids_v: Tensor  # the subwords that any sentence allows
+    weight_vD: Tensor  # the projection to `ids_v`
+    bias_Bv: Tensor  # the projection's bias where a sentence allows the subword, -inf elsewhere
 
 
 class Shortlisted:
-    """A decoder in torch that predicts only the subwords that `listing` has for a sentence.
+    """A torch decoder that predicts only the subwords that `listing` allows for a sentence.
 
-    It projects to the subwords that any sentence of the batch lists. Those that are not in a sentence's own list are
-    -inf for it, so its result does not depend on its batch.
+    The projection covers the subwords that any sentence of the batch allows. Subwords that a sentence does not allow
+    get -inf for it, so results do not depend on the batch.
     """
 
     def __init__(self, decoder: IncrementalDecoder, listing: Listing) -> None:

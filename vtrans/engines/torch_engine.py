@@ -1,4 +1,4 @@
-"""The engine torch, on any device and in any precision."""
+"""The torch engine, on any device and in any precision."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vtrans.search.decoder import SubwordPair
 
 
 class TorchEngine(ModelEngine):
-    """Implements `Engine` with torch and models on one device. `precision` is that of IncrementalDecoder."""
+    """Implements `Engine` with torch; all models are on one device. See IncrementalDecoder for `precision`."""
 
     name = "torch"
 

@@ -30,7 +30,7 @@ def no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "no-such-compiler"
 
 
-def test_compiled_code_is_the_default_for_what_it_can_do(tiny_run: RunFolder) -> None:
+def test_compiled_code_is_the_default_where_it_can_run(tiny_run: RunFolder) -> None:
     assert engine(tiny_run) == "compiled"
     assert engine(tiny_run, engine="torch") == "torch"
     for precision in PRECISIONS:
@@ -40,7 +40,7 @@ def test_compiled_code_is_the_default_for_what_it_can_do(tiny_run: RunFolder) ->
 
 
 @pytest.mark.parametrize("settings", [{"precision": "float16"}, {"device": "meta"}])
-def test_what_compiled_code_cannot_do_is_refused(tiny_run: RunFolder, settings: dict[str, Any]) -> None:
+def test_settings_that_compiled_code_lacks_are_refused(tiny_run: RunFolder, settings: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=f"`{next(iter(settings))}`"):
         vtrans.load(tiny_run.path, engine="compiled", **{"device": "cpu", **settings})
 

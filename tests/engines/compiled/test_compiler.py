@@ -1,4 +1,4 @@
-"""Code that is compiled where it runs: when it is compiled, where it is kept, and whose code is loaded."""
+"""Compiling on the user's machine: when code is compiled, where it is kept, and whose code is loaded."""
 
 import io
 import os
@@ -42,7 +42,7 @@ def test_code_is_compiled_once_and_kept_for_the_user_alone(source: Path, monkeyp
     assert cache_folder().stat().st_mode & 0o777 == 0o700
 
 
-def test_what_was_made_for_other_code_options_or_processors_is_not_used(
+def test_a_library_for_other_code_options_or_processors_is_not_used(
     source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer(source)
@@ -77,7 +77,7 @@ def test_a_folder_that_others_can_use_is_not_used(source: Path, mode: int) -> No
     assert len(list(cache_folder().iterdir())) == 1
 
 
-def test_errors_of_the_compiler_are_errors(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiler_errors_are_reported(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source.write_text("nonsense\n")
     with pytest.raises(CompilerError, match="nonsense"):
         answer(source)
@@ -133,7 +133,7 @@ def test_the_library_of_another_user_is_not_loaded(source: Path) -> None:
         ("win-amd64", "win_amd64"),
     ],
 )
-def test_the_platform_of_a_wheel_is_that_of_python(python: str, expected: str) -> None:
+def test_the_platform_of_a_wheel_matches_python(python: str, expected: str) -> None:
     assert compiler.wheel_platform(python) == expected
 
 

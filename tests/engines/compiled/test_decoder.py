@@ -1,4 +1,4 @@
-"""Decoding with compiled code computes what decoding with torch computes."""
+"""Compiled decoding equals decoding with torch."""
 
 import ctypes
 import dataclasses
@@ -58,7 +58,7 @@ def test_each_instruction_set_computes_the_same(
 def test_a_product_has_rounded_operands_and_exact_sums(
     instructions: str, precision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By definition, a bfloat16 product is that of both operands rounded to bfloat16. In int8, both are rounded to 127
+    """By definition, a bfloat16 product multiplies both operands rounded to bfloat16. In int8, both are rounded to 127
     steps on each side of zero, of the largest number of the row. The projection shows it. Its 37 inputs fill no whole
     number of any processor's groups."""
     monkeypatch.setattr(compiler, "instructions", lambda: instructions)
@@ -167,7 +167,7 @@ def test_narrow_integers_are_widened(library: ctypes.CDLL) -> None:
 
 
 @pytest.mark.parametrize("best", [1, 2, 5, 20, 300])
-def test_the_best_tokens_are_those_of_the_whole_vocabulary(library: ctypes.CDLL, best: int) -> None:
+def test_the_best_tokens_equal_a_sort_of_the_whole_vocabulary(library: ctypes.CDLL, best: int) -> None:
     model = make(SMALL, src=1000, tgt=1000).float()
     model.projection.weight.data[500:] = model.projection.weight.data[:500]  # each logit is there twice
     decoder = CompiledDecoder(arrays_of(model), library)

@@ -1,4 +1,4 @@
-"""A network or a search that has changed is not run by compiled code, which has the equations of before."""
+"""Compiled code refuses to run a network or search that has changed since the C++ was written."""
 
 import ast
 import shutil
@@ -53,7 +53,7 @@ def test_all_that_the_network_imports_is_compared() -> None:
 
 
 @pytest.mark.parametrize(("old", "new"), [*SAME, *OTHER])
-def test_code_changes_the_digest_and_words_for_readers_do_not(old: bytes, new: bytes) -> None:
+def test_code_changes_the_digest_and_comments_do_not(old: bytes, new: bytes) -> None:
     assert old in SOURCE
     same = digest_of_tree(SOURCE.replace(old, new)) == digest_of_tree(SOURCE)
     assert same == ((old, new) in SAME)

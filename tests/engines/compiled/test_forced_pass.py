@@ -1,4 +1,4 @@
-"""The forced pass of compiled code computes what that of torch computes."""
+"""The compiled forced pass equals torch's."""
 
 import dataclasses
 from typing import Any
@@ -70,7 +70,7 @@ def check(model: Transformer, decoder: CompiledDecoder, some: list[SubwordPair],
 
 
 @pytest.mark.parametrize("config", some(CONFIGS, 6))
-def test_logprobs_and_attention_are_those_of_torch(config: ModelConfig) -> None:
+def test_logprobs_and_attention_equal_torch(config: ModelConfig) -> None:
     check(*decoders(config), pairs(40))
 
 

@@ -68,7 +68,7 @@ def case(numbers: random.Random, config: ModelConfig) -> SearchTask:
 
 @pytest.mark.parametrize("config", some([SMALL, VARIANTS[1], VARIANTS[-3], SEQUENCES[0], SEQUENCES[-1]]))
 @pytest.mark.parametrize("ends", [-2.0, 1.0, 4.0])
-def test_random_searches_find_what_the_search_in_python_finds(
+def test_random_searches_equal_the_search_in_python(
     library: ctypes.CDLL, config: ModelConfig, ends: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr("vtrans.engines.compiled.plain_search.beam_search")

@@ -1,7 +1,7 @@
-"""The decoder as compiled code, and its binding."""
+"""The decoder in C++ and its Python binding."""
 
 from pathlib import Path
 
 _HEADERS = ("forced", "plain_search", "batch", "rows", "model", "arithmetic", "products")
 SOURCES = tuple(Path(__file__).with_name(name) for name in ("decoder.cpp", *(f"{name}.h" for name in _HEADERS)))
-"""The file to compile, and those that it includes."""
+"""The file to compile, and its headers."""

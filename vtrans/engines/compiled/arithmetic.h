@@ -1,6 +1,6 @@
 // Arithmetic for decoder.cpp between the matrix products, in float32 on the calling thread.
 //
-// Legend: D model width, d head width. A slot is a position whose keys and values are kept.
+// Legend: D model width, d head width. A slot is a position whose keys and values are stored.
 
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace vtrans {
 
-// e^x for x <= 0, at least 1e-38: Cephes' expf, with a relative error of 1e-7. Loops over it use vectors.
+// e^x for x <= 0, at least 1e-38: Cephes' expf, with a relative error of 1e-7. Loops over it are vectorised.
 inline float exponential(float x) {
     x = x < -87.0f ? -87.0f : x;
     float n = (x * 1.44269504f + 12582912.0f) - 12582912.0f;  // x / log(2), rounded to an integer
@@ -51,14 +51,14 @@ struct Norm {
         float mean = sum / D;
 #pragma omp simd reduction(+ : squares)
         for (int i = 0; i < D; i++) squares += (x[i] - mean) * (x[i] - mean);
-        // An overflow must not become a scale of 0, with which the output would be finite and wrong.
+        // An overflow must not become a scale of 0, which would make the output finite and wrong.
         float scale = squares < INFINITE ? 1 / std::sqrt(squares / D + epsilon) : NAN;
 #pragma omp simd
         for (int i = 0; i < D; i++) y[i] = (x[i] - mean) * scale * weight[i] + bias[i];
     }
 };
 
-// The order of ACTIVATIONS in decoder.py.
+// In the order of ACTIVATIONS in weights.py.
 enum Activation { RELU, GELU, SWISH };
 
 void activate(float* x, int n, int activation) {
@@ -87,7 +87,7 @@ void recur(const float* z, const float* gate, int D, float* c, float* out) {
     }
 }
 
-// Turns the queries and the keys of a row [2, D] by the cosines and sines of its position, as `rotate` of
+// Rotates the queries and keys of a row [2, D] by the cosines and sines of its position, like `rotate` in
 // model/positions.py.
 void turn(float* x, const float* pairs, int D) {
     for (float* part : {x, x + D})
@@ -97,7 +97,7 @@ void turn(float* x, const float* pairs, int D) {
         }
 }
 
-// Keys [D, capacity], so that the scores of neighbouring slots fill a vector, and values [count, D].
+// Keys [D, capacity], transposed so that the scores of neighbouring slots fill a vector, and values [count, D].
 struct Slots {
     int count = 0, capacity = 0;
     Floats keys, values;
@@ -123,7 +123,7 @@ struct Slots {
         values.clear();
     }
 
-    // Keeps only these slots. Makes room for `added` more, and for at least twice as many as are kept.
+    // Keeps only these slots. Makes room for `added` more, and for at least twice as many as it keeps.
     void keep(const std::vector<int>& kept, int added, int D) {
         int kept_count = int(kept.size()), room = padded(std::max(2 * kept_count, kept_count + added), LANES);
         Floats kept_keys(size_t(D) * room), kept_values(size_t(kept_count) * D);
@@ -139,8 +139,8 @@ struct Slots {
 struct Attention {
     Floats scores, weights;  // [heads, slots], and [heads, chosen slots], padded with zeros
 
-    // Writes the output [D] of a row with the queries q [D] that attends to `count` slots: those in `chosen`, or if it is
-    // null, the first ones.
+    // Writes the output [D] of a row with queries q [D] that attends to `count` slots: the ones in `chosen`, or the
+    // first ones if it is null.
     void compute(const float* q, const Slots& slots, const int* chosen, int count, int D, int heads, float* out) {
         int d = D / heads, width = padded(count, LANES);
         scores.resize(std::max(scores.size(), size_t(heads) * slots.capacity));
@@ -154,7 +154,7 @@ struct Attention {
             score<1>(q, slots, h, d);
             weigh<1>(h, chosen, count, d, slots.capacity);
         }
-        // Neighbouring vectors are summed together, so that an addition need not wait for the one before.
+        // Neighbouring vectors are summed in one loop, so that additions need not wait for each other.
         int j = 0;
         if (d % LANES == 0) {
             for (; j + TOGETHER * LANES <= D; j += TOGETHER * LANES)
@@ -174,7 +174,7 @@ struct Attention {
 
     static int slot(const int* chosen, int t) { return chosen ? chosen[t] : t; }
 
-    // The scores of n heads from h on.
+    // Computes the scores of n heads from h on.
     template <int n>
     void score(const float* q, const Slots& slots, int h, int d) {
         for (int s = 0; s < slots.count; s += LANES) {
@@ -189,8 +189,8 @@ struct Attention {
         }
     }
 
-    // The weights of n heads from h on, from their scores. Each loop is over the heads, so that none waits for the one
-    // before.
+    // Computes the weights of n heads from h on, from their scores. The inner loops are over heads, so that operations
+    // need not wait for each other.
     template <int n>
     void weigh(int h, const int* chosen, int count, int d, int capacity) {
         int width = padded(count, LANES);
@@ -224,7 +224,7 @@ struct Attention {
         }
     }
 
-    // The output from j on, n vectors.
+    // Computes n vectors of the output from j on.
     template <int n>
     void sum(const Slots& slots, const int* chosen, int count, int D, int d, int width, int j, float* out) const {
         Vector sums[n] = {};

@@ -1,6 +1,6 @@
-// The sentences of a search, whose steps are calls for all rows.
+// A batch of sentences in a search; each call computes all rows.
 //
-// Several threads divide the sentences, and none waits for another within a call.
+// Threads divide the sentences; no thread waits for another within a call.
 //
 // Legend: D model width, V vocabulary, B sentences, K rows of a sentence, N rows of a call, T threads.
 
@@ -13,11 +13,11 @@
 
 namespace vtrans {
 
-// The fewest rows for which a thread is started: starting it takes about as long as computing this many rows of a small
-// model. It does not change the result.
+// Minimum number of rows per thread: starting a thread takes about as long as computing this many rows of a small
+// model. Does not change the result.
 constexpr int SHARE = 16;
 
-// Calls work(0) to work(T - 1), each on its own thread, and returns when all have returned. Throws what they throw.
+// Calls work(0) to work(T - 1), each on its own thread, and waits for all. Rethrows their exceptions.
 template <class Work>
 void in_threads(int T, Work work) {
     std::vector<std::exception_ptr> failed(T);
@@ -42,12 +42,12 @@ void in_threads(int T, Work work) {
         if (failure) std::rethrow_exception(failure);
 }
 
-// The threads for some rows that are divided into `parts`, at most `most`.
+// The number of threads for some rows that can be divided into `parts`, at most `most`.
 int threads_for(int64_t rows, int64_t parts, size_t most) {
     return int(std::clamp<int64_t>(std::min(rows / SHARE, parts), 1, most));
 }
 
-// Where part t of T begins.
+// Returns where part t of T begins.
 int share(int count, int t, int T) { return int(int64_t(count) * t / T); }
 
 // The sentences of a search.
@@ -61,11 +61,11 @@ struct Batch {
     }
 
     // Puts `count` sources into the `free` places, and the remaining ones after the last place. Their tokens are
-    // concatenated, and so are the subwords that each lists besides the common ones.
+    // concatenated, and so are the subwords that each allows beyond the common ones.
     void admit(const int64_t* tokens, const int64_t* lengths, int count, const int64_t* free, int free_count,
                const float* positions, const int64_t* listed, const int64_t* listed_lengths) {
         std::vector<Sentence*> sentences;
-        std::vector<int64_t> firsts{0};  // the place of each source in `tokens`
+        std::vector<int64_t> firsts{0};  // where each source begins in `tokens`
         for (int j = 0; j < count; j++) {
             auto sentence = std::make_unique<Sentence>(model, K);
             sentence->more = model.listed_here({listed, listed + listed_lengths[j]});
@@ -82,7 +82,7 @@ struct Batch {
         });
     }
 
-    // Row k of a sentence continues its row parents[k], `parents` [B, K].
+    // Row k of each sentence continues its old row parents[b, k]; `parents` is [B, K].
     void reorder(const int64_t* parents) {
         for (size_t b = 0; b < places.size(); b++, parents += K) {
             bool moves = false;
@@ -114,7 +114,7 @@ struct Batch {
         });
     }
 
-    // The decoder's outputs of `rows`, which are numbered over all places, empty ones included.
+    // Copies the decoder's outputs of `rows`, which are numbered over all places, including empty ones.
     std::vector<Output> outputs(const int64_t* rows, int N) {
         std::vector<Output> made;
         for (int r = 0; r < N; r++) {
@@ -125,7 +125,7 @@ struct Batch {
         return made;
     }
 
-    // Log-probabilities, `out` [N, V].
+    // Writes log-probabilities to `out` [N, V].
     void logprobs(const int64_t* rows, int N, float* out) {
         auto all = outputs(rows, N);
         Floats totals = threads[0].project(all.data(), N);
@@ -136,8 +136,8 @@ struct Batch {
                 out[threads[0].token_of(all[r], i)] = threads[0].logits.row(r)[i] - totals[r];
     }
 
-    // The `count` best tokens of each row and their log-probabilities, best first: `ids` and `out` [N, count]. Returns
-    // false if one is NaN.
+    // Writes the `count` best tokens of each row and their log-probabilities, best first, to `ids` and `out` [N,
+    // count]. Returns false if a log-probability is NaN.
     bool best(const int64_t* rows, int N, int count, int64_t* ids, float* out) {
         auto all = outputs(rows, N);
         int T = threads_for(N, N, threads.size());
@@ -163,7 +163,7 @@ struct Batch {
     };
 
     std::vector<Rows> threads;
-    std::vector<Place> at;  // of each place: the rows of its sentence in the last step
+    std::vector<Place> at;  // per place, the rows of its sentence in the last step
 };
 
 }  // namespace vtrans

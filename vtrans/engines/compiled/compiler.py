@@ -1,9 +1,8 @@
-"""C++ that a wheel contains compiled, or that is compiled once where it runs and kept in a folder of the user.
+"""Loads C++ libraries from the wheel, or compiles them once on the user's machine and caches them.
 
-A wheel has a library for each instruction set. The name of a library has a hash of its code, and of the compiler's
-command if it is compiled where it runs, so that one of another version, compiler or processor is never loaded. It
-depends on neither torch nor a model. The hook that builds the wheel imports this module, and has only the standard
-library.
+A wheel has one library per instruction set. A library's name contains a hash of its code and, if it was compiled here,
+of the compiler command, so a library for another version, compiler or processor is never loaded. Libraries depend on
+neither torch nor a model. The wheel's build hook imports this module with only the standard library.
 """
 
 from __future__ import annotations
@@ -29,31 +28,31 @@ from vtrans.system.console import Console
 from vtrans.system.errors import FileError, VtransError, WriteError
 from vtrans.system.files import atomic_path, locked, reason
 
-# No option changes the results of arithmetic. The second line lets loops with exponentials and minima use vectors.
+# No option changes arithmetic results. The second line lets loops with exponentials and minima be vectorised.
 OPTIONS = (
     *("-std=c++17", "-O3", "-shared", "-fPIC", "-pthread"),
     *("-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math"),
 )
-# The compiler's options for each instruction set of x86. On other processors, the compiler's default has vectors.
+# Compiler options for each x86 instruction set. On other processors, the compiler's default has vector instructions.
 INSTRUCTIONS = {"avx512": ("-mavx512f", "-mfma"), "avx2": ("-mavx2", "-mfma"), "baseline": ()}
-# The first macOS on ARM, which the packages of torch need, too. Without it, the compiler takes the version on which it
-# runs, and an older macOS cannot load the library, although the wheel's name allows it.
+# The first macOS on ARM, which torch's packages also need. Without this option, the compiler targets the macOS on which
+# it runs, and an older one cannot load the library, although the wheel's name allows it.
 MACOS = "11.0"
 ADVICE = "install the package g++ (gcc-c++ on Fedora, the command line tools of Xcode on macOS)"
 CAPABILITY_VARIABLE = "ATEN_CPU_CAPABILITY"
-SECONDS = 300  # for compiling; it usually takes 2 to 4
+SECONDS = 300  # timeout of the compiler, which usually takes 2 to 4
 
 
 class CompilerError(VtransError):
-    """The code cannot be compiled or loaded. The message is the reason, without a full stop."""
+    """C++ code cannot be compiled or loaded. The message is the reason, without a full stop."""
 
 
 def compiled_library(sources: Sequence[Path], console: Console | None) -> ctypes.CDLL:
-    """Returns the library of some C++ code; `sources` is the file to compile and those that it includes.
+    """Returns the library for C++ code; `sources` is the file to compile, followed by its headers.
 
-    It is the one that a wheel has put beside the code, if this system can load it. Else the code is compiled, and the
-    library is kept in the cache folder. If that cannot be used, or if other users could write to it, there is a
-    warning, and the code is compiled for this process only. The compiler is $CXX, else g++. Raises CompilerError.
+    Prefers the wheel's library, next to the code, if this system can load it. Otherwise the code is compiled with $CXX,
+    or else g++, and the library is kept in the cache folder. If this folder is unusable or writable by other users, a
+    warning is issued, and the code is compiled for this process only. Raises CompilerError.
     """
     if library := _loaded(sources[0].resolve().parent / _brought_name(sources, instructions()), console):
         return library
@@ -67,7 +66,7 @@ def compiled_library(sources: Sequence[Path], console: Console | None) -> ctypes
     except (OSError, FileError, WriteError) as error:
         why = reason(error)
     try:
-        with tempfile.TemporaryDirectory(prefix="vtrans-") as made:  # only the user has access to it
+        with tempfile.TemporaryDirectory(prefix="vtrans-") as made:  # accessible only to this user
             _compile(Path(made) / name, sources[0], command, console, "not kept")
             library = ctypes.CDLL(str(Path(made) / name))
     except OSError as error:
@@ -81,8 +80,8 @@ def compiled_library(sources: Sequence[Path], console: Console | None) -> ctypes
 
 
 def compile_for_wheel(sources: Sequence[Path], folder: Path, machine: str) -> list[Path]:
-    """Compiles the code for each instruction set of a machine, such as x86_64, and returns the libraries, whose names
-    are those that `compiled_library` looks for beside the code. Raises CompilerError."""
+    """Compiles the code for each instruction set of a machine, such as x86_64. Returns the libraries, under the names
+    by which `compiled_library` finds them. Raises CompilerError."""
     paths = []
     for name in INSTRUCTIONS if machine in ("x86_64", "amd64") else ("baseline",):
         paths.append(folder / _brought_name(sources, name))
@@ -91,15 +90,15 @@ def compile_for_wheel(sources: Sequence[Path], folder: Path, machine: str) -> li
 
 
 def compile_command(instructions: str, system: str) -> list[str]:
-    """Returns the command, without files, that compiles for an instruction set on a system, one of `sys.platform`.
+    """Returns the compiler command, without file names, for an instruction set and a system named as in `sys.platform`.
     Raises CompilerError."""
     oldest = [f"-mmacosx-version-min={MACOS}"] if system == "darwin" else []
     return [*_compiler(), *OPTIONS, *oldest, *INSTRUCTIONS[instructions]]
 
 
 def wheel_machine(platform_of_python: str) -> str:
-    """Returns the machine that a wheel is for: the one that is part of `platform_of_python`, such as linux-x86_64, or
-    this one if Python is for several, as on macOS."""
+    """Returns the machine of a wheel: the one named in `platform_of_python`, such as linux-x86_64, or this machine if
+    Python supports several, as on macOS."""
     named = re.search("-(x86_64|amd64|aarch64|arm64)$", platform_of_python)
     return named[1] if named else platform.machine().lower()
 
@@ -113,8 +112,8 @@ def wheel_platform(platform_of_python: str) -> str:
 
 
 def instructions() -> str:
-    """Returns the name of the best instruction set of this processor, one of INSTRUCTIONS. The variable by which torch
-    gets a lower one lowers it as well."""
+    """Returns the best instruction set of this processor, a key of INSTRUCTIONS. $ATEN_CPU_CAPABILITY lowers it, as it
+    does for torch."""
     has = importlib.import_module("numpy._core._multiarray_umath").__cpu_features__  # builders of wheels lack numpy
 
     limit = os.environ.get(CAPABILITY_VARIABLE, "avx512").lower()
@@ -124,7 +123,7 @@ def instructions() -> str:
 
 
 def cache_folder() -> Path:
-    """Returns $VTRANS_CACHE, else the folder vtrans in $XDG_CACHE_HOME, else in ~/.cache."""
+    """Returns $VTRANS_CACHE, or else the folder vtrans in $XDG_CACHE_HOME or ~/.cache."""
     if chosen := os.environ.get(CACHE_VARIABLE):
         return Path(chosen)
     base = os.environ.get("XDG_CACHE_HOME", "")
@@ -139,8 +138,8 @@ def _home() -> Path:
 
 
 def private_folder(path: Path) -> Path:
-    """Makes a folder that only this user can write to, and returns its real path. Raises OSError if it exists, but
-    belongs to another user or gives others access: code that is loaded from it could be theirs."""
+    """Creates a folder that only this user can access, and returns its real path. Raises OSError if the folder belongs
+    to another user or gives others access, because they could then plant code in it."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     real = path.resolve()
     status = real.stat()
@@ -169,7 +168,7 @@ def _hash(sources: Sequence[Path], made_by: str = "") -> str:
 
 
 def _loaded(path: Path, console: Console | None) -> ctypes.CDLL | None:
-    """Returns a library, or None if it does not exist, is damaged, or was made for another system."""
+    """Returns a library, or None if it is missing, damaged or for another system."""
     try:
         library = ctypes.CDLL(str(path))
     except OSError:
@@ -180,8 +179,8 @@ def _loaded(path: Path, console: Console | None) -> ctypes.CDLL | None:
 
 
 def _kept(path: Path, source: Path, command: Sequence[str], console: Console | None) -> ctypes.CDLL:
-    """Returns the library at `path`, which is compiled first if there is none of this user. While one process compiles,
-    others wait that would compile into the same folder. Raises OSError, FileError or WriteError."""
+    """Returns the library at `path`, compiling it first if this user has none. Other processes that would compile into
+    the same folder wait meanwhile. Raises OSError, FileError or WriteError."""
     if library := _own(path, console):
         return library
     with _alone(path.parent):
@@ -193,14 +192,14 @@ def _kept(path: Path, source: Path, command: Sequence[str], console: Console | N
 
 
 def _own(path: Path, console: Console | None) -> ctypes.CDLL | None:
-    """Returns a library, or None as `_loaded` does, or if it belongs to another user, who may have put it there while
-    the folder was open to others."""
+    """Like `_loaded`, but also returns None if the library belongs to another user, who may have put it there while the
+    folder was open to others."""
     return _loaded(path, console) if path.exists() and path.stat().st_uid == os.geteuid() else None
 
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Holds the lock of a folder during the block."""
+    """Holds a lock on a folder during the block."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         while not locked(descriptor):

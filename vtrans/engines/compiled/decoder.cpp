@@ -1,5 +1,5 @@
-// The steps of a search, for decoder.py, which are those of incremental.py; the forced pass, for forced.py; and the
-// plain search, for plain_search.py.
+// The C interface: search steps for decoder.py, which match incremental.py; the forced pass for forced.py; and the
+// plain search for plain_search.py.
 //
 // Legend: D model width, V vocabulary, B sentences, K rows of a sentence, N rows of a call.
 
@@ -8,7 +8,7 @@
 
 namespace vtrans {
 
-// Returns the result of a function, or `failed` after an exception: none may leave the library.
+// Returns the result of a function, or `failed` after an exception, because no exception may leave the library.
 template <class Function, class Result>
 Result or_failed(Result failed, Function function) {
     try {
@@ -20,14 +20,14 @@ Result or_failed(Result failed, Function function) {
 
 }  // namespace vtrans
 
-// What decoder.py, forced.py and plain_search.py call. Arrays are dense; the comments state their sizes. If the memory
+// Functions for decoder.py, forced.py and plain_search.py. Arrays are dense; the comments state their sizes. If memory
 // is exhausted, a returned pointer is null, and a returned number is negative.
 
 using namespace vtrans;
 
 extern "C" {
 
-// `listed` [count] are the subwords that all sentences list; none: the whole vocabulary.
+// `listed` [count] are the subwords that all sentences allow; none: the whole vocabulary.
 Model* new_model(const Sizes* sizes, const float* const* tensors, const int64_t* listed, int count) {
     return or_failed((Model*)nullptr, [&] { return new Model(*sizes, tensors, listed, count); });
 }
@@ -60,7 +60,7 @@ int batch_select(Batch* batch, const int64_t* kept, int count) {
     });
 }
 
-// The largest number of slots of a sentence.
+// Returns the maximum number of slots of a sentence.
 int batch_slots(Batch* batch) {
     int largest = 0;
     for (const auto& place : batch->places)
@@ -68,7 +68,7 @@ int batch_slots(Batch* batch) {
     return largest;
 }
 
-// The number of positions that the next step reads.
+// Returns the number of position rows that the next step reads.
 int batch_positions(Batch* batch) {
     int needed = 0;
     for (const auto& place : batch->places)
@@ -76,12 +76,12 @@ int batch_positions(Batch* batch) {
     return needed;
 }
 
-// `tokens` [B, K], `positions` [as many as the step reads, D].
+// `tokens` [B, K], `positions` [batch_positions(), D].
 int batch_step(Batch* batch, const int64_t* tokens, const float* positions) {
     return or_failed(-1, [&] { return batch->step(tokens, positions), 0; });
 }
 
-// As Batch::reorder.
+// See Batch::reorder.
 int batch_reorder(Batch* batch, const int64_t* parents) {
     return or_failed(-1, [&] { return batch->reorder(parents), 0; });
 }
@@ -94,18 +94,18 @@ int batch_hidden(Batch* batch, const int64_t* rows, int N, float* out) {
     });
 }
 
-// As Batch::logprobs.
+// See Batch::logprobs.
 int batch_logprobs(Batch* batch, const int64_t* rows, int N, float* out) {
     return or_failed(-1, [&] { return batch->logprobs(rows, N, out), 0; });
 }
 
-// As Batch::best. Returns 1 if one is NaN.
+// See Batch::best. Returns 1 if a log-probability is NaN.
 int batch_best(Batch* batch, const int64_t* rows, int N, int count, int64_t* ids, float* out) {
     return or_failed(-1, [&] { return batch->best(rows, N, count, ids, out) ? 0 : 1; });
 }
 
-// Computes the log-probabilities of the targets of `pairs`, `logprobs` [their subwords]. If `attention` is not null, adds
-// how each target attends to its source, [T, S]. Positions are [the longest, D].
+// Computes the log-probabilities of all target subwords of `pairs`, concatenated in `logprobs`. If `attention` is not
+// null, adds the attention [T, S] of each target to its source. Positions are [the longest, D].
 int forced_pass(const Model* model, const Pairs* pairs, const float* src_positions, const float* tgt_positions,
                 int threads, float* logprobs, float* attention) {
     return or_failed(-1, [&] {
@@ -118,7 +118,7 @@ PlainSearch* new_search(Batch* batch, const Request* request) {
 }
 void delete_search(PlainSearch* search) { delete search; }
 
-// These are the functions of PlainSearch.
+// See PlainSearch for these functions.
 int search_enter(PlainSearch* search, const int64_t* limits) {
     return or_failed(-1, [&] { return search->enter(limits), 0; });
 }

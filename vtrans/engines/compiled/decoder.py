@@ -1,8 +1,8 @@
-"""Decoding on a CPU with decoder.cpp, which takes the place of incremental.py: a step is one call for all rows.
+"""Incremental decoding on a CPU with decoder.cpp, instead of incremental.py: a step is one call for all rows.
 
-It computes the same functions, but adds in another order. Threads divide the sentences of a batch and do not change the
-result. In bfloat16 and int8, only the operands of matrix products are rounded. The code is the same for every model,
-and engines/compiled/compiler.py compiles it.
+The C++ computes the same functions but sums in another order. Threads divide the sentences of a batch and do not change
+the result. In bfloat16 and int8, only the operands of matrix products are rounded. The same library, compiled by
+engines/compiled/compiler.py, serves every model.
 
 Legend: B sentences, K rows per sentence, r live rows, n rows of a block, S source length, D model width, V vocabulary,
 m best tokens of a row.
@@ -30,7 +30,7 @@ from vtrans.system.console import Console
 
 # Rows whose log-probabilities are computed at a time.
 ROWS = 32
-# Rows of positions that are computed when a model is loaded.
+# Rows of position encodings computed when a model is loaded.
 FIRST_POSITIONS = 256
 
 
@@ -67,7 +67,7 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
 
 
 def compiled_decoder(console: Console | None) -> ctypes.CDLL:
-    """Returns decoder.cpp, compiled, with the types and errors of its functions. Raises CompilerError."""
+    """Returns the library of decoder.cpp, with types and error checks for its functions. Raises CompilerError."""
     library = compiled_library(SOURCES, console)
     for name, (result, arguments) in FUNCTIONS.items():
         function = getattr(library, name)
@@ -78,8 +78,8 @@ def compiled_decoder(console: Console | None) -> ctypes.CDLL:
 
 
 class CompiledModel:
-    """A model in the memory of the compiled code, which copies the weights of matrix products. All sentences list the
-    `common` subwords; without a shortlist, there are none."""
+    """A model in the compiled code's memory, which holds copies of the weights of matrix products. With a shortlist,
+    `common` are the subwords that all sentences allow."""
 
     pointer: int | None = None
 
@@ -97,7 +97,7 @@ class CompiledModel:
 
 
 class _PositionRows:
-    """The rows of positions of one side, "src" or "tgt", as far as they have been needed."""
+    """The position encodings of one side, "src" or "tgt", computed as far as needed."""
 
     def __init__(self, weights: Weights, side: str) -> None:
         self._config = weights.config
@@ -105,7 +105,7 @@ class _PositionRows:
         self._rows_PD = self._computed(FIRST_POSITIONS) if table_PD is None else table_PD
 
     def __call__(self, length: int) -> NDArray[np.float32]:
-        """Returns the first rows, at least `length` [P, D]. Raises InputError if the model has no more."""
+        """Returns the first P >= `length` rows [P, D]. Raises InputError if the model's table is shorter."""
         have = len(self._rows_PD)
         if length > have:
             if self._config.positions not in COMPUTED:
@@ -120,7 +120,7 @@ class _PositionRows:
 
 
 class CompiledState:
-    """The sentences of a search in the memory of the compiled code. The threads of this process divide them."""
+    """The sentences of a search in the compiled code's memory. The threads of this process divide the sentences."""
 
     pointer: int | None = None
 
@@ -135,9 +135,9 @@ class CompiledState:
 class CompiledDecoder:
     """Implements `search.Decoder` with one model on a CPU, whose weights must not change.
 
-    `library` is decoder.cpp, compiled, and `precision`, one of PRECISIONS, that of matrix products. It does what
-    IncrementalDecoder does. With a shortlist, `common` are the subwords that it lists for every sentence, and `limited`
-    gives the others.
+    Equivalent to IncrementalDecoder. `library` is the compiled decoder.cpp; `precision`, one of PRECISIONS, is the
+    precision of matrix products. With a shortlist, `common` are the subwords that all sentences allow, and `limited`
+    adds the others.
     """
 
     def __init__(
@@ -150,9 +150,8 @@ class CompiledDecoder:
         self.src_positions, self.tgt_positions = _PositionRows(weights, "src"), _PositionRows(weights, "tgt")
 
     def limited(self, more: Callable[[Sequence[Sequence[int]]], Ints]) -> CompiledDecoder:
-        """Returns the same decoder, except that a sentence lists `more` besides the common subwords, and no others are
-        possible. `more` returns these for sources that enter, as pairs of a source and a subword [n, 2], in increasing
-        order."""
+        """Returns a copy of this decoder in which sentences allow only the common subwords and `more`. For entering
+        sources, `more` returns sorted pairs of source and subword [n, 2]."""
         made = copy.copy(self)
         made.more = more
         return made
@@ -166,7 +165,7 @@ class CompiledDecoder:
         more_n2 = self.more(sources) if self.more else np.empty((0, 2), dtype=np.int64)
         numbers_n, listed_n = np.ascontiguousarray(more_n2.T)
         counts_b = np.bincount(numbers_n, minlength=len(sources))
-        # Nothing depends on an EOS that is not attended to.
+        # An EOS that is not attended to changes nothing.
         sources = sources if self.config.source_eos else [source[:-1] for source in sources]
         lengths = [len(source) for source in sources]
         tokens_N = np.array([token for source in sources for token in source], dtype=np.int64)
@@ -225,6 +224,6 @@ class CompiledDecoder:
 
 
 def memory(array: NDArray[Any]) -> ctypes.Array[ctypes.c_char]:
-    """Returns the memory of an array as an argument of the compiled code, in a third of the time of `array.ctypes`.
-    Raises TypeError if the array is not contiguous."""
+    """Returns an array's memory as an argument for compiled code, in a third of the time of `array.ctypes`. Raises
+    TypeError if the array is not contiguous."""
     return _MEMORY.from_buffer(array.data)

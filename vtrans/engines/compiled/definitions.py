@@ -1,8 +1,8 @@
-"""The Python files that define what decoder.cpp computes: the network, the plain search and the forced pass.
+"""Digests of the Python files that define what decoder.cpp computes: the network, the plain search and the forced pass.
 
-definitions.txt has two digests of each file, as it was when the C++ was last compared with it: one of its bytes, which
-takes no time to compare, and one of its syntax tree without comments and docstrings. After a change, the tests in
-tests/engines compare both, and `python -m vtrans.engines.compiled.definitions` writes the digests.
+definitions.txt has two digests of each file, taken when the C++ was last compared with it: of its bytes, which is fast
+to check, and of its syntax tree without comments and docstrings. After a change, compare both implementations with the
+tests in tests/engines; then `python -m vtrans.engines.compiled.definitions` updates the digests.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ DIGESTS = Path(__file__).with_suffix(".txt")
 
 
 def recorded() -> dict[str, list[str]]:
-    """Returns the digests of each file, such as model/layers.py."""
+    """Returns the two digests of each file, by names such as model/layers.py."""
     lines = DIGESTS.read_text(encoding="utf-8").strip().split("\n")
     return {name: digests for name, *digests in map(str.split, lines)}
 
 
 def changed_files(package: Path = PACKAGE) -> list[str]:
-    """Returns the files of a package that have changed. Where there is only bytecode, none has."""
+    """Returns the files whose code has changed. Missing files, as in a bytecode installation, count as unchanged."""
     return [name for name, digests in recorded().items() if _has_changed(package / name, *digests)]
 
 
@@ -46,7 +46,7 @@ def digest_of_tree(code: bytes) -> str:
 def _plain(node: Any) -> Any:
     """Returns a syntax tree as lists, without empty fields, which differ between versions of Python."""
     if isinstance(node, list):
-        # A constant that stands alone, such as a docstring, has no effect.
+        # An expression that is only a constant, such as a docstring, has no effect.
         return [
             _plain(each) for each in node if not (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))
         ]

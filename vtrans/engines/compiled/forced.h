@@ -1,4 +1,4 @@
-// The forced pass: the log-probabilities of given targets, and the attention that aligns them.
+// The forced pass: the log-probabilities of existing targets, and the attention that aligns them.
 //
 // Legend: S source length, T target length.
 
@@ -8,14 +8,14 @@
 
 namespace vtrans {
 
-// `Pairs` of forced.py. Sources are concatenated, and so are targets, and what the decoder is fed: BOS, followed by a
-// target without its last subword. The attention that aligns is the mean over some layers and their first heads.
+// `Pairs` of forced.py. Sources and targets are concatenated, and so are the decoder's inputs: BOS, followed by a
+// target without its last subword. The aligning attention is the mean over some layers and their first heads.
 struct Pairs {
     const int64_t *sources, *source_lengths, *targets, *fed, *target_lengths;
     int32_t count, first_layer, end_layer, heads;
 };
 
-// The rows that are computed together: enough to use a weight often, and few enough to stay in the cache.
+// Rows computed together: enough to reuse each weight often, and few enough to stay in the cache.
 constexpr int FORCED_ROWS = 256;
 
 struct ForcedPass {
@@ -24,7 +24,7 @@ struct ForcedPass {
     const float *src_positions, *tgt_positions;
     float* logprobs;   // [T] of each pair
     float* attention;  // [T, S] of each pair, or null
-    std::vector<int64_t> sources{0}, targets{0}, weights{0};  // where those of each pair begin
+    std::vector<int64_t> sources{0}, targets{0}, weights{0};  // where each pair begins
 
     ForcedPass(const Model& model, const Pairs& pairs, const float* src_positions, const float* tgt_positions,
                float* logprobs, float* attention)
@@ -37,7 +37,7 @@ struct ForcedPass {
         }
     }
 
-    // Computes all pairs. Threads divide them.
+    // Computes all pairs, divided among threads.
     void run(int most_threads) {
         int T = threads_for(targets.back(), pairs.count, std::max(1, most_threads));
         in_threads(T, [&](int t) {

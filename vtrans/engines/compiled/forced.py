@@ -1,8 +1,8 @@
-"""Forced decoding with compiled code: the log-probabilities of given translations and the attention that aligns them,
-which engines/forced.py and engines/cross_attention.py compute with torch.
+"""Forced decoding with compiled code: the log-probabilities and aligning attention of existing translations, which
+engines/forced.py and engines/cross_attention.py compute with torch.
 
-A pass computes all positions of a pair at once. Threads divide the pairs and do not change the result. The vocabulary
-is the whole one, also with a shortlist.
+A pass computes all positions of a pair at once. Threads divide the pairs and do not change the result. The whole
+vocabulary is used, even with a shortlist.
 
 Legend: S source length with EOS, T target length.
 """
@@ -23,7 +23,7 @@ from vtrans.text.vocabulary import BOS_ID, EOS_ID
 
 Floats = NDArray[np.float32]
 
-# Subwords of a call, at least, if there are as many: enough for the threads, and few enough to be interrupted soon.
+# Minimum number of subwords per call, except the last: enough for the threads, and few enough to interrupt soon.
 SUBWORDS = 4096
 
 
@@ -37,15 +37,15 @@ class Pairs(ctypes.Structure):
 
 
 def token_logprobs(decoder: CompiledDecoder, pairs: Sequence[SubwordPair], threads: int) -> Iterator[Floats]:
-    """Yields, for each pair, the natural log-probability of each subword of its target given those before it [T]."""
+    """Yields, for each pair, the natural log-probability of each target subword given the preceding ones [T]."""
     for some in _parts(pairs):
         found = _pass(decoder, some, threads, attention=False)[0]
         yield from np.split(found, np.cumsum([len(target) for _, target in some[:-1]]))
 
 
 def mean_attention(decoder: CompiledDecoder, pairs: Sequence[SubwordPair], threads: int) -> Iterator[Floats]:
-    """Yields, for each pair, the attention [T, S] that aligns each subword of the target, as
-    `attention.mean_attention`."""
+    """Yields, for each pair, the attention [T, S] that aligns each target subword, like
+    `cross_attention.mean_attention`."""
     config = decoder.config
     for some in _parts(pairs):
         weights, at = _pass(decoder, some, threads, attention=True)[1], 0
@@ -55,13 +55,13 @@ def mean_attention(decoder: CompiledDecoder, pairs: Sequence[SubwordPair], threa
             at += T * S
             if not config.source_eos:  # EOS is not attended to
                 predicting_TS = np.pad(predicting_TS, ((0, 0), (0, 1)))
-            # With a head that aligns words, the position that is fed the subword counts, except for the last one.
+            # With a head that aligns words, use the position that is fed the subword, except for the last subword.
             fed_TS = np.concatenate((predicting_TS[1:], predicting_TS[-1:]))
             yield fed_TS if config.alignment_layer else predicting_TS
 
 
 def _parts(pairs: Sequence[SubwordPair]) -> Iterator[Sequence[SubwordPair]]:
-    """Yields the pairs in order, as many at a time as have SUBWORDS."""
+    """Yields the pairs in order, in parts of about SUBWORDS subwords."""
     begin = size = 0
     for end, (source, target) in enumerate(pairs, 1):
         size += len(source) + len(target)
@@ -73,7 +73,7 @@ def _parts(pairs: Sequence[SubwordPair]) -> Iterator[Sequence[SubwordPair]]:
 def _pass(
     decoder: CompiledDecoder, pairs: Sequence[SubwordPair], threads: int, *, attention: bool
 ) -> tuple[Floats, Floats]:
-    """Returns the log-probabilities of all targets, and on request their attention, both concatenated."""
+    """Returns the concatenated log-probabilities of all targets and, with `attention`, their concatenated attention."""
     config = decoder.config
     eos = (EOS_ID,) if config.source_eos else ()
     sources, targets = [(*source, *eos) for source, _ in pairs], [target for _, target in pairs]

@@ -14,7 +14,7 @@ namespace vtrans {
 
 using Shared = std::shared_ptr<const Linear>;
 
-// Some subwords, whose ids increase, and the projection to them. Both are padded; padding is never predicted.
+// Subwords in increasing order of id, and the projection to them. Both are padded; padding is never predicted.
 struct Listed {
     std::vector<int64_t> ids;
     Linear projection;
@@ -22,14 +22,14 @@ struct Listed {
     int width() const { return int(ids.size()); }
 };
 
-// The layers of an encoder and of a decoder-only model have no cross-attention. With an SSRU, `zf` replaces `qkv` and
-// `out`.
+// A layer. Encoder layers and layers of decoder-only models have no cross-attention. In an SSRU layer, `zf` replaces
+// `qkv` and `out`.
 struct Layer {
     Shared zf, qkv, out, query, kv, cross_out, inner, outer;
     Norm self_norm, cross_norm, feed_forward_norm;
 };
 
-// `Sizes` of decoder.py.
+// `Sizes` of weights.py.
 struct Sizes {
     int32_t width, feed_forward, heads, vocabulary, pad_id, encoder_layers, decoder_layers, activation,
         precision;
@@ -37,8 +37,8 @@ struct Sizes {
     float epsilon, embedding_scale;
 };
 
-// The weights, from tensors in the order of decoder.py. It copies those of products, a shared one once, and refers to
-// the others. All sentences list the `common` subwords; without a shortlist, these are the whole vocabulary.
+// The weights, from tensors in the order of weights.py. Weights of products are copied, a shared one once; the others
+// are referenced. All sentences allow the `common` subwords; without a shortlist, these are the whole vocabulary.
 struct Model {
     Sizes sizes;
     const float *src_embedding, *tgt_embedding;
@@ -47,7 +47,7 @@ struct Model {
     const float *rows, *bias;  // of the projection
     std::unique_ptr<const Listed> common;
 
-    // The whole vocabulary. With a shortlist, it is made when it is needed first.
+    // The whole vocabulary. With a shortlist, its projection is made on first use.
     const Listed& whole() const {
         if (!shortlist) return *common;
         std::call_once(needed, [&] { made = listed_here(all_ids()); });

@@ -1,5 +1,5 @@
-// The plain beam search, for plain_search.py: beam.py defines it. Neither groups nor phrases are possible, and no rules
-// but those that forbid some tokens or determine the first ones of all hypotheses.
+// The plain beam search for plain_search.py, as defined in beam.py: without groups or phrases. Its only rules forbid
+// some tokens or determine the first tokens of all hypotheses.
 //
 // Legend: B places of sentences in the batch, K rows of a sentence, m best tokens of a row.
 
@@ -16,7 +16,7 @@ enum Stop { COUNT, CURRENT, EXHAUSTIVE, SHRINK };
 // `Request` of plain_search.py, whose arrays outlive the search.
 struct Request {
     double alpha;
-    const int64_t *suppressed, *begin;  // `begin` has the first tokens of all hypotheses, which cost nothing
+    const int64_t *suppressed, *begin;  // `begin`: the first tokens of all hypotheses, with log-probability 0
     int32_t suppressed_count, begin_count, beam, nbest, stop, by_length, min_length, bos, eos;
 };
 
@@ -27,21 +27,21 @@ struct Node {
     int parent;
 };
 
-// `Ending` of plain_search.py: a hypothesis that is not extended any more.
+// `Ending` of plain_search.py: a hypothesis that is no longer extended.
 struct Ending {
     double score, logprob;
     int32_t length, node, finished;  // the number of its tokens without EOS, and the last of them
     float eos_logprob;
 };
 
-// A row that is extended: the sum of its log-probabilities, and its last token.
+// A live row: its summed log-probability and its last token.
 struct LiveRow {
     double sum;
     int64_t token;
     int node;
 };
 
-// A row with one more token.
+// A candidate extension of a row by one token.
 struct Extension {
     double sum;
     float logprob;
@@ -49,7 +49,7 @@ struct Extension {
     int64_t token;
 };
 
-// The search of one sentence. Its live rows are the first ones, best first.
+// The search of one sentence. Its first rows are live, best first.
 class SentenceSearch {
   public:
     std::vector<LiveRow> live;
@@ -59,14 +59,14 @@ class SentenceSearch {
         : live{{0.0, request.bos, -1}},  // all rows are BOS, so only one of them is extended
           request(request), limit(limit), K(request.beam) {}
 
-    // The best tokens of a row that a step needs. Greedy search ends with EOS, so it needs the best one only.
+    // The number of best tokens per row that a step needs. Greedy search needs only one: it ends at EOS.
     int read() const {
         int needed = K == 1 && request.stop != EXHAUSTIVE ? 1 : K + 1;
         return needed + request.suppressed_count + (age < request.min_length);
     }
 
-    // Takes a step with the best `m` tokens of each live row, [live rows, m]. Writes the old row that each of the K rows
-    // continues. Returns whether the search is finished.
+    // Takes a step, given the best `m` tokens of each live row [live rows, m]. Writes the old row that each of the K
+    // rows continues. Returns whether the search is finished.
     bool advance(const int64_t* ids, const float* logprobs, int m, int64_t* parents) {
         size_t count = rank(ids, logprobs, m);
         std::vector<LiveRow> next;
@@ -84,7 +84,7 @@ class SentenceSearch {
             end({live[0]}, false);
             return true;
         }
-        std::fill(parents + next.size(), parents + K, parents[0]);  // rows that are not live continue any
+        std::fill(parents + next.size(), parents + K, parents[0]);  // any parent does for rows that are not live
         live = std::move(next);
         age++;
         if (age < limit && !decided()) return false;
@@ -92,8 +92,8 @@ class SentenceSearch {
         return true;
     }
 
-    // Writes the results of a finished search, best first, and for each the tokens and their log-probabilities, that of
-    // EOS included, `paths` [results, 2, limit]. Returns their number.
+    // Writes the results of a finished search, best first, and their tokens and log-probabilities, including EOS, to
+    // `paths` [results, 2, limit]. Returns the number of results.
     int report(Ending* results, double* paths) const {
         std::copy(endings.begin(), endings.end(), results);
         for (const Ending& ending : endings) {
@@ -119,7 +119,7 @@ class SentenceSearch {
         return std::find(request.suppressed, end, token) == end;
     }
 
-    // Ranks the extensions, and returns how many of them the step may choose from.
+    // Ranks the extensions, and returns from how many of them the step may choose.
     size_t rank(const int64_t* ids, const float* logprobs, int m) {
         ranked.clear();
         if (age < request.begin_count) {  // the only row so far
@@ -148,7 +148,7 @@ class SentenceSearch {
         if (endings.size() > kept) endings.pop_back();
     }
 
-    // Whether no further step changes the result.
+    // Whether no later step can change the result.
     bool decided() const {
         double top = live[0].sum;
         if (ended >= K && request.stop == COUNT) return true;
@@ -158,7 +158,7 @@ class SentenceSearch {
         return bound <= endings[request.nbest - 1].score;
     }
 
-    // Ends the search with these rows, which are results, too, if they are `at_limit` and the search is Marian's.
+    // Ends the search with these rows, which are also results if they are `at_limit` and the search is Marian's.
     void end(const std::vector<LiveRow>& rows, bool at_limit) {
         if (int(endings.size()) > request.nbest) endings.resize(request.nbest);
         size_t more = at_limit && request.stop == SHRINK ? rows.size() : endings.empty();
@@ -169,7 +169,7 @@ class SentenceSearch {
     }
 };
 
-// The searches of the sentences of a batch.
+// The searches of all sentences in a batch.
 class PlainSearch {
   public:
     PlainSearch(Batch& batch, const Request& request) : batch(batch), request(request) {}
@@ -181,7 +181,7 @@ class PlainSearch {
                 searches.try_emplace(sentence.get(), request, int(*limits++));
     }
 
-    // Removes a sentence whose search is finished, and writes the results as SentenceSearch::report.
+    // Removes a finished sentence and writes its results; see SentenceSearch::report.
     int leave(int b, Ending* results, double* paths) {
         int count = searches.at(batch.places[b].get()).report(results, paths);
         searches.erase(batch.places[b].get());
@@ -189,7 +189,7 @@ class PlainSearch {
         return count;
     }
 
-    // Advances all sentences by one token, and writes which of them are finished, `finished` [B]. Returns false if a
+    // Advances all sentences by one token, and writes to `finished` [B] which of them are finished. Returns false if a
     // log-probability is NaN.
     bool step(const float* positions, char* finished) {
         int K = request.beam, m = 1;

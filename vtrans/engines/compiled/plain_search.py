@@ -1,7 +1,7 @@
-"""The plain search in compiled code: beam search by one model without phrases and groups, and with no rules but those
-that forbid some tokens or determine the first ones of all sentences.
+"""The plain search in compiled code: beam search with one model, without phrases or groups. Its only rules forbid some
+tokens or determine the first tokens of all sentences.
 
-It finds what search/beam.py finds, which is the definition.
+Its results equal those of search/beam.py, which defines the search.
 
 Legend: B places of sentences in the batch, T tokens.
 """
@@ -22,8 +22,8 @@ from vtrans.search.loop import Hypothesis, SearchBatch, SearchTask, run
 from vtrans.search.rules import Begin, MinimumLength, Suppressed
 
 STOPS = ("count", "current", "exhaustive", "shrink")
-# Source tokens of a batch for each thread, at most: what a step computes then stays in the cache. They do not change
-# the result.
+# Maximum number of source tokens per thread in a batch, so that a step's values stay in the processor's cache. Does not
+# change the result.
 THREAD_TOKENS = 500
 
 
@@ -49,7 +49,7 @@ class Ending(ctypes.Structure):
 
 
 def plain_search(decoder: Decoder[Any], task: SearchTask) -> Iterator[tuple[int, list[Hypothesis]]]:
-    """As `beam_search`, which it calls for other decoders, and for other settings and rules than plain ones."""
+    """Like `beam_search`, to which it delegates for other decoders, settings and rules."""
     are_plain = all(isinstance(rule, Suppressed | MinimumLength | Begin) for rule in task.rules.common)
     if isinstance(decoder, CompiledDecoder) and are_plain and not task.rules.own and task.config.beam_groups == 1:
         return run(_PlainBatch(decoder, task))
@@ -57,7 +57,7 @@ def plain_search(decoder: Decoder[Any], task: SearchTask) -> Iterator[tuple[int,
 
 
 class _PlainBatch(SearchBatch):
-    """The sentences of a plain search, whose steps are calls of the compiled code."""
+    """A batch of the plain search, whose steps are calls of the compiled code."""
 
     pointer: int | None = None
 
@@ -75,7 +75,7 @@ class _PlainBatch(SearchBatch):
                 begin += rule.tokens
             elif isinstance(rule, MinimumLength):
                 min_length = max(min_length, rule.steps)
-        self.request = Request(  # the search refers to its arrays
+        self.request = Request(  # the compiled search keeps pointers to its arrays
             alpha=config.alpha,
             suppressed=(ctypes.c_int64 * len(suppressed))(*suppressed),
             begin=(ctypes.c_int64 * len(begin))(*begin),

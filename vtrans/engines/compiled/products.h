@@ -37,7 +37,7 @@ typedef uint16_t Halves __attribute__((vector_size(2 * LANES), aligned(2), may_a
 
 constexpr float INFINITE = std::numeric_limits<float>::infinity();
 
-// Memory that begins with a cache line, so that no vector register is filled from two. It makes greedy search 7% faster.
+// Memory aligned to a cache line, so that no vector load crosses two. Makes greedy search 7% faster.
 template <class Number>
 struct Aligned : std::allocator<Number> {
     template <class Other>
@@ -54,7 +54,7 @@ template <class Number>
 using Numbers = std::vector<Number, Aligned<Number>>;
 using Floats = Numbers<float>;
 
-// Instructions that only some processors with AVX-512 have. GCC 9 does not know those for bfloat16.
+// Instructions that only some AVX-512 processors have. GCC 9 does not support those for bfloat16.
 #if defined(__AVX512F__)
 #if defined(__clang__) || __GNUC__ >= 11
 #define COMPILES_BFLOAT16
@@ -76,7 +76,7 @@ const bool HAS_VNNI = supports_vnni(), HAS_BFLOAT16 = supports_bfloat16();
 constexpr bool HAS_VNNI = false, HAS_BFLOAT16 = false;
 #endif
 
-// P of bfloat16 and int8.
+// P for bfloat16 and int8.
 const int HALVES_TOGETHER = HAS_BFLOAT16 ? 2 : 1;
 #if defined(__AVX2__)
 const int BYTES_TOGETHER = HAS_VNNI ? 4 : 2;
@@ -86,7 +86,7 @@ const int BYTES_TOGETHER = 1;
 
 int padded(int n, int multiple = TILE) { return (n + multiple - 1) / multiple * multiple; }
 
-// Calls compute(R) with the smaller of R and `count`, as a constant.
+// Calls compute(min(R, count)) with a compile-time constant.
 template <int R, class Compute>
 void with_constant(int count, Compute compute) {
     if constexpr (R > 1)
@@ -102,7 +102,7 @@ struct Span {
     float* row(int r) const { return values + size_t(r) * width; }
 };
 
-// Memory for rows of values. A product writes whole tiles, so a row is padded.
+// Memory for rows of values. Rows are padded, because a product writes whole tiles.
 struct Matrix {
     int width;
     Floats values;
@@ -115,10 +115,10 @@ struct Matrix {
     void reshape(int rows, int columns) { width = padded(columns), reserve(rows); }
 };
 
-// The order of PRECISIONS in decoder.py.
+// In the order of PRECISIONS in weights.py.
 enum Precision { FLOAT32, BFLOAT16, INT8 };
 
-constexpr int STEPS = 127;  // of int8, on each side of zero
+constexpr int STEPS = 127;  // int8 steps on each side of zero
 
 // x rounded to bfloat16, ties to even.
 inline uint16_t half(float x) {
@@ -136,8 +136,8 @@ inline float single(uint16_t x) {
     return value;
 }
 
-// The size of a step of int8 for n numbers: NaN if one of them is not finite. It compares the bits of absolute values as
-// integers, which have the same order, with infinity and NaN above all others.
+// The int8 step size for n numbers, NaN if one is not finite. Compares the bits of absolute values as integers, which
+// have the same order, with infinity and NaN above all others.
 inline float step_of(const float* x, int n) {
     int32_t most = 0;
     for (int i = 0; i < n; i++) {
@@ -163,10 +163,10 @@ struct Linear {
     Floats floats;             // the weight in FLOAT32
     Numbers<uint16_t> halves;  // in BFLOAT16
     Numbers<int8_t> bytes;     // in INT8
-    Floats steps;              // INT8: of each output
+    Floats steps;              // INT8: per output
     Numbers<int32_t> shifts;   // INT8: -128 times the sum of an output's weights, because int8_tile adds 128 to x
 
-    // Outputs with which they are padded are `padding`.
+    // `padding` is the value of padded outputs.
     Linear(const float* weight_OI, const float* bias_O, int inputs, int outputs, Precision precision, float padding = 0)
         : inputs(inputs), outputs(outputs), precision(precision), bias(outputs) {
         if (bias_O) std::copy_n(bias_O, outputs, bias.begin());
@@ -199,8 +199,8 @@ struct Linear {
     }
 };
 
-// Calls compute(o, r, R) for all tiles, with R rows from r on. The weight is read from memory once, and from the cache
-// for each ROWS rows.
+// Calls compute(o, r, R) for all tiles, with R rows from r on. The weight is read from memory once, then from the cache
+// for every ROWS rows.
 template <class Compute>
 void for_tiles(const Linear& linear, int N, Compute compute) {
     for (int o = 0; o < linear.outputs; o += TILE)
@@ -215,7 +215,7 @@ inline Vector widened(const uint16_t* x) {
     return values;
 }
 
-// A tile in float32, of a weight in float32 or bfloat16.
+// Computes a tile in float32 from a weight in float32 or bfloat16.
 template <int R, class Number>
 void tile(const Number* weight, const float* bias, int inputs, const float* x, int x_width, float* y, int y_width) {
     Vector sums[R][VECTORS];
@@ -231,7 +231,7 @@ void tile(const Number* weight, const float* bias, int inputs, const float* x, i
         for (int v = 0; v < VECTORS; v++) reinterpret_cast<Vector*>(y + size_t(r) * y_width)[v] = sums[r][v];
 }
 
-// Rows that are rounded for a product; each has padded(I, P) numbers.
+// Rows rounded for a product, each of padded(I, P) numbers.
 template <class Number>
 struct Rounded {
     int width;
@@ -247,7 +247,7 @@ struct Rounded {
         for (int r = 0; r < N; r++) copy(x.row(r), inputs, row(r), round);
     }
 
-    // Stores round(value divided by the row's step, as a whole number).
+    // Stores round(value / step), rounded to an integer first, with a step per row.
     template <class Round>
     void fill_whole(Span x, int N, int inputs, int P, Round round) {
         reserve(N, inputs, P);
@@ -281,7 +281,8 @@ inline __m512i repeated(const void* x) {
     return _mm512_set1_epi32(bytes);
 }
 
-// The next two functions have the same loops. Each is compiled for other instructions, which a template cannot choose.
+// The next two functions have the same loops, but are compiled for different instruction sets, which a template cannot
+// choose.
 #if defined(COMPILES_BFLOAT16)
 // A tile in bfloat16: P = 2.
 template <int R>

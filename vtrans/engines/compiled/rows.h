@@ -1,4 +1,4 @@
-// The rows that one thread computes together: the encoder, the layers of a step and the projection. Nothing is padded.
+// Computes the rows of one thread together: the encoder, the layers of a step and the projection. Nothing is padded.
 //
 // Legend: D model width, V vocabulary, S source length, K rows of a sentence, N rows that are computed together.
 
@@ -11,26 +11,26 @@
 
 namespace vtrans {
 
-// Logits that are compared at a time in the search for the best.
+// Logits per group; the best tokens are found by the groups' maxima.
 constexpr int GROUP = 64;
-// Rows that are projected to the vocabulary at a time, so that their logits stay in the cache.
+// Rows projected to the vocabulary at a time, so that their logits stay in the cache.
 constexpr int PROJECTED_ROWS = 32;
 
 // A sentence of a batch. Reordering moves no slots: `history` lists the slots that each row attends to.
 struct Sentence {
     std::vector<Slots> self_slots, cross_slots;  // of each decoder layer
     std::vector<std::vector<int>> history;
-    std::vector<Floats> cells;  // of each row: the states of the SSRUs of all layers
+    std::vector<Floats> cells;  // per row, the SSRU states of all layers
     int position = 0;           // of the next subword
-    int live;                   // rows that a step computes, the first ones
-    std::unique_ptr<const Listed> more;  // the subwords that it lists besides the common ones; null: none
+    int live;                   // the number of rows that a step computes, from the first
+    std::unique_ptr<const Listed> more;  // the subwords it allows beyond the common ones; null: none
 
     Sentence(const Model& model, int K)
         : self_slots(model.decoder.size()), cross_slots(model.decoder.size()), history(K), live(K) {
         if (model.sizes.ssru) cells.assign(K, Floats(model.decoder.size() * model.sizes.width));
     }
 
-    // Makes room for K more slots. Slots that no row attends to are given up.
+    // Makes room for K more slots. Frees slots that no row attends to.
     void make_room(int K, int D) {
         if (self_slots[0].count + K <= self_slots[0].capacity) return;
         std::vector<int> places(self_slots[0].count, -1), kept;
@@ -44,7 +44,7 @@ struct Sentence {
     }
 };
 
-// What is projected: a row of the decoder's output, and the subwords that its sentence lists besides the common ones.
+// A row to project: the decoder's output, and the subwords that its sentence allows beyond the common ones.
 struct Output {
     const float* x;
     const Listed* more;
@@ -54,10 +54,10 @@ struct Output {
 // `end`.
 struct Recorder {
     int first, end, heads;
-    std::vector<Span> rows;  // of each row: where its weights are added, and the length of its source
+    std::vector<Span> rows;  // per row: where its weights are added, and the length of its source
 
-    // Adds the weights of a row in a layer, whose heads are `width` apart. In a decoder-only model, those for the source
-    // are followed by others.
+    // Adds the attention weights of a row in a layer, whose heads are `width` apart. In a decoder-only model, the
+    // source's weights come first, followed by the target's.
     void add(int r, int layer, const float* weights, int width) {
         if (layer < first || layer >= end) return;
         float share = 1.0f / (heads * (end - first));
@@ -66,10 +66,10 @@ struct Recorder {
     }
 };
 
-// Memory for the rows of a thread, which keeps the decoder's output of the last step.
+// The working memory of a thread, including the decoder's output of the last step.
 struct Rows {
     const Model& model;
-    const Listed& common;        // the subwords that all sentences list
+    const Listed& common;        // the subwords that all sentences allow
     const int D, K;
     Recorder* recorder = nullptr;
     Matrix x;                    // the decoder's output after a step
@@ -97,8 +97,7 @@ struct Rows {
             encode(lengths, count);
     }
 
-    // Feeds the live rows of some sentences their tokens [count, K]. The outputs of a sentence follow those of the one
-    // before.
+    // Feeds the live rows of some sentences their tokens [count, K]. The outputs are in the order of the sentences.
     void step(Sentence* const* sentences, const int64_t* const* tokens, int count, const float* positions) {
         std::vector<Chosen> chosen;
         owners.clear();
@@ -120,7 +119,7 @@ struct Rows {
         decode(chosen);
     }
 
-    // Feeds each sentence all its tokens at once; K must be 1. The outputs of a sentence follow those of the one before.
+    // Feeds each sentence all its tokens at once; K must be 1. The outputs are in the order of the sentences.
     void feed(Sentence* const* sentences, const int64_t* tokens, const int64_t* lengths, int count,
               const float* positions) {
         std::vector<Chosen> chosen;
@@ -138,8 +137,8 @@ struct Rows {
         decode(chosen);
     }
 
-    // Computes the logits of some outputs, and the largest one of each GROUP: those of the common subwords, then those
-    // of the other subwords that the row's sentence lists. Returns the logarithm of the sum of each row's exponentials.
+    // Computes the logits of some outputs, and the largest of each GROUP: first the common subwords, then the others
+    // that the row's sentence allows. Returns the log-sum-exp of each row.
     Floats project(const Output* outputs, int N) {
         int width = 0;
         for (int r = 0; r < N; r++) width = std::max(width, width_of(outputs[r]));
@@ -167,7 +166,7 @@ struct Rows {
     }
 
     // Writes the best tokens of row r and their log-probabilities, best first; equal ones are ordered by their ids. If
-    // there are too few, padding follows. `total` is the logarithm of the sum of the row's exponentials.
+    // there are too few, padding follows. `total` is the row's log-sum-exp.
     void best(int r, const Output& output, float total, int count, int64_t* tokens, float* logprobs) {
         std::fill_n(tokens, count, model.sizes.pad_id);
         std::fill_n(logprobs, count, -INFINITE);
@@ -191,7 +190,7 @@ struct Rows {
         }
     }
 
-    // The columns of a row's logits, and the token of one.
+    // The number of columns of a row's logits, and the token of a column.
     int width_of(const Output& output) const {
         return common.width() + (output.more ? output.more->width() : 0);
     }
@@ -210,13 +209,13 @@ struct Rows {
     Matrix in, out, mixed, wide;
     Scratch scratch;
     Attention attention;
-    std::vector<const float*> turns;  // of each row: its position's row, which is the caller's until the call ends
+    std::vector<const float*> turns;  // per row, its position encoding, which the caller owns
 
     Floats sorted;
 
     static int groups_of(int columns) { return (columns + GROUP - 1) / GROUP; }
 
-    // What the best `count` logits reach: the largest ones of as many groups do.
+    // A lower bound of the best `count` logits: the count-th largest maximum of a group.
     float bar_of(const float* maxima, int groups, int count) {
         if (groups < count) return -INFINITE;
         sorted.assign(maxima, maxima + groups);
@@ -260,7 +259,7 @@ struct Rows {
         }
     }
 
-    // What a decoder-only model does instead of encoding: the source takes the first slots.
+    // Replaces encoding in a decoder-only model: the source fills the first slots.
     void read_first(const int64_t* lengths, int count) {
         std::vector<Chosen> chosen;
         for (int j = 0; j < count; j++) {

@@ -1,4 +1,4 @@
-"""The weights of a model as compiled code reads them.
+"""Passes the weights and sizes of a model to compiled code.
 
 Legend: D model width.
 """
@@ -57,7 +57,7 @@ def sizes_of(weights: Weights, precision: str) -> Sizes:
 
 
 def in_order(weights: Weights) -> Iterator[Floats | None]:
-    """Yields the weights in the order in which model.h reads them; None stands for one that the model does not have."""
+    """Yields the weights in the order in which model.h reads them; None: the model lacks this weight."""
     config = weights.config
     yield from (weights["src_embedding.weight"], weights["tgt_embedding.weight"])
     for stack, depth in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
