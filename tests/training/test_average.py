@@ -207,7 +207,7 @@ def test_the_end_of_a_falling_rate_is_averaged(
     assert load_model(run.averaged).training["average_of"] == expected
 
 
-def test_a_run_without_recipe_has_that_of_its_state(run_copy: RunFolder, run_cli: Run) -> None:
+def test_a_run_without_recipe_uses_the_recipe_of_its_state(run_copy: RunFolder, run_cli: Run) -> None:
     run_copy.recipe.unlink()
     run_copy.step_file(7).write_bytes(run_copy.step_file(20).read_bytes())
     assert run_cli("average", run_copy.path).code == 0
@@ -249,7 +249,7 @@ def test_float16_halves_the_file_and_rounds_each_weight_once(tmp_path: Path, tin
         assert aliases(loaded.model).get(name) or torch.equal(weight, rounded[name].float())
 
 
-def test_the_search_is_that_of_the_newest_checkpoint(tmp_path: Path, tiny_data: DataFolder) -> None:
+def test_an_average_has_the_search_settings_of_the_newest_checkpoint(tmp_path: Path, tiny_data: DataFolder) -> None:
     for step in (1, 2, 3):
         loaded = load_model(saved(tiny_data, tmp_path / str(step), seed=step))
         search = SearchConfig(beam=step, max_length=10 * step)

@@ -71,7 +71,7 @@ def test_the_loss_adds_the_cross_entropy_between_links_and_attention(config: Mod
     assert Objective(model, 0.1, guided=0.7)(batch_of(rows, linked=False))[0].item() == plain.item()
 
 
-def test_the_gradient_reaches_what_the_attention_of_the_head_depends_on_and_nothing_else() -> None:
+def test_the_gradient_reaches_only_the_inputs_of_the_guided_head() -> None:
     config = dataclasses.replace(SMALL, tie="none", alignment_layer=LAYER)
     model = make(config)
     batch = batch_of([0, 1])
@@ -127,7 +127,7 @@ def error_rate(data: DataFolder, model: Transformer) -> float:
 DEEPER = ("model.decoder_layers=3", "train.max_steps=40")
 
 
-def test_a_guided_model_aligns_words_and_says_by_which_layer(tmp_path: Path, linked_data: DataFolder) -> None:
+def test_a_guided_model_aligns_words_and_records_the_layer(tmp_path: Path, linked_data: DataFolder) -> None:
     run = tiny_train(linked_data, tmp_path / "guided", *DEEPER, "train.guided_alignment=0.5")
     plain = tiny_train(linked_data, tmp_path / "plain", *DEEPER)
     guided = load_model(run.last).model

@@ -102,7 +102,7 @@ def fail() -> None:
     raise MemoryError("no room")
 
 
-def test_a_process_that_ends_ends_the_run_which_can_resume(tmp_path: Path, tiny_data: DataFolder) -> None:
+def test_a_process_that_dies_ends_the_run_which_can_resume(tmp_path: Path, tiny_data: DataFolder) -> None:
     settings = (*EVERY_STEP, *SHORTER, "train.ema=0.9")
     whole = tiny_train(tiny_data, tmp_path / "whole", *settings, processes=2)
     for act, step, said in (
@@ -189,7 +189,7 @@ CUDA = torch.device("cuda")
         (CPU, False, "linux", 1, True, "`compile`"),
     ],
 )
-def test_where_processes_cannot_share_memory_there_are_threads(
+def test_threads_replace_processes_that_cannot_share_memory(
     monkeypatch: pytest.MonkeyPatch,
     device: torch.device,
     gpu: bool,

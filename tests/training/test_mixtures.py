@@ -44,7 +44,7 @@ def test_corpus_weights_that_do_not_fit_the_data_are_refused(tmp_path: Path, two
             two_corpora, weights, RecipeError,
             rf"corpus_weights .*a\.en 40 pairs, b\.en \d+ pairs.*got \[{weights}\]",
         )  # fmt: skip
-    refused(two_corpora, "0.001,0", RecipeError, "leaves no pair")
+    refused(two_corpora, "0.001,0", RecipeError, "selects no pairs")
 
 
 @pytest.mark.parametrize("temperature", [1.5, 5, 1e6])

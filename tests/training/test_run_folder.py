@@ -90,7 +90,7 @@ def test_a_disk_may_lack_file_locks(tmp_path: Path, tiny_data: DataFolder, monke
     tiny_train(tiny_data, tmp_path / "run", "train.max_steps=1")
 
 
-def test_what_cannot_be_trained_leaves_no_run_folder(tmp_path: Path, tiny_data: DataFolder) -> None:
+def test_a_refused_training_leaves_no_run_folder(tmp_path: Path, tiny_data: DataFolder) -> None:
     store = tiny_data.train
     longest = max(int(store.src_lengths.max()), int(store.tgt_lengths.max())) + 1
     with pytest.raises(RecipeError, match=f"batch_tokens .*{longest}, .* {longest - 1}"):

@@ -64,7 +64,7 @@ def test_metrics_are_as_documented(tiny_run: RunFolder, tiny_data: DataFolder) -
         assert "version:" in r["signature"]
 
 
-def test_the_loss_is_told_after_the_first_update_of_each_command(tmp_path: Path, tiny_data: DataFolder) -> None:
+def test_the_loss_is_printed_after_the_first_update_of_each_command(tmp_path: Path, tiny_data: DataFolder) -> None:
     settings = (*TINY, "train.log_every=4", "train.checkpoint_every=99")
     told = heard(tiny_data, tmp_path / "run", *settings, "train.max_steps=6")
     told += heard(tiny_data, tmp_path / "run", *settings, "train.max_steps=9")
@@ -99,7 +99,7 @@ def test_marians_start_cannot_be_divided_among_processes(tiny_data: DataFolder, 
         tiny_train(tiny_data, tmp_path / "run", "model.positions=marian", "train.parallel=fsdp")
 
 
-def test_a_dry_run_says_what_training_takes_and_writes_nothing(tmp_path: Path, tiny_data: DataFolder) -> None:
+def test_a_dry_run_reports_time_and_memory_and_writes_nothing(tmp_path: Path, tiny_data: DataFolder) -> None:
     said = heard(tiny_data, tmp_path / "run", *TINY, "train.accumulate=2", dry_run=True)
     assert not (tmp_path / "run").exists()
     store = tiny_data.train

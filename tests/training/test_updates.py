@@ -25,7 +25,7 @@ def double_updates(data: DataFolder, run: Path, *overrides: str) -> Updates:
     return Updates(ready.job, ready.learner, ready.learner.objective, ready.progress)
 
 
-def test_each_update_has_masks_of_its_own(tmp_path: Path, tiny_data: DataFolder) -> None:
+def test_each_update_has_its_own_dropout_masks(tmp_path: Path, tiny_data: DataFolder) -> None:
     updates = double_updates(tiny_data, tmp_path / "run", "train.seed=3")
     seeds = []
     for _ in range(3):

@@ -110,7 +110,9 @@ def test_an_impossible_search_is_refused_before_training(tmp_path: Path, tiny_da
         ("search.max_length=6", "search.max_length=20"),
     ],
 )
-def test_other_searches_are_not_compared(run_copy: RunFolder, tiny_data: DataFolder, change: str, back: str) -> None:
+def test_scores_of_different_searches_are_not_compared(
+    run_copy: RunFolder, tiny_data: DataFolder, change: str, back: str
+) -> None:
     said = heard(tiny_data, run_copy.path, change, "train.max_steps=40", "train.keep_last=9")
     assert "`best`" in said
     bleu = {line["step"]: line["bleu"] for line in lines(run_copy) if line["kind"] == "valid"}

@@ -18,7 +18,7 @@ from vtrans.storage.tensors import TensorFile, open_tensors, write_tensors
 from vtrans.system.errors import FileError, InputError
 from vtrans.system.files import destination, overwritten
 
-ENDING = 20  # if the learning rate falls to its end, the last 1/ENDING of a training is averaged
+ENDING = 20  # if the learning rate decays to its end, only the last 1/ENDING of training is averaged
 
 
 def average(
@@ -29,20 +29,20 @@ def average(
     *,
     float16: bool = False,
 ) -> list[int]:
-    """Writes the mean of the model files to `out` and returns their steps.
+    """Writes the mean of the model files to `out` and returns their steps, sorted.
 
-    `run_step` is the last step of their run; the best checkpoints may be older. A shared weight is in a file once, so
+    `run_step` is the last step of their run; the best checkpoints may be older. A file holds a shared weight once, so
     it counts once. Each mean is computed in float64 and stored in the type of the first file, or in float16, which
-    halves the file. Peak memory is one model. The header, with the search settings, is that of the newest file, but the
-    usual length of sources is the shortest of all files: a mean is bad at long lines if one of the models saw none.
-    `progress` is called with the weights read so far, and their share of the whole.
+    halves the file. Peak memory is one model. The header, including the search settings, comes from the newest file,
+    but the usual source length is the shortest of all files: if one model saw no long lines, the mean is bad at them.
+    `progress` is called with the number of weights read so far and their share of all weights.
 
-    Raises InputError if two files differ in architecture or vocabulary, naming the difference, if `out` is a file that
-    training writes, or if a mean is too large for float16; FileError for weights that are not finite.
+    Raises InputError if two files differ in architecture or vocabulary, if `out` is a file that training writes, or if
+    a mean is too large for float16; FileError if a weight is not finite.
     """
     if not files:
         raise InputError("no checkpoints to average were given.")
-    destination(out, "model")  # before the work
+    destination(out, "model")  # fail before the work
     run = run_of(out)
     training = training_of(out)
     if (training is not None and "average_of" not in training) or (run and out.resolve() != run.averaged):
@@ -87,8 +87,8 @@ def _steps(header: dict[str, Any]) -> list[int]:
 
 
 def _check_same(files: Sequence[Path], opened: Sequence[tuple[TensorFile, dict[str, Any]]]) -> None:
-    """Raises InputError if models differ in their vocabularies, or in settings that affect their output, and FileError
-    for a file whose tensors are not those of its settings."""
+    """Raises InputError if models differ in their vocabularies or in settings that affect their output; FileError if a
+    file's tensors do not match its settings."""
     first, *others = (check_model(path, *content) for path, content in zip(files, opened, strict=True))
     for path, other in zip(files[1:], others, strict=True):
         for key, facts in keys_of(ModelConfig).items():
@@ -103,8 +103,9 @@ def _check_same(files: Sequence[Path], opened: Sequence[tuple[TensorFile, dict[s
 
 
 def usual_checkpoints(run: RunFolder, config: TrainConfig) -> list[Path]:
-    """The checkpoints that represent a run, oldest first: the newest `train.keep_last`, but only those of the last
-    twentieth of a finished training whose learning rate fell to the end. The models before that are worse."""
+    """Returns the checkpoints to average by default, oldest first: the newest `train.keep_last`. If training is
+    finished and its learning rate decayed to the end, only its last twentieth counts, because earlier models are
+    worse."""
     steps = _trained_steps(run)[-config.keep_last :]
     end = steps[-1]
     falls = config.schedule != "inverse-sqrt" and config.final_rate < 1 and config.warmup < end
@@ -119,12 +120,13 @@ def _out_of_time(run: RunFolder, config: TrainConfig) -> bool:
 
 
 def newest_checkpoints(run: RunFolder, count: int) -> list[Path]:
-    """The `count` newest checkpoints of a run, oldest first, or all of them if it has fewer."""
+    """Returns the `count` newest checkpoints of a run, oldest first, or all if there are fewer."""
     return [run.step_file(step) for step in _trained_steps(run)[-count:]]
 
 
 def best_checkpoints(run: RunFolder, count: int) -> list[Path]:
-    """The `count` best checkpoints of a run, best first, or all that are ranked if those are fewer."""
+    """Returns the `count` best checkpoints of a run, best first, or all ranked ones if there are fewer. Raises
+    FileError if there are none."""
     steps, states = _trained_steps(run), run.state_steps()
     ranked = [step for _, step in read_progress(run.state_file(states[-1]))["best"]] if states else []
     chosen = [step for step in ranked if step in steps][:count]
@@ -134,7 +136,8 @@ def best_checkpoints(run: RunFolder, count: int) -> list[Path]:
 
 
 def _trained_steps(run: RunFolder) -> list[int]:
-    """The steps of a run's checkpoints, without the untrained one of step 0. Raises FileError if there are none."""
+    """Returns the steps of a run's checkpoints, without the untrained one of step 0. Raises FileError if there are
+    none."""
     steps = [step for step in run.steps() if step > 0]
     if not run.path.is_dir():
         raise FileError(f"there is no run folder {run.path}; make one with `vtrans train`, or give model files.")

@@ -1,7 +1,6 @@
-"""The batches of training, epoch after epoch, and each rank's part of them.
+"""Training batches, epoch after epoch, and each rank's part of them.
 
-They depend only on the recipe, the data and the place where they start, so that a run can resume in the middle of an
-epoch.
+Batches depend only on the recipe, the data and the starting place, so a run can resume in the middle of an epoch.
 """
 
 from __future__ import annotations
@@ -28,20 +27,20 @@ from vtrans.system.ranks import Ranks
 from vtrans.system.seeds import derived_seed
 from vtrans.text.languages import Languages
 
-MOST_WORKERS = 8  # processes of one rank that draw pairs
+MOST_WORKERS = 8  # maximum number of processes per rank that draw pairs
 
 
 class RankBatch(NamedTuple):
     """A rank's part of a batch."""
 
     batch: Batch
-    tokens_of_all: int  # target tokens of all ranks' parts
+    tokens_of_all: int  # target tokens in all ranks' parts
     is_counted: bool
-    """False if the batch has fewer pairs than there are ranks, and this rank computes a pair only to take part."""
+    """False if the batch has fewer pairs than ranks, so that this rank computes a pair only to participate."""
 
 
 class Cursor(NamedTuple):
-    """A place between two batches. The default is the start of the first epoch."""
+    """A place in the data between two batches. The default is the start of the first epoch."""
 
     epoch: int = 1
     drawn: int = 0  # if pairs are drawn: complete windows of the epoch (data/augmentation.py)
@@ -50,20 +49,20 @@ class Cursor(NamedTuple):
 
 @dataclass(frozen=True)
 class EpochSize:
-    """The size of an epoch, estimated from `planned` of its pairs: one window if pairs are drawn, otherwise all."""
+    """The size of an epoch, estimated from `planned` pairs: one window if pairs are drawn, otherwise all."""
 
     pairs: int
     planned: int
     src_tokens: float
     tgt_tokens: float  # with EOS
     batches: float
-    padded: int  # positions of both sides, with padding
-    padding: float  # the share of padding in them
+    padded: int  # positions on both sides, including padding
+    padding: float  # the share of padding in `padded`
 
 
 class BatchLoader:
-    """Makes the batches of one rank, in main memory. The training thread copies them to the device, since not every
-    device can be used by two threads. `workers` processes draw the pairs of noise and BPE-dropout."""
+    """Makes the batches of one rank, in main memory. The training thread copies them to the device, because two threads
+    cannot use every device. `workers` processes apply noise and BPE-dropout."""
 
     def __init__(
         self, data: DataFolder, recipe: Recipe, ranks: Ranks, device: torch.device, workers: int | None = None
@@ -73,13 +72,13 @@ class BatchLoader:
         self.augmentation = _augmentation(data, recipe, self.mixture, workers or _workers(device))
 
     def make_mixture(self, data: DataFolder) -> Mixture:
-        """Returns what chooses the pairs of each epoch, by the recipe's weights of the corpora. A curriculum overrides
-        it, with a Mixture whose `pairs` is another function of the epoch."""
+        """Returns the Mixture that chooses the pairs of each epoch by the recipe's corpus weights. To define a
+        curriculum, return a Mixture whose `pairs` is another function of the epoch."""
         weights = self.config.corpus_weights or tempered(data.corpora, self.config.corpus_temperature)
         return Mixture(data.corpora, weights, self.config.seed)
 
     def batches(self, cursor: Cursor) -> Generator[tuple[Cursor, RankBatch], None, None]:
-        """Yields this rank's part of each batch after `cursor`, with the cursor after the batch. Never ends."""
+        """Yields this rank's part of each batch from `cursor` on, with the cursor after the batch. Never ends."""
         epoch, drawn, position = cursor
         with closing(self._plans(epoch, drawn)) as plans:
             for epoch, drawn, store, plan in plans:
@@ -94,7 +93,7 @@ class BatchLoader:
                 position = 0
 
     def epoch_size(self) -> EpochSize:
-        """The size of the first epoch, for all ranks together."""
+        """Returns the size of the first epoch, for all ranks together."""
         with closing(self._plans(1, 0)) as plans:
             _, _, store, plan = next(plans)
         pairs, planned = len(self.mixture), sum(map(len, plan))
@@ -108,8 +107,8 @@ class BatchLoader:
         )
 
     def _plans(self, epoch: int, drawn: int) -> Generator[tuple[int, int, TokenStore, list[Tensor]], None, None]:
-        """Yields a plan per epoch, or per window if pairs are drawn: the epoch, its complete windows, a store of pairs,
-        and the batches of that store. Never ends."""
+        """Yields a plan per epoch, or per window if pairs are drawn: the epoch, its number of complete windows, a store
+        of pairs, and the pair numbers of each batch in this store. Never ends."""
         config, store = self.config, self.store
         if self.augmentation is None:
             for number in count(epoch):
@@ -125,8 +124,8 @@ class BatchLoader:
 
 
 def _workers(device: torch.device) -> int:
-    """The number of processes that draw pairs. On a CPU only this process does, because training uses all
-    cores; with a GPU there is one process per free core of this rank."""
+    """Returns the number of processes that draw pairs. On a CPU, only this process does, because training uses all
+    cores; with a GPU, there is one process per free core of this rank."""
     if device.type == "cpu":
         return 1
     return max(1, min(MOST_WORKERS, usable_processors() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")) - 1))

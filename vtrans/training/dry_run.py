@@ -1,4 +1,4 @@
-"""A dry run: an estimate of the time and memory that training takes, from a few measured updates."""
+"""Dry runs: estimate the time and memory of training from a few measured updates."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vtrans.training.batch_loader import BatchLoader, Cursor, RankBatch
 from vtrans.training.log import planned_steps
 from vtrans.training.progress import Progress
 
-# A dry run ends after that many measured updates or that many seconds.
+# A dry run ends after this many measured updates or seconds.
 UPDATES, SECONDS = 10, 20.0
 
 
@@ -27,8 +27,8 @@ def estimate(
     update: Callable[[Sequence[RankBatch]], None],
     say: Callable[[str], None],
 ) -> None:
-    """Says how large an epoch is and what the rest of the training takes. `update` makes an update, waits for it and
-    changes `progress`."""
+    """Reports the size of an epoch and the time and memory of the remaining training. `update` makes an update, waits
+    for it and changes `progress`."""
     size = loader.epoch_size()
     planned = planned_steps(config)
     updates, left = size.batches / config.accumulate, config.max_steps - progress.step
@@ -38,7 +38,7 @@ def estimate(
         f"{size.batches:,.0f} batches, {size.padding:.1%} padding; {updates:,.1f} updates"
         + (f" (from {size.planned:,} pairs)" if size.planned < size.pairs else "")
     )
-    # The plan starts with its largest batch, which warms up the kernels and sets the peak of memory.
+    # The plan starts with its largest batch, which warms up the kernels and sets peak memory.
     positions, seconds, began = 0, 0.0, time.monotonic()
     with closing(loader.batches(Cursor())) as batches:
         for number in range(1 + UPDATES):
@@ -52,8 +52,8 @@ def estimate(
                 if loader.ranks.summed([late], loader.device)[0]:  # all ranks stop together
                     break
     each = seconds / positions * size.padded / updates
-    # On a CPU, memory grows later with validations and with kernels for more shapes: from 0.64 to 0.98 GB (4+4 layers,
-    # D 128, 60 updates of 1,024 tokens), from 1.35 to 1.5 GB (3+3 layers, D 256).
+    # On a CPU, memory later grows with validations and kernels for more shapes: from 0.64 to 0.98 GB (4+4 layers, D
+    # 128, 60 updates of 1,024 tokens), from 1.35 to 1.5 GB (3+3 layers, D 256).
     rest = " on the GPU" if is_gpu(loader.device) else "; a long run with its validations takes about 0.3 GB more"
     each_process = f" in each of {loader.ranks.world} processes" if loader.ranks.world > 1 else ""
     peak = peak_memory(loader.device) / 1e9

@@ -1,4 +1,4 @@
-"""Training messages for the user: an introduction, and a line for every few updates."""
+"""Training messages for the user: an introduction, then a line every few updates."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from vtrans.training.progress import Metrics, Progress
 
 
 def planned_steps(train: TrainConfig) -> int | None:
-    """The steps of the whole training; None if only time limits it: max_steps is then the largest that is allowed."""
+    """Returns the number of steps of the whole training; None if only time limits it, with max_steps at its maximum."""
     unlimited = train.max_minutes > 0 and train.max_steps == keys_of(TrainConfig)["max_steps"].high
     return None if unlimited else train.max_steps
 
 
 def introduce(job: Job, model: Transformer, progress: Progress, *, resumed: bool, written: bool) -> None:
-    """Prints what will be trained, with which data and on which device. `written`: whether recipe.toml is written."""
+    """Prints the model, the data, the device and the settings. `written`: whether recipe.toml is written."""
     config, train, say = job.recipe.model, job.recipe.train, job.console.info
     world, processes, count = job.ranks.world, job.ranks.processes, job.ranks.threads
     ranks = f", {world} ranks ({train.parallel})" if world > processes else ""
@@ -55,7 +55,7 @@ def introduce(job: Job, model: Transformer, progress: Progress, *, resumed: bool
             job.console.warn(sentence)
     if train.precision == "bfloat16" and emulates_bfloat16(job.device):
         job.console.warn(
-            "this processor has no instructions for bfloat16, in which training may take ten times as long as in "
+            "this processor has no bfloat16 instructions, so training may take ten times as long as in "
             "float32: set train.precision to float32"
         )
     if train.warmup > train.max_steps:
@@ -76,15 +76,15 @@ def _vocabulary(data: DataFolder) -> str:
 
 
 class Log:
-    """Tells how training proceeds, on the console and in metrics.jsonl. `rate` gives the learning rate of a step."""
+    """Reports training progress on the console and in metrics.jsonl. `rate` returns the learning rate of a step."""
 
     def __init__(self, job: Job, metrics: Metrics, progress: Progress, rate: Callable[[int], float]) -> None:
         self.job, self.metrics, self.progress, self.rate = job, metrics, progress, rate
-        self._figures = ""  # the newest
+        self._figures = ""  # the newest figures
         self.begin()
 
     def begin(self) -> None:
-        """Starts the clock by which the remaining time is estimated."""
+        """Starts the clock for estimating the remaining time."""
         self._began, self._first = time.monotonic(), self.progress.step
 
     def write(self) -> None:
@@ -98,11 +98,11 @@ class Log:
         self.progress.window = {}
 
     def show(self) -> None:
-        """Prints the same line, and writes nothing."""
+        """Prints the same line without writing a record."""
         self.job.console.info(f"step {self.progress.step:,}  left {duration(self.left)}  {self.figures}")
 
     def _record(self) -> dict[str, Any] | None:
-        """Returns the record for metrics.jsonl of the updates since the previous one; None if all were skipped."""
+        """Returns a record for metrics.jsonl of the updates since the previous record; None if all were skipped."""
         progress, window = self.progress, self.progress.window
         tokens = window.get("tgt_tokens", 0)
         if not tokens:
@@ -123,7 +123,7 @@ class Log:
 
     @property
     def figures(self) -> str:
-        """The means over the updates since the previous line; directly after it, those of that line."""
+        """The means over the updates since the previous line; directly after a line, its own means."""
         if record := self._record():
             self._figures = (
                 f"loss {record['loss']:.3f}  ppl {math.exp(min(record['nll'], 50)):.2f}  epoch {record['epoch']}  "
@@ -134,7 +134,7 @@ class Log:
 
     @property
     def left(self) -> float:
-        """The seconds of training that are left, validations included, estimated from this process's updates."""
+        """The estimated remaining seconds of training, including validations, from this process's updates."""
         progress, train = self.progress, self.job.recipe.train
         if progress.stopped_early:
             return 0.0
@@ -144,7 +144,7 @@ class Log:
 
     @property
     def share(self) -> float:
-        """The share of the training that is done, by the limit that is nearer."""
+        """The completed share of training, from 0 to 1, by the nearer of the two limits."""
         progress, train = self.progress, self.job.recipe.train
         timed = progress.seconds / (60 * train.max_minutes) if train.max_minutes else 0.0
         return min(1.0, max(timed, progress.step / train.max_steps))

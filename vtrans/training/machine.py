@@ -1,7 +1,7 @@
-"""How a run uses the machine: its processes and threads on a CPU, its kernels and its precision.
+"""Chooses the processes and threads of a run on a CPU, its kernels and its precision.
 
-Kernels and precision are those that the recipe fixes, else those of the run so far, else what `auto` means on the
-machine of rank 0. All ranks use the same.
+Kernels and precision are fixed by the recipe, else kept from the run so far, else chosen by `auto` on rank 0's machine.
+All ranks use the same.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from vtrans.system.ranks import Ranks
 from vtrans.training.optimization.job import Job
 from vtrans.training.progress import Progress
 
-TOKENS = 512  # of a batch per process; with fewer, the work that does not depend on the batch outweighs the gain
+TOKENS = 512  # minimum number of batch tokens per process; with fewer, the fixed work outweighs the gain
 
 
 def divide(
@@ -41,16 +41,16 @@ def divide(
     threads: int | None,
     compiled: bool,
 ) -> Ranks:
-    """Returns the ranks that train, and gives this process their threads. Call it before the first computation.
+    """Returns the ranks that train, and sets the threads of this process. Call this before the first computation.
 
-    By default, one process per core computes with one thread, but at most one process per TOKENS tokens of a batch and
-    per MEMORY bytes; it is a single process with several threads where this process cannot be forked. A run that is
-    resumed on a machine of the same kind keeps the numbers that it had. `processes` and `threads` are what the user
-    asks for; `threads` alone means one process. Raises InputError if several processes are not possible.
+    By default, there is one single-threaded process per core, but at most one per TOKENS tokens of a batch and per
+    MEMORY bytes. If this process cannot be forked, it uses several threads instead. A run resumed on a machine of the
+    same kind keeps its numbers. `processes` and `threads` are the user's choice; `threads` alone means one process.
+    Raises InputError if several processes are not possible.
     """
     reason, usual = _why_one(ranks, device, compiled=compiled), torch.get_num_threads()
     check_processes(processes, reason)
-    # Another thread of this program may hold a lock that a fork would wait for.
+    # Another thread may hold a lock for which a fork would wait forever.
     alone = reason or threading.active_count() > 1
     # Total, not free memory: the number of processes affects the bytes of a run.
     number = 1 if alone else default_processes(min(usual, batch_tokens // TOKENS), total_memory())
@@ -64,7 +64,7 @@ def divide(
         chosen = automatic if reason and before[0] > 1 else before
         if chosen != automatic:
             console.info(f"processes: {chosen[0]}, threads: {chosen[1]}, as in the run so far")
-    torch.set_num_threads(1 if chosen[0] > 1 else chosen[1])  # kernels are chosen with what a rank will use
+    torch.set_num_threads(1 if chosen[0] > 1 else chosen[1])  # the kernel choice sees the threads of a rank
     if chosen[0] == 1:
         return ranks
     if processes is None and chosen[0] * MEMORY > (free := available_memory()):
@@ -87,13 +87,13 @@ def _why_one(ranks: Ranks, device: torch.device, *, compiled: bool) -> str:
 
 
 def _alike(ranks: Ranks, device: torch.device, saved: Progress) -> bool:
-    """Returns whether the run so far was on a machine of this kind."""
+    """Returns whether the run so far used a machine of this kind."""
     here = {"machine": platform.machine(), "ranks": ranks.world, "device": device.type}
     return all(saved.environment.get(key) == value for key, value in here.items())
 
 
 def choose_kernels(job: Job, saved: Progress | None) -> None:
-    """Makes the choice of kernels for training on a CPU. `saved` is None for a new run.
+    """Sets the kernels for training on a CPU. `saved` is None for a new run.
 
     Raises RecipeError if the recipe asks for a library that this build of torch lacks.
     """
@@ -108,8 +108,8 @@ def choose_kernels(job: Job, saved: Progress | None) -> None:
 
 
 def precision_of(device: torch.device, ranks: Ranks, saved: Progress | None) -> str:
-    """Returns the precision that `auto` stands for: that of the run so far if it was trained on such a device, else
-    that of the device of rank 0."""
+    """Returns the precision for `auto`: that of the run so far if it used this type of device, else the best for rank
+    0's device."""
     before = saved.recipe["train"]["precision"] if saved is not None and _trained_on(device, saved) else None
     return ranks.all_texts(before or automatic_precision(device))[0]
 

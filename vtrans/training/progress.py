@@ -1,4 +1,4 @@
-"""The progress of a run, apart from the weights: where it stands, which checkpoints are best, and its metrics."""
+"""The progress of a run, apart from the weights: its place in the data, its best checkpoints, and its metrics."""
 
 from __future__ import annotations
 
@@ -21,27 +21,28 @@ from vtrans.training.tensorboard import Events
 
 @dataclass
 class Progress:
-    """The state for resuming besides the weights and the optimizer's tensors; a training state stores it as JSON."""
+    """The state for resuming, apart from the weights and the optimizer's tensors. A training state stores it as
+    JSON."""
 
     data: str  # digest of the data folder
-    recipe: dict[str, dict[str, Any]]  # with every value; recipe.toml is for people, who may edit it
+    recipe: dict[str, dict[str, Any]]  # every value; recipe.toml is for users, who may edit it
     step: int = 0  # updates made
     epoch: int = 1
     drawn: int = 0  # if pairs are drawn: complete windows of this epoch (data/augmentation.py)
-    position: int = 0  # batches used of this epoch, or with BPE-dropout of the current window
+    position: int = 0  # batches used of this epoch, or of the current window if pairs are drawn
     validated: list[int] = field(default_factory=list)  # steps of the newest keep_last checkpoints
     best: list[tuple[float, int]] = field(default_factory=list)  # (quality, step), best first
     since_best: int = 0  # validations without a new best
     stopped_early: bool = False
-    seconds: float = 0.0  # of training, validations included
+    seconds: float = 0.0  # of training, including validations
     skipped: int = 0  # updates whose gradient was not finite
     skipped_in_row: int = 0  # consecutive ones up to this step
     metrics_bytes: int = 0  # length of metrics.jsonl
     window: dict[str, float] = field(default_factory=dict)  # sums since the last line of metrics.jsonl
     environment: dict[str, Any] = field(default_factory=dict)
     kernels: Kernels = field(default_factory=Kernels)
-    signature_end: str = ""  # of the scores by which `best` is ranked (validation.py)
-    init_from: dict[str, str] = field(default_factory=dict)  # the model whose weights the run started with, if any
+    signature_end: str = ""  # identifies the scores that rank `best` (validation.py)
+    init_from: dict[str, str] = field(default_factory=dict)  # the model whose weights the run started from, if any
 
     def rank(self, record: Mapping[str, Any], config: TrainConfig) -> None:
         """Ranks this step by its validation record, and sets `stopped_early` if patience has run out."""
@@ -60,8 +61,8 @@ class Progress:
         config: TrainConfig,
         signature_end: str,
     ) -> None:
-        """Ranks the existing checkpoints, `there`, again after a change of the metric or of how validation translates
-        (`signature_end` in validation.py). `records` are the lines of metrics.jsonl."""
+        """Ranks the existing checkpoints `there` again after a change of the metric or of validation's translation
+        settings (`signature_end` in validation.py). `records` are the lines of metrics.jsonl."""
         records = [record for record in records if record["kind"] == "valid"]
         if config.best_metric != "nll":
             records = [record for record in records if record["signature"].endswith(signature_end)]
@@ -70,8 +71,8 @@ class Progress:
         self.since_best = sum(r["step"] > self.best[0][1] for r in records) if self.best else 0
 
     def link_and_prune(self, run: RunFolder) -> None:
-        """Links `last` and `best`, and removes the files that are not kept. A crash may interrupt it; resuming then
-        calls it again."""
+        """Links `last` and `best`, and removes the files that are not kept. If a crash interrupts this, resuming
+        repeats it."""
         run.link(self.step, run.last)
         there = run.steps()
         best = [step for _, step in self.best if step in there]
@@ -81,7 +82,7 @@ class Progress:
 
 
 class Metrics:
-    """Writes metrics.jsonl and, with `events`, the same figures for TensorBoard."""
+    """Writes metrics.jsonl and, with `events`, the same values for TensorBoard."""
 
     def __init__(self, run: RunFolder, progress: Progress, events: Events | None) -> None:
         self.file, self.progress, self.events = run.metrics, progress, events
@@ -93,10 +94,10 @@ class Metrics:
             self.events.begin(())
 
     def resume(self, console: Console) -> None:
-        """Cuts the file back to the step that the run resumes from."""
+        """Truncates the file to the step from which the run resumes."""
         written = self.file.read_bytes() if self.file.exists() else b""
         if len(written) < self.progress.metrics_bytes:
-            console.warn(f"{self.file} is shorter than it was; its lost lines cannot be restored")
+            console.warn(f"{self.file} has become shorter; its lost lines cannot be restored")
             self.progress.metrics_bytes = written.rfind(b"\n") + 1
         with named_os_errors(self.file), self.file.open("ab") as file:
             file.truncate(self.progress.metrics_bytes)
@@ -104,7 +105,7 @@ class Metrics:
             self.events.begin(self.records())
 
     def records(self) -> list[dict[str, Any]]:
-        """The records of the run up to the step that it resumes from."""
+        """Returns the records of the run up to the step from which it resumes."""
         written = self.file.read_bytes() if self.file.exists() else b""
         return list(records_of(written[: self.progress.metrics_bytes], self.file))
 
@@ -123,8 +124,8 @@ class Metrics:
 
 
 def records_of(written: bytes, path: Path) -> Iterator[dict[str, Any]]:
-    """Yields the records in the content of the metrics.jsonl at `path`. An unfinished last line is left out. Raises
-    FileError for a line that is not a record."""
+    """Yields the records in `written`, the content of the metrics.jsonl at `path`, without an incomplete last line.
+    Raises FileError for a line that is not a record."""
     for number, line in enumerate(written.split(b"\n")[:-1], 1):
         try:
             record = json.loads(line)
@@ -140,13 +141,13 @@ def records_of(written: bytes, path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _quality(record: Mapping[str, Any], metric: str) -> float:
-    """The value of a validation record by which checkpoints are ranked; larger is better. Negative infinity, which is
-    never ranked, stands for a model whose log-probabilities were not finite."""
+    """Returns the value of a validation record that ranks checkpoints; larger is better. Negative infinity means that
+    the log-probabilities were not finite; such a checkpoint is never ranked."""
     if record["nll"] is None:
         return -math.inf
     return -record["nll"] if metric == "nll" else float(record[metric])
 
 
 def _ranked(entries: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
-    """The pairs of (quality, step) with a finite quality, best first, and the earlier of two equal ones first."""
+    """Returns the (quality, step) pairs with a finite quality, best first; of equal ones, the earlier first."""
     return sorted((e for e in entries if math.isfinite(e[0])), key=lambda entry: (-entry[0], entry[1]))

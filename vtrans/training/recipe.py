@@ -1,8 +1,8 @@
-"""Recipes: reading and writing them, and settling the recipe of a run.
+"""Recipes: reads and writes them, and determines the recipe of a run.
 
-A recipe is a TOML file with the sections [model], [train] and [search]; config/ declares the keys. `load_recipe`
-reads one and applies overrides. A run begins with the recipe that `requested_recipe` returns, `resolved` decides what
-the recipe leaves open, and `refuse_changes` compares the result with the recipe of the run so far.
+A recipe is a TOML file with the sections [model], [train] and [search]; config/ declares the keys. `load_recipe` reads
+one and applies overrides. For a run, `requested_recipe` finds the recipe, `resolved` replaces `auto`, and
+`refuse_changes` compares the result with the recipe of the run so far.
 """
 
 from __future__ import annotations
@@ -42,12 +42,13 @@ Values = Mapping[str, Mapping[str, Any]]
 
 
 def recipe_names() -> list[str]:
-    """The names of the shipped recipes, sorted."""
+    """Returns the names of the shipped recipes, sorted."""
     return sorted(f.name.removesuffix(".toml") for f in shipped().iterdir() if f.name.endswith(".toml"))
 
 
 def load_recipe(name: str = DEFAULT_RECIPE, overrides: Iterable[str] = ()) -> Recipe:
-    """The recipe of that name, or of that file if it ends in .toml or has a slash, with `section.key=value` overrides.
+    """Returns a shipped recipe, or the one in the file `name` if it ends in .toml or contains a slash, with
+    `section.key=value` overrides.
 
     Raises RecipeError for an unknown name, key or value, and InputError for a file that cannot be read.
     """
@@ -78,7 +79,7 @@ def load_recipe(name: str = DEFAULT_RECIPE, overrides: Iterable[str] = ()) -> Re
 
 
 def recipe_toml(recipe: Recipe) -> str:
-    """The recipe as TOML, with a comment that explains each value. `load_recipe` reads an equal recipe back."""
+    """Returns the recipe as TOML, with a comment that explains each value. `load_recipe` reads it back unchanged."""
     lines: list[str] = []
     for name in SECTIONS:
         section = getattr(recipe, name)
@@ -96,14 +97,14 @@ def recorded_sections(recipe: Recipe) -> dict[str, dict[str, Any]]:
 
 
 def with_overrides(recipe: Recipe, overrides: Iterable[str], where: str) -> Recipe:
-    """The recipe with values replaced, each written `section.key=value`. Raises RecipeError for a wrong one."""
+    """Returns the recipe with overrides of the form `section.key=value`. Raises RecipeError for an invalid one."""
     for override in overrides:
         recipe = _merged(recipe, _parse_override(override), " ".join(override.split()))
     return check_together(recipe, where)
 
 
 def _merged(recipe: Recipe, table: Mapping[str, Any], where: str) -> Recipe:
-    """The recipe, with the values of a TOML table in place of its own."""
+    """Returns the recipe with its values replaced by the ones in a TOML table."""
     for section, values in table.items():
         if section not in SECTIONS:
             raise RecipeError(f"{where}: unknown section [{section}]; {nearest(section, SECTIONS)}")
@@ -117,7 +118,7 @@ def _merged(recipe: Recipe, table: Mapping[str, Any], where: str) -> Recipe:
 
 
 def _parse_override(text: str) -> dict[str, dict[str, Any]]:
-    """`model.d_model=256` as a table. A value that is not TOML is taken as a string."""
+    """Returns an override such as `model.d_model=256` as a table. A value that is not TOML is a string."""
     path, equals, raw = text.partition("=")
     section, dot, key = path.strip().partition(".")
     if not equals or not dot:
@@ -126,7 +127,7 @@ def _parse_override(text: str) -> dict[str, dict[str, Any]]:
         parsed = tomllib.loads(f"value = {raw}")
     except (ValueError, RecursionError):
         parsed = {}
-    # A line break in `raw` could start a second key, which would be lost.
+    # A line break in `raw` could start a second key, which would be dropped silently.
     value = parsed["value"] if len(parsed) == 1 else raw.strip()
     return {section: {key: value}}
 
@@ -135,13 +136,13 @@ def _parse_override(text: str) -> dict[str, dict[str, Any]]:
 
 
 def recorded_recipe(before: Values, where: str) -> Recipe:
-    """The recipe that a training state records."""
+    """Returns the recipe recorded in a training state."""
     return _merged(Recipe(), before, where)
 
 
 def recipe_of_model(path: Path, *, joint: bool) -> Recipe:
-    """The default recipe with the architecture and the search of a model file, with which training starts. It names no
-    code, which a recipe of the user's must do."""
+    """Returns the default recipe with the architecture and search settings of a model file to start from. A
+    user-defined network is not kept: only a recipe can name its code."""
     with open_tensors(path, "model") as (_, header):
         model, search = section_of(ModelConfig, header, "model", path), section_of(SearchConfig, header, "search", path)
     model = dataclasses.replace(model, network=ModelConfig.network)
@@ -150,7 +151,7 @@ def recipe_of_model(path: Path, *, joint: bool) -> Recipe:
 
 
 def recipe_of_run(run: RunFolder) -> Recipe | None:
-    """The recipe of a run: its recipe.toml, else the one in its newest training state, else None."""
+    """Returns the recipe of a run: its recipe.toml, else the one in its newest training state, else None."""
     if run.recipe.exists():
         return load_recipe(str(run.recipe))
     steps = run.state_steps()
@@ -166,8 +167,8 @@ def requested_recipe(
     fresh: bool,
     base: Callable[[], Recipe] | None = None,
 ) -> Recipe:
-    """The recipe that the user asks for: the one named, else the run's recipe.toml, else the one in its state `before`,
-    else `base`, else the default."""
+    """Returns the recipe that the user asks for: the first that exists of the named one, the run's recipe.toml, the one
+    in its state `before`, `base` and the default."""
     if name is None and run.recipe.exists() and not fresh:
         name = str(run.recipe)
     if name is None and before:
@@ -178,8 +179,8 @@ def requested_recipe(
 
 
 def resolved(recipe: Recipe, *, joint: bool, precision: str, metric: str) -> Recipe:
-    """The recipe with `auto` resolved for this kind of vocabulary; `precision` and `metric` are what it stands for in
-    training."""
+    """Returns the recipe with `auto` resolved for this kind of vocabulary; `precision` and `metric` are its meaning in
+    [train]."""
     if recipe.train.precision != "auto":
         precision = recipe.train.precision
     layer = recipe.model.alignment_layer
@@ -197,8 +198,8 @@ def resolved(recipe: Recipe, *, joint: bool, precision: str, metric: str) -> Rec
 
 
 def changes(before: Values, asked: Recipe) -> dict[tuple[str, str], str]:
-    """The sections and keys in which `asked` differs from the values of a run, `before`, each with a text that shows
-    both values. Keys that the run does not record had their defaults."""
+    """Returns the (section, key) pairs in which `asked` differs from a run's values `before`, each with a text that
+    shows both values. Keys that the run does not record had their defaults."""
     recorded = recorded_recipe(before, "the recipe of the run")
     return {
         (section, key): f"{section}.{key} {toml_value(old)} -> {toml_value(new)}"
@@ -209,7 +210,7 @@ def changes(before: Values, asked: Recipe) -> dict[tuple[str, str], str]:
 
 
 def refuse_changes(run: RunFolder, before: Values, recipe: Recipe) -> None:
-    """Raises InputError if the recipe changes what must stay the same on resume; the error lists every such change."""
+    """Raises InputError if the recipe changes a value that must stay the same on resume; lists every such change."""
     forbidden = [
         text
         for (section, key), text in changes(before, recipe).items()
@@ -223,17 +224,17 @@ def refuse_changes(run: RunFolder, before: Values, recipe: Recipe) -> None:
 
 
 def finished_recipe(recorded: Recipe, asked: Recipe) -> Recipe:
-    """The recipe of a finished run: what its models were trained with, plus the settings of `asked` that say when it
-    is finished and whether TensorBoard shows it."""
+    """Returns the recipe for a finished run: its recorded values, with the limits of training and the TensorBoard
+    setting taken from `asked`."""
     taken = {key: getattr(asked.train, key) for key in ("max_steps", "max_minutes", "patience", "tensorboard")}
     return dataclasses.replace(recorded, train=dataclasses.replace(recorded.train, **taken))
 
 
 def recipe_to_write(run: RunFolder, before: Values, recipe: Recipe) -> bytes | None:
-    """The new content of recipe.toml, or None if the file already has every key and says the same.
+    """Returns the new content of recipe.toml, or None if the file already has every key with the same value.
 
-    Training replaces only a recipe.toml that it wrote itself: one that has every key and no line that is only a
-    comment. Raises InputError for any other file.
+    Training replaces only a recipe.toml that it wrote itself, which has every key and no comment lines. Raises
+    InputError for any other file.
     """
     text = recipe_toml(recipe).encode()
     try:
@@ -263,7 +264,7 @@ def recipe_to_write(run: RunFolder, before: Values, recipe: Recipe) -> bytes | N
 
 
 def check_data(data: DataFolder, recipe: Recipe) -> None:
-    """Raises InputError if the recipe cannot train on this data. It writes nothing."""
+    """Raises InputError if the recipe cannot be trained on this data. Writes nothing."""
     for store, what in ((data.train, "training"), (data.valid, "validation")):
         if not len(store):
             raise InputError(f"{data.path} has no {what} pairs; prepare it again with {what} text.")
@@ -312,5 +313,5 @@ def _check_weights(data: DataFolder, train: TrainConfig) -> None:
         )
     if not len(Mixture(sizes, weights)):
         raise RecipeError(
-            f"train.corpus_weights = {toml_value(weights)} leaves no pair of {data.path}; use larger weights."
+            f"train.corpus_weights = {toml_value(weights)} selects no pairs of {data.path}; use larger weights."
         )

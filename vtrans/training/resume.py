@@ -1,4 +1,4 @@
-"""Saving a run so that it can be resumed, and resuming it.
+"""Saves and restores runs.
 
 `save` writes a checkpoint: the model file and the training state, which holds the optimizer's tensors and the
 `Progress`. `newest_progress` finds the newest complete pair, and `restore` loads it.
@@ -28,11 +28,11 @@ from vtrans.training.validation import signature_end
 
 
 def save(job: Job, learner: Learner, progress: Progress) -> None:
-    """Writes the model and the training state of this step, on rank 0; all ranks must call it. At every moment this
-    pair or an older one is complete.
+    """Writes the model and the training state of this step, on rank 0; all ranks must call this. At any moment, this
+    pair of files or an older one is complete.
 
-    Raises VtransError, and writes nothing, if a weight is not finite, because no run can resume from that, or if the
-    data has changed.
+    Raises VtransError, and writes nothing, if a weight is not finite, from which no run could resume, or if the data
+    has changed.
     """
     data, run = job.data, job.run
     data.check_unchanged()
@@ -52,14 +52,14 @@ def save(job: Job, learner: Learner, progress: Progress) -> None:
 
 def _check_finite(job: Job, learner: Learner, step: int) -> None:
     finite = torch.stack([weight.isfinite().all() for weight in learner.parameters.values()])
-    spoilt = (~finite).float().tolist()  # one wait for the device, not one per weight
+    spoilt = (~finite).float().tolist()  # synchronises the device once, not per weight
     for name, ranks in zip(learner.parameters, job.ranks.summed(spoilt, job.device), strict=True):
         if ranks:
             raise diverged(job.run, f"after step {step:,} {name} has values that are not finite (NaN or infinity)")
 
 
 def diverged(run: RunFolder, what: str) -> VtransError:
-    """The error for a training that has diverged, which names the last checkpoint."""
+    """Returns the error for diverged training; names the last checkpoint."""
     return VtransError(
         f"{what}; train again with a lower learning rate, a longer warm-up or train.clip_norm = 1.0, or start another "
         f"run with the last checkpoint, which is good, as `init_from` ({run.step_file(max(run.steps(), default=0))})."
@@ -67,9 +67,9 @@ def diverged(run: RunFolder, what: str) -> VtransError:
 
 
 def save_progress(job: Job, learner: Learner, progress: Progress) -> None:
-    """Writes the training state of this step, whose model is saved. Then links `last` and `best`. All ranks must call
-    it, and rank 0 writes."""
-    # If the model file has the moving average, the state has the weights themselves.
+    """Writes the training state of this step, whose model is already saved, then links `last` and `best`. All ranks
+    must call this; rank 0 writes."""
+    # If the model file holds the moving average, the state holds the weights themselves.
     state = state_of(learner.optimizer, learner.parameters, with_weights=learner.average is not None)
     tensors = learner.parallel.gathered(state)
     if job.leads:
@@ -78,7 +78,8 @@ def save_progress(job: Job, learner: Learner, progress: Progress) -> None:
 
 
 def newest_progress(run: RunFolder) -> Progress | None:
-    """The progress in the newest training state whose model file is complete; None for a folder without a run."""
+    """Returns the progress in the newest training state whose model file is complete; None for a folder without a run.
+    Raises FileError if no state is complete or if another version wrote it."""
     reason = ""
     for step in reversed(run.state_steps()):
         try:
@@ -96,7 +97,7 @@ def newest_progress(run: RunFolder) -> Progress | None:
                 f"{run.state_file(step)} was written by another version of vtrans; resume with that version, "
                 "choose another run folder, or start over with `fresh`."
             ) from None
-    # A crash in the first moment of a run leaves only the model of step 0.
+    # A crash at the start of a run leaves only the model of step 0.
     if run.state_steps() or max(run.steps(), default=0) > 0:
         raise FileError(
             f"{run.path} holds a run, but no complete training state to resume from{reason}; "
@@ -106,8 +107,8 @@ def newest_progress(run: RunFolder) -> Progress | None:
 
 
 def restore(job: Job, learner: Learner, progress: Progress, metrics: Metrics) -> None:
-    """Restores the checkpoint that `progress` describes: optimizer and ranking. The learner was made from the
-    checkpoint's model. Warns about what differs from the environment of the run so far."""
+    """Restores the optimizer and the ranking of the checkpoint that `progress` describes; the learner already has its
+    model. Warns about differences from the run's environment so far."""
     _compare_environment(job, learner, progress.environment)
     state = read_state(job.run.state_file(progress.step), learner.model, learner.parallel.part)
     for name, parts in state.items():
@@ -125,7 +126,7 @@ def restore(job: Job, learner: Learner, progress: Progress, metrics: Metrics) ->
 
 
 def environment(job: Job, learner: Learner) -> dict[str, Any]:
-    """Returns the settings that must be equal for a resumed run to end with equal bytes."""
+    """Returns the settings that must stay equal for a run to resume bit-exactly."""
     named = (job.recipe.model.network, job.recipe.train.objective)
     code = {name: own_digest(name.rpartition(":")[0]) for name in named if ":" in name}
     own = {"trainer": learner.parts.name(), "code": code}

@@ -1,4 +1,4 @@
-"""Prepares a run for its first update: settles the recipe, builds or restores the model, prepares the run folder."""
+"""Prepares a run for its first update: determines the recipe, builds or restores the model, prepares the run folder."""
 
 from __future__ import annotations
 
@@ -50,41 +50,41 @@ from vtrans.training.warm_start import refuse_another, warm_start
 
 @dataclass(frozen=True)
 class TrainOptions:
-    """How to train, besides the data folder and the run folder."""
+    """Options of training besides the data folder and the run folder."""
 
     recipe: str | None = None
     """The name of a recipe or a TOML file; None: the run's own recipe, else the default."""
     overrides: Sequence[str] = ()
-    """Values of the recipe to replace, written `section.key=value`."""
+    """Recipe values to override, each of the form `section.key=value`."""
     fresh: bool = False
     """Remove the run in the folder and start over."""
     device: str | None = None
-    """The name of a device; None: the best that there is."""
+    """The name of a device; None: the best available."""
     processes: int | None = None
-    """Number of processes that divide each batch on a CPU. None: that of the resumed run, else chosen by `divide`
+    """Number of processes that divide each batch on a CPU. None: as in the resumed run, else chosen by `divide`
     (machine.py)."""
     threads: int | None = None
-    """Threads of each process on a CPU. If `processes` is None, training uses one process."""
+    """Threads per process on a CPU. If given without `processes`, training uses one process."""
     init_from: Path | None = None
-    """A model file or run folder whose weights a new run starts with."""
+    """A model file or run folder from whose weights a new run starts."""
     compile: bool = False
-    """Compile the layers. Resuming is not bit-exact then."""
+    """Compile the layers. Resuming is then not bit-exact."""
     check: Callable[[ModelConfig], None] = lambda model: None
-    """Called with the architecture before training. It may raise InputError."""
+    """Called with the architecture before training; may raise InputError."""
     dry_run: bool = False
-    """Measure a few updates, say how much time and memory training takes, and write nothing."""
+    """Measure a few updates, report the time and memory that training takes, and write nothing."""
 
 
 @dataclass
 class SetUp:
-    """A run that is ready to train: nothing is written yet, and what cannot be trained has been refused."""
+    """A run that is ready to train. All checks have passed, and nothing has been written."""
 
     job: Job
     learner: Learner
     progress: Progress
     metrics: Metrics
-    saved: Progress | None  # the progress that the run resumes from, unchanged; None for a new run
-    recipe_text: bytes | None  # the new content of recipe.toml, if it has to be written
+    saved: Progress | None  # the unchanged progress from which the run resumes; None for a new run
+    recipe_text: bytes | None  # the new content of recipe.toml; None: keep the file
 
 
 def set_up(
@@ -96,7 +96,7 @@ def set_up(
     options: TrainOptions,
     parts: type[Parts] = Parts,
 ) -> SetUp:
-    """Builds a new run, or restores the one in the folder. Raises InputError for what cannot be trained or resumed."""
+    """Builds a new run, or restores the one in the folder. Raises InputError if it cannot be trained or resumed."""
     saved = None if options.fresh else newest_progress(run)
     if saved is not None and saved.data != data.digest:
         raise InputError(
@@ -138,7 +138,7 @@ def set_up(
     progress = dataclasses.replace(saved, data=data.digest) if saved is not None else Progress(data.digest, {})
     if options.init_from is not None:
         _initialise_from(options.init_from, job, model, progress, resumed=saved is not None, fresh=options.fresh)
-    if saved is not None:  # the file may hold the moving average, from which the learner goes on; `restore` follows
+    if saved is not None:  # the file may hold the moving average, with which the learner starts; `restore` follows
         load_weights(run.step_file(saved.step), model)
     learner = Learner(model, recipe.train, ranks, device, parts)
     events = Events(run.events) if recipe.train.tensorboard and job.leads else None
@@ -157,17 +157,17 @@ def set_up(
 
 
 def _recipe_of(path: Path | None, data: DataFolder) -> Callable[[], Recipe] | None:
-    """Returns what reads the recipe of a model, or None without a model."""
+    """Returns a function that reads the recipe of the model at `path`; None without a path."""
     return None if path is None else lambda: recipe_of_model(choose_model(path).file, joint=data.joint)
 
 
 def _initialise_from(
     path: Path, job: Job, model: Transformer, progress: Progress, *, resumed: bool, fresh: bool
 ) -> None:
-    """Gives the model of a new run the weights of another model. A resumed run keeps its own weights."""
+    """Copies the weights of another model into the model of a new run. A resumed run keeps its own weights."""
     if resumed:
         refuse_another(job.run, progress.init_from, path)
-        job.console.info("the run resumes with its own weights", f"only a new run starts with those of {path}")
+        job.console.info("the run resumes with its own weights", f"only a new run starts from {path}")
         return
     file, reason = choose_model(path)
     if not fresh and overwritten(file, (job.run.last, job.run.best, *map(job.run.step_file, job.run.steps()))):
@@ -178,8 +178,8 @@ def _initialise_from(
 
 
 def _check_ranks_agree(job: Job, progress: Progress) -> None:
-    """Raises InputError if the ranks have not read the same data, recipe and state: they would train different
-    models."""
+    """Raises InputError if the ranks have not read the same data, recipe and state, because they would then train
+    different models."""
     recipe = hashlib.sha256(recipe_toml(job.recipe).encode()).hexdigest()
     code = "".join(f", code {name} {digest}" for name, digest in progress.environment.get("code", {}).items())
     ours = f"data {job.data.digest[:8]}, step {progress.step:,}, recipe {recipe[:8]}{code}"
@@ -213,13 +213,13 @@ def prepare_folder(ready: SetUp, lock: RunLock, *, fresh: bool, finished: bool) 
         ready.metrics.resume(ready.job.console)
     else:
         ready.metrics.begin()
-        _remove_translations(run)  # a crash may have left those of an earlier run
+        _remove_translations(run)  # a crash may have left an earlier run's translations
 
 
 def remove_run(run: RunFolder, progress: Progress) -> None:
-    """Removes the files of a run and nothing else. recipe.toml stays, since the new run replaces it. The states go
-    first, so that half of a run is never resumed. A model with which the new run starts, of which `progress` is the
-    progress, stays until the new run has a checkpoint: then `remove_source` removes it."""
+    """Removes the files of a run and nothing else. Keeps recipe.toml, which the new run replaces. Removes the states
+    first, so that half a run is never resumed. If the new run, described by `progress`, starts from a model in this
+    folder, this model stays until `remove_source` removes it after the first checkpoint."""
     source = Path(file).resolve() if (file := progress.init_from.get("file")) else None
     run.prune([step for step in run.steps() if run.step_file(step).resolve() == source], -1)
     for path in (run.metrics, run.last, run.best, run.averaged):
@@ -233,14 +233,14 @@ def remove_run(run: RunFolder, progress: Progress) -> None:
 
 
 def remove_source(run: RunFolder, progress: Progress) -> None:
-    """Removes the model that `remove_run` has left, after the checkpoint of step 0 was saved."""
+    """Removes the model that `remove_run` left, once the checkpoint of step 0 is saved."""
     name = progress.init_from.get("remove")
     if progress.step == 0 and name not in (None, run.last.name):  # the checkpoint has replaced `last`
         (run.path / name).unlink(missing_ok=True)
 
 
 def _remove_translations(run: RunFolder) -> None:
-    """Removes the translations of validations, and their folder if nothing else is in it."""
+    """Removes the translations from validation, and their folder if it is then empty."""
     for path in (run.valid_src, run.valid_ref, *run.validation.glob("step-*.txt")):
         path.unlink(missing_ok=True)
     with suppress(OSError):
@@ -248,7 +248,7 @@ def _remove_translations(run: RunFolder) -> None:
 
 
 def keep_finished_recipe(ready: SetUp) -> None:
-    """Updates recipe.toml of a finished run, and warns about the changes that its finished models cannot take."""
+    """Updates recipe.toml of a finished run, and warns about changes that no longer have an effect."""
     assert ready.saved is not None, "a new run is not finished"
     job = ready.job
     recorded = recorded_recipe(ready.saved.recipe, str(job.run.path))

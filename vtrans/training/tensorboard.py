@@ -1,4 +1,4 @@
-"""Writes the figures of metrics.jsonl for TensorBoard, an optional dependency."""
+"""Writes the values of metrics.jsonl for TensorBoard, an optional dependency."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from vtrans.system.files import named_os_errors
 class Events:
     """Writes records of metrics.jsonl as scalars, such as train/loss and valid/bleu.
 
-    A resumed run replaces its old files and writes all its records again, so that TensorBoard shows exactly what
-    metrics.jsonl holds, even if that was cut back or the run started without TensorBoard. Raises InputError if
+    A resumed run replaces its old files and writes all its records again, so that TensorBoard shows exactly the content
+    of metrics.jsonl, even if this was truncated or the run started without TensorBoard. Raises InputError if
     TensorBoard is not installed.
     """
 
@@ -27,7 +27,7 @@ class Events:
             self._module = importlib.import_module("torch.utils.tensorboard")
 
     def begin(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Replaces the files by one with these records."""
+        """Replaces the old files by one with these records."""
         remove(self.folder)
         with named_os_errors(self.folder):
             # `purge_step` tells a running TensorBoard to forget the old files.
@@ -51,7 +51,7 @@ class Events:
 
 
 def remove(folder: Path) -> None:
-    """Removes the files of TensorBoard, and the folder if nothing else is in it."""
+    """Removes TensorBoard's files, and the folder if it is then empty."""
     for file in folder.glob("events.out.tfevents.*"):
         file.unlink()
     with suppress(OSError):

@@ -1,12 +1,11 @@
-"""The training loop: updates, and when to read, log, validate, save and stop.
+"""The training loop: makes updates, and decides when to read, log, validate, save and stop.
 
-setup.py builds or restores a run of the parts that parts.py makes. Then `Trainer` takes batches from batch_loader.py,
-makes updates with updates.py, saves checkpoints with resume.py and validates them with validation.py.
+setup.py builds or restores a run from the parts in parts.py. `Trainer` then reads batches from batch_loader.py, makes
+updates with updates.py, saves checkpoints with resume.py and validates them with validation.py.
 
-Every random choice is a function of (seed, epoch, position) or (seed, step, rank). So a run that was interrupted and
-resumed ends with the same bytes as one that was not, on the same machine type, torch version, number of threads and
-number of ranks. That holds on the CPU. Some CUDA kernels add in an order that varies, so there the last bits may
-differ.
+Every random choice is a function of (seed, epoch, position) or (seed, step, rank). On a CPU, an interrupted and resumed
+run therefore ends with the same bytes as an uninterrupted one, given the same machine type, torch version, number of
+threads and number of ranks. Some CUDA kernels sum in a varying order, so on a GPU the last bits may differ.
 """
 
 from __future__ import annotations
@@ -44,10 +43,11 @@ from vtrans.training.setup import SetUp, TrainOptions, keep_finished_recipe, pre
 from vtrans.training.updates import Updates
 from vtrans.training.validation import Validation, unigram_nll
 
-# Training stops and saves on these even where a shell's background job ignores them: `kill -INT` must reach a job.
+# Training saves and stops on these signals even if they are ignored, as in a shell's background job: `kill -INT` must
+# reach it.
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 MEETING = timedelta(hours=1)  # how long ranks wait for each other until the recipe sets train.rank_timeout
-BATCHES_AHEAD = 8  # batches that a thread prepares while the device computes
+BATCHES_AHEAD = 8  # batches that a thread prefetches while the device computes
 
 
 def train(
@@ -59,17 +59,17 @@ def train(
     console: Console | None = None,
     **options: Any,
 ) -> Progress:
-    """Trains a model on a data folder, or resumes the run in the folder `out`, as `vtrans train` does. Returns the
-    progress of the run, with its last step and its best checkpoints.
+    """Trains a model on a data folder, or resumes the run in the folder `out`, like `vtrans train`. Returns the run's
+    progress, including its last step and best checkpoints.
 
-    `recipe` is the name of a recipe or a TOML file; by default the run's own recipe, else that of the command.
-    `trainer` is a subclass of `vtrans.Trainer` with other parts; a run must be resumed with the same one. `console`
-    receives what the command prints. Further keyword arguments are the other fields of `TrainOptions`:
+    `recipe` is the name of a recipe or a TOML file; by default, the run's own recipe or else the command's default.
+    `trainer` is a subclass of `vtrans.Trainer` with other parts; resume a run with the same subclass. `console`
+    receives the command's messages. Further keyword arguments are the other fields of `TrainOptions`:
     `vtrans.train("data", "small", overrides=["train.max_steps=500"], device="cpu")`.
 
-    Raises InputError if the run has other data or another recipe, or another process trains in its folder; FileError
-    if a file cannot be read or written; VtransError if a signal stopped the run (its state is saved), the gradients
-    are no longer finite (its last checkpoint stays), the device has too little memory, or another rank has died.
+    Raises InputError if the run's data or recipe differs, or if another process trains in its folder; FileError if a
+    file cannot be read or written; VtransError if a signal stopped the run (its state is saved), if the gradients are
+    no longer finite (the last checkpoint is kept), if the device has too little memory, or if another rank died.
     """
     made, chosen = trainer or Trainer, TrainOptions(recipe, **options)
     data, run = data if isinstance(data, DataFolder) else DataFolder.open(Path(data)), RunFolder(out)
@@ -86,7 +86,7 @@ def train(
         console = Console(quiet=True)
     with ranks.joined(device, MEETING), ranks.watched(lambda: _how_to_resume(run)), RunLock(run) as lock:
         if ranks.rank == 0 and run.states.is_dir() and not chosen.dry_run:
-            lock.take()  # before the state is read: another process may be about to replace it
+            lock.take()  # before reading the state: another process may be about to replace it
         ready = set_up(data, run, console, ranks, device, chosen, made)
         ready.job.ranks.limit_silence(ready.job.recipe.train.rank_timeout)
         with closing(ready.metrics), _memory_advice(ready.job), _explained(run):
@@ -97,16 +97,16 @@ def train(
 class Trainer(Parts):
     """The training loop of one run.
 
-    A subclass may override the methods of Parts, which make the network, the loss, the optimizer and the batches, and
-    these three: `learning_rate`, `after_update` and `after_validation`. Give it to `vtrans.train`:
+    A subclass may override the methods of Parts, which make the network, the loss, the optimizer and the batches, as
+    well as `learning_rate`, `after_update` and `after_validation`. Pass the subclass to `vtrans.train`:
 
     >>> class Constant(vtrans.Trainer):
     ...     def learning_rate(self, step):
     ...         return 1e-3
     >>> vtrans.train("data", "small", trainer=Constant)
 
-    `job` has the data, the recipe and the device of the run, `learner` its network and optimizer, and `progress` its
-    step and epoch. A run resumes with equal bytes if all that a subclass changes is a function of these.
+    `job` holds the run's data, recipe and device, `learner` its network and optimizer, and `progress` its step and
+    epoch. A run resumes bit-exactly if everything that a subclass changes is a function of these.
     """
 
     def __init__(self, ready: SetUp) -> None:
@@ -120,22 +120,21 @@ class Trainer(Parts):
         self.log = Log(job, ready.metrics, self.progress, self.learning_rate)
         self.signal = StopSignal()
         self.stopping = False  # whether all ranks know about a signal
-        self.nll: float | None = None  # of the last validation of this process; None if it was not finite
+        self.nll: float | None = None  # from this process's last validation; None if it was not finite
 
     def learning_rate(self, step: int) -> float:
-        """Returns the learning rate of update `step` (from 1): that of the recipe's schedule."""
+        """Returns the learning rate of update `step` (from 1), by default from the recipe's schedule."""
         return self.updates.scheduled_rate(step)
 
     def after_update(self) -> None:
-        """Called on every rank after each update, number `self.progress.step`. Does nothing by default."""
+        """Called on every rank after update number `self.progress.step`. Does nothing by default."""
 
     def after_validation(self, record: Mapping[str, Any]) -> None:
-        """Called on rank 0 after each validation, whose checkpoint is saved, with its record in metrics.jsonl. Does
-        nothing by default."""
+        """Called on rank 0 after each validation, with its record in metrics.jsonl. The checkpoint is already saved.
+        Does nothing by default."""
 
     def run(self, lock: RunLock, *, fresh: bool = False) -> Progress:
-        """Trains until max_steps or max_minutes, until patience runs out, or until a signal comes, which raises
-        VtransError."""
+        """Trains until max_steps or max_minutes is reached or patience runs out. Raises VtransError after a signal."""
         job, progress = self.job, self.progress
         finished = self._complete and not self._owes_validation
         introduce(job, self.learner.model, progress, resumed=self.ready.saved is not None, written=not finished)
@@ -166,10 +165,10 @@ class Trainer(Parts):
         return progress
 
     def _close(self) -> None:
-        """Says that training is done, or warns if the model has learned nothing.
+        """Reports that training is done, or warns if the model has learned nothing.
 
-        It has learned nothing if its last validation is not better than the frequencies of the subwords
-        (`unigram_nll`), or is not finite. Training that diverges ends there or far above; so may very few updates.
+        A model has learned nothing if its last validation is not finite or not better than the subword frequencies
+        (`unigram_nll`). Training that diverges ends at this value or far above, and so may very few updates.
         """
         progress, config = self.progress, self.job.recipe.train
         best = progress.best
@@ -180,13 +179,13 @@ class Trainer(Parts):
             return
         reached = "not finite" if self.nll is None else f"{math.exp(min(self.nll, 50)):.2f}"
         self.job.console.warn(
-            f"{done}, but training has diverged or hardly begun: the last validation perplexity is {reached}, and that "
-            f"of the frequencies of the subwords is {math.exp(chance):.2f}; start another run with a smaller "
+            f"{done}, but training has diverged or hardly begun: the last validation perplexity is {reached}, and the "
+            f"subword frequencies alone reach {math.exp(chance):.2f}; start another run with a smaller "
             "train.learning_rate or a longer train.warmup, or train for longer."
         )
 
     def dry_run(self) -> Progress:
-        """Says what training will take, and writes nothing."""
+        """Reports the time and memory that training will take. Writes nothing."""
         introduce(self.job, self.learner.model, self.progress, resumed=self.ready.saved is not None, written=False)
         if self._complete:
             self._tell_finished()
@@ -236,11 +235,11 @@ class Trainer(Parts):
 
     @property
     def _complete(self) -> bool:
-        """Whether no update is left to make."""
+        """Whether no updates are left."""
         return self.log.share == 1 or self.progress.stopped_early
 
     def _tell_finished(self) -> None:
-        """Says why no update is left to make, and how to continue."""
+        """Reports why no updates are left, and how to continue."""
         steps = self.progress.step >= self.job.recipe.train.max_steps
         key = "patience" if self.progress.stopped_early else "max_steps" if steps else "max_minutes"
         self.job.console.info(
@@ -251,13 +250,14 @@ class Trainer(Parts):
 
     @property
     def _owes_validation(self) -> bool:
-        """Whether the model of this step must still be validated, because a signal came first."""
+        """Whether this step's model must still be validated because a signal prevented it."""
         step, config = self.progress.step, self.job.recipe.train
         due = step % config.checkpoint_every == 0 or self.log.share == 1
         return step > 0 and due and step not in self.progress.validated
 
     def _batches(self) -> Generator[RankBatch, None, None]:
-        """Yields this rank's batches from the run's place in the data, and moves that place forward in `progress`."""
+        """Yields this rank's batches, starting at the run's place in the data, and advances this place in
+        `progress`."""
         progress = self.progress
         made = self.loader.batches(Cursor(progress.epoch, progress.drawn, progress.position))
         with closing(prefetch(made, BATCHES_AHEAD)) as batches:
@@ -265,14 +265,14 @@ class Trainer(Parts):
                 yield batch
 
     def _interrupted(self) -> bool:
-        """Whether a signal has come. The validation asks before each part of its work, so the other ranks hear too
-        that rank 0 is at work."""
+        """Whether a signal has arrived. Validation calls this before each part of its work, which also tells the other
+        ranks that rank 0 is still working."""
         self.job.ranks.beat()
         return self.signal.number > 0
 
     def _checkpoint(self) -> bool:
         """Saves and validates on rank 0 while the other ranks wait. Returns False if a signal ended the validation:
-        there may be little time left to stop, so the resumed run validates instead."""
+        little time may be left, so the resumed run validates instead."""
         job, progress, config, record = self.job, self.progress, self.job.recipe.train, None
         save(job, self.learner, progress)  # first, so that no failure of the validation loses updates
         with self.learner.whole():
@@ -303,7 +303,7 @@ class Trainer(Parts):
 
 
 def _how_to_resume(run: RunFolder) -> str:
-    """Advice after training has failed."""
+    """Returns advice for after a failure of training."""
     steps = run.state_steps()
     return f"the same command resumes from step {steps[-1]:,}" if steps else "the same command starts over"
 
@@ -323,7 +323,7 @@ def _memory_advice(job: Job) -> Iterator[None]:
 
 @contextmanager
 def _explained(run: RunFolder) -> Iterator[None]:
-    """Lets the error of a full disk say how to resume, and turns an OSError into one that names the file."""
+    """Adds advice on resuming to WriteError, and turns an OSError into an error that names the file."""
     try:
         yield
     except WriteError as error:

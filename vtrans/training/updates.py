@@ -1,4 +1,4 @@
-"""Updates of the weights, and the sums of what they measured."""
+"""Updates of the weights, and the sums of their losses and token counts."""
 
 from __future__ import annotations
 
@@ -16,40 +16,40 @@ from vtrans.training.optimization.optimizer import learning_rate
 from vtrans.training.progress import Progress
 from vtrans.training.resume import diverged
 
-NON_FINITE_LIMIT = 10  # consecutive updates without a finite gradient after which the run ends
-# Updates between two reads of the losses. A read waits for the device; on a CPU there is nothing to wait for.
+NON_FINITE_LIMIT = 10  # the run ends after this many consecutive updates without a finite gradient
+# Updates between two reads of the losses. A read synchronises the device, which costs nothing on a CPU.
 READ_EVERY = {"cpu": 1}
 READ_EVERY_ELSEWHERE = 10
 
 
 class Updates:
-    """Makes updates, and adds what they measured to the progress of the run.
+    """Makes updates, and adds their losses and token counts to the run's progress.
 
-    `update` never waits for the device: it keeps the losses as tensors, and the optimizer's kernel itself skips an
-    update whose gradient is not finite. `read` waits, and adds up all updates since its last call. `objective` computes
-    the losses; outside of tests it is that of `learner.parallel`. `rate` gives the learning rate of an update.
+    `update` never synchronises the device: it keeps the losses as tensors, and the optimizer's kernel skips updates
+    whose gradient is not finite. `read` synchronises, and adds up all updates since its last call. `objective` computes
+    the losses; outside of tests it is `learner.parallel.objective`. `rate` returns the learning rate of an update.
     """
 
     def __init__(self, job: Job, learner: Learner, objective: nn.Module, progress: Progress) -> None:
         self.job, self.learner, self.objective, self.progress = job, learner, objective, progress
         self.rate: Callable[[int], float] = self.scheduled_rate
         self.read_every = READ_EVERY.get(job.device.type, READ_EVERY_ELSEWHERE)
-        # An entry per update: its step, [loss, nll, whether it was skipped], and the counts of its tokens.
+        # Per update: its step, [loss, nll, whether it was skipped], and its token counts.
         self._unread: list[tuple[int, Tensor, dict[str, float]]] = []
         self._dtype = torch.float32 if job.device.type == "mps" else torch.float64
         self._clock = self._counted = time.monotonic()
 
     @property
     def full(self) -> bool:
-        """Whether enough updates are unread for the next read."""
+        """Whether enough updates are unread for a read."""
         return len(self._unread) >= self.read_every
 
     def scheduled_rate(self, step: int) -> float:
-        """Returns the learning rate of an update by the schedule of the recipe."""
+        """Returns the learning rate of an update by the recipe's schedule."""
         return learning_rate(step, self.learner.config, self.learner.model.config.d_model, self.progress.seconds)
 
     def update(self, group: Sequence[RankBatch]) -> None:
-        """Makes one update with the gradient of the mean loss per target token over the batches of `group`."""
+        """Makes one update with the gradient of the mean loss per target token over all batches of `group`."""
         learner, config, ranks = self.learner, self.learner.config, self.job.ranks
         step = self.progress.step + 1
         rate = self.rate(step)
@@ -57,7 +57,7 @@ class Updates:
             settings["lr"] = rate
         torch.manual_seed(derived_seed("dropout", config.seed, step, ranks.rank))
         sums_2, counts = self._gradient(group)
-        # The norm is that of the gradient of all ranks, so all ranks skip the same updates.
+        # The norm covers the gradients of all ranks, so all ranks skip the same updates.
         norm = learner.parallel.gradient_norm()
         bad = (~norm.isfinite()).float()
         if config.clip_norm > 0:
@@ -72,13 +72,14 @@ class Updates:
         self.progress.step = step
 
     def _gradient(self, group: Sequence[RankBatch]) -> tuple[Tensor, dict[str, float]]:
-        """Computes the gradient of a group. Returns the sums of loss and nll, [2], and the counts of this rank."""
+        """Computes the gradient of a group. Returns the sums of loss and nll [2], in nats, and this rank's token
+        counts."""
         divisor, device = self.learner.parallel.divisor, self.job.device
         tokens = sum(each.tokens_of_all for each in group)
         counts = {"src_tokens": 0.0, "tgt_tokens": 0.0, "real": 0.0, "padded": 0.0}
         loss_sum = nll_sum = torch.zeros((), dtype=self._dtype, device=device)
         for number, (batch, _, counted) in enumerate(group, 1):
-            # Multiplied by `divisor`, the gradients of the ranks add up to that of one large batch.
+            # Multiplied by `divisor`, the ranks' gradients add up to the gradient of one large batch.
             weight = divisor / tokens if counted else 0.0
             with self.learner.parallel.accumulating(last=number == len(group)):
                 with autocast(device, self.learner.config.precision):
@@ -94,8 +95,8 @@ class Updates:
 
     def read(self, signal_number: int = 0) -> bool:
         """Adds the updates since the last call to `progress.window`, summed over the ranks, and the time since then to
-        `progress.seconds`. Returns whether any rank has received a signal: a rank that stopped alone would leave the
-        others waiting for it.
+        `progress.seconds`. Returns whether any rank has received a signal: if one rank stopped alone, the others would
+        hang.
 
         Raises VtransError after NON_FINITE_LIMIT consecutive updates without a finite gradient.
         """
@@ -122,13 +123,12 @@ class Updates:
         return stopping > 0
 
     def passed(self) -> float:
-        """Returns the seconds since the last call; 0 on other ranks than the first, so that their sum is the same for
-        all."""
+        """Returns the seconds since the last call; 0 except on rank 0, so that the sum over ranks is rank 0's time."""
         before, self._counted = self._counted, time.monotonic()
         return self._counted - before if self.job.leads else 0.0
 
     def restart_clock(self) -> None:
-        """Leaves the time since the last read out of the seconds of training."""
+        """Excludes the time since the last read from the training time."""
         self._clock = time.monotonic()
 
     def _count_skipped(self, step: int) -> None:

@@ -1,4 +1,4 @@
-"""Validation: the likelihood of the validation pairs, and BLEU and chrF of translations."""
+"""Validation: the likelihood of the validation pairs, and BLEU and chrF of their translations."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from vtrans.translate.steps.line import Line
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator
 
-MOST_READ = 1000  # validation pairs whose script is looked at
+MOST_READ = 1000  # validation pairs read to choose a tokenizer
 
 
 class _Cancelled(Exception):
@@ -38,13 +38,13 @@ class _Cancelled(Exception):
 
 
 def translated(train: TrainConfig, pairs: int) -> int:
-    """The number of sentences to translate of `pairs` validation pairs."""
+    """Returns how many of `pairs` validation pairs are translated."""
     return min(train.valid_sentences or pairs, pairs)
 
 
 def signature_end(train: TrainConfig, search: SearchConfig, data: DataFolder) -> str:
-    """The settings that the translations depend on, as the end of the signature of BLEU and chrF. Scores are
-    comparable only if their signatures end the same."""
+    """Returns the settings on which the translations depend, as the end of the signature of BLEU and chrF. Scores are
+    comparable only if these ends are equal."""
     validated = search.with_beam(train.valid_beam)
     greedy = search.stop == "count" and train.valid_beam == 1  # compares no hypotheses
     settings: dict[str, Any] = {}
@@ -62,8 +62,8 @@ def signature_end(train: TrainConfig, search: SearchConfig, data: DataFolder) ->
 
 
 def _chosen(data: DataFolder, count: int) -> tuple[list[int], dict[str | None, list[int]]]:
-    """Returns the pairs that are translated, the first of each target language in turn, and which of them are
-    translated into each language; None stands for the language of a model without tags."""
+    """Returns the pairs to translate, taking the first pairs of each target language in turn, and the rows of these
+    pairs per target language; None is the language of a model without tags."""
     code_of = {data.src_vocab.id_of(tag): code for code, tag in data.tags.items()}
     pairs_of: dict[str | None, list[int]] = {}
     for i in range(len(data.valid) if code_of else count):
@@ -77,7 +77,7 @@ def _chosen(data: DataFolder, count: int) -> tuple[list[int], dict[str | None, l
 
 
 def tokenizers_of(data: DataFolder) -> dict[str | None, str]:
-    """Returns the tokenizer of BLEU for each target language; None stands for the language of a model without tags."""
+    """Returns BLEU's tokenizer for each target language; None is the language of a model without tags."""
     chosen, rows = _chosen(data, min(len(data.valid), MOST_READ))
     known = {pair.tgt for pair in data.languages}
     only = next(iter(known)) if len(known) == 1 else ""
@@ -88,15 +88,15 @@ def tokenizers_of(data: DataFolder) -> dict[str | None, str]:
 
 
 def metric_of(data: DataFolder) -> str:
-    """Returns the metric that decides which checkpoint is the best: chrF if a target language needs it, or if several
-    languages have their words counted in different ways."""
+    """Returns the metric that ranks checkpoints: chrF if a target language needs it or if the target languages need
+    different tokenizers; otherwise BLEU."""
     tokenizers = set(tokenizers_of(data).values())
     return "chrf" if len(tokenizers) > 1 else deciding_metric(*tokenizers)
 
 
 def unigram_nll(data: DataFolder) -> float:
-    """The negative log-likelihood per validation token, with EOS, of a model that knows only how frequent each target
-    subword is in the training text. One is added to each count, so that no probability is 0."""
+    """Returns the negative log-likelihood, in nats per validation token including EOS, of a unigram model of the target
+    training text. Add-one smoothing keeps probabilities above 0."""
     size = len(data.tgt_vocab)
 
     def counts(store: TokenStore) -> NDArray[np.int64]:
@@ -109,7 +109,7 @@ def unigram_nll(data: DataFolder) -> float:
 
 
 class Validation:
-    """Measures the model of an objective on the validation pairs of a data folder."""
+    """Evaluates an objective's model on the validation pairs of a data folder."""
 
     def __init__(
         self,
@@ -126,12 +126,12 @@ class Validation:
         self.chosen, self.rows = _chosen(data, self.count)
         self.signature_end = signature_end(recipe.train, recipe.search, data)
         self.tokenizers = tokenizers_of(data)
-        self._translator(0)  # raises InputError for settings of the search that contradict each other or the data
+        self._translator(0)  # raises InputError for search settings that contradict each other or the data
 
     def measure(self, step: int, cancelled: Callable[[], bool] = lambda: False) -> dict[str, Any] | None:
-        """Returns the record for metrics.jsonl (negative log-likelihood per token, BLEU and chrF) and prints it.
-        Writes the translations to the run folder. Returns None if `cancelled`, which is called before each batch and
-        sentence, returns True. Leaves the model in training mode."""
+        """Returns the record for metrics.jsonl (negative log-likelihood per token in nats, BLEU and chrF) and prints
+        it. Writes the translations to the run folder. Calls `cancelled` before each batch and sentence, and returns
+        None once it is true. Leaves the model in training mode."""
 
         def raise_if_cancelled() -> None:
             if cancelled():
@@ -155,7 +155,7 @@ class Validation:
         sources, references = ([store.text(side, i) for i in self.chosen] for side in ("src", "tgt"))
         try:
             hypotheses = self._translated(step, sources, raise_if_cancelled)
-        except LogprobsError as error:  # training may recover, and must not lose its updates
+        except LogprobsError as error:  # training may recover, so do not lose its updates
             self.console.warn(f"step {step:,}: {error} Its translations count as blank.")
             hypotheses = [""] * len(sources)
         tokenizers = set(self.tokenizers.values())
@@ -192,7 +192,7 @@ class Validation:
         return record
 
     def _translated(self, step: int, sources: Sequence[str], raise_if_cancelled: Callable[[], None]) -> list[str]:
-        """The translations of the chosen pairs' sources, each into the language of its pair."""
+        """Translates the chosen sources, each into the target language of its pair."""
         translator, hypotheses = self._translator(step), [""] * len(sources)
         with self.console.progress("translating the validation text", len(sources), "sentences") as counter:
 
@@ -213,15 +213,15 @@ class Validation:
         loaded = LoadedModel(
             self.objective.model, *vocabularies, search, {"step": step}, None, data.languages, data.tags
         )
-        # No second search for repetitive translations, since an untrained model repeats itself on most lines. The limit
-        # keeps such lines from having most of the words of all translations.
+        # No second search for repetitive translations, because an untrained model repeats itself on most lines. The
+        # limit keeps these lines from dominating the word counts.
         own = search.with_beam(self.recipe.train.valid_beam)
         return Translator(TorchEngine([loaded]), own, retry=False, limit=data.length_limit.of)
 
     def _write_translations(
         self, step: int, sources: Sequence[str], references: Sequence[str], hypotheses: Sequence[str]
     ) -> None:
-        """Writes the translations and the lines that they belong to, for people and for reports."""
+        """Writes the translations with their sources and references, for users and reports."""
         run = self.run
         with named_os_errors(run.validation):
             run.validation.mkdir(parents=True, exist_ok=True)
@@ -230,9 +230,9 @@ class Validation:
             write_atomically(path, "".join(f"{line}\n" for line in lines).encode())
 
     def _nll(self, raise_if_cancelled: Callable[[], None]) -> float:
-        """The mean negative log-likelihood per target token, with EOS, over all pairs."""
+        """Returns the mean negative log-likelihood in nats per target token, including EOS, over all pairs."""
         store, config = self.data.valid, self.recipe.train
-        losses, tokens = list[Tensor](), 0  # read at the end, so that no batch waits for the device
+        losses, tokens = list[Tensor](), 0  # read at the end, so that batches do not synchronise the device
         with torch.inference_mode():
             budget = max(config.batch_tokens, int(torch.maximum(store.src_lengths, store.tgt_lengths).max()) + 1)
             for numbers in plan_epoch(store.src_lengths, store.tgt_lengths, budget, 0, 1):

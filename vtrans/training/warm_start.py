@@ -1,4 +1,4 @@
-"""Starting a new run with the weights of another model, which may have another vocabulary."""
+"""Starts a new run from the weights of another model, which may have another vocabulary."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from vtrans.system.files import file_sha256
 from vtrans.text.vocabulary import Vocabulary
 
 # The modules whose tensors have a row per subword. If the new model ties some that the old one does not, a row comes
-# from the first of these with its subword.
+# from the first of them that has its subword.
 _BY_SUBWORD = ("projection", "tgt_embedding", "src_embedding")
 
 
 @dataclass(frozen=True)
 class WarmStart:
-    """The model file that a warm start has read, its SHA-256, and for each tensor with a row per subword how many rows
-    were copied and how many there are."""
+    """The record of a warm start: the model file, its SHA-256, and for each tensor with a row per subword the number of
+    rows copied and of all rows."""
 
     path: Path
     digest: str
@@ -40,8 +40,8 @@ class WarmStart:
 def warm_start(model: Transformer, src_vocab: Vocabulary, tgt_vocab: Vocabulary, path: Path) -> WarmStart:
     """Copies the weights of a model file into `model`. Raises InputError if their architectures differ.
 
-    Embeddings and the projection's bias are matched by subword: a row is copied if both vocabularies have its subword,
-    and keeps its initial value otherwise. An embedding that is tied in `model` but not in the file takes a row from the
+    Embeddings and the projection's bias are matched by subword: a row is copied if both vocabularies have its subword;
+    otherwise it keeps its initial value. A weight that is tied in `model` but not in the file takes each row from the
     projection, else from the target embedding, else from the source embedding.
     """
     ours, theirs = model.config, read_blueprint(path).model.config
@@ -52,7 +52,7 @@ def warm_start(model: Transformer, src_vocab: Vocabulary, tgt_vocab: Vocabulary,
     ]
     if differing:
         raise InputError(
-            f"the model {path} has another architecture than the recipe; to start from it, set {', '.join(differing)}."
+            f"the architecture of {path} differs from the recipe; to start from this model, set {', '.join(differing)}."
         )
     loaded = load_model(path, network=type(model))
     weights = loaded.model.state_dict(keep_vars=True)
@@ -70,19 +70,18 @@ def warm_start(model: Transformer, src_vocab: Vocabulary, tgt_vocab: Vocabulary,
             rows[names[0].removesuffix(".weight")] = (_take_rows(parameter, vocabulary, sources), len(vocabulary))
             continue
         there = weights[names[0]]
-        # A table of positions may be longer than the other one.
+        # One position table may be longer than the other.
         reach = min(len(there), len(parameter)) if module.endswith("_positions") else len(parameter)
         assert there[:reach].shape == parameter[:reach].shape, "equal architectures have equal shapes"
         parameter.data[:reach].copy_(there.data[:reach])
     digest = file_sha256(path)
     if digest is None:
-        raise FileError(f"{path} cannot be read any more.")
+        raise FileError(f"{path} can no longer be read.")
     return WarmStart(path, digest, rows)
 
 
 def refuse_another(run: RunFolder, began: Mapping[str, str], path: Path) -> None:
-    """Raises InputError if the weights at `path` are not those that the run began with. `began` is the record of these
-    in its state."""
+    """Raises InputError if the run did not start from the weights at `path`. `began` is the record of its start."""
     if not began:
         raise InputError(
             f"the run in {run.path} did not start from another model; leave out `init_from` to resume it, choose "
@@ -96,7 +95,7 @@ def refuse_another(run: RunFolder, began: Mapping[str, str], path: Path) -> None
 
 
 def _owners(model: Transformer) -> Iterator[tuple[list[str], Tensor]]:
-    """Each weight once, with all its names; the name in the model file comes first."""
+    """Yields each weight once, with all its names; the first is its name in the model file."""
     owners: dict[int, tuple[list[str], Tensor]] = {}
     for name, weight in model.state_dict(keep_vars=True).items():
         owners.setdefault(id(weight), ([], weight))[0].append(name)
@@ -108,7 +107,7 @@ def _places(vocabulary: Vocabulary) -> dict[str, int]:
 
 
 def _take_rows(parameter: Tensor, vocabulary: Vocabulary, sources: Sequence[tuple[Tensor, dict[str, int]]]) -> int:
-    """Copies each row from the first of `sources` that has its subword. Returns how many rows were copied."""
+    """Copies each row from the first of `sources` that has its subword. Returns the number of copied rows."""
     left = {vocabulary.piece(row): row for row in range(len(vocabulary))}
     for weight, places in sources:
         places_of_rows = [(left.pop(piece), places[piece]) for piece in list(left) if piece in places]

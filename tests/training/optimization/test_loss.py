@@ -58,7 +58,7 @@ def test_value_and_gradient_equal_the_plain_formula(smoothing: float, biased: bo
 
 @pytest.mark.usefixtures("blocks")
 @pytest.mark.parametrize("chunk", [0, 1, 3 * V, N * V])
-def test_with_agreement_it_is_the_mean_of_two_passes_plus_the_mean_of_their_divergences(chunk: int) -> None:
+def test_agreement_adds_the_mean_divergence_to_the_mean_of_two_passes(chunk: int) -> None:
     _, weight, targets = example()
     h = torch.randn(2 * N, D, dtype=torch.float64, requires_grad=True)
     bias = torch.randn(V, dtype=torch.float64, requires_grad=True)

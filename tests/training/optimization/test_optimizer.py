@@ -13,7 +13,7 @@ from vtrans.training.optimization.optimizer import begin, learning_rate, make_op
 from vtrans.training.recipe import load_recipe
 
 
-def test_the_papers_formula() -> None:
+def test_the_learning_rate_follows_the_papers_formula() -> None:
     config = load_recipe("paper-base").train
     for step in (1, 10, 3999, 4000, 4001, 100_000):
         expected = 512**-0.5 * min(step**-0.5, step * 4000**-1.5)  # section 5.3, equation 3
@@ -54,7 +54,7 @@ def weight(*size: int, seed: int = 0) -> nn.Parameter:
 
 
 @pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="this version of torch has no Muon to compare with")
-def test_updates_equal_those_of_torch() -> None:
+def test_updates_equal_torch() -> None:
     config = TrainConfig(optimizer="muon", precision="bfloat16", weight_decay=0.1)  # torch's products are in bfloat16
     ours, theirs = (nn.Parameter(weight(8, 6).detach().clone()) for _ in range(2))
     optimizer = make_optimizer([ours, other := weight(2)], config, {ours: 1})

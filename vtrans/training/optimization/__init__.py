@@ -1,1 +1,1 @@
-"""The loss, the optimizers, and the gradients of several processes: the parts that every update uses."""
+"""The loss, the optimizers, and parallel training: the parts of every update."""

@@ -1,4 +1,4 @@
-"""The job of a run, and the parts that every update changes."""
+"""The fixed inputs of a run (Job), and the model and optimizer that updates change (Learner)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from vtrans.training.parts import Parts
 
 @dataclass(frozen=True)
 class Job:
-    """The data, recipe and device of a run. They stay as they are until it ends."""
+    """The data, recipe and device of a run, which never change."""
 
     data: DataFolder
     run: RunFolder
@@ -39,13 +39,13 @@ class Job:
 
     @property
     def leads(self) -> bool:
-        """Whether this rank writes the files of the run: exactly one does."""
+        """Whether this is the rank that writes the run's files."""
         return self.ranks.rank == 0
 
 
 class Learner:
-    """A model with its loss, its optimizer and, if the recipe asks for one, the moving average of its weights.
-    `parameters` are those that this rank updates. `parts` makes the loss and the optimizer."""
+    """A model with its loss, its optimizer and, if the recipe asks for it, the moving average of its weights.
+    `parameters` are the ones this rank updates. `parts` makes the loss and the optimizer."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Learner:
 
     @contextmanager
     def together(self, job: Job) -> Iterator[None]:
-        """All ranks run the block. Those that are forks of this process end with it, and print nothing."""
+        """Runs the block on all ranks. Forks of this process end with the block and print nothing."""
         self.parallel.share(self.optimizer, self.average)
         with job.ranks.forked():
             if not job.leads:
@@ -85,17 +85,17 @@ class Learner:
 
     @contextmanager
     def whole(self) -> Iterator[Objective]:
-        """Yields the objective that validation and checkpoints use on rank 0: that of the whole model and, if the
-        recipe asks for an average, with the averaged weights. The training state holds the trained ones. All ranks must
-        enter the block."""
+        """Yields the objective for validation and checkpoints on rank 0: with the whole model and, if the recipe asks
+        for an average, with averaged weights. The training state holds the trained weights. All ranks must enter the
+        block."""
         with nullcontext() if self.average is None else self.average.in_place(), self.parallel.refreshed():
             yield self.parallel.whole
 
     def compile(self, device: torch.device, console: Console) -> None:
         """Compiles the layers with torch.compile and runs them once; if that fails, warns and uses them uncompiled."""
         console.info("compiling the layers, which takes a minute or more")
-        # The numbers of sentences, source tokens and target tokens differ, because torch.compile would assume that
-        # equal numbers are equal in every batch.
+        # The numbers of sentences, source tokens and target tokens differ here, because torch.compile would assume that
+        # equal sizes are equal in every batch.
         ids = torch.full((10,), EOS_ID, dtype=torch.int32)
         links = [np.zeros((1, 2), np.int64)] * 3
         batch = collate([ids[:n] for n in (10, 8, 7)], [ids[:n] for n in (4, 5, 6)], links).to(device)
@@ -104,7 +104,7 @@ class Learner:
         try:
             with autocast(device, self.config.precision):
                 self.objective(batch)[0].backward()
-        except Exception as error:  # a missing compiler and an unsupported version raise exceptions of many types
+        except Exception as error:  # missing compilers and unsupported versions raise many types
             self.objective.compiled = None
             reason = str(error).strip().partition("\n")[0].rstrip(".")
             console.warn(f"the layers cannot be compiled here ({type(error).__name__}: {reason}); training uncompiled")
@@ -113,7 +113,8 @@ class Learner:
 
 
 def keep_zero(weight: nn.Parameter, row: int) -> None:
-    """Sets a row of a weight to zero, and its gradient in every backward pass, so that no optimizer changes it."""
+    """Sets a row of a weight to zero, and zeroes its gradient in every backward pass, so that no optimizer changes
+    it."""
 
     def without_row(gradient: Tensor) -> Tensor:
         return gradient.index_fill(0, torch.tensor(row, device=gradient.device), 0.0)

@@ -1,6 +1,6 @@
 """The loss: label-smoothed cross entropy (Szegedy et al. 2016; the paper, section 5.4), summed over tokens. R-Drop
-(Liang et al. 2021) may be added. The loss is computed together with the projection before it, in chunks, so that the
-logits of all positions never exist at once.
+(Liang et al. 2021) may be added. The projection and the loss are computed together in chunks, so that the logits of all
+positions never exist at once.
 
 Legend: B sentences, T target length, N target positions (with R-Drop, each twice), n those of one chunk, D model width,
 V vocabulary.
@@ -29,25 +29,25 @@ from vtrans.model.products import (
     use_onednn,
 )
 
-# Logits per chunk. On a CPU, 32 MiB: the products of smaller chunks are slower, larger chunks do not fit the cache.
-# A GPU is faster with large products, and has the memory.
+# Logits per chunk. On a CPU, 32 MiB: smaller products are slower, and larger chunks do not fit into the cache. A GPU is
+# faster with large products, and has the memory.
 CHUNK = {"cpu": 1 << 23}
 CHUNK_ELSEWHERE = 1 << 27
-# On a CPU, logits whose softmax is computed at a time: 4 MiB, which fit the cache.
+# Logits per softmax on a CPU: 4 MiB, which fit into the cache.
 CHUNK_LOGITS = 1 << 20
 
 
 class Objective(nn.Module):
     """Computes the summed loss of a batch. This is the module that DistributedDataParallel wraps.
 
-    With `r_drop` above 0, training reads each pair twice, with different dropout. The loss is then the mean of the two,
-    plus half of `r_drop` times the mean of the two divergences KL(p1 || p2) and KL(p2 || p1). That is half of the loss
-    of Liang et al., so that it compares with the loss of one pass. With `guided` above 0, the loss of a batch with
-    links contains that many times their `alignment_loss`.
+    With `r_drop` above 0, training reads each pair twice, with different dropout. The loss is then the mean of both,
+    plus half of `r_drop` times the mean of KL(p1 || p2) and KL(p2 || p1). This is half the loss of Liang et al., which
+    makes it comparable with the loss of one pass. With `guided` above 0, the loss of a batch with links includes
+    `guided` times their `alignment_loss`.
 
-    `compiled` is the method of the model that training calls, compiled, or None. Only training uses it, so that it is
-    compiled once, with dropout. The loss is not compiled, since its loop over chunks would be compiled again for each
-    number of tokens.
+    `compiled` is the compiled form of the model's method that training calls, or None. Only training uses it, so that
+    it is compiled once, with dropout. The loss is not compiled, because its loop over chunks would be recompiled for
+    each number of tokens.
     """
 
     def __init__(self, model: Transformer, smoothing: float, r_drop: float = 0.0, guided: float = 0.0) -> None:
@@ -56,18 +56,18 @@ class Objective(nn.Module):
         self.compiled: Callable[..., Any] | None = None
 
     def compile(self) -> None:
-        """Has the layers compiled at the next call, which raises the compiler's errors. The model is not wrapped, so
-        that the names of its weights stay the same."""
+        """Compiles the layers on the next call, which raises the compiler's errors. The model is not wrapped, so its
+        weights keep their names."""
         method = self.model.hidden_and_attention if self.guided else self.model.hidden
         self.compiled = torch.compile(method, dynamic=True)
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Summed loss (with gradient) and summed negative log-likelihood (without), in nats."""
+        """Returns the summed loss, with gradient, and the summed negative log-likelihood, without, in nats."""
         model, links = self.model, batch.links if self.guided else None
         inputs, targets_N, agreement = batch.inputs, batch.targets_N, 0.0
         if model.training and self.r_drop > 0:
             inputs, targets_N, agreement = twice(*inputs), targets_N.repeat_interleave(2), self.r_drop / 2
-        # What was compiled for training is not what a batch without links needs.
+        # A batch without links needs another method than the compiled one.
         compiled = self.compiled if model.training and (links is None) == (self.guided == 0) else None
         if links is None:
             h_ND = (compiled or model.hidden)(*inputs)
@@ -75,27 +75,26 @@ class Objective(nn.Module):
             h_ND, attention_XTS = (compiled or model.hidden_and_attention)(*inputs)
         loss, nll = self.summed(h_ND, targets_N, agreement)
         if links is not None:
-            attention_BTS = attention_XTS.unflatten(0, (-1, len(batch.src_BS))).mean(0)  # of one pass or two
+            attention_BTS = attention_XTS.unflatten(0, (-1, len(batch.src_BS))).mean(0)  # one pass or two
             loss = loss + self.guided * alignment_loss(attention_BTS, links)
         return loss, nll
 
     def summed(self, h_ND: Tensor, targets_N: Tensor, agreement: float) -> tuple[Tensor, Tensor]:
-        """Returns the sums of `projected_loss` for the decoder's output."""
+        """Returns `projected_loss` of the decoder's output."""
         weight_VD, bias_V, pad_id = self.model.projection.weight, self.model.projection.bias, self.model.pad_id
         return projected_loss(h_ND, weight_VD, targets_N, self.smoothing, pad_id, bias_V=bias_V, agreement=agreement)
 
 
 def twice(src_BS: Tensor, keep_BS: Tensor, tgt_BT: Tensor, real_N: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Returns the arguments of `Transformer.hidden` for two passes in one. The two results at a position are
-    neighbours, the first in an even row."""
+    """Returns the arguments of `Transformer.hidden` for two passes in one batch. Rows 2i and 2i + 1 of its result are
+    the two passes at one position."""
     real_N2 = torch.stack((real_N, real_N + tgt_BT.numel()), 1)
     return src_BS.repeat(2, 1), keep_BS.repeat(2, 1), tgt_BT.repeat(2, 1), real_N2.flatten()
 
 
 def alignment_loss(attention_BTS: Tensor, links: Links) -> Tensor:
-    """Returns the cross entropy between the links of each target position, each with an equal share, and the attention
-    of the position, summed over the positions that have links (Garg et al. 2019, section 4.2). `attention_BTS` holds
-    logarithms."""
+    """Returns the cross entropy, in nats, between the links of each target position, with equal shares, and its
+    attention, summed over positions with links (Garg et al. 2019, section 4.2). `attention_BTS` is log-attention."""
     return -(attention_BTS.flatten().index_select(0, links.at_L) * links.share_L).sum()
 
 
@@ -117,15 +116,16 @@ def projected_loss(
     bias_V: Tensor | None = None,
     agreement: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
-    """Summed loss (with gradient) and summed negative log-likelihood (without) of the logits h W^T + b, in nats.
+    """Returns the summed loss, with gradient, and the summed negative log-likelihood, without, of the logits h W^T + b,
+    in nats.
 
-    The target distribution gives 1 - smoothing to the target and spreads `smoothing` evenly over the V - 1
-    subwords that can be predicted: all, with the target, but without `pad_id`. Divide by N for a mean per token.
-    `chunk` is the largest number of logits per chunk; 0 chooses one for the device. Under autocast the products have
-    its type; the rest is computed in float32.
+    The target distribution gives 1 - smoothing to the target and spreads `smoothing` evenly over the V - 1 subwords
+    that can be predicted: all, with the target, but without `pad_id`. Divide by N for a mean per token. `chunk` is the
+    maximum number of logits per chunk; 0 chooses one for the device. Under autocast, products use its type; the rest is
+    computed in float32.
 
-    With `agreement` above 0, rows 2i and 2i + 1 of `h_ND` are two passes over one position. Both sums are then those of
-    the mean of the two passes, and the loss has `agreement` times the mean of their two divergences added, in nats.
+    With `agreement` above 0, rows 2i and 2i + 1 of `h_ND` are two passes over one position. Both sums are then means
+    over the two passes, and the loss includes `agreement` times the mean of their two divergences.
     """
     apply = cast(Callable[..., tuple[Tensor, Tensor]], _ProjectedLoss.apply)
     with_gradient = torch.is_grad_enabled() and (h_ND.requires_grad or weight_VD.requires_grad)
@@ -138,11 +138,11 @@ def projected_loss(
 class _ProjectedLoss(torch.autograd.Function):
     """Computes loss and gradient chunk by chunk.
 
-    The gradient of the logits is softmax minus the target distribution. The forward pass computes it in the memory of
-    a chunk's logits and adds it to the gradients of h and W; the backward pass only scales these. The target
-    distribution is a spike at the target plus an even part. Only the spike is written into a chunk: the even part is
-    the same in every row, so it adds one constant row to the gradient of h, the sum of h to that of W, and a constant
-    to that of the bias. With `agreement`, everything is computed for the sum of the two passes, and halved at the end.
+    The gradient of the logits is softmax minus the target distribution. The forward pass computes it in place of a
+    chunk's logits and accumulates the gradients of h and W; the backward pass only scales them. The target distribution
+    is a spike at the target plus an even part. Only the spike is written into a chunk: the even part is the same in
+    every row, so it adds a constant row to the gradient of h, the sum of h to the gradient of W, and a constant to the
+    gradient of the bias. With `agreement`, everything is computed for the sum of the two passes, and halved at the end.
     """
 
     @staticmethod
@@ -170,10 +170,10 @@ class _ProjectedLoss(torch.autograd.Function):
         even = smoothing / (weight_VD.shape[0] - 1)
         with torch.autocast(device, enabled=False):
             w_VD, b_V = weight_VD.to(dtype), None if bias_V is None else bias_V.to(dtype)
-            # P rows, which are those of h and, in bfloat16 on a CPU, zeros after them.
+            # P rows: the rows of h, padded with zeros in bfloat16 on a CPU.
             x_PD = F.pad(h_ND.to(dtype), (0, 0, 0, size - len(h_ND)))
             all_V = weight_VD.new_ones(len(weight_VD), dtype=exact)
-            all_V[pad_id : pad_id + 1] = 0  # unlike `all_V[pad_id] = 0`, this does not wait for a GPU
+            all_V[pad_id : pad_id + 1] = 0  # unlike `all_V[pad_id] = 0`, this does not synchronise a GPU
             even_D = all_V @ weight_VD.to(exact)  # sum of the rows that can be predicted
             sums_3 = torch.zeros(3, dtype=exact, device=h_ND.device)
             if with_gradient:
@@ -217,7 +217,7 @@ class _ProjectedLoss(torch.autograd.Function):
 
 
 def in_blocks(logits_pV: Tensor, targets_n1: Tensor, size: int, exact: torch.dtype, *rest: Any) -> Tensor:
-    """Applies `into_gradient` to the first n rows, `size` rows at a time, in the type `exact`, and returns the sums."""
+    """Applies `into_gradient` to the first n rows, `size` rows at a time, in the type `exact`. Returns the sums [3]."""
     sums_3 = torch.zeros(3, dtype=exact, device=logits_pV.device)
     for rows_nV, of_n1 in zip(
         torch.split(logits_pV[: len(targets_n1)], size), torch.split(targets_n1, size), strict=True
@@ -230,9 +230,9 @@ def in_blocks(logits_pV: Tensor, targets_n1: Tensor, size: int, exact: torch.dty
 
 
 def into_gradient(logits_nV: Tensor, targets_n1: Tensor, smoothing: float, pad_id: int, agreement: float) -> Tensor:
-    """Replaces logits by the gradient of their loss, without the part that is the same in every row. Returns the sums
-    [3] of the negative log-likelihoods of the targets, of the logarithms of the softmax's denominators, and of the
-    divergences between pairs of rows, which are computed if `agreement` is above 0."""
+    """Replaces logits by the gradient of their loss, without the even part. Returns the sums [3] of the targets'
+    negative log-likelihoods, of the log-sum-exps, and of the divergences between pairs of rows (0 unless `agreement` is
+    above 0)."""
     logits_nV[:, pad_id] = -torch.inf
     target_n1, top_n1 = logits_nV.gather(1, targets_n1), logits_nV.amax(1, keepdim=True)
     kept_nV = logits_nV.clone() if agreement > 0 else None

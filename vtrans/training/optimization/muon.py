@@ -1,7 +1,7 @@
-"""Muon (Jordan et al. 2024): gradient descent whose steps are orthogonal matrices.
+"""Muon (Jordan et al. 2024): gradient descent with orthogonalised steps.
 
-The momentum of a matrix is replaced by the nearest matrix with orthogonal rows or columns, so that a step changes all
-directions by the same amount. Embeddings, norms and biases have no such directions; AdamW updates them.
+The momentum of a matrix is replaced by the nearest matrix with orthonormal rows or columns, so that a step changes all
+directions by the same amount. AdamW updates embeddings, norms and biases, which have no such directions.
 
 Legend: O outputs, I inputs of a matrix, M matrices of one shape.
 """
@@ -16,16 +16,16 @@ from torch import Tensor
 
 STEPS = 5  # of the Newton-Schulz iteration
 COEFFICIENTS = 3.4445, -4.7750, 2.0315  # of its polynomial, by Jordan et al.
-RMS = 0.2  # of the elements of a step at learning rate 1; Adam's usual size (Liu et al. 2025)
+RMS = 0.2  # of a step's elements at learning rate 1, which is usual for Adam (Liu et al. 2025)
 
 
 class Muon(torch.optim.Optimizer):
-    """Muon with Nesterov momentum for `matrices`, AdamW (`adam`) for the other parameters, and one learning rate for
-    both: a step of Muon has the size that Adam's usually has (Liu et al. 2025, "Muon is Scalable for LLM Training").
+    """Muon with Nesterov momentum for `matrices`, AdamW (`adam`) for the other parameters. Both share a learning rate,
+    because Muon's steps are scaled to Adam's usual size (Liu et al. 2025, "Muon is Scalable for LLM Training").
 
-    The value of `matrices` is the number of projections that are fused along the outputs of a weight, such as queries,
-    keys and values; each is a matrix of its own. The parameters of `adam` are all the others. The steps are computed in
-    `dtype`. `found_inf` [] is 1 for an update to skip, as for torch's fused AdamW.
+    The values of `matrices` are the numbers of projections fused along the outputs of each weight, such as queries,
+    keys and values; each projection is orthogonalised separately. Steps are computed in `dtype`. `found_inf` [] is 1 if
+    the update must be skipped, as in torch's fused AdamW.
     """
 
     def __init__(
@@ -39,20 +39,21 @@ class Muon(torch.optim.Optimizer):
     ) -> None:
         super().__init__(list(matrices), {"lr": 0.0, "momentum": momentum, "weight_decay": weight_decay})
         self.matrices, self.adam, self.dtype = matrices, adam, dtype
-        # One object for both: who sets the learning rate, clears gradients or saves the state need not know of two.
+        # Callers that set the learning rate, clear gradients or save the state see one optimizer.
         self.param_groups += adam.param_groups
         adam.state = self.state
         self.found_inf: Tensor | None = None
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Makes one update of the parameters that have a gradient. A matrix has its "momentum_buffer" in `state`."""
+        """Makes one update of the parameters that have a gradient. `state` holds the "momentum_buffer" of each
+        matrix."""
         self.adam.found_inf = self.found_inf  # type: ignore[attr-defined]
         self.adam.step()
         settings, weights = self.param_groups[0], [weight for weight in self.matrices if weight.grad is not None]
         if not weights:
             return
-        used = 1.0 if self.found_inf is None else 1 - self.found_inf  # a tensor, so that no update waits for the device
+        used = 1.0 if self.found_inf is None else 1 - self.found_inf  # a tensor: updates do not synchronise the device
         # The gradients of a skipped update may not be finite, and 0 times infinity is not 0.
         gradients = [torch.nan_to_num(cast(Tensor, weight.grad), 0.0, 0.0, 0.0) for weight in weights]
         means = [self.state[weight]["momentum_buffer"] for weight in weights]
@@ -67,7 +68,7 @@ class Muon(torch.optim.Optimizer):
             torch._foreach_sub_(parts, steps_MOI.unbind())
 
     def _stacked(self, weights: list[Tensor], directions: Iterable[Tensor]) -> list[tuple[list[Tensor], Tensor]]:
-        """Returns the matrices of each shape, as parts of the weights, with their directions [M, O, I]."""
+        """Returns, for each shape, the matrices as views of the weights, and their directions [M, O, I]."""
         shapes: dict[torch.Size, tuple[list[Tensor], list[Tensor]]] = {}
         for weight, direction in zip(weights, directions, strict=True):
             fused = self.matrices[weight]
@@ -86,8 +87,8 @@ def multiplications(weight: Tensor, fused: int) -> int:
 
 
 def orthogonal(x_MOI: Tensor, dtype: torch.dtype) -> Tensor:
-    """Returns matrices [M, O, I] with the singular vectors of `x` and singular values between 0.6 and 1.3, unless they
-    were tiny. The products are in `dtype`."""
+    """Returns matrices [M, O, I] with the singular vectors of `x_MOI` and singular values between 0.6 and 1.3, except
+    tiny ones. Products are computed in `dtype`."""
     tall = x_MOI.shape[1] > x_MOI.shape[2]
     x = (x_MOI.mT if tall else x_MOI).to(dtype)
     x = x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)

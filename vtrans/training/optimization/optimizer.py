@@ -1,4 +1,4 @@
-"""The optimizer, the learning rate as a function of the step, and the moving average of the weights."""
+"""The optimizer, the learning rate schedule, and the moving average of the weights."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from torch import Tensor, nn
 from vtrans.config import TrainConfig
 from vtrans.training.optimization.muon import Muon, multiplications
 
-# The time of updating one weight, which is that of reading and writing its memory, in multiplications of Muon. It
-# decides which rank updates a parameter, so another value would change the bytes of runs.
+# The time to update one weight, mostly memory access, in multiplications of Muon. It decides which rank updates a
+# parameter, so another value would change the bytes of runs.
 COST_PER_WEIGHT = 120
 
 
 def learning_rate(step: int, config: TrainConfig, d_model: int, seconds: float = 0.0) -> float:
-    """The learning rate of update `step` (from 1), after `seconds` of training.
+    """Returns the learning rate of update `step` (from 1) after `seconds` of training.
 
-    It rises linearly to its peak at step `warmup`. The peak is `config.learning_rate` or, if that is 0, the one of
-    section 5.3 of the paper, scale * d_model^-0.5 * warmup^-0.5. Then it falls as `config.schedule` says:
-    "inverse-sqrt" in proportion to step^-0.5, as in that section; the others to `final_rate` times the peak, reached
-    when `max_steps` or `max_minutes` end the training. "cosine" falls along half a cosine (Loshchilov and Hutter 2017,
-    without restarts), "linear" linearly, and "wsd" linearly over the last `decay` of the training (Hu et al. 2024).
+    The rate rises linearly to its peak at step `warmup`. The peak is `config.learning_rate` or, if that is 0, scale *
+    d_model^-0.5 * warmup^-0.5 (section 5.3 of the paper). It then decays by `config.schedule`: "inverse-sqrt" in
+    proportion to step^-0.5, as in section 5.3; the others to `final_rate` times the peak, reached when `max_steps` or
+    `max_minutes` ends training. "cosine" falls along half a cosine (Loshchilov and Hutter 2017, without restarts),
+    "linear" linearly, and "wsd" linearly over the last `decay` of the training (Hu et al. 2024).
     """
 
     def paper(step: int) -> float:
@@ -39,7 +39,7 @@ def learning_rate(step: int, config: TrainConfig, d_model: int, seconds: float =
     share = (step - config.warmup) / max(1, config.max_steps - config.warmup)
     if config.max_minutes:
         share = max(share, seconds / (60 * config.max_minutes))
-    share = min(1.0, share)  # of the training that has passed
+    share = min(1.0, share)  # of the training so far
     if config.schedule == "cosine":
         left = (1 + math.cos(math.pi * share)) / 2
     else:
@@ -76,7 +76,7 @@ def make_optimizer(
 
 
 def costs(parameters: Sequence[Tensor], optimizer: torch.optim.Optimizer) -> list[float]:
-    """Returns about how long the update of each parameter takes, in multiplications."""
+    """Returns the approximate cost of updating each parameter, in multiplications."""
     matrices = optimizer.matrices if isinstance(optimizer, Muon) else {}
     return [
         float(p.numel() * COST_PER_WEIGHT + (multiplications(p, matrices[p]) if p in matrices else 0))
@@ -85,7 +85,7 @@ def costs(parameters: Sequence[Tensor], optimizer: torch.optim.Optimizer) -> lis
 
 
 def begin(optimizer: torch.optim.Optimizer, parameters: Iterable[Tensor]) -> None:
-    """Gives the optimizer the state from before its first update, so that step 0 is saved like any other step."""
+    """Initialises the optimizer's state before the first update, so that step 0 is saved like any other step."""
     for parameter in parameters:
         if isinstance(optimizer, Muon) and parameter in optimizer.matrices:
             optimizer.state[parameter] = {"momentum_buffer": torch.zeros_like(parameter)}
@@ -98,7 +98,8 @@ def begin(optimizer: torch.optim.Optimizer, parameters: Iterable[Tensor]) -> Non
 
 
 class MovingAverage:
-    """The exponential moving average of parameters. It starts with their values; each update keeps `decay` of it."""
+    """An exponential moving average of parameters. It starts at their values; each update keeps a share `decay` of
+    it."""
 
     def __init__(self, parameters: Iterable[nn.Parameter], decay: float) -> None:
         self.parameters: list[Tensor] = list(parameters)
@@ -107,10 +108,10 @@ class MovingAverage:
 
     @torch.no_grad()
     def update(self, step: int, skipped: Tensor) -> None:
-        """Adds the parameters after update `step` (from 1) to the average, unless `skipped` [] is 1 instead of 0.
-        Parameters without a gradient are skipped: another rank updates them.
+        """Adds the parameters after update `step` (from 1) to the average, unless `skipped` [] is 1. Leaves out
+        parameters without a gradient, which another rank updates.
 
-        `skipped` is a tensor on the device of the parameters, so that no update waits for the device.
+        `skipped` is a tensor on the device of the parameters, so that updates do not synchronise it.
         """
         decay = min(self.decay, (1 + step) / (10 + step))  # smaller at first, to forget the untrained weights
         share = (1 - decay) * (1 - skipped)
@@ -121,7 +122,7 @@ class MovingAverage:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Inside the block the parameters have the values of the average."""
+        """Replaces the parameters by the average inside the block."""
         weights = [p.data for p in self.parameters]
         try:
             for parameter, mean in zip(self.parameters, self.means, strict=True):

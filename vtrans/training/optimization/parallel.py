@@ -1,9 +1,9 @@
-"""How several processes train one model: what each of them holds, and how their gradients are summed.
+"""Parallel training of one model: which part each process holds, and how gradients are summed.
 
 Each rank computes the loss of its part of a batch. With `DataParallel`, every rank holds the whole model; with
 `Shards`, a part of each weight; with `SharedMemory`, all ranks use one copy in shared memory. All give the same
-gradient and the same files. The rest of training sees `objective`, whose loss each rank computes, and `parameters`, of
-which this rank updates those that have a gradient after `gradient_norm`.
+gradient and the same files. Each rank computes the loss of `objective`, and updates those of its `parameters` that have
+a gradient after `gradient_norm`.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from vtrans.text.vocabulary import EOS_ID
 from vtrans.training.optimization.loss import Objective
 from vtrans.training.optimization.optimizer import MovingAverage, costs
 
-NUMBERS_PER_MESSAGE = 1 << 22  # that a rank sends to rank 0: few messages, in little memory
+NUMBERS_PER_MESSAGE = 1 << 22  # sent to rank 0 at a time: few messages, in little memory
 
 
 class DataParallel:
     """Each rank holds the whole model, its gradient and the optimizer's state (DistributedDataParallel, Li et al.
-    2020). Gradients are summed in buckets while the backward pass still computes others."""
+    2020). Gradients are summed in buckets during the backward pass."""
 
     def __init__(self, whole: Objective, ranks: Ranks, device: torch.device) -> None:
         self.ranks, self.device = ranks, device
@@ -48,77 +48,78 @@ class DataParallel:
         self.parameters: dict[str, nn.Parameter] = dict(whole.model.named_parameters())
 
     def share(self, optimizer: torch.optim.Optimizer, average: MovingAverage | None) -> None:
-        """Moves what the ranks share to shared memory: nothing. Call it before they are forked."""
+        """Moves tensors that the ranks share to shared memory; here there are none. Call this before forking."""
 
     @property
     def divisor(self) -> int:
-        """The number by which the sum of the gradients of the ranks is divided."""
+        """The number by which `objective` divides the sum of the ranks' gradients."""
         return self.ranks.world
 
     @cached_property
     def objective(self) -> nn.Module:
-        """The module whose losses have the gradient of the mean over the ranks. Made at its first use, because
-        compiling runs a backward pass of this rank alone."""
+        """The module whose backward pass averages the gradient over the ranks. Made on first use, because compiling
+        runs a backward pass on this rank alone."""
         if self.ranks.world == 1:
             return self.whole
-        # The only buffers are position tables, which may have grown on some ranks only. Newer versions of torch have
-        # another name for the option, and warn about the old one.
+        # The only buffers are position tables, which may have grown on some ranks only. Newer versions of torch renamed
+        # the option, and warn about the old name.
         known = inspect.signature(DistributedDataParallel).parameters
         buffers = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
         settings: dict[str, Any] = {buffers: False}
         devices = [self.device.index] if self.device.type == "cuda" else None
         wrapped = DistributedDataParallel(self.whole, device_ids=devices, **settings)
-        # After its first backward pass, DDP divides the gradients into buckets again, in the order in which they were
-        # ready. Where a number lies in a bucket decides the order in which three or more ranks add it up. This pass
-        # makes sure that all updates use the same buckets; otherwise a resumed run would not end with equal bytes.
+        # After its first backward pass, DDP rebuilds its buckets in the order in which gradients became ready. A
+        # number's place in its bucket decides in which order three or more ranks sum it. With this extra pass, all
+        # updates use the same buckets, so a run resumes bit-exactly.
         ids = torch.full((1,), EOS_ID)
-        compiled, self.whole.compiled = self.whole.compiled, None  # they would be compiled again for a single sentence
+        compiled, self.whole.compiled = self.whole.compiled, None  # or a single sentence would recompile the layers
         wrapped(collate([ids], [ids]).to(self.device))[0].backward()
         self.whole.compiled = compiled
         self.whole.zero_grad(set_to_none=True)
         return wrapped
 
     def accumulating(self, *, last: bool) -> AbstractContextManager[None]:
-        """For the forward and backward pass of one batch of an update. The ranks sum their gradients in the last."""
+        """Wraps the forward and backward pass of one batch of an update. The ranks sum their gradients in the last
+        batch."""
         together = last or self.ranks.world == 1
         return nullcontext() if together else self.objective.no_sync()  # type: ignore[operator]  # DDP
 
     def gradient_norm(self) -> Tensor:
-        """Gives `parameters` the gradient of all ranks. Returns its norm, []."""
+        """Sets the gradients of `parameters` to the sum over all ranks. Returns the norm []."""
         return torch.nn.utils.get_total_norm([p.grad for p in self.parameters.values() if p.grad is not None])
 
     def wait_for_updates(self) -> None:
-        """Waits until every rank has updated its parameters, if the ranks share them."""
+        """Waits until every rank has updated its parameters, if the ranks share memory."""
 
     def refreshed(self) -> AbstractContextManager[None]:
-        """Inside the block, `whole` has the values of `parameters` on rank 0. All ranks must enter the block."""
+        """Updates `whole` from `parameters` on rank 0 for the block. All ranks must enter the block."""
         return nullcontext()
 
     def gathered(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Returns whole tensors in main memory on rank 0, and none on the others. All ranks must call it. A key is the
-        name of a parameter, with or without a colon and a part of the optimizer's state."""
+        """Returns whole tensors in main memory on rank 0, and nothing on the others. All ranks must call this. A key is
+        a parameter's name, optionally followed by a colon and a part of the optimizer's state."""
         if self.ranks.rank > 0:
             return {}
         return {key: value.detach().contiguous().cpu() for key, value in tensors.items()}
 
     def part(self, whole: Tensor) -> Tensor:
-        """Returns this rank's part of a whole tensor: all of it."""
+        """Returns this rank's part of a whole tensor; here, all of it."""
         return whole
 
 
 class SharedMemory(DataParallel):
-    """The ranks are processes of one machine, which share the weights, the optimizer's state and the moving average.
-    One rank per parameter adds up the gradients of all ranks and makes the update."""
+    """The ranks are processes on one machine that keep the weights, the optimizer's state and the moving average in
+    shared memory. For each parameter, one rank sums the gradients of all ranks and makes the update."""
 
     divisor = 1
 
     def share(self, optimizer: torch.optim.Optimizer, average: MovingAverage | None) -> None:
-        """Moves the weights, the states and the gradients that the ranks exchange to shared memory, and divides the
-        parameters among the ranks. Raises VtransError if there is too little memory."""
+        """Moves weights, states and exchanged gradients to shared memory, and divides the parameters among the ranks.
+        Raises VtransError if there is too little memory."""
         weights, ranks = list(self.parameters.values()), range(self.ranks.world)
         owned = divided(costs(weights, optimizer), len(ranks))
         self._owned = [[weights[i] for i in numbers] for numbers in owned]
-        # By the rank that has computed them and the rank that adds them up.
+        # By the rank that computes them and the rank that sums them.
         self._gradients = [
             [
                 [torch.empty_like(p) for p in weights] if giver != taker else []
@@ -164,7 +165,7 @@ def _gradient(weight: Tensor) -> Tensor:
 
 
 def divided(costs: Sequence[float], parts: int) -> list[list[int]]:
-    """Divides costs into parts of about equal sums. Returns the indices of the costs in each part."""
+    """Divides costs into parts with about equal sums. Returns the indices in each part."""
     sums, numbers = [0.0] * parts, [list[int]() for _ in range(parts)]
     for i in sorted(range(len(costs)), key=lambda i: (-costs[i], i)):
         least = sums.index(min(sums))
@@ -174,15 +175,14 @@ def divided(costs: Sequence[float], parts: int) -> list[list[int]]:
 
 
 class Shards(DataParallel):
-    """Each rank holds a part of the rows of each weight, of its gradient and of the optimizer's state (FSDP2, Zhao et
-    al. 2023). The rows may not divide evenly; a rank may have none.
+    """Each rank holds some rows of each weight, of its gradient and of the optimizer's state (FSDP2, Zhao et al. 2023).
+    The rows need not divide evenly; a rank may have none.
 
-    The unit of sharding is a sublayer. Its weights are whole only while it computes, forward and backward. A sublayer
-    that several layers or both stacks share is one module and therefore one unit. Autograd adds up the gradients of its
-    uses before the ranks sum them. Everything else stays in the unit of the objective, which is whole from the start of
-    the forward pass to the end of the backward pass: the norms, the position tables and the embeddings with the
-    projection. So tied weights are in one unit, and the loss, which reads the projection's weight outside of its
-    module, sees all of it.
+    The unit of sharding is a sublayer. Its weights are gathered only for its forward and backward pass. A sublayer
+    shared by several layers or both stacks is one module and therefore one unit; autograd sums the gradients of its
+    uses before the ranks do. Norms, position tables, embeddings and the projection form the objective's own unit, which
+    is gathered from the start of the forward pass to the end of the backward pass. Tied weights are therefore in one
+    unit, and the loss, which reads the projection's weight outside its module, sees all of it.
 
     In bfloat16, the weights of a sublayer are gathered in bfloat16 and their gradients summed in float32.
     """
@@ -194,7 +194,7 @@ class Shards(DataParallel):
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-        # FSDP2 warns about outputs that are views, because changing one in place would lose a hook. No layer does.
+        # FSDP2 warns about outputs that are views, because changing one in place would lose a hook. No layer does so.
         warnings.filterwarnings("ignore", "FSDP2-wrapped module", UserWarning)
         self.ranks, self.device = ranks, device
         self.whole = copy.deepcopy(objective) if ranks.rank == 0 else objective  # in main memory
@@ -207,11 +207,12 @@ class Shards(DataParallel):
         fully_shard(objective, mesh=mesh)
         self.objective: nn.Module = objective
         self._shards: dict[str, Any] = dict(objective.model.named_parameters())  # DTensors
-        # The memory of the same values as plain tensors, which every optimizer and version of torch can work with.
+        # The same memory as plain tensors, which every optimizer and version of torch supports.
         self.parameters = {name: nn.Parameter(shard.detach().to_local()) for name, shard in self._shards.items()}
 
     def accumulating(self, *, last: bool) -> AbstractContextManager[None]:
-        """See `DataParallel.accumulating`. The ranks sum the gradient of each batch, so none is ever kept whole."""
+        """See `DataParallel.accumulating`. The ranks sum the gradient of each batch, so no rank ever holds a whole
+        gradient."""
         return nullcontext()
 
     def gradient_norm(self) -> Tensor:
@@ -244,10 +245,10 @@ class Shards(DataParallel):
         return numbers | whole if self.ranks.rank == 0 else {}
 
     def _whole(self, parts: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-        """Sends the parts of all ranks to rank 0, one block after the other. Yields the whole tensors there, by key,
-        and nothing on the other ranks. All ranks must exhaust it."""
+        """Sends the parts of all ranks to rank 0, block by block. Yields (key, whole tensor) on rank 0, and nothing on
+        the other ranks. All ranks must exhaust this."""
         shapes = {key: self._shards[key.partition(":")[0]].shape for key in parts}
-        # The numbers of the largest part of each tensor, that of the first rank. The others fill theirs up with zeros.
+        # The size of the largest part of each tensor, on the first rank. The other ranks pad theirs with zeros.
         sizes = {key: -(-shape[0] // self.ranks.world) * math.prod(shape[1:]) for key, shape in shapes.items()}
         for block in _blocks(sizes):
             flat = (parts[key].detach().flatten() for key in block)
@@ -259,7 +260,7 @@ class Shards(DataParallel):
                 yield key, torch.cat(pieces)[: shapes[key].numel()].view(shapes[key])
 
     def part(self, whole: Tensor) -> Tensor:
-        """Returns this rank's rows of a whole tensor, or a number as it is."""
+        """Returns this rank's rows of a whole tensor, or a scalar unchanged."""
         if whole.dim() == 0:
             return whole
         parts = whole.chunk(self.ranks.world)
@@ -267,7 +268,7 @@ class Shards(DataParallel):
 
 
 def _blocks(sizes: Mapping[str, int]) -> Iterator[list[str]]:
-    """Yields the keys in order, in blocks of at most NUMBERS_PER_MESSAGE numbers or of one key."""
+    """Yields the keys in order, in blocks of at most NUMBERS_PER_MESSAGE numbers, or of a single key."""
     block: list[str] = []
     for key in sizes:
         if block and sum(sizes[k] for k in block) + sizes[key] > NUMBERS_PER_MESSAGE:
@@ -279,7 +280,7 @@ def _blocks(sizes: Mapping[str, int]) -> Iterator[list[str]]:
 
 
 def parallel_of(config: TrainConfig, ranks: Ranks) -> str:
-    """Returns the effective `train.parallel`: it applies only to processes that torchrun has started."""
+    """Returns the effective `train.parallel`, which applies only to processes started by torchrun."""
     return config.parallel if ranks.world > ranks.processes else "ddp"
 
 
@@ -297,7 +298,7 @@ def make_parallel(objective: Objective, config: TrainConfig, ranks: Ranks, devic
 
 
 def check_compilable(config: TrainConfig, ranks: Ranks) -> None:
-    """Raises InputError if compiled layers cannot be trained in this way."""
+    """Raises InputError if `train.parallel` does not support compiled layers."""
     if parallel_of(config, ranks) == "fsdp":
         raise InputError(
             "`compile` needs train.parallel = ddp, got fsdp, which gathers the weights of one sublayer at a time; "
