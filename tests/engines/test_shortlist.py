@@ -162,7 +162,7 @@ def test_a_translation_with_a_shortlist_does_not_depend_on_its_batch(
 
 
 def narrowed(model: LoadedModel) -> LoadedModel:
-    """Returns a model in float32, as the engine compiled needs it."""
+    """Returns a model in float32, as the compiled engine needs it."""
     return dataclasses.replace(model, model=copy.deepcopy(model.model).float())
 
 

@@ -58,14 +58,14 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("given", [".", "checkpoints/model.ckpt"])
-def test_the_score_is_that_of_the_package(model: Path, given: str) -> None:
+def test_the_score_equals_the_package(model: Path, given: str) -> None:
     score = comet_score(model / given, SRC, HYP, [REF])
     assert (score.name, score.value) == ("COMET", (0.25 + 0.5 + 0.5) / 4)
     assert score.signature == "model:da22|nrefs:1|version:2.2.7"
     assert score.text == f"COMET|{score.signature} = 0.3125"
 
 
-def test_what_cannot_be_scored_is_refused(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_texts_that_cannot_be_scored_are_refused(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match=r"\b4\b.*source.*\b3\b"):
         comet_score(model, SRC[:3], HYP, [REF])
     with pytest.raises(InputError, match=r"`comet` .*one reference.* 2"):

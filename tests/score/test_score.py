@@ -157,7 +157,7 @@ def test_the_score_of_numbers_counts_lines_with_digits() -> None:
         numbers_score(sources, ["x"])
 
 
-def test_the_interval_and_p_are_those_of_a_count_of_resampled_texts() -> None:
+def test_the_interval_and_p_equal_a_count_of_resampled_texts() -> None:
     """Koehn 2004: texts of as many lines are drawn with replacement, the same ones for both systems."""
     draw, samples = seeded(2), 80
     refs = [" ".join(draw.choice(("rot", "grün", "blau", "gelb")) for _ in range(8)) for _ in range(30)]

@@ -104,7 +104,7 @@ def test_a_run_with_an_own_network(tmp_path: Path, tiny_data: DataFolder, mine: 
     moved = mine.rename(tmp_path / "moved.py")
     with pytest.raises(InputError, match=r"mine\.py:AlibiTransformer.*`code`"):
         vtrans.load(whole.averaged)
-    with pytest.raises(InputError, match=r"`code` needs the engine torch"):
+    with pytest.raises(InputError, match=r"`code` needs the torch engine"):
         vtrans.load(whole.averaged, code=moved, engine="compiled")
     translator = vtrans.load(whole.averaged, code=moved)
     assert translator.engine.name == "torch"

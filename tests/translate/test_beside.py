@@ -41,7 +41,7 @@ def test_words_get_their_usual_spelling(line: str, seen: str) -> None:
     assert undone(read, "x y").text == "x y"
 
 
-def test_links_are_those_of_the_words_that_were_typed() -> None:
+def test_links_refer_to_the_words_as_typed() -> None:
     line = Line(1, "a gonna b")
     Normalise(LATIN, {"gonna": "going to"})([line])
     (undo,) = line.undo

@@ -57,7 +57,7 @@ def brute_force(texts: Sequence[str], metric: str) -> dict[str, float]:
 
 @pytest.mark.parametrize("metric", UTILITIES)
 @pytest.mark.parametrize("block", [3, 4096])
-def test_the_utilities_are_those_of_sacrebleu(metric: str, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_utilities_equal_sacrebleu(metric: str, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mbr, "COUNTED_NGRAMS", block)
     for texts in (ODD, sentences(20), ["".join(seeded(i).choices("ab c.", k=i)) for i in range(20)]):
         expected = [[METRICS[metric].sentence_score(hyp, [ref]).score for ref in texts] for hyp in texts]
@@ -70,7 +70,7 @@ def test_the_utilities_are_those_of_sacrebleu(metric: str, block: int, monkeypat
 
 @pytest.mark.parametrize("metric", UTILITIES)
 @pytest.mark.parametrize("seed", range(5))
-def test_the_ranking_is_that_of_the_definition_and_does_not_depend_on_the_order(metric: str, seed: int) -> None:
+def test_the_ranking_equals_its_definition_in_any_order(metric: str, seed: int) -> None:
     texts = one_of([*sentences(12, seed), "a dog", ""], seed)
     own = hypotheses(texts, seed)
     hyps = ranked(own, texts, UTILITIES[metric])

@@ -17,7 +17,7 @@ LINES = [line for line in sentences(40, seed=5) if times_in_a_row(line.split(), 
 
 
 @given(st.lists(st.integers(0, 1), max_size=24), st.integers(1, 5))
-def test_times_in_a_row_are_those_of_enumeration(items: list[int], longest: int) -> None:
+def test_times_in_a_row_equal_enumeration(items: list[int], longest: int) -> None:
     expected = 1
     for n in range(1, longest + 1):
         for i in range(len(items) - n + 1):

@@ -95,7 +95,7 @@ def test_scripts_without_marks_are_cut_at_blanks() -> None:
         ("एक।दो।", ["One.", "Two."], "One. Two."),
     ],
 )
-def test_blanks_between_pieces_are_those_of_the_target(line: str, translations: list[str], written: str) -> None:
+def test_blanks_between_pieces_follow_the_target(line: str, translations: list[str], written: str) -> None:
     assert joined(split(line, 2), translations, translator().engine) == written
 
 

@@ -104,7 +104,7 @@ FORMS = {
         *(("scores and alignments", True, 3), ("samples", True, 3), ("the best samples", False, 2)),
     ],
 )
-def test_any_number_of_processes_translates_as_one_does(
+def test_any_number_of_processes_translates_like_one(
     name: str, begun: bool, processes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In float64, so that other batches change nothing. Some lines are blank, some are cut, some searched again."""
@@ -156,7 +156,7 @@ def test_lines_are_answered_while_the_input_waits() -> None:
 
 
 @linux
-def test_there_are_no_more_processes_than_lines() -> None:
+def test_processes_never_outnumber_lines() -> None:
     def pid(*_: object) -> int:
         return os.getpid()
 

@@ -46,7 +46,7 @@ def speaking(name: str = "post-norm, one matrix", **search: Any) -> Translator:
 
 
 @pytest.mark.parametrize("name", ["post-norm, one matrix", "learned positions, untied"])
-def test_a_translation_is_that_of_the_line_after_its_tag(name: str) -> None:
+def test_translating_to_a_language_equals_prefixing_its_tag(name: str) -> None:
     made, vocab = speaking(name), tagged()
     found = {to: list(made.nbest(LINES, 2, to=to, raw=True)) for to in TAGS}
     for to, tag in TAGS.items():
@@ -124,7 +124,7 @@ def polite(*tags: str) -> Translator:
     return Translator(TorchEngine([LoadedModel(body, vocab, vocab, SEARCH, {}, None, tuple(languages), named)]))
 
 
-def test_a_translation_with_a_form_of_address_is_that_of_the_line_after_its_symbol() -> None:
+def test_formality_equals_prefixing_its_symbol() -> None:
     plain, found = list(polite().translate(PLAIN_LINES, raw=True)), {}
     for formality, symbol in FORMALITY.items():
         found[formality] = list(polite().translate(PLAIN_LINES, formality=formality, raw=True))

@@ -77,7 +77,7 @@ def test_the_model_chooses_the_form_and_the_words_that_go() -> None:
     assert translated(Fake("ein Hund läuft", links, disliked="park"), target="park|cat") == "cat läuft"
 
 
-def test_one_measure_ranks_rewritten_hypotheses_and_those_that_have_their_terms() -> None:
+def test_rewritten_and_unchanged_hypotheses_are_ranked_alike() -> None:
     engine = Fake("ein cat läuft|the Hund läuft", ((0, 0), (1, 1), (2, 2)), disliked="ein")
     assert translated(engine, target="cat", nbest=2) == "the cat läuft"
 

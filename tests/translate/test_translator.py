@@ -148,7 +148,7 @@ def test_places_without_a_hypothesis_are_empty_and_counted() -> None:
     assert len(json.loads(out.getvalue())["translations"]) == 3
 
 
-def test_a_piece_that_came_out_empty_is_counted() -> None:
+def test_empty_translations_of_pieces_are_counted() -> None:
     made = translator()
     empty, dog = (Hypothesis(tuple(ids), 0.0, 0.0, True, (0.0,)) for ids in ([], vocabulary().encode("dog")))
 

@@ -70,7 +70,7 @@ class EngineConfig:
     precision: str | None = choice(
         None,
         DECODING_PRECISIONS,
-        "Precision of matrix products: float32, bfloat16, float16, or int8, which needs the engine compiled.",
+        "Precision of matrix products: float32, bfloat16, float16, or int8, which needs the compiled engine.",
         metavar="TYPE",
         unset=DECODING_PRECISIONS[0],
     )

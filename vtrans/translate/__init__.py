@@ -1,1 +1,1 @@
-"""From lines to translations: windows, streams, chunks, and the choice among candidates."""
+"""Translates lines: the translator, the stream of windows, and the steps of a line."""

@@ -1,9 +1,9 @@
-"""The probability that a translation, and each of its words, is right.
+"""Confidence: the probability that a translation, and each of its words, is right.
 
-A sentence counts as right if its chrF is at least 60, and a word if the reference has it, as often as the translation
-so far. Both probabilities are those of a logistic regression on the log-probabilities that the search gave to the
-subwords, which cost no time. `vtrans calibrate` fits it to translations of a text with references, such as the
-validation text, and writes `confidence.json` beside the model.
+A sentence counts as right if its chrF is at least 60. A word counts as right if the reference contains it at least as
+often as the translation up to there. Both probabilities come from logistic regressions on the subword log-probabilities
+of the search, so they cost almost no time. `vtrans calibrate` fits the regressions on a text with references, such as
+the validation text, and writes `confidence.json` next to the model.
 
 Legend: N examples (sentences or words), F features, 2 F of them with their squares.
 """
@@ -37,15 +37,16 @@ FEATURES = {"sentence": 8, "word": 11}
 
 @dataclass(frozen=True)
 class Logistic:
-    """A logistic regression on features and their squares, which are scaled to mean 0 and deviation 1 and cut at 4."""
+    """A logistic regression on features and their squares. Features are standardised to mean 0 and deviation 1, and
+    clipped at 4."""
 
     mean: tuple[float, ...]
     deviation: tuple[float, ...]
     weights: tuple[float, ...]
-    """Of a constant, each feature and each square."""
+    """For a constant, each feature and each square."""
 
     def expanded(self, x_NF: Floats) -> Floats:
-        """Returns the constant, the scaled features and their squares [N, 1 + 2 F]."""
+        """Returns the constant, the standardised features and their squares [N, 1 + 2 F]."""
         z_NF = np.clip((x_NF - np.array(self.mean)) / np.array(self.deviation), -4, 4)
         return np.concatenate([np.ones((len(z_NF), 1)), z_NF, z_NF**2], 1)
 
@@ -56,28 +57,28 @@ class Logistic:
 
 @dataclass(frozen=True)
 class Calibration:
-    """The regressions for the translations of some models."""
+    """The regressions for a model or an ensemble."""
 
     sentence: Logistic
     word: Logistic
     models: tuple[str, ...]
     """The SHA-256 of each model file."""
     settings: dict[str, Any]
-    """Those of `made_with`."""
+    """The result of `made_with`."""
 
     def __call__(self, source: str, translation: Translation, vocab: Vocabulary) -> tuple[float, tuple[float, ...]]:
-        """Returns the probabilities of a translation and of its words. The translation of a blank line is right."""
+        """Returns the probabilities that a translation and its words are right. A blank line's translation is right."""
         if not translation.token_logprobs:
             return float(not source.strip()), ()
         sentence = float(self.sentence(np.array([sentence_features(source, translation)]))[0])
         return sentence, tuple(self.word(word_features(translation, vocab)).tolist())
 
     def check(self, settings: dict[str, Any], console: Console) -> None:
-        """Warns if translations are made with other settings than those to which this was fitted."""
+        """Warns if translations are made with settings that differ from those of the calibration."""
         for name, value in self.settings.items():
             if name in settings and settings[name] != value:
                 console.warn(
-                    f"the confidence was fitted to translations with another {name.replace('_', ' ')} ({value}, not "
+                    f"the confidence was calibrated with a different {name.replace('_', ' ')} ({value}, not "
                     f"{settings[name]}), and may be too high or too low; run `vtrans calibrate` with the same options."
                 )
                 return
@@ -87,14 +88,13 @@ class Calibration:
 
     @staticmethod
     def path(models: Sequence[Path]) -> Path:
-        """Returns the file of the calibration of models: beside the first one, and if that is a link, beside its
-        target."""
+        """Returns the calibration file: next to the first model, or next to its target if that is a link."""
         return models[0].resolve().parent / FILE
 
     @classmethod
     def load(cls, models: Sequence[Path]) -> Calibration:
-        """Returns the calibration beside the first of these model files. Raises FileError if it is missing, damaged, or
-        belongs to other models."""
+        """Returns the calibration next to the first of these model files. Raises FileError if it is missing, damaged,
+        or for other models."""
         path = cls.path(models)
         advice = "run `vtrans calibrate` with the same models"
         if not path.exists():
@@ -108,12 +108,12 @@ class Calibration:
         except (ValueError, TypeError, LookupError, RecursionError):
             raise FileError(f"{path} is damaged; {advice}.") from None
         if given != hashes(models):
-            raise FileError(f"{path} is that of other models; {advice}.")
+            raise FileError(f"{path} belongs to other models; {advice}.")
         return cls(**fields, models=given, settings=settings)
 
 
 def _numbers(values: dict[str, Any], features: int) -> list[list[float]]:
-    """Returns the three lists of a regression. Raises ValueError unless they fit this number of features."""
+    """Returns a regression's three lists. Raises ValueError unless they match this number of features."""
     lists = [list(map(float, values[field.name])) for field in dataclasses.fields(Logistic)]
     if not all(map(math.isfinite, chain(*lists))) or list(map(len, lists)) != [features, features, 2 * features + 1]:
         raise ValueError
@@ -128,7 +128,7 @@ def hashes(models: Sequence[Path]) -> tuple[str, ...]:
 def made_with(
     search: SearchConfig, engine: EngineConfig, weights: Sequence[float], *, sampling: bool = False
 ) -> dict[str, Any]:
-    """Returns the settings that change the log-probabilities of translations, as JSON has them."""
+    """Returns the settings that affect the log-probabilities of translations, as JSON values."""
     run = {"precision": engine.precision or DECODING_PRECISIONS[0], "shortlist": engine.shortlist}
     settings = {"sampling": sampling, **output_affecting(search), **run, "weights": weights}
     return dict(json.loads(json.dumps(settings)))
@@ -154,8 +154,8 @@ def sentence_features(source: str, translation: Translation) -> list[float]:
 
 
 def word_features(translation: Translation, vocab: Vocabulary) -> Floats:
-    """Returns, for each word of a translation, the log-probabilities of its subwords (sum, smallest, number), of what
-    is beside it, and of the whole sentence, and where it is."""
+    """Returns the features of each word of a translation [words, F]: the sum, minimum and number of its subword
+    log-probabilities, those of its neighbours and of the whole sentence, and its position."""
     logprobs = [max(value, -30.0) for value in translation.token_logprobs]
     numbers = _word_numbers(translation, vocab)
     shared = sharing(translation.text, {*numbers})
@@ -180,7 +180,7 @@ def word_features(translation: Translation, vocab: Vocabulary) -> Floats:
 
 
 def _word_numbers(translation: Translation, vocab: Vocabulary) -> list[int]:
-    """Returns the word of each subword; EOS, which ends each piece of a line, belongs to none."""
+    """Returns the word number of each subword. EOS, which ends each piece of a line, belongs to no word."""
     numbers, pieces, none = list[int](), [list[int]()], len(translation.tokens)
     for token in translation.tokens:
         if token == EOS_ID:

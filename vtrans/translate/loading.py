@@ -1,4 +1,4 @@
-"""`vtrans.load` chooses the engine for a path and returns a Translator."""
+"""`vtrans.load`: chooses the engine for a model and returns a Translator."""
 
 from __future__ import annotations
 
@@ -42,32 +42,33 @@ def load(
 ) -> Translator:
     """Returns a Translator for a run folder, a model file, or a list of these (an ensemble).
 
-    Further keyword arguments replace the search settings stored with the model, and are named as in `SearchConfig`:
+    Further keyword arguments are fields of `SearchConfig`, and override the search settings stored with the model:
     `vtrans.load("run", beam=8)`.
 
-    `device` is cpu, cuda, cuda:N or mps; by default the fastest that is available. `weights` are those of an ensemble's
-    average. `shortlist` uses the shortlist in the (first) model file. `retry` is that of `Translator`.
-    `console` receives warnings, and says which checkpoint of a run and which code were chosen.
+    `device` is cpu, cuda, cuda:N or mps; by default the fastest available. `weights` are the weights of the models in
+    an ensemble. `shortlist` uses the shortlist in the (first) model file. See `Translator` for `retry`. `console`
+    receives warnings, and the choice of checkpoint and code.
 
     `engine` runs the model:
 
-    - "compiled", the decoder in C++, on a CPU in float32, bfloat16 or int8. It is the default where it is available.
-      The threads of this process divide the sentences of a batch; a single sentence takes one. If vtrans was
-      installed without it, the C++ compiler $CXX, else g++, compiles it once for all models; it is kept in
-      $VTRANS_CACHE, else ~/.cache/vtrans. It is not used if files of the network or the search have changed.
-    - "torch", on any device and in any precision. It is the default otherwise, and needs the package torch.
+    - "compiled" is the decoder in C++, on a CPU in float32, bfloat16 or int8. It is the default where available. The
+      threads of this process divide the sentences of a batch; a single sentence uses one thread. If vtrans was
+      installed without compiled code, the C++ compiler ($CXX or else g++) compiles it once for all models into
+      $VTRANS_CACHE or else ~/.cache/vtrans. Compiled code is not used if files of the network or the search have
+      changed.
+    - "torch" runs on any device and in any precision. It is the default otherwise, and needs the package torch.
 
-    `precision` is that of matrix products: float32, bfloat16, float16 or int8. float16 needs the engine torch, int8 the
-    engine compiled.
+    `precision` is the precision of matrix products: float32, bfloat16, float16 or int8. float16 needs the torch engine,
+    int8 the compiled engine.
 
-    `code` is the Python file of the network of a model that was trained with code of one's own (`model.network` in the
-    recipe). It is run, with the engine torch. Without it, such a model is refused.
+    `code` is the Python file that defines a user-defined network (`model.network` in the recipe). Such a model needs
+    it. The file is executed, and the torch engine runs the model.
 
     `glossary.tsv` and `spellings.tsv` beside the (first) model file are used.
 
-    Raises FileError for something that is not a model, and InputError for an invalid setting.
+    Raises FileError if a path is not a model, and InputError for an invalid setting.
     """
-    section_from(SearchConfig, "search", search, "load")  # before the models are read
+    section_from(SearchConfig, "search", search, "load")  # fail before reading the models
     code = None if code is None else Path(code)
     EngineConfig(engine=engine, device=device, shortlist=shortlist, precision=precision, code=code)
     paths = [Path(path)] if isinstance(path, (str, Path)) else [Path(p) for p in path]
@@ -94,7 +95,7 @@ def load(
 
 
 def _device(name: str | None) -> str:
-    """Returns the device that was asked for or is the default. Torch is imported only if there may be a GPU."""
+    """Returns the requested or default device. Imports torch only if there may be a GPU."""
     if on_cpu(name):
         return "cpu"
     with needing_torch():
@@ -104,15 +105,15 @@ def _device(name: str | None) -> str:
 def _compiled(
     engine: str | None, precision: str | None, device: str, code: Path | None, console: Console | None
 ) -> ctypes.CDLL | None:
-    """Returns the compiled code of the decoder, or None if torch must run the model. Raises InputError if the user
-    requires compiled code, or lacks torch, and there is none for these settings."""
+    """Returns the compiled decoder, or None if torch must run the model. Raises InputError if compiled code cannot be
+    used, and the user requires it or lacks torch."""
     unfit = ""
     if precision not in (None, *PRECISIONS):
-        unfit = f"`precision` must be one of {', '.join(PRECISIONS)} for the engine compiled, got {precision}"
+        unfit = f"`precision` must be one of {', '.join(PRECISIONS)} for the compiled engine, got {precision}"
     elif device != "cpu":
-        unfit = f"`device` must be cpu for the engine compiled, got {device}"
+        unfit = f"`device` must be cpu for the compiled engine, got {device}"
     elif code is not None:
-        unfit = f"`code` needs the engine torch, got {code} for the engine compiled"
+        unfit = f"`code` needs the torch engine, got {code} for the compiled engine"
     if unfit and engine == "compiled":
         raise InputError(f"{unfit}; leave it out, or choose `engine` torch.")
     if unfit or engine == "torch":
@@ -125,10 +126,10 @@ def _compiled(
         return compiled_decoder(console)
     except CompilerError as error:
         if engine or find_spec("torch") is None:
-            otherwise = "the engine torch does the same, and needs the package torch"
-            raise InputError(f"the `engine` compiled cannot be used: {error}; {otherwise}.") from None
+            otherwise = "the torch engine does the same, and needs the package torch"
+            raise InputError(f"the compiled `engine` cannot be used: {error}; {otherwise}.") from None
         if console:
-            console.info(f"engine: torch. The faster engine compiled cannot be used: {error}.")
+            console.info(f"engine: torch. The faster compiled engine cannot be used: {error}.")
         return None
 
 

@@ -1,4 +1,4 @@
-"""Scores translations that are given, not searched for."""
+"""Scores existing translations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Target = str | Sequence[int]
 
 
 def lines_to_score(sources: Iterable[str], targets: Iterable[Target]) -> Iterator[tuple[Line, Target]]:
-    """Yields the sources as lines, each with its target. Raises InputError for unequal numbers of them."""
+    """Yields the sources as lines, each with its target. Raises InputError if their numbers differ."""
     pairs = zip_longest(sources, targets)
     for number, (source, target) in enumerate(pairs, 1):
         if source is None or target is None:
@@ -39,10 +39,10 @@ def score(
     to: str | None,
     done: Callable[[], None],
 ) -> None:
-    """Gives each line its target as its translation, with its log-probability, as `Translator.logprob` says."""
+    """Sets each line's translation to its target, with its log-probability. See `Translator.logprob`."""
     tag, longest, vocab = reader.beginning(to), reader.max_target(reader.max_source), engine.tgt_vocab
     targets: dict[Line, list[int]] = {}
-    known: dict[Line, float] = {}  # log-probabilities of pairs that are not given to the model
+    known: dict[Line, float] = {}  # log-probabilities of pairs that bypass the model
     for line, own in given:
         line.ids = reader.encode(engine.src_vocab.as_source(line.text), line.number, to=to)
         if isinstance(own, str):
@@ -82,8 +82,8 @@ def score(
 
 
 def checked_target(tokens: Sequence[int], number: int, size: int) -> list[int]:
-    """Returns the subword ids of target `number`, of a vocabulary of this size. Raises InputError for an invalid one,
-    or EOS anywhere but at the end."""
+    """Returns the subword ids of target `number`; `size` is the vocabulary size. Raises InputError for an invalid id,
+    and for EOS anywhere but at the end."""
     for place, token in enumerate(tokens, 1):
         if not isinstance(token, int) or token == PAD_ID or not 0 <= token < size:
             raise InputError(f"target {number} must be a text or subword ids from 1 to {size - 1:,}, got {token!r}.")

@@ -1,9 +1,8 @@
-"""Translates a stream of lines to a stream of lines, in order.
+"""Translates a stream of lines, in order.
 
-Several processes, copies of this one, may take turns at the windows (`workers`); this process reads and writes. Line
-numbers and counts do not depend on the number of processes. Neither does the output, except that other batches may
-change the last bits of a float32 sum, and so choose another of two translations whose scores are equal up to these
-bits.
+Worker processes, which are copies of this one, may translate the windows (`workers`); this process reads and writes.
+Line numbers, counts and output do not depend on the number of processes, with one exception: another batch may change
+the last bits of a float32 sum, and thus the choice between two translations whose scores differ only in these bits.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ from vtrans.translate.steps.line import Counts, Line
 from vtrans.translate.translation import Form, TranslateOptions, Translation
 from vtrans.translate.translator import DEFAULT_OPTIONS, Translator
 
-LINE_COST = 32  # a line costs about as much as 32 more bytes of text
+LINE_COST = 32  # the fixed cost of a line, in bytes of text
 WINDOW_COST = 200_000  # 2,000 lines of 68 bytes: enough for batches of similar length, few enough to wait for
 
 T = TypeVar("T")
 Make = Callable[[Sequence[Line], TranslateOptions], T]
-"""Makes something of translated lines, such as the bytes that are written, where they were translated."""
+"""Converts translated lines, for example to bytes, in the process that translated them."""
 Workers = WorkerPool[Sequence[Line], tuple[T, Counts, list[str]]]
-"""Copies of this process. For a window, they return what is made of it, its counts and its warnings."""
+"""Copies of this process. For each window, they return its converted lines, its counts and its warnings."""
 
 
 def translate_stream(
@@ -50,9 +49,9 @@ def translate_stream(
     options: TranslateOptions = DEFAULT_OPTIONS,
     **settings: Any,
 ) -> None:
-    """Writes the translations of `lines` to `stream` as whole lines, and flushes it after each window.
+    """Writes the translations of `lines` to `stream`, and flushes it after each window.
 
-    The settings are those of `translate_windows`. Ctrl-C and SIGTERM never leave part of a line.
+    See `translate_windows` for the settings. Ctrl-C and SIGTERM never leave a partial line.
     """
     with closing(translate_windows(translator, lines, options, written, **settings)) as blocks:
         for block in blocks:
@@ -72,13 +71,13 @@ def translate_windows(
     advance: Callable[[int], None] = lambda size: None,
     workers: Workers[T] | None = None,
 ) -> Generator[T, None, None]:
-    """Yields what `make` returns for each window of lines, in order.
+    """Yields the result of `make` for each window of lines, in order.
 
-    `line_buffered` translates each line before the next is read. Otherwise windows are those of `Windows`, where
-    `complete` is described. `advance` is called with the size of each line that is translated, by one thread at a time.
-    `workers` are those of `workers_for`, with the same translator, options and `make`.
+    `line_buffered` translates each line before reading the next. Otherwise `Windows` forms the windows; see there for
+    `complete`. `advance` is called with the size in bytes of each translated line, by one thread at a time. `workers`
+    come from `workers_for`, called with the same translator, options and `make`.
     """
-    translator.check(options)  # before anything is read
+    translator.check(options)  # fail before reading
     windows: Windows | Generator[Sequence[Line], None, None] = ([line] for line in lines)
     if not line_buffered:
         windows = Windows(lines, workers.number if workers else 1, complete=complete)
@@ -92,7 +91,7 @@ def translate_windows(
 
 
 def written(lines: Sequence[Line], options: TranslateOptions) -> bytes:
-    """Returns translations as they are written. Raises VtransError if a line has lost one."""
+    """Returns the output bytes of translated lines. Raises VtransError if a line has lost a translation."""
     block = io.BytesIO()
     for line in lines:
         if len(line.translations) != options.nbest:
@@ -107,7 +106,7 @@ def written(lines: Sequence[Line], options: TranslateOptions) -> bytes:
 def rendered(source: str, translations: Sequence[Translation], form: Form) -> Iterator[str]:
     """Yields the lines of output for one line of input: one per translation, or a single one for "json".
 
-    An alignment is written before the text, in a column of its own.
+    An alignment has its own column before the text.
     """
     if form == "json":
         fields = {"source": source, "translations": [t.as_dict() for t in translations]}
@@ -125,17 +124,17 @@ def rendered(source: str, translations: Sequence[Translation], form: Form) -> It
 
 
 class Windows(Iterator[Sequence[Line]]):
-    """Lines in windows of about WINDOW_COST or less, in order; only a single line may cost much more.
+    """Groups lines into windows of at most about WINDOW_COST, in order; only a single line may cost much more.
 
-    A thread reads lines that cost `parts` windows ahead, and a window takes one part of the lines that are ahead. If
-    the input is not `complete`, these are the lines that have arrived, at least one. Otherwise the thread reads as far
-    as it may before, so that windows do not depend on time. An exception while reading is raised after the lines before
-    it. One thread at a time may ask for the next window.
+    A thread reads lines ahead, up to the cost of `parts` windows, and a window takes 1 / `parts` of the lines read
+    ahead. If the input is not `complete`, a window does not wait for more lines than one. Otherwise it waits until the
+    thread has read as far as it may, so that windows do not depend on timing. An exception while reading is raised
+    after the lines before it. Only one thread at a time may request a window.
     """
 
     def __init__(self, lines: Iterable[Line], parts: int = 1, *, complete: bool = True) -> None:
         self._parts, self._complete = parts, complete
-        self._ahead: deque[tuple[Line, int]] = deque()  # with their costs, in bytes of text
+        self._ahead: deque[tuple[Line, int]] = deque()  # lines with their costs, in bytes of text
         self._cost = 0  # of the lines ahead
         self._most = parts * WINDOW_COST
         self._end: BaseException | None = None
@@ -176,7 +175,7 @@ class Windows(Iterator[Sequence[Line]]):
             return window
 
     def close(self) -> None:
-        """Drops the remaining lines, and ends the thread at its next line."""
+        """Drops the remaining lines, and stops the thread at its next line."""
         with self._changed:
             self._ahead.clear()
             self._end = self._end or StopIteration()
@@ -184,7 +183,7 @@ class Windows(Iterator[Sequence[Line]]):
 
 
 def size_of(line: Line) -> int:
-    """Returns the bytes of a line with its line end."""
+    """Returns the size of a line in bytes, including its line end."""
     return len(line.text.encode("utf-8", "surrogatepass")) + 1
 
 
@@ -193,15 +192,15 @@ def size_of(line: Line) -> int:
 
 @dataclass(frozen=True)
 class Division:
-    """How translating on a CPU is divided between processes and threads."""
+    """The processes and threads that translate on a CPU."""
 
     processes: int
-    threads: int  # of each
+    threads: int  # per process
     asked: bool  # whether the user chose the number of processes
 
     def copies(self, engine: Engine) -> int:
-        """Returns the number of copies of this process that translate, 0 if it translates itself. Raises InputError if
-        the user wants several, but the model is not on the CPU."""
+        """Returns the number of worker processes; 0 if this process translates. Raises InputError if the user chose
+        several, but the model is not on the CPU."""
         if self.processes == 1:
             return 0
         if engine.device == "cpu":
@@ -213,10 +212,10 @@ class Division:
 
 
 def divide(processes: int | None, threads: int | None, reason: str = "", *, prefer_one: bool = False) -> Division:
-    """Returns the processes that will translate on a CPU, and gives this process the threads with which they compute.
+    """Returns the division of translating on a CPU, and sets the number of threads.
 
-    `reason` says why only one process can translate, and is empty if several can; `prefer_one` makes one the default.
-    Raises InputError if the number that the user chose is not possible.
+    `reason` says why only one process can translate; it is empty if several can. `prefer_one` makes one process the
+    default. Raises InputError if the user's number of processes is not possible.
     """
     reason = reason or why_not_forked()
     check_processes(processes, reason)
@@ -224,14 +223,14 @@ def divide(processes: int | None, threads: int | None, reason: str = "", *, pref
     alone = reason or prefer_one or threads
     number = processes or (1 if alone else default_processes(usual_threads(), available_memory()))
     if number > 1:
-        set_threads(1)  # kernels are chosen for what the copies will use
+        set_threads(1)  # kernels are chosen for the workers' number of threads
     return Division(number, threads or usual_threads(), processes is not None)
 
 
 def workers_for(
     translator: Translator, options: TranslateOptions, division: Division, make: Make[Any] = written
 ) -> Workers[Any] | nullcontext[None]:
-    """Returns the copies of this process for `translate_windows`, or None if it translates itself."""
+    """Returns the workers for `translate_windows`, or a null context if this process translates."""
 
     def answer(lines: Sequence[Line], tell: Tell) -> tuple[Any, Counts, list[str]]:
         set_threads(division.threads)
@@ -247,10 +246,10 @@ def workers_for(
 def _by_workers(
     translator: Translator, windows: Iterator[Sequence[Line]], advance: Callable[[int], None], workers: Workers[T]
 ) -> Iterator[T]:
-    """Yields what the workers make of each window, in order; collects their counts and warnings.
+    """Yields the workers' result for each window, in order; collects their counts and warnings.
 
-    One thread takes windows, and a thread per worker waits for an answer. At most two windows per worker are taken and
-    not yet yielded.
+    One thread takes windows, and one thread per worker waits for a result. At most two windows per worker are in
+    progress.
     """
     order: queue.SimpleQueue[Future[tuple[T, Counts, list[str]]] | None] = queue.SimpleQueue()
     room, turn = threading.Semaphore(2 * workers.number), threading.Lock()
@@ -279,7 +278,7 @@ def _by_workers(
             yield made
             translator.counts.seconds += time.monotonic() - began
             room.release()
-        taken.result()  # raises what the reader has raised
+        taken.result()  # re-raises an exception of the reader
     finally:
         room.release()
         threads.shutdown(wait=False, cancel_futures=True)

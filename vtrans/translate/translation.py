@@ -1,4 +1,4 @@
-"""The options of a translation, its result, its forms as text, and the counts of a Translator."""
+"""The options of translating (TranslateOptions) and its result (Translation)."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from vtrans.translate.wording.glossary import Glossary
 from vtrans.translate.wording.protection import Protection
 
 Form = Literal["text", "scores", "tsv", "confidence", "json"]
-"""How a translation is written: its text; its score, its log-probability and score, or its confidence before the text,
-separated by tabs; or everything as JSON."""
+"""The output format. "text": the text; "scores", "tsv" and "confidence": the score, the log-probability and score, or
+the confidence before the text, separated by tabs; "json": everything."""
 
 
 Rate = Callable[[str, "Translation", Vocabulary], tuple[float, tuple[float, ...]]]
-"""Returns the probabilities that a translation of a line, and each of its words, is right."""
+"""Given a line and its translation, returns the probabilities that the translation and each of its words are right."""
 
 
 @dataclass(frozen=True)
 class TranslateOptions:
-    """How many translations each line gets, and what they include; equal for all lines of a text."""
+    """The options of translating, which are the same for all lines of a text."""
 
     nbest: int = 1
-    """Translations per line, whose texts differ unless they are samples."""
+    """Translations per line. Their texts differ unless they are samples."""
     sampling: Sampling | None = None
-    """Draw translations instead of searching for the best."""
+    """Sample translations instead of searching for the best."""
     mbr: Mbr | None = None
     """Choose translations by their expected utility."""
     alignments: bool = False
@@ -45,25 +45,25 @@ class TranslateOptions:
     form: Form = "text"
     glossary: Glossary | None = None
     protect: Protection | Literal[False] | None = None
-    """Text that is copied to translations. None: EVERYDAY if the model has learned codes, else nothing."""
+    """Text to copy into translations. None: EVERYDAY if the model has learned codes, otherwise nothing."""
     check_numbers: bool = True
-    """Search again for lines whose translation has other numbers, and count those that keep them."""
+    """Search again for lines whose translation has different numbers, and count lines that still do."""
     raw: bool = False
-    """Give the model each line unchanged, without the steps for case and unknown characters."""
+    """Pass each line to the model unchanged, without the steps for case and unknown characters."""
     calibration: Rate | None = None
-    """Gives each translation and its words a confidence, such as a Calibration (confidence.py)."""
+    """Rates each translation and its words, such as a Calibration (confidence.py)."""
     min_confidence: float = 0.0
     """Leave a translation blank if its confidence is lower."""
     to: str | None = None
-    """The target language, for a model of several."""
+    """The target language, for a model with several."""
     formality: Formality | None = None
-    """The form of address, for a model that has learned to use it."""
+    """The form of address, for a model trained with forms of address."""
     known: Known | None = None
-    """A memory, whose translations lines get."""
+    """A translation memory, which replaces the model for lines that it contains."""
     match: Callable[[str], Match | None] | None = None
-    """Returns the fuzzy match of a line, for a model that has learned to use it."""
+    """Returns the fuzzy match of a line, for a model trained with fuzzy matches."""
     abandoned: Callable[[], bool] | None = None
-    """Called before each step of a search in PyTorch, which ends with AbandonedError once it returns True."""
+    """Called before each step of a search, which ends with AbandonedError once this returns True."""
 
     def __post_init__(self) -> None:
         if self.nbest < 1:
@@ -72,14 +72,14 @@ class TranslateOptions:
             raise InputError(f"`mbr_samples` only applies to sampling, got {self.mbr.samples}; add `sampling`.")
 
     def candidates(self, beam: int) -> int:
-        """Returns the number of hypotheses per source from which the translations are chosen."""
+        """Returns the number of candidate hypotheses per source."""
         if self.mbr is None and (self.nbest == 1 or self.sampling is not None):
             return self.nbest
-        # All hypotheses of a search, because some may spell one text in different subwords.
+        # All hypotheses of a search, because some may spell the same text in different subwords.
         return beam if self.sampling is None else (self.mbr.samples if self.mbr else None) or MBR_SAMPLES
 
     def check(self, beam: int) -> None:
-        """Raises InputError if a beam of this width, or the samples, are too few for the translations."""
+        """Raises InputError if a beam of this width, or the number of samples, is too small for `nbest`."""
         if self.sampling is None and self.nbest > beam:
             raise InputError(
                 f"`nbest` must be at most `beam` ({beam}), got {self.nbest}; "
@@ -102,17 +102,17 @@ class Translation:
 
     text: str  # one line
     logprob: float  # natural logarithm, summed over the subwords of all pieces and EOS
-    # Logprob over the length penalty; of a sample, over its length; with Mbr, the expected utility from 0 to 100. The
-    # mean of all pieces.
+    # The log-probability divided by the length penalty, or for a sample by its length; with Mbr, the expected utility
+    # from 0 to 100. The mean over all pieces.
     score: float
-    finished: bool  # ended with EOS, not at its length limit
-    tokens: tuple[int, ...] = ()  # subword ids as found; EOS ends each piece that is finished
+    finished: bool  # whether it ends with EOS, not at its length limit
+    tokens: tuple[int, ...] = ()  # subword ids; EOS ends each finished piece
     subwords: tuple[str, ...] = ()  # the tokens as SentencePiece writes them
     token_logprobs: tuple[float, ...] = ()  # one per token
-    alignment: Links | None = None  # between the words (text/words.py) of the line and the text, if requested
-    confidence: float | None = None  # the probability that it is right, if there is a calibration
+    alignment: Links | None = None  # between words (text/words.py) of the line and of the text, if requested
+    confidence: float | None = None  # probability that the translation is right, if there is a calibration
     word_confidences: tuple[float, ...] | None = None  # the same for each word
-    match: float | None = None  # the similarity of the fuzzy match that it is made with; 1 if it is from a memory
+    match: float | None = None  # the similarity of the fuzzy match used, from 0 to 1; 1 if from a memory
 
     def blank(self) -> Translation:
         """Returns the translation without its text."""
@@ -120,7 +120,7 @@ class Translation:
         return dataclasses.replace(self, text="", alignment=links, word_confidences=())
 
     def copied(self, text: str) -> Translation:
-        """Returns the translation of a line that the model does not see, with this text. Each word is certain, and
+        """Returns the translation of a line that bypasses the model, with this text. Each word has confidence 1 and is
         linked to itself."""
         words = len(words_in(text))
         links = None if self.alignment is None else tuple((i, i) for i in range(words))
@@ -128,7 +128,8 @@ class Translation:
         return dataclasses.replace(self, text=one_line(text), alignment=links, word_confidences=rated)
 
     def rewritten(self, text: str) -> Translation:
-        """Returns the translation with another text, whose words get the links and confidence of those they replace."""
+        """Returns the translation with another text, whose words inherit the links and confidence of the words they
+        replace."""
         if text == self.text:
             return self
         links, confidences = self.alignment, self.word_confidences
@@ -152,11 +153,11 @@ class Translation:
 
 
 NO_TRANSLATION = Translation("", -math.inf, -math.inf, False)
-"""Takes an n-best place for which there is no hypothesis."""
+"""Fills an n-best place that has no hypothesis."""
 
 
 def _replaced_words(before: str, after: str) -> list[set[int]]:
-    """Returns the words of a text that each word of another one replaces."""
+    """Returns, for each word of `after`, the numbers of the words of `before` that it replaces."""
     old_begins, begins = ([word.start() for word in WORD.finditer(text)] for text in (before, after))
     words: list[set[int]] = [set() for _ in begins]
     for _, old, _, new, end in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():

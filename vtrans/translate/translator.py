@@ -33,14 +33,14 @@ DEFAULT_OPTIONS = TranslateOptions()
 class Translator:
     """Translates lines with an engine and search settings; `search` replaces the settings stored with the model.
 
-    With `retry`, a translation that loops or reaches its length limit is searched again with a no-repeat rule; one with
-    another problem always is (`vtrans.translate.steps.search`). The n-best list comes from the search that is kept.
-    There is no second search for loops if `search` already has a no-repeat rule, or for samples. `limit` is a parameter
-    of `SourceReader`. `beside` is what lies beside the model.
+    With `retry`, a line whose translation loops or reaches its length limit is searched again with a no-repeat rule.
+    Lines with other problems are always searched again (`vtrans.translate.steps.search`). The n-best list comes from
+    the search that is kept. Loops are not searched again if `search` already has a no-repeat rule, or for samples. See
+    `SourceReader` for `limit`. `beside` holds the files next to the model.
 
-    `counts` holds what has been done so far; warnings go to `console`. Several threads may use a translator: each gets
-    what it would get alone, and while one translates a window of lines, the others wait. Raises InputError for
-    settings that contradict each other.
+    `counts` holds the totals so far; warnings go to `console`. A translator is thread-safe: while one thread translates
+    a window of lines, the others wait, and the results are the same as with one thread. Raises InputError for settings
+    that contradict each other.
     """
 
     def __init__(
@@ -65,13 +65,14 @@ class Translator:
         self._last: tuple[TranslateOptions, Steps] | None = None
         self.reader = self._make_steps.reader
         self.uses_matches = all(model.matches for model in engine.models)
-        """Whether the model has learned to use fuzzy matches."""
+        """Whether the models were trained with fuzzy matches."""
 
     def translate(self, lines: Iterable[str], sampling: Sampling | None = None, **options: Any) -> Iterator[str]:
-        """Yields the best translation of each line, in order. A blank line gives a blank line, without the model.
+        """Yields the best translation of each line, in order. A blank line gives a blank translation without using the
+        model.
 
-        With `sampling`, a translation is drawn instead; it depends on the line, its number and the seed. The other
-        options are those of `nbest`.
+        With `sampling`, yields a sample instead, which depends on the line, its number and the seed. See `nbest` for
+        the other options.
         """
         return (best[0].text for best in self.nbest(lines, 1, sampling, **options))
 
@@ -85,16 +86,16 @@ class Translator:
         constraints: Iterable[Constraints] | None = None,
         **options: Any,
     ) -> Iterator[list[Translation]]:
-        """Yields exactly `n` translations of each line, best first, or independent samples. All texts differ, except
-        those of samples: of hypotheses that spell one text in different subwords, the best one counts.
+        """Yields exactly `n` translations of each line, best first, or `n` independent samples. Texts differ, except
+        those of samples: if several hypotheses spell the same text in different subwords, only the best counts.
 
-        If the beam has fewer, empty translations with a score of -inf follow, and are counted. `prefixes` are the
-        beginnings of the translations, one per line; a blank one means none. The last word of a prefix may be
-        continued unless whitespace follows it. The score includes the prefix. `constraints` are what
-        `phrases.wording_of` reads, one per line, such as {"constraints": ["a phrase"], "avoid": ["another"]}; a line
-        whose translation does not obey them is counted, with a warning. `options` are fields of TranslateOptions, such
-        as `mbr`, `alignments`, `to` and `raw`. Raises InputError at once if `n` is larger than the beam, `lines` is a
-        single string, or `to` is not a language of the model.
+        If the beam has fewer, empty translations with a score of -inf follow, and are counted. `prefixes` are target
+        prefixes, one per line; a blank one means none. The last word of a prefix may be continued unless whitespace
+        follows it. The score includes the prefix. `constraints`, one per line, have the form of `phrases.wording_of`,
+        such as {"constraints": ["a phrase"], "avoid": ["another"]}; a line whose translation violates them is counted,
+        with a warning. `options` are fields of TranslateOptions, such as `mbr`, `alignments`, `to` and `raw`. Raises
+        InputError immediately if `n` is larger than the beam, `lines` is a single string, or `to` is not a language of
+        the model.
         """
         for name, given in (("lines", lines), ("prefixes", prefixes)):
             if isinstance(given, str):
@@ -110,7 +111,7 @@ class Translator:
             self._check_phrases("constraints", options)
 
     def _steps(self, options: TranslateOptions) -> Steps:
-        """Returns the steps for these options, and keeps them for the next window. Raises InputError as `check`."""
+        """Returns the steps for these options, and keeps them for the next window. Raises InputError like `check`."""
         last = self._last  # another thread may replace it meanwhile
         if last is None or last[0] is not options:
             last = options, self._make_steps(options)
@@ -122,7 +123,7 @@ class Translator:
 
     def _check_phrases(self, name: str, options: TranslateOptions) -> None:
         if options.sampling is not None:
-            raise InputError(f"`{name}` only applies to a search; leave it or the sampling out.")
+            raise InputError(f"`{name}` only applies to a search; leave out `{name}` or the sampling.")
         if reason := self.search.contradicts_phrases(f"`{name}`"):
             raise InputError(reason)
 
@@ -137,10 +138,10 @@ class Translator:
         *,
         ready: Callable[[Line], None] = lambda line: None,
     ) -> list[list[Translation]]:
-        """Translates lines that are batched together, and returns the translations of each, as `nbest`.
+        """Translates lines in common batches. Returns the translations of each line, like `nbest`.
 
-        `ready` is called with each line as soon as it has its translations; with word alignments, all lines have them
-        at the end.
+        `ready` is called with each line as soon as it has its translations; with word alignments, at the end of the
+        window.
         """
         steps = self._steps(options)
         if any(line.wording != NO_WORDING for line in lines):
@@ -170,7 +171,7 @@ class Translator:
 
     @contextmanager
     def _in_turn(self, lines: Sequence[Line]) -> Iterator[None]:
-        """Waits until no other thread translates, and adds up counts and time of the lines translated in the block."""
+        """Waits until no other thread translates, and adds the counts and time of the block to the totals."""
         with self.turn:
             began = time.monotonic()
             yield
@@ -180,7 +181,7 @@ class Translator:
             self.counts.seconds += time.monotonic() - began
 
     def _warn(self, lines: Iterable[Line]) -> None:
-        """Passes on the warnings of lines, in their order. Without a console the lines keep them."""
+        """Passes the lines' warnings to the console, in order. Without a console, the lines keep them."""
         if self.console is None:
             return
         for line in lines:
@@ -196,14 +197,13 @@ class Translator:
         *,
         to: str | None = None,
     ) -> Iterator[Translation]:
-        """Yields given translations with their log-probabilities, and scores by the length penalty of `search`.
+        """Yields existing translations with their log-probabilities, and scores by the length penalty of `search`.
 
-        A target is a text, encoded as subwords with EOS, or subword ids as in `Translation.tokens`. With its ids, a
-        translation gets the score that its search gave it; its text may be encoded as other subwords. The only
-        translation of a blank source is blank, with log-probability 0; any other has -inf. `max_length` does not apply.
-        A pair that is too long to be translated in one piece gets NaN and a warning. `done` is called for each pair
-        that is given to the model. Raises InputError for unequal numbers of sources and targets, and VtransError if a
-        model returns NaN.
+        A target is a text, which is encoded with EOS, or subword ids as in `Translation.tokens`. Given its ids, a
+        translation gets the same score as in its search; its text may be encoded as other subwords. A blank source has
+        only a blank translation, with log-probability 0; any other gets -inf. `max_length` does not apply. A pair that
+        is too long to translate in one piece gets NaN and a warning. `done` is called for each pair that the model
+        scores. Raises InputError for unequal numbers of sources and targets, and VtransError if a model returns NaN.
         """
         for name, given in (("sources", sources), ("targets", targets)):
             if isinstance(given, str):

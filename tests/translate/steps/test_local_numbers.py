@@ -34,7 +34,7 @@ def test_numbers_get_the_marks_of_the_target(src: str, tgt: str, languages: str,
     assert written(src, tgt, languages) == expected
 
 
-def test_what_the_training_text_shows_wins_over_cldr() -> None:
+def test_number_marks_of_the_training_text_override_cldr() -> None:
     assert written("It is 1,234.50", "Es ist 1,234.50", "en-de", SWISS) == "Es ist 1’234.50"
     assert written("It is 1,234.50", "Es ist 1,234.50", "en-xx", SWISS) == "Es ist 1’234.50"
 

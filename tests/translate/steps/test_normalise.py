@@ -32,7 +32,7 @@ TEXT = "run \u201cgit log\u201d now"
         ("क्\u200dया \u2067שלום\u2069 \u2067dog\u2069", "क्\u200dया \u2067שלום\u2069 dog"),  # they are copied
     ],
 )
-def test_the_text_that_the_model_reads(text: str, seen: str) -> None:
+def test_lines_are_normalised_for_the_model(text: str, seen: str) -> None:
     assert passed(text, Normalise(VOCAB, {})).model_input == seen
 
 

@@ -250,7 +250,7 @@ FREE = {"A1": "Raum A1", "A1 B2": "B2 und", "A1 A1": "A1 und A1 und A1", "A12": 
 """The translation of each source by a search without phrases."""
 
 
-def test_only_pieces_whose_codes_are_lost_or_repeated_are_searched_with_phrases() -> None:
+def test_only_pieces_with_lost_or_repeated_codes_are_searched_with_phrases() -> None:
     vocab = learned([*FREE, *FREE.values(), "mit"])
 
     def answer(piece: Piece) -> tuple[str, float]:

@@ -149,7 +149,7 @@ def test_a_search_with_phrases_does_not_depend_on_its_batch() -> None:
         ("e", "e\u0301", [], [0]),
     ],
 )
-def test_where_a_phrase_occurs(phrase: str, text: str, places: list[int], begun: list[int]) -> None:
+def test_a_phrase_occurs_as_whole_words(phrase: str, text: str, places: list[int], begun: list[int]) -> None:
     assert list(occurrences(phrase, text)) == places
     assert list(occurrences(phrase, text, whole=False)) == begun
 
@@ -258,7 +258,7 @@ def test_prefixes_rules_shortlists_and_ensembles_combine_with_phrases() -> None:
             assert "dog" not in text, name
 
 
-def test_what_phrases_do_not_combine_with_is_refused() -> None:
+def test_phrases_refuse_options_they_cannot_combine_with() -> None:
     asked = [{"constraints": ["dog"]}]
     with pytest.raises(InputError, match=r"`stop`.*shrink"):
         translator(stop="shrink").nbest(["dog"], constraints=asked)

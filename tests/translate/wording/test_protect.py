@@ -96,7 +96,7 @@ def test_a_glossary_is_read_from_a_file(tmp_path: Path) -> None:
         ("a {b c} d@e 5 % s", []),
     ],
 )
-def test_what_is_protected(line: str, protected: list[str]) -> None:
+def test_protected_text_by_kind(line: str, protected: list[str]) -> None:
     masked = Protection().masked(line)
     assert [text for code, text in masked.parts if code in masked.texts] == protected
     assert masked.text == line
@@ -122,7 +122,7 @@ def test_a_hostile_line_is_read_in_linear_time(piece: str) -> None:
     assert time.process_time() - began < 2, "20,000 pieces take milliseconds, and minutes if the time is quadratic"
 
 
-def test_codes_that_are_lost_or_repeated_are_put_right() -> None:
+def test_lost_and_repeated_codes_are_corrected() -> None:
     masked = Protection().masked("{a} and {b} and {a}")
     (a, _), (b, _) = masked.texts.items()
     for translation in ("", "und", a, f"{a} {a} {a} {b} {b}", f"{b}{a}", f"{a}7 {b}"):
@@ -155,7 +155,7 @@ def test_words_join_protected_text_only_as_in_the_source(line: str, translation:
     assert Protection().masked(line).restored(translation).text == expected
 
 
-def test_links_are_those_of_the_words_that_a_reader_counts() -> None:
+def test_links_count_words_as_a_reader_does() -> None:
     line = passed("New York dog", Protect(Protection(("New York",)), None))
     (code,) = line.codes
     made = undone(line, f"Hund {code}", ((0, 1), (1, 0)))

@@ -56,7 +56,7 @@ def test_a_bullet_stays_before_its_line(line: str, bullet: str) -> None:
         ("don`t fox+ +", ["`", "fox+", "+"]),
     ],
 )
-def test_what_the_vocabulary_lacks_is_copied(line: str, copied: list[str]) -> None:
+def test_text_that_the_vocabulary_lacks_is_copied(line: str, copied: list[str]) -> None:
     spans = CopiedText(LATIN, LATIN).added_to(list(Protection().spans(line)), line, (0, len(line)))
     assert [line[begin:end] for begin, end in spans] == copied
 
@@ -130,7 +130,7 @@ def test_equal_translations_are_left_out() -> None:
         ("a \ufffd dog", "ein \ufffd Hund", "ein \ufffd Hund"),
     ],
 )
-def test_bytes_that_are_no_character_are_left_out(line: str, found: str, wanted: str) -> None:
+def test_replacement_characters_are_removed(line: str, found: str, wanted: str) -> None:
     seen, links = Line(1, line), tuple((j, j) for j in range(len(found.split())))
     rated = tuple(1 / (1 + j) for j, _ in links)
     seen.translations = [Translation(found, 0.0, 0.0, True, alignment=links, word_confidences=rated)]

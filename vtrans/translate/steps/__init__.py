@@ -1,1 +1,1 @@
-"""A line on its way from the reader to the writer, and the stages that it passes."""
+"""Lines, and the eight steps that translate them."""

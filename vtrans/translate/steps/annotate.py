@@ -1,4 +1,4 @@
-"""Seventh step: joins the translations of a line's pieces, links their words to the line's, and rates them."""
+"""Seventh step: joins the translations of a line's pieces, aligns their words, and rates their confidence."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ from vtrans.text.words import first_words, words_in, words_of_ids, words_of_line
 from vtrans.translate.steps.line import Line, Piece
 from vtrans.translate.translation import NO_TRANSLATION, Rate, TranslateOptions, Translation
 
-SHORT_FROM, SHORT = 40, 4  # a piece of that many subwords is translated by far less if these are so many times fewer
+SHORT_FROM, SHORT = 40, 4  # from SHORT_FROM source subwords on, a translation SHORT times shorter counts as short
 
 
 class Annotate:
-    """Gives lines their translations as the search found them, with links and confidence if the options ask for
-    them."""
+    """Makes the translations of lines from the hypotheses of their pieces, with links and confidence if requested."""
 
     def __init__(self, engine: Engine, options: TranslateOptions, batch_tokens: int) -> None:
         self._engine, self._options, self._batch_tokens = engine, options, batch_tokens
@@ -55,7 +54,7 @@ class Annotate:
         return [*translations, *[NO_TRANSLATION] * counts.missing]
 
     def _of_rank(self, line: Line, rank: int) -> Translation:
-        """Returns the translation of a line whose pieces have this rank."""
+        """Joins the hypotheses of this rank of all pieces."""
         hyps = [piece.hypotheses[rank] for piece in line.pieces]
         tokens = [t for h in hyps for t in (*h.tokens, *([EOS_ID] if h.finished else []))]
         text, before = "", line.pieces[0]
@@ -63,7 +62,7 @@ class Annotate:
             if translated := self._vocab.decode(hypothesis.tokens):
                 text += self._gap(before, text, translated) + translated if text else translated
                 before = piece
-        text += line.pieces[-1].gap.rstrip()  # the mark at the end of a row
+        text += line.pieces[-1].gap.rstrip()  # the bar at the end of a table row
         return Translation(
             one_line(text),
             math.fsum(h.logprob for h in hyps),
@@ -76,13 +75,13 @@ class Annotate:
         )
 
     def _gap(self, piece: Piece, text: str, following: str) -> str:
-        """Returns what stands between the translations of a piece and the next one. A mark of any script may stand
-        before them."""
+        """Returns the text between the translations of a piece and the next one. Depends on the piece's last mark, in
+        any script."""
         end = self._engine.src_vocab.decode(piece.source.tokens[-5:])  # EOS, and the bytes of a character
         return gap(piece.gap, end, text, following)
 
     def _align(self, lines: Sequence[Line]) -> None:
-        """Links words within each piece of a line, with one forced pass for all lines."""
+        """Links the words of each piece, with one forced pass for all lines."""
         parts = [(line, *part) for line in lines if line.pieces for part in self._parts(line)]
         pairs, words = [pair for _, _, pair, _ in parts], [words for *_, words in parts]
         found = defaultdict[tuple[Line, int], set[tuple[int, int]]](set)  # two pieces may share a word
@@ -94,13 +93,13 @@ class Annotate:
                 line.translations[rank] = replace(t, alignment=links)
 
     def _parts(self, line: Line) -> Iterator[tuple[int, SubwordPair, tuple[list[int], list[int]]]]:
-        """Yields the ranks, the subwords and the words of the pieces of a line and their translations."""
+        """Yields the rank, the subwords and the word numbers of each piece and its translation."""
         vocab, tags = self._vocab, [NO_WORD] * len(line.before)
         line_words = words_of_line(line.model_input, line.ids, self._engine.src_vocab)
         for rank in range(min(len(piece.hypotheses) for piece in line.pieces)):
             hyps = [piece.hypotheses[rank].tokens for piece in line.pieces]
             firsts = first_words(map(vocab.decode, hyps), line.translations[rank].text)
-            begin = marks = 0  # subwords of the line, and words between pieces, such as those between cells
+            begin = marks = 0  # subwords of the line so far, and words between pieces, such as table bars
             for piece, tokens, first in zip(line.pieces, hyps, firsts, strict=True):
                 src = piece.source.tokens[:-1]
                 end = begin + len(src) - len(tags)
@@ -111,13 +110,13 @@ class Annotate:
                 marks += len(words_in(piece.gap))
 
     def _rated(self, line: Line, translation: Translation, rate: Rate) -> Translation:
-        """Returns a translation with its confidence, which is 0 if it is the best one and its numbers are wrong."""
+        """Returns a translation with its confidence, which is 0 for the best translation if its numbers are wrong."""
         value, words = rate(line.model_input, translation, self._vocab)
         is_wrong = line.counts.numbers and translation is line.translations[0]
         return replace(translation, confidence=0.0 if is_wrong else value, word_confidences=words)
 
 
 def _is_short(piece: Piece) -> bool:
-    """Returns whether the translation of a piece is so much shorter than its source that a part must be missing."""
+    """Returns whether a piece's translation is so short that part of the source must be missing."""
     src, tgt = len(piece.source.tokens) - len(piece.line.before), len(piece.hypotheses[0].tokens)
     return src >= SHORT_FROM and 0 < SHORT * tgt < src

@@ -1,4 +1,4 @@
-"""Last step: undoes the changes of the other steps, and checks what users asked for."""
+"""Last step: reverts the changes of the other steps, and checks the user's constraints."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ _NO_CHARACTER = re.compile(r"(?<!\S)\ufffd+\s|\ufffd")
 
 
 class Finish:
-    """Turns translations of the model into translations of lines, without U+FFFD unless the line contains it."""
+    """Turns the model's translations into translations of the original lines. Removes U+FFFD unless the line contains
+    it."""
 
     def __init__(self, options: TranslateOptions) -> None:
         self._raw, self._least = options.raw, options.min_confidence
@@ -42,8 +43,8 @@ class Finish:
 
 
 def _without_equal(translations: Sequence[Translation]) -> list[Translation]:
-    """Returns translations without those whose text a better one has, and empty ones in their place at the end:
-    hypotheses may differ only in the case or the codes that steps have replaced."""
+    """Returns translations with distinct texts, followed by empty ones. Duplicates arise because hypotheses may differ
+    only in case or in codes, which the steps replace."""
     best, distinct = translations[0], dict[str, Translation]()
     for translation in translations:
         distinct.setdefault(translation.text, translation)

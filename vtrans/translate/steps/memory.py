@@ -1,4 +1,4 @@
-"""First step, if there is a translation memory: takes translations from it."""
+"""First step, if there is a translation memory: looks lines up."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from vtrans.translate.wording.phrases import NO_WORDING
 
 
 class Remember:
-    """Takes the translations of lines without prefix and constraints from a memory. The model does not see such
-    lines. `find` returns the translation of a similar line, the fuzzy match that the model is given."""
+    """Takes the translations of known lines from a memory, unless they have a prefix or constraints. Such lines bypass
+    the model. `find` returns the fuzzy match for another line."""
 
     def __init__(self, known: Known | None, find: Callable[[str], Match | None] | None) -> None:
         self._known, self._find = known, find

@@ -1,4 +1,4 @@
-"""Second step: writes lines as the text that models learn from."""
+"""Second step: normalises lines to the form of the training text."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from vtrans.text.words import WORD, numbered, words_in
 from vtrans.translate.steps.line import Line
 from vtrans.translate.translation import Translation
 
-# Control and format characters, without those that join the characters of an emoji.
+# Control and format characters, except those that join the characters of an emoji.
 _CONTROLS = regex.compile(r"(?<![\p{Extended_Pictographic}\ufe0f\U0001f3fb-\U0001f3ff\p{Cf}])[\p{Cc}\p{Cf}]+")
 _APOSTROPHE = regex.compile(r"(?<=\p{L})&(?:#39|#x27|apos|#8217|rsquo);(?=\p{L})")
-# A word that no mark joins to others, as in an address.
+# A word that no mark joins to others, unlike the words of an address.
 _WORD = regex.compile(
     r"(?<![^\s\p{Pi}\p{Ps}\"'\u00bf\u00a1])[\p{L}\p{M}\p{N}]+(?:['\u2019][\p{L}\p{M}]+)*(?=[\p{P}--@/\\_&&[^.]]*\.*(?:\s|$))",
     regex.V1,
@@ -29,16 +29,17 @@ _WORD = regex.compile(
 
 
 class Normalise:
-    """Changes lines so that a model reads what it has learned to read.
+    """Normalises lines to what the model has learned to read.
 
-    - All characters are those of `source_text` if the training text was; otherwise those that the vocabulary lacks are.
-    - Control and format characters that the vocabulary lacks, for which a model invents words, are left out; in emoji
-      and beside characters that are copied they stay.
+    - Characters get the form of `source_text`: all if the training text had this form; otherwise those that the
+      vocabulary lacks.
+    - Control and format characters that the vocabulary lacks are removed, because models invent words for them. They
+      stay in emoji and next to characters that are copied.
     - `&#39;` in a word becomes an apostrophe.
-    - Words get the spellings that lie beside the model.
+    - Words get the spellings in the file next to the model.
 
-    A line with a prefix, phrases or a fuzzy match keeps its own words. With `raw`, a line has only its characters
-    changed, and only as the training text had.
+    A line with a prefix, phrases or a fuzzy match keeps its words. With `raw`, only characters change, and only as in
+    the training text.
     """
 
     def __init__(self, vocab: Vocabulary, spellings: Mapping[str, str], *, raw: bool = False) -> None:
@@ -63,7 +64,7 @@ class Normalise:
                     _rewrite(line, partial(_WORD.sub, self._spelled))
 
     def _spelled(self, match: regex.Match[str]) -> str:
-        """Returns a word as it is usually spelled, with its own capitals."""
+        """Returns the usual spelling of a word, with the word's capitalisation."""
         word: str = match.group()
         spelling = self._spellings.get(lower(word))
         if spelling is None:
@@ -73,14 +74,14 @@ class Normalise:
         return upper(spelling) if len(word) > 1 and in_capitals(word) else capitalized(spelling)
 
     def _kept(self, run: regex.Match[str]) -> str:
-        """Returns what is left of control characters."""
+        """Returns the characters to keep from a run of control characters."""
         around = run.string[max(0, run.start() - 1) : run.start()] + run.string[run.end() : run.end() + 1]
         copied, knows = self._vocab.lacking(around), self._vocab.covers
         return "".join(c for c in run.group() if (copied and unicodedata.category(c) == "Cf") or knows(c))
 
 
 def _rewrite(line: Line, write: Callable[[str], str]) -> None:
-    """Changes the words of a line one by one, also to none or to several."""
+    """Rewrites the words of a line; each may become none, one or several."""
     words = line.model_input.split()
     written = list(map(write, words))
     if written == words:
@@ -97,7 +98,7 @@ def _simpler(unknown: Container[str], character: str) -> str:
 
 
 def _write_characters(line: Line, write: Callable[[str], str]) -> None:
-    """Changes the characters of a line one by one, also to none or to several."""
+    """Rewrites the characters of a line; each may become none, one or several."""
     written = list(map(write, line.model_input))
     text = "".join(written)
     begins = [match.start() for match in WORD.finditer(line.model_input)]
@@ -109,6 +110,7 @@ def _write_characters(line: Line, write: Callable[[str], str]) -> None:
 
 
 def _with_words(places: Sequence[int], translation: Translation) -> Translation:
-    """Returns a translation with links to the words of a line, given the places of those that the model has seen."""
+    """Returns a translation with links to the original line's words; `places` holds their numbers by those that the
+    model saw."""
     links = translation.alignment
     return replace(translation, alignment=links and tuple(sorted({(places[i], j) for i, j in links})))

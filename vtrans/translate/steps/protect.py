@@ -1,4 +1,4 @@
-"""Third step: replaces what is copied to translations by codes, and finds the terms of a glossary."""
+"""Third step: replaces text to copy by codes, and finds glossary terms."""
 
 from __future__ import annotations
 
@@ -25,31 +25,30 @@ from vtrans.translate.wording.protection import Masked, Protection, Span, masked
 _LETTER = regex.compile(r"[\p{L}\p{Cs}]")
 _VISIBLE = regex.compile(r"[^\p{C}\p{Z}\s\u2581]")
 
-FEWEST_SUBWORDS = 3  # of a rare name: the vocabulary has words that are usual in the training text
+FEWEST_SUBWORDS = 3  # of a rare name: frequent words are in the vocabulary
 _NAME_INSIDE = regex.compile(rf"(?<=[\p{{Ll}}\p{{N}},;]\s){NAME.pattern}")
 
-_SYMBOLS = frozenset(string.punctuation) - set("-'`") | set("$\u20ac\u00a3\u00a5")  # of addresses, names and prices
+_SYMBOLS = frozenset(string.punctuation) - set("-'`") | set("$\u20ac\u00a3\u00a5")  # in addresses, names and prices
 _RUN = regex.compile(rf"(?:[{UNSPACED}][\p{{M}}\p{{Cf}}]*)+|[^\s<>{UNSPACED}]+|[<>]")
 _EDGES = r"\p{Pi}\p{Pf}\p{Ps}\p{Pe}\p{Pd}\"'*_~|="
 _AROUND = regex.compile(rf"[{_EDGES}\u00bf\u00a1]*+((?:.*[^{_EDGES}\p{{Terminal_Punctuation}}\u2026])?)")  # a word
 _EITHER = regex.compile(r"[\p{L}\p{M}]+/[\p{L}\p{M}]+")  # two words
-_LONG = regex.compile(r"[\w\p{M}]{201,}+")  # is not a word, and would be translated for seconds
+_LONG = regex.compile(r"[\w\p{M}]{201,}+")  # not a word; translating it would take seconds
 _PART = regex.compile(r"\p{Cf}*+\w[\w\p{M}\p{Cf}'\u2019-]*|\X")
-_BRACKET = regex.compile(r"[\p{Ps}\p{Pe}]")  # is apart from what is inside
+_BRACKET = regex.compile(r"[\p{Ps}\p{Pe}]")  # never joined with its content
 _LATIN = regex.compile(r"\p{Latin}+")
 
-# A bullet, where `- 5` and `> 5` are text, and the bars around a row of a table.
+# A bullet (`- 5` and `> 5` are text), and the bars around a table row.
 _BULLET = regex.compile(r"\s*(?:[\p{Pd}\p{Sm}\p{So}*#\u2022\u2023\u00b7]\s+(?=[^\s\d])|(?:\|++\s+)++)")
 _BAR_AT_END = regex.compile(r"(?<![\s|])(?:\s+\|++)++\s*$")
 _SENTENCE_END = regex.compile(r"[\p{Sentence_Terminal}\u2026]")
 
 
 class Protect:
-    """Writes codes in the place of text that is copied: what matches the patterns of `protection`, and what `copied`
-    finds. Text around a sentence stays there, and a line without letters besides is its own translation. With
-    `required`, the search must write the codes. `glossary` has the terms that translations of this `language` must
-    contain, in any case if a line is in capitals. `marks` are those of the numbers of both languages: numbers besides
-    get the target's."""
+    """Replaces text to copy by codes: matches of `protection`'s patterns, and the text that `copied` finds. Text around
+    a sentence stays in place, and a line with no other letters is its own translation. With `required`, the search must
+    write the codes. `glossary` holds the terms to translate in lines of this `language`, in any case if a line is in
+    capitals. `marks` are the number marks of both languages; unprotected numbers get the target's."""
 
     def __init__(
         self,
@@ -74,7 +73,7 @@ class Protect:
             if reads := self._copied and not self._copied.src_vocab.names_language(line.text):
                 within = within if line.prefix else self._copied.sentence_in(text, spans)
                 spans = self._copied.added_to(spans, text, within)
-            own = text  # without what is copied
+            own = text  # without copied text
             coded = None
             if spans or within != whole:
                 coded = masked(text, spans, asked=f"{line.asked}\n{self._codes_of_terms}", within=within)
@@ -97,25 +96,25 @@ class Protect:
                 line.wording = replace(line.wording, terms=tuple(term.forms for term in line.terms))
 
     def _is_copied(self, line: Line, own: str) -> bool:
-        """Returns whether a line has nothing to translate in its own text, that which is not protected."""
+        """Returns whether a line's own text, outside protected text, contains nothing to translate."""
         wanted = line.prefix or line.wording.phrases
         return not wanted and not _LETTER.search(own) and bool(_VISIBLE.search(line.model_input))
 
 
 def both_marks(languages: Languages, pair: PairCounts | None) -> tuple[Marks, Marks] | None:
-    """Returns the marks of numbers of both languages. What was counted in the training text wins over CLDR; a language
-    that is neither known nor counted keeps the numbers as they are."""
+    """Returns the number marks of both languages. Counts from the training text take precedence over CLDR. None if a
+    language is neither known nor counted: numbers then stay unchanged."""
     source, target = number_marks(languages.src, pair, "src"), number_marks(languages.tgt, pair, "tgt")
     return (source, target) if source and target else None
 
 
 def with_marks(src: str, source: Marks, target: Marks, translation: Translation) -> Translation:
-    """Returns the translation of a text whose numbers have the marks of the target."""
+    """Returns the translation with the target's marks in its numbers."""
     return translation.rewritten(localized(src, translation.text, source, target))
 
 
 def _restored(line: Masked, translation: Translation) -> Translation:
-    """Returns a translation with the protected text and what is around it. Its subwords stay those of the search."""
+    """Returns a translation with the protected text and the text around it restored. Its subwords do not change."""
     restored = line.restored(translation.text)
     links, words = translation.alignment, translation.word_confidences
     src, tgt, sizes = line.words(), restored.words(), (len(words_in(line.text)), len(words_in(restored.text)))
@@ -125,7 +124,7 @@ def _restored(line: Masked, translation: Translation) -> Translation:
         src_taken, tgt_taken = ({*chain(*codes.values())} for codes in (src_codes, tgt_codes))
         links = tuple((i, j) for i, j in links if i not in src_taken and j not in tgt_taken)
         for code in tgt_codes:
-            links += tuple(zip(src_codes[code], tgt_codes[code], strict=False))  # it may occur too often or be missing
+            links += tuple(zip(src_codes[code], tgt_codes[code], strict=False))  # a code may be repeated or missing
         first, last = map(min, line.words_around(), restored.words_around())
         kept = {*((i, i) for i in range(first)), *((sizes[0] - i, sizes[1] - i) for i in range(1, last + 1))}
         links = tuple(sorted({(src[i], tgt[j]) for i, j in links} | kept))
@@ -138,12 +137,12 @@ def _restored(line: Masked, translation: Translation) -> Translation:
 
 
 class CopiedText:
-    """Finds text that is copied.
+    """Finds text to copy.
 
-    This is words of Latin letters one of which the source vocabulary lacks, other words and symbols of which it lacks
-    all, such as emoji, and addresses with such a symbol. ASCII digits stay: numbers are checked after the search. If
-    the training text of a `pair` of languages shows that it copies them, it is also identifiers with capitals inside or
-    underscores, and rare names inside a sentence.
+    Copied are Latin words with a letter that the source vocabulary lacks, other words and symbols that it lacks
+    entirely, such as emoji, and addresses with such a symbol. ASCII digits are not: numbers are checked after the
+    search. If the training text of the language `pair` shows that they are copied, so are identifiers with inner
+    capitals or underscores, and rare names inside a sentence.
     """
 
     def __init__(self, src_vocab: Vocabulary, tgt_vocab: Vocabulary, pair: PairCounts | None = None) -> None:
@@ -156,8 +155,8 @@ class CopiedText:
             self._kinds.append(self._rare_names)
 
     def sentence_in(self, line: str, protected: Sequence[Span]) -> Span:
-        """Returns where the sentence of a line begins and ends, which has all of its protected text. Bullets, the bars
-        around a row, and symbols that the vocabulary lacks stay around it."""
+        """Returns the span of a line's sentence, which includes all protected text. Bullets, the bars around a table
+        row, and symbols that the vocabulary lacks stay outside."""
         bullet, bar = _BULLET.match(line), _BAR_AT_END.search(line)
         begin, end = bullet.end() if bullet else 0, bar.start() if bar else len(line)
         if protected:
@@ -171,11 +170,11 @@ class CopiedText:
         return begin, end
 
     def _is_symbol(self, part: str) -> bool:
-        """Returns whether a part of a line is a blank, or a symbol that the vocabulary lacks."""
+        """Returns whether a part of a line is blank, or a symbol that the vocabulary lacks."""
         return part.isspace() or (not any(map(str.isalnum, part)) and bool(self.src_vocab.lacking(part)))
 
     def added_to(self, protected: Sequence[Span], line: str, within: Span) -> list[Span]:
-        """Returns the protected parts of a line, and between them such text, within a span."""
+        """Returns the protected spans of a line and, between them and `within` a span, the spans of copied text."""
         spans = list(protected)
         for kind in self._kinds:
             found, (begin, end) = list[Span](), within
@@ -186,7 +185,7 @@ class CopiedText:
         return spans
 
     def _unknown(self, line: str, begin: int, end: int) -> list[Span]:
-        """Returns where a part of a line has unknown characters; such text that touches is one."""
+        """Returns the spans with unknown characters in a part of a line; adjacent ones are joined."""
         found = list[Span]()
         if not self.src_vocab.lacking(line[begin:end]) and not _LONG.search(line, begin, end):
             return found
@@ -201,9 +200,9 @@ class CopiedText:
         return found
 
     def _is_address(self, run: str) -> bool:
-        """Returns whether a run of characters without blanks is copied as a whole: it has letters or digits and a
-        symbol that the source vocabulary lacks, such as / in an address, or is longer than any word. Two words with a
-        slash between them are translated."""
+        """Returns whether a run of characters without blanks is copied as a whole: if it has letters or digits and a
+        symbol that the source vocabulary lacks, such as / in an address, or if it is longer than any word. Two words
+        separated by a slash are translated."""
         if _LONG.search(run):
             return has_spaces(run)
         symbols = _SYMBOLS & self.src_vocab.lacking(run)

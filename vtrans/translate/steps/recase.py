@@ -1,6 +1,6 @@
-"""Fourth step: writes lines in capitals as sentences are written, and their translations in capitals.
+"""Fourth step: rewrites all-caps lines in sentence case, and their translations in capitals.
 
-A model that has learned from clean text answers such lines with nonsense.
+Models trained on clean text mistranslate all-caps lines.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from vtrans.translate.steps.line import Line
 from vtrans.translate.translation import Translation
 from vtrans.translate.wording.phrases import Forms
 
-_CASED = regex.compile(r"[\p{Cased}\p{M}]++(?!\d)")  # and no code
+_CASED = regex.compile(r"[\p{Cased}\p{M}]++(?!\d)")  # not a code
 
 
 class Recase:
-    """Writes lines in capitals as sentences. A line with a prefix, or beside a fuzzy match in capitals, which the model
-    has learned to correct, keeps its case. Other words with a capital that the vocabulary lacks are written in lower
-    case, and come back in their own if the translation has them."""
+    """Rewrites all-caps lines in sentence case, except lines with a prefix or with a fuzzy match in capitals, which the
+    model has learned to edit. In other lines, words with a capital that the vocabulary lacks become lower case, and get
+    their own case back in the translation."""
 
     def __init__(self, src_vocab: Vocabulary, tgt_vocab: Vocabulary, languages: Languages) -> None:
         self._vocab, self._src, self._tgt = src_vocab, languages.src, languages.tgt
@@ -50,14 +50,14 @@ class Recase:
         return replace(translation, text=_replaced(text, words))
 
     def in_capitals(self, text: str, kept: Forms = ()) -> str:
-        """Returns a translation in capitals, but for words and phrases that are kept."""
+        """Returns a translation in capitals, except for the words and phrases `kept`."""
         longest_first = sorted(map(regex.escape, kept), key=len, reverse=True)
         parts = regex.split(rf"(?<!\w)({'|'.join(longest_first)})(?!\w)", text) if kept else [text]
         return "".join(part if k % 2 else upper(part, self._tgt) for k, part in enumerate(parts))
 
     def _given_words(self, given: str, line: Line, *, capitals: bool) -> dict[str, str]:
-        """Returns the words of a line that would otherwise lose capitals, if each has one form in the line. With
-        `capitals`, its translation is written in capitals."""
+        """Returns the words that would otherwise lose capitals, by their rewritten form, if they have only one form in
+        the line. With `capitals`, the translation will be in capitals."""
         pairs = {(match.group(), given[match.start() : match.end()]) for match in _CASED.finditer(line.model_input)}
         times = Counter(word for word, _ in pairs)
         if capitals:
@@ -65,7 +65,7 @@ class Recase:
         return {word: own for word, own in pairs if word != own and times[word] == 1}
 
     def _is_recased(self, line: Line) -> bool:
-        """Returns whether a line is in capitals, and not only a few acronyms. A single word may be one unless it has
+        """Returns whether a line is in capitals and not just acronyms. A single word may be an acronym unless it has
         fewer subwords in lower case."""
         own = line.without_codes(line.model_input)
         if not in_capitals(own) or self._src_sentence(own) == own:
@@ -75,8 +75,8 @@ class Recase:
         return len(words) > 1 or len(small) < len(given)
 
     def _ask(self, line: Line) -> Forms:
-        """Lets the search write the constraints that are in capitals in other cases, and makes it avoid phrases in any
-        case. Returns the constraints and terms with lower-case letters, which keep their case."""
+        """Allows other cases for constraints in capitals, and avoids phrases in any case. Returns the constraints and
+        terms that contain lower-case letters, which keep their case."""
         wording = line.wording
         forms = [form for forms in (*wording.phrases, *wording.terms) for form in forms]
         phrases = tuple((*forms, *self._other_cases(filter(in_capitals, forms))) for forms in wording.phrases)
@@ -84,13 +84,13 @@ class Recase:
         return tuple(form for form in forms if form != upper(form, self._tgt))
 
     def _other_cases(self, phrases: Iterable[str]) -> Iterable[str]:
-        """Yields phrases in lower case, and as they are written inside a sentence and at its beginning."""
+        """Yields each phrase in lower case, as inside a sentence, and as at its beginning."""
         for phrase in phrases:
             small, sentence = lower(phrase, self._tgt), self._tgt_sentence(upper(phrase, self._tgt))
             yield from (small, small[:1] + sentence[1:], sentence)
 
     def _in_known_letters(self, text: str) -> str:
-        """Returns a text with words in lower case that have capitals that the source vocabulary lacks."""
+        """Returns a text in which words with capitals that the source vocabulary lacks are in lower case."""
         lacking = self._vocab.unknown(text) - self._vocab.lacking(text)
         return _replaced(text, {word: lower(word, self._src) for word in _CASED.findall(text) if lacking & set(word)})
 

@@ -1,27 +1,26 @@
-"""Sixth step: searches for translations, checks them, and searches again, once, for pieces with problems.
+"""Sixth step: searches for translations, checks them, and searches once more for pieces with problems.
 
 The best hypothesis has a problem if it reaches its length limit without EOS, if it loops, if it lacks a phrase or a
-term, if it lacks a code of protected text, repeats one or has another, or if its numbers are not the numbers of its
-source (text/values.py). A model that has learned to place codes (translate/wording/protection.py) also writes codes
-where a line has something like them: `room A-12` becomes `Raum A1`.
+term, if it lacks, repeats or invents a code of protected text, or if its numbers differ from the source
+(text/values.py). A model that has learned to place codes (translate/wording/protection.py) also writes codes for
+similar text: `room A-12` becomes `Raum A1`.
 
 A hypothesis loops if an n-gram of 1 to LOOP_NGRAM subwords occurs at least LOOP_TIMES times in a row, unless a string
-of up to SOURCE_STRETCH characters occurs at least half as many times in a row in the source: "ha ha ha ha ha", dot
-leaders and rows of zeros may be translated as they are. In 28,998 pairs of Multi30k and 100,000 of Tatoeba (English to
-German, 8,000 subwords), no n-gram occurs more than 3 times in a row in a reference translation.
+of up to SOURCE_STRETCH characters occurs at least half as many times in a row in the source, such as "ha ha ha ha ha",
+dot leaders and rows of zeros. In 28,998 pairs of Multi30k and 100,000 of Tatoeba (English to German, 8,000 subwords),
+no n-gram occurs more than 3 times in a row in a reference translation.
 
-In the second search, the codes and the missing numbers are phrases, and rules forbid other codes, other numbers and
-repeated n-grams of RETRY_NGRAM subwords. A model copies a number digit by digit, and may lose a zero of 1,000,000; one
-that has learned to place codes needs only to say where the number belongs, so codes represent large numbers.
+The second search requires the codes and the missing numbers as phrases, and forbids other codes, other numbers and
+repeated n-grams of RETRY_NGRAM subwords. A model copies a number digit by digit, and may lose a zero of 1,000,000. A
+model that has learned to place codes only has to place the number, so codes represent long numbers.
 
-The result with fewer problems is kept, then the one with the higher score; the first, if they are equal. The first is
-also kept if only its numbers are wrong and the score of the second is lower by FAR_WORSE: a mere list of the numbers
-would have none of these problems. The other hypotheses do not decide, so that the best one is the same however many are
-asked for.
+The result with fewer problems is kept; if equal, the one with the higher score; if equal, the first. The first result
+is also kept if only its numbers are wrong and the second's score is lower by more than FAR_WORSE, because a mere list
+of the numbers would have no problems. Only the best hypotheses are compared, so the result does not depend on `nbest`.
 
-A model that has learned to place codes mostly places them by itself, and phrases take several times as long, so the
-first search has no phrases if a piece needs nothing but codes. It has no terms of a glossary, either, where these may
-be written in the places of the words that translate them (terms.py).
+A model that has learned to place codes usually does so unaided, and requiring phrases takes several times as long. So
+the first search requires nothing if a piece needs only codes. It also leaves out glossary terms that can be written
+into the translation afterwards (terms.py).
 """
 
 from __future__ import annotations
@@ -51,22 +50,23 @@ from vtrans.translate.wording.protection import masked
 
 LOOP_NGRAM, LOOP_TIMES = 4, 5
 SOURCE_STRETCH = 50
-FEWEST_DIGITS = 3  # shorter numbers may be hours, days or ordinals, which a language writes in its own way
+FEWEST_DIGITS = 3  # shorter numbers may be hours, days or ordinals, which languages write differently
 FAR_WORSE = 5.0  # a difference of scores
 
 _CODE = re.compile(r"\b[A-Z]\d{1,5}\b")
-# A code, or what a model makes of one within a word: Ch4.
+# A code, or a model's corruption of one within a word, such as Ch4.
 _IN_WORD = regex.compile(rf"(?<!{ALNUM}){LETTER}+\d{{1,5}}(?!{ALNUM})", regex.V1)
 _LIKE_CODE = regex.compile(rf"(?<!{ALNUM}){LETTER}+\d{ALNUM}*", regex.V1)
 _WORD = re.compile(r"[^\W_]+")
 _SWAPPED = str.maketrans(".,", ",.")
 
 Find = Callable[[Mapping[Piece, Source]], Iterator[Piece]]
-"""Gives pieces the hypotheses for these sources, and yields each as soon as it has them, in any order."""
+"""Searches for these sources, stores the hypotheses in the pieces, and yields each piece when it is done, in any
+order."""
 
 
 def find_with(engine: Engine, search: SearchConfig, options: TranslateOptions) -> Find:
-    """Returns a search with an engine."""
+    """Returns a function that searches with an engine."""
     rules = rules_of(search, engine.tgt_vocab)
     nbest = options.candidates(search.beam)
 
@@ -89,8 +89,8 @@ def find_with(engine: Engine, search: SearchConfig, options: TranslateOptions) -
 
 
 def chosen(hypotheses: list[Hypothesis], options: TranslateOptions, vocab: Vocabulary) -> list[Hypothesis]:
-    """Returns the `options.nbest` best of the candidates for a translation, whose texts differ: of hypotheses that
-    spell one text in different subwords, the best one counts. Without `options.mbr`, samples stay as they are."""
+    """Returns the `options.nbest` best candidates with distinct texts; of hypotheses that spell the same text in
+    different subwords, the best one. Without `options.mbr`, samples are returned unchanged."""
     if options.mbr is None and (options.sampling is not None or len(hypotheses) == 1):
         return hypotheses
     texts = [vocab.decode(hyp.tokens) for hyp in hypotheses]
@@ -103,7 +103,7 @@ def chosen(hypotheses: list[Hypothesis], options: TranslateOptions, vocab: Vocab
 
 
 class SearchTwice:
-    """Gives pieces the better of the hypotheses of two searches, and their problems."""
+    """Searches for pieces once or twice, and stores the better result and its problems in each piece."""
 
     def __init__(self, find: Find, check: Check, terms: WriteTerms | None) -> None:
         self._find, self._check, self._terms = find, check, terms
@@ -120,7 +120,7 @@ class SearchTwice:
             yield from self._second(failed)
 
     def _first(self, pieces: Sequence[Piece]) -> Iterator[tuple[Piece, int]]:
-        """Yields pieces with the hypotheses of the first search, and how many terms could not be written in them."""
+        """Yields pieces after the first search, with the number of terms that could not be written."""
         drafts = self._terms.drafts(pieces) if self._terms else {}
         sources = {piece: drafts[piece].source if piece in drafts else piece.source for piece in pieces}
         for piece, source in sources.items():
@@ -150,22 +150,22 @@ class SearchTwice:
             yield piece
 
 
-# Problems, and what solves them.
+# Problems and their solutions.
 
 
 class Check:
-    """Finds the problems of pieces. `compares` says whether their numbers are compared. A second search requires
-    numbers and forbids others with `requires`, and solves loops with `retries`."""
+    """Finds the problems of pieces. `compares`: whether to compare numbers. `requires`: whether a second search
+    requires the right numbers and forbids others. `retries`: whether a second search solves loops."""
 
     def __init__(self, engine: Engine, reader: SourceReader, *, retries: bool, compares: bool, requires: bool) -> None:
         self._src_vocab, self._tgt_vocab = engine.src_vocab, engine.tgt_vocab
         self._reader, self._retries, self._compares, self._requires = reader, retries, compares, requires
         self.has_codes = all(model.codes for model in engine.models)
-        """Whether the models have learned to place codes."""
+        """Whether the models were trained with codes."""
 
     def __call__(self, piece: Piece, unwritten: int = 0) -> Problems:
-        """Gives a piece the problems of its best hypothesis, in which some terms are `unwritten`, and returns those
-        that a second search may solve."""
+        """Stores the problems of a piece's best hypothesis in the piece; `unwritten` is its number of missing terms.
+        Returns the problems that a second search may solve."""
         hypothesis, phrases, decode = piece.hypotheses[0], piece.source.phrases, self._tgt_vocab.decode
         best = decode(hypothesis.tokens)
         own = hypothesis.tokens[len(piece.source.prefix) :]
@@ -186,7 +186,7 @@ class Check:
         return solvable if self._requires else replace(solvable, numbers=None)
 
     def _allowed(self, piece: Piece) -> frozenset[str]:
-        """Returns the codes that a translation may have."""
+        """Returns the codes that a translation may contain."""
         texts = (piece.line.model_input, piece.line.asked, *(piece.line.match or ())[:1])
         return frozenset(_LIKE_CODE.findall(" ".join(texts)))
 
@@ -194,18 +194,18 @@ class Check:
         return self._src_vocab.decode(piece.source.tokens[len(piece.line.before) : -1])
 
     def _compared(self, piece: Piece, best: str) -> Difference | None:
-        """Returns how numbers differ, without codes. What is asked of the line may have others."""
+        """Returns how numbers outside codes differ. The line's prefix, phrases and terms may contain others."""
         line = piece.line
-        if not self._compares or not any(map(str.isdecimal, line.model_input + best)):  # as in most lines
+        if not self._compares or not any(map(str.isdecimal, line.model_input + best)):  # most lines have no digits
             return None
         return compare(line.without_codes(self._text(piece)), line.without_codes(best), line.asked) or None
 
     def again(self, piece: Piece, problems: Problems) -> tuple[Source, CodedNumbers]:
-        """Returns the source of a second search, whose translation has the codes and numbers of a piece and no others,
-        and the numbers that have become codes."""
+        """Returns the source of the second search, which requires the piece's codes and numbers and forbids others, and
+        the numbers that are represented by codes."""
         source, numbers, with_codes = piece.source, problems.numbers or Difference(), self._text(piece)
         text = piece.line.without_codes(with_codes)
-        # Digits of another script may have to change, so they get no codes.
+        # Digits of other scripts may have to change, so they get no codes.
         missing = [number for number in numbers.missing if number not in numbers.kept and in_ascii(number) == number]
         coded = CodedNumbers(with_codes, missing if self.has_codes else (), self._tgt_vocab, piece.line.asked)
         kept = numbers.kept if numbers else ()
@@ -231,11 +231,11 @@ class Check:
             numbers += [[tuple(RUN.findall(in_ascii(word)))] for word in piece.line.asked.split()]
             yield OnlyNumbers(vocab_bytes, numbers)
         if degenerates or problems.numbers:
-            # 5,000 and 10,000 have the same three zeros.
+            # 5,000 and 10,000 share three zeros.
             yield NoRepeatedNgram(RETRY_NGRAM, free=vocab_bytes.of_numbers if self._requires else ())
 
     def _variants(self, number: str, text: str) -> Iterator[Variant]:
-        """Yields the subwords of a number as the text has it, in ASCII, and with points and commas exchanged."""
+        """Yields the subwords of a number as in the text, in ASCII, and with points and commas exchanged."""
         match = re.search(rf"(\S*?)(?<!\d){re.escape(number)}(?!\d)(\S*)", text)
         before, after = match.groups() if match else ("", "")
         written = [form for own in (number, in_ascii(number)) for form in (own, own.translate(_SWAPPED))]
@@ -248,7 +248,7 @@ class Check:
 
 
 class CodedNumbers:
-    """A source in which codes represent numbers and the sign of a currency before them. `vocab` is the target's."""
+    """A source in which codes represent numbers and preceding currency signs. `vocab` is the target's."""
 
     def __init__(self, text: str, numbers: Iterable[str], vocab: Vocabulary, asked: str = "") -> None:
         spans = dict[tuple[int, int], str]()
@@ -259,7 +259,7 @@ class CodedNumbers:
         read = masked(text, sorted(spans), asked=asked)
         tokens = {code: tuple(vocab.encode(code)) for code in read.texts}
         self._numbers = {tokens[code]: tuple(vocab.encode(of)) for code, of in read.texts.items()}
-        self._numbers |= {  # also after an opening quotation mark
+        self._numbers |= {  # also without a space, after an opening quotation mark
             inside: written
             for known, form in self._numbers.items()
             if (inside := without_space(known, vocab)) and (written := without_space(form, vocab))
@@ -267,14 +267,14 @@ class CodedNumbers:
         self.text = read.model_input
         self.codes = frozenset(read.texts)
         self.numbers = set(spans.values())
-        """The numbers that have codes."""
+        """The numbers represented by codes."""
         counts = read.counts().items()
         self.phrases = [LexicalConstraint((Variant(tokens[code]),), n, exactly=True) for code, n in counts]
-        """The codes, as phrases of the search."""
+        """The codes as required phrases."""
 
     def restored(self, hypothesis: Hypothesis) -> Hypothesis:
-        """Returns a hypothesis with the numbers in place of their codes. The first subword of a number gets the
-        log-probability of its code, and the others get 0."""
+        """Returns a hypothesis with codes replaced by their numbers. A number's first subword gets the log-probability
+        of the code; the others get 0."""
         tokens, logprobs, place = list[int](), list[float](), 0
         while place < len(hypothesis.tokens):
             rest = hypothesis.tokens[place:]
@@ -290,14 +290,15 @@ class CodedNumbers:
 
 def loops(tokens: Sequence[int], source: Callable[[], str]) -> bool:
     """Returns whether the subwords of a translation, without prefix and EOS, loop although their source does not."""
-    if len(tokens) - len(set(tokens)) < LOOP_TIMES - 1:  # the subwords of a loop occur that often
+    if len(tokens) - len(set(tokens)) < LOOP_TIMES - 1:  # the subwords of a loop are repeated at least this often
         return False
     times = times_in_a_row(tokens, LOOP_NGRAM)
     return times >= LOOP_TIMES and 2 * times_in_a_row(source(), SOURCE_STRETCH) < times
 
 
 def times_in_a_row(items: Sequence[object], longest: int) -> int:
-    """Returns how often an n-gram of 1 to `longest` items occurs in a row, at most; 1 if none is repeated."""
+    """Returns the maximum number of consecutive occurrences of any n-gram of 1 to `longest` items; 1 if none is
+    repeated."""
     most = 1
     for n in range(1, min(longest, len(items) // 2) + 1):
         equal = 0  # consecutive items that equal the item n places before

@@ -1,4 +1,4 @@
-"""Fifth step: makes a source of the search of each line, or several of a long one."""
+"""Fifth step: makes the sources of the search: one per line, or several for a long line."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.wording.phrases import NO_WORDING, Wording, encoded
 
 EXTRA_LENGTH = 50  # target subwords allowed beyond the length of the source (Vaswani et al. 2017, section 6.1)
-_CELL = regex.compile(r"(?<=(?:\t|\s\|)\s*)(?=[^\s|])")  # after a tab, and after ` | ` as in tables of Markdown
-# Letters of scripts that mark the ends of sentences with blanks, such as Thai.
+_CELL = regex.compile(r"(?<=(?:\t|\s\|)\s*)(?=[^\s|])")  # after a tab, and after ` | ` as in Markdown tables
+# Letters of scripts that separate sentences by blanks only, such as Thai.
 _UNMARKED = regex.compile(r"\p{Line_Break=SA}")
 
 
 class Split:
-    """Makes pieces of lines of this language.
+    """Splits lines of this language into pieces.
 
-    The cells of a line are translated one by one, and its sentences are if it has more than `usual` subwords, unless
-    something is asked of its translation as a whole. A model that has seen single sentences leaves out some of several,
-    and one that has seen documents does better with all of them.
+    Table cells are translated separately. So are the sentences of a line with more than `usual` subwords, unless there
+    are constraints on its whole translation. A model trained on single sentences tends to skip some of several; a model
+    trained on documents does better with whole lines.
     """
 
     def __init__(
@@ -66,14 +66,14 @@ class Split:
                 )
 
     def _match(self, text: str, line: Line) -> list[int]:
-        """Returns the subwords of a fuzzy match that stand before those of its line, or none if there is no room, or
-        the line is blank."""
+        """Returns the subwords of a fuzzy match to put before the line, or none if there is no room or the line is
+        blank."""
         match = [*self._reader.encode(text, line.number), SEPARATOR_ID]
         return match if line.ids and len(match) + len(line.ids) <= self._reader.max_source else []
 
     def _pieces(self, line: Line, *, is_whole: bool) -> Iterator[Piece]:
-        """Yields the pieces of a line: one, or its cells, or its sentences if it has more subwords than usual. One that
-        is whole has several only if the model cannot read it otherwise."""
+        """Yields the pieces of a line: one, or its cells, or its sentences if it has more subwords than usual. With
+        `is_whole`, a line is split only if it is too long for the model."""
         most, text = self._reader.max_source if is_whole else self._usual, line.model_input
         is_row = not is_whole and ("\t" in text or text.count("|") > 1)
         texts = _CELL.split(text.strip()) if is_row else [text]
@@ -90,7 +90,7 @@ class Split:
             yield Piece(line, self._reader.source(line, k, ids, wording), gap=gap)
 
     def _parts(self, text: str, line: Line, k: int, most: int, *, is_row: bool) -> Iterator[tuple[list[int], str]]:
-        """Yields the subwords of the parts of sentence or cell k of a line, and what follows each part in the line."""
+        """Yields the subwords of each part of sentence or cell k, and the gap after this part in the line."""
         own = text.rstrip(" \t|") if is_row else ""
         own = (f"{own}|" if own.endswith("\\") else own or text).rstrip()  # an escaped bar is text
         ids, longest = self._reader.encode(own, line.number, to="" if k else self._to), self._reader.max_source
@@ -101,8 +101,8 @@ class Split:
 
 
 def cut_long(ids: list[int], limit: int, vocab: Vocabulary, usual: int) -> list[list[int]]:
-    """Returns the subwords in pieces of at most `limit`, and of at most `usual` where words allow it. Each ends before
-    the last word that begins in its second half, if there is one, else after a whole character with its accents."""
+    """Returns the subwords in pieces of at most `limit`, and at most `usual` where word boundaries allow. Each piece
+    ends before the last word that begins in its second half, or else after a whole character with its accents."""
     pieces, begin = [], 0
     while len(ids) - begin > usual:
         longer = range(begin + usual + 1, min(begin + limit + 1, len(ids)))
@@ -119,7 +119,7 @@ def cut_long(ids: list[int], limit: int, vocab: Vocabulary, usual: int) -> list[
 
 
 def _ends_character(ids: list[int], begin: int, end: int, vocab: Vocabulary) -> bool:
-    """Returns whether a character with its accents ends before `end`, in subwords from `begin`."""
+    """Returns whether a character, including its accents, ends at `end` in the subwords from `begin`."""
     begin = max(begin, end - 64)  # enough for any character
     text = vocab.decode(ids[begin:end])
     more = vocab.decode(ids[begin : end + 4])  # a character has at most four bytes
@@ -130,10 +130,10 @@ def _ends_character(ids: list[int], begin: int, end: int, vocab: Vocabulary) -> 
 
 
 class SourceReader:
-    """Makes sources of lines, within the lengths that an engine and the search settings allow.
+    """Makes the sources of lines, within the length limits of an engine and the search settings.
 
-    `max_source` is the length, in subwords without tag and EOS, above which a line is cut into pieces. `limit` returns
-    another limit of the target subwords, EOS included, for a source of that many subwords. Raises InputError if
+    `max_source` is the maximum length of a piece, in subwords without tag and EOS; longer lines are cut. `limit`
+    returns an additional limit on target subwords, including EOS, for a number of source subwords. Raises InputError if
     `min_length` leaves no room for EOS.
     """
 
@@ -146,22 +146,22 @@ class SourceReader:
         self._known = self._tags or {pair.tgt: None for pair in engine.languages}
         self._suppressed = suppressed_ids(search, engine.tgt_vocab)
         self.begin = begin_ids(search, engine.tgt_vocab)
-        # EOS and what `beginning` returns.
+        # EOS and the subwords of `beginning`.
         others = 1 + bool(self._tags) + max(map(len, engine.src_vocab.formality.values()), default=0)
         self.max_source = search.max_source if self._most is None else min(search.max_source, self._most - others)
         longest = self._limit(1 << 50)
         if search.min_length >= longest:
-            most = "`max_length`" if longest == search.max_length else "the most that the model allows"
+            most = "`max_length`" if longest == search.max_length else "the model's maximum"
             least = f"{search.min_length:,}"
             raise InputError(f"`min_length` must be below {longest:,}, {most}, because EOS counts, got {least}.")
 
     def beginning(self, to: str | None, formality: Formality | None = None) -> list[int]:
-        """Returns the subwords with which sources begin that are translated into the language `to`, with a form of
-        address: those of a tag and of a symbol, or none.
+        """Returns the first subwords of sources to translate into the language `to` with a form of address: a tag, a
+        symbol, both or none.
 
-        `to` may be None for a model of one target language, and for one with a foreign vocabulary, whose lines may name
-        their languages themselves unless `search.begin` does. Raises InputError for any other value that is not a
-        language of the model, and for a form of address that the model has not learned.
+        `to` may be None for a model with one target language, and for a foreign vocabulary, whose lines may name their
+        own language unless `search.begin` does. Raises InputError if `to` is not a language of the model, and for a
+        form of address that the model has not learned.
         """
         forms = self._src_vocab.formality
         if formality and formality not in forms:
@@ -183,10 +183,10 @@ class SourceReader:
         return [*([] if id is None else [id]), *form]
 
     def encode(self, text: str, number: int, vocab: Vocabulary | None = None, *, to: str | None = None) -> list[int]:
-        """Returns the subwords of a text, without EOS, in the source vocabulary unless another is given.
+        """Returns the subwords of a text, without EOS. `vocab` defaults to the source vocabulary.
 
-        Raises InputError for an unpaired surrogate, naming the line by its number. `to` is as for `beginning`; without
-        it, a text may begin with a tag of its own if the vocabulary is foreign.
+        Raises InputError, with the line `number`, for an unpaired surrogate. See `beginning` for `to`; without `to`, a
+        text may begin with its own tag if the vocabulary is foreign.
         """
         try:
             text.encode()
@@ -196,8 +196,8 @@ class SourceReader:
         return ids
 
     def source(self, line: Line, k: int, ids: list[int], wording: Wording) -> Source:
-        """Returns the source of piece k of a line, which has these subwords, with what its translation must obey: the
-        first one begins with the prefix. Raises InputError if this leaves no room for EOS."""
+        """Returns the source of piece k of a line, with these subwords and the constraints on its translation; the
+        prefix belongs to the first piece. Raises InputError if the constraints leave no room for EOS."""
         source = Source([*line.before, *ids, EOS_ID], self._limit(len(ids)), f"{line.number}/{k}")
         prefix, number = "" if k else line.prefix, line.number
         if not prefix and wording == NO_WORDING:
@@ -207,11 +207,11 @@ class SourceReader:
         begun = self._prefix(prefix)
         begun_tokens = begun.tokens if begun else ()
         if sum(wording.codes.values()) > MOST_PHRASES:
-            wording = replace(wording, codes={})  # those that are missing are put at the end
+            wording = replace(wording, codes={})  # missing codes are put at the end
         phrases = encoded(wording, self._tgt_vocab, self._suppressed, number)
         needed = {"prefix": len(begun_tokens), "phrases": least_tokens(phrases)}
         limit = self._limit(max(len(ids), sum(needed.values())))
-        if needed["phrases"] >= limit:  # what may be left out is left out
+        if needed["phrases"] >= limit:  # leave out terms and codes
             phrases = encoded(Wording(wording.phrases, wording.avoid), self._tgt_vocab, self._suppressed, number)
             needed["phrases"] = least_tokens(phrases)
         for name, size in needed.items():
@@ -227,13 +227,13 @@ class SourceReader:
 
     def _prefix(self, text: str) -> Prefix | None:
         """Returns the rule that a translation begins with this text, whose last word may be continued unless whitespace
-        follows it; None for a blank text."""
+        follows it. None for a blank text."""
         tokens = (*self.begin, *self._tgt_vocab.encode(text)) if text.strip() else ()
         return Prefix(tokens, self._starts_V if text[-1].isspace() else None) if tokens else None
 
     @cached_property
     def _starts_V(self) -> NDArray[np.bool_]:
-        """Whether a subword begins a word, or ends the sentence."""
+        """Whether each subword begins a word or is EOS."""
         texts = [self._tgt_vocab.text_of(i) for i in range(len(self._tgt_vocab))]
         return np.array([i == EOS_ID or text.startswith(" ") for i, text in enumerate(texts)])
 
@@ -243,23 +243,23 @@ class SourceReader:
         return VocabularyBytes(self._tgt_vocab)
 
     def max_target(self, length: int) -> int:
-        """Returns the most target subwords, EOS included, that the engine and `min_length` allow for a source of
-        `length` subwords."""
+        """Returns the maximum number of target subwords, including EOS, that the engine and `min_length` allow for a
+        source of `length` subwords."""
         ratio, least = self._search.max_ratio, self._search.min_length
         most = math.ceil(ratio * (length + 1)) if ratio else length + EXTRA_LENGTH
         most = max(most, least + EXTRA_LENGTH) if least else most
         return most if self._most is None else min(most, self._most)
 
     def _limit(self, length: int) -> int:
-        """Returns `max_target`, or `max_length` or the other limit if that is less."""
+        """Returns the smallest of `max_target`, `max_length` and the additional limit."""
         most = self.max_target(length)
         if self._other_limit is not None:
             most = min(most, max(self._other_limit(length), self._search.min_length + 1))
         return min(most, self._search.max_length) if self._search.max_length else most
 
     def _remedy(self, limit: int) -> str:
-        """Returns which setting to raise for a larger limit, as the end of a sentence; "" if the model sets the
-        limit."""
+        """Returns advice on which setting to raise for a larger limit, as the end of a sentence; "" if the model sets
+        the limit."""
         if limit == self._search.max_length:
             return ", or raise `max_length`"
         return ", or raise `max_ratio`" if self._search.max_ratio and limit != self._most else ""

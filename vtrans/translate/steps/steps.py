@@ -1,4 +1,4 @@
-"""The steps that lines pass, which the command line, the server, documents and Python share."""
+"""The eight steps of translating lines, for the command line, the server, documents and Python."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ Step = Callable[[Sequence[Line]], None]
 
 @dataclass(frozen=True)
 class Steps:
-    """The eight steps of lines with these options: memory, normalise, protect, recase and split, then the search, then
-    annotate and finish."""
+    """The eight steps for some options: memory, normalise, protect, recase and split; the search; annotate and
+    finish."""
 
     before: Sequence[Step]
-    """They give lines their pieces."""
+    """Steps that make the pieces of lines."""
     search: Callable[[Sequence[Piece]], Iterator[Piece]]
     after: Sequence[Step]
-    """They give lines their translations."""
+    """Steps that make the translations of lines."""
 
 
 class StepsOfEngine:
-    """Makes the steps for an engine with these search settings. The other parameters are as for `Translator`."""
+    """Makes the steps for an engine with these search settings. See `Translator` for the other parameters."""
 
     def __init__(
         self,
@@ -59,8 +59,8 @@ class StepsOfEngine:
         self._retries = retry and not search.no_repeat_ngram
 
     def __call__(self, options: TranslateOptions) -> Steps:
-        """Returns the steps for these options. Raises InputError if the model does not translate into the language of
-        the options."""
+        """Returns the steps for these options. Raises InputError if `options.to` is not a target language of the
+        model."""
         engine, search, reader = self._engine, self._search, self.reader
         drawn, languages = options.sampling is not None, self._languages(options.to)
         can_require, compares = search.can_require_phrases and not drawn, options.check_numbers and not options.raw
@@ -88,7 +88,7 @@ class StepsOfEngine:
         return EVERYDAY if usual else None
 
     def _glossary(self, options: TranslateOptions, *, required: bool) -> Glossary | None:
-        """Returns the terms that the search must write: those of the user and, after them, those of the model."""
+        """Returns the required terms: the user's, then the model's."""
         own = self._beside.glossary if required and not options.raw else None
         both = own.with_terms(options.glossary) if own and options.glossary else own or options.glossary
         vocab = self._engine.src_vocab
@@ -98,7 +98,7 @@ class StepsOfEngine:
         return both
 
     def _languages(self, to: str | None) -> Languages:
-        """Returns the source and the target language, given `to`. One that the model leaves open is ""."""
+        """Returns the source and target language for `to`; "" for one that is unknown or ambiguous."""
         pairs = [pair for pair in self._engine.languages if to in (None, pair.tgt)]
         sides = {pair.src for pair in pairs}, {pair.tgt for pair in pairs}
         return Languages(*(next(iter(codes)) if len(codes) == 1 else "" for codes in sides))

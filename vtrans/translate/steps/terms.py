@@ -1,10 +1,10 @@
-"""Writes the terms of a glossary in the place of the words that translate them.
+"""Replaces words in translations by the glossary terms that translate the same source words.
 
-A search that must write a term likes to write the usual word as well, "Ein Köter Hund rennt.", because nothing else
-translates the source word "dog". Therefore a line with terms is first searched without them. The attention links each
-term to a run of words in the translation, and the term's form replaces this run. The model chooses the most probable
-form, and whether the words beside the run that are linked to nothing else go with it. Where this is not possible, a
-search that requires the terms translates the line.
+A search that must write a term tends to write the usual word as well, as in "Ein Köter Hund rennt.", because nothing
+else translates the source word "dog". A line with terms is therefore first searched without them. The attention links
+each term to a run of words in the translation, which a form of the term replaces. The model chooses the most probable
+form, and whether to replace neighbouring words that are linked to nothing else. If this fails, a search that requires
+the terms translates the line.
 """
 
 from __future__ import annotations
@@ -30,31 +30,31 @@ from vtrans.translate.wording.phrases import Forms
 from vtrans.translate.wording.protection import Span
 
 _TIE = 1e-4
-"""Scores that differ by less count as equal: their rounding errors depend on the batch."""
+"""Scores that differ by less count as equal, because rounding errors depend on the batch."""
 _CORE = regex.compile(r"([^\w\p{M}]*)(.*?)([^\w\p{M}]*)")
 
 
 @dataclass(eq=False)
 class Draft:
-    """A piece that is searched without its terms."""
+    """A piece to search without its terms."""
 
     piece: Piece
     source: Source
-    """Its source without terms."""
+    """The piece's source without terms."""
     src_words: Sequence[int]
-    """The word of each subword of the source, without EOS."""
+    """The word number of each source subword, without EOS."""
     terms: Sequence[tuple[set[int], Forms]]
-    """The words of each term in the source, and its forms."""
+    """The source word numbers of each term, and its forms."""
 
 
 _Place = tuple[Sequence[Span], Forms]
-"""A term's place in a translation: the run of words that translate it, and this run with the words beside it that are
-linked to nothing else; and the term's forms."""
+"""A term's place in a translation: the run of words that translate it, the same run extended by neighbours that are
+linked to nothing else, and the term's forms."""
 
 
 @dataclass(eq=False)
 class _Rewriting:
-    """A hypothesis of a draft, in which terms are written in their places, the last one first."""
+    """A hypothesis of a draft in which terms are written, from the last place to the first."""
 
     draft: Draft
     words: list[str]
@@ -62,8 +62,7 @@ class _Rewriting:
     written: Hypothesis
 
     def next_texts(self) -> list[list[str]]:
-        """Returns the words with each form of the next term in each of its runs, or as they are without another
-        term."""
+        """Returns the words with each form of the next term in each of its runs; unchanged if no term is left."""
         words = self.words
         if not self.places:
             return [words]
@@ -75,21 +74,21 @@ class _Rewriting:
 
 
 class WriteTerms:
-    """Writes terms in the translations of lines in one piece that are searched without them. A search that requires
-    the terms translates the others, and those for which this gives fewer than `nbest` translations."""
+    """Writes terms into the translations of single-piece lines that are searched without them. A search that requires
+    the terms translates other lines, and lines for which this gives fewer than `nbest` translations."""
 
     def __init__(self, engine: Engine, reader: SourceReader, search: SearchConfig, nbest: int) -> None:
         self._engine, self._reader, self._search, self._nbest = engine, reader, search, nbest
 
     def drafts(self, pieces: Sequence[Piece]) -> dict[Piece, Draft]:
-        """Returns drafts of the pieces in whose translations terms may be written."""
+        """Returns drafts for the pieces that can be searched without their terms."""
         if self._search.no_repeat_ngram or self._search.repetition_penalty != 1:
             return {}
         return {piece: draft for piece in pieces if piece.line.terms and (draft := self._draft(piece))}
 
     def _draft(self, piece: Piece) -> Draft | None:
-        """Returns the draft of a piece, or None if its line has several pieces, if spaces do not separate its words, or
-        if a term covers only a part of a word."""
+        """Returns the draft of a piece; None if its line has several pieces, if its words are not separated by spaces,
+        or if a term covers only part of a word."""
         line = piece.line
         text, terms = line.model_input, []
         if len(line.pieces) > 1 or not has_spaces(text):
@@ -106,9 +105,9 @@ class WriteTerms:
         return Draft(piece, source, words, terms)
 
     def write(self, drafts: Mapping[Piece, Draft]) -> Iterator[tuple[Piece, bool]]:
-        """Yields the pieces of drafts, and whether they have enough hypotheses with their terms, best first; others
-        keep those of the search. Hypotheses in which a term has no place of its own, or that would break another rule,
-        are left out."""
+        """Yields each draft's piece, and whether enough hypotheses with its terms were written. These replace its
+        hypotheses, best first; otherwise the piece keeps the hypotheses of the search. Leaves out hypotheses in which
+        two terms share a place or that violate another constraint."""
         vocab = self._engine.tgt_vocab
         rewritings = self._rewritings(drafts.values())
         self._write(rewritings)
@@ -123,7 +122,7 @@ class WriteTerms:
             yield piece, is_written
 
     def _rewritings(self, drafts: Iterable[Draft]) -> list[_Rewriting]:
-        """Returns the finished hypotheses of drafts in which each term has a place of its own."""
+        """Returns the finished hypotheses in which each term has its own place."""
         vocab = self._engine.tgt_vocab
         found = [(draft, hyp) for draft in drafts for hyp in draft.piece.hypotheses if hyp.finished]
         pairs = [(draft.piece.source.tokens[:-1], hyp.tokens) for draft, hyp in found]
@@ -137,8 +136,7 @@ class WriteTerms:
         return rewritings
 
     def _write(self, rewritings: Sequence[_Rewriting]) -> None:
-        """Writes the terms. If some hypotheses of a draft are rewritten, the others are scored again in the same
-        way."""
+        """Writes the terms. If some hypotheses of a draft are rewritten, the others are rescored in the same way."""
         vocab, suppressed = self._engine.tgt_vocab, set(suppressed_ids(self._search, self._engine.tgt_vocab))
         changed = {rewriting.draft for rewriting in rewritings if rewriting.places}
         todo = [rewriting for rewriting in rewritings if rewriting.draft in changed]
@@ -152,7 +150,7 @@ class WriteTerms:
             todo = [rewriting for rewriting in todo if rewriting.places]
 
     def _scored(self, tries: Iterable[tuple[Draft, Sequence[int]]]) -> Iterator[Hypothesis]:
-        """Yields finished hypotheses with these tokens."""
+        """Yields finished hypotheses with these tokens, scored by the model."""
         begin, config = self._reader.begin, self._search
         pairs = [(draft.piece.source.tokens[:-1], (*begin, *tokens, EOS_ID)) for draft, tokens in tries]
         for (_, target), given in zip(pairs, self._engine.token_logprobs(pairs, config.batch_tokens), strict=True):
@@ -163,11 +161,12 @@ class WriteTerms:
 
 
 def _places(draft: Draft, words: Sequence[str], links: Links) -> list[_Place] | None:
-    """Returns where in a translation the terms are missing, in order; None if a term has no place of its own."""
+    """Returns the places of the terms that a translation lacks, in order; None if a term has no place of its own."""
     places, taken = list[_Place](), set[int]()
-    source_of = {j: i for i, j in reversed(links)}  # the source word to which each word attends most
+    source_of = {j: i for i, j in reversed(links)}  # by target word, the source word to which it attends most
     for src, forms in draft.terms:
-        # Weak links from distant function words do not count, but a compound also translates the word beside the term.
+        # Ignore weak links from distant function words, but not from a compound that also translates a neighbour of the
+        # term.
         linked = {j for i, j in links if i in (min(src) - 1, max(src) + 1)}
         candidates = [j for i, j in links if i in src and source_of[j] in src and j not in linked]
         strongest = {i: j for i, j in reversed(links) if i in src and j in candidates}
@@ -190,7 +189,7 @@ def _places(draft: Draft, words: Sequence[str], links: Links) -> list[_Place] | 
 
 
 def _parts(words: Sequence[str]) -> tuple[str, str, str]:
-    """Returns the punctuation marks before the words, the words, and the marks after them."""
+    """Returns the punctuation before the words, the words, and the punctuation after them."""
     before, core, after = _CORE.fullmatch(" ".join(words)).groups()
     return before, core, after
 

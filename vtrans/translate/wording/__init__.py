@@ -1,1 +1,1 @@
-"""The wording of translations: glossaries, phrases to contain or avoid, protected text."""
+"""The wording of translations: glossaries, required and forbidden phrases, and protected text."""

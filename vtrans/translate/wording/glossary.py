@@ -1,4 +1,4 @@
-"""Glossaries: terms of the source, and the translations that they must have; and the data files beside a model."""
+"""Glossaries, which fix the translations of source terms; and the data files next to a model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vtrans.translate.wording.phrases import FIRST, Forms
 
 
 class Term(NamedTuple):
-    """A term of a glossary in a line: where it begins and ends, and the forms of its translation."""
+    """An occurrence of a glossary term in a line: its span, and the forms of its translation."""
 
     begin: int
     end: int
@@ -30,30 +30,29 @@ class Glossary:
     """Pairs of a source term and the forms of its translation. For each occurrence of a term, the translation contains
     one of the forms.
 
-    A term occurs in whole words and as it is written; one without capitals also begins a sentence with a capital. Where
-    several terms begin, the longest one counts, and the next term may begin after it.
+    A term matches whole words, case-sensitively; a term without capitals also matches with a capital at the beginning
+    of a sentence. If several terms match at a place, the longest counts, and the next term may begin after it.
     """
 
     pairs: tuple[tuple[str, Forms], ...]
 
     @cached_property
     def _terms(self) -> Mapping[str, list[tuple[str, Forms]]]:
-        """The terms by the key of their first word. The longest come first, then those with capitals."""
+        """The terms by the key of their first word: longer ones first, then those with capitals."""
         terms_by_word: dict[str, list[tuple[str, Forms]]] = {}
         for pair in sorted(dict(self.pairs).items(), key=lambda pair: (-len(pair[0]), pair[0] == lower(pair[0]))):
             terms_by_word.setdefault(FIRST.match(_key(pair[0])).group(), []).append(pair)
         return terms_by_word
 
     def of_lines(self, lines: Iterable[str]) -> Glossary | None:
-        """Returns the pairs whose terms may occur in some lines, because their first words do; None if there are
-        none."""
+        """Returns the pairs whose first word occurs in some lines, so that the term may; None if there are none."""
         words = {word for line in lines for word in FIRST.findall(_key(line))}
         found = [pair for word, pairs in self._terms.items() if word in words for pair in pairs]
         return Glossary(tuple(found)) if found else None
 
     def terms_in(self, line: str, language: str = "", *, any_case: bool = False) -> Iterator[Term]:
-        """Yields the terms that occur in a line of this language. With `any_case`, a term that does not occur as it is
-        written also occurs in other capitals."""
+        """Yields the terms in a line of this language. With `any_case`, a term also matches in another case if no term
+        matches exactly."""
         place = 0
         while (word := FIRST.search(line, place)) is not None:
             begin, place = word.span()
@@ -68,12 +67,12 @@ class Glossary:
 
 
 def _key(text: str) -> str:
-    """Returns a text in lower case, in any language: with or without a dot, I is one letter."""
+    """Returns a lower-case key that is the same in all languages: dotted and dotless I are equal."""
     return lower(text).replace("\u0131", "i")
 
 
 def _term_at(begin: int, line: str, language: str, terms: Sequence[tuple[str, Forms]], any_case: bool) -> Term | None:
-    """Returns the first of some terms that is at a place of a line, if there is one."""
+    """Returns the first of some terms that occurs at `begin` in a line, or None."""
     in_other_case, begins = None, begins_sentence(line[:begin])
     for term, forms in terms:
         end = begin + len(term)
@@ -87,7 +86,7 @@ def _term_at(begin: int, line: str, language: str, terms: Sequence[tuple[str, Fo
 
 
 def pair_of(term: str, target: str) -> tuple[str, Forms]:
-    """Returns a pair of a glossary. `|` separates the forms of the target. Raises ValueError if a part is blank."""
+    """Returns a glossary pair. `|` separates the forms of `target`. Raises ValueError if a part is blank."""
     term, forms = " ".join(term.split()), tuple(" ".join(form.split()) for form in target.split("|"))
     if not term or not all(forms):
         raise ValueError("a part is blank")
@@ -95,15 +94,15 @@ def pair_of(term: str, target: str) -> tuple[str, Forms]:
 
 
 def _cells(line: str) -> list[str]:
-    """Returns the cells of a line of CSV, as spreadsheets write it."""
+    """Returns the cells of a CSV line, separated by commas or semicolons as spreadsheets write it."""
     found: list[list[str]] = [next(csv.reader([line], delimiter=delimiter)) for delimiter in ",;"]
     return max(found, key=lambda cells: len(cells) == 2)
 
 
 def read_glossary(path: Path) -> Glossary:
-    """Returns the glossary in a file: per line a source term, a tab and its translation, whose forms are separated by
-    `|`. In a file whose name ends in `.csv`, a comma or semicolon stands for the tab. Blank lines and lines that begin
-    with `#` are skipped. Raises FileError for other lines."""
+    """Reads a glossary: per line, a source term, a tab and the forms of its translation, separated by `|`. In a file
+    named `*.csv`, a comma or semicolon replaces the tab. Skips blank lines and lines that begin with `#`. Raises
+    FileError for other lines."""
     seen: dict[str, int] = {}
     pairs = []
     is_csv = path.suffix.lower() == ".csv"
@@ -130,14 +129,14 @@ def read_glossary(path: Path) -> Glossary:
 
 @dataclass(frozen=True)
 class Beside:
-    """The glossary beside a model file, and the usual spelling of each lowercase word. Users can edit both."""
+    """The user-editable files next to a model file: its glossary, and the usual spelling of each lower-case word."""
 
     glossary: Glossary | None = None
     spellings: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, model: Path) -> Beside:
-        """Returns the contents of `glossary.tsv` and `spellings.tsv` beside a model. Raises FileError for damage."""
+        """Reads `glossary.tsv` and `spellings.tsv` next to a model. Raises FileError for an invalid line."""
         terms, words = model.with_name("glossary.tsv"), model.with_name("spellings.tsv")
         glossary = read_glossary(terms) if terms.exists() else None
         spellings = read_glossary(words).pairs if words.exists() else ()

@@ -1,12 +1,12 @@
-"""Regular expressions for text that is copied, by kind.
+"""Regular expressions for text to copy, by kind.
 
-Each kind is known by its structure, whatever the language. Words and numbers are text: a number is checked after the
-search, and a word with capitals inside, such as `iPhone` or isiXhosa, may have a translation.
+Patterns match structure, in any language. Words and numbers are ordinary text: numbers are checked after the search,
+and a word with inner capitals, such as `iPhone` or isiXhosa, may have a translation.
 """
 
 from __future__ import annotations
 
-# Repetitions are bounded where a hostile text could make a search quadratic.
+# Repetitions are bounded where hostile text could cause quadratic time.
 PATTERNS = {
     "code": r"<(?:code|kbd)\b[^<>]*>.{0,500}?</(?:code|kbd)>"
     r"|(?<![\w`])`[^\s`](?:[^`]{0,200}[^\s`])?`(?![\w`])",
@@ -17,7 +17,7 @@ PATTERNS = {
     "e-mail": r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+",
     "tags": r"</?[A-Za-z][^<>]*>|&lt;/?[A-Za-z][^<>&]*&gt;|&(?:[A-Za-z]+|#\d+|#x[0-9A-Fa-f]+);",
     "braces": (
-        r"\{\w{1,40},\s?(?:plural|select|selectordinal),"  # a message of ICU
+        r"\{\w{1,40},\s?(?:plural|select|selectordinal),"  # an ICU message
         r"(?:[^{}]{1,200}\{[^{}]{0,300}(?:\{[^{}]{0,50}\}[^{}]{0,300}){0,5}\}){1,12}\s?\}"
         r"|\{\{[^{}]*\}\}|\$?\{[^{}\s]*(?:\{[^{}\s]*\}[^{}\s]*){0,5}\}|%\{\w+\}|\$\(\w+\)"
     ),
@@ -31,14 +31,14 @@ PATTERNS = {
 # Letters, digits and underscores of ASCII between two marks, as in `%name%`, `$x$` and `:smile:`.
 _PAIRS = (rf"(?<![\w{mark}])(?:{mark}\w+{mark})+(?![\w{mark}]|\.\d)" for mark in ("%", r"\$", ":", "@", "#"))
 PAIRS = rf"(?a:{'|'.join(_PAIRS)})"
-PLACEHOLDERS = (  # of programs in which no flag tells the format; `100%`, `%50`, `50%n` and `$5` are text
+PLACEHOLDERS = (  # in programs whose format no flag declares; `100%`, `%50`, `50%n` and `$5` are text
     rf"{PAIRS}|(?a:%\d{{1,2}}:[-.\d]*[a-z](?![^\W_])|%<\w+>[\d.]*[sdfxi](?![^\W_])"
     r"|(?<![\w%])(?:%[A-Za-z](?:[-:/.](?=%[A-Za-z]))?)+(?![^\W_])"
     r"|(?<![\w$\\])\$[A-Za-z_]\w*|(?<![\w%])%[1-9](?!\w|[%$]|[.,]\d))|\[\[[^\[\]]{1,200}\]\]"
 )
 ARGUMENT = r"(?a:(?:%L?\d{1,2}|(?<![\w$\\])\$\d{1,2}(?![.,]\d))(?![\w$]|:[-.\d]*[a-z]))"
-"""`%1` of Qt and KDE, and `$1`, which is a placeholder in the strings of programs only."""
-# A letter, digit or underscore of a script with spaces between words: not of Thai, Lao, Myanmar, Khmer, Han or kana.
+"""`%1` of Qt and KDE, and `$1`, which is a placeholder only in program strings."""
+# A letter, digit or underscore, except of scripts without spaces: Thai, Lao, Myanmar, Khmer, Han and kana.
 _W = r"[^\W\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
 _BEGIN, _END = rf"(?<!{_W})(?<![@./\\$\u20ac\u00a3-])", rf"(?![-@]?{_W})"
 
@@ -52,13 +52,13 @@ CODE = (
     rf"|{_BEGIN}(?:{_HEX}{{8}}(?:-{_HEX}{{4}}){{3}}-{_HEX}{{12}}|0x{_HEX}{{1,60}}"
     rf"|(?=\w{{6}})\d{{1,60}}[a-fA-F]{{1,60}}\d{_HEX}{{0,130}}){_END}"
 )
-"""A word of ASCII letters and digits, such as A-17, mp3 or 4K, a number in hexadecimal, or an account."""
+"""A word of ASCII letters and digits, such as A-17, mp3 or 4K, a hexadecimal number, or an account number."""
 PATH = (
     rf"(?<!{_W})(?a:(?:[A-Za-z]:|%\w{{1,40}}%)\\[\w.~$\\-]{{0,200}}[\w\\]"
     rf"|(?<!\\)\\\\[\w.-]{{1,60}}(?:\\[\w.$-]{{1,60}}){{1,9}}(?<![.-])"
     rf"|(?<![./~-])(?:(?:~|\.{{1,2}})?(?:/[\w.+-]{{0,80}}\w){{2,30}}/?|(?:~|\.{{1,2}})/[\w.+-]{{0,80}}\w/?))(?!{_W})"
 )
-"""An absolute path, or one that begins with `~` or a dot. `and/or` and `1/2` are text."""
+"""An absolute path, or a path that begins with `~` or a dot. `and/or` and `1/2` are text."""
 
 EVERYDAY_PATTERNS = {
     "paths": PATH,
@@ -80,4 +80,4 @@ EVERYDAY_PATTERNS = {
 """Further patterns for models that have learned codes; earlier kinds take precedence."""
 
 HINT = r"[\d@#/\\<&{$%`_\[]|:\S|--|\(\)|\.\S"
-"""Marks of which every line with protected text has one."""
+"""Marks; every line with protected text contains at least one."""

@@ -1,8 +1,8 @@
-"""Constraints on the words of translations: phrases as text, their subwords, and where they occur.
+"""Lexical constraints: phrases as text, their subwords, and their occurrences.
 
-A phrase occurs in a text where its characters do, case included. If it begins or ends with a word character, that of
-the text beside it must not be one: `Hund` does not occur in `Hunde`. Characters of scripts without spaces between
-words, such as Chinese, do not count as word characters. A phrase to avoid occurs at the beginning of longer words, too.
+Phrases match case-sensitively. If a phrase begins or ends with a word character, the neighbouring character must not be
+one: `Hund` does not occur in `Hunde`. Characters of scripts without spaces between words, such as Chinese, do not count
+as word characters. A phrase to avoid also matches at the beginning of longer words.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FIRST = regex.compile(rf"[[\w\p{{M}}]--[{UNSPACED}]]+|\S", regex.V1)
 
 
 def occurrences(phrase: str, text: str, *, whole: bool = True) -> Iterator[int]:
-    """Yields where a phrase occurs in a text; occurrences do not overlap. Without `whole`, it may end inside a word."""
+    """Yields where a phrase occurs in a text, without overlaps. Without `whole`, it may end inside a word."""
     begin = text.find(phrase)
     while begin >= 0:
         end = begin + len(phrase)
@@ -41,34 +41,34 @@ def occurrences(phrase: str, text: str, *, whole: bool = True) -> Iterator[int]:
 
 
 Forms = tuple[str, ...]
-"""The forms of a phrase; any one of them will do."""
+"""The forms of a phrase, any one of which satisfies it."""
 
 
 @dataclass(frozen=True)
 class Wording:
-    """Required and forbidden wording of a translation. A phrase that is listed twice must occur twice."""
+    """Required and forbidden wording of a translation. A phrase listed twice must occur twice."""
 
     phrases: tuple[Forms, ...] = ()
     avoid: tuple[str, ...] = ()
     terms: tuple[Forms, ...] = ()
-    """Phrases that are left out if the model cannot write them."""
+    """Phrases that are dropped if the model cannot write them."""
     codes: Mapping[str, int] = field(default_factory=dict)
-    """The codes of protected text that the search can require, and how often each occurs."""
+    """The required codes of protected text, and the number of occurrences of each."""
 
     def of_piece(self, k: int, text: str) -> Wording:
-        """Returns what the translation of piece k of a long line must contain, given the text of the piece: the phrases
-        belong to the first piece, codes to those that contain them, and terms to none."""
+        """Returns the wording for piece k of a long line, given the piece's text: phrases belong to the first piece,
+        codes to the pieces that contain them, and terms to none."""
         codes = {code: n for code in self.codes if (n := _count(code, text))}
         return Wording(() if k else self.phrases, self.avoid, (), codes)
 
     def unmet(self, text: str) -> list[str]:
-        """Returns the phrases that a translation lacks, and those that it should have avoided."""
+        """Returns the required phrases that a translation lacks and the forbidden ones that it contains."""
         wanted = Counter((*self.phrases, *self.terms))
         missing = [" | ".join(forms) for forms, n in wanted.items() if sum(_count(f, text) for f in forms) < n]
         return missing + self.avoided(text)
 
     def avoided(self, text: str) -> list[str]:
-        """Returns the phrases in a text that should have been avoided."""
+        """Returns the forbidden phrases in a text."""
         return [phrase for phrase in self.avoid if any(True for _ in occurrences(phrase, text, whole=False))]
 
 
@@ -96,9 +96,9 @@ def read_constraints(lines: Iterable[str], name: str, first: int = 1) -> Iterato
 
 
 def wording_of(given: Mapping[str, Any], line: str, number: int) -> Wording:
-    """Returns the constraints of line `number`. Raises InputError unless they have this form: `constraints` lists
-    phrases, or lists of forms of a phrase, and `avoid` lists phrases. `text`, with which Sockeye repeats the line, must
-    be the line."""
+    """Returns the constraints of line `number`. Raises InputError unless they have this form: `constraints` is a list
+    of phrases or of lists of forms, and `avoid` is a list of phrases. `text`, in which Sockeye repeats the line, must
+    equal the line."""
     for key in given:
         if key not in KEYS:
             raise InputError(f"the constraints of line {number} must have no keys but {', '.join(KEYS)}, got {key!r}.")
@@ -115,7 +115,7 @@ def wording_of(given: Mapping[str, Any], line: str, number: int) -> Wording:
 
 
 def _phrases(given: Mapping[str, Any], key: str, number: int, *, with_forms: bool) -> tuple[Forms, ...]:
-    """Returns the forms of each phrase that a key lists."""
+    """Returns the forms of each phrase listed under a key."""
     entries = given.get(key) or ()
     listed = entries if isinstance(entries, (list, tuple)) else [None]
     phrases: list[Any] = [entry if with_forms and isinstance(entry, (list, tuple)) else [entry] for entry in listed]
@@ -131,7 +131,8 @@ def _phrases(given: Mapping[str, Any], key: str, number: int, *, with_forms: boo
 def encoded(
     wording: Wording, vocab: Vocabulary, suppressed: Sequence[int], number: int
 ) -> tuple[LexicalConstraint, ...]:
-    """Returns the phrases of line `number` in subwords. Raises InputError for a phrase that cannot be written."""
+    """Returns the phrases of line `number` as subwords. Raises InputError for a phrase that the vocabulary cannot
+    spell."""
     needed = []
     for forms, times in Counter((*wording.phrases, *wording.terms)).items():
         written = [each for text in forms if not wording.avoided(text) for each in _variants(text, vocab)]
@@ -154,8 +155,8 @@ def encoded(
 
 
 def _variants(text: str, vocab: Vocabulary) -> Iterator[Variant]:
-    """Yields the subwords of a phrase at the beginning of a word, and also directly after other characters if its
-    script has no spaces; none if they spell another text."""
+    """Yields the subwords of a phrase at the beginning of a word and, if its script has no spaces, directly after other
+    characters. Yields nothing if the subwords spell another text."""
     tokens, whole = tuple(vocab.encode(text)), is_word(text[-1])
     if not tokens or vocab.decode(tokens) != text:
         return
@@ -165,7 +166,7 @@ def _variants(text: str, vocab: Vocabulary) -> Iterator[Variant]:
 
 
 def without_space(tokens: tuple[int, ...], vocab: Vocabulary) -> tuple[int, ...]:
-    """Returns the subwords of a text as they stand directly after other characters; none if there are no such."""
+    """Returns the subwords of a text directly after other characters; () if the vocabulary has none."""
     first = vocab.piece(tokens[0])
     if not first.startswith(SPACE) or first == SPACE:
         return tokens[1:] if first == SPACE else ()

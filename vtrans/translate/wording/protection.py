@@ -1,8 +1,8 @@
-"""Text that is copied from a line to its translation, such as addresses and placeholders.
+"""Protected text, which is copied from a line to its translation, such as addresses and placeholders.
 
-Protected text is replaced by a code such as `A1`, which models place well, and the codes of the translation are
-replaced by the text again. The search requires each code as often as it occurs in the source. Where it cannot, or if
-the length limit ended the translation, missing text is put at the end, so that it is never lost.
+Protected text is replaced by a code such as `A1`, which models place well, and restored in the translation. The search
+requires each code as often as it occurs in the source. If it cannot, or if the length limit ends the translation,
+missing text is appended, so that it is never lost.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from vtrans.text.words import CODE, WORD, codes_for, has_spaces, words_in
 from vtrans.translate.wording.patterns import EVERYDAY_PATTERNS, HINT, PATTERNS
 
 _MARKUP = re.compile(r"[\W_]+|</?[A-Za-z].*>|&.*;")
-"""Text that keeps the spacing of the source."""
+"""Protected text that keeps the spacing of the source."""
 _GAP = (" ", "")
 _OPENING = regex.compile(r"[\p{Ps}\p{Pi}\p{Pf}\"'#*]+")  # brackets and quotation marks
 
 
 @dataclass(frozen=True)
 class Protection:
-    """Regular expressions for protected text, besides PATTERNS. Raises InputError for one that is not valid."""
+    """Regular expressions for protected text, in addition to PATTERNS. Raises InputError for an invalid one."""
 
     more: tuple[str, ...] = ()
     hint: str = ""
-    """A pattern that occurs in every line with protected text; other lines are not searched further."""
+    """A pattern that matches every line with protected text; other lines are skipped quickly."""
 
     def __post_init__(self) -> None:
         for pattern in self.more:
@@ -48,22 +48,22 @@ class Protection:
         return re.compile("|".join(f"(?:{pattern})" for pattern in (*self.more, *PATTERNS.values())))
 
     def spans(self, line: str) -> Iterator[Span]:
-        """Yields where a line has protected text."""
+        """Yields the spans of protected text in a line."""
         if not re.search(self.hint, line):
             return iter(())
         return (match.span() for match in self._pattern.finditer(line) if match.group().strip())
 
     def masked(self, line: str) -> Masked:
-        """Returns a line with codes for its protected text."""
+        """Returns a line with its protected text replaced by codes."""
         return masked(line, self.spans(line))
 
 
 EVERYDAY = Protection(tuple(EVERYDAY_PATTERNS.values()), HINT)
-"""The protection of models that have learned codes."""
+"""The protection for models that have learned codes."""
 
 
 Span = tuple[int, int]
-"""Where a part of a line begins and ends."""
+"""The begin and end of a part of a line."""
 
 
 def masked(
@@ -74,9 +74,9 @@ def masked(
     asked: str = "",
     within: Span | None = None,
 ) -> Masked:
-    """Returns a line with codes for the text in these spans, which are in order and do not overlap. `known` are texts
-    that already have codes, and no code occurs in the text `asked`, which the translation may contain. What is not
-    `within` a span stays around the translation."""
+    """Returns a line with codes for the text in these spans, which must be sorted and not overlap. `known` are texts
+    that already have codes. No code occurs in `asked`, text that the translation may contain. Text outside the span
+    `within` stays around the translation."""
     code_of, (end, last) = dict(known or {}), within or (0, len(line))
     codes, parts = codes_for(" ".join((line, asked, *code_of.values()))), [("", line[:end])]
     for begin, stop in spans:
@@ -85,7 +85,7 @@ def masked(
             code_of[text] = next(codes)
         before = line[end:begin]
         parts.append((before, before))
-        # Spaces surround a code. One before a letter has a space already.
+        # Spaces surround a code. A code before a letter already has one.
         follows = not before and len(parts) > 2
         if (follows or line[:begin][-1:].isalnum()) and not (follows and line[begin].isalnum()):
             parts.append(_GAP)
@@ -98,22 +98,23 @@ def masked(
 
 
 def _edge(word: str, at: int) -> str:
-    """Returns a word, or only its first or last character if that is of a script without spaces."""
+    """Returns a word, or only the character `at` 0 or -1 if its script has no spaces."""
     return word if has_spaces(word[at : at + 1 or None]) else word[at]
 
 
 @dataclass(frozen=True)
 class _Sides:
-    """The words or codes that touch protected text in a line; "" at a space."""
+    """The words or codes adjacent to protected text in a line; "" at a space."""
 
     text: str
     before: str
     after: str
 
     def joint(self, beside: str, other: str, at: int) -> Part | None:
-        """Returns what to change between the text and a word or code in a translation, before it if `at` is -1, after
-        it if `at` is 0: no space where they touch in the line, and one beside a letter that the model has joined to the
-        text, unless the line has the text in a word. `beside` is the character of the translation there."""
+        """Returns the change of spacing between the text and its neighbour `other` in a translation, before the text if
+        `at` is -1, after it if `at` is 0: removes the space if they touch in the line, and inserts one next to a letter
+        that the model joined to the text, unless the text is inside a word in the line. `beside` is the adjacent
+        character in the translation."""
         if beside == " " and other and self._touches(other, at):
             return _GAP
         is_inside_word = self.before[-1:].isalnum() or self.after[:1].isalnum()
@@ -129,17 +130,17 @@ class _Sides:
 
 
 Part = tuple[str, str]
-"""A part of a text, with and without codes."""
+"""A part of a text: with codes, and without."""
 
 
 @dataclass(frozen=True)
 class Masked:
-    """A text whose protected text is represented by codes."""
+    """A text whose protected parts are represented by codes."""
 
     parts: Sequence[Part]
-    """The first and the last one have no codes."""
+    """The first and the last part have no codes."""
     texts: Mapping[str, str]
-    """The text of each code."""
+    """The protected text of each code."""
 
     @property
     def model_input(self) -> str:
@@ -148,7 +149,7 @@ class Masked:
 
     @property
     def own(self) -> list[str]:
-        """The text besides the protected text."""
+        """The parts outside protected text."""
         return [text for code, text in self.parts if code == text]
 
     @property
@@ -157,16 +158,17 @@ class Masked:
         return "".join(text for _, text in self.parts)
 
     def counts(self) -> Counter[str]:
-        """Returns how often each code occurs."""
+        """Returns the number of occurrences of each code."""
         return Counter(code for code, text in self.parts if code in self.texts and code != text)
 
     def restored(self, translation: str) -> Masked:
-        """Returns a translation of `model_input`. Codes that occur too often are left out, and missing ones are added.
+        """Returns a translation of `model_input` with its codes corrected: surplus codes are removed, and missing ones
+        appended.
 
-        Spaces beside a code are those of the source (`_Sides.joint`).
+        Codes keep the spacing of the source (`_Sides.joint`).
         """
         left, parts, end, sides = self.counts(), list[Part](), 0, self._sides()
-        last: _Sides | None = None  # of the code that the text follows
+        last: _Sides | None = None  # of the preceding code
         for begin, code in (*self._codes_in(translation), (len(translation), "")):
             between = translation[end:begin]
             own = sides[code][-left[code]] if left[code] > 0 else None
@@ -185,7 +187,7 @@ class Masked:
         return Masked([self.parts[0], *parts, self.parts[-1]], self.texts)
 
     def _sides(self) -> dict[str, list[_Sides]]:
-        """Returns what touches each occurrence of the protected text."""
+        """Returns the neighbours of each occurrence of protected text."""
         sides: dict[str, list[_Sides]] = {}
         parts = [("", ""), *(part for part in self.parts if part[0] and part != _GAP), ("", "")]
         for (before, _), (code, text), (after, _) in zip(parts, parts[1:], parts[2:], strict=False):
@@ -196,13 +198,13 @@ class Masked:
         return sides
 
     def words_around(self) -> tuple[int, int]:
-        """Returns how many words of `text` are before and after `model_input`."""
+        """Returns the numbers of words of `text` before and after `model_input`."""
         words = [word.span() for word in WORD.finditer(self.text)]
         first, last = len(self.parts[0][1]), len(self.text) - len(self.parts[-1][1])
         return sum(end <= first for _, end in words), sum(begin >= last for begin, _ in words)
 
     def code_words(self) -> dict[str, list[int]]:
-        """Returns the words of `model_input` that have each code."""
+        """Returns the words of `model_input` that contain each code."""
         words: dict[str, list[int]] = {}
         for k, word in enumerate(words_in(self.model_input)):
             for _, code in self._codes_in(word):
@@ -210,7 +212,7 @@ class Masked:
         return words
 
     def _codes_in(self, text: str) -> Iterator[tuple[int, str]]:
-        """Yields the codes in a text and where they are. Other digits may follow one."""
+        """Yields (begin, code) for the codes in a text. Other digits may follow a code."""
         for match in CODE.finditer(text):
             code = match.group()
             while code and code not in self.texts:
@@ -219,7 +221,7 @@ class Masked:
                 yield match.start(), code
 
     def words(self) -> list[int]:
-        """Returns, for each word of `model_input`, the word of `text` that it stands for or is a part of."""
+        """Returns, for each word of `model_input`, the word of `text` that it represents or belongs to."""
         begins = [match.start() for match in WORD.finditer(self.text)]
         places, there = list[int](), 0  # for each character of `model_input`, where it is in `text`
         for code, text in self.parts:
