@@ -84,7 +84,7 @@ def test_a_window_does_not_depend_on_where_drawing_starts(tiny_data: DataFolder)
     assert not np.array_equal(next(both.blocks("src")), next(both.blocks("tgt")))
 
 
-def test_workers_draw_what_one_process_draws_and_one_that_dies_ends_the_drawing(tiny_data: DataFolder) -> None:
+def test_workers_draw_like_one_process_and_a_dead_worker_ends_drawing(tiny_data: DataFolder) -> None:
     store, vocabulary = tiny_data.train, tiny_data.src_vocab
     longest = int(torch.maximum(store.src_lengths, store.tgt_lengths).max())  # some pairs keep their segmentation
     alone = windows(segmentations(tiny_data, longest=longest), 5, 2, 1)
@@ -144,7 +144,7 @@ def cut(dropout: Dropout, lines: list[list[int]], seed: int = 1) -> list[list[in
     return [part.tolist() for part in np.split(new, grown.cumsum()[:-1])]
 
 
-def test_without_dropout_the_subwords_are_those_of_sentencepiece(tiny_data: DataFolder) -> None:
+def test_without_dropout_segmentations_equal_sentencepiece(tiny_data: DataFolder) -> None:
     vocabulary, store = tiny_data.src_vocab, tiny_data.train
     lines = [*vocabulary.encode_batch(LINES), *(store.tgt(i).tolist() for i in range(len(store)))]
     assert any(not vocabulary.is_subword(i) for line in lines for i in line)  # the emoji is encoded as bytes

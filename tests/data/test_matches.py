@@ -55,7 +55,7 @@ def test_many_copies_of_a_text_hide_no_other() -> None:
     assert matches.best("a b c d x") == near("z", 0.8)
 
 
-def test_a_match_brings_no_code_that_the_text_lacks() -> None:
+def test_a_match_has_no_code_that_the_text_lacks() -> None:
     matches = Matches([("put A1 into it", "A1 darein"), ("put A1 into B2", "A1 in B2"), ("put it into A12", "in A12")])
     assert matches.best("put A1 into that") == near("A1 darein", 0.75)
     assert matches.best("put A1 into B2") == ("A1 in B2", 1.0)
@@ -70,7 +70,7 @@ def divided(data: DataFolder, i: int) -> tuple[list[int], list[int]]:
 
 
 @pytest.mark.parametrize("separate", [False, True])
-def test_each_pair_with_a_match_is_there_twice(tmp_path: Path, separate: bool) -> None:
+def test_each_pair_with_a_match_occurs_twice(tmp_path: Path, separate: bool) -> None:
     train = [*TRAIN[:60], TRAIN[0], ("nothing like it here", "gar nichts"), ("A5 red dog sees A7", "A5 x A7")]
     report = made(options(tmp_path, train, align=True, fuzzy=True, separate=separate))
     data = DataFolder.open(tmp_path / "data")

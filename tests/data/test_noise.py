@@ -51,7 +51,7 @@ def linked(pair: WordPair) -> set[tuple[str, str]]:
     return {(pair.src[i], pair.tgt[j]) for i, j in pair.links or ()}
 
 
-def test_lower_case_is_for_the_source() -> None:
+def test_only_the_source_is_lower_cased() -> None:
     (result,) = changed(noise.lower_case, LINE)
     assert result == WordPair(("the", "old", "man", "sees", "anna", "today."), LINE.tgt, LINE.links)
     turkish = changed(partial(noise.lower_case, language="tr"), WordPair(("IŞIK", "İKİZ"), LINE.tgt, None))

@@ -102,7 +102,7 @@ def test_forms_of_a_side(text: str, question: str, expected: dict[str, int]) -> 
     assert both.src.get(question, {}) == both.tgt.get(question, {}) == expected
 
 
-def test_what_follows() -> None:
+def test_only_frequent_forms_are_conclusive() -> None:
     def pair(**side: dict[str, int]) -> PairCounts:
         return PairCounts({}, {}, side)
 

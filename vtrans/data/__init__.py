@@ -1,1 +1,1 @@
-"""Data: preparation/ makes a data folder, store.py reads it, batches.py makes batches from it."""
+"""Data: preparation/ makes a data folder, store.py reads it, and batches.py makes batches from it."""

@@ -1,11 +1,11 @@
-"""IBM model 1 (Brown et al. 1993) between the subwords of training pairs: what `prepare-bpe --align` makes for guided
-alignment, what `vtrans shortlist` learns, and the models by which `vtrans clean` judges pairs.
+"""IBM model 1 (Brown et al. 1993) between the subwords of training pairs: aligns words for guided alignment
+(`prepare-bpe --align`), learns shortlists (`vtrans shortlist`), and judges pairs (`vtrans clean`).
 
-`model_1` is the model alone. For an alignment, two models, one per direction, say how likely each subword of one side
-generates a subword of the other: model 1 times a weight for the relative distance of the two positions, as in
-fast_align (Dyer et al. 2013), but a table instead of a formula. In both, an empty word generates what has no
-translation. The models are trained to agree (Liang et al. 2006): the expected count of a link is the product of its two
-posteriors.
+`model_1` is the model alone. Alignment uses two models, one per direction, which give the probability that a subword of
+one side generates a subword of the other: model 1 times a weight for the relative distance of the two positions, as in
+fast_align (Dyer et al. 2013), but from a table instead of a formula. In both, an empty word generates subwords without
+a translation. The models are trained to agree (Liang et al. 2006): the expected count of a link is the product of its
+two posteriors.
 
 Legend: P pairs, C cells (a target and a source position of a pair), E entries (distinct pairs of ids), X subwords of
 one side of all pairs of a chunk, V vocabulary of a side, b bins of distances.
@@ -23,15 +23,16 @@ from vtrans.data.store import TokenStore
 from vtrans.storage.model_file import Shortlist
 from vtrans.text.vocabulary import EOS_ID
 
-# The most cells to learn from, whose entries take 200 MB. Of a larger corpus, every n-th pair is read.
+# The maximum number of cells to learn from; their entries take 200 MB. From a larger corpus, only every n-th pair is
+# read.
 CELLS = 50_000_000
 CHUNK = 1_000_000  # cells per chunk of work
-ITERATIONS = 5  # of EM for model 1, as is usual
+ITERATIONS = 5  # of EM for model 1, as usual
 ALIGNER_ITERATIONS = (3, 3)  # without and with distances; five of each gave no better links
-EMPTY = 0.08  # prior probability that a subword has no translation, as in fast_align
+EMPTY = 0.08  # prior probability of the empty word, as in fast_align
 BINS = 21  # of relative distances, from -1 to 1
-ENOUGH = 0.3  # the least geometric mean of a link's two posteriors
-TINY_COUNT = 1e-3  # a count that nothing lacks
+ENOUGH = 0.3  # minimum geometric mean of a link's two posteriors
+TINY_COUNT = 1e-3  # additive smoothing
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -42,8 +43,8 @@ class _Side:
     """One side of the pairs of a chunk."""
 
     ids_X: Ints
-    local_C: Ints  # the position of each cell in its sentence
-    at_C: Ints  # the same, counted through all sentences
+    local_C: Ints  # the position of each cell within its sentence
+    at_C: Ints  # the position of each cell, counted across all sentences
     even_C: Floats  # 1 / length of the sentence
 
 
@@ -64,13 +65,13 @@ class _Chunk:
 
 
 class _Cells:
-    """The cells of a corpus in chunks, and their entries. Entry i stands for the source id `src_E[i]` and the target id
-    `tgt_E[i]`, in order; E stands for ids that never meet in what is learned from.
+    """The cells of a corpus in chunks, and their entries. Entry i is the pair of the source id `src_E[i]` and the
+    target id `tgt_E[i]`, sorted; entry E represents pairs of ids that never co-occur in the chosen pairs.
 
-    With `empty`, this source id is a word in every sentence, which may generate every subword: its entries come last.
-    Source ids that are `tags` then count as it. `progress` is called with the cells read so far, in `passes` passes
-    over what is learned from and `others` over the whole corpus, and with their share of all. It learns from `pairs`,
-    by default all, or from every n-th of them if they have more than `most` cells, by default CELLS.
+    `empty` is the source id of an empty word in every sentence, which may generate every subword; its entries come
+    last, and `tags` are source ids that count as the empty word. `progress` is called with the cells read so far, in
+    `passes` passes over the chosen pairs and `others` passes over the whole corpus, and their share of all. The chosen
+    pairs are `pairs` (default: all), or every n-th of them if they have more than `most` cells (default: CELLS).
     """
 
     def __init__(
@@ -118,7 +119,7 @@ class _Cells:
         return np.where(self._keys_E[entry_C] == keys_C, entry_C, len(self._keys_E))
 
     def learned(self) -> Iterator[tuple[_Chunk, NDArray[np.int32]]]:
-        """Yields what is learned from, with the entries. They are computed once."""
+        """Yields the chunks of the chosen pairs with their entries, which are computed once."""
         for i, chunk in enumerate(self.chunks(self.chosen)):
             if i == len(self._learned):
                 self._learned.append(self.entries(chunk).astype(np.int32))
@@ -134,14 +135,14 @@ def _distinct(keys: Ints) -> Ints:
 
 
 def _posterior(joint_C: Floats, side: _Side, empty_X: Floats) -> tuple[Floats, Floats]:
-    """Returns the posterior of each cell among those that share a subword of `side` and the empty word [C], and that of
-    the empty word [X]."""
+    """Returns the posterior of each cell [C] and of the empty word [X]. The cells of one subword of `side` and its
+    empty word sum to 1."""
     total_X = np.bincount(side.at_C, joint_C, len(side.ids_X)) + empty_X
     return joint_C / total_X[side.at_C], empty_X / total_X
 
 
 def _shares(counts_E: Floats, ids_E: Ints) -> Floats:
-    """Returns the counts as shares of all counts with the same id; 0 where these are all 0."""
+    """Returns each count's share of all counts with the same id; 0 where these are all 0."""
     shares_E: Floats = counts_E / np.bincount(ids_E, counts_E).clip(min=1e-300)[ids_E]
     return shares_E
 
@@ -176,17 +177,16 @@ def model_1(
 
 @dataclass
 class _Model:
-    """The learned probabilities. The last entry stands for ids that never met; it has probability 0."""
+    """The learned probabilities. The last entry represents ids that never co-occurred, with probability 0."""
 
-    forward_E: Floats  # probability of the target subword, given the source subword
+    forward_E: Floats  # probability of the target subword given the source subword
     backward_E: Floats
     distance_b: Floats
     src_empty_V: Floats  # distribution of the source subwords without a translation
     tgt_empty_V: Floats
 
     def posteriors(self, chunk: _Chunk, entry_C: NDArray[np.integer]) -> list[tuple[Floats, Floats]]:
-        """Returns the posteriors of `_posterior` that the source subword of a cell generates its target subword, and
-        that the target subword generates the source subword."""
+        """Returns the two results of `_posterior`: for source subwords generating target subwords, and the reverse."""
         prior_C = self.distance_b[chunk.bin_C]
         posteriors = []
         for side, probability_E, empty_V in (
@@ -207,10 +207,10 @@ def aligned(
     *,
     tags: Sequence[int] = (),
 ) -> Iterator[tuple[Ints, Ints]]:
-    """Yields the links of all pairs of a store in order, in parts: the positions of linked subwords in the source and
-    the target, in turns, and how many of these numbers each pair has. Source ids that are `tags` have no links.
+    """Yields the links of all pairs of a store, in order and in parts: alternating source and target positions of
+    linked subwords, and the count of these numbers per pair. Source ids in `tags` get no links.
 
-    `progress` is that of `model_1`.
+    See `model_1` for `progress`.
     """
     cells = _Cells(store, tgt_size, progress, 1 + sum(ALIGNER_ITERATIONS), 1)
     model = _learned(cells, src_size, tgt_size)
@@ -225,7 +225,7 @@ def aligned(
 
 
 def _learned(cells: _Cells, src_size: int, tgt_size: int) -> _Model:
-    """Returns the two models of a corpus, which agree."""
+    """Returns the two models of a corpus, trained to agree."""
     ones_E = np.append(np.ones(len(cells.src_E)), 0)
     model = _Model(ones_E, ones_E, np.ones(BINS), np.full(src_size, 1 / src_size), np.full(tgt_size, 1 / tgt_size))
     for iteration in range(sum(ALIGNER_ITERATIONS)):
@@ -234,7 +234,7 @@ def _learned(cells: _Cells, src_size: int, tgt_size: int) -> _Model:
         for chunk, entry_C in cells.learned():
             _count(model, chunk, entry_C, counts)
             even_b += np.bincount(chunk.bin_C, chunk.src.even_C, BINS)
-        both_E = counts.forward_E[:-1] + 1e-12  # an entry that is never likely must not divide by 0
+        both_E = counts.forward_E[:-1] + 1e-12  # avoids dividing by 0 for an entry without counts
         model.forward_E = np.append(_shares(both_E, cells.src_E), 0)
         model.backward_E = np.append(_shares(both_E, cells.tgt_E), 0)
         model.src_empty_V, model.tgt_empty_V = _distribution(counts.src_empty_V), _distribution(counts.tgt_empty_V)
@@ -244,7 +244,7 @@ def _learned(cells: _Cells, src_size: int, tgt_size: int) -> _Model:
 
 
 def _count(model: _Model, chunk: _Chunk, entry_C: NDArray[np.integer], counts: _Model) -> None:
-    """Adds what the model expects of a chunk to the counts."""
+    """Adds the expected counts of a chunk."""
     (forward_C, tgt_left_X), (backward_C, src_left_X) = model.posteriors(chunk, entry_C)
     both_C = forward_C * backward_C
     counts.forward_E += np.bincount(entry_C, both_C, len(counts.forward_E))
@@ -254,9 +254,9 @@ def _count(model: _Model, chunk: _Chunk, entry_C: NDArray[np.integer], counts: _
 
 
 class Judge:
-    """Models that are learned from some pairs of a store, at most `most` cells, and judge others. They must not have
-    learned from the pairs that they judge, because the rare words of a pair would then explain each other. `size` is
-    that of the vocabularies, and `progress` that of `model_1`."""
+    """Learns models from some pairs of a store, at most `most` cells, and judges other pairs. It must not judge the
+    pairs from which it learned, because the rare words of a pair would then explain each other. `size` is the
+    vocabulary size of both sides; see `model_1` for `progress`."""
 
     def __init__(
         self, store: TokenStore, size: int, pairs: Ints, most: int, progress: Callable[[int, float], None]
@@ -270,9 +270,9 @@ class Judge:
             self._shares_V.append(counts_V / counts_V.sum())
 
     def evidence(self, store: TokenStore, pairs: Ints) -> Iterator[list[tuple[Ints, Floats, Floats]]]:
-        """Yields what the other side says of the target and the source subwords of these pairs of a store, in order and
-        in parts: the pair of each [X]; its position, as a share of the sentence; and how many times as probable the
-        other side makes it as its frequency alone, or nan if the models do not know it."""
+        """Yields the evidence for the target and for the source subwords of these pairs, in order and in parts: for
+        each subword, its pair [X]; its position, as a share of the sentence [X]; and its probability given the other
+        side divided by its relative frequency [X], nan for unknown subwords."""
         empties_V = self._model.tgt_empty_V, self._model.src_empty_V
         for chunk in _chunks(store, pairs):
             posteriors = self._model.posteriors(chunk, self._cells.entries(chunk))
@@ -282,7 +282,7 @@ class Judge:
                 pair_X[side.at_C], position_X[side.at_C] = chunk.pair_C, side.local_C * side.even_C
                 frequency_X = shares_V[side.ids_X]
                 frequency_X[frequency_X == 0] = np.nan
-                # The probability without the empty word, which follows from the posterior of the empty word.
+                # The probability without the empty word, computed from the empty word's posterior.
                 likelihood_X = EMPTY * empty_V[side.ids_X] * (1 / left_X - 1) / (1 - EMPTY)
                 parts.append((pair_X, position_X, likelihood_X / frequency_X))
             yield parts
@@ -323,13 +323,13 @@ def learn_shortlist(
     *,
     tags: Sequence[int] = (),
 ) -> Shortlist:
-    """Returns the lexical shortlist of a corpus: the `translations` likeliest target subwords per source subword, and
-    the `frequent` most frequent target subwords, which are in every sentence's list and therefore excluded from the
-    translations.
+    """Returns the lexical shortlist of a corpus: the `translations` most probable target subwords per source subword,
+    and the `frequent` most frequent target subwords, which all sentences allow and which are therefore excluded from
+    the translations.
 
-    The list of a sentence joins the translations of its subwords with the most frequent target subwords, and the
-    decoder projects to listed subwords only (Jean et al. 2015, section 3.3; L'Hostis et al. 2016): candidates.py and
-    listed.py of engines/. `progress` and `tags` are those of `model_1`.
+    A sentence allows the translations of its subwords and the most frequent target subwords, and the decoder projects
+    only to allowed subwords (Jean et al. 2015, section 3.3; L'Hostis et al. 2016): candidates.py and listed.py of
+    engines/. See `model_1` for `progress` and `tags`.
     """
     often = np.argsort(-store.counts("tgt", tgt_size), kind="stable")[:frequent].astype(np.int32)
     src, tgt, probabilities = model_1(store, src_size, tgt_size, progress, tags=tags)

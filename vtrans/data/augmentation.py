@@ -1,9 +1,9 @@
-"""The pairs of training as they are drawn for each epoch: with training noise, and segmented with BPE-dropout.
+"""Draws training pairs for each epoch: with training noise, and segmented with BPE-dropout.
 
-Drawn pairs are longer than stored ones, by varying amounts. With BPE-dropout, batches planned by the stored lengths
-were 30% padding (Multi30k, rate 0.1), and half of them exceeded their budget. Therefore a window of shards is drawn
-first, and its batches are planned by the drawn lengths, which leaves 3 to 6% padding. Each drawn pair is a pure
-function of (seed, epoch, shard).
+Drawn pairs are longer than stored ones, by varying amounts. With BPE-dropout, batches planned by stored lengths had 30%
+padding (Multi30k, rate 0.1), and half of them exceeded their budget. So a window of shards is drawn first, and its
+batches are planned by the drawn lengths, which gives 3 to 6% padding. Each drawn pair is a pure function of (seed,
+epoch, shard).
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from vtrans.system.workers import map_in_workers
 from vtrans.text.vocabulary import Vocabulary
 
 SHARD = 1024  # pairs drawn at a time
-WINDOW = 64  # shards that are planned together; as many are drawn in advance
+WINDOW = 64  # shards planned together; as many are drawn in advance
 
 Shard = tuple[Rows, ...]
-"""The sources and the targets of pairs, and their links if there are word alignments."""
+"""The sources and targets of pairs, and their links if the data has word alignments."""
 MakeNoise = Callable[[Vocabulary, Vocabulary], Noise]
 
 
 class Drawer:
-    """Draws the pairs of a shard again, in this process or in a worker, with noise and BPE-dropout at this rate.
+    """Draws the pairs of a shard with noise and with BPE-dropout at this rate, in this process or in a worker.
 
-    A pair keeps its segmentation if a side would become longer than `longest` subwords.
+    A pair keeps its stored segmentation if a side would become longer than `longest` subwords.
     """
 
     def __init__(
@@ -72,8 +72,7 @@ class Drawer:
         return *drawn, *(self._linked(some, stored, drawn) for some in links)
 
     def _linked(self, links: Rows, stored: list[Rows], drawn: list[Rows]) -> Rows:
-        """Returns the links for the drawn segmentations: between all subwords of two words of which subwords were
-        linked."""
+        """Returns the links for the drawn segmentations: between all subwords of two words that had linked subwords."""
         at_L2, pair_L = links[0].reshape(-1, 2), np.repeat(np.arange(len(links[1])), links[1] // 2)
         sides = []
         for side, (dropout, old, new) in enumerate(zip(self.dropouts, stored, drawn, strict=True)):
@@ -85,10 +84,10 @@ class Drawer:
 
 
 class Augmentation:
-    """The pairs of a store as they are drawn for each epoch, with `noise` and with BPE-dropout at the rate `dropout`.
+    """Draws the pairs of a store for each epoch, with `noise` and with BPE-dropout at the rate `dropout`.
 
-    With two or more `processes`, worker processes draw them, with the same result. One process draws about 100,000
-    subwords per second with BPE-dropout, which is enough for training on a CPU. For `longest` see Drawer.
+    With two or more `processes`, worker processes draw the pairs, with the same result. One process draws about 100,000
+    subwords per second with BPE-dropout, enough for training on a CPU. See Drawer for `longest`.
     """
 
     def __init__(
@@ -110,10 +109,10 @@ class Augmentation:
         self.drawer = partial(Drawer, src_vocab.proto, tgt_vocab.proto, noise, dropout, seed, longest)
 
     def windows(self, epoch: int, window: int) -> Generator[tuple[int, int, TokenStore], None, None]:
-        """Yields (epoch, window, its pairs as a store in memory) without end, from the given epoch and window.
+        """Yields (epoch, window, pairs as an in-memory store) from the given epoch and window on. Never ends.
 
         Each epoch has the pairs of the mixture, in an order that is a pure function of (seed, epoch). A thread draws
-        one window in advance.
+        one window ahead.
         """
         with closing(prefetch(self._shards(epoch, window * WINDOW), WINDOW)) as shards:
             number = -(-len(self.mixture) // SHARD)
@@ -133,7 +132,7 @@ class Augmentation:
         yield from map_in_workers(self.drawer, stored, self.processes, "drawing pairs", advice)
 
     def _stored(self, epoch: int, shard: int) -> Iterator[tuple[int, Shard]]:
-        """Yields (seed of the drawing, stored segmentations) without end, from the given epoch and shard.
+        """Yields (seed for drawing, stored shard) from the given epoch and shard on. Never ends.
 
         Each element is a pure function of (seed, epoch, shard).
         """

@@ -1,7 +1,7 @@
 """Makes batches from a token store within a budget of padded tokens: `plan_epoch` chooses the pairs of each batch, and
 `collate` makes its tensors.
 
-The order is a pure function of (seed, epoch), so resuming needs only a position in it.
+The order of batches is a pure function of (seed, epoch), so resuming needs only a position in this order.
 
 Legend: B sentences, S source length with EOS, T target length with BOS or EOS, N real target positions out of B * T.
 """
@@ -27,15 +27,15 @@ from vtrans.system.errors import RecipeError
 from vtrans.system.seeds import derived_seed
 from vtrans.text.vocabulary import BOS_ID, EOS_ID, PAD_ID
 
-_PART = 1 << 16  # pairs that planning handles at a time
+_PART = 1 << 16  # pairs planned at a time
 
 
 @dataclass(frozen=True)
 class Links:
     """The links of a batch between source subwords and target subwords.
 
-    `at_L` [L] holds the places of the links in the flattened B * T * S. Each is at the position that is fed the target
-    subword, and so knows what it aligns. `share_L` [L] is 1 / the number of links of that subword.
+    `at_L` [L] are indices into the flattened [B, T, S]. A link's target position is the one that is fed the target
+    subword, so that the attention there knows what to align. `share_L` [L] is 1 / the number of links of that subword.
     """
 
     at_L: Tensor
@@ -47,8 +47,8 @@ class Batch:
     """Pairs, padded on the right with PAD_ID.
 
     `src_BS` [B, S] ends each source with EOS, and `keep_BS` [B, S] is True where it is not padding. `tgt_in_BT` [B, T]
-    begins with BOS. `targets_N` [N] are the subwords to predict, EOS included, and `real_N` [N] their positions in the
-    flattened B * T. `links` is None for pairs without word alignments.
+    begins with BOS. `targets_N` [N] are the subwords to predict, including EOS, and `real_N` [N] their positions in the
+    flattened [B, T]. `links` is None for pairs without word alignments.
     """
 
     src_BS: Tensor
@@ -61,7 +61,7 @@ class Batch:
 
     @property
     def tgt_tokens(self) -> int:
-        """Target subwords, EOS included."""
+        """The number of target subwords, including EOS."""
         return len(self.targets_N)
 
     @property
@@ -71,12 +71,12 @@ class Batch:
 
     @property
     def padded(self) -> int:
-        """Positions of both sides, padding included."""
+        """The number of positions on both sides, including padding."""
         return self.src_BS.numel() + self.tgt_in_BT.numel()
 
     @property
     def real(self) -> int:
-        """Positions of both sides that are not padding, EOS included."""
+        """The number of positions on both sides without padding, including EOS."""
         return self.src_tokens + len(self.src_BS) + self.tgt_tokens
 
     def pinned(self) -> Batch:
@@ -97,10 +97,10 @@ class Batch:
 
 
 class Mixture:
-    """Chooses the pairs of each epoch from a store of several corpora: every pair of a corpus `weight` times.
+    """Chooses the pairs of each epoch from a store of several corpora: each pair of a corpus occurs `weight` times.
 
-    The fractional part of a weight is a random part of the corpus, chosen again in each epoch. Without weights, an
-    epoch has every pair once.
+    For the fractional part of a weight, a random part of the corpus is added, chosen anew in each epoch. Without
+    weights, an epoch has every pair once.
     """
 
     def __init__(self, corpora: Sequence[int], weights: Sequence[float] = (), seed: int = 1) -> None:
@@ -108,17 +108,18 @@ class Mixture:
         self.corpora, self.weights, self.seed = tuple(corpora), tuple(weights), seed
 
     def __len__(self) -> int:
-        """Returns the number of pairs of an epoch, repetitions included."""
+        """Returns the number of pairs per epoch, including repetitions."""
         if not self.weights:
             return sum(self.corpora)
         return sum(whole * n + part for n, whole, part in self._shares())
 
     def _shares(self) -> list[tuple[int, int, int]]:
-        """Returns, for each corpus, its pairs, how often all of them are taken, and how many are taken once more."""
+        """Returns, for each corpus, its number of pairs, how often all of them are taken, and how many are taken once
+        more."""
         return [(n, int(w), round((w - int(w)) * n)) for n, w in zip(self.corpora, self.weights, strict=True)]
 
     def pairs(self, epoch: int) -> Tensor | None:
-        """Returns the numbers of the pairs of an epoch, in arbitrary order; None means every pair once."""
+        """Returns the pair numbers of an epoch, in arbitrary order; None: every pair once."""
         if not self.weights:
             return None
         generator = torch.Generator().manual_seed(derived_seed("mixture", self.seed, epoch))
@@ -131,8 +132,8 @@ class Mixture:
 
 
 def tempered(corpora: Sequence[int], temperature: float) -> tuple[float, ...]:
-    """Returns the weights that give corpora of n pairs shares of an epoch in proportion to n ** (1 / temperature) and
-    keep its length (Arivazhagan et al. 2019, section 4.2); () if every weight is 1."""
+    """Returns corpus weights for temperature sampling (Arivazhagan et al. 2019, section 4.2): corpora of n pairs get
+    shares proportional to n ** (1 / temperature), and an epoch keeps its length. Returns () if every weight is 1."""
     if temperature == 1:
         return ()
     shares = [n ** (1 / temperature) for n in corpora]
@@ -145,13 +146,13 @@ def plan_epoch(
 ) -> list[Tensor]:
     """Returns the batches of an epoch, each a tensor of pair numbers.
 
-    Lengths [pairs] are without EOS. `numbers` are the pairs of the epoch; by default it has every pair once. `budget`
-    bounds B * max(S, T). Pairs are shuffled, sorted by length and cut into batches, and the batches are shuffled. The
-    first epoch begins with its largest batch, so that a lack of memory shows within a minute. Raises RecipeError if a
-    single pair exceeds the budget.
+    Lengths [pairs] exclude EOS. `numbers` are the pairs of the epoch, by default every pair once. `budget` is the
+    maximum of B * max(S, T). Pairs are shuffled, sorted by length and cut into batches, and the batches are shuffled.
+    The first epoch begins with its largest batch, so that training fails early if memory is too small. Raises
+    RecipeError if a single pair exceeds the budget.
     """
-    # Planning takes 41 bytes per pair at its peak, lengths included. To stay there it uses 4-byte integers, works on
-    # a part at a time where 8 bytes are needed, and sorts in place.
+    # Planning needs at most 41 bytes per pair, including lengths. For this, it uses 4-byte integers, works on parts
+    # where 8 bytes are needed, and sorts in place.
     generator = torch.Generator().manual_seed(derived_seed("epoch", seed, epoch))
     pairs = len(src_lengths if numbers is None else numbers)
     assert pairs < 1 << 31
@@ -172,12 +173,12 @@ def plan_epoch(
 def _sorted_by_length(
     order: NDArray[np.int32], src_lengths: Tensor, tgt_lengths: Tensor, budget: int
 ) -> tuple[Tensor, NDArray[np.int32]]:
-    """Returns the pairs in `order`, sorted so that neighbours have similar lengths on both sides, and the length of
-    the longer side of each.
+    """Returns the pairs in `order`, sorted so that neighbours have similar lengths on both sides, and the longer length
+    of each pair.
 
     Strips of pairs with similar target lengths are sorted by source length, alternately up and down, so that no batch
-    spans the longest pairs of one strip and the shortest of the next. About 0.75 sqrt(batches) batches per strip give
-    the least padding (measured on Multi30k with 1,024 to 16,384 tokens).
+    spans the longest pairs of one strip and the shortest of the next. About 0.75 sqrt(batches) batches per strip
+    minimise padding (measured on Multi30k with 1,024 to 16,384 tokens).
     """
     pairs = len(order)
     src, tgt = (lengths.numpy()[order].astype(np.int32) + np.int32(1) for lengths in (src_lengths, tgt_lengths))
@@ -201,7 +202,7 @@ def _sorted_by_length(
 
 
 def _cuts(lengths: NDArray[np.int32], budget: int) -> list[int]:
-    """Returns the boundaries of batches of sorted pairs, given the longer length of each."""
+    """Returns the boundaries of batches of sorted pairs, given the longer length of each pair."""
     cuts, start, widest = [0], 0, 0
     for i, length in enumerate(chain.from_iterable(lengths[part].tolist() for part in _parts(len(lengths)))):
         if length > budget:
@@ -221,7 +222,7 @@ def _parts(pairs: int) -> Iterator[slice]:
 
 
 def _argsort_in_place(keys: NDArray[np.int64]) -> None:
-    """Replaces `keys`, each below 2 ** 31, by what a stable argsort returns, without further memory."""
+    """Replaces `keys`, each below 2 ** 31, by their stable argsort, without additional memory."""
     for part in _parts(len(keys)):
         keys[part] = keys[part] << 32 | np.arange(part.start, part.stop)
     keys.sort()
@@ -232,8 +233,8 @@ def _round_number(pairs: int) -> int:
     """Returns `pairs` rounded down to a multiple of the largest power of two that is at most 64 and at
     most a quarter of `pairs`.
 
-    Round numbers leave few batch shapes. The first batch of a new shape costs a matrix library or a compiler some time.
-    On Multi30k, batches of 4,096 tokens have 46 different numbers of positions instead of 113, and are 90% full.
+    Round numbers give few batch shapes. The first batch of a new shape costs matrix libraries and compilers time. On
+    Multi30k, batches of 4,096 tokens have 46 different numbers of positions instead of 113, and are 90% full.
     """
     return pairs - pairs % min(64, 1 << max(0, (pairs // 4).bit_length() - 1))
 
@@ -242,10 +243,10 @@ T = TypeVar("T")
 
 
 def prefetch(items: Iterator[T], depth: int) -> Generator[T, None, None]:
-    """Yields the same items in the same order; a thread makes up to `depth` of them before they are requested.
+    """Yields the items in order; a thread makes up to `depth` of them in advance.
 
-    An exception of `items` is raised in its place. Closing or collecting the generator ends the thread, and closes
-    `items` if it is a generator.
+    An exception of `items` is raised in place of its item. Closing or collecting the generator ends the thread, and
+    closes `items` if that is a generator.
     """
     made: queue.Queue[tuple[bool, Any]] = queue.Queue(depth)
     wanted = threading.Event()
@@ -289,8 +290,8 @@ def prefetch(items: Iterator[T], depth: int) -> Generator[T, None, None]:
 def collate(
     sources: Sequence[Tensor], targets: Sequence[Tensor], links: Sequence[NDArray[np.int64]] | None = None
 ) -> Batch:
-    """Returns a batch of pairs, given their subword ids without special ids and, as `TokenStore.links` returns them,
-    their links."""
+    """Returns a batch of pairs, given their subword ids without special ids and, optionally, their links in the form of
+    `TokenStore.links`."""
     B = len(sources)
     src_lengths = torch.tensor([len(s) + 1 for s in sources])
     tgt_lengths = torch.tensor([len(t) + 1 for t in targets])

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
 Side = tuple[Ints, Ints]
-"""The numbers of all sentences in one array, and how many of them belong to each sentence."""
+"""The numbers of all sentences, concatenated, and the count of numbers per sentence."""
 Rows = tuple[NDArray[np.int32], Ints]
 """The same with 32-bit numbers: subword ids, or links as alternating source and target positions."""
 
@@ -37,9 +37,9 @@ def read_pharaoh(line: str) -> Ints:
 def between_subwords(links_L2: Ints, src: Side, tgt: Side) -> Side:
     """Returns the links between the subwords of each pair, given the links between words of all pairs.
 
-    A side holds the number of the word that each subword belongs to, counted across all sentences, and the number of
-    subwords of each sentence. All subwords of a word have its links. The result holds a source and a target position
-    within the pair for each link, ordered by source and then by target, and twice the number of links of each pair.
+    A side holds the word number of each subword, counted across all sentences, and the number of subwords per sentence.
+    All subwords of a word have its links. The result holds, for each link, the source and target position within the
+    pair, ordered by source and then target; and twice the number of links per pair.
     """
     begins, counts = [], []
     for word_L, (word_X, _) in zip(links_L2.T, (src, tgt), strict=True):

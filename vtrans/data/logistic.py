@@ -12,7 +12,7 @@ Floats = NDArray[np.float64]
 
 
 def probability(scores_N: Floats, odds: float = 1.0) -> Floats:
-    """Returns the probabilities of scores, multiplied by prior odds."""
+    """Returns the probabilities [N] of scores whose odds are multiplied by prior `odds`."""
     probabilities_N: Floats = 1 / (1 + np.exp(-scores_N.clip(-30, 30)) / odds)
     return probabilities_N
 
@@ -20,8 +20,8 @@ def probability(scores_N: Floats, odds: float = 1.0) -> Floats:
 def regression(
     inputs_NW: Floats, labels_N: Floats, importance_N: Floats, ridge_W: Floats, weights_W: Floats, steps: int
 ) -> Floats:
-    """Returns the weights after at most that many steps from `weights_W`. They maximize the log-likelihood of the
-    labels, each weighted by its importance, less half the squares of the weights times `ridge_W`."""
+    """Returns the weights [W] after at most `steps` Newton steps from `weights_W`. They maximise the log-likelihood of
+    the labels, weighted by importance, minus half the squared weights times `ridge_W`."""
     for _ in range(steps):
         expected_N = probability(inputs_NW @ weights_W)
         gradient_W = inputs_NW.T @ (importance_N * (labels_N - expected_N)) - ridge_W * weights_W

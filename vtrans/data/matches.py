@@ -1,8 +1,9 @@
-"""Fuzzy matches: the most similar text of a translation memory, whose translation a model is given beside a line.
+"""Fuzzy matches: for each line, the translation of the most similar text in a memory, which the model reads before the
+line.
 
-A model that is trained with such matches (`prepare-bpe --fuzzy`) corrects them (Bulté and Tezcan 2019, "Neural Fuzzy
-Repair"; Xu et al. 2020). The similarity of two texts is 1 less the Levenshtein distance of their words, as a share of
-the longer text. Neither case nor punctuation matters.
+A model trained with matches (`prepare-bpe --fuzzy`) edits them (Bulté and Tezcan 2019, "Neural Fuzzy Repair"; Xu et al.
+2020). The similarity of two texts is 1 minus their word-level Levenshtein distance divided by the length of the longer
+text. Case and punctuation are ignored.
 """
 
 from __future__ import annotations
@@ -26,45 +27,45 @@ from vtrans.text.words import CODE
 LEAST_SIMILARITY = 0.6
 """Minimum similarity of a match."""
 SEPARATOR_ID = BOS_ID
-"""The separator between a match and the line after it; no text is encoded as this subword."""
+"""The separator between a match and the line after it; no text is encoded with this subword."""
 
-_CUT = LEAST_SIMILARITY - 1e-9  # the same in spite of rounding
-_MOST = 2000  # candidates that are compared with a text
+_CUT = LEAST_SIMILARITY - 1e-9  # tolerates rounding
+_MOST = 2000  # maximum number of candidates compared with a text
 _WORD = regex.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+")
 _CHARACTERS = 0x110000
 
 Kind = Literal["text", "xml", "android", "sentence"]
-"""How a string is written in its file: as text, perhaps with markup, as XML, or as Android's XML with its escapes. A
-sentence has neither tags nor escapes."""
+"""The notation of a string in its file: text, possibly with markup; XML; Android's XML with its escapes; or a sentence,
+without tags or escapes."""
 Match = tuple[str, float]
 """The translation of a similar line, with codes for protected text, and the similarity."""
 Element = tuple[str, int]
-"""A word, and how often the text has it before."""
+"""A word, and its number of earlier occurrences in the text."""
 
 
 class Known(Protocol):
-    """A memory of translations."""
+    """A translation memory."""
 
     def __call__(self, text: str, kind: Kind = "sentence", *, sure: bool = False) -> str | None:
-        """Returns the translation of a text, or None. With `sure`, it must be the only one."""
+        """Returns the translation of a text, or None. With `sure`, returns None if there are several."""
 
 
 class Matches:
-    """Finds fuzzy matches among pairs of a text and its translation. Several threads may use it.
+    """Finds fuzzy matches among (text, translation) pairs. Thread-safe.
 
-    Two texts of n and m words whose similarity is at least s = LEAST_SIMILARITY have at least k = s * max(n, m) words
-    in common. One of these is among the n - k + 1 rarest words of the first text and the m - k + 1 rarest of the second
-    (prefix filtering, Chaudhuri et al. 2006), so an index of these words finds every match.
+    Two texts of n and m words with a similarity of at least s = LEAST_SIMILARITY have at least k = s * max(n, m) words
+    in common. At least one of these is among both the n - k + 1 rarest words of the first text and the m - k + 1 rarest
+    of the second (prefix filtering, Chaudhuri et al. 2006), so an index of these words finds every match.
     """
 
     def __init__(self, pairs: Iterable[tuple[str, str]] = ()) -> None:
         check_package()
         pairs, self._lock = list(pairs), Lock()
         self._frequency = Counter(element for text, _ in pairs for element in _elements(_words(text)))
-        self._letters: dict[str, str] = {}  # a character for each word: rapidfuzz compares strings fastest
+        self._letters: dict[str, str] = {}  # one character per word, because rapidfuzz is fastest on strings
         self._pairs: list[tuple[str, str]] = []
-        self._numbers: dict[str, int] = {}  # of the pairs, by text
-        self._order: list[int] = []  # of a pair: how many additions came before its last one
+        self._numbers: dict[str, int] = {}  # pair numbers by text
+        self._order: list[int] = []  # by pair, when it was last added
         self._additions = count()
         self._strings: list[str] = []
         self._sizes = array("q")
@@ -73,7 +74,7 @@ class Matches:
             self.add(*pair)
 
     def add(self, text: str, translation: str) -> None:
-        """Adds a pair, or replaces the pair of an equal text."""
+        """Adds a pair, replacing the pair of an equal text."""
         words = _words(text)
         with self._lock:
             number = self._numbers.setdefault(text, len(self._pairs))
@@ -90,8 +91,8 @@ class Matches:
             self._order.append(next(self._additions))
 
     def best(self, text: str, *, other: bool = False) -> Match | None:
-        """Returns the match of a text, whose translation has no codes that the text lacks; None if there is none. With
-        `other`, it is not that of an equal text."""
+        """Returns the best match of a text whose translation has no codes that the text lacks; None if there is none.
+        With `other`, equal texts do not count."""
         codes = set(CODE.findall(text))
         with self._lock:
             for similarity, number in self._similar(_words(text)):
@@ -101,7 +102,7 @@ class Matches:
         return None
 
     def _similar(self, words: Sequence[str]) -> list[tuple[float, int]]:
-        """Returns the similarities and numbers of similar texts, the most similar and last ones first."""
+        """Returns the similarities and numbers of similar texts, most similar first, then newest first."""
         from rapidfuzz import process
         from rapidfuzz.distance import Levenshtein
 
@@ -121,17 +122,17 @@ class Matches:
         return sorted(similar, key=lambda found: (found[0], self._order[found[1]]), reverse=True)
 
     def _rarest(self, words: Sequence[str]) -> list[Element]:
-        """Returns the words that the index is asked for."""
+        """Returns the words to look up in the index."""
         ranked = sorted(_elements(words), key=lambda element: (self._frequency[element], element))
         return ranked[: len(words) - math.ceil(_CUT * len(words)) + 1]
 
     def _string(self, words: Sequence[str]) -> str:
-        """Returns a string with a character for each word, NUL for words that no text has."""
+        """Returns a string with one character per word, NUL for words that no text contains."""
         return "".join(self._letters.get(word, "\0") for word in words)
 
 
 def check_package() -> None:
-    """Raises InputError if the package that compares texts is missing."""
+    """Raises InputError if rapidfuzz is not installed."""
     need_packages("fuzzy matches need the package rapidfuzz", "documents", "rapidfuzz")
 
 

@@ -1,8 +1,7 @@
-"""Training noise: each time a pair is seen, it may be changed in one of the ways in which what people type differs from
-clean text.
+"""Training noise: each time a pair is drawn, it may be changed in a way in which typed text differs from clean text.
 
-A change is made to the words of a pair and to the links between them, so that guided alignment stays right, and the
-words are encoded again. It is a pure function of the seed of a shard and its pairs.
+A change applies to the words of a pair and to their links, so that guided alignment stays correct; the words are then
+encoded again. Noise is a pure function of a shard's seed and pairs.
 """
 
 from __future__ import annotations
@@ -33,30 +32,30 @@ from vtrans.text.words import SPACED, codes_for, words_of_ids
 
 T = TypeVar("T")
 
-TYPO_RATE = 0.2  # of the words that can have one; every changed line has at least one
-MOST_CODES = 3  # in a line
+TYPO_RATE = 0.2  # per word that can have a typo; every changed line has at least one
+MOST_CODES = 3  # per line
 MOST_QUOTED = 4  # words in quotation marks
 _TYPED = regex.compile(rf"[\p{{L}}\p{{M}}--[{UNSPACED}]]{{3,}}\p{{Po}}?", regex.V1)
 _FINAL_MARKS = regex.compile(r"\p{Sentence_Terminal}+$")
 _CORE = regex.compile(r"(\W*)(\w[\w'-]*?)(\W*)")
-_PRIVATE = 0xE000  # the first of the characters that hold the places of codes
-_QUOTE = regex.compile(r"[\p{Quotation_Mark}--['\u2019]]", regex.V1)  # but for apostrophes
+_PRIVATE = 0xE000  # the first of the placeholder characters for codes
+_QUOTE = regex.compile(r"[\p{Quotation_Mark}--['\u2019]]", regex.V1)  # except apostrophes
 _NUMBER = regex.compile(rf"(?<![{CASED}\d_-][^\w\s]?)(?>\d(?:[^\w\s]?\d)*)(?![{CASED}_])")
 _NAME = regex.compile(r"\b\p{Lu}\p{L}{2,}\b")
-_SHAPES = "1 10 10000 -1 +10 #1 1/1 0:00 00:00 00:00:00 00-00 0000-00-00 1.0.0"  # which both sides write alike
+_SHAPES = "1 10 10000 -1 +10 #1 1/1 0:00 00:00 00:00:00 00-00 0000-00-00 1.0.0"  # written alike on both sides
 
 
 @dataclass(frozen=True)
 class WordPair:
-    """The words of both sides, and the links between them if the pair is aligned."""
+    """The words of a pair, and the links between them if the pair is aligned."""
 
     src: tuple[str, ...]
     tgt: tuple[str, ...]
     links: frozenset[tuple[int, int]] | None
 
     def boundaries(self) -> list[tuple[int, int]]:
-        """Returns the places between two words of each side that no link crosses and where no unlinked target word
-        stands; none without links."""
+        """Returns the places (source word, target word) at which both sides can be cut: no link crosses them, and no
+        unlinked target word is there. Empty without links."""
         places, links = [], self.links or ()
         for i in range(1, len(self.src)):
             before = max((j for k, j in links if k < i), default=-1)
@@ -66,7 +65,7 @@ class WordPair:
         return places
 
     def part(self, src: slice, tgt: slice) -> WordPair:
-        """Returns the pair of these words."""
+        """Returns the pair restricted to these words."""
         rows, columns = range(len(self.src))[src], range(len(self.tgt))[tgt]
         links = self.links and frozenset(
             (i - rows.start, j - columns.start) for i, j in self.links if i in rows and j in columns
@@ -74,14 +73,14 @@ class WordPair:
         return WordPair(self.src[src], self.tgt[tgt], links)
 
     def followed_by(self, other: WordPair) -> WordPair:
-        """Returns the pair of both, one after the other."""
+        """Returns the concatenation of both pairs."""
         links = None
         if self.links is not None and other.links is not None:
             links = self.links | {(i + len(self.src), j + len(self.tgt)) for i, j in other.links}
         return WordPair((*self.src, *other.src), (*self.tgt, *other.tgt), links)
 
     def split_at_blanks(self) -> WordPair:
-        """Returns the pair with words split at blanks; the parts of a word have its links. Empty words are left out."""
+        """Returns the pair with words split at blanks; the parts of a word have its links. Drops empty words."""
         src, tgt = (
             [(i, part) for i, word in enumerate(side) for part in word.split()] for side in (self.src, self.tgt)
         )
@@ -93,16 +92,16 @@ class WordPair:
 
 Following = Callable[[], WordPair | None]
 Change = Callable[[WordPair, Following, random.Random], WordPair | None]
-"""Returns a pair changed, given a function that returns the pair after it; None if it cannot be changed in this way."""
+"""Returns a changed pair, or None if the change does not apply. The second argument returns the next pair."""
 
 
 def lower_case(pair: WordPair, following: Following, numbers: random.Random, *, language: str = "") -> WordPair | None:
-    """The source without capitals."""
+    """Lower-cases the source."""
     return replace(pair, src=tuple(lower(word, language) for word in pair.src))
 
 
 def typos(pair: WordPair, following: Following, numbers: random.Random) -> WordPair | None:
-    """Words of the source with a letter too much or too few, with two letters exchanged, or without accents."""
+    """Makes typos in words of the source: a doubled or missing letter, two letters exchanged, or missing accents."""
     possible = [i for i, word in enumerate(pair.src) if _TYPED.fullmatch(word)]
     if not possible:
         return None
@@ -132,15 +131,15 @@ def _without_accent(character: str) -> str:
 
 
 def no_final_mark(pair: WordPair, following: Following, numbers: random.Random) -> WordPair | None:
-    """Both sides without the punctuation marks at their ends."""
+    """Removes the punctuation marks at the end of both sides."""
     src, tgt = ((*words[:-1], _FINAL_MARKS.sub("", words[-1])) for words in (pair.src, pair.tgt))
     are_changed = src != pair.src and tgt != pair.tgt
     return replace(pair, src=src, tgt=tgt).split_at_blanks() if are_changed else None
 
 
 def copied(pair: WordPair, following: Following, numbers: random.Random) -> WordPair | None:
-    """Codes at places that correspond, as protected text has them: at the end, between words, or in place of words that
-    are linked to each other alone."""
+    """Inserts codes, as for protected text, at corresponding places: at the end, between words, or in place of two
+    words that are linked only to each other."""
     names = codes_for(" ".join((*pair.src, *pair.tgt)))
     held = [chr(_PRIVATE + n) for n in range(1 + int(numbers.random() * MOST_CODES))]
     for character in held:
@@ -163,7 +162,7 @@ def _with_code(pair: WordPair, code: Sequence[str], numbers: random.Random) -> W
 
 
 def _in_place(pair: WordPair, link: tuple[int, int], code: Sequence[str]) -> WordPair:
-    """Returns a pair with a code in place of two words, between their punctuation marks."""
+    """Returns a pair in which a code replaces two linked words, but not their punctuation."""
     sides = []
     for words, k, text in zip((pair.src, pair.tgt), link, code, strict=True):
         before, _, after = _CORE.fullmatch(words[k]).groups()
@@ -174,8 +173,8 @@ def _in_place(pair: WordPair, link: tuple[int, int], code: Sequence[str]) -> Wor
 def renumbered(
     pair: WordPair, following: Following, numbers: random.Random, *, marks: Sequence[Marks] = ()
 ) -> WordPair:
-    """Other digits in the numbers that both sides have. Without any, a new number takes a place of a code. If the
-    `marks` of both sides are given, half of these are written with them, the others alike."""
+    """Changes digits in numbers that occur on both sides. If there are none, inserts a new number, like a code. If the
+    `marks` of both sides are given, half of the new numbers use them; the others are written alike on both sides."""
     src, tgt = (list(map(_digits, _NUMBER.findall(" ".join(words)))) for words in (pair.src, pair.tgt))
     new = {old: _filled("1" + "0" * (len(old) - 1), numbers) for old in src if src.count(old) == tgt.count(old)}
     if new:
@@ -192,19 +191,20 @@ def _digits(number: str) -> str:
 
 
 def _with_digits(new: Mapping[str, str], number: regex.Match[str]) -> str:
-    """Returns a number with other digits in its script, if there are `new` ones for it."""
+    """Returns a number with its `new` digits, if any, in the number's script."""
     digits = iter(new.get(_digits(number[0]), _digits(number[0])))
     return "".join(chr(ord(c) - int(c) + int(next(digits))) if c.isdecimal() else c for c in number[0])
 
 
 def _filled(shape: str, numbers: random.Random) -> str:
-    """Returns a shape with any digit in place of each 0, and any but 0 in place of each 1."""
+    """Returns a shape with each 0 replaced by any digit, and each 1 by any digit except 0."""
     kinds = {"0": string.digits, "1": string.digits[1:]}
     return "".join(_pick(kinds[sign], numbers) if sign in kinds else sign for sign in shape)
 
 
 def renamed(pair: WordPair, following: Following, numbers: random.Random) -> WordPair | None:
-    """A name that both sides have equally often, endings aside, replaced by parts of words in its script."""
+    """Replaces a name that occurs equally often on both sides, apart from endings, by a name made of word parts in its
+    script."""
     src, tgt = (" ".join(words) for words in (pair.src, pair.tgt))
     both = set(_NAME.findall(src)) & set(_NAME.findall(tgt))
     if not (names := sorted(name for name in both if src.count(name) == tgt.count(name))):
@@ -222,7 +222,7 @@ def _rewritten(pair: WordPair, rewrite: Callable[[str], str]) -> WordPair:
 
 
 def _linked_alone(pair: WordPair) -> list[tuple[int, int]]:
-    """Returns the links of words that have no other link and consist of one word between punctuation marks."""
+    """Returns the links between words that have no other link and consist of a single word, apart from punctuation."""
     links = sorted(pair.links or ())
     rows, columns = Counter(i for i, _ in links), Counter(j for _, j in links)
     alone = [(i, j) for i, j in links if rows[i] == columns[j] == 1]
@@ -232,7 +232,7 @@ def _linked_alone(pair: WordPair) -> list[tuple[int, int]]:
 def quoted(
     pair: WordPair, following: Following, numbers: random.Random, *, quotes: Sequence[Sequence[str]] = ('""', '""')
 ) -> WordPair | None:
-    """Quotation marks of each side around one or a few words that are linked to each other alone."""
+    """Puts each side's quotation marks around one or a few words that are linked only to each other."""
     if any(map(_QUOTE.search, (*pair.src, *pair.tgt))):
         return None
     i, size = int(numbers.random() * len(pair.src)), 1 + int(numbers.random() * MOST_QUOTED)
@@ -247,7 +247,7 @@ def quoted(
 
 
 def _in_marks(words: tuple[str, ...], part: slice, marks: Sequence[str]) -> tuple[str, ...] | None:
-    """Returns words with quotation marks around some of them; None if other punctuation is between these."""
+    """Returns words with quotation marks around some of them; None if there is other punctuation between these."""
     found = [match for word in words[part] if (match := _CORE.fullmatch(word))]
     inside = "".join([*(match[3] for match in found[:-1]), *(match[1] for match in found[1:])])
     if len(found) < len(words[part]) or inside:
@@ -259,13 +259,13 @@ def _in_marks(words: tuple[str, ...], part: slice, marks: Sequence[str]) -> tupl
 
 
 def joined(pair: WordPair, following: Following, numbers: random.Random) -> WordPair | None:
-    """Two pairs in one line."""
+    """Joins the pair and the next one in one line."""
     other = following()
     return pair.followed_by(other) if other else None
 
 
 def cut(pair: WordPair, following: Following, numbers: random.Random) -> WordPair | None:
-    """The beginning or the end of the pair, at least two words of the source, up to a place that no link crosses."""
+    """Keeps the beginning or the end of the pair, at least two source words, cut at a place that no link crosses."""
     places = [(i, j) for i, j in pair.boundaries() if 1 < i < len(pair.src) - 1]
     if not places:
         return None
@@ -274,8 +274,8 @@ def cut(pair: WordPair, following: Following, numbers: random.Random) -> WordPai
 
 
 def changes_for(languages: Languages, counts: PairCounts | None) -> tuple[Change, ...]:
-    """Returns the changes. They write numbers and quotations as each side of the training text does. CLDR has the marks
-    of numbers that were not counted; quotation marks that were not counted are straight."""
+    """Returns the changes, which write numbers and quotations as in each side's training text. If this was not counted,
+    number marks come from CLDR, and quotation marks are straight."""
     known = [number_marks(code, counts, side) for code, side in zip(languages, get_args(Side), strict=True)]
     quotes = [(counts and counts.quotes(side)) or '""' for side in get_args(Side)]
     own = (partial(renumbered, marks=list(filter(None, known))), partial(quoted, quotes=quotes))
@@ -284,8 +284,9 @@ def changes_for(languages: Languages, counts: PairCounts | None) -> tuple[Change
 
 
 class Noise:
-    """Makes `changes`, each equally often, to a part `rate` of pairs. A pair stays as it is if a side would be empty,
-    longer than `longest` subwords or unknown to its vocabulary, or if its words cannot be told from its subwords."""
+    """Makes one of `changes`, chosen uniformly, to a share `rate` of pairs. A pair stays unchanged if a side would be
+    empty, longer than `longest` subwords, or contain unknown characters, or if its words cannot be derived from its
+    subwords."""
 
     def __init__(
         self, src_vocab: Vocabulary, tgt_vocab: Vocabulary, rate: float, longest: int, changes: Sequence[Change]
@@ -338,7 +339,7 @@ class Noise:
         return columns
 
     def _pair(self, row: Sequence[NDArray[np.int32]]) -> WordPair | None:
-        """Returns the words of a pair; None if they cannot be told."""
+        """Returns the words and links of a pair; None if its words cannot be derived."""
         before = self._before(row)
         ids = row[0][before:].tolist(), row[1].tolist()
         texts = [tuple(vocab.decode(some).split()) for some, vocab in zip(ids, self.vocabs, strict=True)]
@@ -352,7 +353,7 @@ class Noise:
         return WordPair(texts[0], texts[1], links)
 
     def _before(self, row: Sequence[NDArray[np.int32]]) -> int:
-        """Returns how many subwords of the source of a pair come before its line: tags, and a fuzzy match."""
+        """Returns the number of source subwords before the line: tags, and a fuzzy match."""
         ids: list[int] = row[0].tolist()
         if SEPARATOR_ID in ids:
             return ids.index(SEPARATOR_ID) + 1

@@ -1,4 +1,4 @@
-"""The options of `vtrans prepare-bpe` and their defaults. The command line imports this module to show them."""
+"""The options of `vtrans prepare-bpe` and their defaults, which the command line reads here."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from vtrans.text.normalization import NFC
 
 Subword = Literal["bpe", "unigram"]
 NORMALIZATIONS = (NFC, "nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity")
-"""SentencePiece's rules: NFKC, with `nmt_` also special spaces and control characters, with `_cf` case folding;
-identity: none."""
+"""`nfc` and SentencePiece's rules: NFKC; `nmt_` also replaces special spaces and control characters, `_cf` folds case;
+identity changes nothing."""
 
 
-SMALLEST_VOCAB_SIZE = 5  # the special ids and one subword; learning refuses it if the text needs more
-DEFAULT_VOCAB_SIZE = 8000  # fewer if the text does not have as many subwords
+SMALLEST_VOCAB_SIZE = 5  # the special ids and one subword; most texts need more
+DEFAULT_VOCAB_SIZE = 8000  # or fewer, if the text does not allow as many
 LEARNING = "Vocabulary"  # the panel of the options for learning a vocabulary
 _RARE: dict[str, Any] = {"panel": LEARNING, "advanced": True}
 
 
 @dataclass(frozen=True)
 class PrepareOptions:
-    """The options of `vtrans prepare-bpe`, whose command line reads these defaults."""
+    """The options of `vtrans prepare-bpe`."""
 
     PANEL: ClassVar[str] = "Text"
 
@@ -48,11 +48,11 @@ class PrepareOptions:
     src_lang: tuple[str, ...] = texts(
         "Language of `src`, such as en or pt-BR, which the model records. Give one for all corpora, or one per corpus.",
         metavar="CODE",
-        unset="what the file names end in, if that is a language",
+        unset="the suffix of the file names, if that is a language",
     )
     tgt_lang: tuple[str, ...] = texts("Language of `tgt`.", metavar="CODE")
     tags: tuple[str, ...] = texts(
-        "For a model of several target languages: the tag with which each source of a corpus begins, such as '>>de<<'. "
+        "For a model with several target languages: the tag before each source of a corpus, such as '>>de<<'. "
         "Give one per `src`. `vtrans translate --to de` then puts it before each line.",
         flag="--tag",
         advanced=True,
@@ -63,7 +63,7 @@ class PrepareOptions:
         flag="--valid-tag",
         advanced=True,
         metavar="TEXT",
-        unset="the tag of the language that the name of `valid_tgt` ends in",
+        unset="the tag of the language in the suffix of `valid_tgt`",
     )
     on_bad_utf8: OnBadUtf8 = choice(
         "error",
@@ -73,7 +73,7 @@ class PrepareOptions:
         advanced=True,
     )
     vocabularies: tuple[bytes, ...] = ()
-    """The vocabularies of the source and the target, each as `Vocabulary.proto`, instead of learning any."""
+    """The source and target vocabularies, each as `Vocabulary.proto`, to use instead of learning any."""
     vocab_add: int | None = number(
         None,
         1,
@@ -86,9 +86,9 @@ class PrepareOptions:
         None,
         SMALLEST_VOCAB_SIZE,
         1 << 24,
-        "Number of subwords of a vocabulary, special ones and bytes included.",
+        "Number of subwords in a vocabulary, including special ones and bytes.",
         panel=LEARNING,
-        unset=f"{DEFAULT_VOCAB_SIZE}, or the nearest number that the text allows",
+        unset=f"{DEFAULT_VOCAB_SIZE}, or the nearest possible number",
     )
     separate: bool = flag(False, "Learn one vocabulary per side instead of a joint vocabulary.", panel=LEARNING)
     subword: Subword = choice(
@@ -112,7 +112,7 @@ class PrepareOptions:
     )
     split_digits: bool = flag(True, "Make each digit a subword, so that the model can copy any number.", **_RARE)
     symbols: tuple[str, ...] = texts(
-        "Subword that is never split, such as the tag <BT> of back-translated text (Caswell et al. 2019). May be "
+        "Symbol that is never split, such as the tag <BT> of back-translated text (Caswell et al. 2019). May be "
         "repeated.",
         flag="--symbol",
         metavar="TEXT",
@@ -123,7 +123,7 @@ class PrepareOptions:
     )
     fuzzy: bool = flag(
         False,
-        "Add each pair a second time with the translation of the most similar other source, so that the model learns "
+        "Add each pair again with the translation of the most similar other source, so that the model learns "
         "to use a translation memory.",
     )
     max_tokens: int = number(
@@ -146,13 +146,13 @@ class PrepareOptions:
         0,
         0,
         1024,
-        "Number of processors that encode; 0 means all. The result does not depend on it.",
+        "Number of processors for encoding; 0 means all. Does not change the result.",
         "processors",
         panel="Options",
     )
 
     def checked(self) -> PrepareOptions:
-        """Returns these options. Raises InputError for the first one that is not allowed."""
+        """Returns these options. Raises InputError for the first invalid one."""
         check_fields(self)
         if not self.src:
             raise InputError("`src` and `tgt`, or `pairs`, must name at least one corpus, got none.")
@@ -160,7 +160,7 @@ class PrepareOptions:
             changed = getattr(self, name) != getattr(PrepareOptions, name)
             if self.vocabularies and key.panel == LEARNING and changed and name != "vocab_add":
                 raise InputError(
-                    f"`{name}` is for learning a vocabulary, but `vocab_from` gives one; leave one of them out."
+                    f"`{name}` is for learning a vocabulary, but `vocab_from` gives one; leave out one of the two."
                 )
         if self.vocab_add and not self.vocabularies:
             raise InputError("`vocab_add` adds to the vocabulary that `vocab_from` gives; give both or neither.")
@@ -173,7 +173,7 @@ class PrepareOptions:
                 f"`alignments` must name one file per corpus, {len(self.src)} in all, got {len(self.alignments)}."
             )
         if self.alignments and self.align:
-            raise InputError("`align` makes word alignments, but `alignments` gives them; leave one of them out.")
+            raise InputError("`align` makes word alignments, but `alignments` gives them; leave out one of the two.")
         for name in ("src_lang", "tgt_lang"):
             codes: tuple[str, ...] = getattr(self, name)
             for code in codes:
@@ -190,7 +190,7 @@ class PrepareOptions:
         return self
 
     def _check_tags(self) -> None:
-        """Raises InputError unless each tag stands for one target language, and each target language has one tag."""
+        """Raises InputError unless tags and target languages correspond one to one."""
         for name, corpora in (("tags", self.src), ("valid_tags", self.valid_src)):
             tags = getattr(self, name)
             if tags and len(tags) != len(corpora):
@@ -202,7 +202,7 @@ class PrepareOptions:
         for file, pair in zip(self.src, self._pairs(), strict=True):
             if pair is None:
                 raise InputError(
-                    f"the languages of the corpus {file} must be known, because it has a tag; give `src_lang` and "
+                    f"the corpus {file} has a tag, so its languages must be known; give `src_lang` and "
                     "`tgt_lang`, each once or once per corpus."
                 )
         meant = dict.fromkeys(self._tagged())
@@ -217,8 +217,7 @@ class PrepareOptions:
         self.tags_of_validation()
 
     def _pairs(self) -> list[Languages | None]:
-        """Returns the languages of each training corpus. They are None unless both are known, and differ or are
-        given."""
+        """Returns the languages of each training corpus; None unless both are known and either differ or are given."""
         pairs: list[Languages | None] = []
         for i, files in enumerate(zip(self.src, self.tgt, strict=True)):
             given = [codes[i if len(codes) > 1 else 0] if codes else None for codes in (self.src_lang, self.tgt_lang)]
@@ -232,8 +231,8 @@ class PrepareOptions:
         return [(pair.tgt, tag) for pair, tag in zip(self._pairs(), self.tags, strict=True) if pair is not None]
 
     def languages(self) -> tuple[Languages, ...]:
-        """Returns the pairs of languages of the training text. Without tags, it is the pair that all corpora have, if
-        they have the same."""
+        """Returns the language pairs of the training text: with tags, those of all corpora; without tags, the common
+        pair of all corpora, if there is one."""
         pairs = dict.fromkeys(self._pairs())
         known = tuple(pair for pair in pairs if pair is not None)
         return known if self.tags or len(pairs) == 1 else ()
@@ -244,7 +243,7 @@ class PrepareOptions:
 
     def tags_of_validation(self) -> tuple[str, ...]:
         """Returns the tag of each pair of validation files, or of each corpus from which pairs are held out. Raises
-        InputError if one is not known."""
+        InputError if a tag is unknown."""
         if self.valid_tags or not self.valid_src:
             return self.valid_tags or self.tags
         if not self.tags:
@@ -260,7 +259,7 @@ class PrepareOptions:
         return tuple(tags)
 
     def identity(self) -> dict[str, Any]:
-        """Returns the options that determine the data, as data.json records them."""
+        """Returns the options that determine the data, for data.json."""
         apart = ("src", "tgt", "alignments", "valid_src", "valid_tgt", "out", "threads", "force")
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in apart}
         values["vocabularies"] = [hashlib.sha256(proto).hexdigest() for proto in self.vocabularies]

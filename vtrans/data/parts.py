@@ -1,4 +1,4 @@
-"""Divides pairs into parts: those to train on, and those that are held out."""
+"""Divides pairs into a training part and held-out parts."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ Pairs = list[tuple[str, str]]
 
 
 def divided(pairs: Iterable[tuple[str, str]], held_out: Mapping[str, tuple[float, int]], seed: int) -> dict[str, Pairs]:
-    """Returns the different pairs with text on both sides, divided at random into `train` and the parts `held_out`.
+    """Returns the distinct pairs with text on both sides, divided at random into `train` and the parts in `held_out`.
 
-    `held_out` has the share of the sources that each part gets, and the most. Pairs of one source are in one part, and
-    a source is held out with its first translation only.
+    `held_out` gives each part's share of the sources and its maximum number. All pairs of a source are in one part; a
+    held-out source has only its first translation.
     """
     grouped: dict[str, Pairs] = {}
     for pair in dict.fromkeys(pairs):

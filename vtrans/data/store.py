@@ -1,13 +1,13 @@
-"""Data folders and the token stores in them, which `vtrans prepare-bpe` writes and training reads.
+"""Data folders and their token stores, which `vtrans prepare-bpe` writes and training reads.
 
 A data folder contains the SentencePiece model(s), `train.safetensors`, `valid.safetensors` and the report `data.json`.
 
 A token store is a safetensors file. `src_ids` and `tgt_ids` (U16, or I32 for a vocabulary above 65,536) are the
-concatenated subwords of all sentences, without special ids. `src_offsets` and `tgt_offsets` (I64 [N + 1]) say
-where each sentence begins: sentence i is `ids[offsets[i] : offsets[i + 1]]`. `valid.safetensors` also has the raw lines
+concatenated subwords of all sentences, without special ids. `src_offsets` and `tgt_offsets` (I64 [N + 1]) say where
+each sentence begins: sentence i is `ids[offsets[i] : offsets[i + 1]]`. `valid.safetensors` also has the raw lines
 (UTF-8 as U8, with offsets), which are the references of BLEU. `train.safetensors` may have word alignments: `links`
-(U16 or I32, with offsets) holds the positions of linked subwords in the source and the target, in turns. The pairs of
-several corpora follow each other in order; `data.json` records how many each has.
+(U16 or I32, with offsets) holds alternating source and target positions of linked subwords. Corpora follow each other
+in order; `data.json` records the number of pairs in each.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ class TokenStore:
     """N sentence pairs as subword ids, on disk.
 
     Only the lengths are in memory, 8 bytes per pair. Epochs are shuffled as a whole, so the pairs of a batch are spread
-    over the file. The thread that makes batches in advance reads a pair in 7 microseconds, or in 73 if it is not in the
-    system's cache (2 million pairs, a virtual disk).
+    over the file. The prefetching thread reads a pair in 7 microseconds, or in 73 if it is not in the system's cache (2
+    million pairs, a virtual disk).
 
     `src_lengths` and `tgt_lengths` are int32 [N], in subwords without special ids. Reading a pair raises FileError if
-    the file has become shorter, or if its disk fails.
+    the file was truncated or the disk fails.
     """
 
     def __init__(self, path: Path, columns: Mapping[str, Column | NDArray[Any]]) -> None:
-        """`columns` are the tensors of a store. Raises FileError if they do not belong together."""
+        """`columns` are the tensors of a store. Raises FileError if they are inconsistent."""
         self.path = path
         wanted = {"src", "tgt"} | ({"src_text", "tgt_text"} if "src_text" in columns else set())
         wanted |= {"links"} & columns.keys()
@@ -100,24 +100,24 @@ class TokenStore:
         return self._rows["links"][i].astype(np.int64).reshape(-1, 2)
 
     def text(self, side: str, i: int) -> str:
-        """Returns the line of a side of pair i as it was read."""
+        """Returns the raw line of a side of pair i."""
         assert f"{side}_text" in self._rows, "a store without text"
         return self._rows[f"{side}_text"][i].tobytes().decode("utf-8")
 
     def joined(self, side: str, numbers: Tensor | NDArray[Any]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Returns the concatenated ids of the sentences of a side with these numbers, and their lengths. The side
-        "links" stands for the links of the pairs."""
+        """Returns the concatenated ids of these sentences of a side, and their lengths. The side "links" gives the
+        pairs' links."""
         rows = [self._rows[side][i] for i in numbers.tolist()]
         return np.concatenate(rows).astype(np.int32), np.fromiter(map(len, rows), np.int64, len(rows))
 
     def blocks(self, side: str) -> Iterator[NDArray[Any]]:
-        """Yields all ids of a side, in order, in blocks."""
+        """Yields all ids of a side in order, block by block."""
         ids = self._rows[side].values
         for start in range(0, len(ids), _READ_ELEMENTS):
             yield ids[start : start + _READ_ELEMENTS]
 
     def counts(self, side: str, size: int) -> NDArray[np.int64]:
-        """Returns how often each id of a vocabulary of this size occurs on a side."""
+        """Returns the number of occurrences of each id on a side [size]."""
         counts = np.zeros(size, np.int64)
         for block in self.blocks(side):
             counts += np.bincount(block, minlength=size)
@@ -125,8 +125,8 @@ class TokenStore:
 
 
 class _Rows:
-    """Rows of unequal length, given as all their values, and the N + 1 offsets at which they begin and end. Raises
-    ValueError if these do not belong together. `lengths` are int32 [N]."""
+    """Rows of unequal length: their concatenated values, and the N + 1 offsets at which they begin and end. Raises
+    ValueError if these are inconsistent. `lengths` are int32 [N]."""
 
     def __init__(self, values: Column | NDArray[Any], offsets: Column | NDArray[Any]) -> None:
         self.values, self.offsets = values, offsets
@@ -136,7 +136,7 @@ class _Rows:
             raise ValueError("a wrong shape")
         self.lengths, end = np.empty(len(offsets) - 1, np.int32), 0
         for start in range(0, len(offsets), _READ_ELEMENTS):
-            block = offsets[start : start + _READ_ELEMENTS + 1]  # it ends with the first offset of the next one
+            block = offsets[start : start + _READ_ELEMENTS + 1]  # includes the first offset of the next block
             if block[0] != end or (block[1:] < block[:-1]).any():
                 raise ValueError("offsets that do not rise from 0")
             np.subtract(block[1:], block[:-1], out=self.lengths[start : start + _READ_ELEMENTS], casting="unsafe")
@@ -150,7 +150,7 @@ class _Rows:
         return self.values[start:end]
 
 
-# The values and the offsets of the rows.
+# The tensors of each kind of rows: values and offsets.
 _ROWS = {
     "src": ("src_ids", "src_offsets"),
     "tgt": ("tgt_ids", "tgt_offsets"),
@@ -164,13 +164,13 @@ _MAKE_AGAIN = "make the data folder again with `vtrans prepare-bpe`"
 
 
 class LengthLimit(NamedTuple):
-    """The largest usual length of targets: `ratio` subwords per subword of the source, both with EOS, and `more`."""
+    """The maximum usual target length: `ratio` subwords per source subword, both including EOS, plus `more`."""
 
     ratio: float
     more: int
 
     def of(self, length: int) -> int:
-        """Returns the limit, EOS included, for a source of `length` subwords without EOS."""
+        """Returns the limit, including EOS, for a source of `length` subwords without EOS."""
         return math.ceil(self.ratio * (length + 1)) + self.more
 
     def __str__(self) -> str:
@@ -180,14 +180,14 @@ class LengthLimit(NamedTuple):
 class DataFolder:
     """A data folder: two stores, one or two vocabularies, and the report.
 
-    Every file is compared with its hash in the report. Without this check, an id beyond the vocabulary would end
-    training at some later step, and other damage would stay unnoticed. The check reads the stores once, at 1 GB per
+    Opening compares every file with its hash in the report. Without this check, an id beyond the vocabulary would end
+    training at some later step, and other damage would go unnoticed. The check reads the stores once, at 1 GB per
     second on a processor with SHA-256 instructions.
 
-    `languages` are the pairs of languages of the text, if known, and `tags` the subword with which each source of a
-    target language begins, if it begins with one. `matches` says whether some
-    sources begin with a fuzzy match (matches.py). `corpora` are the numbers of training pairs of each corpus, in the
-    order of the store. `pair` is what they show of their pair of languages, if they have one.
+    `languages` are the language pairs of the text, if known. `tags` maps target languages to the subword with which
+    their sources begin, if any. `matches` says whether some sources begin with a fuzzy match (matches.py). `corpora`
+    are the numbers of training pairs per corpus, in the order of the store. `pair` holds counts from the text, if it
+    has one language pair.
     """
 
     def __init__(self, path: Path, report: dict[str, Any]) -> None:
@@ -243,7 +243,8 @@ class DataFolder:
 
     @cached_property
     def length_limit(self) -> LengthLimit:
-        """The mean ratio of the training pairs, and what 99 of 100 pairs of each corpus need beyond it at most."""
+        """The mean length ratio of the training pairs, and an excess that suffices for 99% of the pairs of each
+        corpus."""
         src_N, tgt_N = (lengths.numpy() + 1 for lengths in (self.train.src_lengths, self.train.tgt_lengths))
         src_N = src_N - bool(self.tags)
         ratio = round(float(tgt_N.sum() / src_N.sum()), 2)
@@ -254,7 +255,7 @@ class DataFolder:
 
     def check_unchanged(self) -> None:
         """Raises FileError if another program has changed a store in place while it was open. A store that was removed
-        or replaced by a rename can still be read."""
+        or renamed over can still be read."""
         for name, before in self._opened.items():
             now = self._state(name)
             if now is None or before is None or now == before or now[0] != before[0]:
@@ -266,7 +267,7 @@ class DataFolder:
                 )
 
     def _state(self, name: str) -> tuple[tuple[int, int], int, int] | None:
-        """Returns what identifies a file, its size and the time of its last change; None if there is none."""
+        """Returns the identity, size and modification time of a file; None if it is missing."""
         try:
             status = (self.path / name).stat()
         except OSError:
@@ -279,7 +280,7 @@ class DataFolder:
 
 
 def read_report(folder: Path) -> dict[str, Any] | None:
-    """Returns the content of data.json, or None if it is missing or not ours."""
+    """Returns the content of data.json, or None if it is missing or not a valid report of this version."""
     try:
         report = json.loads((folder / REPORT_FILE).read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -293,8 +294,8 @@ def read_report(folder: Path) -> dict[str, Any] | None:
 
 
 def _sound(report: dict[str, Any]) -> bool:
-    """Returns whether a report has all values that are read later. A wrong shape may raise KeyError, TypeError or
-    AttributeError, wrong languages InputError."""
+    """Returns whether a report has all values that are read later. May raise KeyError, TypeError or AttributeError for
+    a wrong structure, and InputError for wrong languages."""
     files, inputs, rows = report["files"], report["inputs"], report["overlap"]["rows"]
     corpora = report["train"]["corpora"]
     languages_from(report["languages"])

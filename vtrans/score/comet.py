@@ -13,7 +13,7 @@ from vtrans.system.errors import FileError, InputError, need_packages
 
 PACKAGE = "unbabel-comet"
 BATCH = 16  # lines, the default of the package
-WORKERS = 0  # processes that prepare batches; with more, the package copies a process in which torch has been used
+WORKERS = 0  # processes that prepare batches; more would fork a process in which torch has been used
 
 
 def comet_score(
@@ -22,7 +22,7 @@ def comet_score(
     """Returns the mean score of all lines, usually from 0 to 1; higher is better.
 
     A model that estimates quality without references ignores them (`nrefs:0`); any other needs exactly one. Raises
-    InputError for unequal line counts or numbers of references and if the package is not installed, and FileError if
+    InputError for unequal line counts, a wrong number of references, or if the package is not installed; FileError if
     the model, or the tokenizer that it names, is not on disk.
     """
     check_counts(
@@ -35,7 +35,7 @@ def comet_score(
 
     try:
         scorer = load_from_checkpoint(str(checkpoint), local_files_only=True)
-    except OSError as error:  # from the tokenizer of Transformers
+    except OSError as error:  # from Transformers' tokenizer
         reason = " ".join(str(error).split())
         raise FileError(f"{checkpoint} cannot be loaded: {reason}") from None
     needed = int(scorer.requires_references())
@@ -54,7 +54,7 @@ def comet_score(
 
 
 def _checkpoint(model: Path) -> Path:
-    """Returns the checkpoint of a model's folder, or the given checkpoint. Raises FileError if it has no hparams."""
+    """Returns the checkpoint in a model's folder, or the given checkpoint. Raises FileError if a file is missing."""
     path = (model / "checkpoints" / "model.ckpt" if model.is_dir() else model).resolve()
     settings = path.parent.parent / "hparams.yaml"
     for file in (path, settings):

@@ -1,8 +1,8 @@
 """BLEU, chrF and TER of a corpus, computed by sacrebleu (Post 2018), each with its signature.
 
-Hypotheses are a list of lines; references are one such list per reference file. sacrebleu accepts data that makes a
-score meaningless, or only logs it. Here subword marks and unequal line counts are errors, and `data_warnings` reports
-the rest.
+Hypotheses are a list of lines; references are one list of lines per reference file. sacrebleu accepts data that makes
+scores meaningless, or only logs a message. Here, subword marks and unequal line counts are errors, and `data_warnings`
+reports other problems.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ SAMPLES = 1000
 """The default of sacrebleu for the bootstrap."""
 SIGNIFICANT = 0.05
 
-# subword-nmt's mark of a word that continues. The "@@" of a diff, as in "@@ -1,3 +1 @@", does not follow a word.
+# subword-nmt's continuation mark. The "@@" of a diff, as in "@@ -1,3 +1 @@", does not follow a word.
 _BPE_MARK = re.compile(r"[^\s@]@@(?=\s|$)")
 _SENTENCEPIECE_MARK = "\u2581"
 _MOSES = re.compile(r"&(?:apos|quot|amp|#91|#93);| @-@ ")
-# Letters of scripts for which the tokenizer 13a finds no words, or few.
+# Letters of scripts in which the tokenizer 13a finds few or no words.
 _NOT_13A = regex.compile(rf"[{UNSPACED}\p{{Tibetan}}\p{{Hangul}}]")
 _NOT_HAN = regex.compile(rf"[[{UNSPACED}\p{{Tibetan}}\p{{Hangul}}]--\p{{Han}}]", regex.V1)
-SAMPLED = 1000  # lines that show the script of a text
+SAMPLED = 1000  # lines read to find the script of a text
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class Score:
     """The value of a metric for a corpus.
 
     `value` lies in [0, 100] for BLEU and chrF (higher is better) and is at least 0 for TER (lower is better). `text` is
-    sacrebleu's line, which contains the signature. If lines were resampled, `mean` is the mean of the scores of the
-    samples, and `ci` half the width of their 95% confidence interval.
+    sacrebleu's line, which contains the signature. If lines were resampled, `mean` is the mean score of the samples,
+    and `ci` half the width of the 95% confidence interval.
     """
 
     name: str
@@ -64,11 +64,11 @@ class Score:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The values of a metric for a system and a baseline, compared by paired bootstrap resampling (Koehn 2004).
+    """The values of a metric for a system and a baseline, and their paired bootstrap test (Koehn 2004).
 
     `mean` and `ci` are as in `Score`. `p_value` is sacrebleu's: (c + 1) / (n + 1), where in c of n samples the absolute
     difference exceeds its mean by more than the observed difference. It is one-sided: about the share of samples in
-    which the other system is better, and about 0.42 without a difference.
+    which the other system is better, or about 0.42 without a difference.
     """
 
     name: str
@@ -97,9 +97,9 @@ class Comparison:
 
 
 def fitting_tokenizer(references: Sequence[str], language: str = "") -> str:
-    """Returns the tokenizer of sacrebleu with which BLEU counts the words of a text, by its script: `zh` for Chinese,
-    `char` for Japanese, Korean, Thai and others that 13a does not divide, else `13a`. A text of Han characters alone
-    counts as Chinese unless the language is another."""
+    """Returns sacrebleu's tokenizer for the script of a text: `zh` for Chinese, `char` for Japanese, Korean, Thai and
+    other scripts that 13a does not split, otherwise `13a`. Text in Han characters alone counts as Chinese unless
+    `language` says otherwise."""
     text = "".join(references[:SAMPLED])
     others = len(_NOT_13A.findall(text))
     if 2 * others <= sum(map(str.isalpha, text)):
@@ -113,7 +113,7 @@ def _fitting(references: Sequence[Sequence[str]], language: str) -> str:
 
 
 def deciding_metric(tokenizer: str) -> Literal["bleu", "chrf"]:
-    """Returns the metric that compares models. BLEU of characters says little about words."""
+    """Returns the metric for comparing models. Character BLEU says little about words."""
     return "chrf" if tokenizer == "char" else "bleu"
 
 
@@ -133,9 +133,9 @@ def score(
     """Returns the scores of a corpus, in the order of `metrics`.
 
     Blank lines count, except that chrF and chrF++ ignore a line whose references are blank. TER always ignores case, as
-    its signature says. `tokenize` affects BLEU only; without it, BLEU has the `fitting_tokenizer` of the references and
-    their language. Other defaults are sacrebleu's. With `samples`, lines are resampled that many times for a confidence
-    interval, by the seed of `compare`. `done` is called after each metric. Raises InputError for unequal line counts,
+    its signature says. `tokenize` affects BLEU only; it defaults to the `fitting_tokenizer` of the references and their
+    `language`. Other defaults are sacrebleu's. With `samples`, lines are resampled that many times for a confidence
+    interval, with the seed of `compare`. `done` is called after each metric. Raises InputError for unequal line counts,
     no lines, subword marks, and an unknown metric or tokenizer.
     """
     made = _metrics(metrics, tokenize, _fitting(references, language), lowercase)
@@ -152,9 +152,9 @@ def score(
 
 
 def numbers_score(sources: Sequence[str], hypotheses: Sequence[str]) -> Score:
-    """Returns the percentage of the lines with digits whose translation keeps the numbers of the source
-    (text/values.py). The signature has the number of lines with digits, and of translations with an invented number.
-    Raises InputError for unequal line counts."""
+    """Returns the percentage of lines with digits whose translation keeps the source's numbers (text/values.py). The
+    signature holds the number of lines with digits and of translations with an invented number. Raises InputError for
+    unequal line counts."""
     check_counts(hypotheses, [sources], "the hypothesis", ["the source"])
     pairs = [pair for pair in zip(sources, hypotheses, strict=True) if any(map(str.isdecimal, "".join(pair)))]
     found = [compare_numbers(src, tgt) for src, tgt in pairs]
@@ -179,10 +179,10 @@ def compare(
     ref_names: Sequence[str] = (),
     done: Callable[[], None] = lambda: None,
 ) -> list[Comparison]:
-    """Returns the scores of two systems, and the p-value of their difference by paired bootstrap resampling.
+    """Compares two systems by paired bootstrap resampling: returns their scores and the p-value of the difference.
 
-    sacrebleu draws the samples with a fixed seed, or with that of the environment variable SACREBLEU_SEED. `done` is
-    called after each metric. Raises InputError as `score` does.
+    sacrebleu draws the samples with a fixed seed, or with $SACREBLEU_SEED. `done` is called after each metric. Raises
+    InputError like `score`.
     """
     made = _metrics(metrics, tokenize, _fitting(references, language), lowercase)
     _check(baseline, references, baseline_name, ref_names)
@@ -218,7 +218,7 @@ def data_warnings(
     tokenize: str | None = None,
     lowercase: bool = False,
 ) -> list[str]:
-    """Returns a sentence for each property of the data that makes its scores doubtful."""
+    """Returns a warning for each property of the data that makes its scores doubtful."""
     warnings = []
     written = [line for line in hypotheses if line.strip()]
     if blank := len(hypotheses) - len(written):
@@ -263,7 +263,7 @@ def _has_capitals(line: str) -> bool:
 
 
 def _metrics(names: Sequence[str], tokenize: str | None, fitting: str, lowercase: bool) -> list[Metric]:
-    """Returns the sacrebleu metrics with these names. BLEU has the tokenizer `fitting` unless another is given."""
+    """Returns the sacrebleu metrics with these names. BLEU uses `tokenize`, or else `fitting`."""
     if not names:
         raise InputError(f"`metrics` must name at least one of {', '.join(METRICS)}, got none.")
     if tokenize is not None and "bleu" not in names:
@@ -285,7 +285,7 @@ def _metrics(names: Sequence[str], tokenize: str | None, fitting: str, lowercase
 
 
 def _checked_tokenizer(name: str) -> str:
-    """Returns the tokenizer's name. Raises InputError if sacrebleu does not have it or cannot use it here."""
+    """Returns the tokenizer's name. Raises InputError if sacrebleu lacks it or cannot use it here."""
     known = list(BLEU.TOKENIZERS)
     if name not in known:
         raise InputError(f"`tokenize` must be one of {', '.join(known)}, got {name!r}.")
@@ -328,7 +328,7 @@ def _check(
 def check_counts(
     hypotheses: Sequence[str], references: Sequence[Sequence[str]], hyp_name: str, names: Sequence[str]
 ) -> None:
-    """Raises InputError if the texts differ in their number of lines, or have none."""
+    """Raises InputError if the texts have different numbers of lines, or none."""
     if not references:
         raise InputError("`references` must hold at least one reference, got none.")
     for lines, name in zip(references, names, strict=True):
@@ -344,7 +344,7 @@ def check_counts(
 def _comparison(name: str, results: Sequence[Any], signature: str) -> Comparison:
     baseline, system = results
     figures = [(float(result.score), float(result.mean), float(result.ci)) for result in (system, baseline)]
-    # sacrebleu counts the samples whose difference exceeds the observed one. For two equal systems both are 0, so it
-    # reports p = 1 / (samples + 1).
+    # sacrebleu counts the samples whose difference exceeds the observed one. For equal systems, both are 0, so it would
+    # report p = 1 / (samples + 1).
     p_value = 1.0 if figures[0] == figures[1] else float(system.p_value)
     return Comparison(name, *figures[0], *figures[1], p_value, signature)

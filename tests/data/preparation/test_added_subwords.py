@@ -44,7 +44,7 @@ def check(new: Vocabulary, old: Vocabulary, lines: list[str], others: list[str])
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
-def test_a_vocabulary_of_ours_learns_a_script(tmp_path: Path, kind: Subword) -> None:
+def test_an_own_vocabulary_learns_a_script(tmp_path: Path, kind: Subword) -> None:
     old = learned(LINES, None, subword=kind, symbols=("<BT>",), tags=(">>de<<",))
     values = {"tags": (">>chr<<",), "src_lang": ("en",), "tgt_lang": ("chr",)}
     data = extended(tmp_path, TRAIN, old, **values)
@@ -59,7 +59,7 @@ def test_a_vocabulary_of_ours_learns_a_script(tmp_path: Path, kind: Subword) -> 
 
 
 @pytest.mark.parametrize("separate", [False, True])
-def test_the_table_of_an_import_gets_rows(tmp_path: Path, separate: bool) -> None:
+def test_the_table_of_an_imported_vocabulary_gets_rows(tmp_path: Path, separate: bool) -> None:
     folder = hugging_face_folder(tmp_path / "hf", separate=separate)
     model = install(read_model(folder))
     pairs = list(zip(TEXT[:4], TARGET_TEXT[:4], strict=True))

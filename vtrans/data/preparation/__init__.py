@@ -1,1 +1,1 @@
-"""Makes a data folder of parallel text: prepare.py calls the others, one after another."""
+"""Makes a data folder from parallel text; prepare.py calls the other modules."""

@@ -1,7 +1,7 @@
-"""Adds subwords to the vocabulary of a model, so that it can learn a script, or letters, that it lacks.
+"""Adds subwords to a model's vocabulary, so that the model can learn a script or letters that the vocabulary lacks.
 
-Each new subword has a character that no subword of the vocabulary has. So text is encoded as before if nothing in it
-was unknown or written as bytes.
+Each new subword has a character that no old subword has. Text without unknown or byte-encoded characters is therefore
+encoded as before.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ BYTES = 256  # pieces of bytes, which SentencePiece counts
 def with_added(
     vocabularies: tuple[Vocabulary, Vocabulary], split: Split, options: PrepareOptions, console: Console
 ) -> tuple[Vocabulary, Vocabulary]:
-    """Returns the vocabularies, the same object for both sides if it was one, with up to `options.vocab_add` subwords
-    more, which are learned from the training pairs, and with the tags of the options that they lack."""
+    """Returns the vocabularies with up to `options.vocab_add` more subwords, learned from the training pairs, and with
+    any missing tags of the options. A vocabulary shared by both sides stays one object."""
     src, tgt = vocabularies
     sides = [("both", src)] if src is tgt else [("src", src), ("tgt", tgt)]
     assert options.vocab_add is not None
@@ -48,7 +48,7 @@ def with_added(
 
 
 def _learned(sentences: Iterable[str], vocab: Vocabulary, number: int) -> dict[str, float]:
-    """Returns up to `number` new subwords with their scores. Characters come first, the most frequent one first."""
+    """Returns up to `number` new subwords with their scores. Single characters come first, the most frequent first."""
     known = set("".join(vocab.piece(id) for id in range(len(vocab)) if vocab.is_subword(id)))
     processor = sentencepiece.SentencePieceProcessor(model_proto=vocab.spm)
     lines = []
@@ -70,14 +70,14 @@ def _learned(sentences: Iterable[str], vocab: Vocabulary, number: int) -> dict[s
     found = [item for item in ordinary if not known.issuperset(item[0])]
     found.sort(key=lambda item: len(item[0]) > 1)
     scores = [score for _, score, type in pieces_of(vocab.spm) if type == NORMAL]
-    if is_bpe:  # merged after all others
+    if is_bpe:  # merge after all others
         return {piece: min(scores) - rank for rank, (piece, _) in enumerate(found[:number], 1)}
-    # The highest score of a piece decides that of user-defined ones.
+    # Capped, because the highest score of a piece determines the score of user-defined symbols.
     return {piece: min(score, max(scores)) for piece, score in found[:number]}
 
 
 def _extended(vocab: Vocabulary, scores: Mapping[str, float], rows: Sequence[str], tags: Sequence[str]) -> Vocabulary:
-    """Returns a vocabulary with more subwords and tags. `rows` are the subwords that its table gets, if it has one."""
+    """Returns a vocabulary with more subwords and tags. `rows` are the new subwords of its table, if it has one."""
     known = {piece for piece, _, _ in pieces_of(vocab.spm)}
     added = [piece_field(piece, score) for piece, score in scores.items() if piece not in known]
     if vocab.table is None:

@@ -1,7 +1,7 @@
-"""Counts what pairs of lines show of the forms of their languages, for storage/pair_counts.py.
+"""Counts number marks, quotation marks, titles and copied text in sentence pairs, for storage/pair_counts.py.
 
-Text is recognised by Unicode's properties alone. Marks are counted in numbers with one reading: `1,234,567`, `12,500`,
-`0.25` and `3.7`, but not in `1.234`, nor in `3.11` after a capitalised word, which may be a version.
+Only Unicode properties are used. Marks are counted in unambiguous numbers: `1,234,567`, `12,500`, `0.25` and `3.7`, but
+not in `1.234`, nor in `3.11` after a capitalised word, which may be a version.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import regex
 
 from vtrans.storage.pair_counts import CASED, IDENTIFIER, NAME, PairCounts
 
-MOST_PAIRS = 100_000  # whose words are counted
-RARE = 3  # occurrences of a name at most; the translations of others are learned
+MOST_PAIRS = 100_000  # maximum number of pairs in which words are counted
+RARE = 3  # maximum occurrences of a rare name; models learn the translations of others
 LONGEST_HEADING, FEWEST_WORDS, SHORT_WORD = 60, 2, 3  # characters; long words after the first; letters of a short one
-MOST_QUOTED = 3  # words in quotation marks that may be a name
-_INSIDE = regex.compile(r"[\p{Ll}\p{N},;]$")  # the end of a word that ends no sentence
+MOST_QUOTED = 3  # maximum number of quoted words that may be a name
+_INSIDE = regex.compile(r"[\p{Ll}\p{N},;]$")  # the end of a word inside a sentence
 _END = regex.compile(r"[\p{STerm}:;,\u2026][\p{Quotation_Mark}\p{Pe}]*$")
 _QUOTES = '"\u00ab\u00bb\u2018\u201a-\u201f\u2039\u203a\u300c-\u300f\uff02\uff62\uff63'  # but for apostrophes
 _MARK_OR_DIGIT = re.compile(rf"[\d'\u2019{_QUOTES}]")
@@ -43,10 +43,10 @@ _Rows = defaultdict[str, Counter[str]]
 
 
 class Counting:
-    """Counts pairs. Neither their order nor how they are divided matters.
+    """Counts pairs. Their order and division into batches do not matter.
 
-    Names and identifiers are counted in a sample of about MOST_PAIRS pairs at most, which depends on a hash of each
-    source. In half of the pairs, half as many occurrences are rare.
+    Names and identifiers are counted in a sample of at most about MOST_PAIRS pairs, chosen by a hash of each source. If
+    the sample is one half of the pairs, half as many occurrences count as rare.
     """
 
     def __init__(self, pairs: int) -> None:
@@ -86,7 +86,8 @@ class Counting:
 
 
 def _fate(text: str, tgt: str) -> str:
-    """Returns `verbatim` if a text stands in the translation, with no cased letter, digit or `_` beside it."""
+    """Returns `verbatim` if a text occurs in the translation without an adjacent cased letter, digit or `_`; otherwise
+    `changed`."""
     at = tgt.find(text)
     while at >= 0:
         around = tgt[max(at - 1, 0) : at] + tgt[at + len(text) : at + len(text) + 1]
@@ -102,7 +103,7 @@ def _is_end(text: str) -> bool:  # the last characters of a line
 
 
 def _count_forms(text: str, side: _Rows) -> list[str]:
-    """Counts the quotation marks, the numbers and the heading of a line. Returns what stands in quotation marks."""
+    """Counts the quotation marks, numbers and heading of a line. Returns the quoted texts."""
     quotes = []
     if _MARK_OR_DIGIT.search(text):
         quotes = _QUOTED.findall(text)
@@ -120,7 +121,8 @@ def _count_forms(text: str, side: _Rows) -> list[str]:
 
 
 def _count_number(number: str, may_be_version: bool, side: _Rows) -> None:
-    """Counts the digits and marks of a number, and whether thousands below 10,000 have a mark, but not years."""
+    """Counts the digits and marks of a number, and whether thousands from 3,000 to 9,900 have a mark, which excludes
+    years."""
     side["digits"][chr(ord(number[0]) - int(number[0]))] += 1
     form = _FORM.fullmatch("".join(str(int(c)) if c.isdecimal() else c for c in number))
     if not form:

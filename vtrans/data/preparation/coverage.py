@@ -1,4 +1,4 @@
-"""Counts the characters of a text for which a vocabulary has no pieces, and those that it replaces."""
+"""Counts the characters of a text for which a vocabulary has no pieces, or which it replaces."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ import numpy as np
 from vtrans.system.console import Console
 from vtrans.text.vocabulary import UNK_ID, Vocabulary
 
-MOST_NAMED = 10  # characters
-MOST_LACKING, MOST_CHANGED = 0.01, 0.02  # shares of characters and of lines that are no reason to warn
+MOST_NAMED = 10  # maximum number of characters to name
+MOST_LACKING, MOST_CHANGED = 0.01, 0.02  # shares of characters and of lines above which there is a warning
 
 
 @dataclass
 class Coverage:
-    """The characters of one side without a piece, those that decoding does not give back, and the lines with these."""
+    """The characters of one side that lack a piece, those that decoding changes, and the number of lines with the
+    latter."""
 
     lacking: Counter[str] = field(default_factory=Counter)
     changed: Counter[str] = field(default_factory=Counter)
@@ -41,7 +42,7 @@ class Coverage:
 
 
 class Covering:
-    """Finds how well a vocabulary covers lines. What it replaces by an equal character (Unicode's NFC) is unchanged."""
+    """Measures how well a vocabulary covers lines. Canonically equivalent characters (NFC) count as unchanged."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary, self._loses = vocabulary, dict.fromkeys(" \t", (False, False))
@@ -70,21 +71,21 @@ class Covering:
 
 
 def show_coverage(report: Mapping[str, Any], console: Console, *, remedy: bool) -> None:
-    """Prints what the training text has that the vocabularies lack or replace. `remedy` says that another rule can be
-    chosen."""
+    """Prints the characters of the training text that the vocabularies lack or replace. `remedy` says whether another
+    normalization rule can be chosen."""
     for side, name in (("src", "source"), ("tgt", "target")):
         facts, characters = report["coverage"][side], report["characters"][side]
         if facts["lacking"] > MOST_LACKING * characters:
             console.warn(
                 f"the vocabulary has no pieces for {facts['lacking']:,} of {characters:,} characters of the {name}: "
                 f"{_named(facts['most_lacking'])}. Learn a vocabulary from this text, without --vocab-from, or add "
-                "subwords to that of the model with --vocab-add."
+                "subwords to the model's with --vocab-add."
             )
         if side == "tgt" and (n := facts["changed_lines"]):
             say = console.warn if remedy and n > MOST_CHANGED * report["kept"] else console.info
             say(
-                f"{n:,} of {report['kept']:,} training targets have characters that normalization replaces, which no "
-                f"translation can have: {_named(facts['most_changed'])}."
+                f"{n:,} of {report['kept']:,} training targets have characters that normalization replaces, so no "
+                f"translation can contain them: {_named(facts['most_changed'])}."
                 + (" Prepare with --normalization nfc to keep them." if remedy else "")
             )
 

@@ -1,4 +1,4 @@
-"""Estimates what preparing will take, for `prepare-bpe --dry-run`: counts all lines and encodes a sample of pairs."""
+"""Estimates the cost of preparing, for `prepare-bpe --dry-run`: counts all lines and encodes a sample of pairs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vtrans.system.console import Console, duration
 from vtrans.text.vocabulary import Vocabulary
 
 SAMPLE = 20_000
-"""Random training pairs that a dry run learns from and encodes."""
+"""Number of random training pairs from which a dry run learns and which it encodes."""
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,12 @@ class _Trial:
     encoded: Encoded
     text_bytes: int  # of both sides
     reading: float  # seconds for one pass over the training text
-    learning: float  # seconds for the vocabulary, scaled up to the full sample
-    encoding: float  # seconds for all training pairs, scaled up
+    learning: float  # seconds for the vocabulary, extrapolated to the full sample
+    encoding: float  # seconds for all training pairs, extrapolated
 
 
 def estimate(options: PrepareOptions, inputs: Inputs, began: float, console: Console) -> dict[str, Any]:
-    """Prints and returns an estimate of what preparing will take.
+    """Prints and returns an estimate of the time and disk space for preparing.
 
     `began` is the time.monotonic() at which reading the inputs began.
     """
@@ -63,7 +63,7 @@ def estimate(options: PrepareOptions, inputs: Inputs, began: float, console: Con
     )
     if peak > free:
         console.warn(f"the disk of {options.out} does not have enough free space; choose a folder on another disk.")
-    aligning = ", without the time to align the words" if options.align else ""
+    aligning = ", excluding word alignment" if options.align else ""
     say(f"time: about {duration(seconds)}, including {duration(trial.learning)} for the vocabulary{aligning}")
     say("dry run: nothing was written")
     return figures
@@ -100,7 +100,7 @@ def _try(options: PrepareOptions, split: Split, console: Console) -> _Trial:
     console.info(f"learning from {size:,} pairs ...")
     half, _ = _learn(pairs[: -(-size // 2)], options)
     whole, (src, tgt) = _learn(pairs, options)
-    if size == split.usable:  # these are all pairs, so refuse a size that they do not allow, as preparing does
+    if size == split.usable:  # these are all pairs, so refuse an impossible size, as preparing does
         src, tgt = learn_vocabularies(split, options, console)
     learning = whole + max(0.0, whole - half) * (drawn - size) / max(1, size // 2)
     pieces = max(len(src), len(tgt)) if options.vocabularies else _size(options)
@@ -112,7 +112,7 @@ def _try(options: PrepareOptions, split: Split, console: Console) -> _Trial:
 
 
 def _learn(pairs: Sequence[TextPair], options: PrepareOptions) -> tuple[float, tuple[Vocabulary, Vocabulary]]:
-    """Returns the seconds that learning from these pairs takes, and the vocabularies of the two sides.
+    """Returns the seconds for learning from these pairs, and the vocabularies of the two sides.
 
     If the pairs do not allow the size in the options, the vocabularies have the nearest size that they allow.
     """
@@ -132,14 +132,14 @@ def _figures(options: PrepareOptions, split: Split, trial: _Trial, seconds: floa
     """Returns the estimate, as `prepare-bpe --dry-run --json` prints it."""
     encoded, task, scale = trial.encoded, trial.task, split.usable / trial.pairs
     kept = len(encoded.kept) * scale
-    tagged = len(encoded.kept) if options.tags else 0  # each source begins with its tag
+    tagged = len(encoded.kept) if options.tags else 0  # one tag per source
     tokens = {"src": round((len(encoded.src.ids) + tagged) * scale), "tgt": round(len(encoded.tgt.ids) * scale)}
     columns = [n * (4 if task.wide else 2) for n in tokens.values()]
     models = sum(map(len, {task.src_proto, task.tgt_proto}))
-    # Each pair takes its ids and two offsets of 8 bytes; a validation pair also its text with two offsets.
+    # A pair takes its ids and two 8-byte offsets; a validation pair also its text with two offsets.
     validation = split.validation_size * (sum(columns) / (kept or 1) + 32 + trial.text_bytes / trial.pairs)
     stored = sum(columns) + 16 * round(kept) + models + round(validation)
-    if options.align or options.alignments:  # a target subword has about one link, of two numbers of two bytes
+    if options.align or options.alignments:  # about one link per target subword, of two 2-byte numbers
         stored += 4 * tokens["tgt"] + 8 * round(kept)
     return {
         "pairs": split.survey.pairs,
@@ -151,7 +151,7 @@ def _figures(options: PrepareOptions, split: Split, trial: _Trial, seconds: floa
         "kept": round(kept),
         "tokens": tokens,
         "bytes": stored,
-        # A store is assembled from one file per column, each of which is deleted once it is copied.
+        # A store is assembled from one file per column, which is deleted after being copied.
         "bytes_meanwhile": stored + max(columns),
         "seconds": round(seconds, 3),
         "measured_on": trial.pairs,

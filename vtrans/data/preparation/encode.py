@@ -1,6 +1,6 @@
 """Encodes batches of parallel text as subword ids, in this process or in workers, with the same results in order.
 
-Nothing here imports torch, so that a worker starts quickly and stays small.
+Does not import torch, so that workers start quickly and stay small.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from vtrans.text.vocabulary import Vocabulary
 from vtrans.text.words import SPACED, words_of_line
 
 TextPair = tuple[str, ...]
-"""A source line, a target line and, if the corpus has word alignments, the line with the links of the two."""
+"""A source line, a target line and, if the corpus has word alignments, the line of their links."""
 
 RATIO_FREE_TOKENS = 12
 """`max_ratio` applies only if the longer side has more tokens than this: short pairs vary freely."""
 
 PAIRS_PER_WORKER = 50_000
-"""The fewest pairs for which a worker pays; for fewer, starting it takes longer than it saves."""
+"""Minimum number of pairs per worker; with fewer, starting a worker takes longer than it saves."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """How pairs are encoded and filtered, and what to search for in them."""
+    """The settings for encoding and filtering pairs, and hashes to search for."""
 
     src_proto: bytes
     tgt_proto: bytes
@@ -53,10 +53,10 @@ class Task:
 
 @dataclass(frozen=True)
 class Side:
-    """One side of the pairs of a batch that were kept."""
+    """One side of the kept pairs of a batch."""
 
     ids: np.ndarray[Any, Any]
-    """The ids of all sentences, concatenated."""
+    """The concatenated ids of all sentences."""
     lengths: np.ndarray[Any, Any]
     """The length of each sentence, int64."""
     characters: int
@@ -69,27 +69,27 @@ class Encoded:
 
     read: int
     kept: list[int]
-    """Positions in the batch of the pairs that were not dropped."""
+    """Positions of the kept pairs in the batch."""
     dropped: dict[str, int]
     src: Side
     tgt: Side
     links: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None = None
-    """Links between the subwords of the pairs that were kept: source and target positions in turns, and the number of
-    these numbers per pair."""
+    """Links between the subwords of the kept pairs: alternating source and target positions, and the count of these
+    numbers per pair."""
     sources: set[int] = field(default_factory=set)
-    """Hashes of the task that occur among the sources of the pairs that were kept."""
+    """Hashes of the task that occur among the sources of the kept pairs."""
     pairs: set[int] = field(default_factory=set)
 
 
 def hash_of(*lines: str, seed: int = 0) -> int:
-    """Returns an 8-byte hash of a sentence or pair, ignoring spaces around it."""
+    """Returns an 8-byte hash of a sentence or pair, ignoring surrounding whitespace."""
     digest = hashlib.blake2b(digest_size=8, key=seed.to_bytes(8, "little"))
     digest.update("\n".join(line.strip() for line in lines).encode())
     return int.from_bytes(digest.digest(), "little")
 
 
 def reason_to_drop(src: int, tgt: int, max_tokens: int | None, max_ratio: float | None) -> str | None:
-    """Returns why a pair with this many tokens per side is dropped from the training text; None if it is kept."""
+    """Returns why a training pair with this many tokens per side is dropped; None if it is kept."""
     shorter, longer = (src, tgt) if src < tgt else (tgt, src)
     if not shorter:
         return "empty"
@@ -136,10 +136,10 @@ class Encoder:
     def _links(
         self, pairs: Sequence[TextPair], encoded: Sequence[tuple[list[int], list[int]]]
     ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None:
-        """Returns the links of the pairs, or None if they have none."""
+        """Returns the subword links of the pairs, or None if the corpus has no word alignments."""
         if not pairs or len(pairs[0]) == 2:
             return None
-        words: tuple[list[int], list[int]] = [], []  # of all subwords of a side, numbered from the first pair on
+        words: tuple[list[int], list[int]] = [], []  # by side, the word number of each subword, counted across pairs
         links, before = [], [0, 0]
         for pair, sides in zip(pairs, encoded, strict=True):
             links.append(read_pharaoh(pair[2]) + before)
@@ -164,7 +164,7 @@ class Encoder:
 
 
 def encoders(total: int, threads: int) -> int:
-    """Returns the number of processors that encode a text of `total` pairs."""
+    """Returns the number of processors to encode a text of `total` pairs."""
     return max(1, min(threads, total // PAIRS_PER_WORKER))
 
 
@@ -173,8 +173,8 @@ def encode(
 ) -> Generator[Encoded, None, None]:
     """Encodes the batches of a text of `total` pairs, in order, on up to `threads` processors.
 
-    Worker processes encode a long text, because the threads of SentencePiece would leave filtering, counting and
-    searching to one processor. Closing the generator ends them. Raises VtransError if a worker dies.
+    Worker processes encode a long text, because with SentencePiece's threads, one processor would do all filtering,
+    counting and searching. Closing the generator ends the workers. Raises VtransError if a worker dies.
     """
     workers = encoders(total, threads)
     if workers == 1:

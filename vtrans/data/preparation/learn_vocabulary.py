@@ -1,6 +1,7 @@
-"""Learns subword vocabularies with SentencePiece: from any sentences, or from a random sample of the training pairs.
+"""Learns subword vocabularies with SentencePiece, from any sentences or from a random sample of the training pairs.
 
-A size is never silently adjusted: one that the text does not allow is refused with the nearest size that works.
+An explicit size is never adjusted silently: an impossible size is refused, and the error names the nearest possible
+size.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from vtrans.text.piece_table import is_byte
 from vtrans.text.spm import with_normalization
 from vtrans.text.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
 
-# What no subword that is learned goes across, and where it stands: beside digits that SentencePiece does not split.
+# A boundary that no learned subword crosses, and its places: next to digits that SentencePiece does not split.
 _EDGE, _DIGIT = "\uffff", regex.compile(r"(?<=[\p{Nd}--[0-9\uff10-\uff19]])|(?=[\p{Nd}--[0-9\uff10-\uff19]])", regex.V1)
 
 
 class SizeError(InputError):
-    """The text does not allow a vocabulary of this size; `nearest` is the nearest size that it does."""
+    """The text does not allow a vocabulary of this size; `nearest` is the nearest possible size."""
 
     def __init__(self, size: int, nearest: int, name: str) -> None:
         bound = "at most" if nearest < size else "at least"
@@ -41,16 +42,16 @@ class SizeError(InputError):
 
 
 def learn_vocabularies(split: Split, options: PrepareOptions, console: Console) -> tuple[Vocabulary, Vocabulary]:
-    """Returns the source and the target vocabulary, the same object unless `options.separate`, or the given ones.
+    """Returns the source and target vocabularies, the same object unless `options.separate`; or `options.vocabularies`.
 
-    Raises SizeError if the text does not allow `options.vocab_size`, InputError if no size near it works.
+    Raises SizeError if the text does not allow `options.vocab_size`; InputError if no size near it works.
     """
     if options.vocabularies:
         return given_vocabularies(options)
     sides = ("src", "tgt") if options.separate else ("both",)
     size, tried = options.vocab_size, set[int | None]()
     refused: SizeError | None = None
-    while size not in tried:  # the size that one side allows may be too large or too small for the other
+    while size not in tried:  # the nearest size for one side may not suit the other
         tried.add(size)
         try:
             vocabularies = [_learn_side(split, side, size, options, console) for side in sides]
@@ -87,7 +88,7 @@ def _learn_side(split: Split, side: str, size: int | None, options: PrepareOptio
             nonlocal read
             read += 1
             progress.advance()
-            if read == pairs:  # now SentencePiece learns, and reports nothing while it does
+            if read == pairs:  # SentencePiece learns now, without reporting progress
                 console.info(f"learning the vocabulary of {name} from {pairs:,} pairs ...")
 
         tags = () if side == "tgt" else options.tags
@@ -103,9 +104,9 @@ def learn(
 ) -> Vocabulary:
     """Returns a vocabulary learned from all of `sentences`, which may be iterated several times.
 
-    A `size` of None means DEFAULT_VOCAB_SIZE or the nearest size that the text allows. The other settings are those of
-    `options`. Each of its symbols and of `tags` gets a piece, whether or not it occurs. Equal input gives equal bytes.
-    `name` is what errors call the text. Raises SizeError if the text does not allow `size`.
+    A `size` of None means DEFAULT_VOCAB_SIZE or the nearest possible size. Other settings come from `options`. Each
+    symbol of `options` and each of `tags` gets a piece, whether or not it occurs. Equal input gives equal bytes. Errors
+    call the text `name`. Raises SizeError if the text does not allow `size`.
     """
     assert not isinstance(sentences, Iterator), "learning may read the sentences twice"
     settings = {
@@ -118,7 +119,7 @@ def learn(
     }
     wanted = DEFAULT_VOCAB_SIZE if size is None else size
     trial, tried = wanted, set[int]()
-    while trial not in tried:  # SentencePiece names a size that should work; try it before it is reported
+    while trial not in tried:  # SentencePiece suggests a size; try it before reporting it
         tried.add(trial)
         with _normalization(options.normalization) as rule:
             outcome = _train(sentences, trial, settings | rule, name)
@@ -132,7 +133,7 @@ def learn(
 
 @contextmanager
 def _normalization(rule: str) -> Iterator[dict[str, str]]:
-    """Yields the settings of SentencePiece for a rule."""
+    """Yields SentencePiece's settings for a normalization rule."""
     if rule != NFC:
         yield {"normalization_rule_name": rule}
         return
@@ -144,13 +145,13 @@ def _normalization(rule: str) -> Iterator[dict[str, str]]:
 
 
 def _train(sentences: Iterable[str], size: int, settings: dict[str, Any], name: str) -> bytes | int:
-    """Returns the bytes of the model, or the size that SentencePiece asks for instead of this one."""
+    """Returns the bytes of the model, or the size that SentencePiece suggests instead."""
     failure: list[BaseException] = []
     unlearned, edge = ["\u2585", _EDGE, *settings["control_symbols"]], settings["pretokenization_delimiter"]
 
     def guarded() -> Iterator[str]:
-        # SentencePiece skips sentences that contain U+2585, its mark for unknown characters, and fails if it learns a
-        # tag from the text. It also turns our exceptions into a RuntimeError without their type.
+        # SentencePiece skips sentences with U+2585, its mark for unknown characters, and fails if a tag occurs in the
+        # text. It also turns exceptions of the iterator into a RuntimeError, losing their type.
         try:
             for sentence in sentences:
                 for piece in unlearned:
@@ -176,8 +177,8 @@ def _train(sentences: Iterable[str], size: int, settings: dict[str, Any], name: 
             input_sentence_size=0,
             shuffle_input_sentence=False,
             max_sentence_length=1 << 30,  # bytes; the default would silently skip longer lines
-            # The sums of the unigram model depend on the number of threads, which is also written into the model.
-            # A constant gives equal bytes on every machine.
+            # Sums of the unigram model depend on the number of threads, which the model also records. A constant gives
+            # equal bytes on every machine.
             num_threads=8,
             minloglevel=2,
         )
@@ -204,6 +205,6 @@ def check_symbols(options: PrepareOptions) -> None:
         if not symbol or " " in symbol or not symbol.isprintable() or set(symbol) & set("\u2581\u2585"):
             raise InputError(f"`{name}` must be printable characters without a space, such as <BT>, got {symbol!r}.")
         if symbol in SPECIAL_PIECES or is_byte(symbol):
-            raise InputError(f"`{name}` {symbol} is a piece of every vocabulary already; choose another name.")
+            raise InputError(f"`{name}` {symbol} is already a piece of every vocabulary; choose another name.")
         if symbol in (other for _, other in given[:place]):
             raise InputError(f"`{name}` {symbol} is given twice; give it once.")

@@ -1,4 +1,4 @@
-"""Training pairs with fuzzy matches, for `prepare-bpe --fuzzy`. All texts are in memory."""
+"""Adds training pairs with fuzzy matches, for `prepare-bpe --fuzzy`. Holds all texts in memory."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from vtrans.text.vocabulary import Vocabulary
 _BATCH = 4096  # pairs written at a time
 
 Row = tuple[int, list[int]]
-"""The number of a pair, and what its source begins with besides a tag."""
+"""The number of a pair, and the subwords to insert before its source, after a tag."""
 
 
 def with_matches(
     plain: StoreWriter, path: Path, src_vocab: Vocabulary, tgt_vocab: Vocabulary, console: Console
 ) -> StoreWriter:
-    """Returns the writer of a store with the pairs of another store, which is removed. The pairs of each corpus are
-    followed by those of them that have a match, this time with the match: the source begins with the translation of the
-    most similar other source, and a separator."""
+    """Returns the writer of a store with the pairs of `plain`, whose file is removed. Each corpus is followed by a copy
+    of its pairs that have a match, with the match: the source begins with the translation of the most similar other
+    source and a separator."""
     plain.finish()
     store, tags = TokenStore.open(plain.path), int(bool(plain.tags))
     sizes = (len(plain.counts["src"]), len(plain.counts["tgt"]))
@@ -52,8 +52,8 @@ def _matches(
     longest: int,
     done: Callable[[], None],
 ) -> dict[int, list[int]]:
-    """Returns the match of each pair that has one of the same target language, as subwords with the separator. With
-    it, no source becomes longer than `longest` subwords."""
+    """Returns the matches by pair number, as subwords with the separator. A match must have the same target language,
+    and must not make the source longer than `longest` subwords."""
     groups = defaultdict[tuple[int, ...], list[int]](list)
     for i in range(len(store)):
         groups[tuple(store.src(i)[:tags].tolist())].append(i)
@@ -71,7 +71,7 @@ def _matches(
 
 
 def _encoded(store: TokenStore, tags: int, rows: Sequence[Row]) -> Encoded:
-    """Returns pairs of a store, with these subwords at the beginning of their sources, after the tag."""
+    """Returns pairs of a store, with subwords inserted at the beginning of their sources, after the tag."""
     sources, targets, links = [], [store.tgt(i).numpy() for i, _ in rows], None
     for i, more in rows:
         ids = store.src(i).numpy()

@@ -1,4 +1,4 @@
-"""The folder that prepare-bpe writes: whether it is up to date, and how a new one takes its place as a whole."""
+"""The output folder of prepare-bpe: checks whether it is up to date, and replaces it atomically."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STAGING = ".preparing"
 def current_report(
     out: Path, inputs: dict[str, Any], options: PrepareOptions, console: Console
 ) -> dict[str, Any] | None:
-    """Returns the report of the folder if it is up to date, None if the folder must be made.
+    """Returns the report of the folder if it is up to date; None if the folder must be made.
 
     Raises FileError if the folder holds foreign files, InputError if it was made from other inputs or options.
     """
@@ -68,7 +68,7 @@ def _differences(report: dict[str, Any], inputs: dict[str, Any], options: Prepar
         for name, value in options.identity().items()
         if before.get(name) != value
     ]
-    # Names of files do not matter, unless they tell other languages than the folder records.
+    # File names do not matter, unless they indicate other languages than the folder records.
     for name, value in (("languages", languages_record(options.languages())), ("tags", options.tags_by_language())):
         if value and report[name] != value:
             differing.append(f"the {name} were {report[name] or 'unknown'} and are {value}")
@@ -76,7 +76,7 @@ def _differences(report: dict[str, Any], inputs: dict[str, Any], options: Prepar
 
 
 def _hashes(inputs: dict[str, Any]) -> list[Any]:
-    """Returns what identifies the inputs: the hashes of the files, not their names."""
+    """Returns the hashes of the input files, which identify them regardless of their names."""
     return [
         [[files[name]["sha256"] for name in FILES if name in files] for files in inputs[part] or ()]
         for part in ("train", "valid")
@@ -85,10 +85,10 @@ def _hashes(inputs: dict[str, Any]) -> list[Any]:
 
 @contextmanager
 def staging_folder(out: Path, ours: Sequence[str] = OUR_FILES) -> Iterator[Path]:
-    """Yields a folder inside `out` to write to. It is removed at the end, and so is `out` if nothing was published.
+    """Yields a folder inside `out` to write to. Removes it at the end, and `out` if nothing was published.
 
-    It stays if the run is interrupted while `publish` renames: it marks the files in `out` as ours. `ours` are the
-    names of these files, that of the report first.
+    The folder stays if `publish` is interrupted while renaming, to mark the files in `out` as ours. `ours` are the
+    names of these files, the report first.
     """
     created = [folder for folder in (out, *out.parents) if not folder.exists()]
     staging = out / STAGING
@@ -107,7 +107,7 @@ def staging_folder(out: Path, ours: Sequence[str] = OUR_FILES) -> Iterator[Path]
                 raise _no_folder(out, error) from None
             yield staging
         except BaseException as error:
-            # Windows removes no file that is mapped into memory, as by the frames in which the error occurred.
+            # Windows cannot remove a memory-mapped file, and the frames of the error may hold one.
             traceback.clear_frames(error.__traceback__)
             raise
         finally:
@@ -127,7 +127,7 @@ def _remove(folders: Sequence[Path]) -> None:
 
 
 def _is(folder: int, out: Path) -> bool:
-    """Returns whether an open folder still has this path."""
+    """Returns whether `out` is still the path of this open folder."""
     try:
         return os.path.samestat(os.fstat(folder), out.stat())
     except FileNotFoundError:
@@ -136,14 +136,14 @@ def _is(folder: int, out: Path) -> bool:
 
 @contextmanager
 def _alone(out: Path) -> Iterator[None]:
-    """Keeps a second command out of a folder. Raises InputError if another one is writing to it."""
+    """Locks a folder. Raises InputError if another command is writing to it."""
     if sys.platform == "win32":
         yield
         return
     busy = InputError(f"another command is writing to {out}; wait, or give another folder with `out`.")
     try:
         folder = os.open(out, os.O_RDONLY)
-    except FileNotFoundError:  # the other one has failed and removed the folder
+    except FileNotFoundError:  # the other command has failed and removed the folder
         raise busy from None
     try:
         if not locked(folder) or not _is(folder, out):
@@ -154,11 +154,11 @@ def _alone(out: Path) -> Iterator[None]:
 
 
 def publish(staging: Path, out: Path, report: dict[str, Any], ours: Sequence[str] = OUR_FILES) -> None:
-    """Renames all files into `out` and writes the report last: a folder without it is incomplete. `ours` are the names
-    that files of the folder may have, that of the report first."""
+    """Renames all files into `out`, the report last: a folder without a report is incomplete. `ours` are the possible
+    names of the folder's files, the report first."""
     report_file, *others = ours
     text = json.dumps(report, indent=2, sort_keys=True, ensure_ascii=False).encode() + b"\n"
-    write_atomically(staging / report_file, text)  # before anything is replaced: the disk may be full
+    write_atomically(staging / report_file, text)  # before replacing anything, because the disk may be full
     (out / report_file).unlink(missing_ok=True)
     for name in others:
         if (staging / name).exists():

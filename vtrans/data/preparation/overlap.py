@@ -1,4 +1,4 @@
-"""Measures how many subwords two sides have in common, and advises whether a joint vocabulary is likely to pay."""
+"""Measures the subword overlap of two sides, and advises on whether a joint vocabulary is likely to help."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ ADVICE_THRESHOLD = 5
 MEASURED = ((0.35, 1.0), (0.09, -0.2))
 """(token share at ADVICE_THRESHOLD, BLEU gained by a joint vocabulary with one matrix).
 
-The comparison is with separate vocabularies, tied target embedding and projection, and the same number of weights.
-Measured by the study recipes/studies/sharing.toml with two seeds and 700 updates of small: English-German, and the same
-with the German in Cyrillic letters.
+The baseline has separate vocabularies, tied target embedding and projection, and the same number of weights. Measured
+by the study recipes/studies/sharing.toml with two seeds and 700 updates of small: English-German, and the same with the
+German in Cyrillic letters.
 """
 OVERLAP_DEFINITION = (
     "both: subword types seen at least N times on the source side and at least N times on the target side "
@@ -28,9 +28,9 @@ OVERLAP_DEFINITION = (
 
 
 def subword_counts(vocabulary: Vocabulary, counts: Sequence[int]) -> dict[str, int]:
-    """Returns the counts per piece, without special pieces, single-byte pieces, tags and the user's symbols.
+    """Returns the counts per piece, without special pieces, single-byte pieces, tags and user-defined symbols.
 
-    `counts` are per id.
+    `counts` is indexed by id.
     """
     named = ((i, vocabulary.piece(i), n) for i, n in enumerate(counts) if n)
     return {piece: n for i, piece, n in named if piece not in vocabulary.symbols and vocabulary.is_subword(i)}
@@ -39,7 +39,7 @@ def subword_counts(vocabulary: Vocabulary, counts: Sequence[int]) -> dict[str, i
 def overlap(src_counts: Mapping[str, int], tgt_counts: Mapping[str, int]) -> list[dict[str, Any]]:
     """Returns the overlap of the two sides at each of OVERLAP_THRESHOLDS, as OVERLAP_DEFINITION defines it.
 
-    The counts are by piece (`subword_counts`), so separate vocabularies can be compared too.
+    Counts are per piece (`subword_counts`), so separate vocabularies can also be compared.
     """
     running = sum(src_counts.values()) + sum(tgt_counts.values())
     rows = []
@@ -71,7 +71,7 @@ def overlap_report(src_counts: Mapping[str, int], tgt_counts: Mapping[str, int])
 
 
 def show_overlap(report: Mapping[str, Any], console: Console, width: int | None = None) -> None:
-    """Prints an `overlap_report` and advice, with sentences wrapped at `width` columns."""
+    """Prints an `overlap_report` and advice, wrapping sentences at `width` columns."""
 
     def say(text: str) -> None:
         console.info(text if width is None else textwrap.fill(text, width, break_on_hyphens=False))
@@ -90,7 +90,7 @@ def show_overlap(report: Mapping[str, Any], console: Console, width: int | None 
 
 
 def tying_advice(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Returns advice on whether one matrix for both sides is likely to pay, judged by the nearest point of MEASURED."""
+    """Returns advice on whether one matrix for both sides is likely to help, from the nearest point of MEASURED."""
     token_share: float = next(row["token_share"] for row in rows if row["threshold"] == ADVICE_THRESHOLD)
     (high, gained), (low, lost) = MEASURED
     nearer = min(MEASURED, key=lambda point: abs(point[0] - token_share))

@@ -1,4 +1,4 @@
-"""Files of pairs: each line of a TSV file is a source, a tab and its translation, and CSV has two columns."""
+"""Files of pairs: TSV, whose lines are a source, a tab and its translation; and CSV with two columns."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ LONGEST_FIELD = 1 << 30  # characters
 
 
 class PairFile:
-    """A file of pairs, which may be compressed. An empty language is that which its name has, as `news.en-de.tsv`."""
+    """A file of pairs, which may be compressed. If a language is "", it is taken from the file name, such as
+    `news.en-de.tsv`."""
 
     def __init__(self, path: Path, languages: Languages, on_bad_utf8: OnBadUtf8) -> None:
         self._path, self._on_bad_utf8 = path, on_bad_utf8
         named = languages_in(_unpacked(path).stem.rpartition(".")[2]) or ("", "")
         self.languages = Languages(*(given or name for given, name in zip(languages, named, strict=True)))
         self.counts = {path.name: {"pairs": 0, "replacements": 0}}
-        """The number of pairs, and of U+FFFD in place of bytes that are not UTF-8, once `pairs` are read."""
+        """The numbers of pairs and of U+FFFD that replace invalid UTF-8, complete once `pairs` is exhausted."""
 
     @staticmethod
     def has_name(path: Path) -> bool:
-        """Returns whether a file has the name of a file of pairs."""
+        """Returns whether a file is a file of pairs, by its name."""
         return _unpacked(path).suffix.lower() in ENDINGS
 
     def __str__(self) -> str:
@@ -36,8 +37,8 @@ class PairFile:
 
     @property
     def pairs(self) -> Iterator[tuple[str, str]]:
-        """Reads the file and yields its pairs; a blank line is one without text. Raises InputError for a line that is
-        not a pair, and if no pair has text on both sides."""
+        """Reads the file and yields its pairs; a blank line is a pair without text. Raises InputError for a line that
+        is not a pair, and if no pair has text on both sides."""
         path, report, number, usable = self._path, LineReport(), 0, 0
         is_tsv = _unpacked(path).suffix.lower() == ".tsv"
         lines = lines_in(path, self._on_bad_utf8, report)
@@ -66,5 +67,5 @@ class PairFile:
 
 
 def _unpacked(path: Path) -> PurePath:
-    """Returns the name of a file without the ending of its compression."""
+    """Returns the name of a file without its compression suffix."""
     return PurePath(path.stem if path.suffix in (".gz", ".xz", ".bz2") else path.name)

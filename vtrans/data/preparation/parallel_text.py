@@ -1,4 +1,5 @@
-"""Reads parallel text for prepare-bpe: checks, hashes, splits it into training and validation pairs, and samples it.
+"""Reads parallel text for prepare-bpe: checks and hashes it, splits it into training and validation pairs, and samples
+it.
 
 The text is never held in memory. Every pass reads the files again.
 """
@@ -27,12 +28,12 @@ from vtrans.text.normalization import NFC, source_text
 from vtrans.text.vocabulary import Vocabulary
 
 HELD_OUT_SOURCES = 1000
-"""Source sentences held out for validation, with all their pairs, if there is no validation text."""
+"""Number of source sentences to hold out for validation, with all their pairs, if there is no validation text."""
 HELD_OUT_SHARE = 0.05
-"""Largest share of the pairs that is held out. At least one sentence always is."""
+"""Maximum share of the pairs to hold out. At least one sentence is always held out."""
 
 FILES = ("src", "tgt", "alignments")
-"""The files of a corpus; the last one may be missing."""
+"""The files of a corpus; `alignments` is optional."""
 
 _HASHED_BYTES = 1 << 20  # bytes hashed at a time
 
@@ -49,22 +50,22 @@ class Inputs:
         self.train = Corpus(options.src, options.tgt, options.on_bad_utf8, options.alignments)
         self.valid = Corpus(options.valid_src, options.valid_tgt, options.on_bad_utf8) if options.valid_src else None
         self.facts: dict[str, Any] = {}
-        """Name, size, hash and, after `split`, number of lines of each file, as data.json records them."""
+        """For data.json: name, size, hash and, after `split`, number of lines of each file."""
 
     def hash(self, console: Console) -> None:
         """Reads all files and fills `facts`."""
         self.facts = {"train": self.train.hashed(console), "valid": self.valid and self.valid.hashed(console)}
 
     def split(self, console: Console) -> Split:
-        """Checks and counts all lines. Chooses the pairs to hold out if there is no validation text."""
+        """Checks and counts all lines. Without validation text, chooses the pairs to hold out."""
         candidates = None if self.valid else HeldOut(self.seed)
         train_survey = self.train.survey(console, "training text", candidates)
         valid_survey = self.valid.survey(console, "validation text", None) if self.valid else None
         held_out = candidates.chosen(train_survey.usable) if candidates else {}
         if candidates:
             console.info(
-                "no validation text is given; held out for validation: "
-                f"{sum(held_out.values()):,} pairs, which are all translations of {len(held_out):,} random sources."
+                "no validation text was given; held out for validation: "
+                f"{sum(held_out.values()):,} pairs, all translations of {len(held_out):,} random sources."
             )
         for name, survey in (("train", train_survey), ("valid", valid_survey)):
             for facts, lines in zip(self.facts[name] or (), survey.lines if survey else (), strict=True):
@@ -73,7 +74,7 @@ class Inputs:
         return Split(self.train, train_survey, self.valid, valid_survey, held_out, self.seed, self._simplifies)
 
     def check_unchanged(self) -> None:
-        """Raises InputError if a file has changed since the start: different passes may have read different text."""
+        """Raises InputError if a file has changed since the start, because passes may then have read different text."""
         for corpus in (self.train, self.valid):
             if corpus:
                 corpus.check_unchanged()
@@ -84,9 +85,9 @@ class Survey:
     """The counts of the first pass over a corpus."""
 
     lines: list[int]
-    """Lines of each pair of files."""
+    """Number of lines per pair of files."""
     usable: int
-    """Pairs with text on both sides."""
+    """Number of pairs with text on both sides."""
     odd_line_ends: dict[str, int]
     replacements: dict[str, int]
 
@@ -96,7 +97,7 @@ class Survey:
 
 
 class Corpus:
-    """Pairs of files, each perhaps with a file of word alignments, read pair by pair."""
+    """Pairs of files, each optionally with a file of word alignments, read pair by pair."""
 
     def __init__(
         self,
@@ -120,7 +121,7 @@ class Corpus:
         return [(stat.st_size, stat.st_mtime_ns) for stat in (path.stat() for path in self._paths)]
 
     def check_unchanged(self) -> None:
-        """Raises InputError if a file was written to since the start."""
+        """Raises InputError if a file has been modified since the start."""
         if self._stat() != self._sizes_and_times:
             raise InputError("an input file changed while being read; run the command again.")
 
@@ -144,8 +145,8 @@ class Corpus:
     def survey(self, console: Console, what: str, candidates: HeldOut | None) -> Survey:
         """Checks and counts all lines. Offers the source of each usable pair to `candidates`.
 
-        Raises InputError for a NUL byte, an empty file, unequal numbers of lines, a line of word alignments that is not
-        in Pharaoh format or links a word that does not exist, or if no pair is usable.
+        Raises InputError for a NUL byte, an empty file, unequal numbers of lines, word alignments that are not in
+        Pharaoh format or link a nonexistent word, or if no pair is usable.
         """
         reports = LineReport(), LineReport(), LineReport()
         lines, usable = [], 0
@@ -176,7 +177,8 @@ class Corpus:
         )
 
     def by_corpus(self) -> Iterator[Iterator[TextPair]]:
-        """Yields an iterator over the pairs of each pair of files. Exhaust it before you request the next."""
+        """Yields an iterator over the sentence pairs of each pair of files. Exhaust each iterator before requesting the
+        next."""
         return itertools.starmap(self._pairs, self.files)
 
     def _pairs(self, *paths: Path) -> Iterator[TextPair]:
@@ -214,7 +216,7 @@ def _check_counts(paths: Sequence[Path], counts: Sequence[int]) -> None:
 
 
 def _check_links(path: Path, number: int, line: str, pair: tuple[str, str]) -> None:
-    """Raises InputError unless the line with this number is a word alignment of the pair."""
+    """Raises InputError unless line `number` is a word alignment of the pair."""
     try:
         links = read_pharaoh(line)
     except ValueError as error:
@@ -227,7 +229,7 @@ def _check_links(path: Path, number: int, line: str, pair: tuple[str, str]) -> N
         if len(links) and (last := int(links[:, i].max())) >= words:
             raise InputError(
                 f"{path}: line {number} links word {last} of a {side} line that has {words} words, counted from 0 and "
-                "split at spaces; align the words of the files that you give, without further tokenization."
+                "split at spaces; align the words of these same files, without further tokenization."
             )
 
 
@@ -235,17 +237,17 @@ class HeldOut:
     """Chooses random source sentences and counts their pairs, in one pass and bounded memory.
 
     It keeps the HELD_OUT_SOURCES sentences with the smallest hashes. A sentence that is not among the smallest so far
-    cannot be later, so the counts are complete.
+    can never be later, so the counts are complete.
     """
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.pairs_of: dict[int, int] = {}
         """Number of pairs by the hash of the source sentence."""
-        self._negated = list[int]()  # a heap of the negated hashes: the largest hash comes first
+        self._negated = list[int]()  # a heap of negated hashes, so that the largest hash comes first
 
     def offer(self, src: str) -> None:
-        """Considers the source sentence of one more pair."""
+        """Considers the source sentence of another pair."""
         key = hash_of(src, seed=self.seed)
         if key in self.pairs_of:
             self.pairs_of[key] += 1
@@ -277,18 +279,18 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class Split:
-    """The training pairs and the validation pairs of the input, and the counts of the first pass."""
+    """The training and validation pairs of the input, and the counts of the first pass."""
 
     corpus: Corpus
     survey: Survey
-    """The survey of the training text, held-out pairs included."""
+    """The survey of the training text, including held-out pairs."""
     valid: Corpus | None
     valid_survey: Survey | None
     held_out: dict[int, int]
-    """Hash and number of pairs of each source sentence that is held out; empty if there is a validation text."""
+    """The number of pairs of each held-out source sentence, by its hash; empty if there is a validation text."""
     seed: int
     simplifies: bool = False
-    """Whether sources are those of `source_text`."""
+    """Whether `source_text` is applied to sources."""
 
     @property
     def usable(self) -> int:
@@ -301,18 +303,18 @@ class Split:
         return self.valid_survey.pairs if self.valid_survey else sum(self.held_out.values())
 
     def training_pairs(self) -> Iterator[Iterator[TextPair]]:
-        """Yields the pairs that are not held out, as `Corpus.by_corpus` does."""
+        """Yields the pairs that are not held out, like `Corpus.by_corpus`."""
         for pairs in self.corpus.by_corpus():
             yield (self._read(pair) for pair in pairs if not self._is_held_out(pair))
 
     def validation_pairs(self) -> Iterator[Iterator[TextPair]]:
-        """Yields the validation pairs, or those held out of each training corpus, as `Corpus.by_corpus` does."""
+        """Yields the validation pairs, or the pairs held out of each training corpus, like `Corpus.by_corpus`."""
         for pairs in (self.valid or self.corpus).by_corpus():
             yield (self._read(pair) for pair in pairs if self.valid or self._is_held_out(pair))
 
     def _read(self, pair: TextPair) -> TextPair:
-        """Returns a pair as the model reads it. A source whose words the links of the pair count keeps them all, and a
-        target of invisible characters is blank."""
+        """Returns a pair as the model reads it. If links refer to the source's words, their number does not change. A
+        target of invisible characters becomes blank."""
         if not self.simplifies:
             return pair
         src, tgt, *links = pair
@@ -325,7 +327,7 @@ class Split:
 
 
 class Sample:
-    """The sentences of up to `size` random training pairs, in order and the same in every iteration.
+    """The sentences of up to `size` random training pairs, in order; the same in every iteration.
 
     `side` is "src", "tgt" or "both". `on_pair` is called after each pair.
     """
@@ -345,8 +347,8 @@ class Sample:
 
 
 def sampled(items: Iterable[T], total: int, size: int, seed: int) -> Iterator[T]:
-    """Yields up to `size` random items out of `total`, in order, without holding them in memory (Knuth, The Art of
-    Computer Programming 2, 3.4.2, algorithm S)."""
+    """Yields up to `size` random items out of `total`, in order and without storing them (Knuth, The Art of Computer
+    Programming 2, 3.4.2, algorithm S)."""
     dice, left = random.Random(seed), total
     for item in items:
         if dice.random() * left < size:
@@ -356,9 +358,9 @@ def sampled(items: Iterable[T], total: int, size: int, seed: int) -> Iterator[T]
 
 
 class Repeats:
-    """Counts the validation pairs, and their source sentences, that the training text contains too.
+    """Counts the validation pairs, and their source sentences, that also occur in the training text.
 
-    It stores an 8-byte hash per validation sentence and pair, and nothing of the training text.
+    Stores an 8-byte hash per validation sentence and pair, and nothing of the training text.
     """
 
     def __init__(self) -> None:
@@ -374,7 +376,7 @@ class Repeats:
             self.sources[hash_of(src)] += 1
 
     def note(self, encoded: Encoded) -> None:
-        """Adds what an encoded batch of the training text contains of them."""
+        """Notes which validation pairs and sources occur in an encoded batch of the training text."""
         self._found_sources |= encoded.sources
         self._found_pairs |= encoded.pairs
 

@@ -1,9 +1,8 @@
 """Prepares a data folder (store.py) from parallel text, for `vtrans prepare-bpe`.
 
-Text is streamed from its files in several passes, and ids are written to disk as they are made. Memory therefore
-depends on the sample from which the vocabulary is learned (0.4 kB per line for BPE, 1 kB for unigram), not on the size
-of the corpus. The rest takes 0.2 GB (measured with 200,000 and 2 million pairs), and each worker that encodes takes
-0.05 GB.
+Text is streamed from its files in several passes, and ids are written to disk immediately. Memory therefore depends on
+the sample for learning the vocabulary (0.4 kB per line for BPE, 1 kB for unigram), not on the size of the corpus. The
+rest takes 0.2 GB (measured with 200,000 and 2 million pairs), plus 0.05 GB per encoding worker.
 """
 
 from __future__ import annotations
@@ -38,8 +37,8 @@ from vtrans.system.files import check_path, named_os_errors, write_atomically
 from vtrans.text.languages import languages_record
 from vtrans.text.vocabulary import JOINT_FILE, SRC_FILE, TGT_FILE, Vocabulary, have_one_table
 
-PLAIN_FILE = "plain.safetensors"  # the training pairs without matches, while those are searched for
-_BATCH_PAIRS, _BATCH_CHARACTERS = 4096, 1 << 22  # limits of a batch that a worker encodes
+PLAIN_FILE = "plain.safetensors"  # the training pairs without matches, temporary
+_BATCH_PAIRS, _BATCH_CHARACTERS = 4096, 1 << 22  # limits of a batch for encoding
 
 
 def prepare(
@@ -47,10 +46,10 @@ def prepare(
 ) -> dict[str, Any]:
     """Makes the data folder `options.out` and returns its report, the content of data.json.
 
-    If the folder is intact and was made from the same inputs and options, its report is returned. With `dry_run`, an
-    estimate of what preparing will take is printed and returned, and nothing is written. `documents` goes into the
-    report: the documents from which the inputs were taken, with their counts. Raises InputError or FileError if
-    inputs, options or folder are at fault; the folder is then unchanged.
+    If the folder is intact and was made from the same inputs and options, returns its report. With `dry_run`, prints
+    and returns an estimate of the cost, and writes nothing. `documents`, which the report records, are the documents
+    from which the inputs were extracted, with their counts. Raises InputError or FileError if inputs, options or folder
+    are at fault; the folder is then unchanged.
     """
     options = options.checked()
     options = dataclasses.replace(options, threads=options.threads or usable_processors())
@@ -70,7 +69,7 @@ def prepare(
     if dry_run:
         return estimate(options, inputs, began, console)
     with named_os_errors(out), staging_folder(out) as staging:
-        if is_new:  # unless another process has made it meanwhile
+        if is_new:  # another process may have made it meanwhile
             report = current_report(out, inputs.facts, options, console)
             if report is not None:
                 return report
@@ -84,7 +83,7 @@ def prepare(
 
 
 def _make(options: PrepareOptions, inputs: Inputs, staging: Path, console: Console) -> dict[str, Any]:
-    """Writes all files of the folder but its report to `staging`. Returns the report."""
+    """Writes all files of the folder except its report to `staging`. Returns the report."""
     split = inputs.split(console)
     src, tgt = learn_vocabularies(split, options, console)
     if options.vocab_add:
@@ -153,7 +152,7 @@ def _encode_training(
     writer: StoreWriter, split: Split, repeats: Repeats, options: PrepareOptions, console: Console
 ) -> PairCounts:
     total, counting = split.survey.pairs, Counting(split.usable)
-    in_flight = deque[tuple[int, list[TextPair]]]()  # each batch that is being encoded, with its corpus
+    in_flight = deque[tuple[int, list[TextPair]]]()  # the batches being encoded, with their corpora
 
     def batches() -> Iterator[list[TextPair]]:
         for number, pairs in enumerate(split.training_pairs()):
@@ -183,7 +182,7 @@ def _encode_training(
 def _counts(
     split: Split, plain: StoreWriter, train: StoreWriter, valid: StoreWriter, repeats: Repeats
 ) -> dict[str, Any]:
-    """Returns the part of the report about pairs and characters. `plain` are the training pairs without matches."""
+    """Returns the part of the report on pairs and characters. `plain` are the training pairs without matches."""
     surveys = {"train": split.survey, "valid": split.valid_survey}
     matches = {"matches": train.kept - plain.kept} if train is not plain else {}
     return {
@@ -199,7 +198,7 @@ def _counts(
 
 
 def _subwords(options: PrepareOptions, src: Vocabulary, tgt: Vocabulary, train: StoreWriter) -> dict[str, Any]:
-    """Returns the part of the report about the vocabularies and what they have in common."""
+    """Returns the part of the report on the vocabularies and their overlap."""
     src_counts = subword_counts(src, train.counts["src"].tolist())
     tgt_counts = subword_counts(tgt, train.counts["tgt"].tolist())
     return {
@@ -221,12 +220,12 @@ def _subwords(options: PrepareOptions, src: Vocabulary, tgt: Vocabulary, train: 
 
 
 def _ids(vocabulary: Vocabulary, pieces: Iterable[str]) -> list[int]:
-    """Returns the ids of pieces that the vocabulary has."""
+    """Returns the ids of the pieces that are in the vocabulary."""
     return [id for piece in pieces if (id := vocabulary.id_of(piece)) is not None]
 
 
 def batches_of(pairs: Iterable[TextPair]) -> Iterator[list[TextPair]]:
-    """Yields the pairs in lists that have limited numbers of pairs and characters."""
+    """Yields the pairs in lists with limited numbers of pairs and characters."""
     batch: list[TextPair] = []
     characters = 0
     for pair in pairs:

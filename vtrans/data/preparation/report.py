@@ -1,4 +1,4 @@
-"""The report of a data folder as text: what was kept and dropped, and what the two sides have in common."""
+"""Prints the report of a data folder: kept and dropped pairs, the vocabulary, and the overlap of the two sides."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def shown(value: Any) -> str:
 
 
 def dropped_pairs(dropped: dict[str, int], options: dict[str, Any]) -> str:
-    """Returns how many pairs were dropped for each reason. `options` are those in the report."""
+    """Returns a text with the number of dropped pairs per reason. `options` are the options in the report."""
     reasons = {
         "empty": "with an empty side",
         "too_long": f"longer than {options['max_tokens']} tokens",
@@ -116,12 +116,12 @@ def _show_vocabulary(report: dict[str, Any], console: Console) -> None:
 
 
 def _show_forms(counts: PairCounts, console: Console) -> None:
-    """Prints what the training text shows of the pair of languages."""
+    """Prints the forms of the language pair that were counted in the training text."""
     rows = []
     for kind in get_args(Kind):
         row = counts.copied.get(kind, {})
         rows.append((kind, f"{sum(row.values()):,}", f"{row.get('verbatim', 0):,}", counts.copies(kind)))
-    console.table("copied text", rows, header=("kind", "in the source", "in the target too", "is copied"))
+    console.table("copied text", rows, header=("kind", "in the source", "also in the target", "is copied"))
     rows = []
     for side in get_args(Side):
         values = (*counts.marks(side), "".join(counts.quotes(side) or "") or None, counts.titles(side))

@@ -1,4 +1,4 @@
-"""Writes a token store (store.py) while its pairs are being encoded. Only one batch is in memory."""
+"""Writes a token store (store.py) batch by batch, while its pairs are being encoded."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from vtrans.storage.columns import NUMPY
 
 _COPIED_BYTES = 1 << 20  # bytes copied at a time
 
-Column = tuple[str, str, int, Path]  # of a safetensors file: name, dtype, number of elements, file with the data
+Column = tuple[str, str, int, Path]  # a tensor: name, dtype, number of elements, file with the data
 
 
 class StoreWriter:
-    """Writes the pairs of one store, and counts them, their tokens and characters, and what was dropped.
+    """Writes the pairs of one store, and counts pairs, tokens, characters and dropped pairs.
 
-    Each source of a corpus begins with its tag, if `tags` has the id of one for each corpus.
+    `tags`, if given, holds one id per corpus, which is put before each of the corpus's sources.
     """
 
     def __init__(
@@ -42,30 +42,30 @@ class StoreWriter:
     ) -> None:
         self.path, self.task, self.tags, self.with_text = path, task, tags, with_text
         self.corpora = [0] * corpora
-        """Pairs kept, per corpus."""
+        """Number of kept pairs per corpus."""
         self.dropped = {"empty": 0, "too_long": 0, "odd_ratio": 0}
         self.longest = 0
         self.characters = {"src": 0, "tgt": 0}
         self.coverage = {"src": Coverage(), "tgt": Coverage()}
         self.counts = {"src": np.zeros(src_pieces, np.int64), "tgt": np.zeros(tgt_pieces, np.int64)}
-        """How often each id occurs."""
+        """Number of occurrences of each id."""
         dtype = "I32" if task.wide else "U16"
         self._ids = {side: Ragged(path, f"{side}_ids", f"{side}_offsets", dtype) for side in ("src", "tgt")}
         self._texts = {
             side: Ragged(path, f"{side}_text", f"{side}_text_offsets", "U8")
             for side in (("src", "tgt") if with_text else ())
         }
-        # Positions need two bytes, unless sentences may be very long.
+        # Positions fit into two bytes unless sentences may be very long.
         dtype = "U16" if task.max_tokens is not None and task.max_tokens <= 1 << 16 else "I32"
         self.links = Ragged(path, "links", "links_offsets", dtype) if with_links else None
-        """The links of each pair: source and target positions of subwords in turns."""
+        """The links of each pair: alternating source and target positions of subwords."""
 
     @property
     def kept(self) -> int:
         return sum(self.corpora)
 
     def add(self, encoded: Encoded, batch: Sequence[TextPair] = (), corpus: int = 0) -> list[TextPair]:
-        """Writes an encoded batch. With text, `batch` are its pairs, and those that were kept are returned."""
+        """Writes an encoded batch. With text, `batch` holds its pairs, and the kept ones are returned."""
         for reason, n in encoded.dropped.items():
             self.dropped[reason] += n
         pairs = [batch[i] for i in encoded.kept] if self.with_text else []
@@ -83,20 +83,20 @@ class StoreWriter:
         if self.links is not None and encoded.links is not None:
             values, lengths = encoded.links
             if self.tags:
-                values[::2] += 1  # the source begins with its tag
+                values[::2] += 1  # the tag before the source
             self.links.add(values, lengths)
         self.corpora[corpus] += len(encoded.kept)
         return pairs
 
     def align(self, progress: Callable[[int, float], None]) -> None:
-        """Aligns the pairs, and writes their links. `progress` is that of `aligned`."""
+        """Aligns the pairs, and writes their links. See `aligned` for `progress`."""
         assert self.links is not None, "a store without links"
         store, sizes = unfinished(self.path, self._ids.values()), (len(self.counts["src"]), len(self.counts["tgt"]))
         for values, lengths in aligned(store, *sizes, progress, tags=self.tags):
             self.links.add(values, lengths)
 
     def finish(self) -> dict[str, Any]:
-        """Assembles the store. Returns its size and SHA-256."""
+        """Assembles the store. Returns its size in bytes and its SHA-256."""
         ragged = (*self._ids.values(), *self._texts.values(), *([self.links] if self.links else []))
         columns = [column for some in ragged for column in some.columns()]
         return assemble(self.path, columns, {"format": STORE_FORMAT, "revision": REVISION, "pairs": self.kept})
@@ -116,13 +116,13 @@ class StoreWriter:
 
 
 def _tagged(side: Side, tag: int) -> Side:
-    """Returns the sources with a tag before each."""
+    """Returns the sources, each preceded by a tag."""
     starts = np.cumsum(side.lengths) - side.lengths
     return Side(np.insert(side.ids, starts, tag), side.lengths + 1, side.characters)
 
 
 class Ragged:
-    """Rows of unequal length on disk: a file of their values, and a file of the offset at which each row begins."""
+    """Rows of unequal length on disk: a file of their values, and a file of the offsets at which rows begin."""
 
     def __init__(self, store: Path, values: str, offsets: str, dtype: str) -> None:
         self._names, self._dtype = (values, offsets), dtype
@@ -132,7 +132,7 @@ class Ragged:
         self._offsets.write_bytes(np.zeros(1, np.int64).tobytes())
 
     def add(self, values: np.ndarray[Any, Any], lengths: np.ndarray[Any, Any]) -> None:
-        """Appends rows, given as all their values and the length of each."""
+        """Appends rows, given as concatenated values and the length of each row."""
         ends = self.size + np.cumsum(lengths.astype(np.int64))
         with self._values.open("ab") as file:
             file.write(values.astype(NUMPY[self._dtype]).tobytes())
@@ -150,7 +150,7 @@ class Ragged:
 
 
 def unfinished(path: Path, sides: Iterable[Ragged]) -> TokenStore:
-    """Returns the store of the rows that were written so far. Its tensors are mapped into memory."""
+    """Returns a store of the rows written so far, with memory-mapped tensors."""
     columns = [column for ragged in sides for column in ragged.columns()]
     # A slice of a memmap takes 2 µs, one of a plain array 0.1 µs.
     maps = {name: np.memmap(file, NUMPY[dtype], "r", shape=(n,)) for name, dtype, n, file in columns}
@@ -158,12 +158,12 @@ def unfinished(path: Path, sides: Iterable[Ragged]) -> TokenStore:
 
 
 def assemble(path: Path, columns: Sequence[Column], metadata: dict[str, Any]) -> dict[str, Any]:
-    """Writes a safetensors file from one file per tensor, and deletes the latter. Returns its size and SHA-256.
+    """Writes a safetensors file from one file per tensor, and deletes these. Returns its size in bytes and its SHA-256.
 
     The format (https://github.com/huggingface/safetensors#format) is 8 bytes of header length, a JSON header padded
-    with spaces, and the data. The safetensors package itself writes only tensors that are in memory.
+    with spaces, and the data. The safetensors package can only write tensors that are in memory.
     """
-    # Wide types come first, so that every tensor begins at a multiple of its element size.
+    # Wide types come first, so that every tensor is aligned to its element size.
     columns = sorted(columns, key=lambda column: (-np.dtype(NUMPY[column[1]]).itemsize, column[0]))
     header: dict[str, Any] = {"__metadata__": {"vtrans": json.dumps(metadata, sort_keys=True)}}
     end = 0

@@ -1,7 +1,7 @@
 """The writing system (script) of a subword, and the vocabulary overlap of two sides per script.
 
-Scripts are Unicode's Script property (Unicode Standard Annex 24), which the package `regex` knows and Python's
-unicodedata does not.
+Scripts are values of Unicode's Script property (Unicode Standard Annex 24), which the package `regex` supports and
+Python's unicodedata does not.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ SCRIPTS = (
     "Bopomofo", "Hangul", "Yi", "Cherokee", "Canadian_Aboriginal",
 )
 # fmt: on
-"""The scripts that are counted separately; letters of all others count as "other script"."""
+"""The scripts that are counted separately; letters of other scripts count as "other script"."""
 
 SCRIPT_THRESHOLD = 5
-"""The threshold of the rows that are printed. Below it, most shared types are names, and words of one language in the
-text of the other."""
+"""The threshold of the printed rows. Below it, most common types are names, or words of one language in the other's
+text."""
 
 SCRIPT_DEFINITION = (
     "script: Unicode's Script property of a subword's characters, without digits and characters of the scripts Common "
@@ -33,7 +33,7 @@ SCRIPT_DEFINITION = (
 
 
 def script_of(piece: str) -> str:
-    """Returns the script of a subword, not counting U+2581 before a word. A subword without letters is "digits",
+    """Returns the script of a subword, ignoring the word-start mark U+2581. A subword without letters is "digits",
     "punctuation and symbols" or "word start"."""
     text = piece.replace("\u2581", "")
     if not text:
@@ -49,7 +49,7 @@ def script_of(piece: str) -> str:
 
 @cache
 def _characters() -> Any:
-    """Returns a pattern that matches any character; the name of the group is its script."""
+    """Returns a pattern that matches any character, in a group named after its script."""
     import regex
 
     names = "|".join(rf"(?P<{script}>\p{{Script={script}}})" for script in SCRIPTS)
@@ -61,8 +61,8 @@ def _characters() -> Any:
 def overlap_by_script(
     src_counts: Mapping[str, int], tgt_counts: Mapping[str, int], thresholds: Collection[int]
 ) -> list[dict[str, Any]]:
-    """Returns the overlap of the two sides in each script, as SCRIPT_DEFINITION defines it: the rows of each threshold,
-    those of the script with the most running tokens first. The counts are per surface piece, as from `subword_counts`.
+    """Returns the overlap of the two sides per script, as SCRIPT_DEFINITION defines it. Rows are sorted by threshold,
+    then by decreasing running tokens. The counts are per piece, as from `subword_counts`.
     """
     pieces: dict[str, list[str]] = {}
     for piece in dict.fromkeys((*src_counts, *tgt_counts)):
@@ -95,7 +95,7 @@ def _row(script: str, threshold: int, src: Mapping[str, int], tgt: Mapping[str, 
 
 
 def script_table(rows: Collection[Mapping[str, Any]]) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
-    """Returns the rows of SCRIPT_THRESHOLD as text, and their header."""
+    """Returns the rows at SCRIPT_THRESHOLD as text, and their header."""
     header = ("script", "source", "target", "both", "overlap", "source tokens", "shared", "target tokens", "shared")
     return [
         (
