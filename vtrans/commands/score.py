@@ -12,7 +12,7 @@ from vtrans.system.console import Console
 from vtrans.system.errors import InputError
 
 REFERENCES = "Reference translations. Give several files for several references per line."
-METRICS = "bleu, chrf, chrf++ or ter. May be repeated.  [default: bleu and chrf]"
+METRICS = "bleu, chrf, chrf++, ter, or a class such as mine.py:Accuracy. May be repeated.  [default: bleu and chrf]"
 CONFIDENCE = "Print the 95% confidence interval of BLEU, chrF and TER, from 1,000 resamples of the lines."
 TOKENIZER = "sacrebleu's tokenizer for BLEU.  [default: 13a, or what fits the script of the references]"
 BASELINE = "Translations of another system, to test whether the difference is significant (paired bootstrap)."

@@ -18,6 +18,7 @@ from vtrans.config.keys import choice, flag, keys_of, number, output_affecting, 
 from vtrans.search.options import Mbr, Sampling
 from vtrans.system.console import Console
 from vtrans.system.errors import InputError
+from vtrans.system.own_code import own_digest
 from vtrans.text.languages import Languages
 
 if TYPE_CHECKING:
@@ -194,6 +195,7 @@ def translate(
     console = Console(quiet=quiet)
     from vtrans.translate.translation import TranslateOptions
 
+    own = {name: own_digest(name.rpartition(":")[0]) for name in (*engine.rules, *engine.steps)}
     division = text.division(processes, threads)
     options = TranslateOptions(
         output.nbest,
@@ -208,11 +210,11 @@ def translate(
     if targets:
         application, written = applications.documents("command_line"), None
         if text.output and len(targets) > 1:
-            settings = engine, search, no_retry, reading, sampling, sampling_options, mbr, documents, to
+            settings = engine, own, search, no_retry, reading, sampling, sampling_options, mbr, documents, to
             written = application.Written(text.output, _settings_of(models, reading, settings))
         application.translate_files(load_model, targets, options, documents, division, console, written)
         return
-    common = {**output_affecting(engine), "weights": list(models.weights) or None, "no_retry": no_retry}
+    common = {**output_affecting(engine), "weights": list(models.weights) or None, "no_retry": no_retry, **own}
     translate_text(load_model, models.paths, common, options, text, division, console)
 
 

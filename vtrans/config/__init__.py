@@ -11,10 +11,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from vtrans.config.keys import check_fields, check_value, choice, flag, keys_of, nearest, path, text
+from vtrans.config.keys import check_fields, check_value, choice, flag, keys_of, nearest, path, text, texts
 from vtrans.config.model import TIE_FORMS as TIE_FORMS
 from vtrans.config.model import ModelConfig as ModelConfig
 from vtrans.config.model import check_tie as check_tie
@@ -40,6 +41,7 @@ DECODING_PRECISIONS = ("float32", "bfloat16", "float16", "int8")  # the first is
 CACHE_VARIABLE = "VTRANS_CACHE"  # the environment variable with the folder of compiled code
 
 T = TypeVar("T", bound=ModelConfig | TrainConfig | SearchConfig)
+_own = partial(texts, metavar="FILE:CLASS", panel="Model", advanced=True, speed_only=True)  # jobs record its digest
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,8 @@ class EngineConfig:
         advanced=True,
         speed_only=True,  # the model determines the code
     )
+    rules: tuple[str, ...] = _own("Rule of the search, such as mine.py:NotAfter. May be repeated.", flag="--rule")
+    steps: tuple[str, ...] = _own("First step of each line, such as mine.py:Modern. May be repeated.", flag="--step")
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -39,6 +39,8 @@ class Key:
     """Bounds that are not allowed themselves."""
     choices: Mapping[str, str] | None = None
     """The allowed values, each with its meaning, which may be empty. None: any line."""
+    may_be_own: bool = False
+    """Whether the value may also name a class in a file of the user's, instead of one of `choices`."""
     item: type = str
     """The type of an item of a list: str, Path or float."""
     idle_if: Mapping[str, Callable[[Any], bool]] = field(default_factory=dict)
@@ -196,7 +198,8 @@ def check_value(key: Key, name: str, value: Any) -> Any:
     if key.kind is bool:
         right, allowed = isinstance(value, bool), "true or false"
     elif key.kind is str and key.choices is not None:
-        right, allowed = isinstance(value, str) and value in key.choices, f"one of {', '.join(key.choices)}"
+        is_own = key.may_be_own and ".py:" in str(value)
+        right, allowed = is_own or value in tuple(key.choices), f"one of {', '.join(key.choices)}"
     elif key.kind is str:
         right, allowed = isinstance(value, str) and _is_line(value), "a text of one line"
     elif key.kind is Path:

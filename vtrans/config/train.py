@@ -100,7 +100,8 @@ class TrainConfig:
     best_metric: str = _free_choice(
         "auto",
         {"auto": "chrF where BLEU would count characters, else BLEU", **dict.fromkeys(("bleu", "chrf", "nll"), "")},
-        "Metric that decides which checkpoint is the best.",
+        "Metric that decides which checkpoint is the best; or a class of your own, such as mine.py:Accuracy.",
+        may_be_own=True,
     )
     patience: int = _free_number(
         0,
@@ -137,6 +138,12 @@ class TrainConfig:
         1.0,
         "Share of the pairs that are changed as people type: without capitals or the final mark, with typos, with "
         "symbols to copy, cut, or two in one line; 0 means off, 0.3 is usual.",
+    )
+    changes: str = text(
+        "usual",
+        "Changes that `noise` makes: usual, or a class of your own, such as mine.py:Swapped.",
+        omitted=True,
+        idle_if={"noise": lambda value: value == 0},
     )
     corpus_weights: tuple[float, ...] = numbers(
         0.0,

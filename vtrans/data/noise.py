@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from vtrans.data.links import Rows, between_subwords, divided
 from vtrans.data.matches import SEPARATOR_ID
 from vtrans.storage.pair_counts import CASED, PairCounts, Side, number_marks
+from vtrans.system.own_code import own_class
 from vtrans.text.case import lower
 from vtrans.text.languages import UNSPACED, Languages
 from vtrans.text.marks import Marks
@@ -93,6 +94,14 @@ class WordPair:
 Following = Callable[[], WordPair | None]
 Change = Callable[[WordPair, Following, random.Random], WordPair | None]
 """Returns a changed pair, or None if the change does not apply. The second argument returns the next pair."""
+
+
+class PairNoise:
+    """A Change of one's own, whose subclass defines `__call__`. It is made instead of those of `changes_for`."""
+
+    def __call__(self, pair: WordPair, following: Following, numbers: random.Random) -> WordPair | None:
+        """Returns a pair changed, or None. Every choice must come from `numbers`, so that a run can be repeated."""
+        raise NotImplementedError
 
 
 def lower_case(pair: WordPair, following: Following, numbers: random.Random, *, language: str = "") -> WordPair | None:
@@ -289,9 +298,10 @@ class Noise:
     subwords."""
 
     def __init__(
-        self, src_vocab: Vocabulary, tgt_vocab: Vocabulary, rate: float, longest: int, changes: Sequence[Change]
+        self, src_vocab: Vocabulary, tgt_vocab: Vocabulary, rate: float, longest: int, changes: Sequence[Change] | str
     ) -> None:
-        self.vocabs, self.rate, self.longest, self.changes = (src_vocab, tgt_vocab), rate, longest, changes
+        self.vocabs, self.rate, self.longest = (src_vocab, tgt_vocab), rate, longest
+        self.changes = [own_class(changes, PairNoise, "changes")()] if isinstance(changes, str) else changes
         self.tags = frozenset(i for tag in src_vocab.tags if (i := src_vocab.id_of(tag)) is not None)
 
     def __call__(self, shard: tuple[Rows, ...], seed: int) -> tuple[Rows, ...]:

@@ -8,22 +8,27 @@ reports other problems.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import regex
-from sacrebleu.metrics.base import Metric
+from sacrebleu.metrics.base import Metric, Signature
+from sacrebleu.metrics.base import Score as SacrebleuScore
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 from sacrebleu.significance import PairedTest
 
 from vtrans.system.errors import InputError
+from vtrans.system.own_code import own_class, own_digest
 from vtrans.text.languages import UNSPACED, base
 from vtrans.text.values import compare as compare_numbers
 
 MetricName = Literal["bleu", "chrf", "chrf++", "ter"]
+MetricOf: TypeAlias = "str | type[CorpusMetric]"
+"""One of METRICS, or a class of one's own, or its name, such as "mine.py:Accuracy"."""
 METRICS: tuple[MetricName, ...] = ("bleu", "chrf", "chrf++", "ter")
 DEFAULT_METRICS: tuple[MetricName, ...] = ("bleu", "chrf")
 
@@ -39,6 +44,39 @@ _MOSES = re.compile(r"&(?:apos|quot|amp|#91|#93);| @-@ ")
 _NOT_13A = regex.compile(rf"[{UNSPACED}\p{{Tibetan}}\p{{Hangul}}]")
 _NOT_HAN = regex.compile(rf"[[{UNSPACED}\p{{Tibetan}}\p{{Hangul}}]--\p{{Han}}]", regex.V1)
 SAMPLED = 1000  # lines read to find the script of a text
+
+
+class CorpusMetric(Metric):
+    """A metric of one's own, whose subclass defines `statistics` and `value`. Its signature has the digest of its file.
+    As `train.best_metric`, it must be higher for better translations."""
+
+    def statistics(self, hypothesis: str, references: Sequence[str]) -> Sequence[float]:
+        """Returns the numbers of a line that are summed over the corpus, equally many for each line."""
+        raise NotImplementedError
+
+    def value(self, sums: Sequence[float]) -> float:
+        """Returns the score of a corpus, or of a resampled one, from the sums of its lines."""
+        raise NotImplementedError
+
+    def get_signature(self) -> Signature:
+        signature = super().get_signature()
+        signature.update("code", own_digest(sys.modules[type(self).__module__].__file__ or ""))
+        return signature
+
+    def _preprocess_segment(self, sent: str) -> str:
+        return sent
+
+    def _extract_reference_info(self, refs: Sequence[str]) -> dict[str, Any]:
+        return {"references": refs}
+
+    def _compute_segment_statistics(self, hypothesis: str, ref_kwargs: dict[str, Any]) -> list[float]:
+        return [*self.statistics(hypothesis, ref_kwargs["references"])]
+
+    def _compute_score_from_stats(self, stats: Sequence[float]) -> SacrebleuScore:
+        return SacrebleuScore(type(self).__name__, float(self.value(stats)))
+
+    def _aggregate_and_compute(self, stats: Sequence[Sequence[float]]) -> SacrebleuScore:
+        return self._compute_score_from_stats([sum(column) for column in zip(*stats, strict=True)])
 
 
 @dataclass(frozen=True)
@@ -120,7 +158,7 @@ def deciding_metric(tokenizer: str) -> Literal["bleu", "chrf"]:
 def score(
     hypotheses: Sequence[str],
     references: Sequence[Sequence[str]],
-    metrics: Sequence[str] = DEFAULT_METRICS,
+    metrics: Sequence[MetricOf] = DEFAULT_METRICS,
     *,
     tokenize: str | None = None,
     language: str = "",
@@ -168,7 +206,7 @@ def compare(
     baseline: Sequence[str],
     hypotheses: Sequence[str],
     references: Sequence[Sequence[str]],
-    metrics: Sequence[str] = DEFAULT_METRICS,
+    metrics: Sequence[MetricOf] = DEFAULT_METRICS,
     *,
     tokenize: str | None = None,
     language: str = "",
@@ -262,7 +300,7 @@ def _has_capitals(line: str) -> bool:
     return line != line.lower()
 
 
-def _metrics(names: Sequence[str], tokenize: str | None, fitting: str, lowercase: bool) -> list[Metric]:
+def _metrics(names: Sequence[MetricOf], tokenize: str | None, fitting: str, lowercase: bool) -> list[Metric]:
     """Returns the sacrebleu metrics with these names. BLEU uses `tokenize`, or else `fitting`."""
     if not names:
         raise InputError(f"`metrics` must name at least one of {', '.join(METRICS)}, got none.")
@@ -279,6 +317,8 @@ def _metrics(names: Sequence[str], tokenize: str | None, fitting: str, lowercase
             made.append(CHRF(word_order=2, lowercase=lowercase))
         elif name == "ter":
             made.append(TER())
+        elif isinstance(name, type) or ".py:" in name:
+            made.append(own_class(name, CorpusMetric, "metrics")())
         else:
             raise InputError(f"`metrics` must be among {', '.join(METRICS)}, got {name!r}.")
     return made

@@ -115,6 +115,21 @@ class Rule(Protocol):
         """Changes the log-probabilities of a step."""
 
 
+class SearchRule:
+    """A Rule of one's own, whose subclass defines `apply`. `vocab` is the target's."""
+
+    steps: float = math.inf
+    most_forbidden: int | None = None
+
+    def __init__(self, vocab: Vocabulary) -> None:
+        self.vocab = vocab
+
+    def apply(self, step: Step) -> None:
+        """Changes the log-probabilities of a step, by methods such as `step.forbid`. `step.prefix_nT` holds the
+        subwords of each row so far, left-padded with -1."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True)
 class RepetitionPenalty:
     """Multiplies the log-probability of each token that is already in the row.

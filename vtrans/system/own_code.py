@@ -1,4 +1,4 @@
-"""A class from a Python file of the user's, which a key of a recipe names as "mine.py:MyTransformer"."""
+"""Classes from Python files of the user's, which recipes and options name as "mine.py:MyTransformer"."""
 
 from __future__ import annotations
 
@@ -16,14 +16,20 @@ T = TypeVar("T")
 
 
 def class_of(settings: object, key: str, base: type[T]) -> type[T]:
-    """Returns the class that a key names: a subclass of `base`, or `base` itself for the key's default. Runs the file
-    of a subclass, unless this process has run it before. Raises InputError for anything else."""
+    """Returns the class that a key names: a subclass of `base`, or `base` itself for the key's default. Raises
+    InputError as `own_class`."""
     name = getattr(settings, key)
-    if name == getattr(type(settings), key):
-        return base
+    return base if name == getattr(type(settings), key) else own_class(name, base, key)
+
+
+def own_class(name: str | type[T], base: type[T], option: str) -> type[T]:
+    """Returns the subclass of `base` that an option names; a class is returned as it is. Runs the file, unless this
+    process has run it before. Raises InputError for anything else."""
+    if isinstance(name, type):
+        return name
     file, _, attribute = name.rpartition(":")
     if not file.endswith(".py"):
-        raise InputError(f"`{key}` must name a class in a file, such as mine.py:{base.__name__}, got {name}.")
+        raise InputError(f"`{option}` must name a class in a file, such as mine.py:{base.__name__}, got {name}.")
     known = f"{Path(file).stem}_{own_digest(file)}"
     if known not in sys.modules:
         loader = _TextLoader(known, str(Path(file).absolute()))
@@ -37,7 +43,7 @@ def class_of(settings: object, key: str, base: type[T]) -> type[T]:
             raise InputError(f"{file} cannot be run ({type(error).__name__}: {error}); correct the file.") from error
     found = getattr(sys.modules[known], attribute, None)
     if not (isinstance(found, type) and issubclass(found, base)):
-        raise InputError(f"`{key}` = {name} needs a class {attribute} in {file}, a subclass of {base.__name__}.")
+        raise InputError(f"`{option}` = {name} needs a class {attribute} in {file}, a subclass of {base.__name__}.")
     return found
 
 

@@ -140,7 +140,8 @@ def _augmentation(data: DataFolder, recipe: Recipe, mixture: Mixture, workers: i
     if model.max_length is not None:
         longest = min(longest, model.max_length - 1)
     languages = data.languages[0] if len(data.languages) == 1 else Languages("", "")
-    noise = partial(Noise, rate=config.noise, longest=longest, changes=changes_for(languages, data.pair))
+    changes = changes_for(languages, data.pair) if config.changes == "usual" else config.changes
+    noise = partial(Noise, rate=config.noise, longest=longest, changes=changes)
     return Augmentation(
         data.train,
         data.src_vocab,

@@ -42,7 +42,8 @@ def save(job: Job, learner: Learner, progress: Progress) -> None:
         if job.leads:
             vocabularies, search = (data.src_vocab, data.tgt_vocab), job.recipe.search
             model = LoadedModel(whole.model, *vocabularies, search, training, None, data.languages, data.tags)
-            codes, usual = job.recipe.train.noise > 0, int(np.quantile(data.train.src_lengths, 0.9))
+            train = job.recipe.train
+            codes, usual = train.noise > 0 and train.changes == "usual", int(np.quantile(data.train.src_lengths, 0.9))
             model = dataclasses.replace(model, matches=data.matches, codes=codes, usual_length=usual, pair=data.pair)
             code = progress.environment.get("code", {}).get(job.recipe.model.network, "")
             model = dataclasses.replace(model, code=code)
@@ -127,7 +128,8 @@ def restore(job: Job, learner: Learner, progress: Progress, metrics: Metrics) ->
 
 def environment(job: Job, learner: Learner) -> dict[str, Any]:
     """Returns the settings that must stay equal for a run to resume bit-exactly."""
-    named = (job.recipe.model.network, job.recipe.train.objective)
+    train = job.recipe.train
+    named = (job.recipe.model.network, train.objective, train.changes, train.best_metric)
     code = {name: own_digest(name.rpartition(":")[0]) for name in named if ":" in name}
     own = {"trainer": learner.parts.name(), "code": code}
     return {

@@ -18,11 +18,12 @@ from vtrans.data.batches import collate, plan_epoch
 from vtrans.data.store import DataFolder, TokenStore
 from vtrans.engines.torch_engine import TorchEngine
 from vtrans.model.checkpoint import LoadedModel
-from vtrans.score.metrics import corpus_scores, deciding_metric, fitting_tokenizer
+from vtrans.score.metrics import CorpusMetric, corpus_scores, deciding_metric, fitting_tokenizer
 from vtrans.storage.run_folder import RunFolder
 from vtrans.system.console import Console, duration
 from vtrans.system.errors import LogprobsError
 from vtrans.system.files import named_os_errors, write_atomically
+from vtrans.system.own_code import own_class
 from vtrans.system.process_memory import release_memory
 from vtrans.text.vocabulary import EOS_ID
 from vtrans.training.optimization.loss import Objective, autocast
@@ -126,6 +127,8 @@ class Validation:
         self.chosen, self.rows = _chosen(data, self.count)
         self.signature_end = signature_end(recipe.train, recipe.search, data)
         self.tokenizers = tokenizers_of(data)
+        best = recipe.train.best_metric
+        self.own = {best: own_class(best, CorpusMetric, "best_metric")()} if ".py:" in best else {}
         self._translator(0)  # raises InputError for search settings that contradict each other or the data
 
     def measure(self, step: int, cancelled: Callable[[], bool] = lambda: False) -> dict[str, Any] | None:
@@ -168,6 +171,7 @@ class Validation:
         self._write_translations(step, sources, references, hypotheses)
         finite = math.isfinite(nll)
         search = f"beam {config.valid_beam}" if config.valid_beam > 1 else "greedy"
+        own = {name: metric.corpus_score(hypotheses, [references]).score for name, metric in self.own.items()}
         record = {
             "kind": "valid",
             "step": step,
@@ -176,6 +180,7 @@ class Validation:
             "bleu": scores["bleu"],
             "chrf": scores["chrf"],
             "signature": f"{scores['signature']}{self.signature_end}",
+            **own,
         }
         parts = ""
         if by_language:
@@ -184,8 +189,8 @@ class Validation:
             parts = " (" + ", ".join(f"{code} {values['bleu']:.2f}" for code, values in by_language.items()) + ")"
         self.console.info(
             f"valid at step {step:,}: ppl {math.exp(min(nll, 50)):.2f}  bleu {scores['bleu']:.2f}{parts}  "
-            f"chrf {scores['chrf']:.2f}  ({search}, at most {self.data.length_limit} subwords; "
-            f"{duration(time.monotonic() - began)})"
+            f"chrf {scores['chrf']:.2f}{''.join(f'  {name} {value:.2f}' for name, value in own.items())}  "
+            f"({search}, at most {self.data.length_limit} subwords; {duration(time.monotonic() - began)})"
         )
         for i in range(min(config.samples, len(sources))):
             self.console.info(f"  src {sources[i]}\n  ref {references[i]}\n  hyp {hypotheses[i]}")

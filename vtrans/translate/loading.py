@@ -37,6 +37,8 @@ def load(
     shortlist: bool = False,
     precision: str | None = None,
     code: str | Path | None = None,
+    rules: Sequence[str | type[Any]] = (),
+    steps: Sequence[str | type[Any]] = (),
     retry: bool = True,
     **search: Any,
 ) -> Translator:
@@ -63,6 +65,9 @@ def load(
 
     `code` is the Python file that defines a user-defined network (`model.network` in the recipe). Such a model needs
     it. The file is executed, and the torch engine runs the model.
+
+    `rules` and `steps` are classes of one's own, or their names, such as "mine.py:NotAfter": rules of the search, and
+    steps that each line passes first. Their files are run.
 
     `glossary.tsv` and `spellings.tsv` beside the (first) model file are used.
 
@@ -91,7 +96,7 @@ def load(
     for name, message in idle_messages(settings, "search").items():
         if console and name in search:
             console.warn(message)
-    return Translator(made, settings, console, retry=retry, beside=Beside.of(chosen[0].file))
+    return Translator(made, settings, console, retry=retry, beside=Beside.of(chosen[0].file), rules=rules, steps=steps)
 
 
 def _device(name: str | None) -> str:

@@ -36,7 +36,7 @@ class Translator:
     With `retry`, a line whose translation loops or reaches its length limit is searched again with a no-repeat rule.
     Lines with other problems are always searched again (`vtrans.translate.steps.search`). The n-best list comes from
     the search that is kept. Loops are not searched again if `search` already has a no-repeat rule, or for samples. See
-    `SourceReader` for `limit`. `beside` holds the files next to the model.
+    `SourceReader` for `limit`. `beside` holds the files next to the model. `own` are the user's `rules` and `steps`.
 
     `counts` holds the totals so far; warnings go to `console`. A translator is thread-safe: while one thread translates
     a window of lines, the others wait, and the results are the same as with one thread. Raises InputError for settings
@@ -52,6 +52,7 @@ class Translator:
         retry: bool = True,
         limit: Callable[[int], int] | None = None,
         beside: Beside = NOTHING,
+        **own: Any,
     ) -> None:
         self.engine = engine
         self.search = engine.settings if search is None else search
@@ -61,7 +62,7 @@ class Translator:
         self.turn = RLock()
         if reason := self.search.contradiction("`{}`"):
             raise InputError(reason)
-        self._make_steps = StepsOfEngine(engine, self.search, retry=retry, limit=limit, beside=beside)
+        self._make_steps = StepsOfEngine(engine, self.search, retry=retry, limit=limit, beside=beside, **own)
         self._last: tuple[TranslateOptions, Steps] | None = None
         self.reader = self._make_steps.reader
         self.uses_matches = all(model.matches for model in engine.models)

@@ -135,6 +135,15 @@ class Piece:
     """The whitespace and table bars that follow the piece in the line."""
 
 
+class LineStep:
+    """A step of one's own, whose subclass defines `__call__`. Lines pass it before all other steps but the memory."""
+
+    def __call__(self, lines: Sequence[Line]) -> None:
+        """Changes `model_input` of each line, the text that the model gets. A function that is appended to `undo` gets
+        the finished Translation and returns one, such as `translation.rewritten(text)`."""
+        raise NotImplementedError
+
+
 def lines_of(
     texts: Iterable[str],
     prefixes: Iterable[str] | None = None,

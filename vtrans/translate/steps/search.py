@@ -65,9 +65,9 @@ Find = Callable[[Mapping[Piece, Source]], Iterator[Piece]]
 order."""
 
 
-def find_with(engine: Engine, search: SearchConfig, options: TranslateOptions) -> Find:
-    """Returns a function that searches with an engine."""
-    rules = rules_of(search, engine.tgt_vocab)
+def find_with(engine: Engine, search: SearchConfig, options: TranslateOptions, own: Sequence[Rule] = ()) -> Find:
+    """Returns a function that searches with an engine, and with the user's `own` rules."""
+    rules = [*rules_of(search, engine.tgt_vocab), *own]
     nbest = options.candidates(search.beam)
 
     def find(sources: Mapping[Piece, Source]) -> Iterator[Piece]:

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 from vtrans.config import SearchConfig
 from vtrans.engines.engine import Engine
+from vtrans.search.rules import SearchRule
+from vtrans.system.own_code import own_class
 from vtrans.text.languages import Languages
 from vtrans.text.normalization import NFC
 from vtrans.translate.steps.annotate import Annotate
 from vtrans.translate.steps.finish import Finish
-from vtrans.translate.steps.line import Line, Piece
+from vtrans.translate.steps.line import Line, LineStep, Piece
 from vtrans.translate.steps.memory import Remember
 from vtrans.translate.steps.normalise import Normalise
 from vtrans.translate.steps.protect import CopiedText, Protect, both_marks
@@ -49,7 +51,11 @@ class StepsOfEngine:
         retry: bool,
         limit: Callable[[int], int] | None = None,
         beside: Beside = NOTHING,
+        rules: Sequence[str | type[SearchRule]] = (),
+        steps: Sequence[str | type[LineStep]] = (),
     ) -> None:
+        self._rules = [own_class(rule, SearchRule, "rules")(engine.tgt_vocab) for rule in rules]
+        self._own = [own_class(step, LineStep, "steps")() for step in steps]
         self.reader, self._beside = SourceReader(engine, search, limit), beside
         self._engine, self._search = engine, search
         self._has_codes = all(model.codes for model in engine.models)
@@ -66,6 +72,7 @@ class StepsOfEngine:
         can_require, compares = search.can_require_phrases and not drawn, options.check_numbers and not options.raw
         glossary = self._glossary(options, required=can_require)
         before: list[Step] = [Remember(options.known, options.match)] if options.known or options.match else []
+        before += self._own
         before.append(Normalise(engine.src_vocab, self._beside.spellings, raw=options.raw))
         pair = self._pair if self._has_codes else None
         copied = None if options.raw else CopiedText(engine.src_vocab, engine.tgt_vocab, pair)
@@ -78,7 +85,7 @@ class StepsOfEngine:
         terms = WriteTerms(engine, reader, search, options.nbest) if glossary and not options.mbr else None
         retries = self._retries and not drawn
         check = Check(engine, reader, retries=retries, compares=compares, requires=compares and can_require)
-        twice = SearchTwice(find_with(engine, search, options), check, terms)
+        twice = SearchTwice(find_with(engine, search, options, self._rules), check, terms)
         return Steps(before, twice, [Annotate(engine, options, search.batch_tokens), Finish(options)])
 
     def _protection(self, options: TranslateOptions) -> Protection | None:
