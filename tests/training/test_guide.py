@@ -16,7 +16,7 @@ from networks import SMALL, V, padded, sequences, step
 from runs import BRIEF, lines
 
 import vtrans
-from vtrans.config import ModelConfig, TrainConfig
+from vtrans.config import ModelConfig
 from vtrans.data.noise import WordPair
 from vtrans.data.store import DataFolder
 from vtrans.engines.incremental import IncrementalDecoder
@@ -27,6 +27,7 @@ from vtrans.storage.model_file import read_blueprint
 from vtrans.storage.run_folder import RunFolder
 from vtrans.system.errors import InputError
 from vtrans.system.own_code import class_of, own_class
+from vtrans.training.recipe import load_recipe
 from vtrans.translate.steps.line import LineStep
 
 BRIEFLY = (*EVERY_STEP, *BRIEF, "train.max_steps=8")
@@ -157,7 +158,7 @@ def test_noise_and_a_metric_of_validations(tmp_path: Path, tiny_data: DataFolder
     changed = shouted(pair, lambda: None, seeded(1))
     assert changed == WordPair(("READ", "IT."), ("Lies", "es."), None)
     with pytest.raises(InputError, match="best_metric"):
-        TrainConfig(best_metric="more")
+        load_recipe("small", ["train.best_metric=more"])
 
 
 @pytest.mark.parametrize(
