@@ -53,8 +53,8 @@ def main() -> None:
     ours, others = str(folder / "test.hyp.de"), str(folder / f"test.{SHIPPED}.de")
     run(["vtrans", "translate", "--model", trained, "--input", text("test.en"), "--out", ours])
     say(
-        f"The model that comes with vtrans, {SHIPPED}, was trained for five hours, on three times as much of Tatoeba\n"
-        "and more. It has not seen these test sentences either."
+        f"The model that comes with vtrans, {SHIPPED}, was trained for 140 minutes, on three times as much of\n"
+        "Tatoeba and more. It has not seen these test sentences either."
     )
     run(["vtrans", "translate", "--quiet", "--model", SHIPPED, "--input", text("test.en"), "--out", others])
     run(["vtrans", "score", text("test.de"), "--hyp", others])
