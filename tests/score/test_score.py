@@ -1,11 +1,14 @@
 """score: goldens from sacrebleu's own command line, refusals, warnings, significance."""
 
 import json
+import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from cli_runner import Run
 from drawn import seeded
 
 from vtrans.score.metrics import (
@@ -13,6 +16,7 @@ from vtrans.score.metrics import (
     compare,
     data_warnings,
     deciding_metric,
+    differing_lines,
     fitting_tokenizer,
     numbers_score,
     score,
@@ -96,7 +100,7 @@ def test_errors_name_the_parameter_or_line_and_its_value(
 
 def test_subword_marks_are_refused_in_a_baseline_too() -> None:
     with pytest.raises(InputError, match=r"base\.de, line 1"):
-        compare(["ein@@ fach", *HYP[1:]], HYP, [REF_1], baseline_name="base.de")
+        compare({"base": {"base.de": ["ein@@ fach", *HYP[1:]]}, "new": {"new.de": HYP}}, [REF_1])
 
 
 TOKENISED = ["Ein Mann rennt .", "Zwei Hunde spielen .", "Eine Frau liest .", "Die Kinder essen Eis"]
@@ -134,7 +138,9 @@ def test_a_better_system_is_significant() -> None:
     refs = [" ".join(draw.choice(("rot", "grün", "blau", "gelb")) for _ in range(8)) for _ in range(120)]
     good = [f"{line} falsch" if draw.random() < 0.1 else line for line in refs]
     bad = [" ".join("weiß" if draw.random() < 0.5 else word for word in line.split()) for line in refs]
-    for result in compare(bad, good, [refs], METRICS, samples=200):
+    for same, result in compare({"bad": {"": bad}, "good": {"": good}}, [refs], METRICS, samples=200):
+        assert (same.system, same.value, same.p_value) == ("bad", result.baseline_value, 1)
+        assert result.system == "good"
         assert (result.value > result.baseline_value) == (result.name != "TER")
         assert result.p_value < 0.01
         assert abs(result.mean - result.value) < 3
@@ -158,36 +164,145 @@ def test_the_score_of_numbers_counts_lines_with_digits() -> None:
 
 
 def test_the_interval_and_p_equal_a_count_of_resampled_texts() -> None:
-    """Koehn 2004: texts of as many lines are drawn with replacement, the same ones for both systems."""
+    """Koehn 2004: texts of as many lines are drawn with replacement, the same ones for both systems and all seeds."""
     draw, samples = seeded(2), 80
     refs = [" ".join(draw.choice(("rot", "grün", "blau", "gelb")) for _ in range(8)) for _ in range(30)]
-    worse, better = (
+    worse, better, other_seed = (
         [" ".join("weiß" if draw.random() < rate else word for word in line.split()) for line in refs]
-        for rate in (0.2, 0.17)
+        for rate in (0.2, 0.17, 0.16)
     )
     drawn = np.random.default_rng(12345).choice(len(refs), size=(samples, len(refs)), replace=True)
 
-    def resampled(lines: list[str]) -> np.ndarray[Any, Any]:
-        texts = [([lines[i] for i in rows], [[refs[i] for i in rows]]) for rows in drawn]
-        return np.array([score(*text, ["bleu"])[0].value for text in texts])
+    def resampled(*seeds: list[str]) -> np.ndarray[Any, Any]:
+        texts = [([lines[i] for lines in seeds for i in rows], [refs[i] for i in rows] * len(seeds)) for rows in drawn]
+        return np.array([score(lines, [references], ["bleu"])[0].value for lines, references in texts])
 
-    scores = resampled(better)
-    (result,) = compare(worse, better, [refs], ["bleu"], samples=samples)
+    systems = {"worse": {"": worse}, "better": {"": better}, "seeds": {"a": better, "b": other_seed}}
+    ((baseline, one, two),) = compare(systems, [refs], ["bleu"], samples=samples)
     (alone,) = score(better, [refs], ["bleu"], samples=samples)
-    low, high = sorted(scores)[samples // 40], sorted(scores)[-samples // 40 - 1]
-    for each in (result, alone):
-        assert (each.mean, each.ci) == pytest.approx((scores.mean(), (high - low) / 2), abs=1e-3)
-    differences = abs(scores - resampled(worse))
-    count = sum(differences - differences.mean() > abs(result.value - result.baseline_value))
-    assert result.p_value == pytest.approx((count + 1) / (samples + 1))
+    for results, seeds in (([one, alone], [better]), ([two], [better, other_seed])):
+        scores = resampled(*seeds)
+        low, high = sorted(scores)[samples // 40], sorted(scores)[-samples // 40 - 1]
+        for each in results:
+            assert (each.mean, each.ci) == pytest.approx((scores.mean(), (high - low) / 2), abs=1e-3)
+        (whole,) = score([line for lines in seeds for line in lines], [refs * len(seeds)], ["bleu"])
+        differences = abs(scores - resampled(worse))
+        count = sum(differences - differences.mean() > abs(whole.value - baseline.value))
+        assert results[0].p_value == pytest.approx((count + 1) / (samples + 1))
+    values = [score(lines, [refs], ["bleu"])[0].value for lines in (better, other_seed)]
+    assert (two.seeds, two.value) == (pytest.approx(values), pytest.approx(sum(values) / 2))
     assert "±" in alone.text
     assert "|bs:80|seed:12345|" in alone.signature
     assert score(better, [refs], ["bleu"])[0].as_dict()["ci"] is None
 
 
 def test_a_comparison_says_whether_the_difference_is_significant() -> None:
-    (same,) = compare(HYP, HYP, [REF_1], ["bleu"], samples=10)
+    ((_, same),) = compare({"a": {"": HYP}, "b": {"": HYP}}, [REF_1], ["bleu"], samples=10)
     assert same.text.endswith("p = 1.0000 (not significant at 0.05)")
+
+
+def test_the_lines_that_differ_most_come_first() -> None:
+    """The chrF of a system is the mean of its seeds; the difference is the largest between any two systems."""
+    a, b = ["x", *REF_1[1:3], HYP[3]], REF_1
+    systems = {"a": {"1": a, "2": HYP}, "b": {"3": b}, "c": {"4": b}}
+    found = differing_lines(systems, [REF_1, REF_2], ["1", "2", "3", "4"])
+    assert [line["line"] for line in found] == [1, 4, 3, 2]
+    assert found[0]["texts"] == {
+        "source": ["1"],
+        "reference": (REF_1[0], REF_2[0]),
+        "a": ["x", HYP[0]],
+        "b": [b[0]],
+        "c": [b[0]],
+    }
+    alone = [score([lines[0]], [[REF_1[0]], [REF_2[0]]], ["chrf"])[0].value for lines in (a, HYP, b)]
+    assert found[0]["chrf"] == pytest.approx({"a": (alone[0] + alone[1]) / 2, "b": alone[2], "c": alone[2]})
+    assert differing_lines({"a": {"": HYP}, "b": {"": HYP}}, [REF_1]) == []
+    with pytest.raises(InputError, match=r"the reference has 4 lines, but the source has 1"):
+        differing_lines(systems, [REF_1], ["1"])
+
+
+@pytest.fixture
+def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    two = ["2 große Hunde spielen im Schnee.", *HYP[1:]]
+    texts = {"ref.de": [two[0], *REF_1[1:]], "old.de": two, "s1.de": REF_1, "s2.de": HYP, "src.en": HYP}
+    texts |= {
+        "short.de": HYP[:3],
+        "empty.de": [],
+        "a=b,c.de": HYP,
+        "ref.zh": ["我喜欢狗。"] * 4,
+        "ref.ja": ["犬です。"] * 4,
+    }
+    for name, lines in texts.items():
+        Path(name).write_text("".join(f"{line}\n" for line in lines))
+    return tmp_path
+
+
+def test_systems_and_their_seeds_are_rows_of_a_table(texts: Path, run_cli: Run) -> None:
+    words = ("score", "ref.de", "--hyp", "new=s1.de,s2.de", "--baseline", "old.de", "--metric", "bleu")
+    done = run_cli(*words)
+    title, header, *rows = done.out.decode().splitlines()
+    assert title.startswith("BLEU|nrefs:1|bs:1000|seed:12345|")
+    assert header.split() == ["system", "BLEU", "±", "seeds", "sd", "difference", "p"]
+    (result,) = json.loads(run_cli(*words, "--json").out)
+    mean, ci, seeds = result["value"], result["ci"], result["seeds"]
+    difference, sd = mean - result["baseline_value"], abs(seeds[0] - seeds[1]) / 2**0.5
+    new = f"new {mean:.2f} {ci:.2f} 2 {sd:.2f} {difference:+.2f} {result['p_value']:.4f}"
+    assert [row.split() for row in rows] == [
+        ["old.de", f"{result['baseline_value']:.2f}", f"{result['baseline_ci']:.2f}", "1"],
+        new.split(),
+    ]
+    first = run_cli(
+        "score", "ref.de", "--hyp", "old.de", "--hyp", "new=s1.de", "--hyp", "new=s2.de", "--metric", "bleu"
+    )
+    assert first.out == done.out, "the first one is the baseline; equal names are one system"
+    (alone,) = json.loads(run_cli(*words[:4], "--metric", "bleu", "--json").out)
+    assert (alone["system"], alone["value"], alone["seeds"]) == ("new", mean, seeds)
+    (odd,) = json.loads(run_cli("score", "ref.de", "--hyp", "a=b,c.de", "--metric", "bleu", "--json").out)
+    assert odd["value"] == seeds[1]
+
+
+def test_examples_are_printed_below_the_scores(texts: Path, run_cli: Run) -> None:
+    words = ("score", "ref.de", "--hyp", "old.de", "--hyp", "new=s1.de,s2.de", "--src", "src.en", "--examples", "1")
+    *_, title, src, ref, old, new, other = run_cli(*words).out.decode().splitlines()
+    *_, example = json.loads(run_cli(*words, "--json").out)
+    assert title == f"line 1: chrF old.de 100.0, new {example['chrf']['new']:.1f}"
+    assert [src, ref, old] == [
+        f"  source      {HYP[0]}",
+        "  reference   2 große Hunde spielen im Schnee.",
+        "  old.de      2 große Hunde spielen im Schnee.",
+    ]
+    assert [new, other] == [f"  new         {text}" for text in (REF_1[0], HYP[0])]
+    assert (example["line"], example["texts"]["new"]) == (1, [REF_1[0], HYP[0]])
+
+
+@pytest.mark.parametrize(("reference", "tokenizer"), [("ref.zh", "zh"), ("ref.ja", "char")])
+def test_a_comparison_has_the_tokenizer_of_the_language(
+    texts: Path, run_cli: Run, reference: str, tokenizer: str
+) -> None:
+    done = run_cli("score", reference, "--hyp", "old.de", "--hyp", "s1.de", "--metric", "bleu")
+    assert f"|tok:{tokenizer}|" in done.out.decode()
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ("--hyp old.de --hyp a=s1.de,./old.de", r"^error: old\.de is given twice"),
+        ("--hyp old.de --hyp short.de", r"short\.de has 3 lines, but ref\.de has 4"),
+        ("--hyp a=old.de,empty.de", r"empty\.de has 0 lines"),
+        ("--hyp a=old.de,", "."),
+        ("--hyp a=old.de,s1.de --examples 1", "--examples"),
+        ("--hyp old.de --baseline s1.de --src src.en", "--src"),
+        ("--hyp old.de --baseline s1.de --src short.de --examples 1", "3"),
+    ],
+)
+def test_a_comparison_of_unfit_files_is_refused_in_one_sentence(
+    texts: Path, run_cli: Run, more: str, says: str
+) -> None:
+    done = run_cli("score", "ref.de", *more.split())
+    assert (done.code, done.out) == (2, b"")
+    assert re.search(says, done.err), done.err
+    assert done.err.count("\n") == 1, done.err
 
 
 TEXTS = [

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from statistics import fmean
 from typing import Any, Literal, TypeAlias
 
+import numpy as np
 import regex
 from sacrebleu.metrics.base import Metric, Signature
 from sacrebleu.metrics.base import Score as SacrebleuScore
@@ -26,6 +28,8 @@ from vtrans.system.own_code import own_class, own_digest
 from vtrans.text.languages import UNSPACED, base
 from vtrans.text.values import compare as compare_numbers
 
+Systems = Mapping[str, Mapping[str, Sequence[str]]]
+"""Translations of one text, by the name of the system and the name of a file, which is that of one seed."""
 MetricName = Literal["bleu", "chrf", "chrf++", "ter"]
 MetricOf: TypeAlias = "str | type[CorpusMetric]"
 """One of METRICS, or a class of one's own, or its name, such as "mine.py:Accuracy"."""
@@ -104,18 +108,22 @@ class Score:
 class Comparison:
     """The values of a metric for a system and a baseline, and their paired bootstrap test (Koehn 2004).
 
-    `mean` and `ci` are as in `Score`. `p_value` is sacrebleu's: (c + 1) / (n + 1), where in c of n samples the absolute
-    difference exceeds its mean by more than the observed difference. It is one-sided: about the share of samples in
-    which the other system is better, or about 0.42 without a difference.
+    `value` is the mean of the values of the `seeds`. `mean` and `ci` are as in `Score`; a sample has the same lines of
+    every seed. `p_value` is sacrebleu's: (c + 1) / (n + 1), where in c of n samples the absolute difference exceeds its
+    mean by more than the observed difference. It is one-sided: about the share of samples in which the other system is
+    better, or about 0.42 without a difference.
     """
 
+    system: str
     name: str
     value: float
     mean: float
     ci: float
+    seeds: Sequence[float]
     baseline_value: float
     baseline_mean: float
     baseline_ci: float
+    baseline_seeds: Sequence[float]
     p_value: float
     signature: str
 
@@ -203,8 +211,7 @@ def numbers_score(sources: Sequence[str], hypotheses: Sequence[str]) -> Score:
 
 
 def compare(
-    baseline: Sequence[str],
-    hypotheses: Sequence[str],
+    systems: Systems,
     references: Sequence[Sequence[str]],
     metrics: Sequence[MetricOf] = DEFAULT_METRICS,
     *,
@@ -212,27 +219,45 @@ def compare(
     language: str = "",
     lowercase: bool = False,
     samples: int = SAMPLES,
-    baseline_name: str = "the baseline",
-    hyp_name: str = "the hypothesis",
     ref_names: Sequence[str] = (),
     done: Callable[[], None] = lambda: None,
-) -> list[Comparison]:
-    """Compares two systems by paired bootstrap resampling: returns their scores and the p-value of the difference.
+) -> list[list[Comparison]]:
+    """Returns, per metric, the paired bootstrap comparison of each system with the first one, itself included.
 
     sacrebleu draws the samples with a fixed seed, or with $SACREBLEU_SEED. `done` is called after each metric. Raises
     InputError like `score`.
     """
     made = _metrics(metrics, tokenize, _fitting(references, language), lowercase)
-    _check(baseline, references, baseline_name, ref_names)
-    _check(hypotheses, references, hyp_name, ref_names)
-    systems: list[tuple[str, Sequence[str]]] = [("baseline", list(baseline)), ("system", list(hypotheses))]
-    comparisons = []
+    for files in systems.values():
+        for name, lines in files.items():
+            _check(lines, references, name, ref_names)
+    texts: Any = [(system, list(zip(*files.values(), strict=True))) for system, files in systems.items()]
+    tables = []
     for metric in made:
-        test = PairedTest(systems, {"": metric}, [list(lines) for lines in references], "bs", n_samples=samples)
+        values = _average_seeds(metric)
+        test = PairedTest(texts, {"": metric}, [list(lines) for lines in references], "bs", n_samples=samples)
         signatures, results = test()
-        comparisons += [_comparison(name, results[name], signatures[name].format()) for name in signatures]
+        for name, signature in signatures.items():
+            tables.append(_comparisons(systems, name, results[name], values, signature.format()))
         done()
-    return comparisons
+    return tables
+
+
+def differing_lines(
+    systems: Systems, references: Sequence[Sequence[str]], sources: Sequence[str] = (), lowercase: bool = False
+) -> list[dict[str, Any]]:
+    """Returns, for JSON, the number of each line, its sentence chrF by system (the mean of the seeds), and its texts by
+    what they are. The line for which two systems differ most comes first; lines of equal chrF are left out."""
+    if sources:
+        check_counts(references[0], [sources], "the reference", ["the source"])
+    metric, found = CHRF(lowercase=lowercase), []
+    for i, refs in enumerate(zip(*references, strict=True)):
+        texts = {system: [lines[i] for lines in files.values()] for system, files in systems.items()}
+        chrf = {name: fmean(metric.sentence_score(text, refs).score for text in texts[name]) for name in texts}
+        if len(set(chrf.values())) > 1:
+            shown = {"source": sources[i : i + 1], "reference": refs, **texts}
+            found.append({"name": "example", "line": i + 1, "chrf": chrf, "texts": shown})
+    return sorted(found, key=lambda line: min(line["chrf"].values()) - max(line["chrf"].values()))
 
 
 def corpus_scores(hypotheses: Sequence[str], references: Sequence[str], tokenizer: str = "13a") -> dict[str, Any]:
@@ -381,10 +406,30 @@ def check_counts(
         raise InputError(f"{hyp_name} has no lines to score.")
 
 
-def _comparison(name: str, results: Sequence[Any], signature: str) -> Comparison:
-    baseline, system = results
-    figures = [(float(result.score), float(result.mean), float(result.ci)) for result in (system, baseline)]
-    # sacrebleu counts the samples whose difference exceeds the observed one. For equal systems, both are 0, so it would
-    # report p = 1 / (samples + 1).
-    p_value = 1.0 if figures[0] == figures[1] else float(system.p_value)
-    return Comparison(name, *figures[0], *figures[1], p_value, signature)
+def _average_seeds(metric: Metric) -> list[list[float]]:
+    """Makes a metric read texts of several seeds, whose lines are tuples of translations, and average the counts of
+    the seeds. Returns a list to which each text that is read adds the values of its seeds."""
+    counts_of, values = metric._extract_corpus_statistics, []
+
+    def counted(lines: Sequence[tuple[str, ...]], references: Sequence[Sequence[str]]) -> Any:
+        counts = [counts_of(seed, references) for seed in zip(*lines, strict=True)]
+        values.append([float(metric._aggregate_and_compute(each).score) for each in counts])
+        return np.mean(counts, axis=0).tolist()
+
+    vars(metric)["_extract_corpus_statistics"] = counted
+    return values
+
+
+def _comparisons(
+    systems: Systems, name: str, results: Sequence[Any], values: list[list[float]], signature: str
+) -> list[Comparison]:
+    compared: list[Comparison] = []
+    baseline = None
+    for system, result, seeds in zip(systems, results, values, strict=True):
+        figures = (fmean(seeds), float(result.mean), float(result.ci), seeds)
+        baseline = baseline or figures
+        # sacrebleu counts the samples whose difference exceeds the observed one. For two equal systems both are 0, so
+        # it reports p = 1 / (samples + 1).
+        p_value = 1.0 if figures == baseline else float(result.p_value)
+        compared.append(Comparison(system, name, *figures, *baseline, p_value, signature))
+    return compared

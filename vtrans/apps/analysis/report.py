@@ -210,12 +210,12 @@ def _significance(runs: Sequence[RunHistory]) -> Iterator[str]:
         references = first.references
         if references is None or references != second.references or None in texts:
             continue
-        baseline, system = (text or [] for text in texts)
+        systems = {run.name: {run.name: text or []} for run, text in zip((first, second), texts, strict=True)}
         try:
-            comparisons = compare(baseline, system, [references], baseline_name=first.name, hyp_name=second.name)
+            comparisons = compare(systems, [references])
         except InputError:  # subword marks in the text of an untrained model
             continue
-        for each in comparisons:
+        for _, each in comparisons:
             difference = f"{each.value - each.baseline_value:+.2f}"
             values = (f"{each.baseline_value:.2f}", f"{each.value:.2f}", difference, f"{each.p_value:.4f}")
             rows.append((first.name, second.name, each.name, *values))
