@@ -139,8 +139,9 @@ def test_the_metric_is_resampled_and_compared(tmp_path: Path, run_cli: Run) -> N
     assert (result.name, result.value) == ("WordsFound", 50.0)
     assert result.ci
     assert "code:" in result.signature
-    (compared,) = compare(references, hypotheses, [references], ["more.py:WordsFound"])
-    assert (compared.value, compared.baseline_value) == (50.0, 100.0)
+    systems = {"a": {"a": references}, "b": {"b1": hypotheses, "b2": references}}
+    ((_, compared),) = compare(systems, [references], ["more.py:WordsFound"])
+    assert (compared.value, compared.baseline_value) == (75.0, 100.0)
     (tmp_path / "ref").write_text("a b\n")
     done = run_cli("score", "ref", "--metric", "more.py:WordsFound", stdin=b"a c\n")
     assert done.out.startswith(b"WordsFound|")
