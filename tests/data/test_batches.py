@@ -70,7 +70,7 @@ def simple_plan(
 def test_a_plan_equals_the_simple_one(
     part: int, pairs: list[tuple[int, int]], budget: int, seed: int, epoch: int, weighed: bool
 ) -> None:
-    """Resumed and repeated runs depend on it. The generator of the process is left alone."""
+    """Resumed and repeated runs depend on this. The global random generator is not used."""
     src, tgt = lengths(pairs)
     numbers = torch.tensor([i // 2 for i in range(len(pairs) + 1)]) if weighed else None
     state = torch.get_rng_state()
@@ -121,7 +121,7 @@ def test_collate_pads_and_adds_special_ids() -> None:
 
 
 def test_derived_seeds_never_change() -> None:
-    """Other seeds would change every run that is resumed."""
+    """Other seeds would change every resumed run."""
     assert derived_seed("epoch", 1, 1) == 7122790889077348357
     assert derived_seed("epoch", 1, 1) != derived_seed("epoch", 11, "")
     assert 0 <= derived_seed("x") < 2**63

@@ -1,4 +1,4 @@
-"""BPE-dropout: other subwords for the same text, and the same ones again from any point."""
+"""BPE-dropout: varying subwords for the same text, repeatable from any point."""
 
 import multiprocessing
 from collections import Counter

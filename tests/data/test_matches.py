@@ -1,4 +1,4 @@
-"""Fuzzy matches: the index finds what a comparison with every text finds; `prepare-bpe --fuzzy` adds pairs."""
+"""Fuzzy matches: the index equals a comparison with every text; `prepare-bpe --fuzzy` adds pairs."""
 
 from pathlib import Path
 
@@ -63,7 +63,7 @@ def test_a_match_has_no_code_that_the_text_lacks() -> None:
 
 
 def divided(data: DataFolder, i: int) -> tuple[list[int], list[int]]:
-    """Returns the subwords of a source before its line, and those of the line."""
+    """Returns the subwords of a source before its line, and the subwords of the line."""
     ids = data.train.src(i).tolist()
     at = ids.index(SEPARATOR_ID) + 1 if SEPARATOR_ID in ids else 0
     return ids[:at], ids[at:]

@@ -1,4 +1,4 @@
-"""Training noise: what is changed, that links stay right, and that the same changes are made again from any point."""
+"""Training noise: its changes, correct links, and repeatability from any point."""
 
 import io
 import unicodedata
@@ -75,7 +75,7 @@ def test_typos_change_letters_of_the_source_only() -> None:
 
 
 @pytest.mark.parametrize("word", ["Straße", "привет", "कमलनयन", "مدرسة", "שלום", "대한민국", "ქართული"])
-def test_words_of_every_alphabet_get_typos_of_their_own_letters(word: str) -> None:
+def test_typos_use_letters_of_the_words_own_alphabet(word: str) -> None:
     results = changed(noise.typos, WordPair((word,), ("b",), None))
     assert len(results) > 6
     assert all(set(result.src[0]) <= {*word, *map(bare, word)} for result in results)
@@ -98,7 +98,7 @@ def test_both_sides_lose_their_final_mark() -> None:
 
 
 @pytest.mark.parametrize("pair", [LINE, STRAIGHT])
-def test_codes_stand_at_places_that_correspond(pair: WordPair) -> None:
+def test_codes_are_inserted_at_corresponding_places(pair: WordPair) -> None:
     results = changed(noise.copied, pair)
     assert len(results) > 20
     seen = set()

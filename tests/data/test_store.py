@@ -1,4 +1,4 @@
-"""Data folders and token stores: what is read, and what is refused."""
+"""Data folders and token stores: reading them, and refusing damaged ones."""
 
 import errno
 import json

@@ -1,4 +1,4 @@
-"""Word alignments: the attention of the decoder, and the links between words that are read from it."""
+"""Word alignments: the decoder's attention, and the word links computed from it."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Forced decoding: the log-probabilities that a model gives to given translations."""
+"""Forced decoding: the log-probabilities of existing translations."""
 
 import dataclasses
 import math

@@ -1,4 +1,4 @@
-"""The lexical shortlist: IBM model 1 as defined, and a search that is limited to a sentence's list."""
+"""The lexical shortlist: IBM model 1 by its definition, and a search restricted to a sentence's shortlist."""
 
 import copy
 import dataclasses
@@ -103,7 +103,7 @@ UNTIED = {
 
 
 def network(config: ModelConfig, vocab: int, seed: int) -> Transformer:
-    """Returns a model in float64 with varied translations that end: its output leans towards the row of EOS."""
+    """Returns a model in float64 with varied translations that end: its output is biased towards EOS."""
     torch.manual_seed(seed)
     model = Transformer(config, vocab, vocab, joint=True, pad_id=PAD_ID).double().eval()
     with torch.no_grad():

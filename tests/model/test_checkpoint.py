@@ -34,7 +34,7 @@ def weight(model: Transformer, place: str) -> Tensor:
 
 
 def check_ties(model: Transformer, tie: str) -> None:
-    """Exactly the places that the tie names share their storage."""
+    """Asserts that exactly the places named by the tie share storage."""
     places = ("src_embedding", "tgt_embedding", "projection")
     owner = {alias: name for name, shared in OWNERS[tie].items() for alias in [name, *shared]}
     for a in places:
@@ -132,7 +132,7 @@ def test_loading_draws_nothing_from_the_generator(tmp_path: Path, tiny_data: Dat
 
 
 def test_a_file_of_this_format_gives_the_same_translation() -> None:
-    """The format has changed if this fails: give it another number."""
+    """If this fails, the format has changed: increase its revision."""
     file = Path(__file__).parents[1] / "models" / "tiny.safetensors"
     with safe_open(file, "pt") as tensors:
         assert json.loads(tensors.metadata()["vtrans"])["format"] == FORMAT

@@ -1,4 +1,4 @@
-"""The choice of kernels, and that every way computes the same: attention, and the products of oneDNN."""
+"""The choice of kernels, and the equality of their results: attention, and oneDNN's products."""
 
 import platform
 from pathlib import Path

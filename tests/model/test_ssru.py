@@ -11,7 +11,7 @@ D = 6
 
 
 def unit() -> SSRU:
-    """An SSRU in float64 whose bias is not at its start."""
+    """An SSRU in float64 with a nonzero bias."""
     torch.manual_seed(seed_of(3))
     ssru = SSRU(D).double()
     ssru.forget_bias.data.normal_()

@@ -1,4 +1,4 @@
-"""COMET: what its package is given and what becomes of the answer. The package here is a fake with its interface
+"""COMET: the inputs of its package, and the use of its results. The package here is a fake with the same interface
 (unbabel-comet 2.2.7); the real one needs older versions of numpy and transformers than the tests do."""
 
 import json

@@ -119,7 +119,7 @@ def test_an_exhaustive_beam_as_wide_as_the_space_equals_enumeration(kind: str, a
 
 @pytest.mark.parametrize("stop", ["count", "exhaustive"])
 def test_the_bound_is_the_best_that_a_live_row_can_reach(stop: str) -> None:
-    """With alpha = -1, "length", scores are sums times lengths: a live row does best by ending at once."""
+    """With alpha = -1 and "length", scores are sums times lengths: a live row scores best by ending immediately."""
     for chance, steps in [(0.9, 2), (0.4, 2), (0.32, 2), (0.31, 1)]:
         # (): log 0.1 * 1 = -2.303; (2,): at best log(chance) * 2, which 0.31 makes -2.342.
         table = scripted(3, {(): {2: chance, EOS: 0.1}})

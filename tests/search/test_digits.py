@@ -1,4 +1,4 @@
-"""Codes that a line does not have are not written."""
+"""Translations contain no codes or numbers that their line lacks."""
 
 import re
 from collections import Counter
@@ -66,8 +66,9 @@ WAYS: list[list[tuple[str, ...]]] = [
 
 
 def test_the_rule_forbids_other_numbers(vocab: Vocabulary) -> None:
-    """By definition: each run of digits is one of those given, no more often than it is given, and whole unless the
-    text ends in it. A mark joins only runs that follow each other. Digits after a letter belong to no number."""
+    """By definition: each run of digits is a given one, occurs no more often than given, and is complete unless the
+    text ends in it. A mark joins only runs that follow each other in a number. Digits after a letter belong to no
+    number."""
     vocab_bytes, numbers, counts = VocabularyBytes(vocab), seeded(5), Counter[tuple[bool, bool]]()
     subwords = [i for i in range(EOS_ID, len(vocab)) if not is_byte(vocab.text_of(i))]
     joined: set[tuple[str, ...]] = {runs for ways in WAYS for runs in ways if len(runs) == 2}

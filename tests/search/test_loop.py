@@ -1,4 +1,4 @@
-"""The loop of beam search and sampling: its table of histories, and that the batch never changes a result."""
+"""The loop of beam search and sampling: its table of histories, and results that never depend on the batch."""
 
 import math
 from typing import Any

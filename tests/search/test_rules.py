@@ -141,7 +141,7 @@ def test_a_constrained_beam_as_wide_as_the_space_equals_enumeration(name: str, a
 
 
 def test_a_rule_changes_the_best_tokens_as_it_changes_the_whole_vocabulary() -> None:
-    """With the best tokens and as many as the rules may forbid, the search finds the same as with all tokens."""
+    """Given the best tokens plus as many as the rules may forbid, the search finds the same as with all tokens."""
     V, best = 9, 3
     for seed in range(60):
         numbers, random_nV = seeded(seed), seeded_arrays(seed)

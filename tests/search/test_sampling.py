@@ -1,4 +1,4 @@
-"""Sampling: the distribution, the seeds, and what a sample does not depend on."""
+"""Sampling: the distribution, the seeds, and independence of the batch."""
 
 import math
 from collections import Counter

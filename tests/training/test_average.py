@@ -1,4 +1,4 @@
-"""Averages of checkpoints: plain means that count a tied matrix once. What cannot be averaged is refused."""
+"""Averages of checkpoints: plain means that count a tied matrix once. Models that cannot be averaged are refused."""
 
 import dataclasses
 import shutil

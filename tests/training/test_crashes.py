@@ -30,7 +30,7 @@ from vtrans.training.validation import Validation
 
 
 class Crash(BaseException):
-    """Stands for a power failure."""
+    """Simulates a power failure."""
 
 
 AVERAGED = (*EVERY_STEP, "train.ema=0.9")
@@ -81,7 +81,7 @@ class HalfWritten(Moments):
 
 
 def written(moment: Moment) -> int:
-    """The number of bytes of files under way."""
+    """The number of bytes of unfinished files."""
     return sum(len(raw or b"") for path, raw in moment.items() if is_temporary(path))
 
 
@@ -90,7 +90,7 @@ def is_temporary(path: Path) -> bool:
 
 
 def distinct(moments: list[Moment]) -> list[Moment]:
-    """One of the moments that differ only in a file under way: that with half of it, if there is one."""
+    """Chooses one of the moments that differ only in an unfinished file: the one with half of the file, if any."""
     groups = [
         list(group)
         for _, group in itertools.groupby(
@@ -101,7 +101,7 @@ def distinct(moments: list[Moment]) -> list[Moment]:
 
 
 def moments_of(folder: Path, *settings: str, data: DataFolder, **options: Any) -> list[Moment]:
-    """The moments of a training in this folder."""
+    """The moments of a training run in this folder."""
     with pytest.MonkeyPatch.context() as patch:
         moments = HalfWritten(patch, folder)
         tiny_train(data, folder, *settings, **options)
@@ -109,7 +109,7 @@ def moments_of(folder: Path, *settings: str, data: DataFolder, **options: Any) -
 
 
 def after_crash(moment: Moment, folder: Path) -> RunFolder:
-    """A run with what a crash has left."""
+    """A run after a crash."""
     restore(moment, folder)
     return RunFolder(folder)
 
@@ -187,7 +187,7 @@ def test_a_crash_of_a_fresh_start_never_leaves_half_of_the_old_run(tmp_path: Pat
 
 
 class FullDisk:
-    """Lets one of the operations that take space on a disk fail, the one of this number, and counts them."""
+    """Counts the operations that need disk space, and lets the one with this number fail."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, number: int = -1) -> None:
         self.number, self.count = number, 0

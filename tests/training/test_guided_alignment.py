@@ -48,7 +48,7 @@ def batch_of(rows: list[int], *, linked: bool = True) -> Batch:
 
 
 def by_hand(model: Transformer, rows: list[int]) -> float:
-    """The alignment loss, link by link, from the attention that the decoding side computes."""
+    """The alignment loss, link by link, from the attention computed for decoding."""
     batch = batch_of(rows)
     with torch.no_grad():
         attention_BTS = cross_attention(model, batch)[model.config.alignment_layer - 1][:, 0]
@@ -108,7 +108,7 @@ def test_alignments_are_read_from_the_head_that_was_guided() -> None:
 
 
 def error_rate(data: DataFolder, model: Transformer) -> float:
-    """The share of wrong and missing links, of given translations of the validation text."""
+    """The alignment error rate on the validation text."""
     wrong = whole = 0
     sides = [(data.src_vocab, [en for en, _ in VALID_PAIRS]), (data.tgt_vocab, [de for _, de in VALID_PAIRS])]
     encoded = [[vocab.encode(line) for line in texts] for vocab, texts in sides]

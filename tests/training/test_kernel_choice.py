@@ -1,4 +1,4 @@
-"""The kernels and the precision of a run: fixed, automatic or recorded, and the same again in every process."""
+"""The kernels and the precision of a run: fixed, automatic or recorded, and equal in all processes."""
 
 import dataclasses
 import sys
@@ -21,7 +21,7 @@ AUTO = ('train.kernels="auto"', 'train.attention="auto"')
 
 
 def test_two_fresh_processes_on_a_busy_machine_train_to_equal_bytes(tmp_path: Path, tiny_data: DataFolder) -> None:
-    """The matrices are near the sizes at which the libraries are equally fast."""
+    """The matrices have sizes at which the libraries are about equally fast."""
     settings = (*AUTO, 'train.precision="auto"', "model.d_model=64", "model.d_ff=96", "train.max_steps=3")
     runs = [RunFolder(tmp_path / name) for name in ("a", "b")]
     with process([sys.executable, "-c", "while True: sum(range(100_000))"]):

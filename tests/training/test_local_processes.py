@@ -1,4 +1,4 @@
-"""Training by several processes of one machine, which share memory."""
+"""Training with several processes on one machine, which share memory."""
 
 import functools
 import io
@@ -83,7 +83,7 @@ def test_a_run_resumes_with_another_number_of_processes(tmp_path: Path, tiny_dat
 
 
 def in_rank(monkeypatch: pytest.MonkeyPatch, rank: int, step: int, act: Callable[[], Any]) -> None:
-    """Has a rank do something before the update after a step."""
+    """Makes a rank do something before the update that follows a step."""
     update = Updates.update
 
     def acting(updates: Updates, group: Any) -> None:
@@ -128,7 +128,7 @@ def test_a_hanging_process_ends_the_run(tmp_path: Path, tiny_data: DataFolder, m
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A machine on which this process can be forked, with plenty of memory."""
+    """A machine with plenty of memory on which this process can be forked."""
     monkeypatch.setattr("threading.active_count", lambda: 1)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     for name in ("total_memory", "available_memory"):
@@ -164,7 +164,7 @@ def test_the_number_of_processes_follows_cores_batch_and_memory(
 
 @pytest.mark.usefixtures("machine")
 def test_free_memory_does_not_change_the_number_of_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise, two equal commands could train different bytes."""
+    """Otherwise, the same command could train different bytes."""
     warned = []
     for free in (2 * MEMORY, 1.9 * MEMORY, 0):
         monkeypatch.setattr("vtrans.training.machine.available_memory", lambda free=free: free)

@@ -1,4 +1,4 @@
-"""BPE-dropout and weighted corpora: what an epoch consists of."""
+"""BPE-dropout and weighted corpora: the pairs of an epoch."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from vtrans.training.average import average
 from vtrans.translate.loading import load
 
 
-def test_corpus_weights_decide_what_an_epoch_has(tmp_path: Path, two_corpora: DataFolder) -> None:
+def test_corpus_weights_decide_the_pairs_of_an_epoch(tmp_path: Path, two_corpora: DataFolder) -> None:
     settings = (*EVERY_STEP, "train.max_steps=24", "train.corpus_weights=3,0.25")
     run = tiny_train(two_corpora, tmp_path / "run", *settings)
     sentences = 3 * 40 + round((len(two_corpora.train) - 40) * 0.25)
@@ -83,7 +83,7 @@ def test_several_languages_train_with_a_temperature(tmp_path: Path) -> None:
 
 
 def _check_validation(data: DataFolder, run: RunFolder) -> None:
-    """Asserts that half of the validated pairs are of either language, and that each has scores of its own."""
+    """Asserts that half of the validated pairs belong to each language, and that each language has its own scores."""
     (record,) = [line for line in lines(run) if line["kind"] == "valid" and line["step"] == 24]
     files = (run.valid_src, run.valid_ref, run.translations(24))
     sources, references, found = (file.read_text(encoding="utf-8").split("\n")[:-1] for file in files)

@@ -100,7 +100,7 @@ def test_if_a_rank_dies_the_run_ends_and_fewer_ranks_resume_it(tmp_path: Path, t
 @pytest.mark.slow
 @pytest.mark.parametrize(("where", "hanging"), [("update", 1), ("validation", 0)])
 def test_only_a_rank_that_hangs_ends_the_run(tmp_path: Path, tiny_data: DataFolder, where: str, hanging: int) -> None:
-    """A slow machine needs more than the first limit, which is as short as it can be on an idle one."""
+    """A slow machine needs more than the first limit, which suits an idle machine."""
     told = []
     for limit in (2.4, 15.0, 90.0):
         noticed, said = _training_with_a_hang(tmp_path / f"{limit:g}", tiny_data, where, hanging, limit)
@@ -112,7 +112,7 @@ def test_only_a_rank_that_hangs_ends_the_run(tmp_path: Path, tiny_data: DataFold
 
 def _training_with_a_hang(folder: Path, data: DataFolder, where: str, hanging: int, limit: float) -> tuple[bool, str]:
     """Trains with a limit in seconds, which each part of the validation keeps and its five parts together exceed.
-    Returns whether nothing but the hang ended the training, and what the other rank said."""
+    Returns whether only the hang ended the training, and the other rank's output."""
     settings = (*SMOOTH, "train.max_steps=10", "train.checkpoint_every=5", f"train.rank_timeout={limit / 60}")
     folder.mkdir()
     run = RunFolder(folder / "two")

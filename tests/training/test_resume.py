@@ -1,4 +1,4 @@
-"""Runs that are stopped: by which signals, and that a resumed run ends with the bytes of one that was not stopped."""
+"""Stopping runs by signals, and resuming them bit-exactly."""
 
 import os
 import random
@@ -205,7 +205,7 @@ def test_sighup_stops_a_run_except_under_nohup(tmp_path: Path, tiny_data: DataFo
 
 
 class Signalled(Validation):
-    """A validation that gets a signal at the n-th time that it asks whether it is cancelled after step 14."""
+    """A validation after step 14 that gets a signal at its n-th check for cancellation."""
 
     def __init__(self, validation: Validation, nth: int) -> None:
         self.__dict__.update(vars(validation))

@@ -1,4 +1,4 @@
-"""The run folder: one process trains in it, nothing is written before all is checked, and whose recipe.toml it is."""
+"""The run folder: one process trains in it, all checks precede writing, and a user's recipe.toml is never replaced."""
 
 import errno
 import re

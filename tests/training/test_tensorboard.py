@@ -1,4 +1,4 @@
-"""TensorBoard shows the values of metrics.jsonl, also for a run that was cut back or resumed."""
+"""TensorBoard shows the values of metrics.jsonl, even after truncation or resuming."""
 
 import importlib
 import json
@@ -21,7 +21,7 @@ Point = tuple[str, float, int]
 
 
 class Writer:
-    """Keeps what SummaryWriter is told, in a file by its folder."""
+    """A fake SummaryWriter that records its calls in a file in its folder."""
 
     def __init__(self, folder: str, purge_step: int) -> None:
         assert purge_step == 0

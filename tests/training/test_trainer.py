@@ -1,4 +1,4 @@
-"""A whole training: its log, its metrics, what it learns, and a dry run, which estimates and writes nothing."""
+"""Training from start to end: log, metrics and learning; and dry runs, which estimate and write nothing."""
 
 import math
 import re

@@ -1,4 +1,4 @@
-"""Updates: their gradients, their sums, skipped ones and the moving average of the weights."""
+"""Updates: gradients, sums, skipped updates, and the moving average of the weights."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +18,7 @@ from vtrans.training.updates import NON_FINITE_LIMIT, Updates
 
 
 def double_updates(data: DataFolder, run: Path, *overrides: str) -> Updates:
-    """Updates in float64 by plain gradient descent, which shows the gradient itself."""
+    """Updates in float64 by plain gradient descent, which exposes the gradient."""
     ready = set_up_run(data, run, "model.dropout=0.0", *overrides)
     ready.learner.model.double()
     ready.learner.optimizer = torch.optim.SGD(ready.learner.model.parameters(), lr=1.0, fused=True)
@@ -59,7 +59,7 @@ def test_accumulated_batches_give_the_update_of_one_large_batch(tmp_path: Path, 
 
 
 class Diverging(torch.nn.Module):
-    """An objective whose loss is NaN when the test says so."""
+    """An objective whose loss is NaN on request."""
 
     def __init__(self, objective: torch.nn.Module, diverges: Callable[[], bool]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Validation, the ranking of checkpoints by it, and which checkpoints are kept."""
+"""Validation, ranking checkpoints, and keeping checkpoints."""
 
 import dataclasses
 import math
@@ -130,7 +130,7 @@ def test_scores_of_different_searches_are_not_compared(
 
 
 class Scripted(Validation):
-    """A validation whose figures the test gives for each step."""
+    """A validation with scores given by the test for each step."""
 
     def __init__(self, figures: Callable[[int], dict[str, float]]) -> None:
         self.figures = figures
@@ -178,7 +178,7 @@ def test_patience_ends_a_run_also_after_a_resume(tmp_path: Path, tiny_data: Data
 
 
 def spoil(trainer: Trainer, step: int, value: float) -> None:
-    """Gives the embeddings this value during the validation after `step`."""
+    """Sets the embeddings to this value during the validation after `step`."""
     measure, weight = trainer.validation.measure, trainer.learner.model.src_embedding.weight
 
     def spoilt(at: int, *how: Any) -> dict[str, Any] | None:
@@ -231,7 +231,7 @@ def test_weights_that_are_not_finite_never_replace_a_checkpoint(tmp_path: Path, 
     ("code", "first", "metric", "tokenizer"), [("ja", "\u3042", "chrf", "char"), ("zh", "\u4e00", "bleu", "zh")]
 )
 def test_the_metric_fits_the_language(tmp_path: Path, code: str, first: str, metric: str, tokenizer: str) -> None:
-    """Words become characters without blanks, for which the tokenizer 13a gives 0 whatever the model says."""
+    """Words become characters without blanks, for which BLEU with the tokenizer 13a is always 0."""
     words = sorted({word for _, tgt in tiny_pairs() for word in tgt.split()})
     characters = {word: chr(ord(first) + place) for place, word in enumerate(words)}
     pairs = [(src, "".join(characters[word] for word in tgt.split())) for src, tgt in tiny_pairs()]

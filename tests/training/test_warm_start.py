@@ -1,5 +1,5 @@
-"""A new run that begins with the weights of a model: which rows it copies under each form of tying. The run
-resumes without that model."""
+"""Starting a run from another model: which rows are copied under each form of tying, and resuming without that
+model."""
 
 import dataclasses
 import json
@@ -29,13 +29,13 @@ from vtrans.training.warm_start import warm_start
 
 @pytest.fixture(scope="module")
 def other_data(tmp_path_factory: pytest.TempPathFactory) -> DataFolder:
-    """Another corpus, with a vocabulary of its own that shares a part of its subwords."""
+    """Another corpus, whose vocabulary has some subwords in common with the first."""
     pairs = [(f"{en} Colourless green ideas sleep.", f"{de} Farblose Ideen schlafen.") for en, de in tiny_pairs()]
     return make_data(tmp_path_factory.mktemp("other"), train=pairs[:100])
 
 
 def begin(data: DataFolder, run: Path, model: Path, *overrides: str, fresh: bool = False) -> str:
-    """Trains with --init-from; what was said."""
+    """Trains with --init-from. Returns the messages."""
     return heard(data, run, *TINY, *overrides, init_from=model, fresh=fresh)
 
 
@@ -75,7 +75,7 @@ def test_each_tensor_with_a_row_per_subword_is_matched_by_subword(
 
 
 def rows_of(model: Transformer, role: str, data: DataFolder) -> dict[str, torch.Tensor]:
-    """The row of each subword in a matrix."""
+    """The matrix row of each subword."""
     vocabulary = data.src_vocab if role == "src_embedding" else data.tgt_vocab
     return {vocabulary.piece(i): row for i, row in enumerate(getattr(model, role).weight)}
 

@@ -1,4 +1,4 @@
-"""The files beside a model: a glossary and usual spellings."""
+"""The files next to a model: a glossary and usual spellings."""
 
 import shutil
 from pathlib import Path
@@ -55,7 +55,7 @@ def translated(line: str, **options: object) -> str:
     return made.translate_window([Line(1, line)], TranslateOptions(**options))[0][0].text  # type: ignore[arg-type]
 
 
-def test_a_glossary_beside_the_model_is_used_unless_the_text_is_raw() -> None:
+def test_the_models_glossary_is_used_unless_the_text_is_raw() -> None:
     assert translated("a dog") == "ein Hund a dog"
     assert translated("a dog", raw=True) == "ein a dog"
     assert translated("a dog", glossary=Glossary((pair_of("dog", "HUND"),))) == "ein HUND a dog"
@@ -63,7 +63,7 @@ def test_a_glossary_beside_the_model_is_used_unless_the_text_is_raw() -> None:
     assert WORDS.encode("Hund")
 
 
-def test_the_files_are_found_beside_the_model(tmp_path: Path) -> None:
+def test_glossary_and_spellings_are_found_next_to_the_model(tmp_path: Path) -> None:
     model = Path(shutil.copy(choose_model(Path("en-de")).file, tmp_path))
     assert Beside.of(model) == Beside()
     (tmp_path / "glossary.tsv").write_text("dog\tKöter\n", encoding="utf-8")

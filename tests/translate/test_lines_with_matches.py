@@ -1,4 +1,4 @@
-"""Fuzzy matches beside lines: where the model sees them, and that nothing else changes."""
+"""Lines with fuzzy matches: where the model sees the match, and that nothing else changes."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -59,8 +59,8 @@ def test_a_match_that_is_too_long_with_its_line_is_left_out() -> None:
 
 
 @pytest.mark.parametrize(("match", "recased"), [("EIN HUND", False), ("ein Hund", True)])
-def test_a_line_keeps_its_capitals_beside_a_match_in_capitals(match: str, recased: bool) -> None:
-    """The model has learned to correct such a match."""
+def test_a_line_keeps_its_capitals_if_its_match_is_in_capitals(match: str, recased: bool) -> None:
+    """The model has learned to edit such a match."""
     vocab = vocabulary()
     line = passed("A DOG RUNS", Recase(vocab, vocab, Languages("", "")), match=(match, 0.75))
     assert undone(line, "ein Hund").text == ("EIN HUND" if recased else "ein Hund")

@@ -1,4 +1,4 @@
-"""Minimum Bayes risk decoding: the utilities are sacrebleu's, and the choice is that of the definition."""
+"""Minimum Bayes risk decoding: utilities equal sacrebleu, and the choice equals the definition."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -89,7 +89,7 @@ LINES = ["a dog runs", "", "the cat sleeps in the park", "ein Hund läuft", "dog
 
 
 def check(found: list[list[Translation]], candidates: list[list[Translation]], metric: str, n: int) -> None:
-    """Asserts that the first lines, which are translated in one piece, have the n best of their candidates."""
+    """Asserts that the first lines, which have one piece each, get the n best of their candidates."""
     for best, others in list(zip(found, candidates, strict=True))[:4]:
         expected = brute_force([t.text for t in others if t.score > -np.inf], metric) if others[0].tokens else {}
         kept = [t for t in best if t.score > -np.inf]

@@ -1,4 +1,4 @@
-"""Searching a line again: what is a loop, which result is kept, and that nothing else changes."""
+"""Searching a line again: the definition of loops, the result that is kept, and that nothing else changes."""
 
 from collections.abc import Sequence
 

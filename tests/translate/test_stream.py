@@ -30,7 +30,7 @@ from vtrans.translate.translator import Translator
 
 
 class Flushed(io.BytesIO):
-    """Remembers what it held when it was flushed."""
+    """A stream that records its content at each flush."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ def streamed(
     prefixes: Iterable[str] | None = None,
     translating: Translator | None = None,
 ) -> tuple[bytes, Counts, list[str]]:
-    """Returns what is written, the counts without the time, and the warnings."""
+    """Returns the output, the counts without the time, and the warnings."""
     ours = translating or translator(max_source=12)
     ours.console = heard = Heard()
     out, sizes = io.BytesIO(), list[int]()
@@ -107,7 +107,7 @@ FORMS = {
 def test_any_number_of_processes_translates_like_one(
     name: str, begun: bool, processes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In float64, so that other batches change nothing. Some lines are blank, some are cut, some searched again."""
+    """In float64, so that batches do not matter. Some lines are blank, some are cut, some are searched again."""
     monkeypatch.setattr("vtrans.translate.stream.WINDOW_COST", 500)  # about ten lines
     lines = [*sentences(37), "a dog " * 20, "", "   ", *sentences(11, seed=2), "the park " * 30]
     prefixes = [word if line.strip() else "" for word, line in zip(itertools.cycle(WORDS), lines, strict=False)]
@@ -258,7 +258,7 @@ def test_closing_the_output_ends_the_command_and_its_copies(
 @pytest.mark.slow
 @linux
 def test_memory_stays_flat_over_many_lines() -> None:
-    """That of the process which reads and writes, and that of the two which translate."""
+    """Measures the process that reads and writes, and the two that translate."""
     soak = str(Path(__file__).parents[1] / "bench" / "soak.py")
     words = [soak, "--lines", "15000", "--processes", "2"]
     with start_python(words, ENVIRONMENT, stdout=subprocess.PIPE) as process:

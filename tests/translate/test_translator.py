@@ -1,4 +1,4 @@
-"""Translators: the laws of the search with real networks, its end, its threads, and one line out for every line in."""
+"""Translators: the laws of the search with real networks, abandoning it, threads, and one line out per line in."""
 
 import dataclasses
 import io
@@ -210,7 +210,7 @@ KINDS = {
 
 
 class Abandoned:
-    """Becomes true after some steps, which it counts."""
+    """Counts its calls, and becomes true after some."""
 
     def __init__(self, last: int | None = None) -> None:
         self.last, self.steps = last, 0

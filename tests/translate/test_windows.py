@@ -1,4 +1,4 @@
-"""Windows of lines: bounded, in order, and without long waiting."""
+"""Windows of lines: bounded, in order, and handed out promptly."""
 
 import threading
 import time

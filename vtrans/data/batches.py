@@ -99,7 +99,7 @@ class Batch:
 class Mixture:
     """Chooses the pairs of each epoch from a store of several corpora: each pair of a corpus occurs `weight` times.
 
-    For the fractional part of a weight, a random part of the corpus is added, chosen anew in each epoch. Without
+    For the fractional part of a weight, a random part of the corpus is added, chosen again in each epoch. Without
     weights, an epoch has every pair once.
     """
 

@@ -88,7 +88,7 @@ class DynamicBeamAllocation(Beam):
         return automaton, automaton.state_of(tuple(map(int, self.history.path(b, k)[0])))
 
     def candidates(self, blocks: Iterable[LogprobBlock], live_r: Ints) -> tuple[Logprobs, Ints]:
-        """As in Beam; rows with fewer candidates are padded with -inf."""
+        """Like `Beam.candidates`; rows with fewer candidates are padded with -inf."""
         rows, found = iter(live_r.tolist()), list[tuple[list[float], list[int]]]()
         for block in blocks:
             assert not isinstance(block, Best)

@@ -18,7 +18,7 @@ import numpy as np
 from vtrans.search.decoder import Best, LogprobBlock, Logprobs, bad_logprobs
 from vtrans.search.history import Floats, Ints
 
-# A log-probability below those of all possible tokens.
+# Lower than the log-probability of any possible token.
 LOWEST = -1e38
 # Columns per group. The best m tokens of a row are at least as large as the m-th largest of its group maxima.
 GROUPED = 64

@@ -108,8 +108,8 @@ def choose_kernels(job: Job, saved: Progress | None) -> None:
 
 
 def precision_of(device: torch.device, ranks: Ranks, saved: Progress | None) -> str:
-    """Returns the precision for `auto`: that of the run so far if it used this type of device, else the best for rank
-    0's device."""
+    """Returns the precision for `auto`: the run's precision so far if it used this type of device, else the best for
+    rank 0's device."""
     before = saved.recipe["train"]["precision"] if saved is not None and _trained_on(device, saved) else None
     return ranks.all_texts(before or automatic_precision(device))[0]
 

@@ -264,7 +264,7 @@ def recipe_to_write(run: RunFolder, before: Values, recipe: Recipe) -> bytes | N
 
 
 def check_data(data: DataFolder, recipe: Recipe) -> None:
-    """Raises InputError if the recipe cannot be trained on this data. Writes nothing."""
+    """Raises InputError or RecipeError if the recipe cannot be trained on this data. Writes nothing."""
     for store, what in ((data.train, "training"), (data.valid, "validation")):
         if not len(store):
             raise InputError(f"{data.path} has no {what} pairs; prepare it again with {what} text.")

@@ -50,7 +50,7 @@ from vtrans.training.warm_start import refuse_another, warm_start
 
 @dataclass(frozen=True)
 class TrainOptions:
-    """Options of training besides the data folder and the run folder."""
+    """Training options, except the data folder and the run folder."""
 
     recipe: str | None = None
     """The name of a recipe or a TOML file; None: the run's own recipe, else the default."""

@@ -38,7 +38,8 @@ class WarmStart:
 
 
 def warm_start(model: Transformer, src_vocab: Vocabulary, tgt_vocab: Vocabulary, path: Path) -> WarmStart:
-    """Copies the weights of a model file into `model`. Raises InputError if their architectures differ.
+    """Copies the weights of a model file into `model`. Raises InputError if the architectures differ; FileError if the
+    file is damaged or removed.
 
     Embeddings and the projection's bias are matched by subword: a row is copied if both vocabularies have its subword;
     otherwise it keeps its initial value. A weight that is tied in `model` but not in the file takes each row from the

@@ -66,10 +66,10 @@ def load(
     `code` is the Python file that defines a user-defined network (`model.network` in the recipe). Such a model needs
     it. The file is executed, and the torch engine runs the model.
 
-    `rules` and `steps` are classes of one's own, or their names, such as "mine.py:NotAfter": rules of the search, and
-    steps that each line passes first. Their files are run.
+    `rules` and `steps` are user-defined classes, or names of them such as "mine.py:NotAfter": rules of the search, and
+    steps that each line passes first. Their files are executed.
 
-    `glossary.tsv` and `spellings.tsv` beside the (first) model file are used.
+    `glossary.tsv` and `spellings.tsv` next to the (first) model file are used.
 
     Raises FileError if a path is not a model, and InputError for an invalid setting.
     """

@@ -33,7 +33,7 @@ def extended(folder: Path, pairs: Pairs, *old: Vocabulary, **values: object) -> 
 
 
 def check(new: Vocabulary, old: Vocabulary, lines: list[str], others: list[str]) -> None:
-    """`lines` have the same subwords as before, `others` none that is unknown or a byte."""
+    """Asserts that `lines` have the same subwords as before, and `others` have no unknown or byte subwords."""
     assert [[*map(new.piece, new.encode(line))] for line in lines] == [
         [*map(old.piece, old.encode(line))] for line in lines
     ]

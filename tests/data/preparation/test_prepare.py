@@ -135,7 +135,7 @@ def test_validation_pairs_in_the_training_text_are_reported(tmp_path: Path) -> N
 
 
 def test_memory_does_not_grow_with_the_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The memory of Python and numpy. `sample` bounds that of SentencePiece."""
+    """Measures the memory of Python and NumPy; `sample` bounds SentencePiece's."""
     monkeypatch.setattr(vtrans.data.preparation.prepare, "_BATCH_PAIRS", 64)
     monkeypatch.setattr(vtrans.data.preparation.parallel_text, "_HASHED_BYTES", 1 << 12)
     monkeypatch.setattr(vtrans.data.preparation.store_writer, "_COPIED_BYTES", 1 << 12)

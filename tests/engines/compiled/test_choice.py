@@ -1,4 +1,4 @@
-"""The engine that runs a model: compiled code by default, and torch where there is none."""
+"""The choice of engine: compiled code by default, otherwise torch."""
 
 import io
 from pathlib import Path

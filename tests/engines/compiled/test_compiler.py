@@ -27,7 +27,7 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def answer(source: Path) -> tuple[int, str]:
-    """Returns what the code's function returns, and what the user reads."""
+    """Returns the result of the code's function, and the messages to the user."""
     heard = io.StringIO()
     result = compiled_library([source], Console(stream=heard)).answer()
     return result, heard.getvalue()
@@ -112,7 +112,7 @@ def test_systems_without_users_are_refused(source: Path, monkeypatch: pytest.Mon
 
 
 def test_the_library_of_another_user_is_not_loaded(source: Path) -> None:
-    """It may have been put there while the folder was open to others."""
+    """Another user may have put it there while the folder was open to others."""
     answer(source)
     [kept] = cache_folder().iterdir()
     theirs = kept.stat().st_ino

@@ -89,7 +89,7 @@ def test_a_product_has_rounded_operands_and_exact_sums(
 
 def check_histories(library: ctypes.CDLL, config: ModelConfig, width: int) -> None:
     """Rows change parents and die, sentences end, others take their places, the batch grows and shrinks: each live row
-    still equals its full forward pass, and its best tokens are those of the pass, in order."""
+    still equals its full forward pass, and has the same best tokens in the same order."""
     model, numbers = make(config).float(), seeded(3)
     decoder = CompiledDecoder(arrays_of(model), library)
     batch: list[list[int] | None] = list(sequences(6, 20, 9))  # the sources; None: an empty place
@@ -129,7 +129,7 @@ def check_histories(library: ctypes.CDLL, config: ModelConfig, width: int) -> No
 
 @pytest.mark.parametrize("config", [SMALL, SEQUENCES[-1], VARIANTS[-3]])
 def test_threads_change_no_bit(library: ctypes.CDLL, config: ModelConfig) -> None:
-    """They divide the sentences, and a row's sums do not depend on the rows that are computed with it."""
+    """Threads divide the sentences, and a row's sums do not depend on the rows computed with it."""
     decoder = CompiledDecoder(arrays_of(make(config).float()), library)
     sources, numbers = sequences(*[3 + n % 11 for n in range(37)]), seeded(5)
     tokens = [np.array([[numbers.randrange(4, V) for _ in range(3)] for _ in sources]) for _ in range(6)]
@@ -154,7 +154,7 @@ def test_threads_change_no_bit(library: ctypes.CDLL, config: ModelConfig) -> Non
 
 
 def test_narrow_integers_are_widened(library: ctypes.CDLL) -> None:
-    """NumPy 1 makes arrays of 32 bits on Windows, and the compiled code reads 64."""
+    """NumPy 1 makes 32-bit arrays on Windows, but the compiled code reads 64-bit integers."""
     decoder, live, results = CompiledDecoder(arrays_of(make(SMALL).float()), library), np.arange(4), []
     for dtype in (np.int64, np.int32):
         state, steps = decoder.start(sequences(4, 7), 2), []

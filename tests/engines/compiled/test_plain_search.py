@@ -1,5 +1,5 @@
-"""The plain search in compiled code finds what the search in Python finds, token by token and bit by bit: both read the
-same log-probabilities, so that there are no near-ties."""
+"""The compiled plain search equals the search in Python, token by token and bit by bit: both read the same
+log-probabilities, so there are no near-ties."""
 
 import ctypes
 import dataclasses

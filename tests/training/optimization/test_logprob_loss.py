@@ -23,7 +23,7 @@ class Smoothed(LogprobLoss):
 
 
 class FocalWithEntropy(LogprobLoss):
-    """It notes how many positions it sees at a time."""
+    """A loss that records how many positions it gets at a time."""
 
     def losses(self, logprobs_NV: Tensor, targets_N: Tensor) -> Tensor:
         self.most = max(getattr(self, "most", 0), len(targets_N))
@@ -86,6 +86,6 @@ class Mean(Smoothed):
 
 
 def test_a_mean_loss_is_refused() -> None:
-    """Its sum over chunks would be the loss of a few positions."""
+    """A mean over a chunk would count only a few positions when summed over chunks."""
     with pytest.raises(InputError, match=r"Mean\.losses must return the loss of each position.*got \[\]\.$"):
         measured(Mean(make(SMALL), 0.1))

@@ -37,7 +37,7 @@ def example(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor]
 
 @pytest.fixture(params=[1 << 20, 3 * V], ids=["one block", "blocks of up to three rows"])
 def blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has the softmax of a chunk computed at once, or of few rows at a time."""
+    """Computes the softmax of a chunk at once, or of a few rows at a time."""
     monkeypatch.setattr(loss_module, "CHUNK_LOGITS", request.param)
 
 
@@ -75,7 +75,7 @@ def test_agreement_adds_the_mean_divergence_to_the_mean_of_two_passes(chunk: int
 
 
 class Largest(TorchDispatchMode):
-    """The most elements of any result."""
+    """The maximum number of elements of any result."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch's own

@@ -75,7 +75,7 @@ def test_codes_keep_their_marks() -> None:
         ("the fox iPhone x_y", []),  # the pair changes identifiers
     ],
 )
-def test_a_pair_copies_what_its_training_text_copies(line: str, copied: list[str]) -> None:
+def test_text_is_copied_as_in_the_training_text(line: str, copied: list[str]) -> None:
     vocab = vocabulary_of("the Quick fox runs. Z o l t a n P h e x y _ i")
     words, whole = CopiedText(vocab, vocab, COPIES), (0, len(line))
     assert [line[begin:end] for begin, end in words.added_to([], line, whole)] == copied

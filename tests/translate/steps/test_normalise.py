@@ -1,4 +1,4 @@
-"""Lines are read as the text that models learn from."""
+"""Lines are normalised to the form of the training text."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -40,7 +40,7 @@ def test_lines_are_normalised_for_the_model(text: str, seen: str) -> None:
     ("unknown", "seen"), [("", TEXT), ("\u201c", 'run "git log\u201d now'), ("\u201c\u201d", 'run "git log" now')]
 )
 @pytest.mark.parametrize("tag", ["", ">>de<< "])  # a line that names its language is for the model as it is
-def test_other_vocabularies_need_simpler_forms_of_what_they_lack(unknown: str, seen: str, tag: str) -> None:
+def test_characters_that_a_vocabulary_lacks_get_simpler_forms(unknown: str, seen: str, tag: str) -> None:
     vocab: Any = SimpleNamespace(
         as_source=str,
         unknown=lambda text: set(unknown) & set(text),
@@ -50,7 +50,7 @@ def test_other_vocabularies_need_simpler_forms_of_what_they_lack(unknown: str, s
     assert passed(TEXT, Normalise(vocab, {}, raw=True)).model_input == TEXT
 
 
-def test_links_count_characters_that_stand_for_several() -> None:
+def test_links_survive_characters_that_become_several() -> None:
     line = passed("\uff76\uff9e\u3060 \u200b \u337f\u3060", Normalise(VOCAB, {}))
     assert words_in(line.model_input) == [*("\u30ab\u3099", "\u3060"), *"\u682a\u5f0f\u4f1a\u793e\u3060"]
     links = tuple((i, i) for i in range(7))
@@ -65,7 +65,7 @@ def test_links_count_the_words_that_the_model_does_not_see() -> None:
 
 
 @pytest.mark.parametrize("vocab", [VOCAB, OTHER], ids=["nfc", "nmt_nfkc"])
-def test_a_control_character_beside_a_blank_and_a_copied_symbol(vocab: Vocabulary) -> None:
+def test_a_control_character_between_a_blank_and_a_copied_symbol(vocab: Vocabulary) -> None:
     for text in ("\u00ad\t\U0001f98a", "a\u00ad\x00\t\u00ad", "a\x0b\x0cdog"):
         line = passed(text, Normalise(vocab, {}))
         words = len(line.model_input.split())

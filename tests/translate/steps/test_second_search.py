@@ -1,4 +1,4 @@
-"""Pieces whose translations have problems are searched again, once, with everything that they need."""
+"""Pieces whose translations have problems are searched once more, with all constraints that they need."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -55,7 +55,7 @@ def vocab() -> Vocabulary:
 
 
 class Twice:
-    """Searches twice, and finds the text and the score that `answer` gives, or the next of several."""
+    """Searches twice; the results are the texts and scores of `answer`, in order."""
 
     def __init__(
         self,

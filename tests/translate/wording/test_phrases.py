@@ -1,4 +1,4 @@
-"""Phrases that translations must contain or avoid: the search equals enumeration, and its translations obey."""
+"""Phrases that translations must contain or avoid: the search equals enumeration and obeys the constraints."""
 
 import itertools
 import math
@@ -187,7 +187,7 @@ def test_a_phrase_that_cannot_be_written_is_refused() -> None:
 
 
 def test_a_subword_is_impossible_if_it_would_complete_a_phrase() -> None:
-    """Against the definition: the text after the subword is searched for the phrase."""
+    """Compares with the definition, which searches for the phrase in the text including the subword."""
     vocab = vocabulary()
     vocab_bytes = VocabularyBytes(vocab)
     numbers = seeded(1)

@@ -1,4 +1,4 @@
-"""Glossaries and protected text: where terms occur, and that protected text is copied byte for byte."""
+"""Glossaries and protected text: finding terms, and copying protected text byte for byte."""
 
 import random
 import time

@@ -1,4 +1,4 @@
-"""Characters that the vocabulary cannot write, and what stays around a sentence."""
+"""Characters that the vocabulary lacks, and symbols around a sentence."""
 
 import time
 
@@ -62,7 +62,7 @@ def test_text_that_the_vocabulary_lacks_is_copied(line: str, copied: list[str]) 
 
 
 @pytest.mark.parametrize("line", ["他跑了{}的路", "犬が{}を{}。", "เขาวิ่ง{}วัน", "он бежал {} раз"])
-def test_an_address_ends_beside_characters_of_scripts_without_spaces(line: str) -> None:
+def test_an_address_ends_at_characters_of_scripts_without_spaces(line: str) -> None:
     vocab = vocabulary_of(line.replace("{}", " 5 6 a b "))
     text, found = line.format(*["5/6", "a@b"][: line.count("{}")]), CopiedText(vocab, vocab)
     spans = found.added_to([], text, (0, len(text)))

@@ -27,7 +27,8 @@ def with_added(
     vocabularies: tuple[Vocabulary, Vocabulary], split: Split, options: PrepareOptions, console: Console
 ) -> tuple[Vocabulary, Vocabulary]:
     """Returns the vocabularies with up to `options.vocab_add` more subwords, learned from the training pairs, and with
-    any missing tags of the options. A vocabulary shared by both sides stays one object."""
+    any missing tags of the options. A vocabulary shared by both sides stays one object. Raises InputError for a
+    vocabulary without a SentencePiece model."""
     src, tgt = vocabularies
     sides = [("both", src)] if src is tgt else [("src", src), ("tgt", tgt)]
     assert options.vocab_add is not None

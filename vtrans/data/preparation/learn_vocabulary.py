@@ -67,7 +67,8 @@ def learn_vocabularies(split: Split, options: PrepareOptions, console: Console) 
 
 
 def given_vocabularies(options: PrepareOptions) -> tuple[Vocabulary, Vocabulary]:
-    """Returns `options.vocabularies`, the same object if they are equal."""
+    """Returns `options.vocabularies`, the same object if they are equal. Raises InputError if the source vocabulary
+    lacks a tag."""
     src, tgt = map(Vocabulary, options.vocabularies)
     for tag in options.tags:
         if tag not in src.tags and not options.vocab_add:
@@ -106,7 +107,7 @@ def learn(
 
     A `size` of None means DEFAULT_VOCAB_SIZE or the nearest possible size. Other settings come from `options`. Each
     symbol of `options` and each of `tags` gets a piece, whether or not it occurs. Equal input gives equal bytes. Errors
-    call the text `name`. Raises SizeError if the text does not allow `size`.
+    call the text `name`. Raises SizeError if the text does not allow `size`, InputError if it allows no vocabulary.
     """
     assert not isinstance(sentences, Iterator), "learning may read the sentences twice"
     settings = {

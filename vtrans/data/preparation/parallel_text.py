@@ -126,7 +126,8 @@ class Corpus:
             raise InputError("an input file changed while being read; run the command again.")
 
     def hashed(self, console: Console) -> list[dict[str, Any]]:
-        """Returns the name, size and SHA-256 of each file, one entry per pair of files."""
+        """Returns the name, size and SHA-256 of each file, one entry per pair of files. Raises FileError for an
+        unreadable file."""
         facts = []
         with console.progress("reading the files", sum(path.stat().st_size for path in self._paths), "bytes") as bar:
             for path in self._paths:
@@ -259,7 +260,8 @@ class HeldOut:
             self.pairs_of[key] = 1
 
     def chosen(self, pairs: int) -> dict[int, int]:
-        """Returns the hash and number of pairs of each sentence held out, at most HELD_OUT_SHARE of all `pairs`."""
+        """Returns the hash and number of pairs of each sentence held out, at most HELD_OUT_SHARE of all `pairs`. Raises
+        InputError if there is only one sentence."""
         result: dict[int, int] = {}
         left = int(pairs * HELD_OUT_SHARE)
         for key in sorted(self.pairs_of):

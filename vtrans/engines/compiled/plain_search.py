@@ -1,7 +1,7 @@
 """The plain search in compiled code: beam search with one model, without phrases or groups. Its only rules forbid some
 tokens or determine the first tokens of all sentences.
 
-Its results equal those of search/beam.py, which defines the search.
+It gives the same results as search/beam.py, which defines the search.
 
 Legend: B places of sentences in the batch, T tokens.
 """

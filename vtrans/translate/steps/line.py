@@ -41,7 +41,7 @@ class Counts:
     unfinished: int = 0  # lines whose best translation reached its length limit
     looping: int = 0  # lines whose best translation, or a piece of it, is finished and loops
     retried: int = 0  # lines with a piece that was searched again
-    numbers: int = 0  # lines whose numbers differ from those of the best translation
+    numbers: int = 0  # lines whose best translation has different numbers
     unmet: int = 0  # lines whose best translation violates its constraints
     doubtful: int = 0  # lines whose best translation is left blank for low confidence
     missing: int = 0  # n-best places without a hypothesis
