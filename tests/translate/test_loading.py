@@ -19,7 +19,7 @@ def test_load_takes_a_run_and_overrides_by_name(tiny_run: RunFolder) -> None:
         vtrans.load(tiny_run.path, baem=3)
     with pytest.raises(RecipeError, match=r"search\.beam"):
         vtrans.load(tiny_run.path, beam=0)
-    with pytest.raises(InputError, match="there is no model"):
+    with pytest.raises(InputError, match="no model was given"):
         load([])
     with pytest.raises(FileError, match="nowhere"):
         load("nowhere")
