@@ -40,7 +40,7 @@ class Key:
     choices: Mapping[str, str] | None = None
     """The allowed values, each with its meaning, which may be empty. None: any line."""
     may_be_own: bool = False
-    """Whether the value may also name a class in a file of the user's, instead of one of `choices`."""
+    """Whether the value may also name a user-defined class in a file, instead of one of `choices`."""
     item: type = str
     """The type of an item of a list: str, Path or float."""
     idle_if: Mapping[str, Callable[[Any], bool]] = field(default_factory=dict)

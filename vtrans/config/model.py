@@ -143,7 +143,7 @@ class ModelConfig:
 
     @property
     def is_own(self) -> bool:
-        """Whether the network is a class of the user's, whose weights only it knows."""
+        """Whether the network is a user-defined class, which alone knows its weights."""
         return self.network != ModelConfig.network
 
     @property

@@ -97,10 +97,11 @@ Change = Callable[[WordPair, Following, random.Random], WordPair | None]
 
 
 class PairNoise:
-    """A Change of one's own, whose subclass defines `__call__`. It is made instead of those of `changes_for`."""
+    """The base class of user-defined noise, which defines `__call__` and replaces the changes of `changes_for`."""
 
     def __call__(self, pair: WordPair, following: Following, numbers: random.Random) -> WordPair | None:
-        """Returns a pair changed, or None. Every choice must come from `numbers`, so that a run can be repeated."""
+        """Returns a changed pair, or None. Every random choice must come from `numbers`, so that runs can be
+        repeated."""
         raise NotImplementedError
 
 

@@ -1,7 +1,7 @@
 """Log-probabilities of existing translations (forced decoding): one forward pass per batch of pairs, in which every
 position predicts its subword from the preceding ones.
 
-Legend: B pairs, S source length with EOS, T target length, N target positions that are not padding, n those of a
+Legend: B pairs, S source length with EOS, T target length, N target positions that are not padding, n positions of a
 block, V vocabulary.
 """
 

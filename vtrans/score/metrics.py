@@ -29,10 +29,10 @@ from vtrans.text.languages import UNSPACED, base
 from vtrans.text.values import compare as compare_numbers
 
 Systems = Mapping[str, Mapping[str, Sequence[str]]]
-"""Translations of one text, by the name of the system and the name of a file, which is that of one seed."""
+"""Translations of one text by system name and file name; each file is from one seed."""
 MetricName = Literal["bleu", "chrf", "chrf++", "ter"]
 MetricOf: TypeAlias = "str | type[CorpusMetric]"
-"""One of METRICS, or a class of one's own, or its name, such as "mine.py:Accuracy"."""
+"""One of METRICS, a user-defined class, or the name of one, such as "mine.py:Accuracy"."""
 METRICS: tuple[MetricName, ...] = ("bleu", "chrf", "chrf++", "ter")
 DEFAULT_METRICS: tuple[MetricName, ...] = ("bleu", "chrf")
 
@@ -51,15 +51,15 @@ SAMPLED = 1000  # lines read to find the script of a text
 
 
 class CorpusMetric(Metric):
-    """A metric of one's own, whose subclass defines `statistics` and `value`. Its signature has the digest of its file.
-    As `train.best_metric`, it must be higher for better translations."""
+    """The base class of user-defined metrics, which define `statistics` and `value`. The signature contains the digest
+    of the metric's file. As `train.best_metric`, higher values must be better."""
 
     def statistics(self, hypothesis: str, references: Sequence[str]) -> Sequence[float]:
-        """Returns the numbers of a line that are summed over the corpus, equally many for each line."""
+        """Returns the numbers of a line to sum over the corpus; their count is the same for each line."""
         raise NotImplementedError
 
     def value(self, sums: Sequence[float]) -> float:
-        """Returns the score of a corpus, or of a resampled one, from the sums of its lines."""
+        """Returns the score of a corpus, or of a resampled corpus, given the sums of `statistics`."""
         raise NotImplementedError
 
     def get_signature(self) -> Signature:
@@ -108,10 +108,10 @@ class Score:
 class Comparison:
     """The values of a metric for a system and a baseline, and their paired bootstrap test (Koehn 2004).
 
-    `value` is the mean of the values of the `seeds`. `mean` and `ci` are as in `Score`; a sample has the same lines of
-    every seed. `p_value` is sacrebleu's: (c + 1) / (n + 1), where in c of n samples the absolute difference exceeds its
-    mean by more than the observed difference. It is one-sided: about the share of samples in which the other system is
-    better, or about 0.42 without a difference.
+    `value` is the mean over `seeds`. `mean` and `ci` are as in `Score`; a sample contains the same lines of every seed.
+    `p_value` is sacrebleu's: (c + 1) / (n + 1), where in c of n samples the absolute difference exceeds its mean by
+    more than the observed difference. It is one-sided: about the share of samples in which the other system is better,
+    or about 0.42 without a difference.
     """
 
     system: str
@@ -222,7 +222,8 @@ def compare(
     ref_names: Sequence[str] = (),
     done: Callable[[], None] = lambda: None,
 ) -> list[list[Comparison]]:
-    """Returns, per metric, the paired bootstrap comparison of each system with the first one, itself included.
+    """Compares each system, including the first, with the first one by paired bootstrap resampling. Returns a list of
+    comparisons per metric.
 
     sacrebleu draws the samples with a fixed seed, or with $SACREBLEU_SEED. `done` is called after each metric. Raises
     InputError like `score`.
@@ -246,8 +247,8 @@ def compare(
 def differing_lines(
     systems: Systems, references: Sequence[Sequence[str]], sources: Sequence[str] = (), lowercase: bool = False
 ) -> list[dict[str, Any]]:
-    """Returns, for JSON, the number of each line, its sentence chrF by system (the mean of the seeds), and its texts by
-    what they are. The line for which two systems differ most comes first; lines of equal chrF are left out."""
+    """Returns, for JSON, the lines with different sentence chrF: the line number, the chrF by system (mean over seeds),
+    and the source, references and translations. Lines with the largest difference come first."""
     if sources:
         check_counts(references[0], [sources], "the reference", ["the source"])
     metric, found = CHRF(lowercase=lowercase), []
@@ -407,8 +408,8 @@ def check_counts(
 
 
 def _average_seeds(metric: Metric) -> list[list[float]]:
-    """Makes a metric read texts of several seeds, whose lines are tuples of translations, and average the counts of
-    the seeds. Returns a list to which each text that is read adds the values of its seeds."""
+    """Makes a metric accept texts whose lines are tuples of translations, one per seed, and average the seeds' counts.
+    Returns a list to which each text adds the values of its seeds."""
     counts_of, values = metric._extract_corpus_statistics, []
 
     def counted(lines: Sequence[tuple[str, ...]], references: Sequence[Sequence[str]]) -> Any:

@@ -116,7 +116,7 @@ class Rule(Protocol):
 
 
 class SearchRule:
-    """A Rule of one's own, whose subclass defines `apply`. `vocab` is the target's."""
+    """The base class of user-defined rules, which define `apply`. `vocab` is the target vocabulary."""
 
     steps: float = math.inf
     most_forbidden: int | None = None
@@ -125,7 +125,7 @@ class SearchRule:
         self.vocab = vocab
 
     def apply(self, step: Step) -> None:
-        """Changes the log-probabilities of a step, by methods such as `step.forbid`. `step.prefix_nT` holds the
+        """Changes the log-probabilities of a step with methods such as `step.forbid`. `step.prefix_nT` holds the
         subwords of each row so far, left-padded with -1."""
         raise NotImplementedError
 

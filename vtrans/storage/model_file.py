@@ -61,7 +61,7 @@ class Model(Generic[N]):
     whether it has learned to use fuzzy matches (data/matches.py), and `codes` whether it has learned to copy the codes
     of protected text (translate/wording/protection.py). Nine of ten sources of its training had at most `usual_length`
     subwords; 0 if unknown. `pair` is what its training text showed of its pair of languages, or None. `code` is the
-    digest of the file of its network, if that is code of the user's.
+    digest of the file of its network, if that is user-defined.
     """
 
     model: N
@@ -201,7 +201,7 @@ def training_of(path: Path) -> dict[str, Any] | None:
 
 
 def needs_code(path: str | Path, config: ModelConfig) -> InputError:
-    """Returns the error for a model whose network is a class of the user's."""
+    """Returns the error for a model with a user-defined network whose code was not given."""
     return InputError(
         f"{path} has the network {config.network}, which only that file can compute; give it as `code` if you trust it."
     )

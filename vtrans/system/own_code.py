@@ -1,4 +1,4 @@
-"""Classes from Python files of the user's, which recipes and options name as "mine.py:MyTransformer"."""
+"""User-defined classes in Python files, which recipes and options name as "mine.py:MyTransformer"."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ T = TypeVar("T")
 
 
 def class_of(settings: object, key: str, base: type[T]) -> type[T]:
-    """Returns the class that a key names: a subclass of `base`, or `base` itself for the key's default. Raises
-    InputError as `own_class`."""
+    """Returns the class named by a key: a subclass of `base`, or `base` itself for the key's default. Raises InputError
+    like `own_class`."""
     name = getattr(settings, key)
     return base if name == getattr(type(settings), key) else own_class(name, base, key)
 
 
 def own_class(name: str | type[T], base: type[T], option: str) -> type[T]:
-    """Returns the subclass of `base` that an option names; a class is returned as it is. Runs the file, unless this
-    process has run it before. Raises InputError for anything else."""
+    """Returns the subclass of `base` that an option names; a class is returned unchanged. Executes the file once per
+    process. Raises InputError if the name is invalid, the file fails, or the class is missing."""
     if isinstance(name, type):
         return name
     file, _, attribute = name.rpartition(":")
@@ -35,10 +35,10 @@ def own_class(name: str | type[T], base: type[T], option: str) -> type[T]:
         loader = _TextLoader(known, str(Path(file).absolute()))
         module = module_from_spec(ModuleSpec(known, loader, origin=loader.path))
         module.__file__ = loader.path
-        sys.modules[known] = module  # before it runs: a dataclass looks its module up
+        sys.modules[known] = module  # before executing it, because a dataclass looks up its module
         try:
             loader.exec_module(module)
-        except (Exception, SystemExit) as error:  # whatever the user's code raises
+        except (Exception, SystemExit) as error:  # user code may raise anything
             del sys.modules[known]
             raise InputError(f"{file} cannot be run ({type(error).__name__}: {error}); correct the file.") from error
     found = getattr(sys.modules[known], attribute, None)
@@ -48,14 +48,15 @@ def own_class(name: str | type[T], base: type[T], option: str) -> type[T]:
 
 
 class _TextLoader(SourceFileLoader):
-    """Runs the text of a file, of which the digest is. Python's own loader may run older bytecode, and writes some."""
+    """Executes exactly the source text that was digested. Python's own loader may run stale bytecode, and writes
+    some."""
 
     def get_code(self, fullname: str) -> CodeType:
         return self.source_to_code(self.get_data(self.path), self.path)
 
 
 def own_digest(file: str | Path) -> str:
-    """Returns the beginning of the SHA-256 of a file of the user's."""
+    """Returns the first 16 digits of the SHA-256 of a user's file. Raises InputError if the file cannot be read."""
     try:
         return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]
     except OSError as error:

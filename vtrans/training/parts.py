@@ -1,4 +1,4 @@
-"""The parts of a run that a subclass of `Trainer` may make in another way, before there is a trainer."""
+"""The replaceable parts of a run, which a subclass of `Trainer` may make differently."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ from vtrans.training.optimization.optimizer import make_optimizer
 
 
 class Parts:
-    """Makes the network, the loss, the optimizer and the batches of a run, each in a method to override. All ranks call
-    it with equal arguments. A part has no state that is saved: it must be a function of the recipe, epoch and step."""
+    """Makes the network, the loss, the optimizer and the batches of a run, each in a method that a subclass may
+    override. All ranks call these methods with equal arguments. Parts have no saved state: they must be functions of
+    the recipe, epoch and step."""
 
     @classmethod
     def name(cls) -> str | None:
-        """Returns the name of a subclass from outside of vtrans, which a training state records; None for Trainer."""
+        """Returns the name of a user-defined subclass, which training states record; None for Trainer itself."""
         return next((each.__qualname__ for each in cls.__mro__[:-1] if not each.__module__.startswith("vtrans.")), None)
 
     @classmethod
     def make_network(cls, config: ModelConfig, src_size: int, tgt_size: int, *, joint: bool) -> Transformer:
-        """Returns the network for vocabularies of these sizes, with its initial weights. Its class must be the one
-        that `model.network` names, so that model files name it."""
+        """Returns the network for vocabularies of these sizes, with initial weights. `model.network` must name its
+        class, because model files record this name."""
         kind = class_of(config, "network", Transformer)
         return kind(config, src_size, tgt_size, joint=joint, pad_id=PAD_ID)
 
@@ -45,12 +46,12 @@ class Parts:
     def make_optimizer(
         cls, parameters: Iterable[Tensor], config: TrainConfig, matrices: Mapping[Tensor, int]
     ) -> torch.optim.Optimizer:
-        """Returns the optimizer of the parameters: AdamW, Muon or a subclass. `matrices` are the weights of the linear
-        layers, each with the number of projections fused in it. A step where `found_inf` is 1 changes nothing."""
+        """Returns the optimizer: AdamW, Muon or a subclass of these. `matrices` are the weights of the linear layers,
+        each with its number of fused projections. A step must change nothing if `found_inf` is 1."""
         return make_optimizer(parameters, config, matrices)
 
     @classmethod
     def make_loader(cls, data: DataFolder, recipe: Recipe, ranks: Ranks, device: torch.device) -> BatchLoader:
-        """Returns the batches of this rank. A subclass may choose the pairs of each epoch (`make_mixture`), or change
-        a batch (`batches`)."""
+        """Returns the loader of this rank's batches. A subclass of BatchLoader may choose the pairs of each epoch
+        (`make_mixture`) or change batches (`batches`)."""
         return BatchLoader(data, recipe, ranks, device)

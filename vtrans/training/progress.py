@@ -142,7 +142,7 @@ def records_of(written: bytes, path: Path) -> Iterator[dict[str, Any]]:
 
 def _quality(record: Mapping[str, Any], metric: str) -> float:
     """Returns the value of a validation record that ranks checkpoints; larger is better. Negative infinity means that
-    the log-probabilities were not finite, or that the metric was not computed; such a checkpoint is never ranked."""
+    the log-probabilities were not finite or the metric was not computed; such a checkpoint is never ranked."""
     if record["nll"] is None:
         return -math.inf
     return -record["nll"] if metric == "nll" else float(record.get(metric, -math.inf))

@@ -1,6 +1,6 @@
-"""A loss of one's own, computed from log-probabilities and differentiated by autograd.
+"""The base class of user-defined losses, computed from log-probabilities and differentiated by autograd.
 
-Legend: N target positions, n those of one chunk, D model width, V vocabulary.
+Legend: N target positions, n positions of a chunk, D model width, V vocabulary.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class LogprobLoss(Objective):
     ...         logprobs_N = logprobs_NV.gather(1, targets_N[:, None])[:, 0]
     ...         return -((1 - logprobs_N.exp()) ** 2) * logprobs_N
 
-    The logits of one chunk of positions exist at a time; the backward pass computes each chunk again. `smoothing` is
-    `train.label_smoothing`, for a subclass that uses it. `train.r_drop` must be 0.
+    The logits of only one chunk of positions are in memory at a time; the backward pass recomputes each chunk.
+    `smoothing` is `train.label_smoothing`, which a subclass may use. `train.r_drop` must be 0.
     """
 
-    chunk = 0  # logits per chunk; 0 chooses them for the device
+    chunk = 0  # maximum number of logits per chunk; 0 chooses one for the device
 
     def __init__(self, model: Transformer, smoothing: float, r_drop: float = 0.0, guided: float = 0.0) -> None:
         if r_drop > 0:
@@ -39,8 +39,8 @@ class LogprobLoss(Objective):
 
     def losses(self, logprobs_NV: Tensor, targets_N: Tensor) -> Tensor:
         """Returns the loss [N] of each position, in nats. `logprobs_NV` are the log-probabilities of all subwords, in
-        float32 at least, and `targets_N` the subwords to predict. Padding, subword 0, is never predicted: its
-        log-probability is -inf, so a sum over the vocabulary begins at `logprobs_NV[:, 1:]`."""
+        at least float32, and `targets_N` the subwords to predict. The log-probability of padding, subword 0, is -inf;
+        to sum over the vocabulary, use `logprobs_NV[:, 1:]`."""
         raise NotImplementedError(f"{type(self).__name__} must define `losses`")
 
     def summed(self, h_ND: Tensor, targets_N: Tensor, agreement: float) -> tuple[Tensor, Tensor]:
@@ -50,7 +50,7 @@ class LogprobLoss(Objective):
         rows, padding_V = max(1, logits // vocab), torch.arange(vocab, device=h_ND.device) == self.model.pad_id
 
         def of_chunk(h_nD: Tensor, targets_n: Tensor) -> Tensor:
-            with bfloat16_products() if rounded else nullcontext():  # in the backward pass as well
+            with bfloat16_products() if rounded else nullcontext():  # also in the backward pass
                 logits_nV = self.model.projection(h_nD)
             exact = torch.promote_types(logits_nV.dtype, torch.float32)
             logprobs_nV = logits_nV.to(exact).masked_fill(padding_V, -torch.inf).log_softmax(-1)

@@ -2,8 +2,8 @@
 (Liang et al. 2021) may be added. The projection and the loss are computed together in chunks, so that the logits of all
 positions never exist at once.
 
-Legend: B sentences, T target length, N target positions (with R-Drop, each twice), n those of one chunk, D model width,
-V vocabulary.
+Legend: B sentences, T target length, N target positions (with R-Drop, each twice), n positions of a chunk, D model
+width, V vocabulary.
 """
 
 from __future__ import annotations

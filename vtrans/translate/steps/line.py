@@ -136,11 +136,12 @@ class Piece:
 
 
 class LineStep:
-    """A step of one's own, whose subclass defines `__call__`. Lines pass it before all other steps but the memory."""
+    """The base class of user-defined steps, which define `__call__`. They run after the memory and before all other
+    steps."""
 
     def __call__(self, lines: Sequence[Line]) -> None:
-        """Changes `model_input` of each line, the text that the model gets. A function that is appended to `undo` gets
-        the finished Translation and returns one, such as `translation.rewritten(text)`."""
+        """Changes `model_input` of each line, the text that the model gets. To change the finished Translation, append
+        a function to `undo` that takes and returns one, for example with `translation.rewritten(text)`."""
         raise NotImplementedError
 
 
