@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from typed_lines import passed, undone
 
-from vtrans.apps.documents.document import Translated
-from vtrans.apps.documents.files import Filling, open_file
+from vtrans.apps.documents.document import Filling, Translated
+from vtrans.apps.documents.files import open_file
 from vtrans.apps.documents.remembered import Remembered
 from vtrans.apps.documents.sentences import PROTECTION
 from vtrans.apps.documents.translating import Lines

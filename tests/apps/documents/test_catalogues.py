@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from catalogues import Translate, filled, reverse
 
-from vtrans.apps.documents.document import FilledDocument, Translated
-from vtrans.apps.documents.files import Filling, open_file
+from vtrans.apps.documents.document import FilledDocument, Filling, Translated
+from vtrans.apps.documents.files import open_file
 from vtrans.apps.documents.pairs import PairCollector
 from vtrans.apps.documents.remembered import Remembered
 from vtrans.apps.documents.translating import Lines

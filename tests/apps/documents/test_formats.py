@@ -67,8 +67,8 @@ def test_a_word_file_keeps_its_runs_and_other_members() -> None:
     assert member(made, "word/header1.xml") == BODY % ('<w:p><w:r><w:t xml:space="preserve">b a</w:t></w:r></w:p>')
     assert member(made, "word/document.xml") == BODY % (
         '<w:p w:rsidR="1"><w:pPr><w:jc w:val="x"/></w:pPr>'
-        '<w:r><w:rPr><w:b/></w:rPr><w:t xml:space="preserve">cat &amp; dog </w:t></w:r>'
-        '<w:r><w:t xml:space="preserve">big The</w:t></w:r>'
+        '<w:r><w:rPr><w:b/></w:rPr><w:t xml:space="preserve">cat &amp; dog</w:t></w:r>'
+        '<w:r><w:t xml:space="preserve"> big The</w:t></w:r>'
         '<w:r><w:tab/></w:r><w:r><w:t xml:space="preserve">one next</w:t></w:r></w:p><w:p/>'
     )
     with zipfile.ZipFile(io.BytesIO(made)) as file:

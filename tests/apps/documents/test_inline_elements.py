@@ -73,30 +73,21 @@ LINK, UNDERLINED = '<w:hyperlink w:anchor="a">%s</w:hyperlink>', "<w:rPr><w:u/><
 @pytest.mark.parametrize(
     ("paragraph", "expected"),
     [
-        (
-            run("Page ") + field("PAGE", run("3")) + run(" of ") + field("NUMPAGES", run("9")),
-            run("PAGE ") + field("PAGE", run("3")) + run(" ") + run("OF ") + field("NUMPAGES", run("9")),
-        ),
-        (
-            run("Page ") + simple("PAGE", "3") + run(" of ") + simple("NUMPAGES", "9"),
-            run("PAGE ") + simple("PAGE", "3") + run(" ") + run("OF ") + simple("NUMPAGES", "9"),
-        ),
+        (run("Page ") + field("PAGE", run("3")) + run(" of ") + field("NUMPAGES", run("9")), None),
+        (run("Page ") + simple("PAGE", "3") + run(" of ") + simple("NUMPAGES", "9"), None),
         (run("a ") + run("big", UNDERLINED) + run(" dog"), run("A ") + run("BIG", UNDERLINED) + run(" DOG")),
         (run("see ") + LINK % run("here") + run("."), run("SEE ") + LINK % run("HERE") + run(".")),
         (
             run("see (") + LINK % run("our page") + run("). So"),
             run("SEE (") + LINK % run("OUR PAGE") + run("). SO"),
         ),
-        (LINK % run("a ") + LINK % run("b"), LINK % run("A ") + LINK % run("B")),
+        (LINK % run("a ") + LINK % run("b"), LINK % run("A") + run(" ") + LINK % run("B")),
         (run("a ") + field("HYPERLINK x", run("dog")) + run(" runs"), None),
         *((run("a ") + f"<w:{name}>{run('dog')}</w:{name}>" + run(" runs"), None) for name in
           ("moveTo", "customXml", "dir", "bdo", "ins")),
         (run("a dog") + f"<w:r><w:pict><w:p>{run('in a box')}</w:p></w:pict></w:r>", None),
         (run("a dog") + "<w:r><w:footnoteReference/></w:r>" + run(" runs"), None),
-        (
-            run("a ") + "<w:r><w:drawing><w:inline/></w:drawing></w:r>" + run(" dog"),
-            run("A ") + "<w:r><w:drawing><w:inline/></w:drawing></w:r>" + run(" ") + run("DOG"),
-        ),
+        (run("a ") + "<w:r><w:drawing><w:inline/></w:drawing></w:r>" + run(" dog"), None),
     ],
 )  # fmt: skip
 def test_a_word_paragraph_keeps_its_blanks_and_fields(paragraph: str, expected: str | None) -> None:

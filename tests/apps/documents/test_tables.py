@@ -8,7 +8,8 @@ import pytest
 from catalogues import loud, reverse
 from hypothesis import given, settings
 
-from vtrans.apps.documents.files import Filling, open_file
+from vtrans.apps.documents.document import Filling
+from vtrans.apps.documents.files import open_file
 from vtrans.system.errors import DocumentError
 
 TABLE = 'id;text;en;de\r\n1;"A dog; a cat";a file;\r\n"2";"say ""hello""";b c;"d"\r\n3;;%d files;\r\n\r\n4;%;OK;  '

@@ -5,7 +5,7 @@ import json
 import pytest
 from catalogues import filled, loud, reverse, same
 
-from vtrans.apps.documents.document import Translated, html_document
+from vtrans.apps.documents.document import Translated
 
 
 @pytest.mark.parametrize(
@@ -31,13 +31,6 @@ def test_attributes_are_text(page: str, made: str | None) -> None:
     assert filled("a.html", page.encode(), loud).decode() == expected
     unchanged = page.replace('"en"', '"de"').replace("=en>", "=de>").replace("'en-US'", "'de'")
     assert filled("a.html", page.encode(), same).decode().replace("&nbsp;", "\u00a0") == unchanged
-
-
-def test_a_reference_ends_a_sentence() -> None:
-    assert html_document("One dog.<sup>1</sup> Two cats. x<sup>2</sup> is y.", "en").lines[:2] == [
-        "One dog.",
-        "Two cats.",
-    ]
 
 
 def test_an_attribute_keeps_its_quotation_marks() -> None:

@@ -8,9 +8,7 @@ import polib
 import pytest
 from cli_runner import Run
 
-from vtrans.apps.documents import command_line
 from vtrans.apps.documents.memory import Memory
-from vtrans.config import CACHE_VARIABLE
 from vtrans.model.checkpoint import load_model, save_model
 from vtrans.storage.model_file import read_blueprint
 from vtrans.storage.run_folder import RunFolder
@@ -113,25 +111,3 @@ def test_bad_memories_are_refused(translate: Run, file: str, content: str | tupl
     assert named in done.err
     assert len(done.err.splitlines()) == 1
     assert (path.read_bytes() if path.exists() else None) == before
-
-
-def test_a_large_memory_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
-    monkeypatch.setattr(command_line, "LEAST_KEPT", 1)
-    (tmp_path / "pages").mkdir()
-    (tmp_path / "pages" / "a.po").write_text(TRANSLATED, encoding="utf-8")
-    pair = Languages("en", "de")
-    first = command_line.remembered(tmp_path / "pages", pair)
-    with monkeypatch.context() as patch:
-        patch.delattr("vtrans.apps.documents.pairs.PairCollector.add")
-        again = command_line.remembered(tmp_path / "pages", pair)
-        assert again("The big <b>dog</b>.", "text", sure=True) == "Der <b>große</b> Hund."
-        assert again("The big dog.") == first("The big dog.") == "Der große Hund."
-        assert len(again) == len(first) > 0
-        with pytest.raises(AttributeError):
-            command_line.remembered(tmp_path / "pages", Languages("en", ""))
-    (tmp_path / "pages" / "a.po").write_text(TRANSLATED.replace("Hund", "Köter"), encoding="utf-8")
-    assert command_line.remembered(tmp_path / "pages", pair)("The big <b>dog</b>.", "text") == "Der <b>große</b> Köter."
-    for file in (tmp_path / "cache").iterdir():
-        file.write_text("[damaged", encoding="utf-8")
-    assert len(command_line.remembered(tmp_path / "pages", pair)) == len(first)

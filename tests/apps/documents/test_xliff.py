@@ -7,8 +7,8 @@ import pytest
 from catalogues import filled, loud, reverse, rotated, same
 from hypothesis import given
 
-from vtrans.apps.documents.document import FilledDocument, Translated
-from vtrans.apps.documents.files import Filling, open_file
+from vtrans.apps.documents.document import FilledDocument, Filling, Translated
+from vtrans.apps.documents.files import open_file
 from vtrans.apps.documents.formats.xliff import xliff_document, xliff_pairs
 from vtrans.system.errors import DocumentError
 from vtrans.text.languages import Languages
@@ -200,7 +200,7 @@ def test_the_branches_of_icu_are_pairs_in_which_the_same_character_stands_for_th
 def test_unclear_branches_of_icu_and_other_placeholders_are_left_out() -> None:
     body = ONE % (unit("{VAR, plural, =1 {a <g>dog</g>} other {x dogs}}") + unit("the {name} here"))
     (opened,) = open_file("a.xlf", body.encode(), 10_000, Filling("de")).texts
-    document = xliff_document(opened, "en", target="de")
+    document = xliff_document(opened, "en", Filling("de"))
     assert len(document.lines) == 1
     assert document.joined([Translated("hier")]) == body
     assert isinstance(document, FilledDocument)

@@ -1,16 +1,15 @@
 """The documents that `vtrans translate` translates: which files are read and written. If any of them is broken, none is
-written. And its memory: the translations of documents, which are kept once they have been read, or the file of
-`vtrans serve`."""
+written. And its memory: the translations of documents, or the file of `vtrans serve`."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
-from importlib.metadata import version
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -18,7 +17,6 @@ from vtrans.commands.lines import many, writer
 from vtrans.commands.shared_options import check_output
 from vtrans.commands.texts import report
 from vtrans.config.keys import flag, keys_of, text, texts
-from vtrans.engines.compiled.compiler import cache_folder, private_folder
 from vtrans.system.console import Console, Counter
 from vtrans.system.errors import DocumentError, FileError, InputError, VtransError, need_packages
 from vtrans.system.files import file_sha256, named_os_errors, no_file, write_atomically
@@ -39,8 +37,6 @@ if TYPE_CHECKING:
 NEEDED = ("markdown_it", "polib", "rapidfuzz", "turbohtml")  # the extra `documents`
 LARGEST_DOCUMENT = 1 << 28  # bytes of a file
 BUNDLE = 1000  # sentences of documents that are translated together, if there are so many
-LEAST_KEPT = 1_000_000  # bytes of documents of a memory, which take more than a second to read
-MOST_KEPT = 4  # memories in the cache
 SQLITE = b"SQLite format 3\0"
 
 
@@ -135,7 +131,8 @@ class Documents:
 
     def opened(self, file: Path, output: Path | None, source: str, target: str) -> Opened:
         """Returns a document that is read for translation between languages. Raises InputError for a broken one."""
-        from vtrans.apps.documents.files import TABLES, Filling, open_file
+        from vtrans.apps.documents.document import Filling
+        from vtrans.apps.documents.files import TABLES, open_file
 
         name, filling = f"x{self.ending(file)}", Filling(target, self.overwrite, source, columns=self.column)
         if self.column and self.ending(file) not in TABLES:
@@ -270,7 +267,7 @@ def translate_files(
         translator.counts.known += lines.filled + len(lines.known)
         failed = 0
         with console.progress("translated", sum(map(len, lines.groups.values())), unit="sentences") as counter:
-            answered = lines.each(_Answers(translator, options, division, counter), BUNDLE)
+            answered = lines.each(partial(_answers, translator, options, division, counter), BUNDLE)
             for file, (one, parts) in opened.items():
                 texts = [part.joined([nbest[0] for nbest in next(answered)]) for part in parts]
                 try:
@@ -311,29 +308,21 @@ def _languages(translator: Translator, to: str | None) -> Languages:
     return Languages(src, to or (tgts.pop() if len(tgts) == 1 else ""))
 
 
-class _Answers:
+def _answers(
+    translator: Translator, options: TranslateOptions, division: Division, counter: Counter, groups: Groups
+) -> Answers:
     """Translates groups of lines: those with and those without word alignments."""
+    from vtrans.translate.stream import translate_windows, workers_for
 
-    def __init__(self, translator: Translator, options: TranslateOptions, division: Division, counter: Counter) -> None:
-        self._translator, self._options, self._division, self._counter = translator, options, division, counter
-
-    def __call__(self, groups: Groups) -> Answers:
-        answers: dict[Line, Nbest] = {}
-        for aligned, lines in groups.items():
-            answers |= self._translated(lines, aligned)
-        return answers
-
-    def _advance(self, size: int) -> None:
-        self._counter.advance()
-
-    def _translated(self, lines: Sequence[Line], aligned: bool) -> Answers:
-        from vtrans.translate.stream import translate_windows, workers_for
-
-        translator, options = self._translator, replace(self._options, alignments=aligned)
-        with workers_for(translator, options, self._division, _nbests) as workers:
-            windows = translate_windows(translator, lines, options, _nbests, advance=self._advance, workers=workers)
-            found = [nbest for window in windows for nbest in window]
-        return dict(zip(lines, found, strict=True))
+    answers: dict[Line, Nbest] = {}
+    for aligned, lines in groups.items():
+        asked = replace(options, alignments=aligned)
+        with workers_for(translator, asked, division, _nbests) as workers:
+            windows = translate_windows(
+                translator, lines, asked, _nbests, advance=lambda size: counter.advance(), workers=workers
+            )
+            answers |= zip(lines, chain.from_iterable(windows), strict=True)
+    return answers
 
 
 def _nbests(lines: Sequence[Line], options: TranslateOptions) -> list[Nbest]:
@@ -351,10 +340,13 @@ def remembered(path: Path, languages: Languages) -> Remembered:
     or a folder of those. An empty language means any. Raises FileError or InputError if there are none."""
     check_packages("`memory`")
     from vtrans.apps.documents.memory import Memory
-    from vtrans.apps.documents.pairs import ENDINGS
+    from vtrans.apps.documents.pairs import ENDINGS, PairCollector
+    from vtrans.apps.documents.remembered import Remembered
 
     if path.is_dir() or path.suffix.lower() in ENDINGS:
-        return _of_documents(path, languages)
+        memory = Remembered()
+        take(path, PairCollector(languages, memory))
+        return memory
     with open_bytes(path) as file:
         if file.read(len(SQLITE)) != SQLITE:
             raise FileError(f"{path} is neither a memory of `vtrans serve` nor a document ({', '.join(ENDINGS)}).")
@@ -363,45 +355,3 @@ def remembered(path: Path, languages: Languages) -> Remembered:
     if not memory:
         raise InputError(f"{path} has no translations from {' to '.join(code or 'any' for code in languages)}.")
     return memory
-
-
-def _of_documents(path: Path, languages: Languages) -> Remembered:
-    """Returns the translations of a document, or of those in a folder. They are kept in the cache."""
-    from vtrans.apps.documents.pairs import PairCollector
-    from vtrans.apps.documents.remembered import Remembered
-
-    kept = _kept(path, languages)
-    if kept:
-        with suppress(OSError, ValueError):
-            memory = Remembered.read(kept.read_bytes())
-            os.utime(kept)
-            return memory
-    memory = Remembered()
-    take(path, PairCollector(languages, memory))
-    if kept:
-        with suppress(OSError, VtransError):
-            write_atomically(kept, memory.written())
-            for old in sorted(kept.parent.glob("memory-*.json"), key=lambda file: file.stat().st_mtime)[:-MOST_KEPT]:
-                old.unlink()
-    return memory
-
-
-def _kept(path: Path, languages: Languages) -> Path | None:
-    """Returns where the cache has, or will have, the translations of documents; None for small ones, or if there is no
-    cache that only this user can write to. The name depends on all that the translations depend on."""
-    if not hasattr(os, "geteuid"):
-        return None
-    try:
-        files = translated_in(path)
-        if sum(file.stat().st_size for file in files) < LEAST_KEPT:
-            return None
-        package = Path(__file__).parents[2]
-        parts = [package / part for part in ("apps/documents", "translate/wording", "text")]
-        code = sorted(file for part in parts for end in ("py", "txt") for file in part.rglob(f"*.{end}"))
-        names = [str(file.relative_to(path.parent)) for file in files]
-        read_by = [file_sha256(file) for file in code] + [version(name) for name in ("polib", "sentencex")]
-        facts = [*languages, *names, *map(file_sha256, files), *read_by]
-        name = hashlib.sha256("\0".join(map(str, facts)).encode(errors="surrogateescape")).hexdigest()[:20]
-        return private_folder(cache_folder()) / f"memory-{name}.json"
-    except OSError:
-        return None

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, groupby, islice
-from typing import Any, Protocol
+from typing import Protocol
 
 from vtrans.apps.documents.formats.html import escape, escape_value, read_html, with_direction
 from vtrans.apps.documents.formats.markup import Item, Segment
@@ -33,6 +33,20 @@ class Translated:
     def unchanged(cls, line: str) -> Translated:
         """Returns a line as its own translation."""
         return cls(line, tuple((i, i) for i in range(len(words_in(line)))))
+
+
+@dataclass(frozen=True)
+class Filling:
+    """How the entries of a file are filled: the languages, if they are known, and whether also those that are filled
+    already. `existing` is the content of an earlier translation, and `earlier` its text. `columns` are those of a
+    table."""
+
+    target: str = ""
+    overwrite: bool = False
+    source: str = ""
+    existing: bytes = b""
+    columns: tuple[str, ...] = ()
+    earlier: str | None = None
 
 
 class Document(Protocol):
@@ -150,7 +164,6 @@ class MarkedDocument:
         language: str,
         escape: Callable[[str], str],
         *,
-        cover: bool = False,
         label: str = "",
         splitting: Splitting = "sentences",
         escape_inner: Callable[[str], str] | None = None,
@@ -165,13 +178,11 @@ class MarkedDocument:
         marks = (f"{self.mark}{number}{self.mark}" for number in count())
         items = [_with_mark(item, next(marks)) if item.kind == "atom" or item.inner else item for item in items]
         self._parts = [
-            "".join(item.raw for item in part)
-            if is_break
-            else Segment(list(part), language, escape, cover=cover, splitting=splitting)
+            "".join(item.raw for item in part) if is_break else Segment(list(part), language, escape, splitting)
             for is_break, part in groupby(items, lambda item: item.kind == "break")
         ]
         self._inner = {
-            number: MarkedDocument(item.inner, language, escape_inner or escape, cover=cover, splitting=splitting)
+            number: MarkedDocument(item.inner, language, escape_inner or escape, splitting=splitting)
             for number, item in enumerate(held)
             if item.inner
         }
@@ -269,14 +280,14 @@ Paired = tuple[MarkedDocument, MarkedDocument] | str
 def html_document(
     text: str,
     language: str,
+    filling: Filling = Filling(),
+    *,
     ignored: Collection[str] = (),
     splitting: Splitting = "sentences",
-    target: str = "",
-    **_: Any,
 ) -> Document:
     """Returns HTML, a document or a part of one, in which the elements of the ignored names stay as they are."""
     document = HtmlDocument(read_html(text, ignored), language, escape, splitting=splitting, escape_inner=escape_value)
-    document.target = target
+    document.target = filling.target
     return document
 
 

@@ -8,11 +8,11 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import PurePath
 
-from vtrans.apps.documents.document import Document, html_document
+from vtrans.apps.documents.document import Document, Filling, html_document
 from vtrans.apps.documents.formats.app_strings.android import android_document
 from vtrans.apps.documents.formats.app_strings.apple_strings import strings_document, strings_encoding
 from vtrans.apps.documents.formats.app_strings.json_files import arb_languages, json_document
@@ -65,19 +65,6 @@ class Opened:
     written: Callable[[list[str]], bytes]
 
 
-@dataclass(frozen=True)
-class Filling:
-    """How the entries of a file are filled: the languages, if they are known, and whether also those that are filled
-    already. `existing` is the content of an earlier translation, for a format of COMPLETED, and `columns` are those of
-    a table."""
-
-    target: str = ""
-    overwrite: bool = False
-    source: str = ""
-    existing: bytes = b""
-    columns: tuple[str, ...] = ()
-
-
 Open = Callable[[bytes, int, Filling], Opened]
 """Opens the content of a file that may unpack to that many bytes."""
 
@@ -100,34 +87,27 @@ def open_file(name: str, content: bytes, limit: int, filling: Filling = Filling(
 
 def _text(
     read: Callable[..., Document],
-    encoding: Callable[[bytes], str],
+    encoding: Callable[[bytes], str] = lambda content: "utf-8",
     kind: str = "text",
     *,
-    entries: bool = False,
-    completes: bool = False,
     named: Callable[[str], list[tuple[str, str]]] = lambda text: [],
+    copies: bool = False,
 ) -> Open:
     """Returns how a file that is a text of one of the KINDS is opened: `encoding` returns its encoding. Its byte order
-    mark and line ends stay. With `entries`, `read` fills them, and
-    `named` returns pairs of languages that the file names, empty where it names none. If it `completes` an earlier
-    translation, this names the same languages; one without `entries` names its own where the file names the source."""
+    mark and line ends stay. `named` returns pairs of languages that the file names, empty where it names none. Those
+    of an earlier translation are the same; one of `copies` names its own where the file names the source."""
 
     def opened(content: bytes, most: int, filling: Filling) -> Opened:
         text, encoded = _decoded(content, encoding(content), kind)
-        if entries or completes:
-            for languages in named(text) if filling.source or filling.target else ():
-                _check_languages(languages, filling)
-            reader = partial(read, target=filling.target)
-            if entries:
-                reader = partial(reader, overwrite=filling.overwrite)
-            if completes and filling.existing:
-                existing, encoded = _decoded(filling.existing, encoding(filling.existing), kind)
-                for languages in named(existing) if filling.target else ():
-                    theirs = languages if entries else ("", languages[0])
-                    _check_languages(theirs, filling, "existing translation")
-                reader = partial(reader, existing=existing)
-            return Opened([text], reader, lambda texts: encoded(texts[0]))
-        return Opened([text], read, lambda texts: encoded(texts[0]))
+        for languages in named(text) if filling.source or filling.target else ():
+            _check_languages(languages, filling)
+        if filling.existing:
+            earlier, encoded = _decoded(filling.existing, encoding(filling.existing), kind)
+            for languages in named(earlier) if filling.target else ():
+                theirs = ("", languages[0]) if copies else languages
+                _check_languages(theirs, filling, "existing translation")
+            filling = replace(filling, earlier=earlier)
+        return Opened([text], partial(read, filling=filling), lambda texts: encoded(texts[0]))
 
     return opened
 
@@ -166,7 +146,7 @@ def _zipped(is_text: Callable[[str], object], read: Callable[..., Document]) -> 
                     file.writestr(info, changed.get(info.filename, data), compress_type=info.compress_type)
             return made.getvalue()
 
-        return Opened([text for text, _ in parts], partial(read, target=filling.target), written)
+        return Opened([text for text, _ in parts], partial(read, filling=filling), written)
 
     return opened
 
@@ -177,19 +157,6 @@ def _xlsx(content: bytes, most: int, filling: Filling) -> Opened:
     tables = (data.decode(errors="replace") for info, data in _members(content, most) if "/tables/" in info.filename)
     kept = {name for table in tables for name in _COLUMN.findall(table)}
     return _zipped(_CELLS.fullmatch, partial(office_document, kept=kept))(content, most, filling)
-
-
-def _table(content: bytes, most: int, filling: Filling, separators: str) -> Opened:
-    """Opens a table whose cells have one of the separators between them."""
-    text, encoded = _decoded(content, "utf-8", "text")
-    read = partial(
-        table_document,
-        separators=separators,
-        columns=filling.columns,
-        target=filling.target,
-        overwrite=filling.overwrite,
-    )
-    return Opened([text], read, lambda texts: encoded(texts[0]))
 
 
 def _members(content: bytes, most: int) -> list[tuple[zipfile.ZipInfo, bytes]]:
@@ -250,43 +217,29 @@ def _decoded(content: bytes, codec: str, kind: str) -> tuple[str, Callable[[str]
     return text.removeprefix(MARK), encoded
 
 
-def _utf8(content: bytes) -> str:
-    return "utf-8"
-
-
 FORMATS: dict[str, Open] = {
-    ".txt": _text(text_document, _utf8),
-    **dict.fromkeys((".html", ".htm"), _text(html_document, html_encoding, "html", entries=True)),
-    ".srt": _text(SubtitleDocument, _utf8),
-    ".vtt": _text(partial(SubtitleDocument, escape=escape), _utf8),
+    ".txt": _text(text_document),
+    **dict.fromkeys((".html", ".htm"), _text(html_document, html_encoding, "html")),
+    ".srt": _text(SubtitleDocument),
+    ".vtt": _text(partial(SubtitleDocument, escape=escape)),
     ".docx": _zipped(_WORD_PARTS.fullmatch, office_document),
     ".pptx": _zipped(_SLIDES.fullmatch, office_document),
     ".xlsx": _xlsx,
     ".epub": _zipped(_PAGES.fullmatch, epub_document),
     ".odt": _zipped({"content.xml", "styles.xml"}.__contains__, odt_document),
-    **dict.fromkeys(
-        (".po", ".pot"),
-        # A PO file names no source language.
-        _text(po_document, charset, entries=True, completes=True, named=lambda text: [("", po_languages(text)[1])]),
-    ),
-    **dict.fromkeys(
-        XLIFF_ENDINGS,
-        _text(xliff_document, encoding, "xml", entries=True, completes=True, named=xliff_languages),
-    ),
-    ".tmx": _text(tmx_document, encoding, "xml", entries=True),
-    ".csv": partial(_table, separators=",;\t"),
-    ".tsv": partial(_table, separators="\t"),
-    **dict.fromkeys((".md", ".markdown", ".mdx"), _text(markdown_document, _utf8, entries=True)),
-    ".json": _text(json_document, _utf8, completes=True),
-    ".arb": _text(partial(json_document, arb=True), _utf8, completes=True, named=arb_languages),
-    ".xml": _text(android_document, encoding, "xml", completes=True),
-    ".strings": _text(strings_document, strings_encoding, completes=True),
-    ".properties": _text(properties_document, properties_encoding, completes=True),
-    ".resx": _text(resx_document, encoding, "xml", completes=True),
-    ".xcstrings": _text(
-        xcstrings_document, _utf8, entries=True, named=lambda text: [(xcstrings_languages(text)[0], "")]
-    ),
-    ".ts": _text(
-        ts_document, ts_encoding, "xml", entries=True, completes=True, named=lambda text: [ts_languages(text)]
-    ),
+    # A PO file names no source language.
+    **dict.fromkeys((".po", ".pot"), _text(po_document, charset, named=lambda text: [("", po_languages(text)[1])])),
+    **dict.fromkeys(XLIFF_ENDINGS, _text(xliff_document, encoding, "xml", named=xliff_languages)),
+    ".tmx": _text(tmx_document, encoding, "xml"),
+    ".csv": _text(partial(table_document, separators=",;\t")),
+    ".tsv": _text(partial(table_document, separators="\t")),
+    **dict.fromkeys((".md", ".markdown", ".mdx"), _text(markdown_document)),
+    ".json": _text(json_document),
+    ".arb": _text(partial(json_document, arb=True), named=arb_languages, copies=True),
+    ".xml": _text(android_document, encoding, "xml"),
+    ".strings": _text(strings_document, strings_encoding),
+    ".properties": _text(properties_document, properties_encoding),
+    ".resx": _text(resx_document, encoding, "xml"),
+    ".xcstrings": _text(xcstrings_document, named=lambda text: [(xcstrings_languages(text)[0], "")]),
+    ".ts": _text(ts_document, ts_encoding, "xml", named=lambda text: [ts_languages(text)]),
 }

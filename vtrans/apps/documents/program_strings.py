@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import unescape
 from itertools import count
 from xml.sax.saxutils import escape
@@ -95,6 +95,12 @@ def paired(text: str) -> str | None:
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
     except UnicodeDecodeError:
         return None
+
+
+def unescaped(text: str, escape: re.Pattern[str], letters: Mapping[str, str]) -> str | None:
+    """Returns text without escapes, which are a UTF-16 number or a character, some of which are `letters` for others;
+    None if it has half a character."""
+    return paired(escape.sub(lambda at: chr(int(at[1], 16)) if at[1] else letters.get(at[2], at[2]) or "", text))
 
 
 class XmlString:

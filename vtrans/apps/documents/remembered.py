@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
@@ -47,18 +46,6 @@ class Remembered:
         """Adds a text without tags, and its sentences."""
         for pair in pairs_of(languages, text, translation):
             self.add("sentence", *pair)
-
-    def written(self) -> bytes:
-        """Returns the translations as JSON."""
-        return json.dumps([[*key, found] for key, found in self._found.items()]).encode()
-
-    @classmethod
-    def read(cls, content: bytes) -> Remembered:
-        """Returns the translations that `written` has written."""
-        remembered = cls()
-        for kind, text, found in json.loads(content):
-            remembered._found[kind, text] = Counter(found)
-        return remembered
 
     def __len__(self) -> int:
         return len(self._found)

@@ -67,6 +67,12 @@ def gaps(sources: Sequence[str], between: Sequence[str], translations: Sequence[
     return [given if ours == both or not all(both) else gap(given, ours[0], *both) for given, ours, both in pairs]
 
 
+def trimmed(text: str, begin: int, end: int) -> tuple[int, int]:
+    """Returns where a part of a text begins and ends without the white space around it."""
+    part = text[begin:end]
+    return (end - len(part.lstrip()), begin + len(part.rstrip())) if part.strip() else (begin, begin)
+
+
 def split_sentences(text: str, language: str, splitting: Splitting = "lines") -> Split:
     """Returns a text of this language as sentences, without the whitespace around them. Other line ends become
     spaces."""

@@ -16,7 +16,8 @@ from urllib.parse import quote
 
 from starlette.responses import Response
 
-from vtrans.apps.documents.files import Filling, Opened, open_file
+from vtrans.apps.documents.document import Filling
+from vtrans.apps.documents.files import Opened, open_file
 from vtrans.apps.server.batching import RequestOptions
 from vtrans.apps.server.client_threads import in_thread
 from vtrans.apps.server.limits import Limits

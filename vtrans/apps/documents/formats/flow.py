@@ -9,9 +9,9 @@ from itertools import accumulate
 
 import regex
 
-from vtrans.apps.documents.document import Document, FilledDocument, MarkedDocument, PlainDocument, Slot
+from vtrans.apps.documents.document import Document, FilledDocument, Filling, MarkedDocument, PlainDocument, Slot
 from vtrans.apps.documents.formats.markup import Item
-from vtrans.apps.documents.sentences import MARKS
+from vtrans.apps.documents.sentences import MARKS, trimmed
 from vtrans.text.sentences import sentences
 from vtrans.text.words import WORD, unwrapped
 
@@ -130,7 +130,7 @@ def _gaps(text: str) -> dict[int, int]:
     return outside or gaps
 
 
-def text_document(text: str, language: str) -> Document:
+def text_document(text: str, language: str, filling: Filling = Filling()) -> Document:
     """Returns plain text. The lines of a paragraph that somebody has wrapped belong together."""
     lines = [match.span() for match in re.finditer(r"[^\r\n]+", text) if match.group().strip()]
     paragraphs = list[list[Span]]()
@@ -159,9 +159,3 @@ def _is_wrapped(text: str, lines: Sequence[Span]) -> bool:
     if not words or width < NARROWEST or (len(words) == 1 and words[0][0].isupper()):
         return False
     return all(end - begin + len(word) >= FULL * width for (begin, end), word in zip(lines[:-1], words, strict=True))
-
-
-def trimmed(text: str, begin: int, end: int) -> Span:
-    """Returns where a part of a text begins and ends without the white space around it."""
-    part = text[begin:end]
-    return end - len(part.lstrip()), begin + len(part.rstrip())

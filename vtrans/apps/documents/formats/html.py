@@ -9,7 +9,6 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import replace
 from itertools import islice, pairwise
 from typing import Any
 
@@ -29,13 +28,9 @@ tr track ul
 """
 _VOID = "area base br col embed hr img input link meta param source track wbr"
 _WORDLIKE = {"embed", "img", "input"}  # take a place in a line, as words do
-_IMAGE = "\ufffc"  # stands for one of them
-_APART = re.compile(rf"(?<![\w{_IMAGE}]){_IMAGE}(?![\w{_IMAGE}])")
 _TEXTS = {"alt", "title", "placeholder", "aria-label"}  # attributes
 _IS_TEXT = re.compile(r"(?:og:|twitter:)?(?:description|title)", re.IGNORECASE)  # names of <meta>
 _ATTRIBUTE = re.compile(r"""(?P<name>[^\s"'<>/=]+)(?:\s*=\s*(?:(?P<text>"[^"]*"|'[^']*')|[^\s"'=<>`]+))?""")
-_MARK = re.compile(r"[^\w\s]\Z")
-LONGEST_REFERENCE = 6  # tags and texts
 PRESCAN = 1024  # bytes that must name the encoding
 PROTECTED, BLOCKS, VOID = (frozenset(names.split()) for names in (_PROTECTED, _BLOCKS, _VOID))
 _CHARSET = re.compile(rb"""<meta\b[^>]*?\bcharset\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
@@ -98,10 +93,10 @@ def read_html(document: str, ignored: Collection[str] = ()) -> list[Item]:
         elif name in BLOCKS or kind == turbohtml.TokenType.DOCTYPE:
             items.append(Item("break", raw, inner=_attributes(token, raw)))
         elif single or not (starts or ends):
-            items.append(Item("point", raw, name=name if name in _WORDLIKE else "", inner=_attributes(token, raw)))
+            items.append(Item("atom" if name in _WORDLIKE else "point", raw, inner=_attributes(token, raw)))
         else:
             items.append(Item("open" if starts else "close", raw, name=name, inner=_attributes(token, raw)))
-    return _with_references(_with_images(items))
+    return items
 
 
 def _attributes(token: Any, raw: str) -> tuple[Item, ...]:
@@ -116,33 +111,6 @@ def _attributes(token: Any, raw: str) -> tuple[Item, ...]:
             items += [Item("break", raw[place:begin]), *_text(raw[begin:end], _read(raw[begin:end]))]
             place = end
     return (*items, Item("break", raw[place:])) if items else ()
-
-
-def _with_images(items: list[Item]) -> list[Item]:
-    """Returns the items, with images and fields as atoms where they touch neither a word nor each other."""
-    texts = (_IMAGE if item.name in _WORDLIKE else item.text.replace(_IMAGE, " ") or "\n" for item in items)
-    text = "".join(text for text, item in zip(texts, items, strict=True) if item.kind not in ("open", "close"))
-    apart = iter([_APART.match(text, place) is not None for place, sign in enumerate(text) if sign == _IMAGE])
-    return [replace(item, kind="atom") if item.name in _WORDLIKE and next(apart) else item for item in items]
-
-
-def _with_references(items: list[Item]) -> list[Item]:
-    """Returns the items, with each number in <sup> after a punctuation mark as a single tag: it refers to a note, and
-    would hide the end of a sentence."""
-    made, place = list[Item](), 0
-    while place < len(items):
-        end, item = place, items[place]
-        if item.kind == "open" and item.name == "sup" and made and _MARK.search(made[-1].text):
-            near = range(place, min(place + LONGEST_REFERENCE, len(items)))
-            end = next((n for n in near if items[n].kind == "close" and items[n].name == "sup"), place)
-        parts = items[place : end + 1]
-        if len(parts) > 1 and not any(any(map(str.isalpha, part.text)) or part.kind == "break" for part in parts):
-            item = Item("point", "".join(part.raw for part in parts))
-        else:
-            end = place
-        made.append(item)
-        place = end + 1
-    return made
 
 
 def _is_protected(token: Any) -> bool:

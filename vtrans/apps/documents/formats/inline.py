@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Literal
 
-from vtrans.apps.documents.formats.markup import DEEPEST, Item
+from vtrans.apps.documents.formats.markup import Item, other_halves
 from vtrans.apps.documents.sentences import PROTECTION
 from vtrans.translate.wording.patterns import ARGUMENT
 
@@ -53,21 +54,11 @@ def items_of(text: str, more: Iterable[Span] = ()) -> list[Item]:
 
 def _pairs(matches: Iterable[re.Match[str]]) -> Iterator[Span]:
     """Yields the tags whose other half is among the matches."""
-    opened: list[tuple[str, re.Match[str]]] = []
-    for match in matches:
-        name = "" if match["man"] or match["end"] else match["name"]
-        if name is None or ((match["end"] or match["slash"]) and all(name != other for other, _ in opened)):
-            continue
-        if not (match["end"] or match["slash"]):
-            opened.append((name, match))
-            del opened[:-DEEPEST]
-            continue
-        while opened[-1][0] != name:
-            opened.pop()
-        _, first = opened.pop()
-        pair = f"{name} {first.start()}"
-        yield *first.span(), Item("open", first.group(), name=pair)
-        yield *match.span(), Item("close", match.group(), name=pair)
+    tags = [match for match in matches if match["man"] or match["end"] or match["name"]]
+    halves = other_halves((n, tag["name"] or "", not (tag["end"] or tag["slash"])) for n, tag in enumerate(tags))
+    for n, other in halves.items():
+        kind: Literal["open", "close"] = "open" if n < other else "close"
+        yield *tags[n].span(), Item(kind, tags[n].group(), name=f"pair {min(n, other)}")
 
 
 @dataclass(frozen=True)

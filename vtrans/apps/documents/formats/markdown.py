@@ -19,7 +19,7 @@ from markdown_it import MarkdownIt
 from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
-from vtrans.apps.documents.document import Document, FilledDocument, MarkedDocument, Slot
+from vtrans.apps.documents.document import Document, FilledDocument, Filling, MarkedDocument, Slot
 from vtrans.apps.documents.formats.html import VOID
 from vtrans.apps.documents.formats.markdown_syntax import MARKER, add_syntax
 from vtrans.apps.documents.formats.markup import Item
@@ -82,7 +82,7 @@ def _parser() -> MarkdownIt:
 _PARSER = _parser()
 
 
-def markdown_document(text: str, language: str, **_: Any) -> Document:
+def markdown_document(text: str, language: str, filling: Filling = Filling()) -> Document:
     """Returns a Markdown file with its blocks of text as slots."""
     lines, place = list[tuple[int, str]](), 0
     for line in _LINE.split(text):

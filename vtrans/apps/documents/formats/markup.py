@@ -12,18 +12,17 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import Literal
 
 from vtrans.apps.documents.formats.word_parts import Links, divided_words
-from vtrans.apps.documents.sentences import MARKED, PROTECTION, Splitting, gaps, split_sentences
+from vtrans.apps.documents.sentences import PROTECTION, Splitting, gaps, split_sentences, trimmed
 from vtrans.text.words import WORD, unwrapped
 from vtrans.translate.wording.protection import Span
 
 DEEPEST = 50  # nested elements; deeper tags count as single tags
-RUN = "run "  # begins the names of elements that contain only text, in a document with `cover`
 PASSES = 10  # over the elements, to join sentences; if some are still crossed then, all become one sentence
 
 _END_PUNCTUATION, _PUNCTUATION = re.compile(r"(?<![^\w\s])[^\w\s]+$"), re.compile(r"[^\w\s]+")
@@ -50,7 +49,6 @@ class Node:
 
     begin: int
     opening: str
-    name: str = ""
     end: int = 0
     closing: str = ""
     children: list[Node] = field(default_factory=list)
@@ -78,27 +76,24 @@ class Sentence:
 
 
 class Segment:
-    """The text between two breaks. With `cover`, which word processors need, all words of a translation are put into
-    elements, and atoms between these. A line end in markup is whitespace, and usually splits nothing."""
+    """The text between two breaks. A line end in markup is whitespace, and usually splits nothing."""
 
     def __init__(
         self,
         items: Sequence[Item],
         language: str,
         escape: Callable[[str], str],
-        *,
-        cover: bool,
         splitting: Splitting = "sentences",
     ) -> None:
         self.text = "".join(item.text for item in items)
         self._raw = "".join(item.raw for item in items)
-        self._escape, self._cover = escape, cover
+        self._escape = escape
         self._spelt = _spelt(items, escape)
         self._nodes = _forest(items)
         for node in _all(self._nodes):
-            node.first, node.last = _trimmed(self.text, node.begin, node.end)
-        # Tags outside the sentences, in order: place, tag, change of depth.
-        self._marks: list[tuple[int, str, int]] = []
+            node.first, node.last = trimmed(self.text, node.begin, node.end)
+        # Tags outside the sentences, in order, each with its place.
+        self._marks: list[tuple[int, str]] = []
         split = split_sentences(self.text, language, splitting)
         begins = split.begins(split.sentences)
         spans = [(begin, begin + len(line)) for begin, line in zip(begins, split.sentences, strict=True)]
@@ -122,10 +117,10 @@ class Segment:
                 if within:
                     inside[k].append(node)
                     continue
-                self._marks.append((node.begin, node.opening, int(bool(node.closing))))
+                self._marks.append((node.begin, node.opening))
                 visit(node.children)
                 if node.closing:
-                    self._marks.append((node.end, node.closing, -1))
+                    self._marks.append((node.end, node.closing))
 
         visit(self._nodes)
         return inside
@@ -138,31 +133,28 @@ class Segment:
         """Returns the segment with these translations of its sentences. Only sentences with elements need the links."""
         if not self.sentences:
             return self._raw
-        parts: list[str | int] = []  # text and tags as they are written, and numbers of sentences
-        place, number, depth = 0, 0, 0
-        around = [["", ""] for _ in self.sentences]  # white space that goes into the elements of a sentence
+        after = [""] * len(self.sentences)  # white space that a translation needs after a sentence
         dropped = set[int]()  # places of characters
         for k, (given, new) in enumerate(self._gaps([text for text, _ in translations])):
-            around[k][1] = new[len(given) :]
+            after[k] = new[len(given) :]
             if len(new) < len(given):
                 dropped.add(self.sentences[k].end)
-        for mark, tag, change in [*self._marks, (len(self.text), "", 0)]:
-            while number < len(self.sentences) and self.sentences[number].end <= mark:
-                self._add(parts, place + (place in dropped), self.sentences[number].begin, depth, around)
-                parts.append(number)
-                place, number = self.sentences[number].end, number + 1
-            self._add(parts, place + (place in dropped), mark, depth, around)
-            parts.append(tag)
-            place, depth = max(place, mark), depth + change
         made = []
-        for sentence, (a, b), (text, links) in zip(self.sentences, around, translations, strict=True):
+        for sentence, space, (text, links) in zip(self.sentences, after, translations, strict=True):
             stays = text == sentence.line  # and keeps its whitespace and spelling
-            if stays and not (sentence.nodes or a or b):
+            if stays and not (sentence.nodes or space):
                 made.append(self._source(sentence.begin, sentence.end))
                 continue
             new = self.text[sentence.begin : sentence.end] if stays else text
-            made.append(self._placed(sentence, f"{a}{new}{b}", links))
-        return "".join(made[part] if isinstance(part, int) else part for part in parts)
+            made.append(self._placed(sentence, new + space, links))
+        parts, place, number = list[str](), 0, 0
+        for mark, tag in [*self._marks, (len(self.text), "")]:
+            while number < len(self.sentences) and self.sentences[number].end <= mark:
+                parts += [self._source(place + (place in dropped), self.sentences[number].begin), made[number]]
+                place, number = self.sentences[number].end, number + 1
+            parts += [self._source(place + (place in dropped), mark), tag]
+            place = max(place, mark)
+        return "".join(parts)
 
     def _source(self, begin: int, end: int) -> str:
         """Returns a part of the source as it is written."""
@@ -180,29 +172,17 @@ class Segment:
         lines = [sentence.line for sentence in self.sentences]
         return zip(given, gaps(lines, given, texts), strict=True)
 
-    def _add(self, parts: list[str | int], begin: int, end: int, depth: int, around: list[list[str]]) -> None:
-        """Adds text between sentences. If all text must be inside elements and none is open, it goes into those of the
-        preceding sentence or, at the beginning, of the following one."""
-        if depth or not self._cover:
-            parts.append(self._source(begin, end))
-            return
-        before = next((part for part in reversed(parts) if isinstance(part, int)), None)
-        if around:
-            around[before or 0][0 if before is None else 1] += self.text[begin:end]
-
     def _placed(self, sentence: Sentence, text: str, links: Links) -> str:
         if not sentence.nodes:
             return self._escape(text)
-        return "".join(_Placement(self.text, sentence, text, links, self._escape, self._cover).rendered())
+        return "".join(_Placement(self.text, sentence, text, links, self._escape).rendered())
 
 
 class _Placement:
     """Puts the elements of a sentence into its translation."""
 
-    def __init__(
-        self, source: str, sentence: Sentence, text: str, links: Links, escape: Callable[[str], str], cover: bool
-    ) -> None:
-        self.source, self.sentence, self.text, self._escape, self.cover = source, sentence, text, escape, cover
+    def __init__(self, source: str, sentence: Sentence, text: str, links: Links, escape: Callable[[str], str]) -> None:
+        self.source, self.sentence, self.text, self._escape = source, sentence, text, escape
         self.protected = list(PROTECTION.spans(text))  # no tag may cut it
         covered = [(node.first, node.last) for node in sentence.nodes if not node.empty]
         edges = {edge for node in _all(sentence.nodes) for edge in (node.first, node.last)}
@@ -223,50 +203,30 @@ class _Placement:
     def rendered(self) -> Iterator[str]:
         return self._render(self.sentence.nodes, 0, len(self.words), 0, len(self.text))
 
-    def _render(
-        self, nodes: Sequence[Node], low: int, high: int, begin: int, end: int, parent: Node | None = None
-    ) -> Iterator[str]:
+    def _render(self, nodes: Sequence[Node], low: int, high: int, begin: int, end: int) -> Iterator[str]:
         """Yields the words from `low` to `high`, with the elements among them. They are the text from `begin` to
         `end`."""
         place = begin
         layout = self._layout(nodes, low, high)
-        filled = [(first, node) for first, last, node in layout if first < last]
         for number, (first, last, node) in enumerate(layout):
             if first == last:
-                at = place if self.cover else min(max(self._outside(self._place_of(node, first, end), 1), place), end)
-                space = " " if at == end > begin and self._spaced(node) and not self.cover else ""
-                yield self._written(self.text[place:at], parent) + space + node.raw
+                at = min(max(self._outside(self._place_of(node, first, end), 1), place), end)
+                space = " " if at == end > begin and self._spaced(node) else ""
+                yield self._escape(self.text[place:at] + space) + node.raw
                 is_last = all(other.begin != node.begin for _, _, other in layout[number + 1 : number + 2])
                 spaced = self.source[node.end : node.end + 1].isspace() and not self.text[at : at + 1].isspace()
-                if is_last and spaced and at < end and not self.cover:
-                    yield " "
+                if is_last and spaced and at < end:
+                    yield self._escape(" ")
                 place = at
                 continue
-            if self.cover:
-                filled.pop(0)
-                start, stop = place, self._border(node, last, *filled[0]) if filled else end
-            else:
-                start, stop = self._without_punctuation(node, max(self.words[first][0], place), self.words[last - 1][1])
-                start = max(self._outside(start, 0), place)
-                stop = min(max(self._outside(stop, 1), start), end)
-            made = "".join([node.opening, *self._render(node.children, first, last, start, stop, node), node.closing])
-            yield self._written(self.text[place:start], parent)
-            yield made.replace(node.opening + node.closing, "") if node.name.startswith(RUN) else made
+            start, stop = self._without_punctuation(node, max(self.words[first][0], place), self.words[last - 1][1])
+            start = max(self._outside(start, 0), place)
+            stop = min(max(self._outside(stop, 1), start), end)
+            yield self._escape(self.text[place:start]) + node.opening
+            yield from self._render(node.children, first, last, start, stop)
+            yield node.closing
             place = stop
-        yield self._written(self.text[place:end], parent)
-
-    def _border(self, node: Node, last: int, first: int, following: Node) -> int:
-        """Returns the border between an element whose words end before `last` and the `following` one, whose words
-        begin with `first`. The whitespace between them goes to the one that has some at its ends in the source."""
-        inside, outside = ((one.first, one.last) == (one.begin, one.end) for one in (node, following))
-        return self.words[last - 1][1] if inside and not outside else self.words[first][0]
-
-    def _written(self, text: str, parent: Node | None) -> str:
-        """Returns text as it is written in an element. With `cover`, atoms are outside elements."""
-        text = self._escape(text)
-        if parent is None or not self.cover or not parent.name.startswith(RUN):
-            return text
-        return MARKED.sub(rf"{parent.closing}\g<0>{parent.opening}", text)
+        yield self._escape(self.text[place:end])
 
     def _layout(self, nodes: Sequence[Node], low: int, high: int) -> list[tuple[int, int, Node]]:
         """Returns where each element goes: the words that it surrounds, or the gap before a word, in order."""
@@ -285,8 +245,6 @@ class _Placement:
             if n not in spans and (word := next(linked, None)) is not None:
                 free.discard(word)
                 spans[n] = word, word + 1
-        if self.cover and high > low:
-            spans = _covering(spans, next((n for n, node in enumerate(nodes) if not node.empty), None), low, high)
         begins = sorted(spans.values())
         places: list[tuple[int, int, int]] = []
         for n, node in enumerate(nodes):
@@ -353,47 +311,35 @@ class _Placement:
         return self.protected[k][side] if k >= 0 and place < self.protected[k][1] else place
 
 
-def _covering(spans: dict[int, tuple[int, int]], first: int | None, low: int, high: int) -> dict[int, tuple[int, int]]:
-    """Returns the spans extended so that they cover all words. Without spans, the element `first` gets all words."""
-    if not spans:
-        return {} if first is None else {first: (low, high)}
-    order = sorted(spans, key=lambda n: spans[n])
-    ends = [spans[n][0] for n in order[1:]] + [high]
-    begins = [low, *ends[:-1]]
-    return {n: (begin, end) for n, begin, end in zip(order, begins, ends, strict=True)}
+def other_halves(tags: Iterable[tuple[int, str, bool]]) -> dict[int, int]:
+    """Returns the number of the other half of each tag that has one. A tag has a number and a name, and may open."""
+    opened, found = list[tuple[int, str]](), dict[int, int]()
+    for number, name, opens in tags:
+        if opens and len(opened) < DEEPEST:
+            opened.append((number, name))
+        elif not opens and any(name == other for _, other in opened):
+            while (first := opened.pop())[1] != name:
+                pass
+            found |= {first[0]: number, number: first[0]}
+    return found
 
 
 def _forest(items: Sequence[Item]) -> list[Node]:
     """Returns the elements of a segment. A tag without its other half is a single tag."""
-    lists: list[list[Node]] = [[]]  # the children of the open elements, outermost first, after the roots
-    stack: list[Node] = []
-    place = 0
-
-    def make_single() -> None:
-        node = stack.pop()
-        node.end = node.begin
-        children = lists.pop()
-        node.children = []
-        lists[-1] += children
-
-    for item in items:
+    tags = ((n, item.name, item.kind == "open") for n, item in enumerate(items) if item.kind in ("open", "close"))
+    halves = other_halves(tags)
+    lists, place = [list[Node]()], 0  # the children of the open elements, outermost first, after the roots
+    for n, item in enumerate(items):
         if item.kind == "text":
             place += len(item.text)
-        elif item.kind == "open" and len(stack) < DEEPEST:
-            node = Node(place, item.raw, item.name)
-            lists[-1].append(node)
-            lists.append(node.children)
-            stack.append(node)
-        elif item.kind == "close" and any(node.name == item.name for node in stack):
-            while stack[-1].name != item.name:
-                make_single()
-            node = stack.pop()
-            lists.pop()
-            node.end, node.closing = place, item.raw
-        else:
+        elif n not in halves:
             lists[-1].append(Node(place, item.raw, end=place))
-    while stack:
-        make_single()
+        elif n < halves[n]:
+            lists[-1].append(Node(place, item.raw))
+            lists.append(lists[-1][-1].children)
+        else:
+            lists.pop()
+            lists[-1][-1].end, lists[-1][-1].closing = place, item.raw
     return lists[0]
 
 
@@ -408,14 +354,6 @@ def _all(nodes: Sequence[Node]) -> Iterator[Node]:
     for node in nodes:
         yield node
         yield from _all(node.children)
-
-
-def _trimmed(text: str, begin: int, end: int) -> tuple[int, int]:
-    """Returns where the text from `begin` to `end` begins and ends without the white space around it."""
-    inner = text[begin:end]
-    if not inner.strip():
-        return begin, begin
-    return begin + len(inner) - len(inner.lstrip()), end - len(inner) + len(inner.rstrip())
 
 
 def _joined(spans: list[tuple[int, int]], nodes: Sequence[Node]) -> list[tuple[int, int]]:

@@ -4,17 +4,19 @@ translated text is written as it was read."""
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import chain
-from typing import Any
+from itertools import chain, groupby
+from operator import itemgetter
 from xml.sax.saxutils import escape
 
-from vtrans.apps.documents.document import Document, HtmlDocument, MarkedDocument
+from vtrans.apps.documents.document import Document, Filling, HtmlDocument, MarkedDocument, Translated
 from vtrans.apps.documents.formats.html import read_html
-from vtrans.apps.documents.formats.markup import RUN, Item
+from vtrans.apps.documents.formats.markup import Item
 from vtrans.apps.documents.formats.tagged import Tags, tagged_document
 from vtrans.apps.documents.formats.xml import Element, parse
+from vtrans.apps.documents.sentences import MARKED
 
 _FORMS = ("http://schemas.openxmlformats.org/%s/2006/main", "http://purl.oclc.org/ooxml/%s/main")
 _OFFICE = [form % name for name in ("wordprocessingml", "drawingml", "spreadsheetml") for form in _FORMS]
@@ -28,12 +30,14 @@ _RESULT_IS_TEXT = re.compile(r"\s*(?:HYPERLINK|REF|TOC)\b", re.IGNORECASE)  # of
 # What stands in a line as a word does: an image, a formula, an object or a symbol.
 _WORDLIKE = re.compile(r"""<\w+:(?:inline|oMath|object|sym)\b|\btext:anchor-type=["']as-char""")
 _CLOSED = re.compile(r"(<(?:title|script|style|textarea|iframe)\b[^<>]*/>)")
+_STYLE = "\3"
+_PARTS = re.compile("\3(?P<before>[^\4]*)\4(?P<after>[^\5]*)\5|(?P<end>\6)|\1(?P<text>[^\2]*)\2|(?P<xml>[^\1-\6]+)")
 
 Inside = Callable[[Element], Iterator[Item]]
 """Yields the items of a child of a paragraph."""
 
 
-def office_document(xml: str, language: str, *, kept: Container[str] = (), **_: Any) -> Document:
+def office_document(xml: str, language: str, filling: Filling = Filling(), *, kept: Container[str] = ()) -> Document:
     """Returns a part of a file of Word, PowerPoint or Excel, such as word/document.xml, without the cells of which the
     texts are `kept`."""
     root = parse(xml, _OFFICE)
@@ -43,10 +47,10 @@ def office_document(xml: str, language: str, *, kept: Container[str] = (), **_: 
         todo += node.children
         if node.name in _CELL and re.sub("<[^<>]*>", "", node.inside) in kept:
             node.name = "?"
-    return MarkedDocument(list(_items(root, _word_child)), language, escape, cover=True)
+    return RunDocument(list(_items(root, _word_child)), language, _text)
 
 
-def epub_document(xml: str, language: str, *, target: str = "") -> Document:
+def epub_document(xml: str, language: str, filling: Filling = Filling()) -> Document:
     """Returns a page of an e-book, in XHTML, or its table of contents. A reader of HTML does not know `<title/>`, so it
     reads what is around."""
     if "<ncx" in xml:
@@ -55,20 +59,56 @@ def epub_document(xml: str, language: str, *, target: str = "") -> Document:
     items = [read_html(part) if n % 2 == 0 else [Item("break", part)] for n, part in enumerate(parts)]
     quoted = partial(escape, entities={'"': "&quot;", "'": "&#39;"})
     document = HtmlDocument([*chain.from_iterable(items)], language, escape, escape_inner=quoted)
-    document.target = target
+    document.target = filling.target
     return document
 
 
-def odt_document(xml: str, language: str, **_: Any) -> Document:
+def odt_document(xml: str, language: str, filling: Filling = Filling()) -> Document:
     """Returns content.xml or styles.xml of an .odt file."""
     return MarkedDocument(list(_items(parse(xml, _TEXT), _text_child)), language, escape)
+
+
+class RunDocument(MarkedDocument):
+    """A document whose text is in runs, which have a style. Text is between `\\1` and `\\2`. What has a style is
+    between `\\3` and `\\6`, and begins with the tags before and after its text, which end with `\\4` and `\\5`. XML has
+    none of these characters."""
+
+    def joined(self, translations: Sequence[Translated]) -> str:
+        parts, styles = list[tuple[tuple[str, str], str]](), [("", "")]
+        for part in _PARTS.finditer(super().joined(translations)):
+            if part["before"]:
+                styles.append((part["before"], part["after"]))
+            elif part["end"]:
+                styles[1:] = styles[1:-1]
+            elif part["text"]:
+                parts.append((styles[-1], part["text"]))
+            elif part["xml"]:
+                parts.append((styles[0], part["xml"]))
+        runs = groupby(parts, key=itemgetter(0))
+        return "".join(before + "".join(text for _, text in run) + after for (before, after), run in runs)
+
+
+def _text(text: str) -> str:
+    """Returns text as a RunDocument marks it. An atom in it is no text."""
+    return MARKED.sub("\2\\g<0>\1", f"\1{escape(text)}\2") if text else ""
+
+
+def _with_style(items: list[Item]) -> list[Item]:
+    """Returns the items of a paragraph in the style that most of its text has: only other styles are elements."""
+    lengths = Counter[str]()
+    for item in items:
+        lengths[item.name] += len(item.text) if item.name.startswith(_STYLE) else 0
+    style = lengths.most_common(1)[0][0] if lengths.total() else ""
+    tags = [item.raw for item in items if style and item.name == style and item.kind != "text"]
+    others = [item for item in items if item.kind == "text" or not style or item.name != style]
+    return [Item("break", tags[0]), *others, Item("break", tags[-1])] if tags else others
 
 
 def _items(node: Element, inside: Inside) -> Iterator[Item]:
     """Yields the items of a document, whose paragraphs `inside` reads."""
     yield Item("break", node.opening)
     if node.name in _PARAGRAPHS:
-        yield from _merged(_with_fields([item for child in node.children for item in inside(child)]))
+        yield from _with_style(_merged(_with_fields([item for child in node.children for item in inside(child)])))
     else:
         for child in node.children:
             yield from _items(child, inside)
@@ -112,7 +152,7 @@ def _word_child(node: Element) -> Iterator[Item]:
     if node.name == "r":
         yield from _run(node)
     elif node.name == "t":
-        yield from _text_of_run("", RUN, node, "")
+        yield from _text_of_run("", "", node, "")
     elif node.name in _AROUND_RUNS and (not code or _RESULT_IS_TEXT.match(code)):
         yield Item("open", node.opening, name=node.name)
         for child in node.children:
@@ -127,10 +167,10 @@ def _word_child(node: Element) -> Iterator[Item]:
 def _run(run: Element) -> Iterator[Item]:
     """Yields an element for each text of a run. Whatever else it has becomes a run of its own."""
     properties = "".join(child.raw for child in run.children if child.name == "rPr")
-    opening, name = run.opening + properties, f"{RUN}{properties}"
+    opening = run.opening + properties
     for child in run.children:
         if child.name == "t":
-            yield from _text_of_run(opening, name, child, run.closing)
+            yield from _text_of_run(opening, properties, child, run.closing)
         elif child.name in ("tab", "br", "cr"):
             yield Item("break", opening + child.raw + run.closing)
         elif child.name in ("fldChar", "instrText"):
@@ -140,16 +180,17 @@ def _run(run: Element) -> Iterator[Item]:
             yield _single(child, _word_child, (opening, run.closing))
 
 
-def _text_of_run(before: str, name: str, text: Element, after: str) -> Iterator[Item]:
+def _text_of_run(before: str, properties: str, text: Element, after: str) -> Iterator[Item]:
     if not text.children:
         yield Item("point", before + text.raw + after)
         return
     tag = text.prefix + "t"
     # Without the attribute, Word and Excel drop white space at the ends of the text. PowerPoint has none.
     space = "" if tag == "a:t" else ' xml:space="preserve"'
-    yield Item("open", f"{before}<{tag}{space}>", name=name)
-    yield Item("text", "".join(part.raw for part in text.children), "".join(part.text for part in text.children))
-    yield Item("close", f"</{tag}>{after}", name=name)
+    name = f"{_STYLE}{properties}"
+    yield Item("open", f"{_STYLE}{before}<{tag}{space}>\4</{tag}>{after}\5", name=name)
+    yield Item("text", f"\1{text.inside}\2", "".join(part.text for part in text.children), name)
+    yield Item("close", "\6", name=name)
 
 
 def _attribute(node: Element, name: str) -> str:
@@ -198,7 +239,7 @@ def _merged(items: Iterable[Item]) -> list[Item]:
     """Returns the items with neighbouring runs of the same properties as one. Word begins a new run at each edit."""
     merged: list[Item] = []
     for item in items:
-        if item.kind == "open" and item.name.startswith(RUN) and merged and merged[-1].name == item.name:
+        if item.kind == "open" and item.name.startswith(_STYLE) and merged and merged[-1].name == item.name:
             merged.pop()
         else:
             merged.append(item)

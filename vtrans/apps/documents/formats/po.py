@@ -11,31 +11,33 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from textwrap import TextWrapper
 
 from polib import escape, unescape
 
-from vtrans.apps.documents.document import Document, FilledDocument, Paired, Slot, filled_slot
+from vtrans.apps.documents.document import Document, FilledDocument, Filling, Paired, Slot, filled_slot
 from vtrans.apps.documents.formats.icu import UnclearMessage, icu_strings
 from vtrans.apps.documents.placeholders import Format, has_icu, placeholders
 from vtrans.apps.documents.program_strings import Message, ProgramString
 from vtrans.system.errors import DocumentError
-from vtrans.text.languages import Languages, base
+from vtrans.text.languages import Languages
 
-WIDTH = 77  # characters of a line, as gettext wraps them
 MOST_THINGS = 1000  # numbers for which a plural formula is tried, as in msgfmt
 
-_STRING = re.compile(r'[ \t]*(?:(msgctxt|msgid|msgid_plural|msgstr(?:\[\d{1,2}\])?)[ \t]+)?"((?:[^"\\]|\\.)*)"\s*')
+# Lines as gettext wraps them.
+_WRAPPER = TextWrapper(77, expand_tabs=False, replace_whitespace=False, drop_whitespace=False)
+_WRAPPER.break_long_words = _WRAPPER.break_on_hyphens = False
+_STRING = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
+# A comment, strings in some lines after a keyword, or a blank line.
+_PART = re.compile(
+    r"[ \t]*(?:(?P<comment>#[^\n]*)|(?P<name>msgctxt|msgid|msgid_plural|msgstr(?:\[\d{1,2}\])?)[ \t]+"
+    rf"(?P<strings>{_STRING.pattern}(?:\s*{_STRING.pattern})*))?[ \t\r\f\v]*(?:\n|\Z)"
+)
+_OTHER_ESCAPE = re.compile(r'(?<!\\)(?:\\\\)*\\[^\\ntrvbf"]')  # unknown to polib, such as \101
 _CHARSET = re.compile(rb'^"Content-Type:[^"\n]*charset=([\w-]+)', re.MULTILINE)
 _PLURAL = re.compile(r"^Plural-Forms:.*?\bplural=([^;\n]+)", re.MULTILINE)
-_BYTES = re.compile(r"(\\\\)|(?:\\(?:[0-3]?[0-7]{1,2}|x[0-9A-Fa-f]{2}))+|\\a")
 _LANGUAGE = re.compile(r"^Language:[ \t]*([a-z]{2,3}(?:_[A-Za-z]+)*)(?![A-Za-z])", re.MULTILINE)
 _NO_LANGUAGE = re.compile(r"(?<=\bLanguage:)[ \t]*(?=\\n)")
-# Languages with two plural forms, as many as a template has, and when they use the second one, as in msginit's table.
-_SECOND_FORM = {
-    **dict.fromkeys(("bg", "ca", "da", "de", "el", "en", "eo", "es", "et", "eu", "fi"), "n != 1"),
-    **dict.fromkeys(("fo", "gl", "hu", "it", "nb", "nl", "nn", "no", "pt", "sv", "tr"), "n != 1"),
-    **dict.fromkeys(("fr", "pt-BR"), "n > 1"),
-}
 
 
 @dataclass
@@ -48,7 +50,7 @@ class String:
 
     @property
     def text(self) -> str:
-        return _unescaped("".join(self.parts))
+        return str(unescape("".join(self.parts)))
 
 
 @dataclass(frozen=True)
@@ -110,25 +112,23 @@ def charset(content: bytes) -> str:
     return "utf-8" if name == "CHARSET" else name
 
 
-def po_document(
-    text: str, language: str, *, target: str = "", overwrite: bool = False, existing: str | None = None
-) -> Document:
-    """Returns a PO file with its untranslated entries as slots, with `overwrite` all of them. Filled entries get the
+def po_document(text: str, language: str, filling: Filling = Filling()) -> Document:
+    """Returns a PO file with its untranslated entries as slots, or if asked for all of them. Filled entries get the
     flag `fuzzy`, except those that a memory fills. The header of a template is filled, too. Entries that an existing
     translation has stay as they are there, and those that only it has become obsolete. Raises DocumentError with the
     line of what is not PO."""
-    form, left = OneThing(), 0
+    form, left, existing = OneThing(), 0, filling.earlier
     earlier = list(read_po(existing)) if existing is not None else []
     kept = {entry.key: entry for entry in earlier if any(string.text for string in entry.targets.values())}
     entries, slots = list(read_po(text)), list[Slot]()
     for entry in entries:
-        names = [name for name, string in entry.targets.items() if overwrite or not string.text]
+        names = [name for name, string in entry.targets.items() if filling.overwrite or not string.text]
         if existing is not None and (entry.is_header or names) and (old := kept.get(entry.key)):
             form = _form_of_one(old) if entry.is_header else form
             slots.append(filled_slot(entry.first or 0, entry.end, existing[old.first or 0 : old.end]))
         elif entry.is_header:
-            form = _form_of_one(entry, target)
-            if header := _header_slot(text, entry, target):
+            form = _form_of_one(entry)
+            if header := _header_slot(text, entry, filling.target):
                 slots.append(header)
         elif names:
             try:
@@ -182,32 +182,27 @@ def po_languages(text: str) -> tuple[str, str]:
 
 def read_po(text: str) -> Iterator[Entry]:
     """Yields the entries, without obsolete ones."""
-    entry, last, place = Entry(1), "", 0
-    for number, line in enumerate(text.split("\n"), 1):
-        begin, place = place, place + len(line) + 1
-        match = _STRING.fullmatch(line)
-        stripped = line.strip()
-        if (stripped[:1] == "#" or (match and match[1] in ("msgctxt", "msgid"))) and entry.targets:
+    entry, place, line = Entry(1), 0, 1
+    while place < len(text):
+        part = _PART.match(text, place)
+        name, comment = (part["name"], part["comment"]) if part else (None, None)
+        if (comment or name in ("msgctxt", "msgid")) and entry.targets:
             yield _checked(entry)
-            entry, last = Entry(number), ""
-        if stripped and entry.first is None:
-            entry.first = begin
-        if stripped.startswith("#,"):
-            entry.flags += [flag.strip() for flag in stripped[2:].split(",")]
-            entry.flagged = entry.flagged or begin + line.index("#,") + 2
-        elif stripped[:1] == "#" or not stripped:
-            if stripped.startswith("#|"):
-                entry.begin = begin if entry.begin is None else entry.begin
-            last = last if not stripped else ""
-        elif match is None or (match[1] or last) == "" or match[1] in entry.strings:
-            raise DocumentError("a comment, a keyword with a string, or a string that continues one is needed.", number)
-        else:
-            entry.begin = begin if entry.begin is None else entry.begin
-            last = match[1] or last
-            string = entry.strings.setdefault(last, String(begin + line.index('"'), 0, []))
-            string.end = begin + len(line.rstrip())
-            string.parts.append(match[2])
-            entry.line = number if match[1] == "msgid" else entry.line
+            entry = Entry(line)
+        if part is None or name in entry.strings:
+            raise DocumentError("a comment, a keyword with a string, or a string that continues one is needed.", line)
+        if entry.first is None and (comment or name):
+            entry.first = place
+        if entry.begin is None and (name or (comment and comment[1:2] == "|")):
+            entry.begin = place
+        if comment and comment[1:2] == ",":
+            entry.flags += [flag.strip() for flag in comment[2:].split(",")]
+            entry.flagged = entry.flagged or part.start("comment") + 2
+        if name:
+            entry.strings[name] = String(*part.span("strings"), _STRING.findall(part["strings"]))
+            entry.line = line if name == "msgid" else entry.line
+        line += text.count("\n", place, part.end())
+        place = part.end()
     if entry.strings:
         yield _checked(entry)
 
@@ -221,9 +216,9 @@ def _checked(entry: Entry) -> Entry:
     return entry
 
 
-def _form_of_one(header: Entry, target: str = "") -> OneThing:
-    """Returns the plural form of one thing. In a template, it is that of the target language."""
-    match = _PLURAL.search(_completed(header.strings["msgstr"].text, target) if "msgstr" in header.strings else "")
+def _form_of_one(header: Entry) -> OneThing:
+    """Returns the plural form of one thing."""
+    match = _PLURAL.search(header.strings["msgstr"].text if "msgstr" in header.strings else "")
     if not match or match[1].strip() == "EXPRESSION":
         return OneThing()
     try:
@@ -234,19 +229,11 @@ def _form_of_one(header: Entry, target: str = "") -> OneThing:
         raise DocumentError("the header's Plural-Forms cannot be read.", header.line) from None
 
 
-def _completed(header: str, target: str) -> str:
-    """Returns the header of a template with its character set and, for languages of two, its plural forms."""
-    second = _SECOND_FORM.get(target) or _SECOND_FORM.get(base(target))
-    header = header.replace("charset=CHARSET", "charset=UTF-8")
-    expression = f"nplurals=2; plural=({second});"
-    return header.replace("nplurals=INTEGER; plural=EXPRESSION;", expression) if second else header
-
-
 def _header_slot(text: str, header: Entry, target: str) -> Slot | None:
     """Returns the slot for the header of a template, or None if it is no template's. Fields that describe the
-    translator stay."""
+    translator, and the plural forms, stay."""
     string = header.strings.get("msgstr", String(0, 0, []))
-    filled = _completed(old := text[string.begin : string.end], target)
+    filled = (old := text[string.begin : string.end]).replace("charset=CHARSET", "charset=UTF-8")
     if filled == old:
         return None
     if target:
@@ -264,7 +251,10 @@ def _message(text: str, language: str, flags: Sequence[str]) -> Message:
 
 
 def _slot(text: str, entry: Entry, names: Sequence[str], form: OneThing, language: str) -> Slot:
-    """Returns the slot for these strings of an entry. Raises UnclearMessage for unclear branches of ICU."""
+    """Returns the slot for these strings of an entry. Raises UnclearMessage for unclear branches of ICU, and for
+    escapes that only a compiler of C knows."""
+    if any(_OTHER_ESCAPE.search("".join(string.parts)) for string in entry.strings.values()):
+        raise UnclearMessage
     newline, strings = "\r\n" if "\r\n" in text else "\n", entry.strings
     messages = [_message(entry.source(name, form), language, entry.flags) for name in names]
     wide = len(strings["msgid"].parts) > 1
@@ -292,35 +282,10 @@ def _slot(text: str, entry: Entry, names: Sequence[str], form: OneThing, languag
     return Slot(begin, strings[names[-1]].end, documents, written, partial(written, approved=True))
 
 
-def _unescaped(text: str) -> str:
-    """Returns what a string of PO stands for. polib knows neither `\\a` nor bytes such as `\\101` and `\\x41`."""
-
-    def character(match: re.Match[str]) -> str:
-        if match[1] or match.group() == "\\a":
-            return match[1] or "\a"
-        codes = match.group().split("\\")[1:]
-        data = bytes(int(code[1:], 16) if code[0] == "x" else int(code, 8) for code in codes)
-        # polib reads what this returns, too.
-        return str(escape(data.decode(errors="replace")))
-
-    return str(unescape(_BYTES.sub(character, text)))
-
-
 def string_of(text: str, wide: bool, newline: str) -> str:
     """Returns a text as a string of PO, in several lines if it has several, or if it is long and `wide`."""
     lines = [line for line in re.split(r"(?<=\n)", text) if line]
     if wide:
-        lines = [part for line in lines for part in _wrapped(line)]
-    quoted = ['"{}"'.format(escape(line).replace("\a", "\\a")) for line in lines]
+        lines = [part for line in lines for part in _WRAPPER.wrap(line)]
+    quoted = [f'"{escape(line)}"' for line in lines]
     return newline.join(quoted if len(quoted) < 2 else ['""', *quoted])
-
-
-def _wrapped(line: str) -> Iterator[str]:
-    """Yields the parts of a line, which end after spaces."""
-    part = ""
-    for word in re.findall(r"\S*\s*", line):
-        if part and len(escape(part)) + len(escape(word)) > WIDTH:
-            yield part
-            part = ""
-        part += word
-    yield part

@@ -10,10 +10,11 @@ from functools import partial
 
 import regex
 
-from vtrans.apps.documents.document import FilledDocument
-from vtrans.apps.documents.formats.flow import Span, chains, slot_across, trimmed
+from vtrans.apps.documents.document import FilledDocument, Filling
+from vtrans.apps.documents.formats.flow import Span, chains, slot_across
 from vtrans.apps.documents.formats.html import read_html
 from vtrans.apps.documents.formats.markup import Item
+from vtrans.apps.documents.sentences import trimmed
 from vtrans.system.errors import DocumentError
 
 MOST_TAGS = 3  # around a speech, that are not part of it
@@ -42,7 +43,9 @@ class SubtitleDocument(FilledDocument):
     a sentence that goes on in the next one is translated as a whole. `escape` writes text beside tags. Raises
     DocumentError for a text without times."""
 
-    def __init__(self, text: str, language: str, escape: Callable[[str], str] = str) -> None:
+    def __init__(
+        self, text: str, language: str, filling: Filling = Filling(), escape: Callable[[str], str] = str
+    ) -> None:
         if not _TIMES.search(text):
             raise DocumentError(
                 "The file has no timings; a subtitle needs a line such as 00:00:01,000 --> 00:00:02,500."

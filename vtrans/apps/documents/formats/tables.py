@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from vtrans.apps.documents.document import FilledDocument, Slot
+from vtrans.apps.documents.document import FilledDocument, Filling, Slot
 from vtrans.apps.documents.program_strings import Message, ProgramString, format_flags
 from vtrans.system.errors import DocumentError
 from vtrans.text.languages import base
@@ -18,20 +18,12 @@ _LINE_END = re.compile("[\r\n]")
 _QUOTED = re.compile(r'(?<![^,;\t\r\n])"(?:[^"]|"")*+"(?![^,;\t\r\n])')
 
 
-def table_document(
-    text: str,
-    language: str,
-    *,
-    separators: str,
-    columns: Sequence[str] = (),
-    target: str = "",
-    overwrite: bool = False,
-) -> FilledDocument:
+def table_document(text: str, language: str, filling: Filling = Filling(), *, separators: str) -> FilledDocument:
     """Returns a table whose first row names its columns, with the cells that are to be translated as slots.
 
     Its separator is the one of the `separators` that the first row has most often outside quotation marks. Each of the
-    `columns` is the name of one that is translated in place, or two names with `:` between them: the first is
-    translated into the empty cells of the second, or with `overwrite` into all. Without columns, these are the two
+    columns is the name of one that is translated in place, or two names with `:` between them: the first is
+    translated into the empty cells of the second, or if asked for into all. Without columns, these are the two
     whose names are the codes of the languages. Raises DocumentError for other columns, and for a row with fewer or more
     cells than the first.
     """
@@ -39,7 +31,7 @@ def table_document(
     separator = max(separators, key=first_row.count)
     rows = _rows(text, separator)
     names = [_content(raw).strip() for _, raw in next(rows, [])]
-    chosen = [_places(names, column) for column in columns] or [_of_languages(names, language, target)]
+    chosen = [_places(names, column) for column in filling.columns] or [_of_languages(names, language, filling.target)]
     if repeated := [names[tgt] for tgt, times in Counter(tgt for _, tgt in chosen).items() if times > 1]:
         raise DocumentError(f"Each column must be filled once, got {repeated[0]!r} more often.")
     slots = []
@@ -49,7 +41,7 @@ def table_document(
             raise DocumentError(f"the row must have {len(names):,} cells like the first, got {len(row):,}.", line)
         for src, tgt in sorted(chosen, key=lambda pair: pair[1]) if len(row) == len(names) else ():
             source = _content(row[src][1])
-            if source.strip() and (src == tgt or overwrite or not _content(row[tgt][1]).strip()):
+            if source.strip() and (src == tgt or filling.overwrite or not _content(row[tgt][1]).strip()):
                 slots.append(_slot(source, *row[tgt], separator, language))
     return FilledDocument(text, slots)
 

@@ -6,16 +6,17 @@ from collections.abc import Iterator
 from functools import partial
 from xml.sax.saxutils import escape, quoteattr
 
-from vtrans.apps.documents.document import Document, FilledDocument, MarkedDocument, Paired, Slot
-from vtrans.apps.documents.formats.xml import LANGUAGE, Element, inline_items, parse
+from vtrans.apps.documents.document import Document, FilledDocument, Filling, MarkedDocument, Paired, Slot
+from vtrans.apps.documents.formats.xml import LANGUAGE, Element, inline_items, root_of
 from vtrans.system.errors import DocumentError
 from vtrans.text.languages import Languages, base
 
 
-def tmx_document(text: str, language: str, *, target: str = "", overwrite: bool = False) -> Document:
-    """Returns a TMX file with the units that lack a translation into the target language as slots, with `overwrite`
-    all units that have text in the language. Raises DocumentError for a file that is no TMX."""
+def tmx_document(text: str, language: str, filling: Filling = Filling()) -> Document:
+    """Returns a TMX file with the units that lack a translation into the target language as slots, or
+    if asked for all units that have text in the language. Raises DocumentError for a file that is no TMX."""
     _, body = _parsed(text)
+    target = filling.target
     if not target:
         raise DocumentError("A TMX file can be filled only if the target language is known.")
     slots = []
@@ -24,7 +25,7 @@ def tmx_document(text: str, language: str, *, target: str = "", overwrite: bool 
         source, filled = _in(variants, language), _in(variants, target)
         segment = source.child("seg") if source else None
         old = filled.child("seg") if filled else None
-        if segment is None or segment.is_blank or (old is not None and not old.is_blank and not overwrite):
+        if segment is None or segment.is_blank or (old is not None and not old.is_blank and not filling.overwrite):
             continue
         document = _document(segment, language)
         begin, end = (old.begin, old.end) if old else (variants[-1].end, variants[-1].end)
@@ -61,10 +62,10 @@ def tmx_languages(text: str) -> tuple[str, str]:
 
 def _parsed(text: str) -> tuple[Element, Element]:
     """Returns the root of a TMX file, and its body."""
-    root = parse(text, ("", "http://www.lisa.org/tmx14"), doctype=True).child("tmx")
-    body = root.child("body") if root else None
-    if root is None or body is None:
-        raise DocumentError("The root element of the file's XML must be tmx, with a body.")
+    root = root_of(text, "tmx", namespaces=("", "http://www.lisa.org/tmx14"))
+    body = root.child("body")
+    if body is None:
+        raise DocumentError("The element tmx must have a body.")
     return root, body
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from xml.sax.saxutils import escape, quoteattr
 
-from vtrans.apps.documents.document import Document, FilledDocument, Paired, Slot, filled_slot
+from vtrans.apps.documents.document import Document, FilledDocument, Filling, Paired, Slot, filled_slot
 from vtrans.apps.documents.formats.icu import UnclearMessage, icu_strings
-from vtrans.apps.documents.formats.xml import SPACE, Element, is_text, parse, unindented
+from vtrans.apps.documents.formats.xml import SPACE, Element, is_text, root_of, unindented
 from vtrans.apps.documents.placeholders import has_icu
 from vtrans.apps.documents.program_strings import Message, XmlString
 from vtrans.apps.documents.sentences import MARKS
@@ -31,11 +31,9 @@ _NEW = {"new", "needs-translation", "initial"}  # states of targets that may onl
 _UNCHECKED = re.compile(r"new\Z|initial\Z|needs-")
 
 
-def xliff_document(
-    text: str, language: str, *, target: str = "", overwrite: bool = False, existing: str | None = None
-) -> Document:
-    """Returns an XLIFF file with its untranslated units as slots, with `overwrite` all that are not approved or final.
-    Those that an existing translation has, with the same source, stay as they are there.
+def xliff_document(text: str, language: str, filling: Filling = Filling()) -> Document:
+    """Returns an XLIFF file with its untranslated units as slots, or if asked for all that are not approved or final.
+    Those that an earlier translation has, with the same source, stay as they are there.
 
     A new target has the state `needs-review-translation`, in XLIFF 2 its segment the state `translated` and the
     substate `vtrans:review`, which an editor must change with the state. One from a memory has the state `translated`
@@ -44,10 +42,10 @@ def xliff_document(
     """
     root, second = _root(text)
     slots, left = [], 0
-    kept = _translated(existing) if existing is not None else {}
+    kept = _translated(filling.earlier) if filling.earlier is not None else {}
     for key, unit, keep_space in _units(root, second):
         try:
-            slot = _slot(text, unit, language, second, keep_space, overwrite)
+            slot = _slot(text, unit, language, second, keep_space, filling.overwrite)
         except UnclearMessage:
             left += 1
             continue
@@ -58,10 +56,10 @@ def xliff_document(
         else:
             slots.append(slot)
     if slots and second and "trgLang" not in root.attributes:
-        if not target:
+        if not filling.target:
             raise DocumentError("The element xliff needs the attribute trgLang, as the target language is not known.")
         end = root.begin + len(root.opening) - 1
-        slots.insert(0, filled_slot(end, end, f" trgLang={quoteattr(target)}"))
+        slots.insert(0, filled_slot(end, end, f" trgLang={quoteattr(filling.target)}"))
     return FilledDocument(text, slots, "xml", left)
 
 
@@ -116,9 +114,7 @@ def xliff_languages(text: str) -> list[tuple[str, str]]:
 
 def _root(text: str) -> tuple[Element, bool]:
     """Returns the root element, and whether it is one of XLIFF 2."""
-    root = parse(text, _NAMESPACES, doctype=True).child("xliff")
-    if root is None:
-        raise DocumentError("The root element of the file's XML must be xliff.")
+    root = root_of(text, "xliff", namespaces=_NAMESPACES)
     return root, root.attributes.get("version", "").startswith("2")
 
 

@@ -129,6 +129,14 @@ def parse(xml: str, namespaces: Sequence[str] | None, *, doctype: bool = False) 
         raise DocumentError("The XML cannot be parsed.") from None
 
 
+def root_of(xml: str, name: str, where: str = "", namespaces: Sequence[str] = ("",)) -> Element:
+    """Returns the root element of a document, which must have this name. `where` tells an error which files have it."""
+    root = parse(xml, namespaces, doctype=True).child(name)
+    if root is None:
+        raise DocumentError(f"The root element of the file's XML must be {name}{where and f', {where}'}.")
+    return root
+
+
 def check(xml: str) -> None:
     """Raises DocumentError for a translated document that is no longer XML."""
     try:

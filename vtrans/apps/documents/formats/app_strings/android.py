@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import groupby
 from xml.sax.saxutils import escape
 
-from vtrans.apps.documents.document import Document
-from vtrans.apps.documents.formats.app_strings.copies import Copy, Found, Node, completed
+from vtrans.apps.documents.document import Document, Filling, Slot
+from vtrans.apps.documents.formats.app_strings.copies import Node, completed, copy_document
 from vtrans.apps.documents.formats.inline import Span
 from vtrans.apps.documents.formats.markup import Item
-from vtrans.apps.documents.formats.xml import Element, inline_items, is_text, parse
+from vtrans.apps.documents.formats.xml import Element, inline_items, is_text, parse, root_of
 from vtrans.apps.documents.placeholders import CONVERSION
-from vtrans.apps.documents.program_strings import ProgramString, format_flags, paired, slot_of
-from vtrans.system.errors import DocumentError
+from vtrans.apps.documents.program_strings import ProgramString, format_flags, slot_of, unescaped
 
 _HTML = "a annotation b big cite dfn em font i s small span strike strong sub sup tt u"
 _TAGS = frozenset(_HTML.split())
@@ -32,63 +32,51 @@ _LETTERS = {"n": "\n", "t": "\t"}
 _WRITTEN = str.maketrans({"\\": "\\\\", '"': '\\"', "'": "\\'", "\n": "\\n", "\t": "\\t"})
 
 
-def android_document(text: str, language: str, *, target: str = "", existing: str | None = None) -> Document:
+def android_document(text: str, language: str, filling: Filling = Filling()) -> Document:
     """Returns a file of strings, arrays of strings and plural forms, or its existing translation, in which those are
     slots that are to be translated. Raises DocumentError for other XML."""
-    copy = Copy(text)
-    if existing is not None:
-        copy = _completed(text, existing)
-    return copy.document(_strings(copy.text, language), "android")
 
+    def read(text: str) -> Node:
+        return _tree(_root(text), language)
 
-def _completed(text: str, existing: str) -> Copy:
-    """Returns a translation with what it lacks, and with the namespaces that this has."""
-    ours, theirs = _root(text), _root(existing)
-    copy = completed(text, _tree(ours), existing, _tree(theirs))
-    bounds = copy.bounds or []
-    added = "".join(copy.text[begin:end] for begin, end in zip(bounds[::2], bounds[1::2], strict=True))
-    declared = [match for match in _NAMESPACE.finditer(ours.opening) if f"{match[1]}:" in added]
-    lacking = "".join(match.group() for match in declared if f"xmlns:{match[1]}" not in theirs.opening)
-    if not lacking or not theirs.children:
-        return copy
-    end = theirs.begin + len(theirs.opening) - 1
-    return _completed(text, existing[:end] + lacking + existing[end:])
-
-
-def _strings(text: str, language: str) -> Iterator[Found]:
-    for part in _parts(_root(text)):
-        for string in [part] if part.name == "string" else _parts(part):
-            begin = string.begin + len(string.opening)
-            if _decoded(string.inside) is None:
-                yield begin, None
-            elif not string.is_blank and not _REFERENCE.fullmatch(string.inside):
-                yield begin, slot_of(begin, string.inside, [_AndroidString(string, language)])
+    if (existing := filling.earlier) is not None:
+        existing = _with_namespaces(existing, _root(text), completed(text, read(text), existing, read(existing))[0])
+    return copy_document(read, text, existing, "android")
 
 
 def _root(text: str) -> Element:
-    root = parse(text, ("",), doctype=True).child("resources")
-    if root is None:
-        raise DocumentError("The root element of the file's XML must be resources, as in strings.xml of Android.")
-    return root
+    return root_of(text, "resources", "as in strings.xml of Android")
 
 
-def _parts(element: Element) -> list[Element]:
-    """Returns the children of an element that are to be translated, or have children that are."""
-    children = [child for child in element.children if child.name in _PARTS.get(element.name, ())]
-    return [child for child in children if child.attributes.get("translatable") != "false"]
+def _with_namespaces(translation: str, source: Element, made: str) -> str:
+    """Returns a translation with the namespaces of the source that it lacks, if it needs them once it is `made`
+    complete."""
+    root = _root(translation)
+    declared = [match for match in _NAMESPACE.finditer(source.opening) if f"{match[1]}:" in made]
+    lacking = "".join(match.group() for match in declared if f"xmlns:{match[1]}" not in root.opening)
+    end = root.begin + len(root.opening) - 1
+    return translation[:end] + lacking + translation[end:] if root.children else translation
 
 
-def _tree(element: Element, key: str = "", before: int = 0) -> Node:
+def _tree(element: Element, language: str, key: str = "", before: int = 0) -> Node:
     """Returns an element with its parts as members."""
     text = element.inside if element.name in ("string", "item") and not element.is_blank else ""
     node, place = Node(element.begin, element.end, key, text, before=before), element.begin + len(element.opening)
-    parts = {part.begin for part in _parts(element)}
+    if text and not _REFERENCE.fullmatch(text):
+        node.slot = partial(_slot, element, language)
     for child in element.children:
-        if child.name and child.begin in parts:
+        if child.name in _PARTS.get(element.name, ()) and child.attributes.get("translatable") != "false":
             names = [child.name, *(child.attributes.get(name, "") for name in ("name", "product"))]
-            node.members.append(_tree(child, child.attributes.get("quantity") or " ".join(names), place))
+            child_key = child.attributes.get("quantity") or " ".join(names)
+            node.members.append(_tree(child, language, child_key, place))
         place = child.end if child.name else place
     return node
+
+
+def _slot(element: Element, language: str) -> Slot | None:
+    if _decoded(element.inside) is None:
+        return None
+    return slot_of(element.begin + len(element.opening), element.inside, [_AndroidString(element, language)])
 
 
 class _AndroidString(ProgramString):
@@ -158,7 +146,7 @@ def _flat(xml: str, cdata: str = "") -> str:
 
 def _decoded(text: str) -> str | None:
     """Returns text without escapes, or None if it has half a character."""
-    return paired(_ESCAPE.sub(lambda at: chr(int(at[1], 16)) if at[1] else _LETTERS.get(at[2], at[2]), text))
+    return unescaped(text, _ESCAPE, _LETTERS)
 
 
 def _written(text: str) -> str:

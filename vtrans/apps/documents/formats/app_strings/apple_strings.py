@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 
-from vtrans.apps.documents.document import Document
-from vtrans.apps.documents.formats.app_strings.copies import Copy, Found, Node, completed
+from vtrans.apps.documents.document import Document, Filling, Slot
+from vtrans.apps.documents.formats.app_strings.copies import Node, copy_document
 from vtrans.apps.documents.formats.xml import encoding
-from vtrans.apps.documents.program_strings import ProgramString, format_flags, paired, slot_of
+from vtrans.apps.documents.program_strings import ProgramString, format_flags, slot_of, unescaped
 from vtrans.system.errors import DocumentError
 
 _SPACE = r"(?:\s|/\*.*?\*/|//[^\n]*+)*+"
@@ -29,33 +30,30 @@ def strings_encoding(content: bytes) -> str:
     return zeros.get(b"\0") or encoding(content)
 
 
-def strings_document(text: str, language: str, *, target: str = "", existing: str | None = None) -> Document:
+def strings_document(text: str, language: str, filling: Filling = Filling()) -> Document:
     """Returns a `.strings` file, or its existing translation, with the values that are to be translated as slots.
     Raises DocumentError with the line of what has another form."""
-    copy = Copy(text)
-    if existing is not None:
-        copy = completed(text, _tree(text), existing, _tree(existing))
-    return copy.document(_strings(copy.text, language))
+
+    def read(text: str) -> Node:
+        root = Node(0, len(text))
+        for pair in _pairs(text):
+            raw = pair["value"] or ""
+            value = unescaped(raw[1:-1] if raw[:1] == '"' else raw, _ESCAPE, _LETTERS)
+            node = Node(
+                *pair.span("pair"), pair["key"].strip('"'), raw if value is None else value, before=pair.start()
+            )
+            node.slot = partial(_slot, pair, value, language) if node.text.strip() else None
+            root.members.append(node)
+        return root
+
+    return copy_document(read, text, filling.earlier)
 
 
-def _strings(text: str, language: str) -> Iterator[Found]:
-    for pair in _pairs(text):
-        place, value = pair.start("value"), _value(pair)
-        if value is None:
-            yield place, None
-        elif value.strip():
-            string = ProgramString(value, format_flags(value, "objc-format"), language)
-            yield place, slot_of(place, pair["value"], [string], lambda made: f'"{made.translate(_WRITTEN)}"')
-
-
-def _tree(text: str) -> Node:
-    """Returns the pairs as members of a group."""
-    root = Node(0, len(text))
-    for pair in _pairs(text):
-        key, value = pair["key"].strip('"'), _value(pair)
-        shown = pair["value"] if value is None else value
-        root.members.append(Node(*pair.span("pair"), key, shown, before=pair.start()))
-    return root
+def _slot(pair: re.Match[str], value: str | None, language: str) -> Slot | None:
+    if value is None:
+        return None
+    string = ProgramString(value, format_flags(value, "objc-format"), language)
+    return slot_of(pair.start("value"), pair["value"], [string], lambda made: f'"{made.translate(_WRITTEN)}"')
 
 
 def _pairs(text: str) -> Iterator[re.Match[str]]:
@@ -69,10 +67,3 @@ def _pairs(text: str) -> Iterator[re.Match[str]]:
         if pair["pair"]:
             yield pair
         place = pair.end()
-
-
-def _value(pair: re.Match[str]) -> str | None:
-    """Returns the value of a pair, which is empty if it has only a key; None if it has half a character."""
-    raw = pair["value"] or ""
-    inside = raw[1:-1] if raw[:1] == '"' else raw
-    return paired(_ESCAPE.sub(lambda at: chr(int(at[1], 16)) if at[1] else _LETTERS.get(at[2], at[2]), inside))

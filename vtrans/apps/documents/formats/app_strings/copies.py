@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from vtrans.apps.documents.document import FilledDocument, Slot
@@ -15,8 +15,6 @@ from vtrans.system.errors import DocumentError
 
 _FORM = re.compile("(.*_)?(?:zero|one|two|few|many)", re.DOTALL)  # of a plural, which always has `other`
 
-Found = tuple[int, Slot | None]
-"""Where a string is, and its slot, or None if it cannot be translated."""
 Edit = tuple[int, int, str]
 """Where a part of a text begins and ends, and what replaces it."""
 
@@ -24,7 +22,9 @@ Edit = tuple[int, int, str]
 @dataclass
 class Node:
     """A string, a group of values, or another value: where it is, its key, its text if it is a string, and its members.
-    The separator in front of it begins at `before`. Only groups of JSON have a `kind`, `{` or `[`."""
+    The separator in front of it begins at `before`. Only groups of JSON have a `kind`, `{` or `[`. `slot` makes the
+    slot of a string that is to be translated, or None if it cannot be translated. A translation may lack the value if
+    it has the one that this one `describes`."""
 
     begin: int
     end: int
@@ -33,36 +33,37 @@ class Node:
     members: list[Node] = field(default_factory=list)
     before: int = 0
     kind: str = ""
+    slot: Callable[[], Slot | None] | None = None
+    describes: str | None = None
 
     def get(self, key: str) -> Node | None:
         """Returns the member with a key; if several have it, the last one, as most programs do."""
         return next((member for member in reversed(self.members) if member.key == key), None)
 
-    def strings(self) -> Iterator[Node]:
-        """Yields the strings in this value."""
-        yield from [self] if self.text else []
+    def nodes(self) -> Iterator[Node]:
+        """Yields this value and all in it."""
+        yield self
         for member in self.members:
-            yield from member.strings()
+            yield from member.nodes()
 
 
-@dataclass(frozen=True)
-class Copy:
-    """The text of a translation, and the bounds of the parts that are not translated yet; None means all."""
+def copy_document(
+    read: Callable[[str], Node], source: str, translation: str | None, kind: Kind = "text"
+) -> FilledDocument:
+    """Returns a copy of the source as a document, or an earlier translation in which only what it lacks is a slot.
+    `kind` says how strings are written."""
+    text, bounds = source, [0]
+    if translation is not None:
+        text, bounds = completed(source, read(source), translation, read(translation))
+    nodes = (node for node in read(text).nodes() if bisect_right(bounds, node.begin) % 2)
+    slots = [node.slot() for node in nodes if node.slot]
+    return FilledDocument(text, [slot for slot in slots if slot], kind, slots.count(None))
 
-    text: str
-    bounds: list[int] | None = None
 
-    def document(self, found: Iterable[Found], kind: Kind = "text") -> FilledDocument:
-        """Returns the translation as a document whose slots are those of the found strings that are not translated yet.
-        `kind` says how they are written."""
-        slots = [slot for place, slot in found if self.bounds is None or bisect_right(self.bounds, place) % 2]
-        return FilledDocument(self.text, [slot for slot in slots if slot], kind, slots.count(None))
-
-
-def completed(source: str, ours: Node, translation: str, theirs: Node) -> Copy:
-    """Returns an earlier translation, completed with the values of the source that it lacks or that are empty in it.
-    `ours` and `theirs` are the roots of the source and the translation. Raises DocumentError if they have different
-    forms."""
+def completed(source: str, ours: Node, translation: str, theirs: Node) -> tuple[str, list[int]]:
+    """Returns an earlier translation, completed with the values of the source that it lacks or that are empty in it,
+    and where these begin and end. `ours` and `theirs` are the roots of the source and the translation. Raises
+    DocumentError if they have different forms."""
     if (theirs.members or theirs.text) and ours.kind != theirs.kind:
         raise DocumentError("The existing translation has another form than the file; delete it, or name another file.")
     newline = "\r\n" if "\r\n" in translation else "\n"
@@ -75,7 +76,7 @@ def completed(source: str, ours: Node, translation: str, theirs: Node) -> Copy:
         parts += [translation[place:begin], new]
         length += len(new)
         place = end
-    return Copy("".join([*parts, translation[place:]]), bounds)
+    return "".join([*parts, translation[place:]]), bounds
 
 
 def _missing(source: str, ours: Node, theirs: Node) -> Iterator[Edit]:
@@ -85,7 +86,7 @@ def _missing(source: str, ours: Node, theirs: Node) -> Iterator[Edit]:
     for key, node in _numbered(ours):
         if not (other := known.get(key)):
             form = _FORM.fullmatch(key[0])
-            if form and (f"{form[1] or ''}other", 0) in known:
+            if (form and (f"{form[1] or ''}other", 0) in known) or (node.describes, 0) in known:
                 continue
             part = source[node.before : node.end]
             if ours.kind:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable
 from functools import partial
 
-from vtrans.apps.documents.document import Document, filled_slot
-from vtrans.apps.documents.formats.app_strings.copies import Copy, Found, Node, completed
+from vtrans.apps.documents.document import Document, Filling, Slot, filled_slot
+from vtrans.apps.documents.formats.app_strings.copies import Node, copy_document
 from vtrans.apps.documents.formats.icu import IcuString, UnclearMessage, icu_strings
 from vtrans.apps.documents.placeholders import has_icu
 from vtrans.apps.documents.program_strings import ProgramString, format_flags, paired, slot_of
@@ -56,35 +56,31 @@ def _refuse(constant: str) -> None:
     raise DocumentError(f"The file must be JSON, which has no {constant}.")
 
 
-def json_document(
-    text: str, language: str, *, target: str = "", existing: str | None = None, arb: bool = False
-) -> Document:
+def json_document(text: str, language: str, filling: Filling = Filling(), *, arb: bool = False) -> Document:
     """Returns a file, or its existing translation, with the strings that are to be translated as slots. Those of ARB
     are messages, and its locale becomes the target language, if that is known. Raises DocumentError with the line of
     what is not JSON."""
-    copy = Copy(text)
-    if existing is not None:
-        ours, theirs = read_json(text), read_json(existing)
-        if arb:
-            # Translations may lack the descriptions of their messages.
-            ours.members = [node for node in ours.members if node.key[:1] != "@" or not theirs.get(node.key[1:])]
-        copy = completed(text, ours, existing, theirs)
-    return copy.document(_strings(copy.text, language, target, arb))
+
+    def read(text: str) -> Node:
+        root, escaped = read_json(text), text.isascii() and "\\u" in text
+        encoded = partial(json.dumps, ensure_ascii=escaped)
+        for node in root.members if arb else _messages(root) or root.nodes():
+            if arb and node.key == "@@locale" and filling.target:
+                node.slot = partial(filled_slot, node.begin, node.end, encoded(filling.target.replace("-", "_")))
+            elif arb and node.key[:1] == "@":
+                node.describes = node.key[1:]
+            elif node.text.strip():
+                node.slot = partial(_slot, text, node, language, arb, encoded)
+        return root
+
+    return copy_document(read, text, filling.earlier)
 
 
-def _strings(text: str, language: str, target: str, arb: bool) -> Iterator[Found]:
-    root, escaped = read_json(text), text.isascii() and "\\u" in text
-    named = json.dumps(target.replace("-", "_"))
-    for node in root.members if arb else _messages(root) or root.strings():
-        if arb and node.key[:1] == "@":
-            if node.key == "@@locale" and target:
-                yield node.begin, filled_slot(node.begin, node.end, named)
-        elif node.text.strip():
-            try:
-                parts, encoded = _parts(node.text, language, arb), partial(json.dumps, ensure_ascii=escaped)
-                yield node.begin, slot_of(node.begin, text[node.begin : node.end], parts, encoded)
-            except UnclearMessage:
-                yield node.begin, None
+def _slot(text: str, node: Node, language: str, arb: bool, encoded: Callable[[str], str]) -> Slot | None:
+    try:
+        return slot_of(node.begin, text[node.begin : node.end], _parts(node.text, language, arb), encoded)
+    except UnclearMessage:
+        return None
 
 
 def _messages(root: Node) -> list[Node]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-from vtrans.apps.documents.document import Document, FilledDocument, Paired, Slot, filled_slot
-from vtrans.apps.documents.formats.xml import Element, encoding, parse
+from vtrans.apps.documents.document import Document, FilledDocument, Filling, Paired, Slot, filled_slot
+from vtrans.apps.documents.formats.xml import Element, encoding, root_of
 from vtrans.apps.documents.program_strings import XmlString
 from vtrans.system.errors import DocumentError
 from vtrans.text.languages import Languages
+
+_ENDING = re.compile(r"(?<=[^\W\d_])\(([^\W\d_]{1,3})\)")
 
 
 def ts_encoding(content: bytes) -> str:
@@ -20,26 +23,24 @@ def ts_encoding(content: bytes) -> str:
     return encoding(content)
 
 
-def ts_document(
-    text: str, language: str, *, target: str = "", overwrite: bool = False, existing: str | None = None
-) -> Document:
-    """Returns a Qt file with its untranslated messages as slots, or with `overwrite` all of them. New translations are
-    marked as unfinished, those from a memory as finished; those in the `existing` file are kept. Raises DocumentError
+def ts_document(text: str, language: str, filling: Filling = Filling()) -> Document:
+    """Returns a Qt file with its untranslated messages as slots, or if asked for all of them. New translations are
+    marked as unfinished, those from a memory as finished; those of an earlier file are kept. Raises DocumentError
     if the file is not XML of Qt Linguist."""
-    messages = _messages(_root(existing)) if existing is not None else ()
+    messages = _messages(root_of(filling.earlier, "TS")) if filling.earlier is not None else ()
     kept = {key: translation.raw for key, translation, pairs in messages if not _is_empty(pairs)}
     slots = []
-    for key, translation, pairs in _messages(_root(text)):
+    for key, translation, pairs in _messages(root_of(text, "TS")):
         if key in kept and _is_empty(pairs):
             slots.append(filled_slot(translation.begin, translation.end, kept[key]))
-        elif overwrite or _is_empty(pairs):
+        elif filling.overwrite or _is_empty(pairs):
             slots.append(_slot(translation, pairs, language))
     return FilledDocument(text, slots, "xml")
 
 
 def ts_pairs(text: str, languages: Languages) -> Iterator[Paired]:
     """Yields the translated messages of a Qt file. Raises DocumentError if the file is not XML of Qt Linguist."""
-    for _, translation, pairs in _messages(_root(text)):
+    for _, translation, pairs in _messages(root_of(text, "TS")):
         for sides in pairs:
             if sides[1].is_blank:
                 yield "untranslated"
@@ -52,15 +53,8 @@ def ts_pairs(text: str, languages: Languages) -> Iterator[Paired]:
 
 def ts_languages(text: str) -> tuple[str, str]:
     """Returns the languages of a Qt file. The source language is English if the file names none."""
-    names = _root(text).attributes
+    names = root_of(text, "TS").attributes
     return names.get("sourcelanguage") or "en", names.get("language", "")
-
-
-def _root(text: str) -> Element:
-    root = parse(text, ("",), doctype=True).child("TS")
-    if root is None:
-        raise DocumentError("The root element of the file's XML must be TS.")
-    return root
 
 
 Pairs = list[tuple[Element, Element]]
@@ -75,8 +69,8 @@ def _messages(element: Element, context: str = "") -> Iterator[tuple[tuple[str, 
             yield from _messages(child, _inside(child, "name"))
         elif source and translation and translation.attributes.get("type") not in ("vanished", "obsolete"):
             forms = [form for form in translation.children if form.name == "numerusform"]
-            # The first of several forms of `%n file(s)` is for one file.
-            endings = ["" if number == 0 and len(forms) > 1 else "s" for number in range(len(forms))]
+            # The first of several forms of `%n file(s)` is for one thing.
+            endings = ["" if number == 0 and len(forms) > 1 else r"\1" for number in range(len(forms))]
             sources = [_with_ending(source, ending) for ending in endings] or [source]
             key = context, child.attributes.get("id", ""), source.inside, _inside(child, "comment")
             yield key, translation, list(zip(sources, forms or [translation], strict=True))
@@ -92,7 +86,9 @@ def _is_empty(pairs: Pairs) -> bool:
 
 
 def _with_ending(source: Element, ending: str) -> Element:
-    return replace(source, children=[replace(part, text=part.text.replace("(s)", ending)) for part in source.children])
+    """Returns a source in which this replaces each ending of a word in parentheses."""
+    parts = [replace(part, text=_ENDING.sub(ending, part.text)) for part in source.children]
+    return replace(source, children=parts)
 
 
 def _slot(translation: Element, pairs: Pairs, language: str) -> Slot:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from vtrans.apps.documents.document import Document, FilledDocument, Paired, Slot
+from vtrans.apps.documents.document import Document, FilledDocument, Filling, Paired, Slot
 from vtrans.apps.documents.formats.app_strings.copies import Node
 from vtrans.apps.documents.formats.app_strings.json_files import read_json
 from vtrans.apps.documents.program_strings import ProgramString, format_flags, paired
@@ -21,12 +21,13 @@ Value = dict[str, Any]
 """An object of JSON."""
 
 
-def xcstrings_document(text: str, language: str, *, target: str = "", overwrite: bool = False) -> Document:
-    """Returns a catalogue with the entries that lack the target language as slots, with `overwrite` all entries.
+def xcstrings_document(text: str, language: str, filling: Filling = Filling()) -> Document:
+    """Returns a catalogue with the entries that lack the target language as slots, or if asked for all entries.
 
     A new translation has the state `needs_review`, one from a memory the state `translated`. Entries that are not to be
     translated or not in use stay. Raises DocumentError for a file that is no catalogue.
     """
+    target = filling.target
     if not target:
         raise DocumentError("A string catalogue can be filled only if the target language is known.")
     source, entries = _catalogue(text)
@@ -37,7 +38,7 @@ def xcstrings_document(text: str, language: str, *, target: str = "", overwrite:
         in_use = entry.get("shouldTranslate") is not False and entry.get("extractionState") != "stale"
         localization = _source(node, entry, source)
         texts = "".join(unit["value"] for unit in _units(localization).values())
-        if not texts.strip() or not in_use or (done and not overwrite):
+        if not texts.strip() or not in_use or (done and not filling.overwrite):
             continue
         if paired(texts) is None:
             left += 1
