@@ -9,6 +9,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from catalogues import filled
 
 from vtrans.apps.documents.document import Translated
 from vtrans.apps.documents.files import open_file
@@ -44,6 +45,58 @@ def test_a_hostile_document_is_read_in_linear_time(name: str, text: str) -> None
     began = time.process_time()
     assert len(written(name, text)) >= len(text)
     assert time.process_time() - began < 4, "60,000 pieces take less than a second, and far more if it is quadratic"
+
+
+UNIT = "<xliff><trans-unit><source>%s</source></trans-unit></xliff>"
+BROKEN_XML = {
+    "an entity bomb": f'<!DOCTYPE xliff [<!ENTITY a "x"><!ENTITY b "&a;&a;&a;">]>{UNIT % "&b;"}',
+    "a file of the system": '<!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/passwd">]><xliff>&x;</xliff>',
+    "an entity that nobody declares": UNIT % "&b;",
+    "half a file": (UNIT % "a")[:-30],
+    "tags that cross": UNIT % "<g><x></g></x>",
+    "deep elements": UNIT % ("<g>" * 500 + "</g>" * 500),
+    "another root": "<a><TS/></a>",
+    "no XML": "x",
+}
+XCODE = '{"sourceLanguage": "en", "strings": %s}'
+BROKEN = {
+    "a deep array": ("a.json", b"[" * 100_000),
+    "a deep object": ("a.json", b'{"a":' * 300 + b"1" + b"}" * 300),
+    "half a file": ("a.json", b'{"a": "b'),
+    "no number": ("a.json", b"[NaN]"),
+    "a control character": ("a.json", b'["a\nb"]'),
+    "UTF-16 without a mark": ("a.json", '{"a": "b"}'.encode("utf-16-le")),
+    "no XML": ("a.xml", b"x"),
+    "other XML": ("a.xml", b'<project><target name="a">b c</target></project>'),
+    "an entity": ("a.xml", b'<!DOCTYPE r [<!ENTITY a "b">]><resources><string name="a">&a;</string></resources>'),
+    "an open comment": ("a.strings", b'"a" = "b"; /* c'),
+    "no semicolon": ("a.strings", b'"a" = "b"'),
+    "an open string": ("a.strings", b'"a" = "b;\n' * 1001),
+    "white space": ("a.strings", b'"a"' + b" " * 100_000),
+    "open comments": ("a.strings", b'"a"' + b"/*" * 50_000),
+    "a binary file": ("a.strings", b"bplist00\x00\xff"),
+    "a property list": ("a.strings", b'<?xml version="1.0"?><plist/>'),
+    "TypeScript": ("a.ts", b"export const a: string = 'b c';\n"),
+    "a video": ("a.ts", b"G@\x11\x10\x00B\xf0%\x00\x01" * 100),
+    "no catalogue": ("a.xcstrings", b'{"a": "b"}'),
+    "no object": ("a.xcstrings", b"[]"),
+    "entries that are texts": ("a.xcstrings", (XCODE % '{"a": "b"}').encode()),
+    "localizations in an array": ("a.xcstrings", (XCODE % '{"a": {"localizations": []}}').encode()),
+    "a huge number": ("a.xcstrings", (XCODE % f'{{"a": {{"b": {"9" * 5000}}}}}').encode()),
+    "deep entries": ("a.xcstrings", (XCODE % ('{"a":' * 300 + "1" + "}" * 300)).encode()),
+    "no source": ("a.xlf", b"<xliff><trans-unit/></xliff>"),
+    **{
+        f"{name} in {end}": (f"a.{end}", xml.encode())
+        for name, xml in BROKEN_XML.items()
+        for end in ("xlf", "tmx", "ts")
+    },
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_document_is_refused_in_one_sentence(name: str) -> None:
+    with pytest.raises(DocumentError, match=r"^[^\n]{10,150}\.$"):
+        filled(*BROKEN[name])
 
 
 MARKDOWN = ("[", "![", "[^", "![](", "[a](b) ", "*a ", "> ", "a\n", "`", "<b>", "$", "$a", "{%", "!!! a\n    ")

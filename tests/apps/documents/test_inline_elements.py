@@ -6,7 +6,6 @@ import pytest
 from catalogues import filled, loud, reverse
 from office_files import BODY, docx, member, zipped
 
-from vtrans.apps.documents.document import Translated, html_document
 from vtrans.apps.documents.formats.tagged import Tags, tagged_document
 
 HEADER = 'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=UTF-8\\n"\n\n'
@@ -37,20 +36,6 @@ def test_blanks_beside_elements_without_text_stay(page: str) -> None:
     if "!" not in page and '"' not in page:
         made = filled("a.po", f'{HEADER}msgid "{xml}"\nmsgstr ""\n'.encode(), loud).decode()
         assert f'msgstr "{document.joined([loud(line) for line in document.lines])}"' in made
-
-
-def test_a_letter_before_a_closing_tag_is_no_font_of_a_man_page() -> None:
-    made = filled("a.po", f'{HEADER}msgid "<kbd>I</kbd> sets <b>WhoAmI</b>"\nmsgstr ""\n'.encode(), reverse).decode()
-    assert 'msgstr "<b>WhoAmI</b> sets <kbd>I</kbd>"' in made
-
-
-def test_words_between_images_have_their_place() -> None:
-    document = html_document('Page <img src="a"> of <img src="b">', "en")
-    (line,) = document.lines
-    assert re.sub("[^ -~]", "", line) == "Page 0 of 1"
-    assert (
-        document.joined([Translated(f"{line[5:8]}. Seite von {line[-3:]}")]) == '<img src="a">. Seite von <img src="b">'
-    )
 
 
 def run(text: str, properties: str = "") -> str:

@@ -149,9 +149,10 @@ def test_unclear_branches_and_escapes_of_c_are_left_out_and_counted(body: str) -
         ("the config_file here", "here config_file the"),
         ("a &lt; b", "b &lt; a"),
         ("<b>_Open it</b> now", "now <b>it _Open</b>"),
+        ("<kbd>I</kbd> sets <b>WhoAmI</b>", "<b>WhoAmI</b> sets <kbd>I</kbd>"),  # no font of a man page
     ],
 )
-def test_an_accelerator_stays_before_its_letter(source: str, expected: str) -> None:
+def test_an_accelerator_stays_before_its_letter_and_tags_around_their_words(source: str, expected: str) -> None:
     assert entry(f'msgid "{source}"\nmsgstr ""\n').msgstr == expected
 
 

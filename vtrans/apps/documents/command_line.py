@@ -179,19 +179,12 @@ def named(file: Path) -> Iterator[None]:
         raise DocumentError(f"{file}: {str(error)[:1].lower()}{str(error)[1:]}") from None
 
 
-def translated_in(source: Path) -> list[Path]:
-    """Returns the documents with translations in a folder, or the document itself."""
-    from vtrans.apps.documents.pairs import ENDINGS
-
-    return [*documents_in(source, ENDINGS)] if source.is_dir() else [source]
-
-
 def take(source: Path, collector: PairCollector) -> None:
     """Takes the translations of a document, or of those in a folder. Raises FileError if there is none, and InputError
     if it has no translations that can be used."""
     from vtrans.apps.documents.pairs import ENDINGS
 
-    for file in translated_in(source):
+    for file in documents_in(source, ENDINGS) if source.is_dir() else [source]:
         with named(file):
             collector.add(str(file.relative_to(source.parent)), content_of(file), LARGEST_DOCUMENT)
     if not collector.counts:

@@ -7,9 +7,14 @@ Languages order the words of a sentence differently. So what stands around the b
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
-from vtrans.apps.documents.program_strings import ProgramString
+from vtrans.apps.documents.document import Paired
+from vtrans.apps.documents.program_strings import Message, ProgramString
+from vtrans.text.languages import Languages
+
+T = TypeVar("T")
 
 LONGEST = 5000  # characters of a message
 
@@ -31,6 +36,16 @@ class IcuString(ProgramString):
     def finished(self, text: str) -> str:
         """Returns the translation as the program needs it, or an empty string."""
         return super().finished(re.sub(r"(?<=\w)'(?=\{)", "\u2019", text))
+
+
+def message_pairs(read: Callable[[T, str], Message], sides: tuple[T, T], languages: Languages) -> list[Paired]:
+    """Returns the strings of a source with those of its translation, or the reason why there are none. `read` returns
+    the message of a side in its language."""
+    try:
+        src, tgt = map(read, sides, languages)
+    except UnclearMessage:
+        return ["placeholders"]
+    return src.pairs(tgt)
 
 
 def icu_strings(text: str, language: str, tags: str = "") -> list[str | ProgramString]:

@@ -74,11 +74,8 @@ class Accelerator:
         own = without_accelerator(text)[1]
         if own and own.mark == self.mark:
             return text
-        masked, places, begin = PROTECTION.masked(text), list[int](), 0
-        for code, piece in masked.parts:
-            places += [begin + i for i in range(len(piece)) if code == piece]
-            begin += len(piece)
-        letters = [i for i in places if text[i].isalnum()]
+        protected = {place for span in PROTECTION.spans(text) for place in range(*span)}
+        letters = [place for place, sign in enumerate(text) if sign.isalnum() and place not in protected]
         same = [i for i in letters if text[i].lower() == self.letter.lower()]
         starts = [i for i in same if i == 0 or not text[i - 1].isalnum()]
         cased = [i for i in letters if text[i].lower() != text[i].upper()]

@@ -79,11 +79,7 @@ class Segment:
     """The text between two breaks. A line end in markup is whitespace, and usually splits nothing."""
 
     def __init__(
-        self,
-        items: Sequence[Item],
-        language: str,
-        escape: Callable[[str], str],
-        splitting: Splitting = "sentences",
+        self, items: Sequence[Item], language: str, escape: Callable[[str], str], splitting: Splitting = "sentences"
     ) -> None:
         self.text = "".join(item.text for item in items)
         self._raw = "".join(item.raw for item in items)
@@ -135,9 +131,11 @@ class Segment:
             return self._raw
         after = [""] * len(self.sentences)  # white space that a translation needs after a sentence
         dropped = set[int]()  # places of characters
-        for k, (given, new) in enumerate(self._gaps([text for text, _ in translations])):
-            after[k] = new[len(given) :]
-            if len(new) < len(given):
+        given = [self.text[one.end : other.begin] for one, other in pairwise(self.sentences)]
+        lines = [sentence.line for sentence in self.sentences]
+        for k, new in enumerate(gaps(lines, given, [text for text, _ in translations])):
+            after[k] = new[len(given[k]) :]
+            if len(new) < len(given[k]):
                 dropped.add(self.sentences[k].end)
         made = []
         for sentence, space, (text, links) in zip(self.sentences, after, translations, strict=True):
@@ -165,12 +163,6 @@ class Segment:
             parts += [self._escape(self.text[begin:at]), raw]
             begin = at + len(text)
         return "".join([*parts, self._escape(self.text[begin:end])])
-
-    def _gaps(self, texts: Sequence[str]) -> Iterator[tuple[str, str]]:
-        """Yields what is between neighbouring sentences, and what is between their translations."""
-        given = [self.text[one.end : other.begin] for one, other in pairwise(self.sentences)]
-        lines = [sentence.line for sentence in self.sentences]
-        return zip(given, gaps(lines, given, texts), strict=True)
 
     def _placed(self, sentence: Sentence, text: str, links: Links) -> str:
         if not sentence.nodes:

@@ -16,7 +16,7 @@ from textwrap import TextWrapper
 from polib import escape, unescape
 
 from vtrans.apps.documents.document import Document, FilledDocument, Filling, Paired, Slot, filled_slot
-from vtrans.apps.documents.formats.icu import UnclearMessage, icu_strings
+from vtrans.apps.documents.formats.icu import UnclearMessage, icu_strings, message_pairs
 from vtrans.apps.documents.placeholders import Format, has_icu, placeholders
 from vtrans.apps.documents.program_strings import Message, ProgramString
 from vtrans.system.errors import DocumentError
@@ -161,16 +161,11 @@ def po_pairs(text: str, languages: Languages) -> Iterator[Paired]:
             yield "unchecked"
         else:
             for name, string in entry.targets.items():
-                yield from _pairs(entry, entry.source(name, form), string.text, languages)
-
-
-def _pairs(entry: Entry, source: str, target: str, languages: Languages) -> list[Paired]:
-    """Returns the pairs of a string of an entry and its translation."""
-    try:
-        src, tgt = (_message(*side, entry.flags) for side in zip((source, target), languages, strict=True))
-    except UnclearMessage:
-        return ["placeholders"]
-    return src.pairs(tgt) if target else ["untranslated"]
+                if string.text:
+                    sides = entry.source(name, form), string.text
+                    yield from message_pairs(partial(_message, entry.flags), sides, languages)
+                else:
+                    yield "untranslated"
 
 
 def po_languages(text: str) -> tuple[str, str]:
@@ -241,7 +236,7 @@ def _header_slot(text: str, header: Entry, target: str) -> Slot | None:
     return filled_slot(string.begin, string.end, filled)
 
 
-def _message(text: str, language: str, flags: Sequence[str]) -> Message:
+def _message(flags: Sequence[str], text: str, language: str) -> Message:
     """Returns a string of an entry. Raises UnclearMessage if it has branches of ICU that are not clear."""
     if not has_icu(text):
         return Message([ProgramString(text, flags, language, labels=True)])
@@ -256,7 +251,7 @@ def _slot(text: str, entry: Entry, names: Sequence[str], form: OneThing, languag
     if any(_OTHER_ESCAPE.search("".join(string.parts)) for string in entry.strings.values()):
         raise UnclearMessage
     newline, strings = "\r\n" if "\r\n" in text else "\n", entry.strings
-    messages = [_message(entry.source(name, form), language, entry.flags) for name in names]
+    messages = [_message(entry.flags, entry.source(name, form), language) for name in names]
     wide = len(strings["msgid"].parts) > 1
     begin = strings[names[0]].begin
     if "fuzzy" not in entry.flags:

@@ -8,7 +8,7 @@ from functools import partial
 from xml.sax.saxutils import escape, quoteattr
 
 from vtrans.apps.documents.document import Document, FilledDocument, Filling, Paired, Slot, filled_slot
-from vtrans.apps.documents.formats.icu import UnclearMessage, icu_strings
+from vtrans.apps.documents.formats.icu import UnclearMessage, icu_strings, message_pairs
 from vtrans.apps.documents.formats.xml import SPACE, Element, is_text, root_of, unindented
 from vtrans.apps.documents.placeholders import has_icu
 from vtrans.apps.documents.program_strings import Message, XmlString
@@ -83,17 +83,8 @@ def xliff_pairs(text: str, languages: Languages) -> Iterator[Paired]:
         elif _REVIEW.items() <= unit.attributes.items() or any(map(_UNCHECKED.match, states)):
             yield "unchecked"
         else:
-            yield from _pairs(source, target, languages, keep_space)
-
-
-def _pairs(source: Element, target: Element, languages: Languages, keep_space: bool) -> list[Paired]:
-    """Returns the pairs of a unit's source and target."""
-    tags = _tags(source)
-    try:
-        src, tgt = (_message(*side, keep_space, tags) for side in zip((source, target), languages, strict=True))
-    except UnclearMessage:
-        return ["placeholders"]
-    return src.pairs(tgt)
+            read = partial(_message, keep_space, _tags(source))
+            yield from message_pairs(read, (source, target), languages)
 
 
 def _is_copy(unit: Element, target: Element) -> bool:
@@ -140,7 +131,7 @@ def _slot(text: str, unit: Element, language: str, second: bool, keep_space: boo
     filled = target is not None and not target.is_blank and not _is_copy(unit, target)
     if source.is_blank or done or unit.attributes.get("approved") == "yes" or (filled and not overwrite):
         return None
-    message = _message(source, language, keep_space, _tags(source))
+    message = _message(keep_space, _tags(source), source, language)
     place = target.begin if target else source.end
     begin = unit.begin if second else place
 
@@ -166,7 +157,7 @@ def _tags(source: Element) -> dict[str, str]:
     return dict(zip(raw, (mark for mark in MARKS if mark not in source.inside), strict=False))
 
 
-def _message(part: Element, language: str, keep_space: bool, tags: Mapping[str, str]) -> Message:
+def _message(keep_space: bool, tags: Mapping[str, str], part: Element, language: str) -> Message:
     """Returns a source or a target. Raises UnclearMessage if it has branches of ICU that are not clear, or elements
     among them that surround text or are not in `tags`."""
     if not has_icu(part.inside):
