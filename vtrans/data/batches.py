@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
@@ -26,8 +26,6 @@ from vtrans.system.devices import to_device
 from vtrans.system.errors import RecipeError
 from vtrans.system.seeds import derived_seed
 from vtrans.text.vocabulary import BOS_ID, EOS_ID, PAD_ID
-
-_PART = 1 << 16  # pairs planned at a time
 
 
 @dataclass(frozen=True)
@@ -151,8 +149,6 @@ def plan_epoch(
     The first epoch begins with its largest batch, so that training fails early if memory is too small. Raises
     RecipeError if a single pair exceeds the budget.
     """
-    # Planning needs at most 41 bytes per pair, including lengths. For this, it uses 4-byte integers, works on parts
-    # where 8 bytes are needed, and sorts in place.
     generator = torch.Generator().manual_seed(derived_seed("epoch", seed, epoch))
     pairs = len(src_lengths if numbers is None else numbers)
     assert pairs < 1 << 31
@@ -160,7 +156,6 @@ def plan_epoch(
     if numbers is not None:
         order = numbers.numpy()[order].astype(np.int32)
     sorted_pairs, lengths = _sorted_by_length(order, src_lengths, tgt_lengths, budget)
-    del order
     plan = [sorted_pairs[start:end] for start, end in pairwise(_cuts(lengths, budget))]
     plan = [plan[i] for i in torch.randperm(len(plan), generator=generator).tolist()]
     if epoch == 1:
@@ -180,31 +175,20 @@ def _sorted_by_length(
     spans the longest pairs of one strip and the shortest of the next. About 0.75 sqrt(batches) batches per strip
     minimise padding (measured on Multi30k with 1,024 to 16,384 tokens).
     """
-    pairs = len(order)
-    src, tgt = (lengths.numpy()[order].astype(np.int32) + np.int32(1) for lengths in (src_lengths, tgt_lengths))
+    src, tgt = (lengths.numpy()[order] + 1 for lengths in (src_lengths, tgt_lengths))
     longer = np.maximum(src, tgt)
     strip_tokens = max(1, round(0.75 * math.sqrt(int(longer.sum(dtype=np.int64)) * budget)))
-    by_target = tgt.astype(np.int64)
-    del tgt
-    _argsort_in_place(by_target)
-    strip, sum_before = np.empty(pairs, np.int32), 0
-    for part in _parts(pairs):
-        sums = longer[by_target[part]].cumsum(dtype=np.int64) + sum_before
-        strip[by_target[part]] = sums // strip_tokens
-        sum_before = int(sums[-1])
-    reach, by_length = int(src.max()) + 1, by_target  # the same memory
-    for part in _parts(pairs):
-        s, number = src[part], strip[part].astype(np.int64)
-        by_length[part] = number * reach + np.where(number % 2 == 0, s, reach - s)
-    del src, strip
-    _argsort_in_place(by_length)
+    by_target = np.argsort(tgt, kind="stable")
+    strip = np.empty_like(by_target)
+    strip[by_target] = longer[by_target].cumsum(dtype=np.int64) // strip_tokens
+    by_length = np.lexsort((np.where(strip % 2 == 0, src, -src), strip))
     return torch.from_numpy(order[by_length].astype(np.int64)), longer[by_length]
 
 
 def _cuts(lengths: NDArray[np.int32], budget: int) -> list[int]:
     """Returns the boundaries of batches of sorted pairs, given the longer length of each pair."""
     cuts, start, widest = [0], 0, 0
-    for i, length in enumerate(chain.from_iterable(lengths[part].tolist() for part in _parts(len(lengths)))):
+    for i, length in enumerate(lengths.tolist()):
         if length > budget:
             raise RecipeError(
                 f"train.batch_tokens must be at least {lengths.max()}, the longest pair with EOS, got {budget}."
@@ -215,18 +199,6 @@ def _cuts(lengths: NDArray[np.int32], budget: int) -> list[int]:
             cuts.append(start)
             widest = int(lengths[start : i + 1].max())
     return [*cuts, len(lengths)]
-
-
-def _parts(pairs: int) -> Iterator[slice]:
-    return (slice(start, min(start + _PART, pairs)) for start in range(0, pairs, _PART))
-
-
-def _argsort_in_place(keys: NDArray[np.int64]) -> None:
-    """Replaces `keys`, each below 2 ** 31, by their stable argsort, without additional memory."""
-    for part in _parts(len(keys)):
-        keys[part] = keys[part] << 32 | np.arange(part.start, part.stop)
-    keys.sort()
-    keys &= (1 << 32) - 1
 
 
 def _round_number(pairs: int) -> int:

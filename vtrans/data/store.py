@@ -134,15 +134,10 @@ class _Rows:
             raise ValueError("a wrong type")
         if (len(values.shape), len(offsets.shape)) != (1, 1) or not len(offsets):
             raise ValueError("a wrong shape")
-        self.lengths, end = np.empty(len(offsets) - 1, np.int32), 0
-        for start in range(0, len(offsets), _READ_ELEMENTS):
-            block = offsets[start : start + _READ_ELEMENTS + 1]  # includes the first offset of the next block
-            if block[0] != end or (block[1:] < block[:-1]).any():
-                raise ValueError("offsets that do not rise from 0")
-            np.subtract(block[1:], block[:-1], out=self.lengths[start : start + _READ_ELEMENTS], casting="unsafe")
-            end = block[-1]
-        if end != len(values):
-            raise ValueError("another number of values")
+        places = offsets[0 : len(offsets)]
+        if places[0] != 0 or places[-1] != len(values) or (places[1:] < places[:-1]).any():
+            raise ValueError("offsets that do not rise from 0 to the number of values")
+        self.lengths: NDArray[np.int32] = np.diff(places).astype(np.int32)
 
     def __getitem__(self, i: int) -> NDArray[Any]:
         i = range(len(self.lengths))[i]
