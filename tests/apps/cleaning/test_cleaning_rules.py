@@ -6,7 +6,6 @@ import pytest
 
 from vtrans.apps.cleaning.clean_options import RULES, CleanOptions
 from vtrans.apps.cleaning.rules import Rules, key_of
-from vtrans.system.errors import InputError
 
 SAMPLE = [
     ("The dog runs through the big park.", "Der Hund läuft durch den großen Park."),
@@ -84,18 +83,9 @@ def test_the_length_of_a_line_is_counted_in_words_or_in_the_characters_of_its_sc
     assert only_length.reason(part * (most + 1), "x") == "length"
 
 
-def test_invented_numbers_drop_a_pair_only_if_they_are_asked_for() -> None:
-    src, tgt = "The train leaves soon.", "Der Zug f\u00e4hrt in 45 Minuten."
-    assert rules().reason(src, tgt) is None
-    assert rules(also=("invented",)).reason(src, tgt) == "invented"
-    assert rules(also=("invented",)).reason(src, "Der Zug f\u00e4hrt um 6:30.") is None
-    with pytest.raises(InputError, match="`also`"):
-        CleanOptions("text.en", "text.de", also=("numbers",)).checked()
-
-
 def test_each_rule_without_models_has_cases() -> None:
     missing = RULES.keys() - {rule for rule, *_ in DROPPED}
-    assert missing == {"invented", "mojibake", "duplicate", "misaligned", "incomplete", "cross-entropy"}
+    assert missing == {"mojibake", "duplicate", "misaligned", "incomplete", "cross-entropy"}
 
 
 def test_mojibake_is_repaired_or_dropped() -> None:

@@ -6,9 +6,6 @@ pairs are damaged too, it is repeated with each pair weighted by the probability
 positive and unlabelled examples, Elkan and Noto 2008). No threshold of a score is set: what is learned is the
 probability that a pair is damaged, which depends on the share of damaged pairs that the text seems to have.
 
-Before that, phrases are sought that many lines begin or end with, and that nothing translates: what a web page says
-around its text.
-
 Legend: P pairs, K features, W weights of the regression.
 """
 
@@ -37,14 +34,10 @@ SAMPLE = 20_000  # pairs that are damaged
 FEWEST_PAIRS = 1000  # pairs from which models can be learned
 FLOOR = 0.1  # the weight of a word's frequency beside the model
 FEATURES, RATIO = 12, 10  # the number of features, and the place of the ratio of the lengths
-EDGES = 4  # beginnings and ends of the sides, whose gains follow the features
 DOUBT = 0.25  # the probability of damage from which on a pair is dropped: bad pairs harm more than good ones help
 # The share of pairs at each end of their lengths' ratios that damaged pairs need not be like. A cut changes the ratio,
 # so the text's own cut pairs are at its ends.
 ODD_RATIOS = {"misaligned": 0.005, "incomplete": 0.0005}
-PHRASE = 3  # words
-OFTEN = 10  # lines that begin or end with a phrase which may be none of the text
-UNTRANSLATED = -1.0  # the mean gain of its words; that of frequent phrases of sound text was above -0.8
 ROUNDS, STEPS = 15, 2  # of weighting the pairs, and of Newton's method in each
 RIDGE = 1e-4
 FIRST_SHARE = 0.1  # of damaged pairs, at least, in the first round; half as much in each one after it
@@ -60,9 +53,9 @@ def id_of(word: str) -> int:
 
 def unsound(store: TokenStore, rows: Ints, seed: int, folder: Path, console: Console) -> Iterator[tuple[str, Ints]]:
     """Yields the rows among `rows` of a store of words that are misaligned, then those of the rest that are incomplete.
-    `folder` gets a file of 64 bytes per row."""
+    `folder` gets a file of 48 bytes per row."""
     rng = np.random.default_rng(seed)
-    features_PK = np.memmap(folder / "features", np.float32, "w+", shape=(len(rows), FEATURES + EDGES))
+    features_PK = np.memmap(folder / "features", np.float32, "w+", shape=(len(rows), FEATURES))
     folds_P = np.arange(len(rows)) // NEIGHBOURS % FOLDS
     samples, damaged = list[Ints](), [(rule, list[Floats]()) for rule in ("misaligned", *["incomplete"] * 4)]
     for fold in range(FOLDS):
@@ -73,12 +66,11 @@ def unsound(store: TokenStore, rows: Ints, seed: int, folder: Path, console: Con
             features_PK[some] = _features(judge, store, rows[some])
         samples.append(inside[:: -(-len(rows) // SAMPLE)])
         for (_, parts), worse in zip(damaged, _damaged(store, rows[samples[-1]], rng), strict=True):
-            parts.append(_features(judge, worse, np.arange(len(worse)))[:, :FEATURES])
-    left_P, ours = ~_boilerplate(store, rows, features_PK[:, FEATURES:]), np.concatenate(samples)
-    yield "incomplete", rows[~left_P]
+            parts.append(_features(judge, worse, np.arange(len(worse))))
+    left_P, ours = np.ones(len(rows), bool), np.concatenate(samples)
     doubts: list[Callable[[Floats], NDArray[np.bool_]]] = []
     for rule, parts in damaged:
-        ours_PK = features_PK[ours[left_P[ours]], :FEATURES].astype(np.float64)
+        ours_PK = features_PK[ours[left_P[ours]]].astype(np.float64)
         theirs_PK = np.concatenate(parts)
         # The damaged pairs must be like those that are still here.
         for doubtful in doubts:
@@ -90,34 +82,8 @@ def unsound(store: TokenStore, rows: Ints, seed: int, folder: Path, console: Con
         before_P = left_P.copy()
         for start in range(0, len(rows), _BLOCK_PAIRS):
             block = slice(start, start + _BLOCK_PAIRS)
-            left_P[block] &= ~doubts[-1](features_PK[block, :FEATURES].astype(np.float64))
+            left_P[block] &= ~doubts[-1](features_PK[block].astype(np.float64))
         yield rule, rows[before_P & ~left_P]
-
-
-def _boilerplate(store: TokenStore, rows: Ints, gains_PE: NDArray[np.float32]) -> NDArray[np.bool_]:
-    """Returns which pairs have a side that begins or ends with a frequent phrase that is not translated, neither here
-    nor elsewhere. `gains_PE` has the mean gains of their first and last words."""
-    found_P = np.zeros(len(rows), bool)
-    for edge, (side, last) in enumerate(itertools.product(("tgt", "src"), (False, True))):
-        phrases_P = np.concatenate([_phrases(store, side, some, last) for some in _blocks(rows)])
-        _, phrase_P, counts = np.unique(phrases_P, return_inverse=True, return_counts=True)
-        means = np.bincount(phrase_P, gains_PE[:, edge]) / counts
-        foreign = (counts >= OFTEN) & (means < UNTRANSLATED)
-        found_P |= foreign[phrase_P] & (gains_PE[:, edge] < 0) & (phrases_P >= 0)
-    return found_P
-
-
-def _phrases(store: TokenStore, side: str, rows: Ints, last: bool) -> Ints:
-    """Returns a number for the first or last PHRASE words of each row; -1 if it has no other words."""
-    ids_X, lengths_P = store.joined(side, rows)
-    ends_P = lengths_P.cumsum()
-    begins_P = ends_P - PHRASE if last else ends_P - lengths_P
-    long_P = lengths_P > PHRASE
-    numbers_P = np.full(len(rows), -1)
-    numbers_P[long_P] = 0
-    for k in range(PHRASE):
-        numbers_P[long_P] = numbers_P[long_P] * IDS + ids_X[begins_P[long_P] + k]
-    return numbers_P
 
 
 def _blocks(rows: Ints) -> Iterator[Ints]:
@@ -127,35 +93,19 @@ def _blocks(rows: Ints) -> Iterator[Ints]:
 def _features(judge: Judge, store: TokenStore, rows: Ints) -> Floats:
     """Returns the features of some pairs [P, K]: for each side, how much more probable the other side makes its words
     than their frequency (all, the first and the second half, in logarithms), the share of less probable ones, and the
-    largest sum of them in a row; the ratio of the lengths, and the smaller one. The gains of the edges follow: the
-    means of the first and the last PHRASE words of the target, then of the source."""
+    largest sum of them in a row; the ratio of the lengths, and the smaller one."""
     lengths = [np.log(sizes.numpy()[rows]) for sizes in (store.src_lengths, store.tgt_lengths)]
-    parts, edges = [np.empty((0, RATIO))], [np.empty((0, EDGES))]
+    parts = [np.empty((0, RATIO))]
     for sides in judge.evidence(store, rows):
         size = int(sides[0][0][-1]) + 1
         parts.append(np.stack([means for side in sides for means in _means(*side, size)], 1))
-        edges.append(np.stack([means for side in sides for means in _edges(side[0], side[2])], 1))
     whole = lengths[0] - lengths[1], np.minimum(*lengths)
-    return np.column_stack([np.concatenate(parts), *whole, np.concatenate(edges)])
-
-
-def _gains(ratio_X: Floats) -> Floats:
-    return np.log(FLOOR + (1 - FLOOR) * ratio_X)
-
-
-def _edges(pair_X: Ints, ratio_X: Floats) -> tuple[Floats, Floats]:
-    """Returns the mean gains of the first and the last PHRASE words of each pair."""
-    sums_X = np.concatenate([[0], np.nan_to_num(_gains(ratio_X)).cumsum()])
-    ends_P = np.bincount(pair_X).cumsum()
-    begins_P = np.concatenate([[0], ends_P[:-1]])
-    sizes_P = np.minimum(ends_P - begins_P, PHRASE)
-    first_P, last_P = sums_X[begins_P + sizes_P] - sums_X[begins_P], sums_X[ends_P] - sums_X[ends_P - sizes_P]
-    return first_P / sizes_P, last_P / sizes_P
+    return np.column_stack([np.concatenate(parts), *whole])
 
 
 def _means(pair_X: Ints, position_X: Floats, ratio_X: Floats, size: int) -> Iterator[Floats]:
     known_X, late_X = ~np.isnan(ratio_X), position_X >= 0.5
-    gain_X = _gains(ratio_X)
+    gain_X = np.log(FLOOR + (1 - FLOOR) * ratio_X)
     cases = ((gain_X, known_X), (gain_X, known_X & ~late_X), (gain_X, known_X & late_X), (gain_X < 0, known_X))
     for values_X, chosen_X in cases:
         counts_P = np.bincount(pair_X, chosen_X, size)

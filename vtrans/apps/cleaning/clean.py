@@ -65,7 +65,7 @@ def clean(options: CleanOptions, console: Console, scorer: Scorer | None = None)
         sample = sampled(usable, survey.usable, SAMPLE, options.seed)
         rules = Rules(options, unapplied, [(src[:SAMPLED], tgt[:SAMPLED]) for src, tgt in sample])
         work = _Work(corpus, rules, staging, survey.pairs, options.seed, console)
-        unapplied |= work.drop([rule for rule in RULES if rule not in (*options.left_out, *unapplied)], scorer)
+        unapplied |= work.drop([rule for rule in RULES if rule not in (*options.without, *unapplied)], scorer)
         report = {
             "format": FORMAT,
             "revision": REVISION,
@@ -132,7 +132,7 @@ def _inapplicable(options: CleanOptions, scorer: Scorer | None) -> dict[str, str
         reasons["language"] = f"py3langid does not know {' and '.join(unknown)}"
     if not scorer:
         reasons["cross-entropy"] = "no models are given"
-    return {rule: why for rule, why in reasons.items() if rule not in options.left_out}
+    return {rule: why for rule, why in reasons.items() if rule not in options.without}
 
 
 class _Work:

@@ -21,7 +21,6 @@ RULES = {
     "repetition": "a side repeats words that the other one does not repeat",
     "markup": "the sides have different HTML tags or entities",
     "numbers": "the sides have different numbers",
-    "invented": "the target has a number that nothing in the source explains",
     "urls": "the sides have different URLs or e-mail addresses",
     "language": "a side is in another language",
     "duplicate": "the words of the pair have occurred before",
@@ -30,9 +29,7 @@ RULES = {
     "cross-entropy": "two models find the pair unlikely, or disagree",
 }
 """The reasons for which a pair is dropped, in the order in which they are tried."""
-ADDED = ("invented",)
-"""Rules that are applied only if they are asked for."""
-OPTIONAL = tuple(rule for rule in RULES if rule not in ("empty", *ADDED))
+OPTIONAL = tuple(rule for rule in RULES if rule != "empty")
 
 
 @dataclass(frozen=True)
@@ -60,7 +57,6 @@ class CleanOptions:
         "clean", "Folder for the kept pairs, the dropped pairs and the report.", metavar="FOLDER", panel="Text"
     )
     without: tuple[str, ...] = texts(f"Rule that is not applied: {', '.join(OPTIONAL)}.", metavar="RULE")
-    also: tuple[str, ...] = texts(f"Rule that is applied in addition: {', '.join(ADDED)}.", metavar="RULE")
     max_words: int = number(
         250, 1, 10_000, "Drop pairs with more words than this on a side, or ten times as many characters.", "words"
     )
@@ -77,19 +73,13 @@ class CleanOptions:
     def checked(self) -> CleanOptions:
         """Returns these options. Raises InputError for the first one that is not allowed."""
         check_fields(self)
-        for name, rules in (("without", OPTIONAL), ("also", ADDED)):
-            for rule in getattr(self, name):
-                if rule not in rules:
-                    raise InputError(f"`{name}` must be a rule, got {rule!r}; {nearest(rule, rules)}")
+        for rule in self.without:
+            if rule not in OPTIONAL:
+                raise InputError(f"`without` must be a rule, got {rule!r}; {nearest(rule, OPTIONAL)}")
         for name in ("src_lang", "tgt_lang"):
             if code := getattr(self, name):
                 check_language(f"`{name}`", code)
         return self
-
-    @property
-    def left_out(self) -> tuple[str, ...]:
-        """The rules that are not applied."""
-        return (*self.without, *(rule for rule in ADDED if rule not in self.also))
 
     def languages(self) -> Languages | None:
         """Returns the languages of the text, or None unless both are known."""

@@ -15,7 +15,6 @@ from vtrans.apps.cleaning.detection import probabilities
 from vtrans.data.preparation.encode import TextPair, hash_of
 from vtrans.data.preparation.writing_systems import script_of
 from vtrans.text.languages import UNSPACED
-from vtrans.text.values import compare
 
 SHORT = 30  # characters of the longer side, scaled by the usual ratio, up to which any ratio of lengths is usual
 REPEATED, LONGEST_PHRASE = 4, 6  # times in a row that count as a repetition, and the words of what is repeated
@@ -73,7 +72,7 @@ class Rules:
     random pairs of the text, most of them in order."""
 
     def __init__(self, options: CleanOptions, skipped: Collection[str], sample: Sequence[TextPair]) -> None:
-        skipped = {*skipped, *options.left_out}
+        skipped = {*skipped, *options.without}
         self.options, self.repairs, self.languages = options, "mojibake" not in skipped, options.languages()
         self.ratio = statistics.median(len(tgt) / len(src) for src, tgt in sample)
         """The usual length of a target, in lengths of its source."""
@@ -89,7 +88,6 @@ class Rules:
             "repetition": _repeats,
             "markup": lambda src, tgt: markup(src) != markup(tgt),
             "numbers": _numbers_differ,
-            "invented": lambda src, tgt: bool(compare(src, tgt).invented),
             "urls": lambda src, tgt: urls(src) != urls(tgt),
             "language": self._is_in_another_language,
         }
