@@ -100,7 +100,7 @@ def commands(run: Path, data: Path, src: Path, tgt: Path) -> dict[str, tuple[Any
         "translate": ("translate", "--model", run, "--input", src, "--max-length", "2", "--beam", "1", "--quiet"),
         "logprob": ("logprob", "--model", run, src, tgt, "--quiet"),
         "score": ("score", tgt, "--hyp", src),
-        "overlap": ("overlap", src, tgt, "--data", data, "--json"),
+        "overlap": ("overlap", src, tgt, "--vocab", data / "vocab.model", "--json"),
         "prepare-bpe": ("prepare-bpe", "--src", src, "--tgt", tgt, "--out", src.parent / "made"),
     }
 

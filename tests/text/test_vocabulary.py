@@ -12,7 +12,7 @@ from translators import learned
 
 from vtrans.data.options import Subword
 from vtrans.data.preparation.learn_vocabulary import SizeError
-from vtrans.data.preparation.overlap import OVERLAP_DEFINITION, overlap, subword_counts
+from vtrans.data.preparation.overlap import overlap, subword_counts
 from vtrans.system.errors import FileError
 from vtrans.text.piece_table import pack
 from vtrans.text.vocabulary import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Vocabulary, have_one_table
@@ -161,12 +161,11 @@ def test_overlap_by_hand() -> None:
     tgt = {"a": 20, "b": 4, "c": 2, "f": 24}
     # Types on both sides: a, b, c. Types on either side: a to f. Running tokens: 150 + 50.
     assert [tuple(row.values()) for row in overlap(src, tgt)] == [
-        (1, 3, 6, 3 / 6, (60 + 9 + 3) / 200),
-        (5, 1, 4, 1 / 4, 60 / 200),  # b occurs 5 times on one side but 4 on the other
-        (20, 1, 3, 1 / 3, 60 / 200),
+        (1, 5, 4, 3, 6, 3 / 6, 150, 50, 46 / 150, 26 / 50, (60 + 9 + 3) / 200),
+        (5, 3, 2, 1, 4, 1 / 4, 150, 50, 40 / 150, 20 / 50, 60 / 200),  # b: 5 times on one side, 4 on the other
+        (20, 2, 2, 1, 3, 1 / 3, 150, 50, 40 / 150, 20 / 50, 60 / 200),
     ]
-    assert [tuple(row.values()) for row in overlap({}, {})] == [(n, 0, 0, 0.0, 0.0) for n in (1, 5, 20)]
-    assert all(word in OVERLAP_DEFINITION for word in ("both", "either", "tokens", "single-byte"))
+    assert [sum(row.values()) for row in overlap({}, {})] == [1, 5, 20]
 
 
 SOURCE, TARGET = (

@@ -151,7 +151,7 @@ def test_a_dry_run_of_a_small_text_is_exact_and_writes_nothing(tmp_path: Path, s
     assert estimate["bytes_meanwhile"] > estimate["bytes"]
     assert 0 < estimate["seconds"] < 600
     for words in (
-        "first.en: 52 pairs", f"second.en: {len(TRAIN) - 50} pairs", "symbols <BT>", "8,000 pieces, or fewer",
+        "first.en: 52 pairs", f"second.en: {len(TRAIN) - 50} pairs", "8,000 pieces, or fewer",
         "one per side" if separate else "one for both sides", f"tokens: {report['train']['tokens']['src']:,} source",
         "nothing was written",
     ):  # fmt: skip

@@ -32,7 +32,7 @@ PAIRS_PER_WORKER = 50_000
 
 @dataclass(frozen=True)
 class Task:
-    """The settings for encoding and filtering pairs, and hashes to search for."""
+    """The settings for encoding and filtering pairs."""
 
     src_proto: bytes
     tgt_proto: bytes
@@ -40,10 +40,6 @@ class Task:
     """Size of the larger vocabulary."""
     max_tokens: int | None = None
     max_ratio: float | None = None
-    sources: frozenset[int] = frozenset()
-    """Hashes of source sentences to search for."""
-    pairs: frozenset[int] = frozenset()
-    """Hashes of pairs to search for."""
 
     @property
     def wide(self) -> bool:
@@ -76,9 +72,6 @@ class Encoded:
     links: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None = None
     """Links between the subwords of the kept pairs: alternating source and target positions, and the count of these
     numbers per pair."""
-    sources: set[int] = field(default_factory=set)
-    """Hashes of the task that occur among the sources of the kept pairs."""
-    pairs: set[int] = field(default_factory=set)
 
 
 def hash_of(*lines: str, seed: int = 0) -> int:
@@ -101,7 +94,7 @@ def reason_to_drop(src: int, tgt: int, max_tokens: int | None, max_ratio: float 
 
 
 class Encoder:
-    """Encodes and filters batches, and searches them for the hashes of the task."""
+    """Encodes and filters batches."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
@@ -122,10 +115,9 @@ class Encoder:
                 dropped[reason] += 1
             else:
                 kept.append(i)
-        sources, pairs = self._repeated(batch[i] for i in kept) if task.sources else (set(), set())
         sides = [self._side(ids, batch, kept, side) for side, ids in enumerate((src_ids, tgt_ids))]
         links = self._links([batch[i] for i in kept], [(src_ids[i], tgt_ids[i]) for i in kept])
-        return Encoded(len(batch), kept, dropped, sides[0], sides[1], links, sources, pairs)
+        return Encoded(len(batch), kept, dropped, sides[0], sides[1], links)
 
     def _side(self, ids: Sequence[list[int]], batch: Sequence[TextPair], kept: Sequence[int], side: int) -> Side:
         rows, lines = [ids[i] for i in kept], [batch[i][side] for i in kept]
@@ -149,18 +141,6 @@ class Encoder:
         lengths = np.array([[len(ids) for ids in sides] for sides in encoded], np.int64)
         src, tgt = ((np.array(words[side], np.int64), lengths[:, side]) for side in (0, 1))
         return between_subwords(np.concatenate(links), src, tgt)
-
-    def _repeated(self, batch: Iterable[TextPair]) -> tuple[set[int], set[int]]:
-        """Returns the hashes of the task that occur among the sources and among the pairs."""
-        sources, pairs = set(), set()
-        for src, tgt, *_ in batch:
-            key = hash_of(src)
-            if key in self.task.sources:
-                sources.add(key)
-                both = hash_of(src, tgt)
-                if both in self.task.pairs:
-                    pairs.add(both)
-        return sources, pairs
 
 
 def encoders(total: int, threads: int) -> int:

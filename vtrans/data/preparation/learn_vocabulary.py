@@ -44,26 +44,13 @@ class SizeError(InputError):
 def learn_vocabularies(split: Split, options: PrepareOptions, console: Console) -> tuple[Vocabulary, Vocabulary]:
     """Returns the source and target vocabularies, the same object unless `options.separate`; or `options.vocabularies`.
 
-    Raises SizeError if the text does not allow `options.vocab_size`; InputError if no size near it works.
+    Raises SizeError if the text of a side does not allow `options.vocab_size`.
     """
     if options.vocabularies:
         return given_vocabularies(options)
     sides = ("src", "tgt") if options.separate else ("both",)
-    size, tried = options.vocab_size, set[int | None]()
-    refused: SizeError | None = None
-    while size not in tried:  # the nearest size for one side may not suit the other
-        tried.add(size)
-        try:
-            vocabularies = [_learn_side(split, side, size, options, console) for side in sides]
-        except SizeError as error:
-            size, refused = error.nearest, refused or error
-            continue
-        if refused is None:
-            return vocabularies[0], vocabularies[-1]
-        assert options.vocab_size is not None
-        assert size is not None
-        raise refused if refused.nearest == size else SizeError(options.vocab_size, size, "both sides")
-    raise InputError(f"no `vocab_size` near {options.vocab_size} works for both sides; leave it unset.")
+    vocabularies = [_learn_side(split, side, options, console) for side in sides]
+    return vocabularies[0], vocabularies[-1]
 
 
 def given_vocabularies(options: PrepareOptions) -> tuple[Vocabulary, Vocabulary]:
@@ -79,7 +66,7 @@ def given_vocabularies(options: PrepareOptions) -> tuple[Vocabulary, Vocabulary]
     return src, src if src.digest == tgt.digest else tgt
 
 
-def _learn_side(split: Split, side: str, size: int | None, options: PrepareOptions, console: Console) -> Vocabulary:
+def _learn_side(split: Split, side: str, options: PrepareOptions, console: Console) -> Vocabulary:
     name = {"src": "the source side", "tgt": "the target side"}.get(side, "the training text")
     pairs = min(options.sample, split.usable)
     with console.progress(f"reading {name} for its vocabulary", pairs, "pairs") as progress:
@@ -93,7 +80,7 @@ def _learn_side(split: Split, side: str, size: int | None, options: PrepareOptio
                 console.info(f"learning the vocabulary of {name} from {pairs:,} pairs ...")
 
         tags = () if side == "tgt" else options.tags
-        return learn(Sample(split, side, options.sample, on_pair), size, options, name, tags)
+        return learn(Sample(split, side, options.sample, on_pair), options.vocab_size, options, name, tags)
 
 
 def learn(

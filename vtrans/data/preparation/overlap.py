@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from vtrans.data.preparation.writing_systems import SCRIPT_DEFINITION, SCRIPT_THRESHOLD, overlap_by_script, script_table
+from vtrans.data.preparation.writing_systems import script_of
 from vtrans.system.console import Console
 from vtrans.text.vocabulary import Vocabulary
 
 OVERLAP_THRESHOLDS = (1, 5, 20)
 ADVICE_THRESHOLD = 5
+"""The threshold of the advice and of the rows per script that are printed. Below it, most shared types are names, and
+words of one language in the text of the other."""
 MEASURED = ((0.35, 1.0), (0.09, -0.2))
 """(token share at ADVICE_THRESHOLD, BLEU gained by a joint vocabulary with one matrix).
 
@@ -20,10 +22,11 @@ by the study recipes/studies/sharing.toml with two seeds and 700 updates of smal
 German in Cyrillic letters.
 """
 OVERLAP_DEFINITION = (
-    "both: subword types seen at least N times on the source side and at least N times on the target side "
-    "of the text; either: types seen at least N times on one side or the other; overlap: both over "
-    "either; tokens: share of the running tokens of the two sides whose type is in both; special symbols "
-    "and single-byte pieces are left out of all four"
+    "source, target: subword types seen at least N times on that side; both: on both sides; overlap: both over types "
+    "seen at least N times on one side or the other; shared: share of the running tokens, of that side or of the two "
+    "sides together, whose type is in both. Special symbols and single-byte pieces are left out. script: Unicode's "
+    "Script property of a subword's characters, without digits and characters of the scripts Common and Inherited "
+    "(punctuation, symbols); mixed: several scripts; word start: U+2581, the word-start mark, alone"
 )
 
 
@@ -36,57 +39,55 @@ def subword_counts(vocabulary: Vocabulary, counts: Sequence[int]) -> dict[str, i
     return {piece: n for i, piece, n in named if piece not in vocabulary.symbols and vocabulary.is_subword(i)}
 
 
-def overlap(src_counts: Mapping[str, int], tgt_counts: Mapping[str, int]) -> list[dict[str, Any]]:
-    """Returns the overlap of the two sides at each of OVERLAP_THRESHOLDS, as OVERLAP_DEFINITION defines it.
+def overlap(src_counts: Mapping[str, int], tgt_counts: Mapping[str, int]) -> Iterator[dict[str, Any]]:
+    """Yields the overlap of the two sides at each of OVERLAP_THRESHOLDS, as OVERLAP_DEFINITION defines it.
 
     Counts are per piece (`subword_counts`), so separate vocabularies can also be compared.
     """
-    running = sum(src_counts.values()) + sum(tgt_counts.values())
-    rows = []
+    sides = (src_counts, tgt_counts)
     for threshold in OVERLAP_THRESHOLDS:
-        src = {piece for piece, n in src_counts.items() if n >= threshold}
-        tgt = {piece for piece, n in tgt_counts.items() if n >= threshold}
+        src, tgt = ({piece for piece, n in side.items() if n >= threshold} for side in sides)
         both, either = src & tgt, src | tgt
-        covered = sum(src_counts[p] + tgt_counts[p] for p in both)
-        rows.append(
-            {
-                "threshold": threshold,
-                "both": len(both),
-                "either": len(either),
-                "share": len(both) / len(either) if either else 0.0,
-                "token_share": covered / running if running else 0.0,
-            }
-        )
-    return rows
+        running, covered = [sum(side.values()) for side in sides], [sum(side[p] for p in both) for side in sides]
+        yield {
+            "threshold": threshold,
+            "src": len(src),
+            "tgt": len(tgt),
+            "both": len(both),
+            "either": len(either),
+            "share": len(both) / max(1, len(either)),
+            "src_tokens": running[0],
+            "tgt_tokens": running[1],
+            "src_shared": covered[0] / max(1, running[0]),
+            "tgt_shared": covered[1] / max(1, running[1]),
+            "token_share": sum(covered) / max(1, sum(running)),
+        }
 
 
 def overlap_report(src_counts: Mapping[str, int], tgt_counts: Mapping[str, int]) -> dict[str, Any]:
-    """Returns the overlap of the two sides in total and by script, as data.json records it."""
-    return {
-        "definition": OVERLAP_DEFINITION,
-        "rows": overlap(src_counts, tgt_counts),
-        "script_definition": SCRIPT_DEFINITION,
-        "scripts": overlap_by_script(src_counts, tgt_counts, OVERLAP_THRESHOLDS),
-    }
+    """Returns the overlap of the two sides in total and by script, as data.json records it. The script with the most
+    running tokens comes first."""
+    scripts = defaultdict[str, tuple[dict[str, int], dict[str, int]]](lambda: ({}, {}))
+    for side, counts in enumerate((src_counts, tgt_counts)):
+        for piece, n in counts.items():
+            scripts[script_of(piece)][side][piece] = n
+    rows = [{"script": script, **row} for script, sides in scripts.items() for row in overlap(*sides)]
+    rows.sort(key=lambda row: (row["threshold"], -row["src_tokens"] - row["tgt_tokens"], row["script"]))
+    return {"definition": OVERLAP_DEFINITION, "rows": list(overlap(src_counts, tgt_counts)), "scripts": rows}
 
 
-def show_overlap(report: Mapping[str, Any], console: Console, width: int | None = None) -> None:
-    """Prints an `overlap_report` and advice, wrapping sentences at `width` columns."""
-
-    def say(text: str) -> None:
-        console.info(text if width is None else textwrap.fill(text, width, break_on_hyphens=False))
-
-    totals = [
-        (str(row["threshold"]), f"{row['both']:,}", f"{row['either']:,}", f"{row['share']:.0%}",
-         f"{row['token_share']:.0%}")
-        for row in report["rows"]
-    ]  # fmt: skip
-    console.table("vocabulary overlap", totals, header=("N", "both", "either", "overlap", "tokens"))
-    say(f"({report['definition']}.)")
-    rows, header = script_table(report["scripts"])
-    console.table(f"by script, N = {SCRIPT_THRESHOLD}", rows, header=header)
-    say(f"({report['script_definition']}.)")
-    say(tying_advice(report["rows"]))
+def show_overlap(report: Mapping[str, Any], console: Console) -> None:
+    """Prints an `overlap_report` and advice."""
+    rows = [*report["rows"], *(row for row in report["scripts"] if row["threshold"] == ADVICE_THRESHOLD)]
+    cells = []
+    for row in rows:
+        types = [f"{row[name]:,}" for name in ("src", "tgt", "both")]
+        shares = [f"{row[name]:.0%}" for name in ("share", "src_shared", "tgt_shared", "token_share")]
+        cells.append((row.get("script", "all"), row["threshold"], *types, *shares))
+    header = ("script", "N", "source", "target", "both", "overlap", "source shared", "target shared", "shared")
+    console.table("vocabulary overlap", cells, header=header)
+    console.info(f"({report['definition']}.)")
+    console.info(tying_advice(report["rows"]))
 
 
 def tying_advice(rows: Sequence[Mapping[str, Any]]) -> str:

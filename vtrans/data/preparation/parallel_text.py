@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from vtrans.config.keys import LONGEST_SHOWN
 from vtrans.data.links import read_pharaoh
 from vtrans.data.options import PrepareOptions
-from vtrans.data.preparation.encode import Encoded, TextPair, hash_of
+from vtrans.data.preparation.encode import TextPair, hash_of
 from vtrans.system.console import Console
 from vtrans.system.errors import FileError, InputError
 from vtrans.system.files import printable, reason
@@ -362,29 +362,30 @@ def sampled(items: Iterable[T], total: int, size: int, seed: int) -> Iterator[T]
 class Repeats:
     """Counts the validation pairs, and their source sentences, that also occur in the training text.
 
-    Stores an 8-byte hash per validation sentence and pair, and nothing of the training text.
+    Stores a hash per validation sentence and pair, and nothing of the training text. Spaces around a text do not
+    matter.
     """
 
     def __init__(self) -> None:
-        self.pairs = Counter[int]()
-        self.sources = Counter[int]()
-        self._found_pairs = set[int]()
-        self._found_sources = set[int]()
+        self._pairs, self._sources = Counter[int](), Counter[int]()
+        self._found_pairs, self._found_sources = set[int](), set[int]()
 
     def remember(self, pairs: Iterable[TextPair]) -> None:
         """Adds validation pairs."""
         for src, tgt, *_ in pairs:
-            self.pairs[hash_of(src, tgt)] += 1
-            self.sources[hash_of(src)] += 1
+            self._sources[hash(src.strip())] += 1
+            self._pairs[hash((src.strip(), tgt.strip()))] += 1
 
-    def note(self, encoded: Encoded) -> None:
-        """Notes which validation pairs and sources occur in an encoded batch of the training text."""
-        self._found_sources |= encoded.sources
-        self._found_pairs |= encoded.pairs
+    def note(self, pairs: Iterable[TextPair]) -> None:
+        """Adds training pairs."""
+        for src, tgt, *_ in pairs:
+            if (source := hash(src.strip())) in self._sources:
+                self._found_sources.add(source)
+                self._found_pairs.add(hash((src.strip(), tgt.strip())))
 
     def report(self) -> dict[str, int]:
         """Returns the counts, as data.json records them."""
         return {
-            "pairs_in_train": sum(self.pairs[key] for key in self._found_pairs),
-            "sources_in_train": sum(self.sources[key] for key in self._found_sources),
+            "pairs_in_train": sum(self._pairs[key] for key in self._found_pairs),
+            "sources_in_train": sum(self._sources[key] for key in self._found_sources),
         }

@@ -98,13 +98,7 @@ def _make(options: PrepareOptions, inputs: Inputs, staging: Path, console: Conso
     corpora, tags = len(options.valid_src or options.src), _ids(src, options.tags_of_validation())
     valid = StoreWriter(staging / VALID_FILE, task, len(src), len(tgt), corpora, tags, with_text=True)
     _encode_validation(valid, split, repeats, options, console)
-    task = dataclasses.replace(
-        task,
-        max_tokens=options.max_tokens,
-        max_ratio=options.max_ratio,
-        sources=frozenset(repeats.sources),
-        pairs=frozenset(repeats.pairs),
-    )
+    task = dataclasses.replace(task, max_tokens=options.max_tokens, max_ratio=options.max_ratio)
     corpora, tags, linked = len(options.src), _ids(src, options.tags), options.align or bool(options.alignments)
     file = PLAIN_FILE if options.fuzzy else TRAIN_FILE
     plain = train = StoreWriter(staging / file, task, len(src), len(tgt), corpora, tags, with_links=linked)
@@ -167,8 +161,9 @@ def _encode_training(
         for encoded in stream:
             number, batch = in_flight.popleft()
             writer.add(encoded, corpus=number)
-            counting.add(batch[i] for i in encoded.kept)
-            repeats.note(encoded)
+            kept = [batch[i] for i in encoded.kept]
+            counting.add(kept)
+            repeats.note(kept)
             progress.advance(encoded.read)
     if not writer.kept:
         reasons = dropped_pairs(writer.dropped, options.identity())

@@ -1,4 +1,4 @@
-"""`vtrans overlap`: the subwords that two texts, or the sides of a data folder, have in common."""
+"""`vtrans overlap`: the subwords that two texts have in common."""
 
 from __future__ import annotations
 
@@ -6,16 +6,12 @@ from pathlib import Path
 from typing import Annotated
 
 from vtrans.commands.generated import argument, option
-from vtrans.commands.lines import print_json, result_console, terminal_width
+from vtrans.commands.lines import print_json, result_console
 from vtrans.commands.shared_options import BadUtf8, Json, Quiet
 from vtrans.data.options import DEFAULT_VOCAB_SIZE, PrepareOptions
 from vtrans.system.console import Console
 from vtrans.system.errors import InputError
 
-DATA = (
-    "Data folder whose vocabulary to use; without SRC and TGT, compare its training pairs.  [default without SRC and "
-    f"TGT: {PrepareOptions.out}]"
-)
 VOCAB = "Joint SentencePiece model to use, as made by prepare-bpe."
 VOCAB_SIZE = (
     f"Number of subwords to learn if no vocabulary is given.  [default: {DEFAULT_VOCAB_SIZE}, or what the text allows]"
@@ -23,9 +19,8 @@ VOCAB_SIZE = (
 
 
 def overlap(
-    src: Annotated[Path | None, argument("Text in the source language.", "SRC")] = None,
-    tgt: Annotated[Path | None, argument("Text in the target language; it need not be parallel.", "TGT")] = None,
-    data: Annotated[Path | None, option(DATA, "FOLDER", "Vocabulary")] = None,
+    src: Annotated[Path, argument("Text in the source language.", "SRC")],
+    tgt: Annotated[Path, argument("Text in the target language; it need not be parallel.", "TGT")],
     vocab: Annotated[Path | None, option(VOCAB, "FILE", "Vocabulary")] = None,
     vocab_size: Annotated[int | None, option(VOCAB_SIZE, "N", "Vocabulary")] = PrepareOptions.vocab_size,
     on_bad_utf8: BadUtf8 = PrepareOptions.on_bad_utf8,
@@ -37,33 +32,18 @@ def overlap(
     The figures show, for each script, how many subwords of a joint vocabulary both languages use. No model is needed.
     Unless a vocabulary is given, a joint one is learned from both texts with the defaults of prepare-bpe.
     """
-    if (src is None) != (tgt is None) or (src is None and (vocab or vocab_size is not None)):
-        raise InputError("overlap compares two texts: give SRC and TGT, or --data FOLDER for its training pairs.")
-    if src is None:
-        data = data or Path(PrepareOptions.out)
-    if data and vocab:
-        raise InputError("--data and --vocab both name a vocabulary; give one of them.")
-    if vocab_size is not None and (data or vocab):
-        raise InputError(
-            f"--vocab-size is for learning a vocabulary; leave it out with --{'data' if data else 'vocab'}."
-        )
-    console = Console(quiet=quiet)
-    from vtrans.apps.analysis.overlap import Vocabularies, learn_joint, overlap_of_data, overlap_of_files
-    from vtrans.data.store import DataFolder
+    if vocab and vocab_size is not None:
+        raise InputError("--vocab-size is for learning a vocabulary; leave it out with --vocab.")
+    from vtrans.apps.analysis.overlap import overlap_of_files, show
+    from vtrans.text.lines import open_bytes
+    from vtrans.text.vocabulary import Vocabulary
 
-    folder = DataFolder.open(data) if data else None
-    if src and tgt:
-        if folder:
-            vocabularies = Vocabularies.of_data(folder)
-        elif vocab:
-            vocabularies = Vocabularies.of_file(vocab)
-        else:
-            vocabularies = learn_joint(src, tgt, console, vocab_size, on_bad_utf8)
-        counted = overlap_of_files(src, tgt, vocabularies, console, on_bad_utf8)
-    else:
-        assert folder
-        counted = overlap_of_data(folder)
+    vocabulary = None
+    if vocab:
+        with open_bytes(vocab) as stream:
+            vocabulary = Vocabulary(stream.read(), str(vocab))
+    report = overlap_of_files(src, tgt, vocabulary, Console(quiet=quiet), on_bad_utf8, vocab_size)
     if as_json:
-        print_json(counted.as_dict())
+        print_json(report)
     else:
-        counted.show(result_console(), terminal_width())
+        show(report, result_console())
