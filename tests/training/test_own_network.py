@@ -51,7 +51,6 @@ def test_a_run_with_an_own_network(tmp_path: Path, tiny_data: DataFolder, mine: 
     assert said_again.out.decode() == f"{translation}\n"
     assert run_cli("logprob", whole.averaged, source, source, "--code", moved).code == 0
     assert run_cli("attend", whole.averaged, "The big dog.", "--target", "Der Hund.", "--code", moved).code == 0
-    assert run_cli("inspect", whole.averaged, "--verify").code == 0
     reported = run_cli("report", whole.path, "--out", tmp_path / "report.html")
     assert (reported.code, "AlibiTransformer" in (tmp_path / "report.html").read_text()) == (0, True)
     refused = run_cli("export", whole.averaged, "--out", tmp_path / "exported")

@@ -1,10 +1,9 @@
 """The parts of a model and the report on a model file.
 
-Counts add up however weights are shared, every kind of sharing is found, and so is damage in any file of a run.
+Counts add up however weights are shared, and every kind of sharing is found.
 """
 
 import dataclasses
-import io
 import json
 import math
 from collections.abc import Callable
@@ -18,9 +17,7 @@ from drawn import each_with
 from torch import nn
 from translators import window
 
-from vtrans.apps.analysis.checksums import checks
-from vtrans.apps.analysis.inspection import Inspection, part_rows, training_overlap
-from vtrans.apps.analysis.model_parts import Part, part_tree, shared_groups
+from vtrans.apps.analysis.inspection import Inspection, weight_rows, weights_in
 from vtrans.apps.analysis.neighbours import steps
 from vtrans.config import ModelConfig, SearchConfig
 from vtrans.data.store import DataFolder
@@ -28,7 +25,6 @@ from vtrans.engines.torch_engine import TorchEngine
 from vtrans.model.checkpoint import LoadedModel, load_model, save_model
 from vtrans.model.network import Transformer, count_parameters, module_list
 from vtrans.storage.run_folder import RunFolder
-from vtrans.system.console import Console
 from vtrans.translate.translator import Translator
 
 SMALL = ModelConfig(d_model=16, d_ff=24, heads=2, encoder_layers=4, decoder_layers=4, tie="src-tgt-softmax")
@@ -64,19 +60,15 @@ SHARINGS = [
 ]
 
 
-def leaves(part: Part) -> list[Part]:
-    return [leaf for below in part.parts for leaf in leaves(below)] if part.parts else [part]
-
-
 @pytest.mark.parametrize(("sharing", "tie"), each_with(SHARINGS, ["src-tgt-softmax", "tgt-softmax", "src-tgt", "none"]))
 def test_counts_add_up_with_any_weight_sharing(sharing: tuple[Recipe, Callable[[Transformer], None]], tie: str) -> None:
     recipe, share = sharing
     model = build(tie=tie, **recipe)
     share(model)
-    tree = part_tree(model)
-    assert tree.parameters == sum(leaf.parameters for leaf in leaves(tree)) == count_parameters(model)
+    parts = weights_in(model)
+    assert sum(weights.parameters for weights in parts) == count_parameters(model)
     without_sharing = sum(p.numel() for _, p in model.named_parameters(remove_duplicate=False))
-    assert without_sharing - count_parameters(model) == sum(group.saved for group in shared_groups(model))
+    assert without_sharing - count_parameters(model) == sum(weights.saved for weights in parts)
     assert (without_sharing > count_parameters(model)) == (tie != "none" or sharing is not SHARINGS[0])
 
 
@@ -88,62 +80,45 @@ def test_a_weight_of_a_module_with_submodules_is_a_part() -> None:
 
     weight = nn.Parameter(torch.zeros(7))
     model = nn.ModuleList([Both(weight), Both(weight)])
-    parts = leaves(part_tree(model))
-    assert [(leaf.path, leaf.parameters, leaf.same_as) for leaf in parts] == [
-        ("0.weight", 7, None),
-        ("0.inner", 20, None),
-        ("1.weight", 0, "0.weight"),
-        ("1.inner", 20, None),
+    assert [(weights.places, weights.parameters) for weights in weights_in(model)] == [
+        (("0", "1"), 7),
+        (("0.inner",), 20),
+        (("1.inner",), 20),
     ]
-    assert [group.places for group in shared_groups(model)] == [("0.weight", "1.weight")]
-
-
-def notes(model: Transformer, *, full: bool = False) -> list[tuple[str, str, str]]:
-    """The name, the count and the note of each row of the table of parts."""
-    return [(name.strip(), count, note) for name, count, _, note in part_rows(part_tree(model), full=full)]
 
 
 @pytest.mark.parametrize(
     ("config", "expected"),
     [
-        (  # a norm that shares a row with its residual
-            {"share_layers": "attention"},
-            {
-                ("self_attention_residual.norm", "shared with encoder.layers.1-3.self_attention_residual"),
-                ("cross_attention_residual.norm", "shared with decoder.layers.1-3.cross_attention_residual"),
-            },
-        ),
-        (  # groups of more than two layers
-            {"share_layers": "all", "share_group": 3, "encoder_layers": 6},
-            {
-                ("layers 1, 4 (layers.0, 3 in the file)", "shared with encoder.layers.1-2, 4-5"),
-                ("layers 2-3, 5-6 (layers.1-2, 4-5 in the file)", "same as encoder.layers.0, 3"),
-            },
-        ),
+        ({}, ("encoder.layers.0-3.feed_forward.inner", "4 x 408", "", "")),
+        ({"share_layers": "attention"}, ("decoder.layers.0-3.cross_attention_residual.norm", "32", "96", "")),
         (  # the last group has one layer, which shares nothing
             {"share_layers": "all", "share_group": 2, "encoder_layers": 5},
-            {
-                ("layers 1, 3 (layers.0, 2 in the file)", "shared with encoder.layers.1, 3"),
-                ("layers 2, 4 (layers.1, 3 in the file)", "same as encoder.layers.0, 2"),
-                ("layer 5 (layers.4 in the file)", ""),
-            },
+            ("encoder.layers.0-1 | 2-3.feed_forward.inner", "2 x 408", "2 x 408", ""),
         ),
-        (  # places in both stacks
+        (
+            {"share_layers": "all", "share_group": 2, "encoder_layers": 5},
+            ("encoder.layers.4.feed_forward.inner", "408", "", ""),
+        ),
+        (
+            {"share_stacks": True},
+            ("encoder.layers.0-3.feed_forward.inner", "4 x 408", "4 x 408", "decoder.layers.0-3.feed_forward.inner"),
+        ),
+        (
             {"share_layers": "all", "share_group": 2, "share_stacks": True},
-            {
-                (
-                    "self_attention",
-                    "shared with encoder.layers.1, 3.self_attention, decoder.layers.0-3.self_attention",
-                ),
-            },
+            (
+                "encoder.layers.0-1 | 2-3.feed_forward.inner",
+                "2 x 408",
+                "2 x 1,224",
+                "decoder.layers.0-1 | 2-3.feed_forward.inner",
+            ),
         ),
     ],
 )
-def test_each_shared_part_names_all_its_places(config: dict[str, object], expected: set[tuple[str, str]]) -> None:
-    model = build(**config)
-    assert {(name, note) for name, _, note in notes(model)} >= expected
-    full = notes(model, full=True)
-    assert sum("shared with" in note for _, _, note in full) == len(shared_groups(model))
+def test_each_shared_part_names_all_its_places(config: dict[str, object], expected: tuple[str, ...]) -> None:
+    parts = weights_in(build(**config))
+    assert expected in [(part, count, saved, others) for part, count, _, saved, others, _ in weight_rows(parts)]
+    assert len(list(weight_rows(parts, full=True))) == len(parts)
 
 
 def inspection(tmp_path: Path, data: DataFolder, model: Transformer) -> Inspection:
@@ -151,12 +126,6 @@ def inspection(tmp_path: Path, data: DataFolder, model: Transformer) -> Inspecti
     loaded = LoadedModel(model, data.src_vocab, data.tgt_vocab, SearchConfig(beam=7), {"step": 12, "data": "abc"})
     save_model(file, loaded)
     return Inspection(file, "", loaded)
-
-
-def shown(found: Inspection, *, width: int | None = None) -> list[str]:
-    stream = io.StringIO()
-    found.show(Console(stream=stream), width=width)
-    return stream.getvalue().split("\n")
 
 
 def test_the_bytes_add_up_to_the_file(tmp_path: Path, tiny_data: DataFolder) -> None:
@@ -168,61 +137,22 @@ def test_the_bytes_add_up_to_the_file(tmp_path: Path, tiny_data: DataFolder) -> 
     assert sizes["file"] == sizes["weights"] + sizes["vocabulary"] + sizes["header"]
 
 
-def test_the_overlap_comes_from_the_data_folder(tiny_run: RunFolder, tiny_data: DataFolder) -> None:
-    loaded = load_model(tiny_run.last)
-    measured = training_overlap(tiny_data.path, loaded)
-    assert measured == tiny_data.report["overlap"]
-    with_it, without = (shown(Inspection(tiny_run.last, "", loaded, each)) for each in (measured, None))
-    (line,) = (line for line in with_it if line.startswith("overlap  "))
-    assert f"{measured['rows'][0]['share']:.0%}" in line
-    assert line not in without
-
-
 def test_output_is_tables_or_json(tiny_run: RunFolder, tiny_data: DataFolder, run_cli: Run) -> None:
     done = run_cli("inspect", tiny_run.path)
     assert done.code == 0
     text = done.out.decode()
     assert "\x1b" not in text
     assert str(tiny_run.best) in text
-    assert "src_embedding = tgt_embedding = projection" in text
-    done = run_cli(
-        "inspect", tiny_run.last, "--data", tiny_data.path, "--word", "Hund", "--sentence", "The dog.", "--json"
-    )
+    assert "tgt_embedding, projection" in text
+    assert "W_K, W_V of each head" in text
+    done = run_cli("inspect", tiny_run.last, "--word", "Hund", "--sentence", "The dog.", "--json")
     record = json.loads(done.out)
     model = load_model(tiny_run.last).model
-    assert record["parameters"] == record["tree"]["parameters"] == count_parameters(model)
-    assert record["overlap"] == tiny_data.report["overlap"]
+    assert record["parameters"] == sum(each["parameters"] for each in record["weights"]) == count_parameters(model)
     assert record["vocabulary"]["src"]["sha256"] == tiny_data.src_vocab.digest
     assert record["training"]["step"] == 30
     assert len(record["nearest"][0]["rows"]) == 10
     assert len(record["steps"][0]["by_dot"]) == 3
-
-
-def flip(path: Path, place: int) -> None:
-    raw = bytearray(path.read_bytes())
-    raw[place] ^= 4
-    path.write_bytes(raw)
-
-
-def test_every_file_of_a_run_is_checked(tiny_run: RunFolder, run_cli: Run) -> None:
-    found = list(checks(tiny_run.path))
-    assert {Path(check.file).resolve() for check in found} == set(tiny_run.path.resolve().rglob("*.safetensors"))
-    assert all(check.tensors and not check.problem for check in found)
-    done = run_cli("inspect", tiny_run.path, "--verify")
-    assert (done.code, done.err, done.out.count(b"\n")) == (0, "", len(found))
-
-
-def test_damage_is_named(run_copy: RunFolder, run_cli: Run) -> None:
-    flip(run_copy.step_file(20), -1)
-    flip(run_copy.state_file(30), -1)
-    done = run_cli("inspect", run_copy.path, "--verify", "--json")
-    assert done.code == 2
-    damaged = {check["file"] for check in json.loads(done.out) if check["problem"]}
-    assert damaged == {str(run_copy.step_file(20)), str(run_copy.state_file(30))}
-    assert all(file in done.err for file in damaged)
-    done = run_cli("inspect", run_copy.step_file(20), "--verify")
-    assert (done.code, done.out) == (2, b"")
-    assert str(run_copy.step_file(20)) in done.err
 
 
 def test_the_steps_agree_with_the_search(tiny_run: RunFolder) -> None:

@@ -6,17 +6,15 @@ shows the values under the pointer, which it reads from the attribute `data-seri
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
 WIDTH, HEIGHT = 420, 240  # of a chart, in pixels
 LEFT, RIGHT, TOP, BOTTOM = 58, 24, 10, 30  # margins around the plot
 COLOURS = 6  # classes of report.css, c0 to c5; further series use them again with dashes
-MOST_POINTS = 400  # of a series; longer ones are thinned out
 
 
 @dataclass(frozen=True)
@@ -35,30 +33,18 @@ class Series:
         return f"c{self.number % COLOURS}" + (" dashed" if self.number >= COLOURS else "")
 
 
-def line_chart(
-    title: str,
-    series: Sequence[Series],
-    *,
-    x_name: str,
-    logarithmic: bool = False,
-) -> str:
-    """Returns a chart as an SVG element, or "" if no series has a point. `logarithmic` scales y by its logarithm; all
-    values must then be above 0."""
-    series = [_thinned(line) for line in series if line.points]
+def line_chart(title: str, series: Sequence[Series], *, x_name: str) -> str:
+    """Returns a chart as an SVG element, or "" if no series has a point."""
+    series = [line for line in series if line.points]
     if not series:
         return ""
-    xs = [x for line in series for x, _ in line.points]
-    ys = [y for line in series for _, y in line.points]
-    x_ticks = ticks(0.0, max(xs))
-    y_ticks = log_ticks(min(ys), max(ys)) if logarithmic else ticks(min(ys), max(ys))
-    scale: Callable[[float], float] = math.log if logarithmic else float
-    bottom, top = scale(min(y_ticks[0], *ys)), scale(max(y_ticks[-1], *ys))
-    right = max(x_ticks[-1], *xs)
+    xs, ys = ([point[axis] for line in series for point in line.points] for axis in (0, 1))
+    x_ticks, y_ticks = ticks(0.0, max(xs)), ticks(min(ys), max(ys))
+    bottom, top, right = y_ticks[0], y_ticks[-1], x_ticks[-1]
 
     def place(x: float, y: float) -> tuple[float, float]:
         """Returns the pixels of a point."""
-        across = x / right if right else 0.0
-        up = (scale(y) - bottom) / (top - bottom) if top > bottom else 0.5
+        across, up = x / right, (y - bottom) / (top - bottom)
         return LEFT + across * (WIDTH - LEFT - RIGHT), HEIGHT - BOTTOM - up * (HEIGHT - TOP - BOTTOM)
 
     data = [
@@ -94,35 +80,15 @@ def line_chart(
     return "".join([*parts, "</svg>"])
 
 
-def _thinned(line: Series) -> Series:
-    """Returns the series with at most MOST_POINTS of its points, the first and the last among them."""
-    count = len(line.points)
-    if count <= MOST_POINTS:
-        return line
-    kept = [line.points[i * (count - 1) // (MOST_POINTS - 1)] for i in range(MOST_POINTS)]
-    return dataclasses.replace(line, points=kept)
-
-
 def ticks(low: float, high: float) -> list[float]:
     """Returns three to seven round numbers that cover the range, the first at or below `low`."""
     if high - low <= 1e-6 * abs(high):  # a step would be lost in rounding
-        low, high = min(low, low * 0.9), max(high, high * 1.1) or 1.0
+        low, high = low - abs(low) / 10, high + abs(high) / 10 or 1.0
     rough = (high - low) / 5
     size = 10.0 ** math.floor(math.log10(rough))
     step = next(size * factor for factor in (1, 2, 5, 10) if size * factor >= rough)
     first, last = math.floor(low / step), math.ceil(high / step)
-    return [round(i * step, 12) for i in range(first, last + 1)]
-
-
-def log_ticks(low: float, high: float) -> list[float]:
-    """Returns numbers of the form 1, 2 or 5 times a power of ten that cover the range; powers alone if it is wide."""
-    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-    first, last = first - (10.0**first > low), last + (10.0**last < high)  # log10 rounds
-    factors = (1,) if last - first > 3 else (1, 2, 5)
-    all_ = [factor * 10.0**power for power in range(first, last + 1) for factor in factors]
-    below = [tick for tick in all_ if tick <= low] or all_[:1]
-    above = [tick for tick in all_ if tick >= high] or all_[-1:]
-    return [tick for tick in all_ if below[-1] <= tick <= above[0]]
+    return [float(f"{i * step:.12g}") for i in range(first, last + 1)]
 
 
 def number(value: float) -> str:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,14 +26,6 @@ from vtrans.text.vocabulary import Vocabulary
 from vtrans.translate.steps.line import Line
 from vtrans.translate.translation import TranslateOptions
 from vtrans.translate.translator import Translator
-
-
-class Matrix(NamedTuple):
-    """A matrix with a row for each subword, and the places in the model that use it."""
-
-    places: tuple[str, ...]
-    weight_VD: Tensor
-    vocab: Vocabulary
 
 
 @dataclass(frozen=True)
@@ -72,33 +63,26 @@ class Step:
     by_cosine: tuple[Row, ...]
 
 
-def matrices(loaded: LoadedModel) -> list[Matrix]:
-    """Returns the embeddings and the projection. A matrix that several of them share is listed once."""
-    model, matrices = loaded.model, dict[int, Matrix]()
-    for name, weight_VD, vocab in (
-        ("src_embedding", model.src_embedding.weight, loaded.src_vocab),
-        ("tgt_embedding", model.tgt_embedding.weight, loaded.tgt_vocab),
-        ("projection", model.projection.weight, loaded.tgt_vocab),
-    ):
-        same = matrices.get(id(weight_VD), Matrix((), weight_VD.detach(), vocab))
-        matrices[id(weight_VD)] = same._replace(places=(*same.places, name))
-    return list(matrices.values())
-
-
 def neighbours(loaded: LoadedModel, word: str, count: int = NEAREST) -> list[Neighbours]:
     """Returns the `count` nearest rows by cosine, per matrix and subword of the word.
 
-    Raises InputError for a blank word.
+    The matrices are the embeddings and the projection; one that several of them share is listed once. Raises InputError
+    for a blank word.
     """
     if not word.strip():
         raise InputError("`word` must not be blank.")
+    uses = (("src_embedding", loaded.src_vocab), ("tgt_embedding", loaded.tgt_vocab), ("projection", loaded.tgt_vocab))
+    matrices: dict[Tensor, tuple[Vocabulary, list[str]]] = {}
+    for name, vocab in uses:
+        matrices.setdefault(getattr(loaded.model, name).weight, (vocab, []))[1].append(name)
     neighbours = []
-    for places, weight_VD, vocab in matrices(loaded):
-        unit_VD = F.normalize(weight_VD, dim=-1)
+    for weight, (vocab, places) in matrices.items():
+        weight_VD, unit_VD = weight.detach(), F.normalize(weight.detach(), dim=-1)
         for token in vocab.encode(word):
             dots_V, cosines_V = weight_VD @ weight_VD[token], unit_VD @ unit_VD[token]
             nearest = [i for i in _largest(cosines_V, count + 1) if i != token][:count]
-            neighbours.append(Neighbours(places, token, vocab.piece(token), _rows(nearest, dots_V, cosines_V, vocab)))
+            rows = _rows(nearest, dots_V, cosines_V, vocab)
+            neighbours.append(Neighbours(tuple(places), token, vocab.piece(token), rows))
     return neighbours
 
 

@@ -18,12 +18,13 @@ from typing import Any
 
 from vtrans.apps.analysis.attention_map import as_svg, attention_map
 from vtrans.apps.analysis.charts import Series, line_chart
-from vtrans.apps.analysis.inspection import Inspection, shared_rows
-from vtrans.apps.analysis.model_parts import shared_groups
-from vtrans.apps.analysis.run_history import Point, RunHistory, histories
+from vtrans.apps.analysis.inspection import Inspection, weight_rows, weights_in
+from vtrans.apps.analysis.run_history import RunHistory, histories
 from vtrans.config import ModelConfig
 from vtrans.config.keys import toml_value
+from vtrans.data.store import DataFolder
 from vtrans.engines.torch_engine import TorchEngine
+from vtrans.model.checkpoint import LoadedModel
 from vtrans.score.metrics import compare
 from vtrans.system.console import Console, duration
 from vtrans.system.errors import InputError
@@ -31,18 +32,17 @@ from vtrans.system.files import write_atomically
 from vtrans.text.words import has_spaces, words_in
 from vtrans.translate.translator import Translator
 
-FEW_RUNS = 3  # whose results are columns, which fit a narrow window
 MOST_STEPS = 6  # validations whose translations of a sentence are shown
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 
-# Title, kind of record, key, whether the scale is logarithmic.
+# Title, kind of record, key.
 CURVES = (
-    ("Training loss per token", "train", "loss", False),
-    ("Perplexity of the validation pairs", "valid", "ppl", True),
-    ("BLEU of the validation translations", "valid", "bleu", False),
-    ("chrF of the validation translations", "valid", "chrf", False),
-    ("Learning rate", "train", "lr", False),
-    ("Speed, target tokens per second", "train", "speed", False),
+    ("Training loss per token", "train", "loss"),
+    ("Validation loss per token (the logarithm of the perplexity)", "valid", "nll"),
+    ("BLEU of the validation translations", "valid", "bleu"),
+    ("chrF of the validation translations", "valid", "chrf"),
+    ("Learning rate", "train", "lr"),
+    ("Speed, target tokens per second", "train", "speed"),
 )
 
 
@@ -65,7 +65,7 @@ def write_report(runs: Sequence[Path], out: Path, options: ReportOptions, consol
 def report(runs: Sequence[RunHistory], options: ReportOptions, console: Console | None = None) -> str:
     """Returns the page. Raises InputError for a data folder that is not that of the runs."""
     title = ", ".join(run.name for run in runs)
-    models = {run.name: _inspection(run, options.data) for run in runs}
+    models = {run.name: _inspection(run) for run in runs}
     parts = (
         _legend(runs),
         _results(runs, models),
@@ -74,6 +74,7 @@ def report(runs: Sequence[RunHistory], options: ReportOptions, console: Console 
         _translations(runs, options.sentences),
         _attention(runs, models, options.sentences),
         _sharing(models),
+        _overlap(models, options.data),
         _recipes(runs),
         _records(runs),
     )
@@ -91,20 +92,18 @@ def report(runs: Sequence[RunHistory], options: ReportOptions, console: Console 
     )
 
 
-def _inspection(run: RunHistory, data: Path | None) -> Inspection | None:
+def _inspection(run: RunHistory) -> Inspection | None:
     """Returns what the model of a run shows; None before the first checkpoint, and for a network of the user's, whose
     code a report never runs."""
     own = run.recipe.get("model", {}).get("network", ModelConfig.network) != ModelConfig.network
-    return None if own or not run.run.steps() else Inspection.of(run.run.path, data)
+    return None if own or not run.run.steps() else Inspection.of(run.run.path)
 
 
-def table(name: str, header: Sequence[str], rows: Iterable[Sequence[object]], *, figures: bool = False) -> str:
-    """Returns a table with this name for screen readers. Columns whose cells look like numbers are aligned right; with
-    `figures`, all but the first are. Cells of type `Html` are not escaped."""
+def table(name: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Returns a table with this name for screen readers. Columns whose cells look like numbers are aligned right. Cells
+    of type `Html` are not escaped."""
     cells = [[cell if isinstance(cell, Html) else Html(escape(str(cell))) for cell in row] for row in rows]
     numeric = [all(_NUMBER.fullmatch(row[i]) for row in cells) and bool(cells) for i in range(len(header))]
-    if figures:
-        numeric = [False] + [True] * (len(header) - 1)
     marks = [' class="number"' if right else "" for right in numeric]
     head = "".join(f'<th scope="col"{mark}>{escape(column)}</th>' for column, mark in zip(header, marks, strict=True))
     lines = [
@@ -156,10 +155,7 @@ def _results(runs: Sequence[RunHistory], models: Mapping[str, Inspection | None]
             )
         )
     header = ("run", "parameters", "updates", "training time", "tokens/s", "best step", "perplexity", "BLEU", "chrF")
-    if len(runs) <= FEW_RUNS:
-        header, *rows = zip(header, *rows, strict=True)
-        header = ("", *header[1:])
-    yield table("Results", header, rows, figures=len(runs) <= FEW_RUNS)
+    yield table("Results", header, rows)
     yield (
         '<p class="note">Training time leaves out validations. Tokens are those of the target. The scores are those '
         "of the best validation.</p>"
@@ -178,29 +174,15 @@ def _figure(record: Mapping[str, Any] | None, key: str) -> str:
 
 def _curves(runs: Sequence[RunHistory]) -> Iterator[str]:
     yield "<h2>Curves</h2>"
-    yield (
-        '<div class="choice" role="radiogroup" aria-label="Horizontal axis">'
-        '<label><input type="radio" name="axis" id="by-steps" checked> by updates</label>'
-        '<label><input type="radio" name="axis" id="by-time"> by training time</label></div>'
-    )
     if any(run.best for run in runs):
         yield '<p class="note">A dotted vertical line is at the best validation.</p>'
-    for name, unit in (("by-steps", "updates"), ("by-time", "minutes")):
-        figures = []
-        for title, kind, key, logarithmic in CURVES:
-            series = []
-            for number, run in enumerate(runs):
-                points = run.curve(kind, key)
-                best = None if run.best is None else Point(run.best["step"], run.minutes(run.best["step"]), 0.0)
-                mark = None if best is None else _xy(best, unit)[0]
-                series.append(Series(run.name, number, [_xy(point, unit) for point in points], mark))
-            if chart := line_chart(title, series, x_name=unit, logarithmic=logarithmic):
-                figures.append(f"<figure><figcaption>{escape(title)}</figcaption>{chart}</figure>")
-        yield f'<div class="charts {name}">{"".join(figures)}</div>'
-
-
-def _xy(point: Point, unit: str) -> tuple[float, float]:
-    return (point.step if unit == "updates" else point.minutes), point.value
+    figures = []
+    for title, kind, key in CURVES:
+        bests = [run.best["step"] if run.best else None for run in runs]
+        series = [Series(run.name, i, run.curve(kind, key), bests[i]) for i, run in enumerate(runs)]
+        if chart := line_chart(title, series, x_name="updates"):
+            figures.append(f"<figure><figcaption>{escape(title)}</figcaption>{chart}</figure>")
+    yield f'<div class="charts">{"".join(figures)}</div>'
 
 
 def _significance(runs: Sequence[RunHistory]) -> Iterator[str]:
@@ -306,26 +288,45 @@ def _attention(runs: Sequence[RunHistory], models: Mapping[str, Inspection | Non
 
 def _sharing(models: Mapping[str, Inspection | None]) -> Iterator[str]:
     known = {name: model for name, model in models.items() if model is not None}
-    if not known:
-        return
-    yield "<h2>What is shared</h2>"
+    if known:
+        yield "<h2>What is shared</h2>"
     for name, model in known.items():
-        unshared, parameters = model.parameters_without_sharing, model.parameters
-        saved = f"; {unshared:,} without sharing, which saves {1 - parameters / unshared:.0%}" * (unshared > parameters)
-        yield f"<p>{escape(name)}: {parameters:,} parameters{saved}.</p>"
-        if groups := shared_groups(model.loaded.model):
-            yield table(f"What {name} shares", ("parameters", "saved", "places"), list(shared_rows(groups, full=False)))
-    overlap = next((model.overlap for model in known.values() if model.overlap), None)
-    if overlap:
-        rows = [
-            (f"{row['threshold']}+ times", f"{row['both']:,}", f"{row['either']:,}", f"{row['share']:.1%}",
-             f"{row['token_share']:.1%}")
-            for row in overlap["rows"]
-        ]  # fmt: skip
-        yield "<h3>Overlap of the two sides' subwords</h3>"
-        yield table(
-            "Overlap", ("types seen", "on both sides", "on either side", "overlap", "share of running tokens"), rows
-        )
+        yield f"<p>{escape(name)}: {model.sharing} parameters.</p>"
+        if shared := [weights for weights in weights_in(model.loaded.model) if weights.saved]:
+            header = ("part", "parameters", "saved", "shared with")
+            rows = [(part, count, saved, others) for part, count, _, saved, others, _ in weight_rows(shared)]
+            yield table(f"What {name} shares", header, rows)
+
+
+def _overlap(models: Mapping[str, Inspection | None], data: Path | None) -> Iterator[str]:
+    known = [model for model in models.values() if model is not None]
+    if data is None or not known:
+        return
+    overlaps = [training_overlap(data, model.loaded) for model in known]
+    rows = [
+        (f"{row['threshold']}+ times", f"{row['both']:,}", f"{row['either']:,}", f"{row['share']:.1%}",
+         f"{row['token_share']:.1%}")
+        for row in overlaps[0]["rows"]
+    ]  # fmt: skip
+    yield "<h2>Overlap of the two sides' subwords</h2>"
+    yield table(
+        "Overlap", ("types seen", "on both sides", "on either side", "overlap", "share of running tokens"), rows
+    )
+
+
+def training_overlap(folder: Path, loaded: LoadedModel) -> Mapping[str, Any]:
+    """Returns the vocabulary overlap from the report of the model's data folder.
+
+    Raises InputError for the folder of other data. An averaged model does not record its data, so only the vocabulary
+    is compared.
+    """
+    data = DataFolder.open(folder)
+    if (data.src_vocab.digest, data.tgt_vocab.digest) != (loaded.src_vocab.digest, loaded.tgt_vocab.digest):
+        raise InputError(f"`data` must be the model's training data, but {folder} has a different vocabulary.")
+    if loaded.training.get("data", data.digest) != data.digest:
+        raise InputError(f"`data` must be the model's training data, but {folder} holds different sentence pairs.")
+    overlap: Mapping[str, Any] = data.report["overlap"]
+    return overlap
 
 
 def _recipes(runs: Sequence[RunHistory]) -> Iterator[str]:

@@ -7,25 +7,15 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from vtrans.storage.run_folder import RunFolder
 from vtrans.system.errors import FileError, InputError
 from vtrans.text.lines import lines_in
 from vtrans.training.progress import records_of
 
-
-@dataclass(frozen=True)
-class Point:
-    """A figure of a curve."""
-
-    step: int
-    minutes: float  # of training, without validations
-    value: float
+MOST_POINTS = 400  # of a curve
 
 
 @dataclass(frozen=True)
@@ -39,24 +29,13 @@ class RunHistory:
     valid: Sequence[Mapping[str, Any]]
     recipe: Mapping[str, Mapping[str, Any]]
 
-    @cached_property
-    def _seconds(self) -> dict[int, float]:
-        """The seconds of training up to each step that has a training record."""
-        steps = (record["step"] for record in self.train)
-        return dict(zip(steps, accumulate(record["seconds"] for record in self.train), strict=True))
-
-    def minutes(self, step: int) -> float:
-        """Returns the minutes of training up to a step, interpolated between the training records."""
-        return float(np.interp(step, [0, *self._seconds], [0.0, *self._seconds.values()])) / 60
-
-    def curve(self, kind: str, key: str) -> list[Point]:
-        """Returns the curve of a figure in the training or validation records, without values that are not finite."""
+    def curve(self, kind: str, key: str) -> list[tuple[int, float]]:
+        """Returns the steps and the values of a figure in the training or validation records, without values that are
+        not finite. Of a long curve, it returns every n-th point, and the last one."""
         records = self.train if kind == "train" else self.valid
-        return [
-            Point(record["step"], self.minutes(record["step"]), float(record[key]))
-            for record in records
-            if record.get(key) is not None and math.isfinite(record[key])
-        ]
+        values = [(record["step"], record.get(key)) for record in records]
+        points = [(step, float(value)) for step, value in values if value is not None and math.isfinite(value)]
+        return points[:: -(1 + len(points) // MOST_POINTS)][::-1]
 
     @property
     def best(self) -> Mapping[str, Any] | None:
