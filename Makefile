@@ -13,14 +13,14 @@ WORK ?=
 RUN ?=
 RECIPE ?=
 SET ?=
-# Options of study: STUDY, a name or a file, whose format recipes/README.md describes; STEPS or MINUTES of training per
-# row; SEEDS="1 2"; and ONLY="three-way untied" to train only those rows.
+# Options of study, as of `vtrans study`: STUDY, a file or the name of one in recipes/studies; STEPS or MINUTES of training
+# per row; SEEDS="1 2"; and ONLY="three-way untied" to train only those rows.
 STUDY ?=
 STEPS ?=
 MINUTES ?=
 SEEDS ?=
 ONLY ?=
-# Option of student: the name of a chain, a TOML file, or the folder of a chain that was stopped.
+# Option of student: a file, as of `vtrans student`, or the name of one in recipes/student.
 CHAIN ?= multi30k
 # Option of everyday-model: PAIRS, a PO file or other document with translations, or a folder of them.
 PAIRS ?=
@@ -131,10 +131,7 @@ types: $(STAMP)
 docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-demo: $(STAMP)
-	@python recipes/demo/demo.py
-
-multi30k tatoeba iwslt14 wmt14-base wmt14-big study student everyday everyday-model: $(STAMP)
+demo multi30k tatoeba iwslt14 wmt14-base wmt14-big study student everyday everyday-model: $(STAMP)
 	@python recipes/make.py $@
 
 serve: $(STAMP)

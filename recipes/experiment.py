@@ -18,14 +18,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from vtrans.apps.experiments.experiment_files import TextFiles
+from vtrans.apps.experiments.work import run
 from vtrans.system.console import Console
 from vtrans.system.errors import InputError, VtransError
 from vtrans.system.files import atomic_path, file_sha256
 from vtrans.text.lines import lines_in, read_lines, write_lines
 
-from .running import run
-
-ENDINGS = ("", ".gz", ".xz", ".bz2")
 HELD_OUT = 2000
 
 
@@ -55,7 +54,7 @@ def download(url: str, sha256: str | None, folder: Path, console: Console) -> Pa
                     while block := source.read(1 << 20):
                         counter.advance(target.write(block))
                 if total and target.tell() != total:
-                    raise VtransError(f"the download of {url} ended before its {total} bytes were read; try again.")
+                    raise OSError(f"it ended before its {total} bytes were read")
         except OSError as error:
             raise VtransError(
                 f"{url} cannot be downloaded: {error}; download it yourself and pass its folder."
@@ -152,61 +151,6 @@ EXPERIMENTS = {
 }
 
 
-@dataclass(frozen=True)
-class TextFiles:
-    """The files of a text: pairs by name, such as `train`, and the names of the training, validation and test sets."""
-
-    languages: tuple[str, str]
-    pairs: dict[str, tuple[Path, Path]]
-    train: list[str]
-    valid: str
-    tests: list[str]
-
-    @classmethod
-    def of(cls, folder: Path, src: str, tgt: str, *, tested: bool = True) -> TextFiles:
-        """Returns the sets that `folder` has in both languages. There may be no test set unless `tested`."""
-        if not folder.is_dir():
-            raise InputError(f"the folder {folder} does not exist; name one with train, valid and test files.")
-        sources, targets = (_files_of(folder, language) for language in (src, tgt))
-        pairs = {name: (file, targets[name]) for name, file in sources.items() if name in targets}
-        train = [name for name in pairs if name == "train"] or [name for name in pairs if name.startswith("train-")]
-        valid = [name for name in ("valid", "val", "dev") if name in pairs]
-        tests = [name for name in pairs if name.startswith("test")]
-        for what, found in (("train", train), ("valid (or val, dev)", valid), ("test", tests)):
-            if not found and (tested or found is not tests):
-                raise InputError(
-                    f"{folder} must hold {what} files in both languages, such as {what.split()[0]}.{src} and "
-                    f"{what.split()[0]}.{tgt}, plain or .gz, .xz, .bz2."
-                )
-        return cls((src, tgt), pairs, train, valid[0], tests)
-
-    @property
-    def options(self) -> list[str]:
-        """The options of `prepare-bpe` that name the training and validation sets."""
-        sets = [*(("", name) for name in self.train), ("valid-", self.valid)]
-        sides = [(kind, *map(str, self.pairs[name])) for kind, name in sets]
-        return [word for kind, src, tgt in sides for word in (f"--{kind}src", src, f"--{kind}tgt", tgt)]
-
-    def score(self, names: Iterable[str], model: str, work: Path) -> None:
-        """Translates sets with a model to files in `work`, and scores them."""
-        for name in names:
-            src, tgt = self.pairs[name]
-            hypothesis = str(work / f"{name}.hyp.{self.languages[1]}")
-            run(["vtrans", "translate", "--model", model, "--input", str(src), "--out", hypothesis])
-            run(["vtrans", "score", str(tgt), "--hyp", hypothesis])
-
-
-def _files_of(folder: Path, language: str) -> dict[str, Path]:
-    """Returns the files of a language by name, such as `train`. It skips processed text such as train.lc.tok.en."""
-    found: dict[str, Path] = {}
-    for path in sorted(folder.iterdir()):
-        for ending in ENDINGS:
-            name = path.name.removesuffix(f".{language}{ending}")
-            if name != path.name and "." not in name:
-                found.setdefault(name, path)
-    return found
-
-
 def fetched(experiment: Experiment, folder: Path, src: str, tgt: str, console: Console) -> Path:
     """Returns the folder with the experiment's text, which is downloaded the first time. It exists only if complete."""
     if not folder.exists():
@@ -220,29 +164,32 @@ def fetched(experiment: Experiment, folder: Path, src: str, tgt: str, console: C
     return folder
 
 
-def parser_of(description: str) -> argparse.ArgumentParser:
-    """Returns a parser with the options that experiments and studies share."""
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--data", type=Path, help="folder with train, valid and test files (default: download them)")
-    parser.add_argument("--src", help="source language, which is the suffix of its files")
-    parser.add_argument("--tgt", help="target language, likewise")
-    parser.add_argument("--work", type=Path, help="folder for all results (default: work/NAME)")
-    parser.add_argument("--recipe", help="recipe to use instead of the given one")
-    parser.add_argument("--set", action="append", default=[], help="section.key=value for each training")
-    return parser
+def text_of(name: str, src: str, tgt: str) -> Path:
+    """Returns the folder with the text of an experiment, which is downloaded once for all targets of make."""
+    return fetched(EXPERIMENTS[name], Path("work") / name / f"text-{src}-{tgt}", src, tgt, Console())
+
+
+def score(text: TextFiles, names: Iterable[str], model: str, work: Path) -> None:
+    """Translates sets of a text with a model to files in `work`, and scores them."""
+    for name in names:
+        src, tgt = text.pairs[name]
+        hypothesis = str(work / f"{name}.hyp.{text.languages[1]}")
+        run(["vtrans", "translate", "--model", model, "--input", str(src), "--out", hypothesis])
+        run(["vtrans", "score", str(tgt), "--hyp", hypothesis])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = parser_of("Run one experiment: the five commands on downloaded or given text.")
+    parser = argparse.ArgumentParser(description="Run one experiment; the Makefile describes the options.")
     parser.add_argument("name", choices=sorted(EXPERIMENTS))
-    parser.add_argument("--run", help="run folder (default: WORK/run)")
+    for name in ("--data", "--src", "--tgt", "--work", "--recipe", "--run"):
+        parser.add_argument(name)
+    parser.add_argument("--set", action="append", default=[])
     options = parser.parse_args(arguments)
 
     experiment = EXPERIMENTS[options.name]
     src, tgt = options.src or experiment.languages[0], options.tgt or experiment.languages[1]
-    work = options.work or Path("work") / options.name
-    folder = options.data or fetched(experiment, work / f"text-{src}-{tgt}", src, tgt, Console())
-    text = TextFiles.of(folder, src, tgt)
+    work = Path(options.work or f"work/{options.name}")
+    text = TextFiles.of(Path(options.data or text_of(options.name, src, tgt)), src, tgt)
     data, model = str(work / "data"), str(options.run or work / "run")
     work.mkdir(parents=True, exist_ok=True)
 
@@ -250,5 +197,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
     changes = [word for change in options.set for word in ("--set", change)]
     run(["vtrans", "train", "--data", data, "--out", model, "--recipe", options.recipe or experiment.recipe, *changes])
     run(["vtrans", "average", model])
-    text.score([text.valid, *text.tests], model, work)
+    score(text, [text.valid, *text.tests], model, work)
     return 0

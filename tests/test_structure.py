@@ -35,7 +35,7 @@ LAYERS = (
     ("__main__",),
 )
 # An application may import the core, and those before it.
-APPLICATIONS = ("analysis", "cleaning", "documents", "adapting", "interop", "server")
+APPLICATIONS = ("analysis", "cleaning", "documents", "adapting", "interop", "experiments", "server")
 LAYER = {part: number for number, parts in enumerate(LAYERS) for part in parts}
 MODULES = {
     ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__"): path

@@ -147,6 +147,7 @@ _PANELS: dict[str, tuple[str, ...]] = {
     "Before and after them": ("clean", "adapt"),
     "Looking inside": ("report", "inspect", "attend", "overlap", "logprob", "calibrate"),
     "Exchange and speed": ("import_", "export", "shortlist"),
+    "Experiments": ("study", "student"),
     "Service and machines": ("serve", "memory", "collect", "doctor"),
 }
 """The commands by panel. Each is a function in the file of its name in commands/, of the core or of an application."""
@@ -155,6 +156,7 @@ _APPLICATIONS: dict[str, tuple[str, ...]] = {
     "analysis": ("report", "inspect", "attend", "overlap", "calibrate", "doctor"),
     "cleaning": ("clean",),
     "documents": ("memory",),
+    "experiments": ("study", "student"),
     "interop": ("import_", "export", "shortlist"),
     "server": ("serve",),
 }

@@ -1,7 +1,6 @@
-"""Train a translator on the excerpt of Tatoeba in this folder, and show what it can do: python recipes/demo/demo.py
+"""Train a translator on the excerpt of Tatoeba in this folder, and show what it can do, as `make demo` does.
 
-The environment variable DEMO names the folder to write to; the default is `demo`. Each command is printed before it
-runs, in a form that can be pasted into a shell.
+Each command is printed before it runs, in a form that can be pasted into a shell.
 """
 
 from __future__ import annotations
@@ -9,12 +8,10 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-if not __package__:  # run as a script: make the package importable
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
-from recipes.running import run, run_program
+from vtrans.apps.experiments.work import run
 from vtrans.system.files import file_sha256
 
 HERE = Path(os.path.relpath(Path(__file__).parent))
@@ -40,8 +37,8 @@ def text(name: str) -> str:
     return str(HERE / f"{name}.xz")
 
 
-def main() -> None:
-    folder = Path(os.environ.get("DEMO") or "demo")
+def main(arguments: Sequence[str]) -> int:
+    folder = Path(arguments[0] or "demo")
     data, trained, typed = str(folder / "data"), str(folder / "run"), folder / "sentences.en"
     say("The text is an excerpt of Tatoeba (CC BY 2.0 FR): short everyday sentences, English and German.")
     corpus = ["--src", text("train.en"), "--tgt", text("train.de")]
@@ -76,7 +73,4 @@ To do the same with two files of your own, mine.en and its translation mine.de, 
 
   vtrans prepare-bpe --src mine.en --tgt mine.de && vtrans train && vtrans average
   vtrans translate < new.en""")
-
-
-if __name__ == "__main__":
-    run_program(main)
+    return 0

@@ -14,7 +14,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from recipes.experiment import TextFiles, lines_of
+from recipes.experiment import lines_of
+from vtrans.apps.experiments.experiment_files import TextFiles
 from vtrans.text.lines import write_lines
 
 LENGTH = 8  # words of a sentence at most

@@ -125,7 +125,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m recipes.everyday.check", description="Score on everyday text.")
     parser.add_argument("--model", default="en-de", help="a run folder, a model file, or the name of a model")
     parser.add_argument("--tgt", default="de", help="the language of the translations")
-    parser.add_argument("--show", nargs="*", default=[], metavar="KIND", help="print the wrong lines of these kinds")
+    parser.add_argument("--show", action="append", default=[], metavar="KIND", help="print its wrong lines")
     options, lines = parser.parse_args(arguments), read_suite()
     if unknown := set(options.show) - {line["kind"] for line in lines}:
         parser.error(f"--show {' '.join(sorted(unknown))}: the suite has no such kind; the table names all kinds.")

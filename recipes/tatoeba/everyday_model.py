@@ -12,11 +12,12 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from recipes.experiment import EXPERIMENTS, TextFiles, fetched, lines_of
+from recipes.experiment import EXPERIMENTS, fetched, lines_of, score
 from recipes.formality import labelled
-from recipes.running import run
 from recipes.tatoeba import phrases
 from recipes.tatoeba.joined import joined
+from vtrans.apps.experiments.experiment_files import TextFiles
+from vtrans.apps.experiments.work import run
 from vtrans.system.console import Console
 from vtrans.text.lines import write_lines
 from vtrans.text.vocabulary import FORMALITY
@@ -30,13 +31,11 @@ JOINED = 40_000
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Train the model to try.")
-    parser.add_argument("--data", help="folder with train, valid and test files (default: download Tatoeba)")
-    parser.add_argument("--pairs", help="document with translations, or a folder of them, to learn as well")
-    parser.add_argument("--work", default="work/everyday-model", help="folder for all results (default: %(default)s)")
-    parser.add_argument(
-        "--set", action="append", default=[], help="section.key=value for vtrans train; may be repeated"
-    )
+    parser = argparse.ArgumentParser(description="Train the model to try; the Makefile describes the options.")
+    parser.add_argument("--data")
+    parser.add_argument("--pairs")
+    parser.add_argument("--work", default="work/everyday-model")
+    parser.add_argument("--set", action="append", default=[])
     options = parser.parse_args(arguments)
 
     work = Path(options.work)
@@ -64,5 +63,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Path(model).parent.mkdir(exist_ok=True)
     run(["vtrans", "average", trained, "--float16", "--out", model])
     run(["vtrans", "calibrate", *map(str, text.pairs[text.valid]), "--model", model])
-    text.score(text.tests, model, work)
+    score(text, text.tests, model, work)
     return 0

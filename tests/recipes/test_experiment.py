@@ -1,4 +1,4 @@
-"""recipes/experiment.py: downloads from archives made by the tests, and the files of a data folder."""
+"""recipes/experiment.py: downloads from archives made by the tests."""
 
 import hashlib
 import io
@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from recipes import experiment
-from recipes.experiment import TextFiles, download, fetched
+from recipes.experiment import download, fetched
 from vtrans.system.console import Console
-from vtrans.system.errors import InputError, VtransError
+from vtrans.system.errors import VtransError
 
 QUIET = Console(quiet=True, stream=io.StringIO())
 
@@ -48,18 +48,6 @@ def test_tatoeba_holds_out_source_sentences(tmp_path: Path, monkeypatch: pytest.
         assert not seen & set(sources)
         seen |= set(sources)
     assert len(seen) == 20
-
-
-def test_a_folder_needs_files_of_every_set_in_both_languages(tmp_path: Path) -> None:
-    for name in ("train.en.gz", "train.de.xz", "train.lc.tok.en", "val.en", "val.de", "test_a.en", "test_a.de", "x"):
-        (tmp_path / name).touch()
-    text = TextFiles.of(tmp_path, "en", "de")
-    assert (sorted(text.pairs), text.train, text.valid) == (["test_a", "train", "val"], ["train"], "val")
-    assert [path.name for path in text.pairs["train"]] == ["train.en.gz", "train.de.xz"]
-    with pytest.raises(InputError, match=r"train\.en and train\.fr"):
-        TextFiles.of(tmp_path, "en", "fr")
-    with pytest.raises(InputError, match="nowhere"):
-        TextFiles.of(tmp_path / "nowhere", "en", "de")
 
 
 def test_every_experiment_has_a_recipe_and_a_make_target() -> None:

@@ -9,6 +9,7 @@ data folder.
 from __future__ import annotations
 
 import dataclasses
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,6 +28,7 @@ from vtrans.config.train import PRECISIONS as PRECISIONS
 from vtrans.config.train import SCHEDULES as SCHEDULES
 from vtrans.config.train import TrainConfig as TrainConfig
 from vtrans.system.errors import InputError, RecipeError
+from vtrans.system.files import no_file, reason
 
 DEFAULT_RECIPE = "small"
 DEFAULT_RUN = "run"
@@ -122,6 +124,20 @@ def section_from(kind: type[T], section: str, values: Mapping[str, Any], where: 
         except InputError as error:
             raise RecipeError(f"{where}: {error}") from None
     return dataclasses.replace(base if base is not None else kind(), **checked)
+
+
+def read_toml(path: Path, where: str) -> dict[str, Any]:
+    """Returns the content of a TOML file, which errors call `where`. Raises InputError if there is none."""
+    try:
+        return tomllib.loads(path.read_bytes().decode("utf-8-sig"))
+    except FileNotFoundError:
+        raise no_file(path) from None
+    except OSError as error:
+        raise InputError(f"{where} cannot be read: {reason(error)}.") from None
+    except RecursionError:
+        raise RecipeError(f"{where} has values nested too deeply; a recipe has sections of plain values.") from None
+    except ValueError as error:  # not UTF-8, not TOML, or a number with thousands of digits
+        raise RecipeError(f"{where} is not TOML: {str(error).rstrip('.')}.") from None
 
 
 def check_together(recipe: Recipe, where: str) -> Recipe:

@@ -21,6 +21,7 @@ from vtrans.config import (
     SearchConfig,
     TrainConfig,
     check_together,
+    read_toml,
     resolve_tie,
     section_from,
 )
@@ -32,7 +33,7 @@ from vtrans.storage.run_folder import RunFolder
 from vtrans.storage.states import read_progress
 from vtrans.storage.tensors import open_tensors
 from vtrans.system.errors import InputError, RecipeError
-from vtrans.system.files import no_file, shipped
+from vtrans.system.files import shipped
 
 Values = Mapping[str, Mapping[str, Any]]
 """The values of a recipe by section and key, as a training state records them; empty for a new run."""
@@ -52,30 +53,16 @@ def load_recipe(name: str = DEFAULT_RECIPE, overrides: Iterable[str] = ()) -> Re
 
     Raises RecipeError for an unknown name, key or value, and InputError for a file that cannot be read.
     """
-    if name.endswith(".toml") or "/" in name:
-        where = name
-        try:
-            raw = Path(name).read_bytes()
-        except FileNotFoundError:
-            raise no_file(name) from None
-        except OSError as error:
-            raise InputError(f"the recipe {name} cannot be read: {error.strerror}.") from None
-    else:
+    path, where = Path(name), name
+    if not (name.endswith(".toml") or "/" in name):
         names = recipe_names()
         if name not in names:
             known = nearest(name, names)
             raise RecipeError(
                 f"there is no recipe {name!r}; {known} A recipe of your own is a file that ends in .toml."
             )
-        where = f"recipe {name}"
-        raw = (shipped() / f"{name}.toml").read_bytes()
-    try:
-        table = tomllib.loads(raw.decode("utf-8-sig"))
-    except RecursionError:
-        raise RecipeError(f"{where} has values nested too deeply; a recipe has sections of plain values.") from None
-    except ValueError as error:  # not UTF-8, not TOML, or a number with thousands of digits
-        raise RecipeError(f"{where} is not TOML: {str(error).rstrip('.')}.") from None
-    return with_overrides(_merged(Recipe(), table, where), overrides, where)
+        path, where = shipped() / f"{name}.toml", f"recipe {name}"
+    return with_overrides(merged(Recipe(), read_toml(path, where), where), overrides, where)
 
 
 def recipe_toml(recipe: Recipe) -> str:
@@ -99,12 +86,12 @@ def recorded_sections(recipe: Recipe) -> dict[str, dict[str, Any]]:
 def with_overrides(recipe: Recipe, overrides: Iterable[str], where: str) -> Recipe:
     """Returns the recipe with overrides of the form `section.key=value`. Raises RecipeError for an invalid one."""
     for override in overrides:
-        recipe = _merged(recipe, _parse_override(override), " ".join(override.split()))
+        recipe = merged(recipe, _parse_override(override), " ".join(override.split()))
     return check_together(recipe, where)
 
 
-def _merged(recipe: Recipe, table: Mapping[str, Any], where: str) -> Recipe:
-    """Returns the recipe with its values replaced by the ones in a TOML table."""
+def merged(recipe: Recipe, table: Mapping[str, Any], where: str) -> Recipe:
+    """Returns the recipe with its values replaced by the ones in a TOML table. They are not checked together."""
     for section, values in table.items():
         if section not in SECTIONS:
             raise RecipeError(f"{where}: unknown section [{section}]; {nearest(section, SECTIONS)}")
@@ -137,7 +124,7 @@ def _parse_override(text: str) -> dict[str, dict[str, Any]]:
 
 def recorded_recipe(before: Values, where: str) -> Recipe:
     """Returns the recipe recorded in a training state."""
-    return _merged(Recipe(), before, where)
+    return merged(Recipe(), before, where)
 
 
 def recipe_of_model(path: Path, *, joint: bool) -> Recipe:
@@ -245,7 +232,7 @@ def recipe_to_write(run: RunFolder, before: Values, recipe: Recipe) -> bytes | N
         raise InputError(f"{run.recipe} cannot be read: {error.strerror}.") from None
     try:
         table = tomllib.loads(raw.decode("utf-8-sig"))
-        same = _merged(Recipe(), table, str(run.recipe)) == recipe
+        same = merged(Recipe(), table, str(run.recipe)) == recipe
     except (ValueError, RecursionError, InputError):
         table, same = {}, False
     wanted = before or recorded_sections(recipe)

@@ -1,4 +1,4 @@
-"""The stages of a chain: commands, with the files that they read and write.
+"""From parallel text to a small translation model: the stages of a chain, and the report on them.
 
 Every command runs in the folder of the chain, and all its paths are relative to that folder, so the folder may be
 moved. Only the first stage reads files elsewhere.
@@ -6,17 +6,20 @@ moved. Only the first stage reads files elsewhere.
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from vtrans.apps.experiments.chain import Chain, Model, Student, Teachers, load_chain
+from vtrans.apps.experiments.experiment_files import TextFiles, write_recipe
+from vtrans.apps.experiments.table import markdown_table
+from vtrans.apps.experiments.work import INTO, Run, Stage, Work, run
+from vtrans.system.console import Console
 from vtrans.system.errors import FileError
-
-from ..experiment import TextFiles
-from ..running import INTO
-from ..work import Stage
-from .chain import Chain, Model, Student, Teachers
+from vtrans.system.files import write_atomically
 
 TAG = "<BT>"  # with which back-translated sources begin (Caswell et al. 2019)
 CHUNK = "20000"  # lines; a translation that was stopped resumes after its last chunk
@@ -37,8 +40,9 @@ class Files:
     monolingual: Sequence[str]
 
     @classmethod
-    def of(cls, chain: Chain, folder: Path) -> Files:
-        """Returns the files in a folder. Raises InputError if one is missing."""
+    def of(cls, chain: Chain) -> Files:
+        """Returns the files of a chain. Raises InputError if one is missing."""
+        folder = chain.text.folder
         text = TextFiles.of(folder, chain.text.src, chain.text.tgt)
         names = {stem: (src.name, tgt.name) for stem, (src, tgt) in text.pairs.items()}
         for section, model in chain.models.items():
@@ -51,7 +55,7 @@ class Files:
 
     def copied(self, work: Path) -> list[Stage]:
         """Returns the stage that copies the files to the folder of the chain, unless they are there."""
-        if self.folder == work / "text":
+        if self.folder.resolve() == (work / "text").resolve():
             return []
         names = [name for pair in (*self.train, self.valid, *self.tests.values()) for name in pair]
         names = list(dict.fromkeys([*names, *self.monolingual]))
@@ -71,10 +75,11 @@ def copied_models(chain: Chain, work: Path) -> list[Stage]:
 
 @dataclass
 class Stages:
-    """Makes the stages of a chain, in their order."""
+    """Makes the stages of a chain, in their order. `recipes` are the files of each section: its recipe, and code."""
 
     chain: Chain
     files: Files
+    recipes: Mapping[str, Sequence[str]]
     made: list[Stage] = field(default_factory=list)
 
     def all(self) -> list[Stage]:
@@ -163,16 +168,27 @@ class Stages:
 
     def train(self, name: str, run: str, data: str, recipe: str, *words: str) -> None:
         """Adds the stage that trains a model with the recipe of a section and averages its checkpoints."""
-        file = f"{recipe}.toml"
-        train = ["vtrans", "train", "--data", data, "--out", run, "--recipe", file, *words, *self.processes]
+        files = self.recipes[recipe]
+        train = [
+            "vtrans",
+            "train",
+            "--data",
+            data,
+            "--out",
+            run,
+            "--recipe",
+            files[0],
+            *words,
+            *self.chain.text.options,
+        ]
         average = ["vtrans", "average", run]
-        self.made.append(Stage(name, [train, average], [data, file], averages([run]), [run], True))
+        self.made.append(Stage(name, [train, average], [data, *files], averages([run]), [run], True))
 
     def translate(self, models: Sequence[str], source: str, out: str, how: Model, tag: str = "") -> str:
         """Adds the stage that translates a file in chunks and joins them, and returns the file that it makes. Its lines
         begin with a tag if there is one."""
         chunks, joined = f"{out}.chunks", f"{out}.plain" if tag else out
-        options = ["--precision", how.precision, "--chunk-lines", CHUNK, *self.processes]
+        options = ["--precision", how.precision, "--chunk-lines", CHUNK, *self.chain.text.options]
         options += how.translate_options if isinstance(how, Teachers) else ()
         commands = [
             ["vtrans", "translate", *_named(models), "--input", source, "--out", chunks, *options],
@@ -189,17 +205,12 @@ class Stages:
         commands, made, texts = list[Command](), list[str](), list[str]()
         for stem, (src, tgt) in self.files.tests.items():
             out, scores = f"test/{stem}.{name}.{self.chain.text.tgt}", f"test/{stem}.{name}.json"
-            options = ["--input", f"text/{src}", "--out", out, *words, *self.processes]
+            options = ["--input", f"text/{src}", "--out", out, *words, *self.chain.text.options]
             commands.append(["vtrans", "translate", *_named(models), *options])
             commands.append(["vtrans", "score", f"text/{tgt}", "--hyp", out, "--json", INTO, scores])
             made += [out, scores]
             texts += [f"text/{src}", f"text/{tgt}"]
         self.made.append(Stage(f"test of the {name}", commands, [*texts, *averages(models)], made))
-
-    @property
-    def processes(self) -> list[str]:
-        """The option with the number of processes."""
-        return ["--processes", str(self.chain.text.processes)] if self.chain.text.processes else []
 
 
 def averages(models: Iterable[str]) -> list[str]:
@@ -209,3 +220,47 @@ def averages(models: Iterable[str]) -> list[str]:
 
 def _named(models: Iterable[str]) -> list[str]:
     return [word for model in models for word in ("--model", model)]
+
+
+def report(chain: Chain, tests: Sequence[str], work: Work, stages: Sequence[Stage]) -> str:
+    """Returns the scores, sizes and times of a finished chain as tables in Markdown."""
+    times = {stage.name: work.minutes(stage) for stage in stages}
+    times["all stages"] = sum(times.values())
+    head = ("model", "test", "BLEU", "chrF2", "files, MB")
+    scores = markdown_table(head, 2, _scores(chain, tests, work.folder))
+    minutes = markdown_table(("stage", "minutes"), 1, ([name, f"{taken:.1f}"] for name, taken in times.items()))
+    return f"{scores}\n{minutes}"
+
+
+def _scores(chain: Chain, tests: Sequence[str], folder: Path) -> Iterator[list[str]]:
+    models = {"teachers": averages(chain.teacher_names)} if chain.teachers else {}
+    if chain.student:
+        models |= {"student": ["student.safetensors"], "student-int8": ["student.safetensors"]}
+    for name, files in models.items():
+        for test in tests:
+            scores = json.loads((folder / f"test/{test}.{name}.json").read_bytes())
+            values = [f"{score['value']:.2f}" for score in scores]
+            yield [name, test, *values, _megabytes(folder / file for file in files)]
+    if chain.student and chain.student.export != "none":
+        yield [f"export to {chain.student.export}", "", "", "", _megabytes((folder / EXPORT).rglob("*"))]
+
+
+def _megabytes(paths: Iterator[Path]) -> str:
+    return f"{sum(path.stat().st_size for path in paths if path.is_file()) / 1e6:.1f}"
+
+
+def run_chain(file: Path, text: Mapping[str, Any], out: Path | None, console: Console, start: Run = run) -> str:
+    """Runs the chain in a file, whose commands `start` runs, in the folder `out`, and returns its report. `text`
+    replaces values of its section [text]. Raises InputError for a wrong value, and CommandError if a command fails."""
+    chain = load_chain(file, text)
+    files = Files.of(chain)
+    work = Work(out or Path(f"work/student-{file.stem}"), file.stem, console, start)
+    with work.lock:
+        models = chain.models.items()
+        recipes = {name: write_recipe(model.resolved, work.folder / f"{name}.toml") for name, model in models}
+        copied = [*files.copied(work.folder), *copied_models(chain, work.folder)]
+        stages = [*copied, *Stages(chain, files, recipes).all()]
+        work.run(stages)
+        made = report(chain, list(files.tests), work, stages)
+        write_atomically(work.folder / "report.md", made.encode())
+    return made

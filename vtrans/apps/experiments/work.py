@@ -1,35 +1,77 @@
-"""Work that is done in stages, each a few commands: a stage runs once, until its commands or its files change."""
+"""Work that is done in stages, each a few commands: a stage runs once, until its commands or its files change. Each
+command runs in a process of its own."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
+import shlex
 import shutil
+import signal
+import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from vtrans.config import SECTIONS, Recipe
-from vtrans.config.keys import keys_of, toml_value
 from vtrans.system.console import Console
 from vtrans.system.errors import InputError, VtransError
 from vtrans.system.files import file_sha256, locked, write_atomically
-
-from .running import Run, run
+from vtrans.system.signals import ended_by_signals
 
 RECORD, LOCK = "stages.json", ".lock"
+ROOT = str(Path(__file__).resolve().parents[3])
+PROGRAMS = {"vtrans": [sys.executable, "-P", "-m", "vtrans"], "python": [sys.executable, "-P"]}
+INTO = ">"  # before the last word of a command: a file for its standard output
+Run = Callable[..., None]  # runs a command as `run` does
 
-Starter = Callable[[Path, int], Run]
-"""Returns what runs a command in a folder. The command holds the file descriptor of the folder's lock, too."""
+
+class CommandError(VtransError):
+    """A command failed; it has printed why. The exit code is the command's."""
+
+    def __init__(self, words: Sequence[str], code: int) -> None:
+        super().__init__(f"the command {' '.join(words[:2])} failed; the lines above say why.")
+        self.exit_code = max(code, 1)
 
 
-def starter(folder: Path, lock: int) -> Run:
-    """The usual Starter. A command that outlives this program keeps others from the folder."""
-    return partial(run, output=sys.stderr, folder=folder, held=[lock])
+def run(
+    words: Sequence[str], output: IO[Any] | None = None, *, folder: Path = Path(), held: Sequence[int] = ()
+) -> None:
+    """Prints a command and runs it in a folder. Raises CommandError if it fails.
+
+    The command is printed to `output` and writes to it; the default is stdout. It inherits the file descriptors `held`.
+    It is in a process group of its own: Ctrl-C reaches this program alone, which then ends the command once and waits
+    for it. A second signal would keep a training from saving its state.
+    """
+    shown = output or sys.stdout
+    into = folder / words[-1] if INTO in words else None
+    command = list(words[:-2] if into else words)
+    shown.write(f"\n$ {shlex.join(command)}{f' {INTO} {shlex.quote(words[-1])}' if into else ''}\n")
+    shown.flush()
+    path = os.pathsep.join([ROOT, *filter(None, [os.environ.get("PYTHONPATH")])])
+    stdout = into.open("wb") if into else output
+    try:
+        process = subprocess.Popen(
+            [*PROGRAMS.get(command[0], command[:1]), *command[1:]], cwd=folder, env={**os.environ, "PYTHONPATH": path},
+            stdin=subprocess.DEVNULL, stdout=stdout, process_group=0, pass_fds=held,
+        )  # fmt: skip
+    except FileNotFoundError:
+        raise VtransError(f"the command {command[0]} is not installed; install it, and run this again.") from None
+    finally:
+        if into and stdout:
+            stdout.close()
+    with ended_by_signals((signal.SIGINT, signal.SIGTERM)):
+        try:
+            process.wait()
+        except BaseException:
+            process.send_signal(signal.SIGTERM)
+            process.wait()
+            raise
+    if process.returncode:
+        raise CommandError(words, process.returncode)
 
 
 @dataclass(frozen=True)
@@ -50,12 +92,14 @@ class Stage:
 class Work:
     """A folder with a record of the stages that ran in it: the key of each, the digests of its outputs, its seconds.
 
-    The paths of stages are relative to the folder, so it may be moved. VtransError if another process works there, and
-    InputError if it holds other work than `name`.
+    The paths of stages are relative to the folder, so it may be moved. A command holds the lock of the folder: one that
+    outlives this program keeps others out. VtransError if another process works there, and InputError if the folder
+    holds other work than `name`.
     """
 
-    def __init__(self, folder: Path, name: str, starter: Starter, console: Console) -> None:
+    def __init__(self, folder: Path, name: str, console: Console, start: Run = run) -> None:
         self.folder, self.name, self.console, self.stages = folder, name, console, dict[str, dict[str, Any]]()
+        self._start = start
         if (folder / RECORD).exists():
             try:
                 record = json.loads((folder / RECORD).read_bytes())
@@ -63,15 +107,14 @@ class Work:
             except (ValueError, TypeError, KeyError):
                 raise InputError(f"{folder / RECORD} is damaged; delete it to run all stages again.") from None
             if other != name:
-                raise InputError(f"{folder} holds the results of {other}, not {name}; name another with --work.")
+                raise InputError(f"{folder} holds the results of {other}, not {name}; name another with `out`.")
         elif folder.exists() and not (folder.is_dir() and {path.name for path in folder.iterdir()} <= {LOCK}):
-            raise InputError(f"{folder} has other files; name a new or empty folder with --work.")
+            raise InputError(f"{folder} has other files; name a new or empty one with `out`.")
         folder.mkdir(parents=True, exist_ok=True)
         self.lock = (folder / LOCK).open("wb")
         if not locked(self.lock):
             self.lock.close()
             raise VtransError(f"another process is working in {folder}; wait until it has ended, or stop it.")
-        self._start = starter(folder, self.lock.fileno())
         self._save()
 
     def _save(self) -> None:
@@ -131,25 +174,8 @@ class Work:
         began = time.monotonic()
         try:
             for words in stage.commands:
-                self._start(words)
+                self._start(words, sys.stderr, folder=self.folder, held=[self.lock.fileno()])
             record["outputs"] = self._digests(stage.outputs)
         finally:
             record["seconds"] = round(record["seconds"] + time.monotonic() - began, 1)
             self._save()
-
-
-def recipe_toml(recipe: Recipe) -> str:
-    """Returns a recipe as a file without defaults, so that a later version of vtrans with more keys changes nothing."""
-    lines = []
-    for name in SECTIONS:
-        section, usual = getattr(recipe, name), getattr(Recipe(), name)
-        values = {key: getattr(section, key) for key in keys_of(type(section))}
-        lines.append(f"[{name}]\n")
-        lines += [f"{key} = {toml_value(value)}\n" for key, value in values.items() if value != getattr(usual, key)]
-    return "".join(lines)
-
-
-def markdown_table(head: Sequence[str], texts: int, rows: Iterable[Sequence[str]]) -> str:
-    """Returns a table in Markdown whose first columns, `texts` in number, are texts, and the others numbers."""
-    lines = [head, ["---"] * texts + ["---:"] * (len(head) - texts), *rows]
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)

@@ -1,4 +1,4 @@
-"""recipes/student: chain files are checked, stages run once per content, and a chain that was killed, moved and resumed
+"""vtrans student: chain files are checked, stages run once per content, and a chain that was killed, moved and resumed
 makes the same bytes."""
 
 import hashlib
@@ -8,27 +8,28 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from conftest import TINY, tiny_pairs, write_pairs
 from forking import ENVIRONMENT, start_python
 
-from recipes.running import INTO, Run
-from recipes.student import student
-from recipes.student.chain import SHIPPED, load_chain
-from recipes.studies.rows import file_of, names_in
-from recipes.work import RECORD, recipe_toml
+from vtrans.apps.experiments.chain import load_chain
+from vtrans.apps.experiments.experiment_files import write_recipe
+from vtrans.apps.experiments.student import run_chain
+from vtrans.apps.experiments.work import INTO, RECORD, CommandError, Run
+from vtrans.system.console import Console
 from vtrans.system.errors import InputError
 from vtrans.training.recipe import load_recipe
 
-HEAD = '[text]\nsrc = "en"\ntgt = "de"\n'
+SHIPPED = sorted((Path(__file__).parents[3] / "recipes/student").glob("*.toml"))
+HEAD = '[text]\nsrc = "en"\ntgt = "de"\nfolder = "text"\n'
 SETTINGS = dict(setting.split("=", 1) for setting in TINY)
 SETTINGS |= {"train.max_steps": "6", "train.checkpoint_every": "3", "train.valid_sentences": "4", "search.beam": "1"}
 MODEL = "".join(f"{key} = {value}\n" for key, value in SETTINGS.items())
 WHOLE = (
-    f"{HEAD}folder = 'text'\nclean = false\nvocab_size = 320\nprocesses = 1\n"
+    f"{HEAD}clean = false\nvocab_size = 320\nprocesses = 1\n"
     f"[back_translation]\ntext = ['mono.de']\n{MODEL}"
     f"[teachers]\nseeds = [1, 2]\n{MODEL}"
     f"[student]\nreferences = true\nexport = 'ctranslate2'\n{MODEL}"
@@ -54,30 +55,41 @@ def chain(tmp_path: Path, text: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", names_in(SHIPPED))
-def test_the_recipes_of_a_shipped_chain_can_be_read_back(name: str, tmp_path: Path) -> None:
-    chain = load_chain(file_of(name, SHIPPED, "chain"))
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_the_recipes_of_a_shipped_chain_can_be_read_back(path: Path, tmp_path: Path) -> None:
+    chain = load_chain(path, {"folder": tmp_path})
     for section, model in chain.models.items():
         file = tmp_path / f"{section}.toml"
-        file.write_text(recipe_toml(model.resolved))
+        assert write_recipe(model.resolved, file) == [file.name]
         assert load_recipe(str(file)) == model.resolved
+
+
+def test_the_code_that_a_recipe_names_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "work").mkdir()
+    (tmp_path / "mine.py").write_text("")
+    files = write_recipe(load_recipe("small", ["train.objective=mine.py:Focal"]), tmp_path / "work/row.toml")
+    assert files == ["row.toml", "row-code/mine.py"]
+    assert load_recipe("work/row.toml").train.objective == "row-code/mine.py:Focal"
+    with pytest.raises(InputError, match=r"none\.py"):
+        write_recipe(load_recipe("small", ["train.objective=none.py:Focal"]), tmp_path / "work/row.toml")
 
 
 @pytest.mark.parametrize(
     ("content", "named"),
     [
-        ("[student]\n", r"\[text\]"),
+        ("[student]\n", "text.src"),
         (HEAD, r"\[teachers\]"),
         (f"{HEAD}[teacher]\n", "teacher.*teachers"),
         (f"{HEAD}vocab = 3\n[teachers]\n", "text.*vocab.*vocab_size"),
         (f"{HEAD}vocab_size = 'x'\n[teachers]\n", "text.vocab_size"),
-        (f"{HEAD}experiment = 'x'\n[teachers]\n", "text.experiment"),
+        (f"{HEAD}[teachers]\nmodel.network = 'mine.py:Mine'\n", r"teachers.model.network.*mine\.py"),
         ("[text]\nsrc = 'en'\n[teachers]\n", "text.tgt"),
-        ("[text]\nsrc = 'en'\ntgt = 'en'\n[teachers]\n", "text.tgt.*en"),
+        ("[text]\nsrc = 'en'\ntgt = 'en'\nfolder = 'x'\n[teachers]\n", "text.tgt.*en"),
         (f"{HEAD}[teachers]\nseeds = [1, 1]\n", "teachers.seeds"),
-        (f"{HEAD}[teachers]\nrecipe = 'smal'\n", "teachers.*small"),
+        (f"{HEAD}[teachers]\nrecipe = 'smal'\n", "smal.*small"),
         (f"{HEAD}[teachers]\nmodel.width = 3\n", r"teachers.*model\.width"),
-        (f"{HEAD}[teachers]\nmodel = 3\n", "teachers.model"),
+        (f"{HEAD}[teachers]\nmodel = 3\n", "teachers: model"),
         (f"{HEAD}[back_translation]\n[teachers]\n", "back_translation.text"),
         (f"{HEAD}[teachers]\n[student]\ntext = ['x']\n", "student.text"),
         (f"{HEAD}[teachers]\n[student]\nexport = 'x'\n", "student.export"),
@@ -91,7 +103,7 @@ def test_a_wrong_chain_file_is_refused_with_the_name_of_the_key(tmp_path: Path, 
     path = tmp_path / "wrong.toml"
     path.write_text(content)
     with pytest.raises(InputError, match=named):
-        load_chain(path)
+        load_chain(path, {})
 
 
 class Commands(list[list[str]]):
@@ -99,14 +111,11 @@ class Commands(list[list[str]]):
 
     fail = ""
 
-    def starter(self, folder: Path, lock: int) -> Run:
-        def run(words: Sequence[str]) -> None:
-            self.append(list(words))
-            if self.fail and self.fail in words:
-                raise SystemExit(1)
-            self.write(folder, words)
-
-        return run
+    def start(self, words: Sequence[str], _: object, *, folder: Path, held: object) -> None:
+        self.append(list(words))
+        if self.fail and self.fail in words:
+            raise CommandError(words, 1)
+        self.write(folder, words)
 
     def write(self, folder: Path, words: Sequence[str]) -> None:
         if words[0] == "cp":
@@ -126,35 +135,40 @@ class Commands(list[list[str]]):
         target.write_text('[{"value": 1}, {"value": 2}]' if out.endswith("json") else made)
 
 
-def run(commands: Commands, *words: object) -> list[str]:
+def start(chain: Path, out: Path, start: Run, text: Path | None = None) -> None:
+    """Runs a chain, quietly except for what the test reads."""
+    run_chain(chain, {"folder": text} if text else {}, out, Console(), start)
+
+
+def run(commands: Commands, chain: Path, out: Path, text: Path | None = None) -> list[str]:
     """Runs a chain, and returns the second words of its commands."""
     before = len(commands)
-    student.main([str(word) for word in words], commands.starter)
+    start(chain, out, commands.start, text)
     return [command[1] for command in commands[before:]]
 
 
 def test_changed_stages_run_again(tmp_path: Path, chain: Path, text: Path, capsys: pytest.CaptureFixture[str]) -> None:
     commands, work = Commands(), tmp_path / "work"
-    every = run(commands, chain, "--work", work)
+    every = run(commands, chain, work)
     assert every[1:3] == ["prepare-bpe", "prepare-bpe"]
     for file in work.rglob("*"):
         os.utime(file, (0, 0))
-    assert run(commands, chain, "--work", work) == []
+    assert run(commands, chain, work) == []
     # Another name of the same text changes nothing.
     shutil.copytree(text, tmp_path / "same")
-    assert run(commands, chain, "--work", work, "--data", tmp_path / "same") == []
+    assert run(commands, chain, work, tmp_path / "same") == []
     capsys.readouterr()
     chain.write_text(WHOLE.replace("references = true", "references = false"))
-    assert run(commands, chain, "--work", work)[:2] == ["prepare-bpe", "train"]
+    assert run(commands, chain, work)[:2] == ["prepare-bpe", "train"]
     assert "data of the student again, because its commands or files have changed" in capsys.readouterr().err
     chain.write_text(WHOLE)
-    run(commands, chain, "--work", work)
+    run(commands, chain, work)
     capsys.readouterr()
     (work / "student.safetensors").write_text("damaged")
-    assert run(commands, chain, "--work", work) == ["shortlist"]
+    assert run(commands, chain, work) == ["shortlist"]
     assert "shortlist again, because its results have changed" in capsys.readouterr().err
     (text / "test.de").write_text("Anders.\n" * 6)
-    assert run(commands, chain, "--work", work)[1:] == ["translate", "score"] * 3
+    assert run(commands, chain, work)[1:] == ["translate", "score"] * 3
 
 
 def test_what_a_stopped_stage_left_is_kept_only_if_the_stage_can_resume_it(tmp_path: Path, chain: Path) -> None:
@@ -167,8 +181,8 @@ def test_what_a_stopped_stage_left_is_kept_only_if_the_stage_can_resume_it(tmp_p
     def stopped(by: str) -> bool:
         """Stops the chain at a command, and returns whether the file that was left before is still there."""
         commands.fail = by
-        with pytest.raises(SystemExit):
-            run(commands, chain, "--work", work)
+        with pytest.raises(CommandError):
+            run(commands, chain, work)
         kept = left[by].exists()
         left[by].parent.mkdir(exist_ok=True)
         left[by].touch()
@@ -184,8 +198,8 @@ def test_a_given_model_teaches_in_place_of_a_trained_one(tmp_path: Path, chain: 
     commands, work = Commands(), tmp_path / "work"
     (tmp_path / "opus.safetensors").write_text("opus")
     given = "[teachers]\nmodels = ['opus.safetensors']\ntranslate_options = ['--to', 'deu']\n[student]\n"
-    chain.write_text(f"{HEAD}folder = 'text'\nclean = false\n{given}")
-    ran = run(commands, chain, "--work", work)
+    chain.write_text(f"{HEAD}clean = false\n{given}")
+    ran = run(commands, chain, work)
     assert ran[2:] == [
         *("prepare-bpe", "translate", "score", "translate", "collect", "prepare-bpe", "train", "average", "shortlist"),
         *("translate", "score", "translate", "score", "report"),
@@ -196,62 +210,57 @@ def test_a_given_model_teaches_in_place_of_a_trained_one(tmp_path: Path, chain: 
     assert first[-2:] == ["--to", "deu"]
     assert "| teachers | test |" in (work / "report.md").read_text()
     (tmp_path / "opus.safetensors").write_text("nllb")
-    assert run(commands, chain, "--work", work)[:3] == ["../opus.safetensors", "translate", "score"]
+    assert run(commands, chain, work)[:3] == ["../opus.safetensors", "translate", "score"]
 
 
 def test_without_teachers_the_student_learns_from_the_pairs(tmp_path: Path, chain: Path) -> None:
     commands = Commands()
-    chain.write_text(f"{HEAD}folder = 'text'\nclean = false\n[student]\n")
-    ran = run(commands, chain, "--work", tmp_path / "work")
+    chain.write_text(f"{HEAD}clean = false\n[student]\n")
+    ran = run(commands, chain, tmp_path / "work")
     assert ran[1:6] == ["prepare-bpe", "prepare-bpe", "train", "average", "shortlist"]
     assert commands[2][2:6] == ["--src", "text/train.en", "--tgt", "text/train.de"]
 
 
-def forked(kills: dict[str, str]) -> Callable[[Path, int], Run]:
-    """Returns a starter of the real commands. It kills the one with the option `--out` that `kills` names
-    once it has written the file named there."""
+def forked(kills: dict[str, str]) -> Run:
+    """Returns a function that runs the real commands. It kills the one with the option `--out` that `kills` names once
+    it has written the file named there."""
 
-    def starter(folder: Path, lock: int) -> Run:
-        def run(words: Sequence[str]) -> None:
-            options = dict(itertools.pairwise(words))
-            out = options.get(INTO)
-            words = words[:-2] if out else words
-            with (folder / (out or "log")).open("wb") as stream, (folder / "errors").open("ab") as errors:
-                if words[0] != "vtrans":
-                    subprocess.run(words, cwd=folder, stdout=stream, check=True)
-                    return
-                process = start_python(
-                    ["-m", "vtrans", *words[1:]], ENVIRONMENT, cwd=folder, stdout=stream, stderr=errors
-                )
-            if file := kills.pop(options.get("--out", ""), ""):
-                while process.poll() is None:
-                    if any(folder.glob(file)):
-                        process.kill()
-                    time.sleep(0.001)
-            if process.wait():
-                raise SystemExit(1)
+    def run(words: Sequence[str], _: object, *, folder: Path, held: object) -> None:
+        options = dict(itertools.pairwise(words))
+        out = options.get(INTO)
+        words = words[:-2] if out else words
+        with (folder / (out or "log")).open("wb") as stream, (folder / "errors").open("ab") as errors:
+            if words[0] != "vtrans":
+                subprocess.run(words, cwd=folder, stdout=stream, check=True)
+                return
+            process = start_python(["-m", "vtrans", *words[1:]], ENVIRONMENT, cwd=folder, stdout=stream, stderr=errors)
+        if file := kills.pop(options.get("--out", ""), ""):
+            while process.poll() is None:
+                if any(folder.glob(file)):
+                    process.kill()
+                time.sleep(0.001)
+        if process.wait():
+            raise CommandError(words, 1)
 
-        return run
-
-    return starter
+    return run
 
 
 def test_a_chain_that_is_killed_three_times_and_moved_makes_the_same_bytes(tmp_path: Path, chain: Path) -> None:
     calm, torn, moved = (tmp_path / name for name in ("calm", "torn", "moved"))
     back_translation = f"[back_translation]\ntext = ['mono.de']\n{MODEL}"
     chain.write_text(WHOLE.replace("seeds = [1, 2]", "seeds = [3]").replace(back_translation, ""))
-    student.main([str(chain), "--work", str(calm)], forked({}))
-    with pytest.raises(SystemExit):
-        student.main([str(chain), "--work", str(torn)], forked({"teacher-1": "teacher-1/step-*3.safetensors"}))
+    start(chain, calm, forked({}))
+    with pytest.raises(CommandError):
+        start(chain, torn, forked({"teacher-1": "teacher-1/step-*3.safetensors"}))
     assert not (torn / "teacher-1/averaged.safetensors").exists()
     shutil.copytree(torn, moved)
     for words in (
         {"distilled/1.de.chunks": "distilled/1.de.chunks/job.json"},
         {"student": "student/step-*3.safetensors"},
     ):
-        with pytest.raises(SystemExit):
-            student.main([str(chain), "--work", str(moved)], forked(words))
-    student.main([str(chain), "--work", str(moved)], forked({}))
+        with pytest.raises(CommandError):
+            start(chain, moved, forked(words))
+    start(chain, moved, forked({}))
     one, other = (json.loads((folder / RECORD).read_text())["stages"] for folder in (calm, moved))
     assert one.keys() == other.keys()
     for stage in one.keys() - {"report"}:  # which has times and speeds

@@ -1,41 +1,32 @@
-"""Chain files: what `make student` trains, on which text. `load_chain` reads and checks one.
+"""Chain files: what `vtrans student` trains, on which text. `load_chain` reads and checks one.
 
-A chain file is a TOML file. Its sections are the dataclasses below, whose fields are the keys. [back_translation],
-[teachers] and [student] also take values that replace those of their recipe, such as `train.max_steps = 2000`. A chain
-without [back_translation] or [student] leaves out their stages. Without [teachers], the student learns from the pairs.
+The sections of the file are the dataclasses below, whose fields are the keys. [back_translation], [teachers] and
+[student] also take values that replace those of their recipe, such as `train.max_steps = 2000`. A chain without
+[back_translation] or [student] leaves out their stages. Without [teachers], the student learns from the pairs.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from vtrans.apps.experiments.experiment_files import Text, checked, read_table, recipe_beside
 from vtrans.apps.interop.capabilities import PROGRAMS, check_model
-from vtrans.config import DEFAULT_RECIPE, SECTIONS, Recipe, resolve_tie
-from vtrans.config.keys import choice, flag, number, numbers, text, texts, toml_value
-from vtrans.system.errors import InputError, VtransError
-from vtrans.training.recipe import load_recipe
-
-from ..experiment import EXPERIMENTS
-from ..studies.rows import check_keys, checked, read_table, settings_of
-
-SHIPPED = Path(__file__).parent
+from vtrans.config import DEFAULT_RECIPE, SECTIONS, ModelConfig, Recipe, check_together, resolve_tie
+from vtrans.config.keys import choice, flag, numbers, text, texts, toml_value
+from vtrans.system.errors import InputError
+from vtrans.training.recipe import load_recipe, merged
 
 
 @dataclass(frozen=True)
-class Text:
-    """The section [text]: the languages, the text, and what happens to it before any training."""
+class CleanedText(Text):
+    """The section [text]: the text, and what happens to it before any training."""
 
-    src: str = text("", "Source language, which is the ending of its files.")
-    tgt: str = text("", "Target language.")
-    folder: str = text("", "Folder with train, valid and test files, relative to the chain file.")
-    experiment: str | None = choice(None, tuple(EXPERIMENTS), "Experiment whose text is used if there is no folder.")
     clean: bool = flag(True, "Whether the training pairs are cleaned.")
     without: tuple[str, ...] = texts("Rules of `vtrans clean` that are not applied.")
-    vocab_size: int = number(8000, 1, 10**6, "Subwords of the joint vocabulary.", "subwords")
-    processes: int = number(0, 0, 1024, "Processes of each training and translation; 0: one per core.", "processes")
 
 
 @dataclass(frozen=True)
@@ -76,7 +67,7 @@ class Student(Model):
 class Chain:
     """The content of a chain file."""
 
-    text: Text
+    text: CleanedText
     teachers: Teachers | None = None
     back_translation: BackTranslation | None = None
     student: Student | None = None
@@ -96,21 +87,15 @@ class Chain:
         return [f"teacher-{n}{ending}" for n, _ in enumerate(self.teachers.models or self.teachers.seeds, 1)]
 
 
-def load_chain(path: Path) -> Chain:
-    """Returns the chain in a file. Raises InputError for an unknown or missing key, and for a wrong value."""
-    table = read_table(path, "chain")
-    kinds = {"text": Text, "back_translation": BackTranslation, "teachers": Teachers, "student": Student}
-    check_keys(table, [*kinds], str(path))
-    for key, missing in (("text", "text" not in table), ("teachers", not {"teachers", "student"} & {*table})):
-        if missing:
-            raise InputError(f"{path}: the section [{key}] is missing; add it.")
-    sections: dict[str, Any] = {key: _section(kinds[key], values, path, key) for key, values in table.items()}
-    chain = Chain(**sections)
-    for key in ("src", "tgt"):
-        if not getattr(chain.text, key):
-            raise InputError(f'{path}: text.{key} is missing; name the language, such as {key} = "en".')
-    if chain.text.src == chain.text.tgt:
-        raise InputError(f"{path}: text.tgt must be another language than text.src, got {chain.text.src} for both.")
+def load_chain(path: Path, given: Mapping[str, Any]) -> Chain:
+    """Returns the chain in a file; `given` replaces values of its section [text]. Raises InputError for an unknown or
+    missing key, and for a wrong value."""
+    kinds = {"back_translation": BackTranslation, "teachers": Teachers, "student": Student}
+    table = read_table(path, ("text", *kinds))
+    if not {"teachers", "student"} & {*table}:
+        raise InputError(f"{path}: the section [teachers] is missing; add it.")
+    sections: dict[str, Any] = {key: _section(kinds[key], table[key], path, key) for key in table if key != "text"}
+    chain = Chain(CleanedText.of(table, path, given), **sections)
     if chain.back_translation and not chain.back_translation.text:
         raise InputError(f"{path}: back_translation.text is missing; name files of the target language.")
     if chain.back_translation and (not chain.teachers or chain.teachers.models):
@@ -120,10 +105,9 @@ def load_chain(path: Path) -> Chain:
     return chain
 
 
-def _section(kind: type[Any], values: Any, path: Path, section: str) -> Any:
+def _section(kind: type[Model], values: Any, path: Path, section: str) -> Model:
     where = f"{path}: {section}"
-    is_model = issubclass(kind, Model)
-    made = checked(kind, values, where, SECTIONS if is_model else ())
+    made = checked(kind, values, where, SECTIONS)
     if kind is Teachers and made.get("models"):
         if unused := {"recipe", "seeds", *SECTIONS} & {*values}:
             raise InputError(f"{where}.{min(unused)} has no effect on the given models; leave it out.")
@@ -135,18 +119,17 @@ def _section(kind: type[Any], values: Any, path: Path, section: str) -> Any:
         made["seeds"] = seeds = made.get("seeds") or (1.0,)
         if len({int(seed) for seed in seeds if seed == int(seed)}) < len(seeds):
             raise InputError(f"{where}.seeds must be different whole numbers, got {toml_value(seeds)}.")
-    if is_model:
-        name, settings = made.get("recipe", DEFAULT_RECIPE), settings_of(values, where)
-        if section == "student":  # which learns alignments unless it is told otherwise
-            settings.insert(0, "train.guided_alignment=0.1")
-        try:
-            made["resolved"] = load_recipe(str(path.parent / name) if name.endswith(".toml") else name, settings)
-        except VtransError as error:
-            raise InputError(f"{where}: {error}") from None
+    recipe = load_recipe(recipe_beside(path, made.get("recipe", DEFAULT_RECIPE)))
+    if section == "student":  # which learns alignments unless it is told otherwise
+        recipe = merged(recipe, {"train": {"guided_alignment": 0.1}}, where)
+    table = {name: values[name] for name in SECTIONS if name in values}
+    recipe = check_together(merged(recipe, table, where), where)
+    if recipe.model.is_own:
+        raise InputError(f"{where}.model.network must be {ModelConfig.network} in a chain, got {recipe.model.network}.")
     if made.get("export") in PROGRAMS:
-        model = made["resolved"].model
+        model = dataclasses.replace(recipe.model, tie=resolve_tie(recipe.model.tie, joint=True))
         try:
-            check_model(dataclasses.replace(model, tie=resolve_tie(model.tie, joint=True)), PROGRAMS[made["export"]])
+            check_model(model, PROGRAMS[made["export"]])
         except InputError as error:
             raise InputError(f"{where}.export = {toml_value(made['export'])}: {error}") from None
-    return kind(**made)
+    return kind(**made, resolved=recipe)

@@ -1,0 +1,1 @@
+"""Studies and chains: trainings that are run, compared and resumed by one file."""

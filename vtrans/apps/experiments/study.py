@@ -1,0 +1,202 @@
+"""Trains the rows of a study alike, and tabulates what each costs and how good it is on the validation text.
+
+recipes/README.md describes the format of the file. All rows of one seed precede those of the next. A finished row has
+its figures in OUT/ROW-SEED, and the table is OUT/table.md. A repeated call keeps the finished rows and resumes an
+interrupted one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from vtrans.apps.experiments.experiment_files import Text, TextFiles, checked, read_table, recipe_beside, write_recipe
+from vtrans.apps.experiments.table import Found, table
+from vtrans.apps.experiments.work import Run, Stage, Work, run
+from vtrans.config import DEFAULT_RECIPE, SECTIONS, Recipe
+from vtrans.config.keys import text, texts
+from vtrans.score.metrics import Comparison, compare
+from vtrans.system.console import Console
+from vtrans.system.errors import InputError, VtransError
+from vtrans.system.files import write_atomically
+from vtrans.text.lines import lines_in
+from vtrans.training.recipe import load_recipe, merged, with_overrides
+
+MOST_STEPS = 10**9  # with a budget of minutes
+OF_THE_STUDY = ("max_steps", "max_minutes", "seed")  # keys of [train]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A model to train and measure. `values` are those of its recipe, by section and key."""
+
+    name: str
+    words: str = text("", "What the table says about the row.")
+    prepare: tuple[str, ...] = texts("Options of prepare-bpe, such as --separate.")
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Study:
+    """The content of a study file. `rows` are in the order of the file."""
+
+    corpus: Text
+    rows: Mapping[str, Row]
+    recipe: str = text(DEFAULT_RECIPE, "Recipe of all rows, or a file that ends in .toml, relative to the study file.")
+
+
+def load_study(file: Path, given: Mapping[str, Any]) -> Study:
+    """Returns the study in a file; `given` replaces values of its section [text]. Raises InputError for an unknown key,
+    row or value. The values of recipes are not checked here."""
+    read = read_table(file, ("text", "recipe", "rows"))
+    if not isinstance(read.get("rows"), dict) or not read["rows"]:
+        raise InputError(f"{file}: there are no rows; write a table [rows.NAME] per row.")
+    rows = {name: _row(name, values, f"{file}: rows.{name}") for name, values in read["rows"].items()}
+    made = checked(Study, {key: read[key] for key in read if key == "recipe"}, str(file))
+    return Study(Text.of(read, file, given), rows, **made)
+
+
+def _row(name: str, values: Any, where: str) -> Row:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
+        raise InputError(f"{where}: a row's name must consist of letters, digits and - _ ., because it names a folder.")
+    made = checked(Row, values, where, SECTIONS)
+    if not made.get("words") or "|" in made["words"]:
+        raise InputError(f"{where}.words must be a text without |, which the table shows, got {made.get('words')!r}.")
+    recipe = {section: values[section] for section in SECTIONS if section in values}
+    for key in OF_THE_STUDY:
+        if key in recipe.get("train", ()):
+            raise InputError(f"{where}.train.{key} is the same for all rows; remove it, and give the study a budget.")
+    return Row(name, **made, values=recipe)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The training budget of each row: a number of updates or, if that is 0, minutes, including validation."""
+
+    steps: int = 0
+    minutes: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{self.steps:,} updates" if self.steps else f"{self.minutes:g} minutes of training"
+
+    @property
+    def folder(self) -> str:
+        return f"{self.steps}-updates" if self.steps else f"{self.minutes:g}-minutes"
+
+    def settings(self, recipe: Recipe) -> list[str]:
+        """Returns the overrides that give a row with this recipe the budget. With few updates the warm-up takes at most
+        a quarter of them, and the averaged checkpoints the second half."""
+        if not self.steps:
+            return [f"train.max_steps={MOST_STEPS}", f"train.max_minutes={self.minutes}"]
+        steps, train = self.steps, recipe.train
+        short = {"warmup": steps // 4, "checkpoint_every": steps // (2 * train.keep_last)}
+        shortened = [f"train.{key}={max(1, most)}" for key, most in short.items() if getattr(train, key) > most]
+        return [f"train.max_steps={steps}", "train.max_minutes=0", *shortened]
+
+    @classmethod
+    def of(cls, steps: int | None, minutes: float | None, recipe: Recipe) -> Budget:
+        """Returns the budget that the user gives, else that of the recipe."""
+        if steps is not None and minutes is not None:
+            raise InputError("`steps` and `minutes` exclude each other; run the study twice.")
+        minutes = minutes or (0 if steps else recipe.train.max_minutes)
+        return cls(0 if minutes else steps or recipe.train.max_steps, minutes)
+
+
+def rows_of(study: Study, only: Sequence[str]) -> list[Row]:
+    """Returns the rows of a study that the user chose."""
+    if unknown := [name for name in only if name not in study.rows]:
+        raise InputError(f"`only` must be among {', '.join(study.rows)}; got {unknown[0]}.")
+    return [row for row in study.rows.values() if not only or row.name in only]
+
+
+def recipes_of(rows: Sequence[Row], recipe: Recipe, budget: Budget) -> dict[str, Recipe]:
+    """Returns the recipe of each row by name. Raises RecipeError for a wrong value."""
+    made = {}
+    for row in rows:
+        chosen = merged(recipe, row.values, f"row {row.name}")
+        made[row.name] = with_overrides(chosen, budget.settings(chosen), f"row {row.name}")
+    return made
+
+
+def prepared(row: Row, text: TextFiles, size: int) -> Stage:
+    """Returns the stage that makes the data folder of a row, which rows with the same options share."""
+    # Two vocabularies have as many subwords in all as a joint one.
+    words = ["--vocab-size", str(size // (2 if "--separate" in row.prepare else 1)), *row.prepare]
+    out = quote("-".join(["data", *(word.lstrip("-") for word in row.prepare)]), safe="")
+    inputs = [str(path) for name in (*text.train, text.valid) for path in text.pairs[name]]
+    command = ["vtrans", "prepare-bpe", *text.options, *words, "--out", out, "--quiet"]
+    return Stage(out, [command], inputs, [out])
+
+
+def trained(row: Row, seed: int, inputs: Sequence[str], processes: Sequence[str], valid: Sequence[str]) -> list[Stage]:
+    """Returns the stages that train and measure a row. `inputs` are the data folder, the recipe and the user's code,
+    `valid` the files of the validation text."""
+    place = f"{row.name}-{seed}"
+    run, model, figures = f"{place}/run", f"{place}/model.safetensors", f"{place}/figures.json"
+    options = ["--data", inputs[0], "--out", run, "--recipe", inputs[1], "--set", f"train.seed={seed}", *processes]
+    average = ["vtrans", "average", run, "--out", model, "--quiet"]
+    measure = ["python", "-m", "vtrans.apps.experiments.measure", model, run, *valid, figures]
+    return [
+        Stage(place, [["vtrans", "train", *options], average], inputs, [model], [run], True),
+        Stage(f"figures of {place}", [measure], [model, *valid], [figures, f"{place}/translations.txt"]),
+    ]
+
+
+def compared(
+    rows: Sequence[Row], texts: Mapping[str, Mapping[str, Sequence[str]]], refs: Sequence[str]
+) -> list[list[Comparison]]:
+    """Returns the comparison of all rows with the first one for each metric, or nothing if the first one failed. The
+    texts are the translations of each row and seed."""
+    systems = {row.name: texts[row.name] for row in rows if row.name in texts}
+    return compare(systems, [refs]) if len(systems) > 1 and rows[0].name in systems else []
+
+
+def run_study(
+    file: Path, console: Console, *, text: Mapping[str, Any], recipe: str | None = None, overrides: Sequence[str] = (),
+    steps: int | None = None, minutes: float | None = None, seeds: Sequence[int] = (1,), only: Sequence[str] = (),
+    out: Path | None = None, start: Run = run,
+) -> str:  # fmt: skip
+    """Runs the study in a file, whose commands `start` runs, and returns its table. `text` replaces values of its
+    section [text], `only` names the rows to train, and `out` is the folder of the results. Raises InputError for a
+    wrong value, and VtransError if a row failed, after the others."""
+    study = load_study(file, text)
+    rows, name = rows_of(study, only), recipe or recipe_beside(file, study.recipe)
+    if any(word.partition("=")[0].strip() == "train.seed" for word in overrides):
+        raise InputError("train.seed cannot be set, because the rows have the seeds of the study; use `seeds`.")
+    base = load_recipe(name, overrides)
+    budget = Budget.of(steps, minutes, base)
+    recipes = recipes_of(rows, base, budget)
+    files = TextFiles.of(study.corpus.folder.resolve(), study.corpus.src, study.corpus.tgt, tested=False)
+    size, title = study.corpus.vocab_size, f"{file.stem}-{budget.folder}"
+    work = Work(out or Path("work") / title, title, console, start)
+    with work.lock:
+        written = {row.name: write_recipe(recipes[row.name], work.folder / f"{row.name}.toml") for row in rows}
+        data = {row.name: prepared(row, files, size) for row in rows}
+        work.run(list({stage.name: stage for stage in data.values()}.values()))
+        about = f"Recipe {name}, {budget} per row, {size:,} subwords in all, {' to '.join(files.languages)}."
+        found, failed, texts = list[Found](), list[str](), dict[str, dict[str, list[str]]]()
+        valid = files.pairs[files.valid]
+        for seed in dict.fromkeys(seeds):
+            for row in rows:
+                inputs = [data[row.name].name, *written[row.name]]
+                training, measuring = trained(row, seed, inputs, study.corpus.options, [str(path) for path in valid])
+                try:
+                    work.run([training, measuring])
+                except VtransError as error:  # the next rows may succeed
+                    console.error(f"{training.name}: {error}")
+                    failed.append(training.name)
+                    continue
+                figures, translations = (work.folder / output for output in measuring.outputs)
+                found.append((row.name, row.words, json.loads(figures.read_bytes())))
+                texts.setdefault(row.name, {})[training.name] = list(lines_in(translations))
+                write_atomically(work.folder / "table.md", table(found, about).encode())  # to look at meanwhile
+        made = table(found, about, compared(rows, texts, list(lines_in(valid[1]))))
+        write_atomically(work.folder / "table.md", made.encode())
+    if failed:
+        raise VtransError(f"these failed: {', '.join(failed)}; run the same command again to retry them.")
+    return made
