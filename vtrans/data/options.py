@@ -167,7 +167,7 @@ class PrepareOptions:
         for ours, theirs in (("src", "tgt"), ("valid_src", "valid_tgt")):
             n, m = len(getattr(self, ours)), len(getattr(self, theirs))
             if n != m:
-                raise InputError(f"`{ours}` and `{theirs}` must name equally many files, got {n} and {m}.")
+                raise InputError(f"`{ours}` and `{theirs}` must name the same number of files, got {n} and {m}.")
         if self.alignments and len(self.alignments) != len(self.src):
             raise InputError(
                 f"`alignments` must name one file per corpus, {len(self.src)} in all, got {len(self.alignments)}."

@@ -101,7 +101,7 @@ def load_model(
             model = kind(checked.model.config, *sizes, joint=checked.joint, pad_id=PAD_ID)
         shapes = {name: tuple(weight.shape) for name, weight in weights_of(model).items()}
         if own and (shapes, aliases(model)) != (checked.model.layout.shapes, checked.model.layout.aliases):
-            raise FileError(f"{path} and {kind.__name__} have different weights; give the code of the training.")
+            raise FileError(f"{path} has different weights from {kind.__name__}; give the code used in training.")
         for name, weight in weights_of(model).items():
             weight.data.copy_(file.get_tensor(name))
             check_finite(path, name, weight.data.numpy())

@@ -46,7 +46,7 @@ def average(
     run = run_of(out)
     training = training_of(out)
     if (training is not None and "average_of" not in training) or (run and out.resolve() != run.averaged):
-        raise InputError(f"`out` must not be {out}, a file of training; choose another file.")
+        raise InputError(f"`out` must not be {out}, which training wrote; choose another file.")
     if any(overwritten(file, [out]) for file in files):
         raise InputError(f"`out` must not be one of the averaged files, got {out}.")
     with ExitStack() as stack:

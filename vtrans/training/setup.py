@@ -171,7 +171,7 @@ def _initialise_from(
         return
     file, reason = choose_model(path)
     if not fresh and overwritten(file, (job.run.last, job.run.best, *map(job.run.step_file, job.run.steps()))):
-        raise InputError(f"`out` must not be a folder in which {file} would be overwritten, got {job.run.path}.")
+        raise InputError(f"`out` must not be {job.run.path}, where training would overwrite {file}.")
     taken = warm_start(model, job.data.src_vocab, job.data.tgt_vocab, file)
     progress.init_from = {"given": str(path), "file": str(file), "sha256": taken.digest}
     job.console.info(f"{taken}{f' ({reason})' if reason else ''}")

@@ -132,7 +132,7 @@ def _compiled(
     except CompilerError as error:
         if engine or find_spec("torch") is None:
             otherwise = "the torch engine does the same, and needs the package torch"
-            raise InputError(f"the compiled `engine` cannot be used: {error}; {otherwise}.") from None
+            raise InputError(f"`engine` compiled cannot be used: {error}; {otherwise}.") from None
         if console:
             console.info(f"engine: torch. The faster compiled engine cannot be used: {error}.")
         return None

@@ -82,8 +82,7 @@ class TranslateOptions:
         """Raises InputError if a beam of this width, or the number of samples, is too small for `nbest`."""
         if self.sampling is None and self.nbest > beam:
             raise InputError(
-                f"`nbest` must be at most `beam` ({beam}), got {self.nbest}; "
-                f"choose `beam` {self.nbest} or more with it."
+                f"`nbest` must be at most `beam` ({beam}), got {self.nbest}; set `beam` to {self.nbest} or more."
             )
         if self.mbr and self.nbest > self.candidates(beam):
             raise InputError(f"`nbest` must be at most `mbr_samples` ({self.candidates(beam)}), got {self.nbest}.")

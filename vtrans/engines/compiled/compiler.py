@@ -57,7 +57,9 @@ def compiled_library(sources: Sequence[Path], console: Console | None) -> ctypes
     if library := _loaded(sources[0].resolve().parent / _brought_name(sources, instructions()), console):
         return library
     if not hasattr(os, "geteuid"):
-        raise CompilerError(f"this installation has no code for {sys.platform}; install a wheel that has")
+        raise CompilerError(
+            f"this installation has no compiled code for {sys.platform}; install a wheel with compiled code"
+        )
     command = compile_command(instructions(), sys.platform)
     made_by = "\0".join((*command, sys.platform, platform.machine()))
     name = f"{sources[0].stem}-{_hash(sources, made_by)}.so"

@@ -59,8 +59,8 @@ class Learner:
         if model.config.positions == "marian":
             if config.parallel == "fsdp":
                 raise InputError(
-                    'a model with model.positions = "marian" cannot be trained with train.parallel = "fsdp", which '
-                    'divides the start\'s embedding of zeros; use "ddp".'
+                    'train.parallel must be ddp with model.positions = "marian", got fsdp, which would shard the '
+                    "embedding of BOS, which stays zero."
                 )
             keep_zero(model.tgt_embedding.weight, BOS_ID)
         self.objective = parts.make_objective(model, config)
@@ -70,7 +70,7 @@ class Learner:
         if not isinstance(self.optimizer, (torch.optim.AdamW, Muon)):
             raise InputError(
                 f"`make_optimizer` must return AdamW, Muon or a subclass, got {type(self.optimizer).__name__}, "
-                "whose state no training state holds."
+                "whose state cannot be saved."
             )
         self.average = MovingAverage(self.parameters.values(), config.ema) if config.ema > 0 else None
 

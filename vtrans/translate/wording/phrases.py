@@ -101,9 +101,9 @@ def wording_of(given: Mapping[str, Any], line: str, number: int) -> Wording:
     equal the line."""
     for key in given:
         if key not in KEYS:
-            raise InputError(f"the constraints of line {number} must have no keys but {', '.join(KEYS)}, got {key!r}.")
+            raise InputError(f"the constraints of line {number} may only have the keys {', '.join(KEYS)}, got {key!r}.")
     if given.get("text", line) != line:
-        raise InputError(f"text in the constraints of line {number} must be that line, got {given['text']!r:.60}.")
+        raise InputError(f"text in the constraints of line {number} must equal the line, got {given['text']!r:.60}.")
     avoid = _phrases(given, "avoid", number, with_forms=False)
     wording = Wording(_phrases(given, "constraints", number, with_forms=True), tuple(forms[0] for forms in avoid))
     for forms in wording.phrases:

@@ -40,7 +40,7 @@ class Protection:
                 re.compile(pattern)
             except re.error as error:
                 raise InputError(
-                    f"`protect_patterns` must be regular expressions of Python, got {pattern!r}: {error.msg}."
+                    f"`protect_patterns` must be Python regular expressions, got {pattern!r}: {error.msg}."
                 ) from None
 
     @cached_property
