@@ -99,21 +99,6 @@ def test_the_parts_make_up_the_text_again(text: str, language: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "language", "sentences"),
-    [
-        ("Mr. Smith sleeps. He is tired.", "en", ["Mr. Smith sleeps.", "He is tired."]),
-        ("Das ist z.B. ein Hund. Er läuft.", "de", ["Das ist z.B. ein Hund.", "Er läuft."]),
-        ("今日は。元気ですか？", "ja", ["今日は。", "元気ですか？"]),
-        ("no end\nanother line", "en", ["no end", "another line"]),
-        ("It costs 3.50 euros.", "en", ["It costs 3.50 euros."]),
-        ("  \n ", "en", []),
-    ],
-)
-def test_sentences(text: str, language: str, sentences: list[str]) -> None:
-    assert split_sentences(text, language).sentences == sentences
-
-
-@pytest.mark.parametrize(
     ("text", "protected"),
     [
         ("Take A-17, B2 and CVE-19.", ["A-17", "B2", "CVE-19"]),

@@ -122,7 +122,7 @@ class Segment:
         return inside
 
     def _sentence(self, span: tuple[int, int], nodes: list[Node]) -> Sentence:
-        words = [(match.start(), match.end()) for match in WORD.finditer(self.text, *span)]
+        words = [match.span() for match in WORD.finditer(self.text, *span)] if nodes else []
         return Sentence(*span, words, " ".join(unwrapped(self.text[slice(*span)]).split()), nodes)
 
     def joined(self, translations: Sequence[tuple[str, Links]]) -> str:
