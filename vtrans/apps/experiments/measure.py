@@ -40,7 +40,7 @@ def measured(model: Path, src: Path, ref: Path) -> dict[str, Any]:
     """Returns the figures of a model file, and its `translations`."""
     config = read_blueprint(model).model.config
     code = Path(config.network.rpartition(":")[0]) if config.is_own else None
-    inspection = Inspection.of(model, None, code)
+    inspection = Inspection.of(model, code)
     # Every model is measured by one search: a second one for loops would help the weakest models most.
     translator = load(model, code=code, retry=False)
     lines = list(lines_in(src))
