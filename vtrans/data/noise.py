@@ -102,7 +102,7 @@ class PairNoise:
     def __call__(self, pair: WordPair, following: Following, numbers: random.Random) -> WordPair | None:
         """Returns a changed pair, or None. Every random choice must come from `numbers`, so that runs can be
         repeated."""
-        raise NotImplementedError
+        raise NotImplementedError("a PairNoise must define `__call__`")
 
 
 def lower_case(pair: WordPair, following: Following, numbers: random.Random, *, language: str = "") -> WordPair | None:

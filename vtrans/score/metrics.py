@@ -56,11 +56,11 @@ class CorpusMetric(Metric):
 
     def statistics(self, hypothesis: str, references: Sequence[str]) -> Sequence[float]:
         """Returns the numbers of a line to sum over the corpus; their count is the same for each line."""
-        raise NotImplementedError
+        raise NotImplementedError("a CorpusMetric must define `statistics`")
 
     def value(self, sums: Sequence[float]) -> float:
         """Returns the score of a corpus, or of a resampled corpus, given the sums of `statistics`."""
-        raise NotImplementedError
+        raise NotImplementedError("a CorpusMetric must define `value`")
 
     def get_signature(self) -> Signature:
         signature = super().get_signature()

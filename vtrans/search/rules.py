@@ -127,7 +127,7 @@ class SearchRule:
     def apply(self, step: Step) -> None:
         """Changes the log-probabilities of a step with methods such as `step.forbid`. `step.prefix_nT` holds the
         subwords of each row so far, left-padded with -1."""
-        raise NotImplementedError
+        raise NotImplementedError("a SearchRule must define `apply`")
 
 
 @dataclass(frozen=True)

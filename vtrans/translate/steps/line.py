@@ -142,7 +142,7 @@ class LineStep:
     def __call__(self, lines: Sequence[Line]) -> None:
         """Changes `model_input` of each line, the text that the model gets. To change the finished Translation, append
         a function to `undo` that takes and returns one, for example with `translation.rewritten(text)`."""
-        raise NotImplementedError
+        raise NotImplementedError("a LineStep must define `__call__`")
 
 
 def lines_of(
